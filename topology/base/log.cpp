@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/base/log.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "topology/base/config.h"
+
+namespace deft::log {
+namespace {
+
+std::atomic<deft_net_logger_t> g_nccl_logger{nullptr};
+
+int rank_from_launcher() {
+    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        if (const char* value = ::getenv(name)) {
+            return std::atoi(value);
+        }
+    }
+    return 0;
+}
+
+// The descriptor messages go to; opened once, never closed (threads may log until the very end).
+int sink() {
+    static const int fd = [] {
+        const std::string& pattern = Config::process().text(Key::LogFile);
+        if (pattern.empty()) {
+            return STDERR_FILENO;
+        }
+        const std::string path = expand_pattern(pattern, rank_from_launcher());
+        const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (opened < 0) {
+            ::dprintf(STDERR_FILENO,
+                      "[deft] WARN cannot open DEFT_LOG_FILE %s: %m; using standard error\n",
+                      path.c_str());
+            return STDERR_FILENO;
+        }
+        return opened;
+    }();
+    return fd;
+}
+
+const char* word(Level level) {
+    switch (level) {
+        case Level::None:
+            break;
+        case Level::Warn:
+            return "WARN";
+        case Level::Info:
+            return "INFO";
+        case Level::Debug:
+            return "DEBUG";
+    }
+    return "";
+}
+
+}  // namespace
+
+bool enabled(Level level) {
+    return level != Level::None &&
+           static_cast<std::int64_t>(level) <= Config::process().integer(Key::Log);
+}
+
+void set_nccl_logger(deft_net_logger_t logger) noexcept {
+    g_nccl_logger = logger;
+}
+
+void write(Level level, const char* format, ...) noexcept {
+    const int saved_errno = errno;
+    try {
+        const deft_net_logger_t nccl = g_nccl_logger;
+        const bool own = enabled(level);
+        if (!own && nccl == nullptr) {
+            return;
+        }
+        char text[896];
+        va_list arguments;
+        va_start(arguments, format);
+        errno = saved_errno;  // for %m
+        std::vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        if (own) {
+            char host[64] = "";
+            ::gethostname(host, sizeof(host) - 1);
+            char line[1024];
+            const int length = std::snprintf(line, sizeof(line), "%s:%d:%ld [deft] %s %s\n", host,
+                                             ::getpid(), ::syscall(SYS_gettid), word(level), text);
+            const auto size =
+                static_cast<std::size_t>(std::clamp(length, 0, int(sizeof(line)) - 1));
+            [[maybe_unused]] const ssize_t written = ::write(sink(), line, size);
+        } else if (level == Level::Info) {
+            // Shown when the user asked NCCL itself to be talkative (NCCL_DEBUG=INFO).
+            nccl(DEFT_NET_LOG_INFO, DEFT_NET_SUBSYS_INIT | DEFT_NET_SUBSYS_NET, "deft", 0, "%s",
+                 text);
+        }
+    } catch (...) {
+        // A message that cannot be printed must not hurt the job.
+    }
+    errno = saved_errno;
+}
+
+}  // namespace deft::log

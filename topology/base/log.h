@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of the library: one line each, to standard error or DEFT_LOG_FILE, quiet by default.
+//
+// Any thread. Never throws, never exits, keeps errno. Not for the data path.
+#pragma once
+
+#include <atomic>
+#include <cstdarg>
+
+#include "deft/abi/net.h"
+
+namespace deft::log {
+
+enum class Level { None, Warn, Info, Debug };
+
+// True if a message of this level would be printed; cheap.
+bool enabled(Level level);
+
+// Formats one line as printf does and writes it with one system call:
+//   host:pid:tid [deft] WARN text
+[[gnu::format(printf, 2, 3)]] void write(Level level, const char* format, ...) noexcept;
+
+// From now on messages also obey NCCL's own logger (NCCL_DEBUG): INFO lines go to it, WARN lines
+// too. NULL returns to standard error alone. Called by the plugin's init.
+void set_nccl_logger(deft_net_logger_t logger) noexcept;
+
+// Prints once per call site and process, however often it is reached.
+#define DEFT_WARN_ONCE(...)                                            \
+    do {                                                               \
+        static std::atomic_flag deft_warned = ATOMIC_FLAG_INIT;        \
+        if (!deft_warned.test_and_set(std::memory_order_relaxed)) {    \
+            ::deft::log::write(::deft::log::Level::Warn, __VA_ARGS__); \
+        }                                                              \
+    } while (false)
+#define DEFT_WARN(...) ::deft::log::write(::deft::log::Level::Warn, __VA_ARGS__)
+#define DEFT_INFO(...) ::deft::log::write(::deft::log::Level::Info, __VA_ARGS__)
+#define DEFT_DEBUG(...) ::deft::log::write(::deft::log::Level::Debug, __VA_ARGS__)
+
+}  // namespace deft::log

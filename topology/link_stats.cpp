@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/link_stats.h"
+
+#include <cstring>
+
+namespace deft {
+
+LinkStats& LinkStats::process() {
+    // Constant-initialised and trivially destroyed: safe before main and after exit.
+    static constinit LinkStats stats;
+    return stats;
+}
+
+LinkCounters& LinkStats::link(const char* name, const char* kind) noexcept {
+    const auto find = [&]() -> LinkCounters* {
+        for (std::size_t i = 0, n = size(); i < n; ++i) {
+            if (std::strcmp(links_[i].name, name) == 0 && std::strcmp(links_[i].kind, kind) == 0) {
+                return &links_[i];
+            }
+        }
+        return nullptr;
+    };
+    if (LinkCounters* known = find()) {
+        return *known;
+    }
+    while (adding_.test_and_set(std::memory_order_acquire)) {
+    }
+    LinkCounters* slot = find();
+    if (slot == nullptr) {
+        const std::size_t n = size();
+        slot = &links_[n < kMaxLinks ? n : kMaxLinks];
+        const bool overflow = n >= kMaxLinks;
+        std::strncpy(slot->name, overflow ? "other" : name, sizeof(slot->name) - 1);
+        std::strncpy(slot->kind, overflow ? "" : kind, sizeof(slot->kind) - 1);
+        if (!overflow) {
+            count_.store(n + 1, std::memory_order_release);
+        }
+    }
+    adding_.clear(std::memory_order_release);
+    return *slot;
+}
+
+}  // namespace deft
