@@ -42,7 +42,7 @@ g++ -std=c++20 -O2 -I"$nccl_include" -I"$cuda_include" perf/gpu/allreduce.cpp -o
 logs=$build/gpu-logs
 rm -rf "$logs" && mkdir -p "$logs"
 common=(env NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 NCCL_MAX_CTAS=2
-        NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET)
+        NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS="INIT,NET")
 say "two ranks over NCCL's own socket transport"
 timeout 180 "${common[@]}" NCCL_DEBUG_FILE="$logs/socket.%p" NCCL_NET_PLUGIN=none "$program" >"$logs/socket.json"
 say "two ranks through deft"
