@@ -280,7 +280,7 @@ const Config& Config::process() {
             ++count;
         }
         return new Config(
-            load(std::span<const char* const>(environ, count), "/etc/deft/deft.conf"));
+            load(std::span<const char* const>(environ, count), kSystemConfigFile));
     }();
     return *config;
 }

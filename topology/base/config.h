@@ -38,6 +38,9 @@ struct Variable {
     const char* doc;
 };
 
+// The file every process reads first, if it is there.
+inline constexpr char kSystemConfigFile[] = "/etc/deft/deft.conf";
+
 std::span<const Variable> variables();
 const Variable& variable(Key key);
 

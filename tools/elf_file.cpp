@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/elf_file.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+
+#include "topology/base/unique_fd.h"
+
+namespace deft::tools {
+namespace {
+
+constexpr int kThisMachine =
+#if defined(__x86_64__)
+    EM_X86_64;
+#elif defined(__aarch64__)
+    EM_AARCH64;
+#else
+    EM_NONE;
+#endif
+
+template <typename T>
+bool read_at(int fd, std::uint64_t offset, T& value) {
+    return ::pread(fd, &value, sizeof(value), static_cast<off_t>(offset)) == sizeof(value);
+}
+
+std::string script_interpreter(int fd) {
+    char line[256] = "";
+    const ssize_t size = ::pread(fd, line, sizeof(line) - 1, 2);
+    std::string text(line, size > 0 ? static_cast<std::size_t>(size) : 0);
+    text = text.substr(0, text.find('\n'));
+    const auto first = text.find_first_not_of(" \t");
+    if (first == text.npos) {
+        return {};
+    }
+    return text.substr(first, text.find_first_of(" \t\r", first) - first);
+}
+
+}  // namespace
+
+ElfFile read_elf(const std::string& path) {
+    ElfFile file;
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0) {
+        file.error = std::strerror(errno);
+        return file;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        file.error = "not a regular file";
+        return file;
+    }
+    Elf64_Ehdr header{};
+    unsigned char start[2] = {};
+    if (!read_at(fd.get(), 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
+        file.kind = ElfFile::Kind::Other;
+        if (read_at(fd.get(), 0, start) && start[0] == '#' && start[1] == '!') {
+            file.kind = ElfFile::Kind::Script;
+            file.interpreter = script_interpreter(fd.get());
+        }
+        return file;
+    }
+    file.kind = ElfFile::Kind::Elf;
+    file.this_machine = header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_machine == kThisMachine;
+    if (!file.this_machine) {
+        return file;
+    }
+    file.dynamic_object = header.e_type == ET_DYN;
+    for (unsigned i = 0; i < header.e_phnum; ++i) {
+        Elf64_Phdr segment{};
+        if (!read_at(fd.get(), header.e_phoff + std::uint64_t{i} * sizeof(segment), segment)) {
+            break;
+        }
+        file.needs_loader = file.needs_loader || segment.p_type == PT_INTERP;
+    }
+    return file;
+}
+
+std::string find_in_path(const std::string& command, const std::string& path) {
+    if (command.find('/') != command.npos) {
+        return command;
+    }
+    for (std::size_t start = 0; start <= path.size();) {
+        const auto colon = std::min(path.find(':', start), path.size());
+        const std::string folder = path.substr(start, colon - start);
+        const std::string file = (folder.empty() ? "." : folder) + "/" + command;
+        struct stat status {};
+        if (::access(file.c_str(), X_OK) == 0 && ::stat(file.c_str(), &status) == 0 &&
+            S_ISREG(status.st_mode)) {
+            return file;
+        }
+        start = colon + 1;
+    }
+    return {};
+}
+
+}  // namespace deft::tools

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The little of an executable's header that decides whether a library can be preloaded into it.
+#pragma once
+
+#include <string>
+
+namespace deft::tools {
+
+struct ElfFile {
+    enum class Kind { Unreadable, Elf, Script, Other };
+    Kind kind = Kind::Unreadable;
+    std::string error;            // Unreadable: why
+    std::string interpreter;      // Script: the program behind "#!", else empty
+    bool this_machine = false;    // Elf: 64-bit and of the architecture deft is built for
+    bool dynamic_object = false;  // Elf: ET_DYN (shared library or position-independent program)
+    bool needs_loader = false;    // Elf: has PT_INTERP, so the dynamic loader runs it
+};
+
+ElfFile read_elf(const std::string& path);
+
+// The file execvp() would start for `command` with this PATH, or an empty string.
+std::string find_in_path(const std::string& command, const std::string& path);
+
+}  // namespace deft::tools

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/env.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include "tools/environment.h"
+#include "tools/text_output.h"
+
+namespace deft::tools {
+namespace {
+
+const char* type_name(ValueType type) {
+    switch (type) {
+        case ValueType::Choice:
+            return "choice";
+        case ValueType::Bool:
+            return "switch";
+        case ValueType::Integer:
+            return "whole number";
+        case ValueType::Bytes:
+            return "size";
+        case ValueType::Duration:
+            return "duration";
+        case ValueType::Real:
+            return "number";
+        case ValueType::Text:
+            return "text";
+    }
+    return "";
+}
+
+const char* group_name(VariableGroup group) {
+    switch (group) {
+        case VariableGroup::Operator:
+            return "operator";
+        case VariableGroup::Debug:
+            return "debug";
+    }
+    return "";
+}
+
+const char* source_name(ValueSource source) {
+    switch (source) {
+        case ValueSource::Default:
+            return "default";
+        case ValueSource::SystemFile:
+            return "system file";
+        case ValueSource::UserFile:
+            return "user file";
+        case ValueSource::Environment:
+            return "environment";
+    }
+    return "";
+}
+
+// What may be written: "off, observe", "0 or 1", "100ms..1h".
+std::string allowed(const Variable& variable) {
+    switch (variable.type) {
+        case ValueType::Bool:
+            return "0 or 1";
+        case ValueType::Choice: {
+            std::string words;
+            for (const char* c = variable.range; *c != '\0'; ++c) {
+                words += *c == '|' ? std::string(", ") : std::string(1, *c);
+            }
+            return words;
+        }
+        case ValueType::Integer:
+        case ValueType::Bytes:
+        case ValueType::Duration:
+        case ValueType::Real:
+        case ValueType::Text:
+            break;
+    }
+    return variable.range;
+}
+
+// What a number without a suffix means, and which suffixes there are.
+std::string notation(const Variable& variable) {
+    switch (variable.type) {
+        case ValueType::Bytes:
+            return "bytes, or with suffix K, M, G (powers of 1024)";
+        case ValueType::Duration:
+            return "milliseconds, or with suffix ns, us, ms, s, min, h";
+        case ValueType::Choice:
+        case ValueType::Bool:
+        case ValueType::Integer:
+        case ValueType::Real:
+        case ValueType::Text:
+            break;
+    }
+    return variable.unit;
+}
+
+std::string shown_default(const Variable& variable) {
+    return variable.default_text[0] == '\0' ? "(empty)" : variable.default_text;
+}
+
+std::string roff(std::string_view text) {
+    std::string escaped;
+    for (const char c : text) {
+        if (c == '\\') {
+            escaped += "\\e";
+        } else if (c == '-') {
+            escaped += "\\-";
+        } else if ((c == '.' || c == '\'') && escaped.empty()) {
+            escaped += "\\&" + std::string(1, c);
+        } else {
+            escaped += c;
+        }
+    }
+    return escaped;
+}
+
+std::string markdown_cell(std::string_view text) {
+    std::string escaped;
+    for (const char c : text) {
+        if (c == '|' || c == '<' || c == '*') {
+            escaped += '\\';
+        }
+        escaped += c;
+    }
+    return escaped;
+}
+
+std::string markdown_code(std::string_view text) {
+    return text.empty() ? "" : fmt::format("`{}`", text);
+}
+
+}  // namespace
+
+std::string human_settings(const Config& config) {
+    std::string text;
+    for (const Variable& row : variables()) {
+        const Setting& setting = config.setting(row.key);
+        text += fmt::format("{}={}   [{}]\n", row.name, printable(setting.text), setting.origin);
+        std::string facts = type_name(row.type);
+        if (const std::string words = allowed(row); !words.empty()) {
+            facts += ": " + words;
+        }
+        if (const std::string how = notation(row); !how.empty()) {
+            facts += " (" + how + ")";
+        }
+        text += fmt::format("    {}\n    {}; default {}; {}; since {}\n", row.doc, facts,
+                            shown_default(row), group_name(row.group), row.since);
+    }
+    for (const std::string& warning : config.warnings()) {
+        text += "warning: " + printable(warning) + "\n";
+    }
+    for (const std::string& problem : config.problems()) {
+        text += "problem: " + printable(problem) + "\n";
+    }
+    return text;
+}
+
+std::string json_settings(const Config& config) {
+    nlohmann::ordered_json document;
+    document["format"] = "deft-env";
+    document["version"] = 1;
+    document["variables"] = nlohmann::ordered_json::array();
+    for (const Variable& row : variables()) {
+        const Setting& setting = config.setting(row.key);
+        document["variables"].push_back({{"name", row.name},
+                                         {"value", setting.text},
+                                         {"source", source_name(setting.source)},
+                                         {"origin", setting.origin},
+                                         {"type", type_name(row.type)},
+                                         {"unit", row.unit},
+                                         {"default", row.default_text},
+                                         {"range", row.range},
+                                         {"group", group_name(row.group)},
+                                         {"since", row.since},
+                                         {"doc", row.doc}});
+    }
+    document["warnings"] =
+        std::vector<std::string>(config.warnings().begin(), config.warnings().end());
+    document["problems"] =
+        std::vector<std::string>(config.problems().begin(), config.problems().end());
+    // Values come from the environment and need not be UTF-8.
+    return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string markdown_reference() {
+    std::string text =
+        "# Configuration\n\n"
+        "<!-- Written by `deft env --markdown`. Change topology/base/config_table.def instead. "
+        "-->\n\n"
+        "A variable is taken from the environment; else from the file named by `DEFT_CONF`; else "
+        "from\n"
+        "`/etc/deft/deft.conf`; else it has its default. Files hold lines `NAME=value` and "
+        "comments that\n"
+        "start with `#`. An empty value means \"not set\", except for text. A value that is wrong "
+        "is never\n"
+        "replaced by a default in silence: `deft run` starts nothing, the plugin refuses to "
+        "initialise, the\n"
+        "preloaded library warns and turns itself off. `deft env` shows what holds on a host, and "
+        "why.\n";
+    for (const VariableGroup group : {VariableGroup::Operator, VariableGroup::Debug}) {
+        text += group == VariableGroup::Operator
+                    ? "\n## For operators\n\n"
+                    : "\n## For debugging\n\nThese may change between releases.\n\n";
+        text +=
+            "| variable | type | allowed | default | since | meaning "
+            "|\n|---|---|---|---|---|---|\n";
+        for (const Variable& row : variables()) {
+            if (row.group != group) {
+                continue;
+            }
+            std::string type = type_name(row.type);
+            if (const std::string how = notation(row); !how.empty()) {
+                type += ": " + how;
+            }
+            text += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", row.name, type, allowed(row),
+                                markdown_code(row.default_text), row.since, markdown_cell(row.doc));
+        }
+    }
+    return text;
+}
+
+std::string man_page() {
+    std::string text =
+        ".\\\" SPDX-License-Identifier: Apache-2.0\n"
+        ".\\\" Written by `deft env --man`.\n"
+        ".TH DEFT.CONF 5 \"\" \"deft " DEFT_VERSION
+        "\"\n"
+        ".SH NAME\ndeft.conf \\- configuration of deft\n"
+        ".SH SYNOPSIS\n.I /etc/deft/deft.conf\n"
+        ".SH DESCRIPTION\n"
+        "Lines\n.IR NAME = value ,\ncomments start with #. The same names are read from the "
+        "environment,\n"
+        "which comes first, then from the file named by\n.BR DEFT_CONF ,\nthen from\n.IR "
+        "/etc/deft/deft.conf .\n"
+        "A wrong value is an error, never replaced by the default.\n"
+        ".SH VARIABLES\n";
+    for (const Variable& row : variables()) {
+        std::string facts = type_name(row.type);
+        if (const std::string words = allowed(row); !words.empty()) {
+            facts += ": " + words;
+        }
+        if (const std::string how = notation(row); !how.empty()) {
+            facts += " (" + how + ")";
+        }
+        text += fmt::format(".TP\n.B {}\n{}\n.br\n{}; default {}; {}; since {}.\n", row.name,
+                            roff(row.doc), roff(facts), roff(shown_default(row)),
+                            group_name(row.group), row.since);
+    }
+    return text + ".SH SEE ALSO\n.BR deft (1)\n";
+}
+
+int env(const EnvOptions& options) {
+    switch (options.format) {
+        case EnvOptions::Format::Markdown:
+            return print(markdown_reference());
+        case EnvOptions::Format::Man:
+            return print(man_page());
+        case EnvOptions::Format::Human:
+        case EnvOptions::Format::Json:
+            break;
+    }
+    const Config config = Config::load(Environment(environ).entries(), kSystemConfigFile);
+    const int printed = print(options.format == EnvOptions::Format::Json ? json_settings(config)
+                                                                         : human_settings(config));
+    return printed == kSuccess && !config.problems().empty() ? kProblem : printed;
+}
+
+}  // namespace deft::tools

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where libnccl-net-deft.so is, and how a path to it is put into LD_PRELOAD.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tools/environment.h"
+
+namespace deft::tools {
+
+inline constexpr std::string_view kLibraryName = "libnccl-net-deft.so";
+
+// A library found, or why not (path empty, error one clear line).
+struct Library {
+    std::string path;  // absolute
+    std::string error;
+};
+
+// `wanted` as given with --library, or if empty: beside an installed command (../lib...), else in
+// the build tree (../packaging). The file must be a shared object of this machine.
+Library find_library(const std::string& wanted);
+
+// The same, for a command whose own absolute path is `executable`.
+Library find_library(const std::string& wanted, const std::string& executable);
+
+// The version the library itself states, or why it cannot be loaded ("cannot be loaded: ...").
+std::string library_version(const std::string& path);
+
+// Puts the library first in LD_PRELOAD and keeps what is there. The loader splits LD_PRELOAD at
+// blanks and colons and expands '$' (ld.so(8)), with no way to quote: a path with a blank goes by
+// name and LD_LIBRARY_PATH, one with ':', ';' or '$' by a symbolic link in a private folder.
+// Returns an empty string, or what went wrong.
+std::string add_preload(Environment& environment, const std::string& path);
+
+}  // namespace deft::tools

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `deft` command: reads the command line and calls the subcommand.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/env.h"
+#include "tools/library.h"
+#include "tools/run.h"
+#include "tools/text_output.h"
+#include "topology/base/nearest.h"
+
+namespace deft::tools {
+namespace {
+
+// CLI11 knows nothing of the command behind "--".
+class RunHelp : public CLI::Formatter {
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "Usage: deft run [OPTIONS] -- COMMAND [ARGUMENT...]\n";
+    }
+};
+
+struct CommandLine {
+    CLI::App app{"deft: makes NCCL training jobs faster on the links they already have", "deft"};
+    bool version = false;
+    std::string library;
+    RunOptions run;
+    EnvOptions env;
+    bool json = false, markdown = false, man = false;
+    CLI::App* run_command = nullptr;
+    CLI::App* env_command = nullptr;
+    CLI::App* version_command = nullptr;
+
+    CommandLine() {
+        app.allow_extras();
+        app.set_help_flag("-h,--help", "Show this help");
+        app.add_flag("-V,--version", version,
+                     "Show the version, and the library that would be used");
+        app.add_option("--library", library, "Use this libnccl-net-deft.so");
+        add_run();
+        add_env();
+        version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
+        version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
+        app.footer("`deft COMMAND --help` says more. Manual pages: deft(1), deft.conf(5).");
+    }
+
+private:
+    void add_run() {
+        run_command =
+            app.add_subcommand("run", "Run a command with deft in its NCCL")->allow_extras();
+        run_command->formatter(std::make_shared<RunHelp>());
+        run_command->add_option("--mode", run.mode, "What deft may change in the job (DEFT_MODE)");
+        run_command->add_flag(
+            "--require", run.require,
+            "Fail where deft cannot help, instead of doing without (DEFT_REQUIRE)");
+        run_command->add_option("--out", run.out,
+                                "File each rank writes (DEFT_OUT); %h host, %r rank");
+        run_command->add_option("--interfaces", run.interfaces,
+                                "Network interfaces to use (DEFT_INTERFACES)");
+        run_command->add_option("--log", run.log, "Least important message to print (DEFT_LOG)");
+        run_command->add_option("--library", library, "Preload this libnccl-net-deft.so");
+        run_command->add_flag("--dry-run", run.dry_run, "Print what would be executed, and stop");
+        run_command->footer(
+            "The command keeps the process id; its exit status and signals are its own. 125: "
+            "nothing was\n"
+            "started (configuration or library), 126: not executable, 127: no such command.");
+    }
+
+    void add_env() {
+        env_command = app.add_subcommand("env", "Show the configuration and where it comes from")
+                          ->allow_extras();
+        env_command->add_flag("--json", json, "For programs");
+        env_command->add_flag("--markdown", markdown, "The reference page (docs/configuration.md)");
+        env_command->add_flag("--man", man, "The manual page deft.conf(5)");
+    }
+};
+
+std::vector<std::string> option_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+        for (const std::string& name : option->get_lnames()) {
+            names.push_back("--" + name);
+        }
+    }
+    return names;
+}
+
+std::string hint(std::string_view word, const std::vector<std::string>& names,
+                 const char* otherwise) {
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string_view guess = nearest(word, views);
+    return guess.empty() ? otherwise : fmt::format("did you mean {}?", guess);
+}
+
+int unexpected(const CLI::App& app, const std::string& command, std::string word) {
+    word = word.substr(0, word.find('='));
+    const std::string where = command.empty() ? "" : command + ": ";
+    if (word.starts_with("-")) {
+        complain(fmt::format("{}unknown option {}; {}", where, word,
+                             hint(word, option_names(app), "see --help")));
+    } else {
+        complain(fmt::format("{}unexpected argument '{}'; see --help", where, word));
+    }
+    return kUsage;
+}
+
+int unknown_command(const CommandLine& line, const std::string& word) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : line.app.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    complain(fmt::format("unknown command '{}'; {}", word, hint(word, names, "see deft --help")));
+    return kUsage;
+}
+
+int show_version(const std::string& wanted) {
+    const Library library = find_library(wanted);
+    std::string text = "deft " DEFT_VERSION "\n";
+    if (!library.error.empty()) {
+        print(text);
+        complain(library.error);
+        return kProblem;
+    }
+    const std::string version = library_version(library.path);
+    text += fmt::format("library {} {}\n", printable(library.path), printable(version));
+    const int printed = print(text);
+    if (version != DEFT_VERSION) {
+        complain(fmt::format("{}: {}, this command is {}; install both from one release",
+                             library.path, version, DEFT_VERSION));
+        return kProblem;
+    }
+    return printed;
+}
+
+// Cuts the command to run off a `deft run` line: what follows "--", or the first word that is
+// neither an option nor an option's value. The rest is for the option parser.
+std::vector<std::string> take_command(const CLI::App& run, std::vector<std::string>& arguments) {
+    const auto position = std::find(arguments.begin(), arguments.end(), "run");
+    if (position == arguments.end() ||
+        std::any_of(arguments.begin(), position,
+                    [](const std::string& word) { return !word.starts_with("-"); })) {
+        return {};
+    }
+    auto word = position + 1;
+    while (word != arguments.end() && *word != "--" && word->starts_with("-") && *word != "-") {
+        const bool joined = word->find('=') != std::string::npos;
+        const CLI::Option* option = run.get_option_no_throw(*word);
+        const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
+        word += takes_value && !joined && word + 1 != arguments.end() ? 2 : 1;
+    }
+    std::vector<std::string> command(word, arguments.end());
+    if (!command.empty() && command.front() == "--") {
+        command.erase(command.begin());
+    }
+    arguments.erase(word, arguments.end());
+    return command;
+}
+
+int dispatch(CommandLine& line) {
+    const std::vector<CLI::App*> chosen = line.app.get_subcommands();
+    if (line.version && chosen.empty() && line.app.remaining_size() == 0) {
+        return show_version(line.library);
+    }
+    if (chosen.empty()) {
+        const std::vector<std::string> extra = line.app.remaining();
+        if (extra.empty()) {
+            complain("no command given; see deft --help");
+            return kUsage;
+        }
+        return extra.front().starts_with("-") ? unexpected(line.app, "", extra.front())
+                                              : unknown_command(line, extra.front());
+    }
+    const CLI::App& command = *chosen.front();
+    const std::vector<std::string> extra = line.app.remaining(true);
+    if (!extra.empty()) {
+        return unexpected(command, command.get_name(), extra.front());
+    }
+    if (&command == line.version_command) {
+        return show_version(line.library);
+    }
+    if (&command == line.run_command) {
+        line.run.library = line.library;
+        return run(line.run);
+    }
+    if (line.json + line.markdown + line.man > 1) {
+        complain("env: choose one of --json, --markdown, --man");
+        return kUsage;
+    }
+    using Format = EnvOptions::Format;
+    line.env.format = line.json       ? Format::Json
+                      : line.markdown ? Format::Markdown
+                      : line.man      ? Format::Man
+                                      : Format::Human;
+    return env(line.env);
+}
+
+int main_guarded(int argc, char** argv) {
+    CommandLine line;
+    std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+    line.run.command = take_command(*line.run_command, arguments);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    try {
+        line.app.parse(arguments);
+    } catch (const CLI::CallForHelp&) {
+        return print(line.app.help());
+    } catch (const CLI::ParseError& error) {
+        complain(std::string(error.what()) + "; see --help");
+        return kUsage;
+    }
+    return dispatch(line);
+}
+
+}  // namespace
+}  // namespace deft::tools
+
+int main(int argc, char** argv) {
+    try {
+        return deft::tools::main_guarded(argc, argv);
+    } catch (const std::exception& error) {
+        deft::tools::complain(error.what());
+        return deft::tools::kProblem;
+    }
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "tools/elf_file.h"
+#include "tools/environment.h"
+#include "tools/interfaces_check.h"
+#include "tools/library.h"
+#include "tools/text_output.h"
+#include "topology/base/config.h"
+
+namespace deft::tools {
+namespace {
+
+struct Override {
+    const char* option;
+    Key key;
+    std::string value;
+};
+
+// Puts the options into the environment. Empty, or the first value that is wrong.
+std::string apply_options(const RunOptions& options, Environment& environment) {
+    std::vector<Override> overrides = {{"--mode", Key::Mode, options.mode},
+                                       {"--out", Key::Out, options.out},
+                                       {"--interfaces", Key::Interfaces, options.interfaces},
+                                       {"--log", Key::Log, options.log}};
+    if (options.require) {
+        overrides.push_back({"--require", Key::Require, "1"});
+    }
+    for (const Override& item : overrides) {
+        if (item.value.empty()) {
+            continue;
+        }
+        Setting parsed;
+        const std::string wrong = parse_value(variable(item.key), item.value, parsed);
+        if (!wrong.empty()) {
+            return fmt::format("{} '{}': {}", item.option, item.value, wrong);
+        }
+        environment.set(variable(item.key).name, item.value);
+    }
+    return {};
+}
+
+// Empty, or why a file of this pattern could not be written later, when the job has run for hours.
+std::string unwritable(const Config& config, Key key) {
+    const Setting& setting = config.setting(key);
+    if (setting.text.empty()) {
+        return {};
+    }
+    const std::string path = expand_pattern(setting.text, 0);
+    const auto slash = path.rfind('/');
+    const std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    const auto complaint = [&](std::string_view what) {
+        return fmt::format("{}='{}' ({}): {}", variable(key).name, setting.text, setting.origin,
+                           what);
+    };
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0) {
+        return complaint(fmt::format("folder {}: {}; make it first", folder, std::strerror(errno)));
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return complaint(fmt::format("{} is not a folder", folder));
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        return complaint(fmt::format("folder {} is not writable: {}; name another place", folder,
+                                     std::strerror(errno)));
+    }
+    if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+        return complaint(fmt::format("{} is a folder; name a file", path));
+    }
+    return {};
+}
+
+// True if one name of the comma list NCCL_NET_PLUGIN brings deft in.
+bool names_deft(std::string_view list) {
+    while (!list.empty()) {
+        const auto comma = list.find(',');
+        const std::string_view name = list.substr(0, comma);
+        const auto slash = name.rfind('/');
+        const std::string_view file = slash == name.npos ? name : name.substr(slash + 1);
+        if (name == "deft" || file == kLibraryName || name == "STATIC_PLUGIN") {
+            return true;
+        }
+        list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
+    }
+    return false;
+}
+
+// Names the plugin to NCCL, unless the user has named one. Returns what keeps deft's plugin out of
+// the path, or an empty string.
+std::string add_plugin(Environment& environment) {
+    const std::optional<std::string> plugin = environment.get("NCCL_NET_PLUGIN");
+    if (!plugin) {
+        // The short name: every NCCL release knows it, and the loader finds the preloaded library
+        // by its soname without a search path.
+        environment.set("NCCL_NET_PLUGIN", "deft");
+    } else if (!names_deft(*plugin)) {
+        return fmt::format(
+            "NCCL_NET_PLUGIN='{}' is set and is kept, so deft's links are not used; "
+            "unset it or set NCCL_NET_PLUGIN=deft",
+            *plugin);
+    }
+    const std::string net = environment.get("NCCL_NET").value_or("");
+    if (!net.empty() && ::strcasecmp(net.c_str(), "deft") != 0) {
+        return fmt::format(
+            "NCCL_NET='{}' is set and is kept, so deft's links are not used; unset "
+            "it",
+            net);
+    }
+    return {};
+}
+
+// What the loader will refuse to do for this program, or an empty string.
+std::string preload_obstacle(const std::string& file, int depth = 0) {
+    struct stat status {};
+    const ElfFile elf = read_elf(file);
+    if (elf.kind == ElfFile::Kind::Script && depth < 4 && !elf.interpreter.empty()) {
+        return preload_obstacle(elf.interpreter, depth + 1);
+    }
+    if (elf.kind != ElfFile::Kind::Elf || ::stat(file.c_str(), &status) != 0) {
+        return {};
+    }
+    if (!elf.this_machine) {
+        return fmt::format(
+            "{} is built for another machine: the loader will not preload deft into "
+            "it",
+            file);
+    }
+    if (!elf.needs_loader) {
+        return fmt::format(
+            "{} is statically linked: nothing can be preloaded into it, only the "
+            "dynamically linked programs it starts will see deft",
+            file);
+    }
+    const bool other_identity = ((status.st_mode & S_ISUID) && status.st_uid != ::geteuid()) ||
+                                ((status.st_mode & S_ISGID) && status.st_gid != ::getegid());
+    if (other_identity || ::getxattr(file.c_str(), "security.capability", nullptr, 0) > 0) {
+        return fmt::format(
+            "{} runs with raised privileges (setuid, setgid or capabilities): the "
+            "loader drops LD_PRELOAD for it",
+            file);
+    }
+    return {};
+}
+
+int show(const RunOptions& options, const Environment& before, const Environment& after) {
+    std::string text = "env";
+    for (const char* entry : after.entries()) {
+        const std::string_view pair(entry);
+        const std::string_view name = pair.substr(0, pair.find('='));
+        if (before.get(name) != after.get(name)) {
+            text += fmt::format(" {}={}", name, shell_quoted(after.get(name).value_or("")));
+        }
+    }
+    for (const std::string& word : options.command) {
+        text += " " + shell_quoted(word);
+    }
+    return print(text + "\n");
+}
+
+int start(const RunOptions& options, Environment& environment) {
+    std::vector<char*> arguments;
+    for (const std::string& word : options.command) {
+        arguments.push_back(const_cast<char*>(word.c_str()));  // execvpe() does not write to them
+    }
+    arguments.push_back(nullptr);
+    ::execvpe(arguments[0], arguments.data(), environment.for_exec().data());
+    const int error = errno;
+    const std::string& name = options.command.front();
+    if (error == ENOENT || error == ENOTDIR) {
+        // A script whose interpreter is missing also says ENOENT.
+        const std::string file = find_in_path(name, environment.get("PATH").value_or(""));
+        const ElfFile elf = read_elf(file);
+        if (elf.kind == ElfFile::Kind::Script) {
+            complain(fmt::format("cannot execute {}: its interpreter {} does not exist", file,
+                                 elf.interpreter));
+            return kNotExecutable;
+        }
+        complain(fmt::format("{}: command not found", name));
+        return kCommandNotFound;
+    }
+    complain(fmt::format("cannot execute {}: {}", name, std::strerror(error)));
+    return kNotExecutable;
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+    const Environment before(environ);
+    Environment environment = before;
+    if (options.command.empty()) {
+        complain("run: no command given; usage: deft run [OPTIONS] -- COMMAND [ARGUMENT...]");
+        return kUsage;
+    }
+    if (const std::string wrong = apply_options(options, environment); !wrong.empty()) {
+        complain(wrong);
+        return kUsage;
+    }
+    const Config config = Config::load(environment.entries(), kSystemConfigFile);
+    if (!config.problems().empty()) {
+        complain(config.problems().front() + "; nothing was started" +
+                 (config.problems().size() > 1
+                      ? fmt::format(" ({} more: see `deft env`)", config.problems().size() - 1)
+                      : ""));
+        return kNotStarted;
+    }
+    for (const std::string& warning : config.warnings()) {
+        complain("warning: " + warning);
+    }
+    const bool off = config.is(Key::Mode, "off");
+    std::string wrong = off ? "" : unwritable(config, Key::Out);
+    if (wrong.empty()) {
+        wrong = unwritable(config, Key::LogFile);
+    }
+    if (wrong.empty()) {
+        wrong = check_interfaces(config.setting(Key::Interfaces), [](const std::string& warning) {
+            complain("warning: " + warning);
+        });
+    }
+    const Library library = find_library(options.library);
+    if (wrong.empty()) {
+        wrong = library.error;
+    }
+    if (wrong.empty()) {
+        wrong = add_preload(environment, library.path);
+    }
+    if (!wrong.empty()) {
+        complain(wrong + "; nothing was started");
+        return kNotStarted;
+    }
+    // What only weakens deft is said, and is an error when deft is required.
+    const bool required = config.flag(Key::Require);
+    const std::string file =
+        find_in_path(options.command.front(), environment.get("PATH").value_or(""));
+    for (const std::string& obstacle :
+         {off ? std::string() : add_plugin(environment), preload_obstacle(file)}) {
+        if (obstacle.empty()) {
+            continue;
+        }
+        if (required && !off) {
+            complain(obstacle + "; deft is required, nothing was started");
+            return kNotStarted;
+        }
+        complain("warning: " + obstacle);
+    }
+    return options.dry_run ? show(options, before, environment) : start(options, environment);
+}
+
+}  // namespace deft::tools
