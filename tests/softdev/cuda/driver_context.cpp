@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Driver API: primary contexts and the context stack of each thread.
+#include "tests/softdev/cuda/report.h"
+#include "tests/softdev/cuda/thread.h"
+
+using softdev::Call;
+using softdev::Context;
+using softdev::device;
+using softdev::thread_state;
+
+namespace {
+
+Context* primary(CUdevice ordinal) {
+    return ordinal >= 0 && ordinal < softdev::settings().devices
+               ? softdev::device().primary[static_cast<std::size_t>(ordinal)].get()
+               : nullptr;
+}
+
+void activate(Context& context) {
+    if (!context.active) {
+        context.active = true;
+        context.sticky = CUDA_SUCCESS;
+        if (context.legacy == nullptr) {
+            softdev::create_stream(context, softdev::StreamKind::legacy, CU_STREAM_DEFAULT, 0);
+        }
+    }
+}
+
+// Ends the context: its work first, then its streams. Its memory goes when it is used no more, as
+// on a GPU.
+CUresult deactivate(Call& call, Context& context) {
+    const CUresult result = softdev::synchronize_context(call.lock(), context, call.name());
+    const auto streams = context.streams;
+    for (const auto& stream : streams) {
+        softdev::destroy_stream(stream);
+    }
+    context.active = false;
+    context.references = 0;
+    return result;
+}
+
+Context* context_of(CUcontext handle) {
+    return device().contexts.find(handle);
+}
+
+}  // namespace
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    if (handle == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Context* context = primary(ordinal);
+    if (context == nullptr) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    ++context->references;
+    activate(*context);
+    *handle = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice ordinal) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    Context* context = primary(ordinal);
+    if (context == nullptr) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (context->references == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (--context->references == 0) {
+        return deactivate(call, *context);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice ordinal) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    Context* context = primary(ordinal);
+    if (context == nullptr) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (context->active) {
+        const unsigned references = context->references;
+        deactivate(call, *context);
+        context->references = references;
+        context->sticky = CUDA_SUCCESS;
+        // Threads that have it current find it usable again, as with the runtime's cudaDeviceReset.
+        if (references > 0) {
+            activate(*context);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned flags) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    Context* context = primary(ordinal);
+    if (context == nullptr) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    context->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* active) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    const Context* context = primary(ordinal);
+    if (context == nullptr) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (flags == nullptr || active == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = context->flags;
+    *active = context->active ? 1 : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetCurrent(CUcontext* handle) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    if (handle == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto& stack = thread_state().stack;
+    *handle = stack.empty() || stack.back() == nullptr ? nullptr : stack.back()->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext handle) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    auto& stack = thread_state().stack;
+    Context* context = nullptr;
+    if (handle != nullptr) {
+        context = context_of(handle);
+        if (context == nullptr || !context->active) {
+            return CUDA_ERROR_INVALID_CONTEXT;
+        }
+    }
+    // Replaces the top of the stack; NULL pops it.
+    if (!stack.empty()) {
+        stack.pop_back();
+    }
+    if (context != nullptr) {
+        stack.push_back(context);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPushCurrent(CUcontext handle) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    Context* context = context_of(handle);
+    if (context == nullptr || !context->active) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    thread_state().stack.push_back(context);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPopCurrent(CUcontext* handle) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    auto& stack = thread_state().stack;
+    if (stack.empty()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (handle != nullptr) {
+        *handle = stack.back()->handle;
+    }
+    stack.pop_back();
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetDevice(CUdevice* ordinal) {
+    SOFTDEV_CALL(call);
+    if (ordinal == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ordinal = call.context().device;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetFlags(unsigned* flags) {
+    SOFTDEV_CALL(call);
+    if (flags == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = call.context().flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    if (version == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (handle != nullptr && context_of(handle) == nullptr) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *version = 3020;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxSynchronize(void) {
+    SOFTDEV_CALL(call);
+    return softdev::synchronize_context(call.lock(), call.context(), call.name());
+}
+
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    SOFTDEV_CALL(call);
+    if (least != nullptr) {
+        *least = 0;
+    }
+    if (greatest != nullptr) {
+        *greatest = -5;
+    }
+    return CUDA_SUCCESS;
+}
