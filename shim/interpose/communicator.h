@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a communicator as the hooks see it: refused, made, ending.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/interpose/hook.h"
+
+namespace deft::communicator {
+
+// A name for a communicator that is equal on all its ranks: a hash of the unique id.
+std::uint64_t hash_of(const deft_nccl_unique_id_t& id) noexcept;
+// For communicators made without an id, in one process (ncclCommInitAll).
+std::uint64_t local_hash() noexcept;
+// For a child: from the parent's, how many children it had, and the colour. Advances the count.
+std::uint64_t child_hash(Hook& hook, std::uint64_t color) noexcept;
+
+// Before the library is asked for a communicator. Returns the error it must fail with because the
+// shim cannot act and DEFT_REQUIRE=1, else 0.
+int starting(const Hook& hook) noexcept;
+
+// After the library's answer: registers *comm, at once or when the group ends. Returns the result
+// for the job: `result`, unless DEFT_REQUIRE=1 turns it into an error (then *comm is aborted).
+int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
+         int result) noexcept;
+
+// Before a communicator is destroyed or aborted: its entry goes first, because another thread may
+// be given the same address the moment the library has freed it.
+void ending(const Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
+
+// Counts a call that changes nothing here.
+void counted(const Hook& hook, Function function) noexcept;
+
+}  // namespace deft::communicator

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every hook does first: find the library the call belongs to, and notice NCCL's own calls.
+#pragma once
+
+#include "shim/interpose/call.h"
+#include "shim/interpose/nccl_libraries.h"
+#include "shim/interpose/registry.h"
+
+// A function of ours that takes the place of NCCL's.
+#define DEFT_HOOK extern "C" __attribute__((visibility("default")))
+// The code that called the hook; only meaningful in the hook itself.
+#define DEFT_CALLER __builtin_return_address(0)
+
+namespace deft {
+
+// One call in progress. Some of NCCL's own calls go through the PLT and meet the hooks again
+// (ncclBcast calls ncclBroadcast, every enqueue calls ncclCommGetAsyncError): those are nested and
+// must pass untouched.
+class Hook {
+public:
+    // A call without a communicator belongs to the library of the code that made it.
+    Hook(Function function, const void* caller) noexcept;
+    // A call on a communicator belongs to the library that made the communicator.
+    Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept;
+    ~Hook();
+    Hook(const Hook&) = delete;
+    Hook& operator=(const Hook&) = delete;
+
+    const NcclTable* table() const { return table_; }
+    CommunicatorPin& communicator() { return communicator_; }
+    // True if the job itself made this call and the shim may look at it: not nested, not off, not
+    // in a forked child.
+    bool watched() const { return watched_; }
+
+    // What a hook returns when it cannot forward: says why, once for each function.
+    int unavailable() const noexcept;
+
+private:
+    Function function_;
+    const NcclTable* table_ = nullptr;
+    CommunicatorPin communicator_;
+    bool watched_ = false;
+};
+
+}  // namespace deft

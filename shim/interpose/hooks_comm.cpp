@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the calls that make and end communicators.
+#include "shim/interpose/communicator.h"
+#include "shim/interpose/hook.h"
+
+using deft::Function;
+using deft::Hook;
+namespace communicator = deft::communicator;
+
+#define DEFT_FORWARDABLE(name)                                      \
+    if (hook.table() == nullptr || hook.table()->name == nullptr) { \
+        return hook.unavailable();                                  \
+    }
+
+DEFT_HOOK int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id,
+                               int rank) noexcept {
+    const Hook hook(Function::CommInitRank, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommInitRank)
+    if (const int refused = communicator::starting(hook)) {
+        return refused;
+    }
+    const int result = hook.table()->CommInitRank(comm, nranks, id, rank);
+    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result);
+}
+
+DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id,
+                                     int rank, deft_nccl_config_t* config) noexcept {
+    const Hook hook(Function::CommInitRankConfig, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommInitRankConfig)
+    if (const int refused = communicator::starting(hook)) {
+        return refused;
+    }
+    const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, config);
+    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result);
+}
+
+DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int rank, int nid,
+                                       deft_nccl_unique_id_t* ids,
+                                       deft_nccl_config_t* config) noexcept {
+    const Hook hook(Function::CommInitRankScalable, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommInitRankScalable)
+    if (const int refused = communicator::starting(hook)) {
+        return refused;
+    }
+    const std::uint64_t hash = ids != nullptr && nid > 0 ? communicator::hash_of(ids[0]) : 0;
+    const int result = hook.table()->CommInitRankScalable(comm, nranks, rank, nid, ids, config);
+    return communicator::made(hook, comm, hash, rank, nranks, result);
+}
+
+DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devices) noexcept {
+    const Hook hook(Function::CommInitAll, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommInitAll)
+    if (const int refused = communicator::starting(hook)) {
+        return refused;
+    }
+    int result = hook.table()->CommInitAll(comms, ndev, devices);
+    const std::uint64_t hash = communicator::local_hash();
+    for (int rank = 0; comms != nullptr && rank < ndev; ++rank) {
+        result = communicator::made(hook, &comms[rank], hash, rank, ndev, result);
+    }
+    return result;
+}
+
+DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl_comm_t* child,
+                            deft_nccl_config_t* config) noexcept {
+    Hook hook(Function::CommSplit, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommSplit)
+    if (const int refused = communicator::starting(hook)) {
+        return refused;
+    }
+    const std::uint64_t hash = communicator::child_hash(hook, static_cast<std::uint64_t>(color));
+    const int result = hook.table()->CommSplit(comm, color, key, child, config);
+    return color == DEFT_NCCL_SPLIT_NOCOLOR ? result
+                                            : communicator::made(hook, child, hash, -1, -1, result);
+}
+
+DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
+                             deft_nccl_comm_t* child, deft_nccl_config_t* config,
+                             int flags) noexcept {
+    Hook hook(Function::CommShrink, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommShrink)
+    if (const int refused = communicator::starting(hook)) {
+        return refused;
+    }
+    const std::uint64_t hash = communicator::child_hash(hook, 0);
+    const int result = hook.table()->CommShrink(comm, excluded, count, child, config, flags);
+    return communicator::made(hook, child, hash, -1, -1, result);
+}
+
+DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {
+    const Hook hook(Function::CommFinalize, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommFinalize)
+    communicator::counted(hook, Function::CommFinalize);
+    return hook.table()->CommFinalize(comm);
+}
+
+DEFT_HOOK int ncclCommDestroy(deft_nccl_comm_t comm) noexcept {
+    const Hook hook(Function::CommDestroy, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommDestroy)
+    communicator::ending(hook, comm, Function::CommDestroy);
+    return hook.table()->CommDestroy(comm);
+}
+
+DEFT_HOOK int ncclCommAbort(deft_nccl_comm_t comm) noexcept {
+    const Hook hook(Function::CommAbort, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommAbort)
+    communicator::ending(hook, comm, Function::CommAbort);
+    return hook.table()->CommAbort(comm);
+}
+
+DEFT_HOOK int ncclCommRevoke(deft_nccl_comm_t comm, int flags) noexcept {
+    const Hook hook(Function::CommRevoke, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommRevoke)
+    communicator::counted(hook, Function::CommRevoke);
+    return hook.table()->CommRevoke(comm, flags);
+}
+
+DEFT_HOOK int ncclCommGetAsyncError(deft_nccl_comm_t comm, int* error) noexcept {
+    // NCCL calls this one itself in every enqueue and wait: look-up and forward, no more.
+    const Hook hook(Function::CommGetAsyncError, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommGetAsyncError)
+    return hook.table()->CommGetAsyncError(comm, error);
+}

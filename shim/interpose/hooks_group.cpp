@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the group calls. The depth is the calling thread's, as in NCCL.
+#include "shim/interpose/group.h"
+#include "shim/interpose/hook.h"
+
+using deft::Function;
+using deft::Hook;
+
+DEFT_HOOK int ncclGroupStart() noexcept {
+    const Hook hook(Function::GroupStart, DEFT_CALLER);
+    if (hook.table() == nullptr || hook.table()->GroupStart == nullptr) {
+        return hook.unavailable();
+    }
+    const int result = hook.table()->GroupStart();
+    if (result == DEFT_NCCL_SUCCESS) {
+        deft::group::start();
+    }
+    return result;
+}
+
+DEFT_HOOK int ncclGroupEnd() noexcept {
+    const Hook hook(Function::GroupEnd, DEFT_CALLER);
+    if (hook.table() == nullptr || hook.table()->GroupEnd == nullptr) {
+        return hook.unavailable();
+    }
+    const int result = hook.table()->GroupEnd();
+    // NCCL leaves the level even when it reports an error, so the depth here must follow.
+    if (deft::group::end()) {
+        deft::group::settle(result);
+    }
+    return result;
+}
+
+DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
+    const Hook hook(Function::GroupSimulateEnd, DEFT_CALLER);
+    if (hook.table() == nullptr || hook.table()->GroupSimulateEnd == nullptr) {
+        return hook.unavailable();
+    }
+    const int result = hook.table()->GroupSimulateEnd(info);
+    // It ends the group without launching anything: nothing was made.
+    if (deft::group::end()) {
+        deft::group::settle(DEFT_NCCL_INVALID_USAGE);
+    }
+    return result;
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/interpose/mode.h"
+
+#include <atomic>
+#include <string>
+
+#include "topology/base/config.h"
+#include "topology/base/log.h"
+
+namespace deft {
+namespace {
+
+struct Decision {
+    ShimMode mode = ShimMode::Off;
+    bool required = false;
+    bool wrong = false;
+};
+
+std::atomic<const Decision*> g_decision{nullptr};
+constinit const Decision kOff;
+
+const Decision* decide() {
+    try {
+        const Config& config = Config::process();
+        static const Decision decision = [&config] {
+            Decision made;
+            made.wrong = !config.problems().empty();
+            made.required = config.flag(Key::Require);
+            std::string line;
+            for (const std::string& problem : config.problems()) {
+                line += (line.empty() ? "" : "; ") + problem;
+                made.required = made.required || problem.starts_with("DEFT_REQUIRE=");
+            }
+            if (made.wrong) {
+                DEFT_WARN("wrong configuration, every call is forwarded as in mode off: %s",
+                          line.c_str());
+            } else if (config.is(Key::Mode, "observe")) {
+                made.mode = ShimMode::Observe;
+            }
+            for (const std::string& warning : config.warnings()) {
+                DEFT_WARN("%s", warning.c_str());
+            }
+            return made;
+        }();
+        return &decision;
+    } catch (...) {
+        return &kOff;
+    }
+}
+
+const Decision& decision() noexcept {
+    const Decision* known = g_decision.load(std::memory_order_acquire);
+    if (known == nullptr) {
+        known = decide();
+        g_decision.store(known, std::memory_order_release);
+    }
+    return *known;
+}
+
+}  // namespace
+
+ShimMode shim_mode() noexcept {
+    return decision().mode;
+}
+
+bool shim_required() noexcept {
+    return decision().required;
+}
+
+const char* shim_refusal() noexcept {
+    return decision().wrong ? "the configuration is wrong" : nullptr;
+}
+
+}  // namespace deft

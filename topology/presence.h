@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which halves of the library are at work in this process. The hooks and the plugin each tick their
+// own counter; the plugin's init is where a job that bypasses the hooks is noticed, because then no
+// hook ever runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace deft {
+
+// Constant-initialised and trivially destroyed: safe before main and after exit. Any thread.
+struct Presence {
+    std::atomic<std::uint64_t> communicators_seen{0};  // ncclCommInit* and the like that hooks saw
+    std::atomic<std::uint64_t> plugin_inits{0};        // times NCCL initialised the plugin
+
+    static Presence& process() noexcept;
+
+    // Called by the plugin's init, of whatever version. Says once if NCCL is making a communicator
+    // that no hook has seen, and why that is likely: the job reaches NCCL by a handle look-up or
+    // RTLD_DEEPBIND although the library is preloaded (WARN), or it is not preloaded at all (WARN
+    // if DEFT_MODE or DEFT_REQUIRE asks for the hooks, else INFO).
+    void plugin_initialised() noexcept;
+};
+
+// True if the first `symbol` of the global scope is this library's own, as it is under LD_PRELOAD.
+bool preloaded_as(const char* symbol) noexcept;
+
+}  // namespace deft
