@@ -14,7 +14,9 @@ LinkStats& LinkStats::process() {
 LinkCounters& LinkStats::link(const char* name, const char* kind) noexcept {
     const auto find = [&]() -> LinkCounters* {
         for (std::size_t i = 0, n = size(); i < n; ++i) {
-            if (std::strcmp(links_[i].name, name) == 0 && std::strcmp(links_[i].kind, kind) == 0) {
+            // As long as a slot's name can be: a longer name must find the slot it was cut down to.
+            if (std::strncmp(links_[i].name, name, sizeof(links_[i].name) - 1) == 0 &&
+                std::strncmp(links_[i].kind, kind, sizeof(links_[i].kind) - 1) == 0) {
                 return &links_[i];
             }
         }

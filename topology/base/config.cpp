@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/base/config.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <limits>
-#include <optional>
 
 #include "topology/base/nearest.h"
+#include "topology/base/unique_fd.h"
 
 extern "C" char** environ;
 
@@ -34,82 +33,50 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(blank) - first + 1);
 }
 
-struct Suffix {
-    std::string_view text;
-    double factor;
-};
-constexpr Suffix kByteSuffixes[] = {
-    {"", 1}, {"K", 1024.0}, {"M", 1024.0 * 1024}, {"G", 1024.0 * 1024 * 1024}};
-constexpr Suffix kDurationSuffixes[] = {{"", 1e6},  {"ns", 1},     {"us", 1e3},  {"ms", 1e6},
-                                        {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
+// `text` fit for one line of a message: no control characters, not endless.
+std::string shown(std::string_view text) {
+    constexpr std::size_t kLongest = 120;
+    std::string line;
+    for (const char c : text.substr(0, kLongest)) {
+        line += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+    }
+    return text.size() > kLongest ? line + "..." : line;
+}
 
-// A non-negative or signed decimal with an optional suffix; nothing else may follow.
-std::optional<double> number(std::string_view text, std::span<const Suffix> suffixes) {
-    const std::string copy(text);
-    char* end = nullptr;
+constexpr std::size_t kMostProblemsOfAFile = 5;
+
+// Reads a whole configuration file. Returns an empty string, or what is wrong with it; errno is
+// then ENOENT or ENOTDIR only if it does not exist.
+std::string read_text_file(const std::string& path, std::string& text) {
+    constexpr std::size_t kLargest = 1 << 20;
+    // O_NONBLOCK: a FIFO must not stop the process that this library is a guest of.
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0) {
+        return std::strerror(errno);
+    }
     errno = 0;
-    // strtod also reads hexadecimal, "inf" and "nan", which nobody means to write here.
-    if (copy.empty() || copy.find_first_not_of("+-.0123456789eE"
-                                               "KMGnumsih") != copy.npos) {
-        return std::nullopt;
+    if (!S_ISREG(status.st_mode)) {
+        return "not a regular file";
     }
-    const double value = std::strtod(copy.c_str(), &end);
-    if (end == copy.c_str() || errno == ERANGE || !std::isfinite(value)) {
-        return std::nullopt;
-    }
-    for (const Suffix& suffix : suffixes) {
-        if (suffix.text == end) {
-            return value * suffix.factor;
+    char block[4096];
+    for (;;) {
+        const ssize_t size = ::read(fd.get(), block, sizeof(block));
+        if (size < 0 && errno == EINTR) {
+            continue;
         }
-    }
-    return std::nullopt;
-}
-
-std::span<const Suffix> suffixes_of(ValueType type) {
-    switch (type) {
-        case ValueType::Bytes:
-            return kByteSuffixes;
-        case ValueType::Duration:
-            return kDurationSuffixes;
-        case ValueType::Choice:
-        case ValueType::Bool:
-        case ValueType::Integer:
-        case ValueType::Real:
-        case ValueType::Text:
+        if (size < 0) {
+            return std::strerror(errno);
+        }
+        if (size == 0) {
             break;
-    }
-    return std::span<const Suffix>(kByteSuffixes, 1);
-}
-
-bool in_range(double value, std::string_view range, std::span<const Suffix> suffixes) {
-    const auto dots = range.find("..");
-    if (dots == range.npos) {
-        return true;
-    }
-    const auto low = number(range.substr(0, dots), suffixes);
-    const auto high = number(range.substr(dots + 2), suffixes);
-    return (!low || value >= *low) && (!high || value <= *high);
-}
-
-// Index of `word` in "a|b|c", or -1.
-int choice_index(std::string_view choices, std::string_view word) {
-    for (int index = 0; !choices.empty(); ++index) {
-        const auto bar = choices.find('|');
-        if (choices.substr(0, bar) == word) {
-            return index;
         }
-        choices = bar == choices.npos ? std::string_view() : choices.substr(bar + 1);
+        text.append(block, static_cast<std::size_t>(size));
+        if (text.size() > kLargest) {
+            return "larger than 1 MiB; is it the right file?";
+        }
     }
-    return -1;
-}
-
-std::string expects(const Variable& variable, const char* what) {
-    std::string line = std::string("expects ") + what;
-    if (variable.range[0] != '\0') {
-        line += variable.type == ValueType::Choice ? std::string(" ") : std::string(" in ");
-        line += variable.range;
-    }
-    return line;
+    return text.find('\0') == text.npos ? "" : "not a text file";
 }
 
 }  // namespace
@@ -120,52 +87,6 @@ std::span<const Variable> variables() {
 
 const Variable& variable(Key key) {
     return kVariables[static_cast<std::size_t>(key)];
-}
-
-std::string parse_value(const Variable& variable, std::string_view text, Setting& setting) {
-    const std::span<const Suffix> suffixes = suffixes_of(variable.type);
-    switch (variable.type) {
-        case ValueType::Text:
-            break;
-        case ValueType::Choice: {
-            const int index = choice_index(variable.range, text);
-            if (index < 0) {
-                return expects(variable, "one of");
-            }
-            setting.integer = index;
-            break;
-        }
-        case ValueType::Bool:
-            if (text != "0" && text != "1") {
-                return "expects 0 or 1";
-            }
-            setting.integer = text == "1";
-            break;
-        case ValueType::Integer:
-        case ValueType::Bytes:
-        case ValueType::Duration: {
-            const auto value = number(text, suffixes);
-            if (!value || std::abs(*value) > 9e18 || *value != std::floor(*value) ||
-                !in_range(*value, variable.range, suffixes)) {
-                return expects(variable, variable.type == ValueType::Integer ? "a whole number"
-                                         : variable.type == ValueType::Bytes
-                                             ? "a size such as 65536, 64K, 4M, 1G"
-                                             : "a duration such as 200ms, 5s");
-            }
-            setting.integer = static_cast<std::int64_t>(*value);
-            break;
-        }
-        case ValueType::Real: {
-            const auto value = number(text, suffixes);
-            if (!value || !in_range(*value, variable.range, suffixes)) {
-                return expects(variable, "a number");
-            }
-            setting.real = *value;
-            break;
-        }
-    }
-    setting.text = std::string(text);
-    return {};
 }
 
 void Config::assign(std::string_view name, std::string_view value, ValueSource source,
@@ -182,7 +103,7 @@ void Config::assign(std::string_view name, std::string_view value, ValueSource s
         }
         const std::string wrong = parse_value(variable, value, parsed);
         if (!wrong.empty()) {
-            problems_.push_back(std::string(name) + "='" + std::string(value) + "' (" + origin +
+            problems_.push_back(std::string(name) + "='" + shown(value) + "' (" + origin +
                                 "): " + wrong);
             return;
         }
@@ -195,51 +116,57 @@ void Config::assign(std::string_view name, std::string_view value, ValueSource s
     for (const Variable& variable : kVariables) {
         names.emplace_back(variable.name);
     }
-    std::string line = "unknown variable " + std::string(name) + " (" + origin + ")";
-    const std::string_view guess = nearest(name, names);
-    if (!guess.empty()) {
-        line += "; did you mean " + std::string(guess) + "?";
-    } else {
-        line += "; `deft env` lists the known ones";
+    const std::string guess = did_you_mean(name, names);
+    warnings_.push_back("unknown variable " + shown(name) + " (" + origin + ")" +
+                        (guess.empty() ? "; `deft env` lists the known ones" : guess));
+}
+
+void Config::read_line(std::string_view text, ValueSource source, const std::string& origin) {
+    if (text.empty() || text.front() == '#') {
+        return;
     }
-    warnings_.push_back(line);
+    const auto equals = text.find('=');
+    const std::string_view name = trimmed(text.substr(0, equals));
+    if (equals == text.npos || name.empty() || name.find_first_of(" \t") != name.npos) {
+        problems_.push_back(origin + ": expects NAME=value, found '" + shown(text) + "'");
+        return;
+    }
+    if (name == variable(Key::Conf).name) {
+        problems_.push_back(origin + ": DEFT_CONF has a meaning in the environment only");
+        return;
+    }
+    std::string_view value = trimmed(text.substr(equals + 1));
+    // One pair of quotes around a value is the shell habit; here it has no other meaning.
+    const bool quoted = value.size() >= 2 && value.front() == value.back() &&
+                        (value.front() == '"' || value.front() == '\'');
+    assign(name, quoted ? value.substr(1, value.size() - 2) : value, source, origin);
 }
 
 void Config::read_file(const std::string& path, ValueSource source, bool must_exist) {
-    std::FILE* file = std::fopen(path.c_str(), "re");
-    if (file == nullptr) {
-        if (must_exist || errno != ENOENT) {
-            problems_.push_back("cannot read " + path + ": " + std::strerror(errno));
+    std::string text;
+    const std::string error = read_text_file(path, text);
+    if (!error.empty()) {
+        const bool absent = errno == ENOENT || errno == ENOTDIR;
+        if (must_exist) {
+            problems_.push_back("DEFT_CONF='" + shown(path) + "' (environment): " + error);
+        } else if (!absent) {
+            problems_.push_back("cannot read " + shown(path) + ": " + error);
         }
         return;
     }
-    char* line = nullptr;
-    std::size_t capacity = 0;
-    int number_of_line = 0;
-    while (::getline(&line, &capacity, file) > 0) {
-        ++number_of_line;
-        std::string_view text = trimmed(line);
-        if (text.empty() || text.front() == '#') {
-            continue;
-        }
-        const std::string origin = path + ":" + std::to_string(number_of_line);
-        const auto equals = text.find('=');
-        if (equals == text.npos) {
-            problems_.push_back(origin + ": expects NAME=value, found '" + std::string(text) + "'");
-            continue;
-        }
-        const std::string_view name = trimmed(text.substr(0, equals));
-        if (name == variable(Key::Conf).name) {
-            problems_.push_back(origin + ": DEFT_CONF has a meaning in the environment only");
-            continue;
-        }
-        assign(name, trimmed(text.substr(equals + 1)), source, origin);
+    std::string_view rest = text;
+    if (rest.starts_with("\xEF\xBB\xBF")) {  // what some editors put before UTF-8
+        rest.remove_prefix(3);
     }
-    const bool failed = std::ferror(file) != 0;
-    std::free(line);
-    std::fclose(file);
-    if (failed) {
-        problems_.push_back("cannot read " + path + ": is it a regular file?");
+    const std::size_t earlier_problems = problems_.size();
+    for (int line = 1; !rest.empty(); ++line) {
+        const auto end = rest.find('\n');
+        read_line(trimmed(rest.substr(0, end)), source, shown(path) + ":" + std::to_string(line));
+        rest = end == rest.npos ? std::string_view() : rest.substr(end + 1);
+        if (problems_.size() - earlier_problems >= kMostProblemsOfAFile) {
+            problems_.push_back(shown(path) + ": more lines are wrong; is it the right file?");
+            return;
+        }
     }
 }
 
@@ -255,17 +182,24 @@ Config Config::load(std::span<const char* const> environment, const std::string&
     const std::string conf_prefix = std::string(variable(Key::Conf).name) + "=";
     for (const char* entry : environment) {
         const std::string_view text(entry);
-        if (text.starts_with(conf_prefix) && text.size() > conf_prefix.size()) {
-            config.read_file(std::string(text.substr(conf_prefix.size())), ValueSource::UserFile,
-                             true);
+        if (text.starts_with(conf_prefix)) {
+            if (text.size() > conf_prefix.size()) {
+                config.read_file(std::string(text.substr(conf_prefix.size())),
+                                 ValueSource::UserFile, true);
+            }
+            break;
         }
     }
+    // A name that occurs twice counts once, where getenv() finds it: at its first place.
+    std::vector<std::string_view> seen;
     for (const char* entry : environment) {
         const std::string_view text(entry);
         const auto equals = text.find('=');
-        if (text.starts_with("DEFT_") && equals != text.npos) {
-            config.assign(text.substr(0, equals), text.substr(equals + 1), ValueSource::Environment,
-                          "environment");
+        const std::string_view name = text.substr(0, equals);
+        if (name.starts_with("DEFT_") && equals != text.npos &&
+            std::find(seen.begin(), seen.end(), name) == seen.end()) {
+            seen.push_back(name);
+            config.assign(name, text.substr(equals + 1), ValueSource::Environment, "environment");
         }
     }
     return config;
@@ -279,8 +213,7 @@ const Config& Config::process() {
         while (environ != nullptr && environ[count] != nullptr) {
             ++count;
         }
-        return new Config(
-            load(std::span<const char* const>(environ, count), kSystemConfigFile));
+        return new Config(load(std::span<const char* const>(environ, count), kSystemConfigFile));
     }();
     return *config;
 }

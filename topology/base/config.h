@@ -85,6 +85,7 @@ private:
     std::vector<std::string> problems_;
     std::vector<std::string> warnings_;
 
+    void read_line(std::string_view text, ValueSource source, const std::string& origin);
     void read_file(const std::string& path, ValueSource source, bool must_exist);
     void assign(std::string_view name, std::string_view value, ValueSource source,
                 const std::string& origin);

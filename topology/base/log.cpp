@@ -2,13 +2,18 @@
 #include "topology/base/log.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 
 #include "topology/base/config.h"
+#include "topology/base/unique_fd.h"
 
 namespace deft::log {
 namespace {
@@ -32,16 +37,36 @@ int sink() {
             return STDERR_FILENO;
         }
         const std::string path = expand_pattern(pattern, rank_from_launcher());
-        const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-        if (opened < 0) {
+        UniqueFd opened(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+        if (opened && opened.get() <= STDERR_FILENO) {
+            // The process has closed a standard descriptor; it must not find our file in its place.
+            opened.reset(::fcntl(opened.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+        }
+        if (!opened) {
             ::dprintf(STDERR_FILENO,
                       "[deft] WARN cannot open DEFT_LOG_FILE %s: %m; using standard error\n",
                       path.c_str());
             return STDERR_FILENO;
         }
-        return opened;
+        return opened.release();
     }();
     return fd;
+}
+
+// Writes one line without the SIGPIPE that a vanished reader would cause: blocked for this thread,
+// and taken back if this write raised it.
+void write_line(int fd, const char* line, std::size_t size) {
+    sigset_t pipe_signal, before, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    const bool pending_before = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    if (::write(fd, line, size) < 0 && errno == EPIPE && !pending_before) {
+        const timespec now{};
+        sigtimedwait(&pipe_signal, nullptr, &now);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 const char* word(Level level) {
@@ -83,6 +108,10 @@ void write(Level level, const char* format, ...) noexcept {
         errno = saved_errno;  // for %m
         std::vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
+        // One message, one line, and nothing that could drive a terminal.
+        for (char* c = text; *c != '\0'; ++c) {
+            *c = static_cast<unsigned char>(*c) < 0x20 || *c == 0x7F ? ' ' : *c;
+        }
         if (own) {
             char host[64] = "";
             ::gethostname(host, sizeof(host) - 1);
@@ -91,7 +120,7 @@ void write(Level level, const char* format, ...) noexcept {
                                              ::getpid(), ::syscall(SYS_gettid), word(level), text);
             const auto size =
                 static_cast<std::size_t>(std::clamp(length, 0, int(sizeof(line)) - 1));
-            [[maybe_unused]] const ssize_t written = ::write(sink(), line, size);
+            write_line(sink(), line, size);
         } else if (level == Level::Info) {
             // Shown when the user asked NCCL itself to be talkative (NCCL_DEBUG=INFO).
             nccl(DEFT_NET_LOG_INFO, DEFT_NET_SUBSYS_INIT | DEFT_NET_SUBSYS_NET, "deft", 0, "%s",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of the library: one line each, to standard error or DEFT_LOG_FILE, quiet by default.
 //
-// Any thread. Never throws, never exits, keeps errno. Not for the data path.
+// Any thread. Never throws, never exits, keeps errno; a reader of standard error that has gone away
+// costs the process nothing (no SIGPIPE). Not for the data path.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@ bool enabled(Level level);
 //   host:pid:tid [deft] WARN text
 [[gnu::format(printf, 2, 3)]] void write(Level level, const char* format, ...) noexcept;
 
-// From now on messages also obey NCCL's own logger (NCCL_DEBUG): INFO lines go to it, WARN lines
-// too. NULL returns to standard error alone. Called by the plugin's init.
+// From now on INFO lines that DEFT_LOG holds back go to NCCL's own logger, which shows them under
+// NCCL_DEBUG=INFO. NULL ends that. Called by the plugin's init.
 void set_nccl_logger(deft_net_logger_t logger) noexcept;
 
 // Prints once per call site and process, however often it is reached.

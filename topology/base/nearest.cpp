@@ -38,6 +38,10 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
+    constexpr std::size_t kLongest = 64;  // longer is no typing mistake
+    if (word.size() > kLongest) {
+        return {};
+    }
     std::string_view best;
     std::size_t best_distance = word.size() / 3 + 1;
     for (const std::string_view candidate : candidates) {
@@ -48,6 +52,11 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
         }
     }
     return best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
+    const std::string_view guess = nearest(word, candidates);
+    return guess.empty() ? std::string() : "; did you mean " + std::string(guess) + "?";
 }
 
 }  // namespace deft

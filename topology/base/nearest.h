@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace deft {
@@ -11,5 +12,8 @@ namespace deft {
 // `word`, or an empty view when even the nearest differs in more than a third of its letters. Case
 // is ignored.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// "; did you mean <nearest>?" to put behind a complaint, or an empty string.
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace deft

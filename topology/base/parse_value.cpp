@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the text of one setting to its value: numbers, suffixes, ranges, words.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <system_error>
+
+#include "topology/base/config.h"
+#include "topology/base/nearest.h"
+
+namespace deft {
+namespace {
+
+struct Suffix {
+    std::string_view text;
+    std::int64_t factor;
+};
+constexpr std::int64_t kKi = 1024;
+// "KB" is left out on purpose: half of its readers take it for 1000.
+constexpr Suffix kByteSuffixes[] = {{"", 1},
+                                    {"K", kKi},
+                                    {"k", kKi},
+                                    {"Ki", kKi},
+                                    {"KiB", kKi},
+                                    {"M", kKi* kKi},
+                                    {"m", kKi* kKi},
+                                    {"Mi", kKi* kKi},
+                                    {"MiB", kKi* kKi},
+                                    {"G", kKi* kKi* kKi},
+                                    {"g", kKi* kKi* kKi},
+                                    {"Gi", kKi* kKi* kKi},
+                                    {"GiB", kKi* kKi* kKi}};
+constexpr Suffix kDurationSuffixes[] = {{"", 1'000'000},         {"ns", 1},
+                                        {"us", 1'000},           {"ms", 1'000'000},
+                                        {"s", 1'000'000'000},    {"min", 60'000'000'000},
+                                        {"h", 3'600'000'000'000}};
+
+// A decimal number with an optional sign and suffix; nothing else may follow. `whole` is set when
+// it is a whole number that fits, computed without rounding.
+struct Number {
+    double value = 0;
+    std::optional<std::int64_t> whole;
+};
+
+std::optional<std::int64_t> factor_of(std::string_view suffix, std::span<const Suffix> suffixes) {
+    for (const Suffix& known : suffixes) {
+        if (known.text == suffix) {
+            return known.factor;
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Number> number(std::string_view text, std::span<const Suffix> suffixes) {
+    // from_chars, not strtod: the host process may have chosen a locale with a decimal comma.
+    const bool plus = text.starts_with('+');
+    text.remove_prefix(plus ? 1 : 0);
+    const std::string_view digits = text.substr(!plus && text.starts_with('-') ? 1 : 0);
+    // from_chars also reads "inf" and "nan", which nobody means to write here.
+    if (digits.empty() || std::string_view(".0123456789").find(digits.front()) == digits.npos) {
+        return std::nullopt;
+    }
+    const char* const end = text.data() + text.size();
+    std::int64_t integer = 0;
+    const auto as_integer = std::from_chars(text.data(), end, integer);
+    if (as_integer.ec == std::errc()) {
+        const auto factor = factor_of({as_integer.ptr, end}, suffixes);
+        std::int64_t product = 0;
+        if (factor && !__builtin_mul_overflow(integer, *factor, &product)) {
+            return Number{static_cast<double>(product), product};
+        }
+    }
+    double value = 0;
+    const auto as_real = std::from_chars(text.data(), end, value);
+    const auto factor = factor_of({as_real.ptr, end}, suffixes);
+    if (as_real.ec != std::errc() || !factor) {
+        return std::nullopt;
+    }
+    Number result{value * static_cast<double>(*factor), std::nullopt};
+    if (!std::isfinite(result.value)) {
+        return std::nullopt;
+    }
+    // "0.07s" is 70000000.00000001 ns in binary arithmetic and still means a whole number of them.
+    const double rounded = std::round(result.value);
+    const bool near = std::abs(result.value - rounded) <= 1e-9 * std::abs(result.value);
+    if (near && std::abs(rounded) < 9e18) {
+        result.whole = static_cast<std::int64_t>(rounded);
+    }
+    return result;
+}
+
+std::span<const Suffix> suffixes_of(ValueType type) {
+    switch (type) {
+        case ValueType::Bytes:
+            return kByteSuffixes;
+        case ValueType::Duration:
+            return kDurationSuffixes;
+        case ValueType::Choice:
+        case ValueType::Bool:
+        case ValueType::Integer:
+        case ValueType::Real:
+        case ValueType::Text:
+            break;
+    }
+    return std::span<const Suffix>(kByteSuffixes, 1);
+}
+
+bool in_range(double value, std::string_view range, std::span<const Suffix> suffixes) {
+    const auto dots = range.find("..");
+    if (dots == range.npos) {
+        return true;
+    }
+    const auto low = number(range.substr(0, dots), suffixes);
+    const auto high = number(range.substr(dots + 2), suffixes);
+    return (!low || value >= low->value) && (!high || value <= high->value);
+}
+
+// The words of "a|b|c".
+std::vector<std::string_view> words_of(std::string_view choices) {
+    std::vector<std::string_view> words;
+    while (!choices.empty()) {
+        const auto bar = choices.find('|');
+        words.push_back(choices.substr(0, bar));
+        choices = bar == choices.npos ? std::string_view() : choices.substr(bar + 1);
+    }
+    return words;
+}
+
+int choice_index(std::string_view choices, std::string_view word) {
+    const std::vector<std::string_view> words = words_of(choices);
+    const auto found = std::find(words.begin(), words.end(), word);
+    return found == words.end() ? -1 : static_cast<int>(found - words.begin());
+}
+
+std::string expects(const Variable& variable, const char* what) {
+    std::string line = std::string("expects ") + what;
+    if (variable.range[0] != '\0') {
+        line += variable.type == ValueType::Choice ? std::string(" ") : std::string(" in ");
+        line += variable.range;
+    }
+    return line;
+}
+
+}  // namespace
+
+std::string parse_value(const Variable& variable, std::string_view text, Setting& setting) {
+    const std::span<const Suffix> suffixes = suffixes_of(variable.type);
+    switch (variable.type) {
+        case ValueType::Text:
+            break;
+        case ValueType::Choice: {
+            const int index = choice_index(variable.range, text);
+            if (index < 0) {
+                return expects(variable, "one of") + did_you_mean(text, words_of(variable.range));
+            }
+            setting.integer = index;
+            break;
+        }
+        case ValueType::Bool:
+            if (text != "0" && text != "1") {
+                return "expects 0 or 1";
+            }
+            setting.integer = text == "1";
+            break;
+        case ValueType::Integer:
+        case ValueType::Bytes:
+        case ValueType::Duration: {
+            const auto value = number(text, suffixes);
+            if (!value || !value->whole || !in_range(value->value, variable.range, suffixes)) {
+                return expects(variable, variable.type == ValueType::Integer ? "a whole number"
+                                         : variable.type == ValueType::Bytes
+                                             ? "a size such as 65536, 64K, 4M, 1G"
+                                             : "a duration such as 200ms, 5s");
+            }
+            setting.integer = *value->whole;
+            break;
+        }
+        case ValueType::Real: {
+            const auto value = number(text, suffixes);
+            if (!value || !in_range(value->value, variable.range, suffixes)) {
+                return expects(variable, "a number");
+            }
+            setting.real = value->value;
+            break;
+        }
+    }
+    setting.text = std::string(text);
+    return {};
+}
+
+}  // namespace deft
