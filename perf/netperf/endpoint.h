@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of the two processes: its place (namespace, environment), its network, its measurements. Side
+// 0 sends, receives the peer's figures and makes the results; side 1 is the receiver.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "perf/netperf/control.h"
+#include "perf/netperf/options.h"
+#include "tests/softdev/net/stream.h"
+
+namespace netperf {
+
+class Endpoint {
+public:
+    // Enters the namespace and opens the plugin; throws UsageError or DriveError.
+    Endpoint(const Options& options, int side, Control* control);
+    ~Endpoint();
+
+    nlohmann::json describe();  // of side 0: environment and both networks
+    nlohmann::json verify();
+    nlohmann::json bandwidth(size_t bytes, int depth);
+    nlohmann::json latency(size_t bytes);
+    void close();
+
+private:
+    using Stream = softdev::net::Stream;
+    struct Run {
+        double seconds;
+        double cpu_seconds;
+        uint64_t bytes;          // received here
+        uint64_t null_requests;  // isend and irecv answered "not now"
+    };
+
+    void connect();
+    nlohmann::json network() const;
+    std::vector<Stream> streams(int depth, size_t slot_bytes, bool all);
+    Run run(std::vector<Stream>& streams, uint64_t messages);
+
+    const Options& options_;
+    const int side_;
+    Control& control_;
+    softdev::net::CommNet net_;
+    softdev::net::Connections connections_;
+};
+
+}  // namespace netperf

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/netperf/options.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "deft/abi/net.h"
+
+namespace netperf {
+namespace {
+
+std::vector<std::string> split(const std::string& list, const std::string& option) {
+    std::vector<std::string> parts;
+    size_t begin = 0;
+    for (;;) {
+        const size_t comma = list.find(',', begin);
+        parts.push_back(list.substr(begin, comma - begin));
+        if (parts.back().empty()) {
+            throw UsageError(option + " " + list + ": an element of the list is empty");
+        }
+        if (comma == std::string::npos) {
+            return parts;
+        }
+        begin = comma + 1;
+    }
+}
+
+constexpr size_t kLargestMessage = size_t{1} << 30;  // as much as any table version takes
+
+std::vector<size_t> parse_sizes(const std::string& list, const std::string& option) {
+    std::vector<size_t> sizes;
+    for (const std::string& text : split(list, option)) {
+        sizes.push_back(parse_size(text));
+    }
+    return sizes;
+}
+
+void check_namespaces(const std::string& list, Options* options) {
+    const std::vector<std::string> names = split(list, "--netns");
+    if (names.size() != 2) {
+        throw UsageError("--netns " + list + ": two names are needed, A,B");
+    }
+    for (int i = 0; i < 2; ++i) {
+        struct stat status;
+        if (names[i].find('/') != std::string::npos ||
+            stat(("/run/netns/" + names[i]).c_str(), &status) != 0) {
+            throw UsageError("--netns " + names[i] + ": there is no such network namespace; " +
+                             "\"ip netns add " + names[i] + "\" makes one");
+        }
+        options->namespaces[i] = names[i];
+    }
+}
+
+}  // namespace
+
+size_t parse_size(const std::string& text) {
+    size_t value = 0;
+    size_t digits = 0;
+    while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) {
+        value = std::min<size_t>(value * 10 + (text[digits] - '0'), size_t{1} << 40);
+        ++digits;
+    }
+    const std::string unit = text.substr(digits);
+    const size_t factor = unit.empty()                 ? 1
+                          : unit == "K" || unit == "k" ? size_t{1} << 10
+                          : unit == "M" || unit == "m" ? size_t{1} << 20
+                          : unit == "G" || unit == "g" ? size_t{1} << 30
+                                                       : 0;
+    if (digits == 0 || factor == 0) {
+        throw UsageError("\"" + text + "\" is no size; write bytes, or 64K, 1M, 1G");
+    }
+    if (value * factor > kLargestMessage) {
+        throw UsageError("\"" + text + "\" is too large; 1G is the most NCCL sends at once");
+    }
+    return value * factor;
+}
+
+std::string size_text(size_t bytes) {
+    for (const auto& [factor, unit] :
+         {std::pair<size_t, const char*>{1 << 30, "G"}, {1 << 20, "M"}, {1 << 10, "K"}}) {
+        if (bytes >= factor && bytes % factor == 0) {
+            return std::to_string(bytes / factor) + unit;
+        }
+    }
+    return std::to_string(bytes);
+}
+
+bool parse_command_line(int argc, char** argv, Options* options) {
+    CLI::App app("Drives an NCCL network plugin as NCCL's proxy does, between two processes");
+    std::string sizes;
+    std::string latency_sizes;
+    std::string depths;
+    std::string namespaces;
+    std::string mode = "all";
+    app.add_option("--plugin", options->plugin,
+                   "File or name of the plugin as in NCCL_NET_PLUGIN, or \"socket\" for the "
+                   "built-in TCP transport")
+        ->required();
+    app.add_option("--abi", options->abi, "Plugin table version to use (default: the newest)")
+        ->check(CLI::Range(6, 12));
+    app.add_option("--sizes", sizes, "Message sizes for bandwidth (8,4K,64K,512K,1M,4M)");
+    app.add_option("--latency-sizes", latency_sizes, "Sizes for latency (8,1K,8K,64K)");
+    app.add_option("--depth", depths, "Requests in flight per connection, a list (8)");
+    app.add_option("--time", options->seconds, "Seconds per size and depth (2)")
+        ->check(CLI::Range(0.01, 3600.0));
+    app.add_option("--reps", options->repetitions, "Samples the time is cut into (5)")
+        ->check(CLI::Range(1, 1000));
+    app.add_option("--connections", options->connections, "Connections in each direction used (1)")
+        ->check(CLI::Range(1, 256));
+    app.add_option("--netns", namespaces, "A,B: network namespaces of the two processes");
+    app.add_option("--ifname", options->interfaces, "Sets NCCL_SOCKET_IFNAME");
+    app.add_option("--device", options->device,
+                   "Device of every connection (default: they take turns)")
+        ->check(CLI::Range(0, 255));
+    app.add_flag("--bidir", options->bidirectional, "Both directions at once");
+    app.add_flag("--verify", options->verify, "First check every byte of messages of random sizes");
+    app.add_option("--seed", options->seed, "Of --verify's sizes and bytes (1)");
+    app.add_option("--sleep", options->sleep_us,
+                   "Microseconds to sleep after a pass in which nothing moved (0: spin)")
+        ->check(CLI::Range(0, 1000000));
+    app.add_option("--patience", options->patience_s,
+                   "Seconds without progress that count as a failure (30)")
+        ->check(CLI::Range(1, 3600));
+    app.add_option("--json", options->json, "Also write JSON lines to this file");
+    app.add_option("--mode", mode, "bw, lat or all")->check(CLI::IsMember({"bw", "lat", "all"}));
+    app.set_version_flag("--version", "netperf of deft " DEFT_VERSION);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& asked) {
+        app.exit(asked);
+        return false;
+    } catch (const CLI::ParseError& error) {
+        throw UsageError(error.what());
+    }
+    if (!sizes.empty()) {
+        options->sizes = parse_sizes(sizes, "--sizes");
+    }
+    if (!latency_sizes.empty()) {
+        options->latency_sizes = parse_sizes(latency_sizes, "--latency-sizes");
+    }
+    if (!depths.empty()) {
+        options->depths.clear();
+        for (const std::string& text : split(depths, "--depth")) {
+            const size_t depth = parse_size(text);
+            if (depth < 1 || depth > DEFT_NET_MAX_REQUESTS) {
+                throw UsageError("--depth " + text + ": 1 to 32 requests may be in flight");
+            }
+            options->depths.push_back(static_cast<int>(depth));
+        }
+    }
+    if (!namespaces.empty()) {
+        check_namespaces(namespaces, options);
+    }
+    if (options->plugin.find('/') != std::string::npos &&
+        access(options->plugin.c_str(), R_OK) != 0) {
+        throw UsageError("--plugin " + options->plugin + ": no such file can be read");
+    }
+    options->bandwidth = mode != "lat";
+    options->latency = mode != "bw";
+    return true;
+}
+
+}  // namespace netperf

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What netperf is asked to do, and the checks of it that need no plugin.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace netperf {
+
+// A mistake of the user's: one line, exit status 2.
+class UsageError : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+struct Options {
+    std::string plugin;
+    int abi = 0;  // 0: NCCL's choice
+    std::vector<size_t> sizes = {8, 4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20};
+    std::vector<size_t> latency_sizes = {8, 1 << 10, 8 << 10, 64 << 10};
+    std::vector<int> depths = {8};
+    double seconds = 2;
+    int repetitions = 5;
+    int connections = 1;
+    std::string namespaces[2];  // empty: stay
+    std::string interfaces;     // NCCL_SOCKET_IFNAME
+    int device = -1;            // -1: connection i uses device i modulo their number
+    bool bidirectional = false;
+    bool verify = false;
+    uint64_t seed = 1;
+    int sleep_us = 0;  // 0: spin
+    int patience_s = 30;
+    std::string json;
+    bool bandwidth = true;
+    bool latency = true;
+};
+
+// "8", "64K", "1M", "1G" -> bytes; throws UsageError.
+size_t parse_size(const std::string& text);
+std::string size_text(size_t bytes);  // the reverse
+
+// Reads the command line; throws UsageError. False if only help or the version was asked for and
+// printed.
+bool parse_command_line(int argc, char** argv, Options* options);
+
+}  // namespace netperf
