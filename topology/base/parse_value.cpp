@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the text of one setting to its value: numbers, suffixes, ranges, words.
+#include <locale.h>
+#include <stdlib.h>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -36,6 +39,8 @@ constexpr Suffix kDurationSuffixes[] = {{"", 1'000'000},         {"ns", 1},
                                         {"s", 1'000'000'000},    {"min", 60'000'000'000},
                                         {"h", 3'600'000'000'000}};
 
+// The host process may have chosen a locale with a decimal comma: nothing here may depend on it.
+//
 // A decimal number with an optional sign and suffix; nothing else may follow. `whole` is set when
 // it is a whole number that fits, computed without rounding.
 struct Number {
@@ -53,12 +58,12 @@ std::optional<std::int64_t> factor_of(std::string_view suffix, std::span<const S
 }
 
 std::optional<Number> number(std::string_view text, std::span<const Suffix> suffixes) {
-    // from_chars, not strtod: the host process may have chosen a locale with a decimal comma.
     const bool plus = text.starts_with('+');
     text.remove_prefix(plus ? 1 : 0);
     const std::string_view digits = text.substr(!plus && text.starts_with('-') ? 1 : 0);
-    // from_chars also reads "inf" and "nan", which nobody means to write here.
-    if (digits.empty() || std::string_view(".0123456789").find(digits.front()) == digits.npos) {
+    // strtod also reads "inf", "nan" and hexadecimal, which nobody means to write here.
+    if (digits.empty() || std::string_view(".0123456789").find(digits.front()) == digits.npos ||
+        digits.find_first_of("xX") != digits.npos) {
         return std::nullopt;
     }
     const char* const end = text.data() + text.size();
@@ -71,10 +76,14 @@ std::optional<Number> number(std::string_view text, std::span<const Suffix> suff
             return Number{static_cast<double>(product), product};
         }
     }
-    double value = 0;
-    const auto as_real = std::from_chars(text.data(), end, value);
-    const auto factor = factor_of({as_real.ptr, end}, suffixes);
-    if (as_real.ec != std::errc() || !factor) {
+    // Not from_chars: libstdc++'s for double brings static constructors into the guest.
+    static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+    const std::string copy(text);
+    char* after = nullptr;
+    errno = 0;
+    const double value = ::strtod_l(copy.c_str(), &after, c_locale);
+    const auto factor = factor_of(after, suffixes);
+    if (after == copy.c_str() || errno == ERANGE || !factor) {
         return std::nullopt;
     }
     Number result{value * static_cast<double>(*factor), std::nullopt};
@@ -82,10 +91,15 @@ std::optional<Number> number(std::string_view text, std::span<const Suffix> suff
         return std::nullopt;
     }
     // "0.07s" is 70000000.00000001 ns in binary arithmetic and still means a whole number of them.
-    const double rounded = std::round(result.value);
-    const bool near = std::abs(result.value - rounded) <= 1e-9 * std::abs(result.value);
-    if (near && std::abs(rounded) < 9e18) {
-        result.whole = static_cast<std::int64_t>(rounded);
+    // Not std::round: nothing else here needs libm, which costs every preloaded process its
+    // loading.
+    if (std::abs(result.value) < 9e18) {
+        const double half = result.value < 0 ? -0.5 : 0.5;
+        const auto rounded = static_cast<std::int64_t>(result.value + half);
+        if (std::abs(result.value - static_cast<double>(rounded)) <=
+            1e-9 * std::abs(result.value)) {
+            result.whole = rounded;
+        }
     }
     return result;
 }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The product as NCCL opens it: by dlopen, with nothing of deft linked into the host.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+std::string g_library;
+
+int entries_of(const char* folder) {
+    int count = 0;
+    if (DIR* directory = ::opendir(folder)) {
+        while (::readdir(directory) != nullptr) {
+            ++count;
+        }
+        ::closedir(directory);
+    }
+    return count;
+}
+
+TEST(Product, LoadsWithEverythingResolved) {
+    void* handle = ::dlopen(g_library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(handle, nullptr) << ::dlerror();
+    using Version = const char* (*)();
+    const auto version = reinterpret_cast<Version>(::dlsym(handle, "deft_version"));
+    ASSERT_NE(version, nullptr) << ::dlerror();
+    EXPECT_STREQ(version(), DEFT_VERSION);
+    EXPECT_EQ(::dlclose(handle), 0);
+    EXPECT_STREQ(version(), DEFT_VERSION) << "it stays loaded: NCCL threads may still be inside";
+}
+
+TEST(Product, IsOneObjectHoweverOftenItIsOpened) {
+    void* first = ::dlopen(g_library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    void* second = ::dlopen("libnccl-net-deft.so", RTLD_NOW | RTLD_LOCAL);  // found by its soname
+    EXPECT_NE(first, nullptr);
+    EXPECT_EQ(first, second);
+}
+
+TEST(Product, OpeningItStartsNothing) {
+    const int threads = entries_of("/proc/self/task");
+    const int files = entries_of("/proc/self/fd");
+    ASSERT_NE(::dlopen(g_library.c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr);
+    EXPECT_EQ(entries_of("/proc/self/task"), threads);
+    EXPECT_EQ(entries_of("/proc/self/fd"), files);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    testing::InitGoogleTest(&argc, argv);
+    if (argc < 2) {
+        return 2;
+    }
+    g_library = argv[1];
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the product needs, shows and does at load time, read from the file with readelf and nm.
+
+usage: elf_test.py LIBRARY
+"""
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+LIBRARY = sys.argv[1]
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60,
+                          env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
+
+
+class Product(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dynamic = output("readelf", "-Wd", LIBRARY)
+
+    def test_needs_only_libc_libm_and_the_loader(self):
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", self.dynamic)
+        self.assertIn("libc.so.6", needed)
+        self.assertEqual([name for name in needed if not re.fullmatch(r"libc\.so\.6|libm\.so\.6|ld-linux.*", name)], [])
+
+    def test_stays_once_loaded(self):
+        self.assertRegex(self.dynamic, r"FLAGS_1\).*NODELETE")
+
+    def test_finds_nothing_by_a_search_path_of_its_own(self):
+        self.assertNotRegex(self.dynamic, r"RPATH|RUNPATH")
+
+    def test_soname(self):
+        """NCCL_NET_PLUGIN=deft finds the preloaded library by this name."""
+        self.assertRegex(self.dynamic, r"SONAME\).*\[libnccl-net-deft\.so\]")
+
+    def test_no_executable_stack_or_text_relocations(self):
+        self.assertNotIn("TEXTREL", self.dynamic)
+        stack = [line for line in output("readelf", "-Wl", LIBRARY).splitlines() if "GNU_STACK" in line]
+        self.assertEqual(len(stack), 1)
+        self.assertNotIn("RWE", stack[0])
+
+    def test_exports_only_nccl_and_deft(self):
+        symbols = [line.split() for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()]
+        self.assertIn("deft_version", [fields[-1] for fields in symbols])
+        self.assertEqual([f for f in symbols if not re.match(r"(nccl|deft_)", f[-1])], [])
+        # Weak, unique or indirect symbols could replace, or be replaced by, the host's.
+        self.assertEqual([f for f in symbols if f[1] not in "TDRB"], [])
+
+    def test_has_no_constructors(self):
+        """Only the compiler's own start-up entry and libstdc++'s reserve of memory for exceptions."""
+        sections = output("readelf", "-WS", LIBRARY)
+        match = re.search(r"\.init_array\s+INIT_ARRAY\s+([0-9a-f]+)\s+[0-9a-f]+\s+([0-9a-f]+)", sections)
+        self.assertIsNotNone(match)
+        start, size = int(match[1], 16), int(match[2], 16)
+        functions = {}
+        for line in output("nm", LIBRARY).splitlines():
+            fields = line.split()
+            if len(fields) == 3 and fields[1] in "tT":
+                functions.setdefault(int(fields[0], 16), set()).add(fields[2])
+        if not functions:
+            self.skipTest("stripped")
+        names = []
+        for line in output("readelf", "-Wr", LIBRARY).splitlines():
+            fields = line.split()
+            if len(fields) >= 4 and fields[2].endswith("_RELATIVE") and start <= int(fields[0], 16) < start + size:
+                names.append(min(functions.get(int(fields[3], 16), {f"unnamed at {fields[3]}"})))
+        self.assertEqual(len(names), size // 8)
+        self.assertEqual([n for n in names if n not in ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc")], [])
+
+    def test_never_ends_the_process_or_prints(self):
+        """abort and the stdio behind it come with the C++ runtime; these do not, and must not."""
+        undefined = {re.sub(r"@.*", "", line.split()[-1])
+                     for line in output("nm", "-D", "--undefined-only", LIBRARY).splitlines()}
+        forbidden = {"exit", "_exit", "_Exit", "quick_exit", "printf", "puts", "setenv", "putenv", "unsetenv",
+                     "signal", "sigaction", "atexit", "__cxa_atexit", "setlocale", "system", "popen"}
+        self.assertEqual(undefined & forbidden, set())
+
+
+if __name__ == "__main__":
+    if not shutil.which("readelf") or not shutil.which("nm"):
+        print("skipped: no readelf or nm here (package binutils)")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1], verbosity=1)
