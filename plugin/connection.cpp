@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/connection.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "deft/abi/net.h"
+#include "plugin/links/carrier_watch.h"
+#include "plugin/links/tcp_dialer.h"
+#include "plugin/links/tcp_path.h"
+#include "plugin/links/tcp_socket.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+constexpr Nanos kDeadAfter = 5 * kSecond;    // a silent path, when there are others
+constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
+
+// With one path TCP itself is the best at surviving an outage, up to the limit the user has set.
+Nanos dead_after(std::size_t paths, Nanos link_timeout) {
+    return paths == 1 ? link_timeout : std::min(kDeadAfter, link_timeout / 2);
+}
+
+// The door of a TcpAcceptor, seen by one Receiver.
+class TcpDoor final : public Door {
+public:
+    TcpDoor(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout)
+        : admission_(std::move(admission)),
+          first_(std::move(first)),
+          have_first_(true),
+          dead_after_(dead_after(first_.hello.paths, link_timeout)) {}
+
+    bool knock(Nanos now, const Control& state, Admitted& admitted) override {
+        for (;;) {
+            Admission::Guest guest;
+            if (have_first_) {
+                guest = std::move(first_);
+                have_first_ = false;
+            } else if (!admission_->next(now, guest)) {
+                return false;
+            }
+            const Interface& link = admission_->acceptor().device().links[guest.link];
+            wire::Welcome welcome;
+            welcome.speed_mbps = static_cast<std::uint32_t>(
+                std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
+            welcome.completed = state.completed;
+            welcome.posted = state.posted;
+            welcome.endpoints = admission_->acceptor().endpoints();
+            std::array<std::byte, wire::kWelcomeBytes> bytes;
+            wire::encode(welcome, bytes);
+            SocketTuning tuning;
+            tuning.dead_after = dead_after_;
+            tune(guest.fd.get(), tuning);
+            // A fresh connection has room for it, unless it is already dead.
+            if (send(guest.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                static_cast<ssize_t>(bytes.size())) {
+                continue;
+            }
+            if (guest.hello.path < links_.size()) {
+                links_[guest.hello.path] = link.index;
+            }
+            admitted.index = guest.hello.path;
+            admitted.incarnation = guest.hello.incarnation;
+            admitted.counters = &LinkStats::process().link(link.name.c_str(), "tcp");
+            admitted.counters->speed_mbps.store(link.speed_mbps, std::memory_order_relaxed);
+            admitted.path = std::make_unique<TcpPath>(std::move(guest.fd), TcpPath::Role::Receiver,
+                                                      link.name + " <- peer's " + guest.hello.link);
+            return true;
+        }
+    }
+
+    bool link_up(std::size_t path) const override { return CarrierWatch::up(links_[path]); }
+
+private:
+    std::unique_ptr<Admission> admission_;
+    Admission::Guest first_;
+    bool have_first_;
+    Nanos dead_after_;
+    std::array<unsigned, wire::kMaxPaths> links_{};  // interface index of each path
+};
+
+struct Attempt {
+    wire::Secret secret;
+    std::unique_ptr<Sender> sender;
+    Nanos last_poll = 0;
+};
+
+std::mutex attempts_mutex;
+std::map<std::uint64_t, Attempt>& attempts() {
+    static std::map<std::uint64_t, Attempt> map;
+    return map;
+}
+
+int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                  const wire::Handle& handle, Nanos now, Attempt& attempt) {
+    const std::vector<Route> routes = plan_routes(device->links, handle.endpoints);
+    if (routes.empty()) {
+        DEFT_WARN(
+            "none of this host's links can reach the peer at %s: they share no address family "
+            "(see DEFT_INTERFACES on both hosts)",
+            handle.endpoints.entries[0].address.text().c_str());
+        return DEFT_NET_SYSTEM_ERROR;
+    }
+    wire::Hello hello;
+    hello.listener = handle.listener;
+    hello.secret = handle.secret;
+    hello.lane = options.lane;
+    hello.paths = static_cast<std::uint16_t>(routes.size());
+    while (hello.connection == 0) {
+        if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {
+            DEFT_WARN("getrandom failed");
+            return DEFT_NET_SYSTEM_ERROR;
+        }
+    }
+    std::vector<std::unique_ptr<Dialer>> dialers;
+    for (const Route& route : routes) {
+        hello.path = static_cast<std::uint16_t>(dialers.size());
+        dialers.push_back(std::make_unique<TcpDialer>(
+            device, route, hello, dead_after(routes.size(), options.link_timeout)));
+    }
+    SenderOptions sender;
+    sender.link_timeout = options.link_timeout;
+    std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
+                  static_cast<unsigned long long>(hello.connection),
+                  handle.endpoints.entries[0].address.text().c_str());
+    attempt.secret = handle.secret;
+    attempt.sender = std::make_unique<Sender>(sender, std::move(dialers), now);
+    return DEFT_NET_SUCCESS;
+}
+
+}  // namespace
+
+std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& device,
+                                         const ConnectionOptions& options,
+                                         std::span<std::byte, wire::kHandleBytes> out,
+                                         std::string& problem) {
+    const std::shared_ptr<TcpAcceptor> acceptor = TcpAcceptor::process(device, problem);
+    if (acceptor == nullptr) {
+        return nullptr;
+    }
+    auto listener = std::make_unique<Listener>();
+    listener->options_ = options;
+    listener->lane_ = options.lane;
+    listener->admission_ = acceptor->open();
+    if (listener->admission_ == nullptr) {
+        problem = "getrandom failed";
+        return nullptr;
+    }
+    wire::Handle handle;
+    handle.listener = listener->admission_->listener();
+    handle.secret = listener->admission_->secret();
+    handle.lane = options.lane;
+    handle.endpoints = acceptor->endpoints();
+    handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
+    wire::encode(handle, out);
+    return listener;
+}
+
+std::unique_ptr<Receiver> Listener::accept(Nanos now) {
+    if (receiver_ == nullptr) {
+        Admission::Guest guest;
+        if (admission_ == nullptr || !admission_->next(now, guest)) {
+            return nullptr;
+        }
+        lane_ = guest.hello.lane >= 0 ? guest.hello.lane : lane_;
+        const std::size_t paths = guest.hello.paths;
+        ReceiverOptions options;
+        options.link_timeout = options_.link_timeout;
+        std::snprintf(options.name, sizeof(options.name), "connection %016llx",
+                      static_cast<unsigned long long>(guest.hello.connection));
+        receiver_ = std::make_unique<Receiver>(
+            options, paths,
+            std::make_unique<TcpDoor>(std::move(admission_), std::move(guest),
+                                      options_.link_timeout),
+            now);
+    }
+    return receiver_->establish(now) ? std::move(receiver_) : nullptr;
+}
+
+int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+            std::span<std::byte, wire::kHandleBytes> encoded, Nanos now,
+            std::unique_ptr<Sender>& sender) {
+    wire::Handle handle;
+    switch (wire::decode(encoded, handle)) {
+        case wire::Decoded::Ok:
+            break;
+        case wire::Decoded::WrongVersion:
+            DEFT_WARN(
+                "the peer's deft speaks protocol version %u, this one %u: install the same "
+                "release on all hosts",
+                handle.version, wire::kVersion);
+            return DEFT_NET_INVALID_USAGE;
+        case wire::Decoded::NotDeft:
+            DEFT_WARN(
+                "the peer's connection handle is not deft's: load the same network plugin on "
+                "all hosts");
+            return DEFT_NET_INVALID_USAGE;
+        case wire::Decoded::Malformed:
+            DEFT_WARN("the peer's connection handle is damaged");
+            return DEFT_NET_INVALID_ARGUMENT;
+    }
+    std::unique_lock lock(attempts_mutex);
+    auto found = attempts().find(handle.attempt);
+    if (handle.attempt == 0 || found == attempts().end() ||
+        !wire::equal_secrets(found->second.secret, handle.secret)) {
+        lock.unlock();
+        forget_attempts(now, false);
+        Attempt fresh;
+        const int result = start_attempt(device, options, handle, now, fresh);
+        if (result != DEFT_NET_SUCCESS) {
+            return result;
+        }
+        static std::uint64_t next_attempt = 1;  // guarded by attempts_mutex
+        lock.lock();
+        const std::uint64_t number = next_attempt++;
+        found = attempts().emplace(number, std::move(fresh)).first;
+        wire::set_attempt(encoded, number);
+    }
+    found->second.last_poll = now;
+    Sender& attempt = *found->second.sender;
+    lock.unlock();  // only the caller with this handle polls it; map nodes do not move
+    switch (attempt.establish(now)) {
+        case Sender::Ready::NotYet:
+            return DEFT_NET_SUCCESS;
+        case Sender::Ready::Failed: {
+            const int code = attempt.failure().code;
+            lock.lock();
+            attempts().erase(found);
+            return code;
+        }
+        case Sender::Ready::Yes:
+            lock.lock();
+            sender = std::move(found->second.sender);
+            attempts().erase(found);
+            return DEFT_NET_SUCCESS;
+    }
+    return DEFT_NET_INTERNAL_ERROR;
+}
+
+void forget_attempts(Nanos now, bool all) {
+    const std::lock_guard lock(attempts_mutex);
+    std::erase_if(attempts(), [&](const auto& entry) {
+        return all || now - entry.second.last_poll > kAbandoned;
+    });
+}
+
+}  // namespace deft::net

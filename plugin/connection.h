@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Listening, connecting and accepting: from a 128-byte handle to a Sender and a Receiver.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "plugin/core/receiver.h"
+#include "plugin/core/sender.h"
+#include "plugin/device.h"
+#include "plugin/links/tcp_acceptor.h"
+#include "plugin/wire.h"
+
+namespace deft::net {
+
+struct ConnectionOptions {
+    Nanos link_timeout = 30 * kSecond;
+    int lane = -1;
+};
+
+// The listening side, until one connection has been accepted.
+class Listener {
+public:
+    // Fills the handle. NULL and the cause on failure.
+    static std::unique_ptr<Listener> open(const std::shared_ptr<const Device>& device,
+                                          const ConnectionOptions& options,
+                                          std::span<std::byte, wire::kHandleBytes> handle,
+                                          std::string& problem);
+    // NULL while nobody has come in yet. Afterwards the listener only waits to be destroyed.
+    std::unique_ptr<Receiver> accept(Nanos now);
+    int lane() const { return lane_; }
+
+private:
+    std::unique_ptr<Admission> admission_;
+    std::unique_ptr<Receiver> receiver_;
+    ConnectionOptions options_;
+    int lane_ = -1;
+};
+
+// The connecting side. `handle` is the caller's buffer, the same at each call: it keeps the number
+// of the attempt. Returns an ncclResult_t value; `sender` stays empty while the attempt goes on.
+// `lane`: of the caller; the listener's comes with the handle.
+int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+            std::span<std::byte, wire::kHandleBytes> handle, Nanos now,
+            std::unique_ptr<Sender>& sender);
+
+// Drops attempts that nobody polls any more; all of them if `all`.
+void forget_attempts(Nanos now, bool all);
+
+}  // namespace deft::net

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the striping core needs from a kind of link (TCP, verbs, UCX): the whole interface.
+//
+// A path joins one local link with one of the peer's and carries chunks from the sender to the
+// receiver and control frames back. Used by one thread at a time. No call blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "plugin/core/clock.h"
+#include "topology/link_stats.h"
+
+namespace deft::net {
+
+// One piece of a message. Message numbers count from 0 on each connection.
+struct Chunk {
+    std::uint64_t message = 0;
+    std::uint64_t total = 0;       // bytes of the whole message
+    std::uint64_t offset = 0;      // of this chunk: index * chunk_size
+    std::uint32_t chunk_size = 0;  // of all chunks of the message but the last; 0 if total is 0
+    std::uint32_t length = 0;      // bytes of this chunk
+    std::uint16_t index = 0;
+    const std::byte* data = nullptr;  // sender only; valid until the message is done or abandoned
+};
+
+// The receiver's state, told to the sender. All counts only grow.
+struct Control {
+    enum class Kind : std::uint8_t { State = 1, Bye = 2, PathDown = 3 };
+    Kind kind = Kind::State;
+    std::uint16_t path = 0;       // PathDown: which one the receiver has lost
+    std::uint64_t received = 0;   // chunks that came in whole on this path since it was connected
+    std::uint64_t completed = 0;  // messages complete, without a gap
+    std::uint64_t posted = 0;     // receives posted: the sender's credit
+};
+
+enum class Post {
+    Ok,     // the path has the chunk; its bytes may still be on their way out of poll()
+    Again,  // no room now
+    Failed  // the path is dead, see failure()
+};
+
+// What comes out of a path while it is polled.
+class PathEvents {
+public:
+    enum class Place { Store, Discard, Refuse };
+    // Where the chunk's bytes go; asked again each time more of them are read, as the message may
+    // have been completed by another path. Refuse: the peer breaks the protocol.
+    virtual Place place(const Chunk& chunk, std::byte*& destination) = 0;
+    virtual void arrived(const Chunk& chunk) = 0;
+    virtual void control(const Control& control) = 0;
+    virtual void peer_closed() = 0;  // the peer said that it will send no more
+
+protected:
+    ~PathEvents() = default;
+};
+
+class Path {
+public:
+    enum class Poll { Idle, Worked, Failed };
+    enum class Loss { None, Ended, Reset, TimedOut, Unreachable, Protocol };
+
+    virtual ~Path() = default;
+    virtual Post post(const Chunk& chunk) = 0;
+    virtual Post send(const Control& control) = 0;
+    // Tells the peer that no more will come, once what was posted is out.
+    virtual Post send_bye() = 0;
+    // The bytes of this message are no longer there: finish its frame with anything, the peer will
+    // not look at it.
+    virtual void abandon(std::uint64_t message) = 0;
+    // Moves bytes both ways. `reading`: look for incoming bytes too.
+    virtual Poll poll(PathEvents& events, bool reading) = 0;
+    virtual bool writing() const = 0;  // part of a frame still waits for room
+    // Orderly: hands what was posted to the peer within `limit` if that is still possible.
+    virtual void close(Nanos limit) = 0;
+    virtual Loss loss() const = 0;
+    virtual const char* failure() const = 0;   // the exact cause, for people
+    virtual const char* describe() const = 0;  // "eth0 10.0.0.1 -> 10.0.0.2"
+};
+
+// A path that was just connected, and what the peer said about it.
+struct Connected {
+    std::unique_ptr<Path> path;
+    std::uint64_t completed = 0;
+    std::uint64_t posted = 0;
+    std::int64_t speed_mbps = 0;  // of the slower end; 0 unknown
+    Nanos round_trip = 0;
+};
+
+// Makes one path, again and again if need be.
+class Dialer {
+public:
+    enum class Result { Pending, Connected, Failed, Refused, Fatal };
+
+    virtual ~Dialer() = default;
+    // Begins an attempt; `incarnation` counts the attempts of this path.
+    virtual void start(std::uint32_t incarnation, Nanos now) = 0;
+    // Refused: there is a host but nobody listens (the peer's process is gone). Fatal: no use in
+    // trying again, see failure().
+    virtual Result poll(Nanos now, Connected& connected) = 0;
+    virtual void cancel() = 0;
+    virtual bool link_up() const = 0;  // the local link has a carrier, as far as known
+    virtual const char* failure() const = 0;
+    virtual const char* describe() const = 0;
+    virtual LinkCounters& counters() = 0;
+};
+
+}  // namespace deft::net

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/core/receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "deft/abi/net.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+// On a single path small messages are done for the sender without an acknowledgement, which then
+// only frees its copies: one in so many is enough.
+constexpr std::uint64_t kLazyAcks = 16;
+// Below this much credit known to the sender, a posted receive is announced at once; else the next
+// acknowledgement carries it.
+constexpr std::uint64_t kLowCredit = 2;
+
+}  // namespace
+
+Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
+                   Nanos now)
+    : options_(options), door_(std::move(door)), all_lost_(now) {
+    for (Slot& slot : slots_) {
+        slot.kind = Request::Kind::Receive;
+        slot.owner = this;
+    }
+    for (std::size_t i = 0; i < paths; ++i) {
+        auto link = std::make_unique<Link>();
+        link->receiver = this;
+        link->index = i;
+        links_.push_back(std::move(link));
+    }
+}
+
+Receiver::~Receiver() {
+    close(0);
+}
+
+Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos now) {
+    now_ = now;
+    Slot& slot = this->slot(posted_);
+    if (slot.held || !slot.complete) {
+        progress(now);
+        if (slot.held || !slot.complete) {
+            return nullptr;
+        }
+    }
+    (void)early_done;  // completion is reported when it is there: nothing is gained by lying
+    slot.message = posted_++;
+    slot.data = static_cast<std::byte*>(data);
+    slot.capacity = size;
+    slot.total = 0;
+    slot.arrived = 0;
+    slot.known = false;
+    slot.complete = false;
+    slot.held = true;
+    Early& waiting = early(slot.message);
+    if (waiting.full && waiting.message == slot.message) {
+        waiting.full = false;
+        if (waiting.size > size) {
+            fail(DEFT_NET_INVALID_USAGE, "a message is larger than its receive buffer");
+            return &slot;
+        }
+        std::memcpy(slot.data, waiting.bytes.data(), waiting.size);
+        slot.total = waiting.size;
+        complete(slot);
+        for (auto& link : links_) {
+            if (link->tell && link->path) {
+                tell(*link, now);
+            }
+        }
+        return &slot;
+    }
+    // Small messages come without credit as long as they are not too far ahead of what the sender
+    // knows to be posted; for one that may be large the sender waits.
+    const bool low = size > kEagerBytes && announced_ < completed_ + kLowCredit;
+    if (low || posted_ - announced_ >= kEagerAhead / 2) {
+        announce(now);
+    }
+    return &slot;
+}
+
+bool Receiver::test(Request* request, Nanos now, std::size_t* size) {
+    Slot& slot = static_cast<Slot&>(*request);
+    if (!slot.complete) {
+        now_ = now;
+        poll_links(&slot, now);
+        if (now >= next_timers_) {
+            timers(now);
+        }
+        if (!slot.complete) {
+            return false;
+        }
+    }
+    if (size != nullptr) {
+        *size = slot.total;
+    }
+    slot.held = false;
+    return true;
+}
+
+void Receiver::progress(Nanos now) {
+    now_ = now;
+    poll_links(nullptr, now);
+    if (now >= next_timers_) {
+        timers(now);
+    }
+}
+
+void Receiver::poll_links(const Slot* wanted, Nanos now) {
+    for (auto& link : links_) {
+        if (!link->path) {
+            continue;
+        }
+        if (link->path->poll(*link, true) == Path::Poll::Failed) {
+            if (!failure_) {
+                lose(*link, link->path->failure(), now);
+            }
+            continue;
+        }
+        if (link->tell) {
+            tell(*link, now);
+        }
+        if (wanted != nullptr && wanted->complete && links_.size() == 1) {
+            return;
+        }
+    }
+}
+
+// The peer decides what is in a chunk header: wire.cpp has checked it against itself, here it is
+// checked against what was posted.
+PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
+    if (chunk.message < completed_) {
+        return PathEvents::Place::Discard;
+    }
+    if (chunk.message >= posted_) {
+        if (chunk.total > kEagerBytes || chunk.message >= posted_ + kEagerAhead ||
+            chunk.length != chunk.total) {
+            fail(DEFT_NET_REMOTE_ERROR, "the peer sent a message it had no credit for");
+            return PathEvents::Place::Refuse;
+        }
+        Early& waiting = early(chunk.message);
+        if (waiting.full) {
+            return PathEvents::Place::Discard;
+        }
+        destination = waiting.bytes.data();
+        return PathEvents::Place::Store;
+    }
+    Slot& slot = this->slot(chunk.message);
+    if (slot.complete || (slot.arrived >> chunk.index & 1) != 0) {
+        return PathEvents::Place::Discard;
+    }
+    if (!slot.known) {
+        if (chunk.total > slot.capacity) {
+            char text[160];
+            std::snprintf(text, sizeof(text),
+                          "a message of %llu bytes came for a receive buffer of %llu",
+                          static_cast<unsigned long long>(chunk.total),
+                          static_cast<unsigned long long>(slot.capacity));
+            fail(DEFT_NET_INVALID_USAGE, text);
+            return PathEvents::Place::Refuse;
+        }
+        slot.known = true;
+        slot.total = chunk.total;
+        slot.chunk_size = chunk.chunk_size;
+        slot.missing = chunk.total == 0
+                           ? 1
+                           : static_cast<std::uint16_t>((chunk.total + chunk.chunk_size - 1) /
+                                                        chunk.chunk_size);
+    } else if (chunk.total != slot.total || chunk.chunk_size != slot.chunk_size) {
+        fail(DEFT_NET_REMOTE_ERROR, "the peer changed the size of a message");
+        return PathEvents::Place::Refuse;
+    }
+    destination = slot.data + chunk.offset;
+    return PathEvents::Place::Store;
+}
+
+void Receiver::arrived(Link& link, const Chunk& chunk) {
+    ++link.received;
+    worked_ = true;
+    link.counters->bytes_received.fetch_add(chunk.length, std::memory_order_relaxed);
+    // Small messages on a single path are acknowledged now and then, all else at once.
+    const bool lazy = links_.size() == 1 && chunk.total <= kEagerBytes;
+    link.tell = link.tell || !lazy || link.received - link.told_received >= kLazyAcks;
+    if (chunk.message < completed_) {
+        return;
+    }
+    if (chunk.message >= posted_) {
+        Early& waiting = early(chunk.message);
+        waiting.full = true;
+        waiting.message = chunk.message;
+        waiting.size = chunk.length;
+        return;
+    }
+    Slot& slot = this->slot(chunk.message);
+    const std::uint64_t bit = std::uint64_t{1} << chunk.index;
+    if (slot.complete || (slot.arrived & bit) != 0) {
+        return;
+    }
+    if (!slot.known) {  // began as an early message, its receive was posted meanwhile
+        std::byte* unused = nullptr;
+        if (place(chunk, unused) != PathEvents::Place::Store) {
+            return;
+        }
+        std::memcpy(slot.data, early(chunk.message).bytes.data(), chunk.length);
+    }
+    slot.arrived |= bit;
+    if (--slot.missing == 0) {
+        complete(slot);
+    }
+}
+
+void Receiver::complete(Slot& slot) {
+    slot.complete = true;
+    while (completed_ < posted_ && this->slot(completed_).complete) {
+        ++completed_;
+    }
+}
+
+Control Receiver::state_of(const Link& link) const {
+    Control control;
+    control.path = static_cast<std::uint16_t>(link.index);
+    control.received = link.received;
+    control.completed = completed_;
+    control.posted = posted_;
+    return control;
+}
+
+bool Receiver::tell(Link& link, Nanos now) {
+    switch (link.path->send(state_of(link))) {
+        case Post::Ok:
+            link.tell = false;
+            link.told_received = link.received;
+            announced_ = posted_;
+            return true;
+        case Post::Again:
+            link.tell = true;
+            return false;
+        case Post::Failed:
+            lose(link, link.path->failure(), now);
+            return false;
+    }
+    return false;
+}
+
+// Tells the credit on the first path that takes it; on every path that has room when there are
+// several, as one of them may be dead without our knowing.
+void Receiver::announce(Nanos now) {
+    for (auto& link : links_) {
+        if (link->path) {
+            tell(*link, now);
+        }
+    }
+}
+
+void Receiver::close(Nanos limit) {
+    for (auto& link : links_) {
+        if (link->path) {
+            if (!failure_) {
+                Control bye = state_of(*link);
+                bye.kind = Control::Kind::Bye;
+                (void)link->path->send(bye);
+            }
+            link->path->close(failure_ ? 0 : limit);
+            link->path.reset();
+        }
+        link->state = PathState::Down;
+    }
+}
+
+}  // namespace deft::net

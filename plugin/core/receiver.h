@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving half of a connection: puts chunks from any path into the posted buffers, tells the
+// sender what has come and how much more may come.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plugin/core/clock.h"
+#include "plugin/core/failure.h"
+#include "plugin/core/path.h"
+#include "plugin/core/path_state.h"
+#include "plugin/core/request.h"
+
+namespace deft::net {
+
+// A path that the sender has made and the listener has admitted.
+struct Admitted {
+    std::unique_ptr<Path> path;
+    std::uint16_t index = 0;
+    std::uint32_t incarnation = 0;
+    LinkCounters* counters = nullptr;
+};
+
+// Where new paths of this connection turn up.
+class Door {
+public:
+    virtual ~Door() = default;
+    // The next admitted path, if any; cheap when there is none. The receiver's state goes into the
+    // welcome.
+    virtual bool knock(Nanos now, const Control& state, Admitted& admitted) = 0;
+    virtual bool link_up(std::size_t path) const = 0;
+};
+
+struct ReceiverOptions {
+    Nanos link_timeout = 30 * kSecond;
+    char name[96] = "";
+};
+
+// One thread at a time. Allocates only in its constructor and while paths are (re)connected.
+class Receiver {
+public:
+    // `paths`: as many as the sender said it would make.
+    Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
+             Nanos now);
+    ~Receiver();
+    Receiver(const Receiver&) = delete;
+    Receiver& operator=(const Receiver&) = delete;
+
+    // Takes in what stands at the door; true when all paths are up or the others had their chance.
+    bool establish(Nanos now);
+
+    // Posts a buffer for the next message; NULL if none can be posted now. `early`: the caller does
+    // not care when the bytes have come (NCCL's optional completion).
+    Request* irecv(void* data, std::size_t size, bool early, Nanos now);
+    bool test(Request* request, Nanos now, std::size_t* size);
+    void progress(Nanos now);
+    void close(Nanos limit);
+
+    const Failure& failure() const { return failure_; }
+    std::size_t paths() const { return links_.size(); }
+    PathState state(std::size_t path) const { return links_[path]->state; }
+
+private:
+    struct Slot : Request {
+        std::uint64_t message = 0;
+        std::byte* data = nullptr;
+        std::uint64_t capacity = 0;
+        std::uint64_t total = 0;
+        std::uint32_t chunk_size = 0;
+        std::uint16_t missing = 0;
+        std::uint64_t arrived = 0;  // one bit per chunk
+        bool known = false;         // total and chunk_size are
+        bool complete = true;
+    };
+    // A small message that came before its receive was posted.
+    struct Early {
+        bool full = false;
+        std::uint64_t message = 0;
+        std::uint32_t size = 0;
+        std::array<std::byte, kEagerBytes> bytes;
+    };
+    struct Link final : PathEvents {
+        Receiver* receiver = nullptr;
+        std::size_t index = 0;
+        std::unique_ptr<Path> path;
+        LinkCounters* counters = nullptr;
+        PathState state = PathState::Down;
+        std::uint32_t incarnation = 0;
+        std::uint64_t received = 0;       // chunks since it was connected
+        std::uint64_t told_received = 0;  // as of the last control frame
+        bool tell = false;                // a control frame is due
+        bool ended = false;               // the peer closed it, rather than the network
+
+        Place place(const Chunk& chunk, std::byte*& destination) override {
+            return receiver->place(chunk, destination);
+        }
+        void arrived(const Chunk& chunk) override { receiver->arrived(*this, chunk); }
+        void control(const Control&) override {}
+        void peer_closed() override { receiver->peer_bye_ = true; }
+    };
+
+    Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
+    Early& early(std::uint64_t message) { return early_[message % kEagerAhead]; }
+    PathEvents::Place place(const Chunk& chunk, std::byte*& destination);
+    void arrived(Link& link, const Chunk& chunk);
+    void complete(Slot& slot);
+    void poll_links(const Slot* wanted, Nanos now);
+    bool tell(Link& link, Nanos now);
+    void announce(Nanos now);
+    Control state_of(const Link& link) const;
+    void apply(Link& link, PathEvent event, const char* why);
+    void lose(Link& link, const char* why, Nanos now);
+    void take_in(Nanos now);
+    void timers(Nanos now);
+    void fail(int code, const char* text);
+
+    ReceiverOptions options_;
+    Failure failure_;
+    std::unique_ptr<Door> door_;
+    std::vector<std::unique_ptr<Link>> links_;
+    std::array<Slot, kSlots> slots_;
+    std::array<Early, kEagerAhead> early_;
+    std::uint64_t posted_ = 0;
+    std::uint64_t completed_ = 0;  // without a gap
+    std::uint64_t announced_ = 0;  // credit the sender knows of
+    Nanos now_ = 0;
+    Nanos next_timers_ = 0;
+    Nanos first_up_ = 0;
+    Nanos all_lost_ = 0;
+    std::size_t up_ = 0;
+    bool peer_bye_ = false;
+    bool worked_ = false;
+};
+
+}  // namespace deft::net

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiver's care for its paths: new ones at the door, lost ones, the peer's end.
+#include <algorithm>
+
+#include "deft/abi/net.h"
+#include "plugin/core/receiver.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+constexpr Nanos kTimerInterval = 2 * kMillisecond;
+constexpr Nanos kGrace = 1500 * kMillisecond;     // for the other paths once the first is up
+constexpr Nanos kPeerGone = 1500 * kMillisecond;  // all paths ended by the peer, none came back
+
+}  // namespace
+
+bool Receiver::establish(Nanos now) {
+    now_ = now;
+    take_in(now);
+    if (up_ == 0) {
+        return false;
+    }
+    first_up_ = first_up_ == 0 ? now : first_up_;
+    return up_ == links_.size() || now - first_up_ > kGrace;
+}
+
+void Receiver::apply(Link& link, PathEvent event, const char* why) {
+    const PathState before = link.state;
+    link.state = next_state(before, event);
+    if (link.state == before) {
+        return;
+    }
+    link.counters->transitions.fetch_add(1, std::memory_order_relaxed);
+    DEFT_DEBUG("path %zu of %s: %s -> %s (%s)", link.index, options_.name, to_string(before),
+               to_string(link.state), why);
+    up_ = 0;
+    for (const auto& each : links_) {
+        up_ += each->state == PathState::Up ? 1 : 0;
+    }
+}
+
+void Receiver::take_in(Nanos now) {
+    Control state;
+    state.completed = completed_;
+    state.posted = posted_;
+    Admitted admitted;
+    while (door_ && door_->knock(now, state, admitted)) {
+        if (admitted.index >= links_.size()) {
+            continue;
+        }
+        Link& link = *links_[admitted.index];
+        if (link.path) {
+            if (admitted.incarnation <= link.incarnation) {
+                continue;
+            }
+            lose(link, "replaced by a newer connection", now);
+        }
+        link.path = std::move(admitted.path);
+        link.counters = admitted.counters;
+        link.incarnation = admitted.incarnation;
+        link.received = link.told_received = 0;
+        link.tell = false;
+        link.ended = false;
+        link.state = PathState::Probing;
+        apply(link, PathEvent::Connected, link.path->describe());
+        announced_ = std::max(announced_, state.posted);
+    }
+}
+
+void Receiver::lose(Link& link, const char* why, Nanos now) {
+    const Path::Loss loss = link.path->loss();
+    link.ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
+    apply(link, PathEvent::Lost, why);
+    link.path->close(0);
+    link.path.reset();
+    link.tell = false;
+    if (up_ == 0) {
+        all_lost_ = now;
+        return;
+    }
+    // Carrier loss is often seen at one end only: say it on what is left.
+    Control gone;
+    gone.kind = Control::Kind::PathDown;
+    for (auto& other : links_) {
+        if (other->path) {
+            gone.path = static_cast<std::uint16_t>(link.index);
+            gone.completed = completed_;
+            gone.posted = posted_;
+            gone.received = other->received;
+            (void)other->path->send(gone);
+        }
+    }
+}
+
+void Receiver::timers(Nanos now) {
+    next_timers_ = now + kTimerInterval;
+    for (auto& link : links_) {
+        if (link->path && !door_->link_up(link->index)) {
+            lose(*link, "the link lost its carrier", now);
+        }
+    }
+    take_in(now);
+    if (up_ > 0 || failure_) {
+        return;
+    }
+    bool ended = true;
+    for (const auto& link : links_) {
+        ended = ended && link->ended;
+    }
+    if (peer_bye_) {
+        fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
+    } else if (ended && now - all_lost_ > kPeerGone) {
+        fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
+    } else if (now - all_lost_ > options_.link_timeout) {
+        char text[160];
+        std::snprintf(text, sizeof(text), "no path to the peer for %.1f s (DEFT_LINK_TIMEOUT)",
+                      static_cast<double>(now - all_lost_) / 1e9);
+        fail(DEFT_NET_REMOTE_ERROR, text);
+    }
+}
+
+void Receiver::fail(int code, const char* text) {
+    if (!failure_) {
+        failure_.set(code, "%s: %s", options_.name, text);
+        DEFT_WARN("%s", failure_.text);
+    }
+}
+
+}  // namespace deft::net

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace deft::net {
+
+inline constexpr std::size_t kSlots = 64;         // messages in flight per connection
+inline constexpr std::size_t kEagerBytes = 2048;  // messages up to this need no credit ...
+inline constexpr std::size_t kEagerAhead = 16;  // ... if at most so many are ahead of the receives
+
+// What NCCL holds as a request: the head of a slot of a Sender or a Receiver.
+struct Request {
+    enum class Kind : unsigned char { Send, Receive };
+    Kind kind = Kind::Send;
+    void* owner = nullptr;  // the Sender or Receiver
+    bool held = false;      // NCCL has it and has not yet been told that it is done
+};
+
+}  // namespace deft::net

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/core/sender.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "deft/abi/net.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+// Acknowledgements of small messages on a single path are lazy (the message is already done for
+// NCCL): they are looked for only when this many are open.
+constexpr std::uint64_t kLookForAcks = kSlots / 2;
+
+}  // namespace
+
+Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers,
+               Nanos now)
+    : options_(options), started_(now), last_alive_(now) {
+    if (dialers.size() == 1) {
+        copies_.resize(kSlots * kEagerBytes);
+    }
+    for (Slot& slot : slots_) {
+        slot.kind = Request::Kind::Send;
+        slot.owner = this;
+    }
+    for (auto& dialer : dialers) {
+        auto link = std::make_unique<Link>();
+        link->sender = this;
+        link->index = links_.size();
+        link->dialer = std::move(dialer);
+        link->retry_at = now;
+        links_.push_back(std::move(link));
+    }
+}
+
+Sender::~Sender() {
+    close(0);
+}
+
+bool Sender::may_send(const Slot& slot) const {
+    return slot.message < posted_ + (slot.size <= kEagerBytes ? kEagerAhead : 0);
+}
+
+bool Sender::done(const Slot& slot) const {
+    return slot.delivered || (slot.copied && slot.chunks != 0 && slot.pending == 0 &&
+                              (only_ == nullptr || !only_->path->writing()));
+}
+
+Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
+    Slot& slot = this->slot(next_message_);
+    if (slot.held || !slot.delivered) {
+        progress(now);
+        if (slot.held || !slot.delivered) {
+            return nullptr;
+        }
+    }
+    slot.message = next_message_++;
+    slot.data = static_cast<const std::byte*>(data);
+    slot.size = size;
+    slot.chunks = 0;
+    slot.pending = 1;
+    slot.acknowledged = 0;
+    slot.delivered = false;
+    slot.held = true;
+    // With one path a small message is done once the kernel has it, as with NCCL's own transport;
+    // the copy is there to send it again if the path has to be made anew.
+    slot.copied = size <= kEagerBytes && !copies_.empty();
+    if (slot.copied && size > 0) {
+        std::byte* copy = copies_.data() + (slot.message % kSlots) * kEagerBytes;
+        std::memcpy(copy, data, size);
+        slot.data = copy;
+    }
+    now_ = now;
+    pump(now);
+    return &slot;
+}
+
+bool Sender::test(Request* request, Nanos now, std::size_t* size) {
+    Slot& slot = static_cast<Slot&>(*request);
+    if (!done(slot) || next_message_ - oldest_ > kLookForAcks) {
+        progress(now);
+    }
+    if (!done(slot)) {
+        return false;
+    }
+    if (size != nullptr) {
+        *size = slot.size;
+    }
+    slot.held = false;
+    return true;
+}
+
+void Sender::progress(Nanos now) {
+    now_ = now;
+    for (auto& link : links_) {
+        if (link->path) {
+            poll_link(*link, now, true);
+        }
+    }
+    pump(now);
+    if (now >= next_timers_) {
+        timers(now);
+    }
+}
+
+void Sender::cut(Slot& slot) {
+    double fastest = 0;
+    std::size_t count = 0;
+    for (const auto& link : links_) {
+        if (link->state == PathState::Up) {
+            fastest = std::max(fastest, link->rate.bytes_per_second());
+            ++count;
+        }
+    }
+    slot.chunk_size = slot.size == 0 ? 0 : chunk_bytes(slot.size, count, fastest);
+    slot.chunks =
+        slot.size == 0
+            ? 1
+            : static_cast<std::uint16_t>((slot.size + slot.chunk_size - 1) / slot.chunk_size);
+    slot.pending = slot.chunks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << slot.chunks) - 1;
+}
+
+// Gives chunks to paths until there is nothing to give, no credit, or the best path has no room:
+// waiting for the best path is then better than using another one.
+void Sender::pump(Nanos now) {
+    while (next_unsent_ < next_message_) {
+        Slot& slot = this->slot(next_unsent_);
+        if (slot.message != next_unsent_ || slot.delivered || slot.pending == 0) {
+            ++next_unsent_;
+            continue;
+        }
+        if (usable_ == 0 || !may_send(slot)) {
+            return;
+        }
+        if (slot.chunks == 0) {
+            cut(slot);
+        }
+        Link* link = choose(slot.chunk_size);
+        if (link == nullptr || !post(*link, slot, now)) {
+            return;
+        }
+    }
+}
+
+Sender::Link* Sender::choose(std::uint64_t bytes) {
+    if (only_ != nullptr) {
+        return only_;
+    }
+    std::array<PathOutlook, 16> outlooks;
+    const std::size_t count = std::min(links_.size(), outlooks.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        const Link& link = *links_[i];
+        outlooks[i] = {link.state == PathState::Up, link.rate.bytes_per_second(),
+                       link.rate.outstanding(), link.rate.latency()};
+    }
+    const int best = earliest_finish(std::span(outlooks.data(), count), bytes);
+    return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();
+}
+
+// True if pump() should go on.
+bool Sender::post(Link& link, Slot& slot, Nanos now) {
+    if (link.in_flight() == kFlights) {
+        return false;
+    }
+    const auto index = static_cast<std::uint16_t>(__builtin_ctzll(slot.pending));
+    Chunk chunk;
+    chunk.message = slot.message;
+    chunk.total = slot.size;
+    chunk.chunk_size = slot.chunk_size;
+    chunk.index = index;
+    chunk.offset = std::uint64_t{index} * slot.chunk_size;
+    chunk.length = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(slot.chunk_size, slot.size - chunk.offset));
+    chunk.data = slot.data + chunk.offset;
+    switch (link.path->post(chunk)) {
+        case Post::Again:
+            return false;
+        case Post::Failed:
+            lose(link, link.path->failure(), now);
+            return true;  // another path may take it
+        case Post::Ok:
+            break;
+    }
+    if (link.in_flight() == 0) {
+        link.busy_since = now;
+        link.last_progress = now;
+    }
+    slot.pending &= slot.pending - 1;
+    link.flights[link.next_flight++ % kFlights] = {slot.message, chunk.length, index, now};
+    link.rate.posted(chunk.length, now);
+    LinkCounters& counters = link.dialer->counters();
+    counters.bytes_sent.fetch_add(chunk.length, std::memory_order_relaxed);
+    counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
+    return true;
+}
+
+// False if the path was lost.
+bool Sender::poll_link(Link& link, Nanos now, bool reading) {
+    if (link.path->poll(link, reading) == Path::Poll::Failed) {
+        lose(link, link.path->failure(), now);
+        return false;
+    }
+    return true;
+}
+
+void Sender::on_control(Link& link, const Control& control) {
+    last_alive_ = now_;
+    link.last_progress = now_;
+    if (control.kind == Control::Kind::PathDown) {
+        if (control.path < links_.size() && control.path != link.index &&
+            links_[control.path]->path) {
+            lose(*links_[control.path], "the peer lost this link", now_);
+        }
+        return;
+    }
+    // `received` is a claim of the peer: never more than what was posted.
+    while (link.first_flight < std::min(control.received, link.next_flight)) {
+        const Flight& flight = link.flights[link.first_flight++ % kFlights];
+        link.rate.acknowledged(flight.length, flight.posted_at, now_);
+        Slot& slot = this->slot(flight.message);
+        if (slot.message == flight.message && !slot.delivered) {
+            acknowledge(slot, flight.index);
+        }
+    }
+    posted_ = std::max(posted_, control.posted);
+    completed_ = std::max(completed_, std::min(control.completed, next_message_));
+    for (; oldest_ < next_message_; ++oldest_) {
+        Slot& slot = this->slot(oldest_);
+        if (!slot.delivered && oldest_ < completed_) {
+            deliver(slot);
+        }
+        if (!slot.delivered) {
+            break;
+        }
+    }
+    if (link.in_flight() == 0) {
+        idle(link, now_);
+    }
+    if (link.state == PathState::Suspect) {
+        apply(link, PathEvent::Progress, "acknowledgements came again");
+    }
+    if (control.kind == Control::Kind::Bye) {
+        peer_bye_ = true;
+        if (oldest_ < next_message_) {
+            fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection before it had everything");
+        }
+    }
+}
+
+void Sender::acknowledge(Slot& slot, std::uint16_t index) {
+    slot.acknowledged |= std::uint64_t{1} << index;
+    slot.pending &= ~(std::uint64_t{1} << index);
+    const std::uint64_t all =
+        slot.chunks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << slot.chunks) - 1;
+    if (slot.acknowledged == all) {
+        deliver(slot);
+    }
+}
+
+void Sender::deliver(Slot& slot) {
+    slot.delivered = true;
+    slot.pending = 0;
+    // Its bytes may change from now on; a path that was still sending a second copy must not look
+    // at them again.
+    if (links_.size() > 1) {
+        for (auto& link : links_) {
+            if (link->path && link->path->writing()) {
+                link->path->abandon(slot.message);
+            }
+        }
+    }
+}
+
+void Sender::close(Nanos limit) {
+    for (auto& link : links_) {
+        if (link->path) {
+            if (!failure_ && link->state == PathState::Up) {
+                (void)link->path->send_bye();
+            }
+            link->path->close(failure_ ? 0 : limit);
+            idle(*link, now_);
+            link->path.reset();
+        }
+        link->dialer->cancel();
+        link->state = PathState::Down;
+    }
+    count_usable();
+}
+
+}  // namespace deft::net

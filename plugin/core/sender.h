@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending half of a connection: cuts messages into chunks, gives each chunk to the path that
+// will finish it first, keeps what is not acknowledged, and brings lost paths back.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plugin/core/clock.h"
+#include "plugin/core/failure.h"
+#include "plugin/core/path.h"
+#include "plugin/core/path_state.h"
+#include "plugin/core/rate.h"
+#include "plugin/core/request.h"
+#include "plugin/core/scheduler.h"
+
+namespace deft::net {
+
+struct SenderOptions {
+    Nanos link_timeout = 30 * kSecond;
+    char name[96] = "";  // of the connection, for messages
+};
+
+// One thread at a time. Allocates only in its constructor and while paths are (re)connected.
+class Sender {
+public:
+    Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers, Nanos now);
+    ~Sender();
+    Sender(const Sender&) = delete;
+    Sender& operator=(const Sender&) = delete;
+
+    enum class Ready { Yes, NotYet, Failed };
+    // Drives the first connection of all paths: ready when all are up, or some are and the others
+    // had their chance.
+    Ready establish(Nanos now);
+
+    // Begins a send; NULL if it cannot start now. `data` must stay as it is until test() says done.
+    Request* isend(const void* data, std::size_t size, Nanos now);
+    // Drives everything; true when this request is done (it is then no longer valid).
+    bool test(Request* request, Nanos now, std::size_t* size);
+    void progress(Nanos now);
+    // Ends the connection within `limit`; requests still held are dropped.
+    void close(Nanos limit);
+
+    const Failure& failure() const { return failure_; }
+    std::size_t paths() const { return links_.size(); }
+    PathState state(std::size_t path) const { return links_[path]->state; }
+    const RateEstimator& rate(std::size_t path) const { return links_[path]->rate; }
+
+private:
+    struct Slot : Request {
+        std::uint64_t message = 0;
+        const std::byte* data = nullptr;
+        std::uint64_t size = 0;
+        std::uint32_t chunk_size = 0;
+        std::uint16_t chunks = 0;        // 0: not yet cut
+        std::uint64_t pending = 0;       // chunks that no path has
+        std::uint64_t acknowledged = 0;  // chunks the receiver has
+        bool copied = false;             // data points into copies_: done as soon as it is written
+        bool delivered = true;           // all acknowledged
+    };
+    struct Flight {
+        std::uint64_t message;
+        std::uint32_t length;
+        std::uint16_t index;
+        Nanos posted_at;
+    };
+    static constexpr std::size_t kFlights = 256;
+    // A path with what is on it.
+    struct Link final : PathEvents {
+        Sender* sender = nullptr;
+        std::size_t index = 0;
+        std::unique_ptr<Dialer> dialer;
+        std::unique_ptr<Path> path;
+        PathState state = PathState::Down;
+        RateEstimator rate;
+        std::array<Flight, kFlights> flights;  // ring: posted and not acknowledged, in order
+        std::uint64_t first_flight = 0;
+        std::uint64_t next_flight = 0;
+        std::uint32_t incarnation = 0;
+        Nanos last_progress = 0;
+        Nanos retry_at = 0;
+        Nanos back_off = 0;
+        Nanos attempt_start = 0;
+        Nanos suspect_since = 0;
+        Nanos busy_since = 0;
+        int failed_attempts = 0;
+        bool refused = false;     // the last attempt found nobody listening
+        bool peer_ended = false;  // the peer closed or reset it, rather than the network
+
+        Place place(const Chunk&, std::byte*&) override { return Place::Refuse; }
+        void arrived(const Chunk&) override {}
+        void control(const Control& control) override { sender->on_control(*this, control); }
+        void peer_closed() override {}
+        std::uint64_t in_flight() const { return next_flight - first_flight; }
+    };
+
+    Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
+    bool may_send(const Slot& slot) const;
+    bool done(const Slot& slot) const;
+    void cut(Slot& slot);
+    void pump(Nanos now);
+    Link* choose(std::uint64_t bytes);
+    bool post(Link& link, Slot& slot, Nanos now);
+    bool poll_link(Link& link, Nanos now, bool reading);
+    void on_control(Link& link, const Control& control);
+    void acknowledge(Slot& slot, std::uint16_t index);
+    void deliver(Slot& slot);
+    void apply(Link& link, PathEvent event, const char* why);
+    void lose(Link& link, const char* why, Nanos now);
+    void requeue(Link& link);
+    void idle(Link& link, Nanos now);
+    void timers(Nanos now);
+    void check_silence(Link& link, Nanos now);
+    void dial(Link& link, Nanos now);
+    void check_all_lost(Nanos now);
+    void fail(int code, const char* text);
+    std::size_t usable() const { return usable_; }
+    void count_usable();
+
+    SenderOptions options_;
+    Failure failure_;
+    std::vector<std::unique_ptr<Link>> links_;
+    std::array<Slot, kSlots> slots_;
+    std::vector<std::byte> copies_;  // kSlots * kEagerBytes on a connection with one path
+    std::uint64_t next_message_ = 0;
+    std::uint64_t next_unsent_ = 0;  // no older message has pending chunks
+    std::uint64_t oldest_ = 0;       // all older messages are delivered
+    std::uint64_t completed_ = 0;    // as the receiver told
+    std::uint64_t posted_ = 0;
+    std::size_t usable_ = 0;
+    Link* only_ = nullptr;  // the one usable path, if there is just one
+    Nanos now_ = 0;
+    Nanos next_timers_ = 0;
+    Nanos first_up_ = 0;
+    Nanos started_ = 0;
+    Nanos last_alive_ = 0;
+    Nanos all_lost_ = 0;
+    bool peer_bye_ = false;
+};
+
+}  // namespace deft::net

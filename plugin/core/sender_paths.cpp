@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sender's care for its paths: silence, loss, resending, reconnecting.
+#include <algorithm>
+
+#include "deft/abi/net.h"
+#include "plugin/core/sender.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+constexpr Nanos kTimerInterval = kMillisecond;
+// A path with outstanding bytes and no acknowledgement for this long, and four times what was
+// predicted, is suspect while another path moves: below the bar of one second of stall.
+constexpr Nanos kSilence = 250 * kMillisecond;
+constexpr Nanos kMaxSilence = 700 * kMillisecond;
+constexpr Nanos kSuspectLimit = kSecond;  // then it is taken down and connected anew
+constexpr Nanos kFirstBackOff = 50 * kMillisecond;
+constexpr Nanos kMaxBackOff = 2 * kSecond;
+constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once another path is up
+constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
+constexpr Nanos kPeerGone = kSecond;           // all paths ended by the peer and none came back
+
+}  // namespace
+
+Sender::Ready Sender::establish(Nanos now) {
+    now_ = now;
+    for (auto& link : links_) {
+        if (link->path) {
+            poll_link(*link, now, true);
+        }
+    }
+    timers(now);
+    if (failure_) {
+        return Ready::Failed;
+    }
+    std::size_t tried = 0;
+    for (const auto& link : links_) {
+        tried += link->state != PathState::Up && link->failed_attempts > 0 ? 1 : 0;
+    }
+    if (usable_ == 0) {
+        return Ready::NotYet;
+    }
+    first_up_ = first_up_ == 0 ? now : first_up_;
+    const bool all = usable_ + tried == links_.size();
+    return all || now - first_up_ > kGrace ? Ready::Yes : Ready::NotYet;
+}
+
+void Sender::count_usable() {
+    usable_ = 0;
+    only_ = nullptr;
+    for (const auto& link : links_) {
+        if (link->state == PathState::Up) {
+            only_ = link.get();
+            ++usable_;
+        }
+    }
+    if (usable_ != 1) {
+        only_ = nullptr;
+    }
+}
+
+void Sender::apply(Link& link, PathEvent event, const char* why) {
+    const PathState before = link.state;
+    link.state = next_state(before, event);
+    if (link.state == before) {
+        return;
+    }
+    link.dialer->counters().transitions.fetch_add(1, std::memory_order_relaxed);
+    const bool news = link.incarnation > 1 || before == PathState::Up;
+    if (news && (link.state == PathState::Down ? before != PathState::Probing
+                                               : link.state == PathState::Up)) {
+        DEFT_INFO("path %s of %s is %s: %s", link.dialer->describe(), options_.name,
+                  to_string(link.state), why);
+    } else {
+        DEFT_DEBUG("path %s of %s: %s -> %s (%s)", link.dialer->describe(), options_.name,
+                   to_string(before), to_string(link.state), why);
+    }
+    count_usable();
+}
+
+void Sender::idle(Link& link, Nanos now) {
+    if (link.busy_since != 0) {
+        link.dialer->counters().busy_ns.fetch_add(static_cast<std::uint64_t>(now - link.busy_since),
+                                                  std::memory_order_relaxed);
+        link.busy_since = 0;
+    }
+}
+
+// Everything that is on this path and not acknowledged becomes pending again.
+void Sender::requeue(Link& link) {
+    std::uint64_t again = 0;
+    for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
+        const Flight& flight = link.flights[i % kFlights];
+        Slot& slot = this->slot(flight.message);
+        const std::uint64_t bit = std::uint64_t{1} << flight.index;
+        if (slot.message != flight.message || slot.delivered || (slot.acknowledged & bit) != 0 ||
+            (slot.pending & bit) != 0) {
+            continue;
+        }
+        slot.pending |= bit;
+        next_unsent_ = std::min(next_unsent_, slot.message);
+        again += flight.length;
+    }
+    link.dialer->counters().resent_bytes.fetch_add(again, std::memory_order_relaxed);
+}
+
+void Sender::lose(Link& link, const char* why, Nanos now) {
+    const Path::Loss loss = link.path->loss();
+    link.peer_ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
+    apply(link, PathEvent::Lost, why);
+    requeue(link);
+    idle(link, now);
+    link.first_flight = link.next_flight = 0;
+    link.rate.forget(now);
+    link.path->close(0);
+    link.path.reset();
+    link.back_off = kFirstBackOff;
+    link.retry_at = now + (link.peer_ended ? 0 : kFirstBackOff);
+    link.refused = false;
+    // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was.
+    last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
+    if (usable_ == 0) {
+        all_lost_ = now;
+    }
+    next_timers_ = now;
+}
+
+void Sender::timers(Nanos now) {
+    next_timers_ = now + kTimerInterval;
+    for (auto& link : links_) {
+        switch (link->state) {
+            case PathState::Up:
+            case PathState::Suspect:
+                check_silence(*link, now);
+                break;
+            case PathState::Down:
+            case PathState::Probing:
+                dial(*link, now);
+                break;
+        }
+        link->rate.age(now);
+    }
+    check_all_lost(now);
+    pump(now);
+}
+
+void Sender::check_silence(Link& link, Nanos now) {
+    if (!link.dialer->link_up()) {
+        lose(link, "the link lost its carrier", now);
+        return;
+    }
+    if (link.in_flight() == 0 || links_.size() == 1) {
+        return;
+    }
+    if (link.state == PathState::Suspect) {
+        if (now - link.suspect_since > kSuspectLimit) {
+            lose(link, "silent for too long", now);
+        }
+        return;
+    }
+    const Nanos silence = now - link.last_progress;
+    if (silence < std::min(kMaxSilence, kSilence + 4 * link.rate.predicted(0))) {
+        return;
+    }
+    // A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
+    // nothing to do, shows that it is this one.
+    for (const auto& other : links_) {
+        if (other.get() != &link && other->state == PathState::Up &&
+            (other->in_flight() == 0 || other->last_progress > link.last_progress + silence / 2)) {
+            link.suspect_since = now;
+            apply(link, PathEvent::NoProgress, "no acknowledgement");
+            requeue(link);
+            return;
+        }
+    }
+}
+
+void Sender::dial(Link& link, Nanos now) {
+    if (link.state == PathState::Down) {
+        if (now < link.retry_at || !link.dialer->link_up()) {
+            return;
+        }
+        apply(link, PathEvent::Retry, "next attempt");
+        link.attempt_start = now;
+        link.dialer->start(++link.incarnation, now);
+    }
+    Connected connected;
+    Dialer::Result result = link.dialer->poll(now, connected);
+    if (result == Dialer::Result::Pending && now - link.attempt_start > kAttemptLimit) {
+        link.dialer->cancel();
+        result = Dialer::Result::Failed;
+    }
+    switch (result) {
+        case Dialer::Result::Pending:
+            return;
+        case Dialer::Result::Connected: {
+            link.path = std::move(connected.path);
+            const double speed =
+                connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
+            if (!link.rate.measured()) {
+                link.rate.reset(speed * 1e6 / 8, connected.round_trip);
+            }
+            link.back_off = kFirstBackOff;
+            link.failed_attempts = 0;
+            link.peer_ended = link.refused = false;
+            link.last_progress = last_alive_ = now;
+            posted_ = std::max(posted_, connected.posted);
+            apply(link, PathEvent::Connected, "connected");
+            link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
+                                                     std::memory_order_relaxed);
+            Control control;
+            control.completed = connected.completed;
+            control.posted = connected.posted;
+            on_control(link, control);
+            return;
+        }
+        case Dialer::Result::Refused:
+        case Dialer::Result::Failed:
+            link.refused = result == Dialer::Result::Refused;
+            ++link.failed_attempts;
+            apply(link, PathEvent::ProbeFailed, link.dialer->failure());
+            link.back_off = std::clamp(2 * link.back_off, kFirstBackOff, kMaxBackOff);
+            link.retry_at = now + link.back_off;
+            return;
+        case Dialer::Result::Fatal:
+            apply(link, PathEvent::ProbeFailed, link.dialer->failure());
+            fail(DEFT_NET_REMOTE_ERROR, link.dialer->failure());
+            return;
+    }
+}
+
+void Sender::check_all_lost(Nanos now) {
+    if (failure_) {
+        return;
+    }
+    bool ended = true;
+    bool refused = false;
+    const Link* last = nullptr;
+    for (const auto& link : links_) {
+        if (link->state == PathState::Up || link->state == PathState::Suspect) {
+            return;
+        }
+        ended = ended && link->peer_ended;
+        refused = refused || link->refused;
+        last = link.get();
+    }
+    // Once connected, a peer that closed every path and listens no more is a dead process.
+    if (first_up_ != 0 && ended && (refused || now - all_lost_ > kPeerGone)) {
+        fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
+    } else if (now - last_alive_ > options_.link_timeout) {
+        char text[256];
+        std::snprintf(text, sizeof(text),
+                      "no path to the peer for %.1f s (DEFT_LINK_TIMEOUT); last: %s: %s",
+                      static_cast<double>(now - last_alive_) / 1e9, last->dialer->describe(),
+                      last->dialer->failure());
+        fail(DEFT_NET_REMOTE_ERROR, text);
+    }
+}
+
+void Sender::fail(int code, const char* text) {
+    if (!failure_) {
+        failure_.set(code, "%s: %s", options_.name, text);
+        DEFT_WARN("%s", failure_.text);
+    }
+}
+
+}  // namespace deft::net

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which link of ours is paired with which link of the peer.
+#include <algorithm>
+#include <array>
+
+#include "plugin/links/tcp_dialer.h"
+
+namespace deft::net {
+namespace {
+
+// 0: cannot work; 1: through routers, if at all; 2: the very same address (links of one host named
+// by address) or the same network.
+int score(const Address& own, const wire::Endpoint& peer) {
+    if (own.family != peer.address.family || own.loopback() != peer.address.loopback()) {
+        return 0;
+    }
+    return own == peer.address || own.same_network(peer.address) ? 2 : 1;
+}
+
+struct Pair {
+    int score = 0;
+    const Address* own = nullptr;
+    const wire::Endpoint* peer = nullptr;
+};
+
+// The best way from one of our links to one of the peer's.
+Pair best_pair(const Interface& link, const wire::EndpointList& endpoints, std::size_t remote) {
+    Pair best;
+    for (const Address& own : link.addresses) {
+        for (std::size_t i = 0; i < endpoints.count; ++i) {
+            const wire::Endpoint& peer = endpoints.entries[i];
+            const int value = peer.link == remote ? score(own, peer) : 0;
+            if (value > best.score) {
+                best = {value, &own, &peer};
+            }
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+std::vector<Route> plan_routes(const std::vector<Interface>& links,
+                               const wire::EndpointList& endpoints) {
+    std::size_t remotes = 0;
+    for (std::size_t i = 0; i < endpoints.count; ++i) {
+        remotes = std::max<std::size_t>(remotes, endpoints.entries[i].link + std::size_t{1});
+    }
+    const std::size_t locals = std::min(links.size(), wire::kMaxLinks);
+    std::array<std::array<Pair, wire::kMaxLinks>, wire::kMaxLinks> pairs;
+    for (std::size_t l = 0; l < locals; ++l) {
+        for (std::size_t r = 0; r < remotes; ++r) {
+            pairs[l][r] = best_pair(links[l], endpoints, r);
+        }
+    }
+    std::vector<std::pair<std::size_t, std::size_t>> chosen;
+    std::array<int, wire::kMaxLinks> used_local{};
+    std::array<int, wire::kMaxLinks> used_remote{};
+    const auto take = [&](std::size_t l, std::size_t r) {
+        chosen.emplace_back(l, r);
+        ++used_local[l];
+        ++used_remote[r];
+    };
+    // Links of one network first, each once, of equal position before others; then what is left.
+    for (const int wanted : {2, 1}) {
+        for (const bool same_position : {true, false}) {
+            for (std::size_t l = 0; l < locals; ++l) {
+                for (std::size_t r = 0; r < remotes; ++r) {
+                    if (used_local[l] == 0 && used_remote[r] == 0 && pairs[l][r].score == wanted &&
+                        (!same_position || l == r)) {
+                        take(l, r);
+                    }
+                }
+            }
+        }
+    }
+    // A side with more links than the other: its remaining ones share the other's least used.
+    for (std::size_t l = 0; l < locals; ++l) {
+        std::size_t best = remotes;
+        for (std::size_t r = 0; r < remotes && used_local[l] == 0; ++r) {
+            const bool better =
+                best == remotes || pairs[l][r].score > pairs[l][best].score ||
+                (pairs[l][r].score == pairs[l][best].score && used_remote[r] < used_remote[best]);
+            best = pairs[l][r].score > 0 && better ? r : best;
+        }
+        if (best < remotes) {
+            take(l, best);
+        }
+    }
+    for (std::size_t r = 0; r < remotes; ++r) {
+        std::size_t best = locals;
+        for (std::size_t l = 0; l < locals && used_remote[r] == 0; ++l) {
+            const bool better =
+                best == locals || pairs[l][r].score > pairs[best][r].score ||
+                (pairs[l][r].score == pairs[best][r].score && used_local[l] < used_local[best]);
+            best = pairs[l][r].score > 0 && better ? l : best;
+        }
+        if (best < locals) {
+            take(best, r);
+        }
+    }
+    std::vector<Route> routes;
+    for (const auto& [l, r] : chosen) {
+        if (routes.size() == wire::kMaxPaths) {
+            break;
+        }
+        Route route;
+        route.link = l;
+        route.candidates.emplace_back(*pairs[l][r].own, *pairs[l][r].peer);
+        for (const int wanted : {2, 1}) {
+            for (std::size_t other = 0; other < remotes; ++other) {
+                if (other != r && pairs[l][other].score == wanted) {
+                    route.candidates.emplace_back(*pairs[l][other].own, *pairs[l][other].peer);
+                }
+            }
+        }
+        routes.push_back(std::move(route));
+    }
+    return routes;
+}
+
+}  // namespace deft::net

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/links/tcp_acceptor.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "plugin/links/tcp_socket.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+constexpr Nanos kHelloLimit = 5 * kSecond;  // from accept to a whole hello
+constexpr Nanos kPollInterval = kMillisecond;
+constexpr int kAcceptsPerPoll = 16;
+
+std::mutex process_mutex;
+std::weak_ptr<TcpAcceptor>& process_acceptor() {
+    static std::weak_ptr<TcpAcceptor> acceptor;
+    return acceptor;
+}
+
+bool random_bytes(void* data, std::size_t size) {
+    return getrandom(data, size, 0) == static_cast<ssize_t>(size);
+}
+
+}  // namespace
+
+std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const Device>& device,
+                                                  std::string& problem) {
+    const std::lock_guard lock(process_mutex);
+    std::shared_ptr<TcpAcceptor> acceptor = process_acceptor().lock();
+    if (acceptor != nullptr && acceptor->device_ == device) {
+        return acceptor;
+    }
+    acceptor = std::make_shared<TcpAcceptor>();
+    acceptor->device_ = device;
+    if (!acceptor->listen_everywhere(problem)) {
+        return nullptr;
+    }
+    process_acceptor() = acceptor;
+    return acceptor;
+}
+
+bool TcpAcceptor::listen_everywhere(std::string& problem) {
+    pending_.reserve(kMaxPending);
+    for (std::size_t link = 0; link < device_->links.size(); ++link) {
+        bool have_v4 = false;
+        bool have_v6 = false;
+        for (const Address& address : device_->links[link].addresses) {
+            bool& have = address.family == AF_INET ? have_v4 : have_v6;
+            if (have || endpoints_.count == wire::kMaxLinks) {
+                continue;  // one address of each family is enough to reach a link
+            }
+            wire::Endpoint endpoint{static_cast<std::uint8_t>(link), 0, address};
+            std::string why;
+            UniqueFd fd = listen_on(address, endpoint.port, why);
+            if (!fd) {
+                problem = why;
+                DEFT_WARN("cannot listen on link %s: %s", device_->links[link].name.c_str(),
+                          why.c_str());
+                continue;
+            }
+            have = true;
+            sockets_.push_back({std::move(fd), link});
+            endpoints_.entries[endpoints_.count++] = endpoint;
+        }
+    }
+    if (sockets_.empty() && problem.empty()) {
+        problem = "no link has an address to listen on";
+    }
+    return !sockets_.empty();
+}
+
+std::unique_ptr<Admission> TcpAcceptor::open() {
+    std::uint64_t listener = 0;
+    wire::Secret secret;
+    if (!random_bytes(&listener, sizeof(listener)) || !random_bytes(secret.data(), secret.size())) {
+        return nullptr;
+    }
+    auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret);
+    const std::lock_guard lock(mutex_);
+    admissions_.push_back(admission.get());
+    return admission;
+}
+
+void TcpAcceptor::close(Admission& admission) {
+    const std::lock_guard lock(mutex_);
+    std::erase(admissions_, &admission);
+}
+
+std::size_t TcpAcceptor::pending() {
+    const std::lock_guard lock(mutex_);
+    return pending_.size();
+}
+
+void TcpAcceptor::poll(Nanos now) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || (now - last_poll_ < kPollInterval && now >= last_poll_)) {
+        return;
+    }
+    last_poll_ = now;
+    for (const Socket& socket : sockets_) {
+        accept_from(socket, now);
+    }
+    for (std::size_t i = 0; i < pending_.size();) {
+        if (read_hello(pending_[i], now)) {
+            ++i;
+        } else {
+            pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+}
+
+void TcpAcceptor::accept_from(const Socket& socket, Nanos now) {
+    for (int i = 0; i < kAcceptsPerPoll; ++i) {
+        UniqueFd fd(accept4(socket.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!fd) {
+            return;
+        }
+        if (pending_.size() == kMaxPending) {  // the oldest has had its chance
+            pending_.erase(pending_.begin());
+            strangers_.fetch_add(1, std::memory_order_relaxed);
+        }
+        Pending& pending = pending_.emplace_back();
+        pending.fd = std::move(fd);
+        pending.link = socket.link;
+        pending.deadline = now + kHelloLimit;
+    }
+}
+
+// False when this one is dealt with, one way or another.
+bool TcpAcceptor::read_hello(Pending& pending, Nanos now) {
+    const ssize_t got = recv(pending.fd.get(), pending.hello.data() + pending.got,
+                             pending.hello.size() - pending.got, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (now < pending.deadline) {
+            return true;
+        }
+        strangers_.fetch_add(1, std::memory_order_relaxed);
+        return false;
+    }
+    if (got <= 0) {
+        strangers_.fetch_add(1, std::memory_order_relaxed);
+        return false;
+    }
+    pending.got += static_cast<std::size_t>(got);
+    wire::Hello hello;
+    if (pending.got < pending.hello.size()) {
+        return true;
+    }
+    switch (wire::decode(pending.hello, hello)) {
+        case wire::Decoded::Ok:
+            admit(pending, hello);
+            return false;
+        case wire::Decoded::WrongVersion: {
+            DEFT_WARN_ONCE(
+                "a peer's deft speaks protocol version %u, this one %u: install the same "
+                "release on all hosts",
+                hello.version, wire::kVersion);
+            wire::Welcome welcome;
+            welcome.answer = wire::Answer::WrongVersion;
+            std::array<std::byte, wire::kWelcomeBytes> bytes;
+            wire::encode(welcome, bytes);
+            (void)send(pending.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            return false;
+        }
+        case wire::Decoded::NotDeft:
+        case wire::Decoded::Malformed:
+            break;
+    }
+    strangers_.fetch_add(1, std::memory_order_relaxed);
+    DEFT_DEBUG("dropped a connection that does not speak deft");
+    return false;
+}
+
+void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
+    for (Admission* admission : admissions_) {
+        if (admission->listener_ != hello.listener) {
+            continue;
+        }
+        if (!wire::equal_secrets(admission->secret_, hello.secret) || hello.connection == 0) {
+            break;
+        }
+        if (admission->connection_ == 0) {
+            admission->connection_ = hello.connection;
+        }
+        if (admission->connection_ != hello.connection) {
+            wire::Welcome welcome;
+            welcome.answer = wire::Answer::Refused;
+            std::array<std::byte, wire::kWelcomeBytes> bytes;
+            wire::encode(welcome, bytes);
+            (void)send(pending.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            return;
+        }
+        // Attempts that were given up by the sender are worth nothing: the newest counts.
+        std::erase_if(admission->guests_, [&](const Admission::Guest& other) {
+            return other.hello.path == hello.path && other.hello.incarnation < hello.incarnation;
+        });
+        if (admission->guests_.size() < kMaxGuests) {
+            admission->guests_.push_back({std::move(pending.fd), hello, pending.link});
+            admission->waiting_.store(true, std::memory_order_release);
+        }
+        return;
+    }
+    strangers_.fetch_add(1, std::memory_order_relaxed);
+    DEFT_DEBUG("dropped a connection that did not prove a secret");
+}
+
+Admission::Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
+                     const wire::Secret& secret)
+    : acceptor_(std::move(acceptor)), listener_(listener), secret_(secret) {}
+
+Admission::~Admission() {
+    acceptor_->close(*this);
+}
+
+bool Admission::next(Nanos now, Guest& guest) {
+    acceptor_->poll(now);
+    if (!waiting_.load(std::memory_order_acquire)) {
+        return false;
+    }
+    const std::lock_guard lock(acceptor_->mutex_);
+    if (guests_.empty()) {
+        waiting_.store(false, std::memory_order_relaxed);
+        return false;
+    }
+    guest = std::move(guests_.front());
+    guests_.erase(guests_.begin());
+    return true;
+}
+
+}  // namespace deft::net

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process's listening sockets, shared by all connections, and what comes in through them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "plugin/core/receiver.h"
+#include "plugin/device.h"
+#include "plugin/wire.h"
+#include "topology/base/unique_fd.h"
+
+namespace deft::net {
+
+class TcpAcceptor;
+
+// One listening object (later one receiving connection): proves who may come in, and keeps those
+// who have come until they are fetched.
+class Admission {
+public:
+    Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
+              const wire::Secret& secret);
+    ~Admission();
+
+    struct Guest {
+        UniqueFd fd;
+        wire::Hello hello;
+        std::size_t link = 0;  // ours, through which it came
+    };
+    // The next who has proved the secret. Reads the process's listening sockets if need be.
+    bool next(Nanos now, Guest& guest);
+    std::uint64_t listener() const { return listener_; }
+    const wire::Secret& secret() const { return secret_; }
+    TcpAcceptor& acceptor() { return *acceptor_; }
+
+private:
+    friend class TcpAcceptor;
+    std::shared_ptr<TcpAcceptor> acceptor_;
+    std::uint64_t listener_;
+    wire::Secret secret_;
+    std::uint64_t connection_ = 0;  // guarded by the acceptor's mutex; 0: not yet bound to one
+    std::vector<Guest> guests_;     // guarded by the acceptor's mutex
+    std::atomic<bool> waiting_{false};
+};
+
+// All methods from any thread.
+class TcpAcceptor : public std::enable_shared_from_this<TcpAcceptor> {
+public:
+    // The one of this process, made when first needed and gone with the last Admission. NULL and
+    // the cause if nothing can be listened on.
+    static std::shared_ptr<TcpAcceptor> process(const std::shared_ptr<const Device>& device,
+                                                std::string& problem);
+
+    std::unique_ptr<Admission> open();
+    const wire::EndpointList& endpoints() const { return endpoints_; }
+    const Device& device() const { return *device_; }
+    // Accepts and reads hellos; returns at once if another thread is at it.
+    void poll(Nanos now);
+    std::size_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
+    std::size_t pending();
+
+private:
+    friend class Admission;
+    struct Socket {
+        UniqueFd fd;
+        std::size_t link;
+    };
+    struct Pending {
+        UniqueFd fd;
+        std::size_t link = 0;
+        std::size_t got = 0;
+        Nanos deadline = 0;
+        std::array<std::byte, wire::kHelloBytes> hello;
+    };
+    static constexpr std::size_t kMaxPending = 64;
+    static constexpr std::size_t kMaxGuests = 2 * wire::kMaxPaths;
+
+    bool listen_everywhere(std::string& problem);
+    void accept_from(const Socket& socket, Nanos now);
+    bool read_hello(Pending& pending, Nanos now);
+    void admit(Pending& pending, const wire::Hello& hello);
+    void close(Admission& admission);
+
+    std::shared_ptr<const Device> device_;
+    wire::EndpointList endpoints_;
+    std::vector<Socket> sockets_;
+    std::mutex mutex_;
+    std::vector<Pending> pending_;
+    std::vector<Admission*> admissions_;
+    Nanos last_poll_ = 0;
+    std::atomic<std::size_t> strangers_{0};
+};
+
+}  // namespace deft::net

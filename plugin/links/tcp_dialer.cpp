@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/links/tcp_dialer.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "plugin/links/carrier_watch.h"
+#include "plugin/links/tcp_path.h"
+
+namespace deft::net {
+namespace {
+
+constexpr Nanos kConnectLimit = 2 * kSecond;
+constexpr Nanos kWelcomeLimit = 10 * kSecond;  // the peer's NCCL may be slow to ask for it
+
+const Interface& link_of(const Device& device, const Route& route) {
+    return device.links[route.link];
+}
+
+}  // namespace
+
+TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
+                     Nanos dead_after)
+    : device_(std::move(device)),
+      route_(std::move(route)),
+      hello_(hello),
+      dead_after_(dead_after),
+      counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
+    const Interface& link = link_of(*device_, route_);
+    hello_.speed_mbps =
+        static_cast<std::uint32_t>(std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
+    std::strncpy(hello_.link, link.name.c_str(), sizeof(hello_.link) - 1);
+    description_ = link.name;
+}
+
+void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
+    cancel();
+    if (started_) {
+        candidate_ = (candidate_ + 1) % route_.candidates.size();
+    }
+    started_ = true;
+    const auto& [own, peer] = route_.candidates[candidate_];
+    hello_.incarnation = incarnation;
+    hello_.remote_link = peer.link;
+    wire::encode(hello_, out_);
+    out_done_ = in_done_ = 0;
+    began_ = now;
+    description_ = link_of(*device_, route_).name + " " + own.text() + " -> " + peer.address.text();
+    SocketTuning tuning;
+    tuning.dead_after = dead_after_;
+    tuning.pacing_bytes_per_second = link_of(*device_, route_).pacing_bytes_per_second;
+    begin_error_ = 0;
+    fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port,
+                        device_->own_address(peer.address), tuning, failure_, begin_error_);
+    stage_ = Stage::Connecting;
+}
+
+void TcpDialer::cancel() {
+    fd_.reset();
+    stage_ = Stage::Idle;
+}
+
+bool TcpDialer::link_up() const {
+    return CarrierWatch::up(link_of(*device_, route_).index);
+}
+
+Dialer::Result TcpDialer::fail(Result result, std::string text) {
+    failure_ = std::move(text);
+    cancel();
+    return result;
+}
+
+Dialer::Result TcpDialer::poll(Nanos now, Connected& connected) {
+    Result result = Result::Pending;
+    if (stage_ == Stage::Connecting) {
+        result = poll_connect(now);
+    }
+    if (result == Result::Pending && stage_ == Stage::Greeting) {
+        result = poll_greeting();
+    }
+    if (result == Result::Pending && stage_ == Stage::Waiting) {
+        result = poll_welcome(connected);
+    }
+    if (result == Result::Pending) {
+        const bool connecting = stage_ == Stage::Connecting;
+        if (now - began_ > (connecting ? kConnectLimit : kWelcomeLimit)) {
+            return fail(Result::Failed, connecting ? "no answer to the connection request"
+                                                   : "connected, but the peer sent no welcome");
+        }
+    }
+    return result;
+}
+
+Dialer::Result TcpDialer::poll_connect(Nanos now) {
+    if (!fd_) {
+        return fail(begin_error_ == ECONNREFUSED ? Result::Refused : Result::Failed, failure_);
+    }
+    pollfd wait{fd_.get(), POLLOUT, 0};
+    if (::poll(&wait, 1, 0) <= 0) {
+        return Result::Pending;
+    }
+    int error = 0;
+    socklen_t length = sizeof(error);
+    (void)getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) {
+        return fail(error == ECONNREFUSED ? Result::Refused : Result::Failed,
+                    std::string("connect: ") + std::strerror(error));
+    }
+    round_trip_ = now - began_;
+    stage_ = Stage::Greeting;
+    return Result::Pending;
+}
+
+Dialer::Result TcpDialer::poll_greeting() {
+    const ssize_t sent = send(fd_.get(), out_.data() + out_done_, out_.size() - out_done_,
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+        if (errno == EAGAIN || errno == EINTR) {
+            return Result::Pending;
+        }
+        return fail(Result::Failed, std::string("hello: ") + std::strerror(errno));
+    }
+    out_done_ += static_cast<std::size_t>(sent);
+    if (out_done_ == out_.size()) {
+        stage_ = Stage::Waiting;
+    }
+    return Result::Pending;
+}
+
+Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
+    const ssize_t got = recv(fd_.get(), in_.data() + in_done_, in_.size() - in_done_, MSG_DONTWAIT);
+    if (got < 0) {
+        if (errno == EAGAIN || errno == EINTR) {
+            return Result::Pending;
+        }
+        return fail(Result::Failed, std::string("welcome: ") + std::strerror(errno));
+    }
+    if (got == 0) {
+        return fail(Result::Failed, "the peer closed the connection instead of a welcome");
+    }
+    in_done_ += static_cast<std::size_t>(got);
+    if (in_done_ < in_.size()) {
+        return Result::Pending;
+    }
+    wire::Welcome welcome;
+    switch (wire::decode(in_, welcome)) {
+        case wire::Decoded::Ok:
+            break;
+        case wire::Decoded::WrongVersion:
+            return fail(Result::Fatal, "the peer's deft speaks protocol version " +
+                                           std::to_string(welcome.version) + ", this one " +
+                                           std::to_string(wire::kVersion) +
+                                           ": install the same release on all hosts");
+        case wire::Decoded::NotDeft:
+        case wire::Decoded::Malformed:
+            return fail(Result::Failed, "the peer's welcome makes no sense");
+    }
+    if (welcome.answer != wire::Answer::Accepted) {
+        return fail(Result::Fatal,
+                    "the peer refused the connection: its listener already serves another one");
+    }
+    const Interface& link = link_of(*device_, route_);
+    connected.completed = welcome.completed;
+    connected.posted = welcome.posted;
+    connected.round_trip = round_trip_;
+    connected.speed_mbps = link.speed_mbps;
+    if (welcome.speed_mbps != 0 &&
+        (connected.speed_mbps == 0 || welcome.speed_mbps < connected.speed_mbps)) {
+        connected.speed_mbps = welcome.speed_mbps;
+    }
+    connected.path = std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_);
+    stage_ = Stage::Idle;
+    candidate_ = (candidate_ + route_.candidates.size() - 1) % route_.candidates.size();
+    return Result::Connected;
+}
+
+}  // namespace deft::net

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/core/path.h"
+#include "plugin/device.h"
+#include "plugin/links/tcp_socket.h"
+#include "plugin/wire.h"
+
+namespace deft::net {
+
+// Where a path may go: one address of ours and the addresses of the peer it could reach, best
+// first.
+struct Route {
+    std::size_t link = 0;  // ours
+    std::vector<std::pair<Address, wire::Endpoint>> candidates;
+};
+
+// One route per path: every link of both sides is in use at least once where address families
+// allow, and links of one network are paired first. Pure.
+std::vector<Route> plan_routes(const std::vector<Interface>& links,
+                               const wire::EndpointList& endpoints);
+
+// Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
+class TcpDialer final : public Dialer {
+public:
+    TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
+              Nanos dead_after);
+
+    void start(std::uint32_t incarnation, Nanos now) override;
+    Result poll(Nanos now, Connected& connected) override;
+    void cancel() override;
+    bool link_up() const override;
+    const char* failure() const override { return failure_.c_str(); }
+    const char* describe() const override { return description_.c_str(); }
+    LinkCounters& counters() override { return counters_; }
+
+private:
+    enum class Stage { Idle, Connecting, Greeting, Waiting };
+    Result fail(Result result, std::string text);
+    Result poll_connect(Nanos now);
+    Result poll_greeting();
+    Result poll_welcome(Connected& connected);
+
+    std::shared_ptr<const Device> device_;
+    Route route_;
+    wire::Hello hello_;
+    Nanos dead_after_;
+    LinkCounters& counters_;
+    std::size_t candidate_ = 0;
+    bool started_ = false;
+    Stage stage_ = Stage::Idle;
+    UniqueFd fd_;
+    int begin_error_ = 0;
+    Nanos began_ = 0;
+    Nanos round_trip_ = 0;
+    std::array<std::byte, wire::kHelloBytes> out_;
+    std::size_t out_done_ = 0;
+    std::array<std::byte, wire::kWelcomeBytes> in_;
+    std::size_t in_done_ = 0;
+    std::string failure_ = "not tried yet";
+    std::string description_;
+};
+
+}  // namespace deft::net

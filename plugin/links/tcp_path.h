@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "plugin/core/path.h"
+#include "plugin/core/request.h"
+#include "plugin/wire.h"
+#include "topology/base/unique_fd.h"
+
+namespace deft::net {
+
+// A path over one TCP connection, with the frames of wire.h.
+class TcpPath final : public Path {
+public:
+    enum class Role { Sender, Receiver };
+    TcpPath(UniqueFd fd, Role role, std::string description);
+    ~TcpPath() override = default;
+
+    Post post(const Chunk& chunk) override;
+    Post send(const Control& control) override;
+    Post send_bye() override;
+    void abandon(std::uint64_t message) override;
+    Poll poll(PathEvents& events, bool reading) override;
+    bool writing() const override { return header_left_ + data_left_ + control_left_ > 0; }
+    void close(Nanos limit) override;
+    Loss loss() const override { return loss_; }
+    const char* failure() const override { return failure_.c_str(); }
+    const char* describe() const override { return description_.c_str(); }
+
+private:
+    static constexpr std::size_t kStage = 4096;  // headers and small messages come through here
+    static constexpr std::size_t kTail = 1024;   // read beyond a chunk for the next header
+    static_assert(kStage >= wire::kChunkBytes + kEagerBytes);
+
+    Poll flush();
+    Poll write_control();
+    Poll read_controls(PathEvents& events);
+    Poll read_chunks(PathEvents& events);
+    enum class Step { Go, NeedMore, Failed };
+    Step take_header(PathEvents& events);
+    Poll read_payload(PathEvents& events, bool& drained);
+    Poll lost(Loss loss, const char* text);
+    Poll lost_errno(const char* call);
+    std::size_t staged() const { return stage_end_ - stage_begin_; }
+
+    UniqueFd fd_;
+    Role role_;
+    std::string description_;
+    Loss loss_ = Loss::None;
+    std::string failure_;
+
+    // Sender: the frame on its way out.
+    std::array<std::byte, wire::kChunkBytes> header_;
+    std::size_t header_left_ = 0;
+    const std::byte* data_ = nullptr;  // NULL: the message was abandoned, send filler
+    std::size_t data_left_ = 0;
+    std::uint64_t out_message_ = 0;
+    // Receiver: the control frame on its way out.
+    std::array<std::byte, wire::kControlBytes> control_;
+    std::size_t control_left_ = 0;
+    // Incoming bytes that were read ahead, and the chunk being read.
+    std::array<std::byte, kStage> stage_;
+    std::size_t stage_begin_ = 0;
+    std::size_t stage_end_ = 0;
+    Chunk chunk_;
+    std::size_t payload_left_ = 0;
+};
+
+}  // namespace deft::net

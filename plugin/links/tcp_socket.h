@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making and tuning the sockets of TCP links.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plugin/core/clock.h"
+#include "topology/base/unique_fd.h"
+#include "topology/interfaces.h"
+
+namespace deft::net {
+
+struct SocketTuning {
+    Nanos dead_after = 5 * kSecond;  // unacknowledged data or keep-alives for this long: dead
+    std::uint64_t pacing_bytes_per_second = 0;
+};
+
+// No delay, keep-alive, TCP_USER_TIMEOUT, pacing. Failures are ignored: all of it is optional.
+void tune(int fd, const SocketTuning& tuning);
+
+// A non-blocking socket listening on `address`; `port` 0 lets the kernel choose, the port is
+// returned in `port`. On failure an empty descriptor and the cause.
+UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& problem);
+
+// A non-blocking socket whose connection from `own` (on `link`) to `peer` has begun. `local`: the
+// peer's address is this host's own, so the kernel will not use the device.
+UniqueFd begin_connect(const Interface& link, const Address& own, const Address& peer,
+                       std::uint16_t port, bool local, const SocketTuning& tuning,
+                       std::string& problem, int& error);
+
+}  // namespace deft::net

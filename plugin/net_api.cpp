@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/net_api.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "plugin/connection.h"
+#include "topology/base/config.h"
+#include "topology/base/log.h"
+#include "topology/link_stats.h"
+
+namespace deft::net::api {
+namespace {
+
+// One communicator's, from v11 on.
+struct Context {
+    int traffic_class = DEFT_NET_TRAFFIC_CLASS_UNDEF;
+};
+
+constexpr std::size_t kMaxMessage = std::size_t{1} << 36;  // 64 chunks of 1 GiB
+constexpr Nanos kCloseLimit = 300 * kMillisecond;
+
+template <class Function>
+int guarded(const char* call, Function&& function) noexcept {
+    try {
+        return function();
+    } catch (const std::exception& error) {
+        DEFT_WARN("%s: %s", call, error.what());
+    } catch (...) {
+        DEFT_WARN("%s: unknown exception", call);
+    }
+    return DEFT_NET_INTERNAL_ERROR;
+}
+
+void count_call() {
+    LinkStats::process().plugin_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool switched_off() {
+    return Config::process().is(Key::Mode, "off");
+}
+
+ConnectionOptions connection_options(void* context, int traffic_class) {
+    ConnectionOptions options;
+    options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
+    options.lane =
+        context != nullptr ? static_cast<const Context*>(context)->traffic_class : traffic_class;
+    return options;
+}
+
+std::shared_ptr<const Device> device_or_warn() {
+    std::string problem;
+    std::shared_ptr<const Device> device = process_device(problem);
+    if (device == nullptr) {
+        DEFT_WARN("%s", problem.c_str());
+    }
+    return device;
+}
+
+std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
+    return std::span<std::byte, wire::kHandleBytes>(static_cast<std::byte*>(handle),
+                                                    wire::kHandleBytes);
+}
+
+int bad_argument(const char* call, const char* what) {
+    DEFT_WARN("%s: %s", call, what);
+    return DEFT_NET_INVALID_ARGUMENT;
+}
+
+}  // namespace
+
+int init(void** context, int traffic_class, deft_net_logger_t logger, int version) noexcept {
+    return guarded("init", [&] {
+        count_call();
+        LinkStats::process().plugin_version.store(version, std::memory_order_relaxed);
+        log::set_nccl_logger(logger);
+        if (context != nullptr) {
+            *context = nullptr;
+        }
+        const Config& config = Config::process();
+        if (!config.problems().empty()) {
+            for (const std::string& problem : config.problems()) {
+                DEFT_WARN("%s", problem.c_str());
+            }
+            return static_cast<int>(DEFT_NET_INVALID_USAGE);
+        }
+        for (const std::string& warning : config.warnings()) {
+            DEFT_WARN_ONCE("%s", warning.c_str());
+        }
+        if (switched_off()) {
+            DEFT_INFO("DEFT_MODE=off: NCCL uses its own transport");
+        } else if (device_or_warn() == nullptr) {
+            return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
+        }
+        if (context != nullptr) {
+            *context = new Context{traffic_class};
+        }
+        return static_cast<int>(DEFT_NET_SUCCESS);
+    });
+}
+
+int devices(int* count) noexcept {
+    return guarded("devices", [&] {
+        count_call();
+        *count = !switched_off() && device_or_warn() != nullptr ? 1 : 0;
+        return DEFT_NET_SUCCESS;
+    });
+}
+
+int properties(int index, Properties& properties) noexcept {
+    return guarded("getProperties", [&] {
+        const std::shared_ptr<const Device> device = device_or_warn();
+        if (device == nullptr || index != 0) {
+            return bad_argument("getProperties", "no such device");
+        }
+        // NCCL wants writable strings that stay: the device lives as long as the process.
+        properties.name = const_cast<char*>(device->name.c_str());
+        properties.pci_path =
+            device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
+        properties.guid = device->guid;
+        properties.speed_mbps =
+            static_cast<int>(std::min<std::int64_t>(device->speed_mbps, 1 << 30));
+        properties.max_bytes = kMaxMessage;
+        return static_cast<int>(DEFT_NET_SUCCESS);
+    });
+}
+
+int listen(void* context, int index, void* handle, void** comm) noexcept {
+    return guarded("listen", [&] {
+        count_call();
+        *comm = nullptr;
+        const std::shared_ptr<const Device> device = device_or_warn();
+        if (device == nullptr || index != 0) {
+            return bad_argument("listen", "no such device");
+        }
+        std::string problem;
+        std::unique_ptr<Listener> listener =
+            Listener::open(device, connection_options(context, DEFT_NET_TRAFFIC_CLASS_UNDEF),
+                           handle_span(handle), problem);
+        if (listener == nullptr) {
+            DEFT_WARN("listen: %s", problem.c_str());
+            return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
+        }
+        *comm = listener.release();
+        return static_cast<int>(DEFT_NET_SUCCESS);
+    });
+}
+
+int connect(void* context, int index, int traffic_class, void* handle, void** comm) noexcept {
+    return guarded("connect", [&] {
+        count_call();
+        *comm = nullptr;
+        const std::shared_ptr<const Device> device = device_or_warn();
+        if (device == nullptr || index != 0) {
+            return bad_argument("connect", "no such device");
+        }
+        std::unique_ptr<Sender> sender;
+        const int result = net::connect(device, connection_options(context, traffic_class),
+                                        handle_span(handle), steady_now(), sender);
+        *comm = sender.release();
+        return result;
+    });
+}
+
+int accept(void* listener, void** comm) noexcept {
+    return guarded("accept", [&] {
+        count_call();
+        *comm = static_cast<Listener*>(listener)->accept(steady_now()).release();
+        return DEFT_NET_SUCCESS;
+    });
+}
+
+int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
+    return guarded("isend", [&] {
+        count_call();
+        auto* sender = static_cast<Sender*>(comm);
+        *request = nullptr;
+        if (size > kMaxMessage) {
+            return bad_argument("isend", "the message is larger than maxP2pBytes");
+        }
+        if (!sender->failure()) {
+            *request = sender->isend(data, size, steady_now());
+        }
+        return sender->failure().code;
+    });
+}
+
+int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** request) noexcept {
+    return guarded("irecv", [&] {
+        count_call();
+        auto* receiver = static_cast<Receiver*>(comm);
+        if (count != 1) {
+            return bad_argument("irecv", "more than maxRecvs buffers");
+        }
+        *request = nullptr;
+        if (!receiver->failure()) {
+            *request = receiver->irecv(data[0], sizes[0], false, steady_now());
+        }
+        return receiver->failure().code;
+    });
+}
+
+int reg_mr(void*, void*, std::size_t, int type, void** handle) noexcept {
+    *handle = nullptr;
+    return type == DEFT_NET_PTR_HOST ? DEFT_NET_SUCCESS
+                                     : bad_argument("regMr", "only host memory is supported");
+}
+
+int reg_mr_dmabuf(void*, void*, std::size_t, int, std::uint64_t, int, void** handle) noexcept {
+    *handle = nullptr;
+    return bad_argument("regMrDmaBuf", "only host memory is supported");
+}
+
+int dereg_mr(void*, void*) noexcept {
+    return DEFT_NET_SUCCESS;
+}
+
+// Host memory needs no flush.
+int iflush(void*, int, void**, int*, void**, void** request) noexcept {
+    *request = nullptr;
+    return DEFT_NET_SUCCESS;
+}
+
+int test(void* request, int* done, int* sizes) noexcept {
+    return guarded("test", [&] {
+        *done = 0;
+        auto* head = static_cast<Request*>(request);
+        std::size_t size = 0;
+        bool finished = false;
+        int code = DEFT_NET_SUCCESS;
+        if (head->kind == Request::Kind::Send) {
+            auto* sender = static_cast<Sender*>(head->owner);
+            finished = sender->test(head, steady_now(), &size);
+            code = sender->failure().code;
+        } else {
+            auto* receiver = static_cast<Receiver*>(head->owner);
+            finished = receiver->test(head, steady_now(), &size);
+            code = receiver->failure().code;
+        }
+        if (!finished) {
+            return code;
+        }
+        *done = 1;
+        if (sizes != nullptr) {
+            sizes[0] = static_cast<int>(size);
+        }
+        return static_cast<int>(DEFT_NET_SUCCESS);
+    });
+}
+
+int close_send(void* comm) noexcept {
+    return guarded("closeSend", [&] {
+        const std::unique_ptr<Sender> sender(static_cast<Sender*>(comm));
+        if (sender != nullptr) {
+            sender->close(kCloseLimit);
+        }
+        return DEFT_NET_SUCCESS;
+    });
+}
+
+int close_recv(void* comm) noexcept {
+    return guarded("closeRecv", [&] {
+        const std::unique_ptr<Receiver> receiver(static_cast<Receiver*>(comm));
+        if (receiver != nullptr) {
+            receiver->close(kCloseLimit);
+        }
+        return DEFT_NET_SUCCESS;
+    });
+}
+
+int close_listen(void* comm) noexcept {
+    return guarded("closeListen", [&] {
+        delete static_cast<Listener*>(comm);
+        return DEFT_NET_SUCCESS;
+    });
+}
+
+int finalize(void* context) noexcept {
+    return guarded("finalize", [&] {
+        count_call();
+        delete static_cast<Context*>(context);
+        forget_attempts(steady_now(), false);
+        return DEFT_NET_SUCCESS;
+    });
+}
+
+// Hints on how connections will be used; TCP paths have no use for them.
+int set_attributes(void*, deft_net_attr_t*) noexcept {
+    return DEFT_NET_SUCCESS;
+}
+
+}  // namespace deft::net::api

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything deft puts on the wire between two hosts, and the only code that reads it. docs/wire.md
+// describes the layouts. All integers are little-endian. No decoder trusts a length, count or index
+// before it has checked it, and none allocates.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "plugin/core/path.h"
+#include "topology/interfaces.h"
+
+namespace deft::net::wire {
+
+inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::size_t kHandleBytes = 128;
+inline constexpr std::size_t kHelloBytes = 128;
+inline constexpr std::size_t kWelcomeBytes = 448;
+inline constexpr std::size_t kChunkBytes = 48;
+inline constexpr std::size_t kControlBytes = 32;
+inline constexpr std::size_t kMaxLinks = 16;
+inline constexpr std::size_t kMaxPaths = 16;
+inline constexpr std::size_t kMaxChunks = 64;  // of one message: one bit each in a word
+
+enum class Decoded {
+    Ok,
+    NotDeft,       // wrong magic: something else speaks here
+    WrongVersion,  // deft, but another protocol version (see the version field)
+    Malformed      // deft of this version, with values that cannot be
+};
+
+using Secret = std::array<std::uint8_t, 16>;
+// Takes the same time wherever the two differ.
+bool equal_secrets(const Secret& a, const Secret& b);
+
+// Where a listener can be reached: one address of one of its links.
+struct Endpoint {
+    std::uint8_t link = 0;
+    std::uint16_t port = 0;
+    Address address;
+};
+
+struct EndpointList {
+    std::array<Endpoint, kMaxLinks> entries;
+    std::size_t count = 0;
+};
+
+// What a receiver hands to the sender through NCCL.
+struct Handle {
+    std::uint16_t version = kVersion;
+    std::uint64_t listener = 0;  // names the listening object at the receiver
+    Secret secret{};
+    std::uint64_t attempt = 0;  // scratch of the connecting side; 0 from the listener
+    std::int32_t lane = -1;
+    std::uint8_t total =
+        0;  // endpoints the listener has; more than `endpoints` when they did not fit
+    EndpointList endpoints;
+};
+
+// Puts in as many endpoints as fit. Leaves the rest of the buffer zero.
+void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out);
+Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle);
+// Replaces only the scratch field of an encoded handle.
+void set_attempt(std::span<std::byte, kHandleBytes> encoded, std::uint64_t attempt);
+
+// First bytes on a new connection, from the sender.
+struct Hello {
+    std::uint16_t version = kVersion;
+    std::uint64_t listener = 0;
+    Secret secret{};
+    std::uint64_t connection = 0;   // random, the same on all paths of a connection
+    std::uint32_t incarnation = 0;  // of this path; grows with each attempt
+    std::uint16_t path = 0;
+    std::uint16_t paths = 0;  // how many the sender intends
+    std::int32_t lane = -1;
+    std::uint32_t speed_mbps = 0;
+    std::uint8_t remote_link = 0;  // link of the receiver this path was aimed at
+    std::uint8_t flags = 0;
+    char link[32] = "";  // name of the sender's link, for messages
+};
+void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
+Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);
+
+// The receiver's answer.
+enum class Answer : std::uint16_t { Accepted = 0, WrongVersion = 1, Refused = 2 };
+struct Welcome {
+    std::uint16_t version = kVersion;
+    Answer answer = Answer::Accepted;
+    std::uint32_t speed_mbps = 0;
+    std::uint64_t completed = 0;
+    std::uint64_t posted = 0;
+    EndpointList endpoints;  // all of the listener's
+};
+void encode(const Welcome& welcome, std::span<std::byte, kWelcomeBytes> out);
+Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome);
+
+// Frames after that. Sender to receiver: chunk headers, each followed by `length` bytes.
+enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2 };
+struct ChunkHeader {
+    FrameType type = FrameType::Chunk;
+    std::uint8_t flags = 0;
+    std::uint32_t checksum = 0;
+    Chunk chunk;
+};
+inline constexpr std::uint8_t kFlagChecksum = 1;
+void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out);
+Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header);
+
+// Receiver to sender: control frames of fixed size.
+void encode(const Control& control, std::span<std::byte, kControlBytes> out);
+Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control);
+
+}  // namespace deft::net::wire

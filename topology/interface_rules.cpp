@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which interfaces a job may use: the rules behind DEFT_INTERFACES and NCCL_SOCKET_IFNAME.
+#include <cstdlib>
+
+#include "topology/base/config.h"
+#include "topology/interfaces.h"
+
+namespace deft {
+namespace {
+
+std::vector<std::string_view> split(std::string_view list) {
+    std::vector<std::string_view> items;
+    while (!list.empty()) {
+        const std::size_t comma = list.find(',');
+        const std::string_view item = list.substr(0, comma);
+        if (!item.empty()) {
+            items.push_back(item);
+        }
+        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+    }
+    return items;
+}
+
+bool matches(const Interface& link, std::string_view item, bool exact) {
+    return exact ? link.name == item : link.name.starts_with(item);
+}
+
+std::string names(const std::vector<Interface>& all) {
+    std::string text;
+    for (const Interface& link : all) {
+        text += (text.empty() ? "" : ", ") + link.name;
+        if (!link.up) {
+            text += " (down)";
+        } else if (link.addresses.empty()) {
+            text += " (no address)";
+        }
+    }
+    return text.empty() ? "none" : text;
+}
+
+const char* unusable(const Interface& link) {
+    if (!link.up) {
+        return "down or without a carrier";
+    }
+    return link.addresses.empty() ? "has no address" : nullptr;
+}
+
+const char* unwanted(const Interface& link) {
+    if (link.loopback) {
+        return "loopback";
+    }
+    if (link.name.starts_with("docker") || link.name.starts_with("virbr")) {
+        return "virtual bridge of a container or machine manager";
+    }
+    return link.bridge ? "bridge" : nullptr;
+}
+
+// A literal address as a link of its own, on whatever interface carries it.
+bool literal_link(const std::vector<Interface>& all, std::string_view item, Interface& link,
+                  std::string& problem) {
+    const std::size_t at = item.find('@');
+    Address address;
+    if (!parse_address(item.substr(0, at), address)) {
+        return false;
+    }
+    link = Interface{};
+    for (const Interface& host : all) {
+        for (const Address& own : host.addresses) {
+            // Every address of 127.0.0.0/8 is the loopback interface's own.
+            if (own == address || (host.loopback && own.loopback() && address.loopback() &&
+                                   own.family == address.family)) {
+                link = host;
+                address.prefix = own == address ? own.prefix : 32;
+            }
+        }
+    }
+    if (link.name.empty()) {
+        problem = "no interface has the address " + std::string(item.substr(0, at));
+        return true;
+    }
+    link.name = std::string(item.substr(0, at));
+    link.addresses = {address};
+    link.index = 0;
+    if (at != std::string_view::npos) {
+        link.pacing_bytes_per_second = parse_rate(item.substr(at + 1));
+        link.speed_mbps = static_cast<std::int64_t>(link.pacing_bytes_per_second * 8 / 1000000);
+        if (link.pacing_bytes_per_second == 0) {
+            problem =
+                "the rate of \"" + std::string(item) + "\" is not a number with kbit, mbit or gbit";
+        }
+    }
+    return true;
+}
+
+void choose_default(const std::vector<Interface>& all, InterfaceSelection& selection) {
+    for (const Interface& link : all) {
+        const char* reason = unusable(link);
+        reason = reason != nullptr ? reason : unwanted(link);
+        if (reason == nullptr) {
+            selection.links.push_back(link);
+        } else {
+            selection.skipped.push_back({link.name, reason});
+        }
+    }
+    // Nothing proper: bridges and docker before loopback, as one host of several may still be
+    // meant.
+    for (const bool loopback : {false, true}) {
+        for (const Interface& link : all) {
+            if (selection.links.empty() && unusable(link) == nullptr && link.loopback == loopback) {
+                selection.links.push_back(link);
+            }
+        }
+    }
+    if (selection.links.empty()) {
+        selection.problem =
+            "no network interface is up with an address (found: " + names(all) + ")";
+    }
+}
+
+}  // namespace
+
+std::uint64_t parse_rate(std::string_view text) {
+    std::uint64_t value = 0;
+    std::size_t digits = 0;
+    while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9' && digits < 12) {
+        value = value * 10 + static_cast<std::uint64_t>(text[digits++] - '0');
+    }
+    const std::string_view unit = text.substr(digits);
+    const std::uint64_t scale = unit == "gbit"   ? 1000000000
+                                : unit == "mbit" ? 1000000
+                                : unit == "kbit" ? 1000
+                                                 : 0;
+    if (digits == 0 || scale == 0 || value > (std::uint64_t{1} << 62) / scale) {
+        return 0;
+    }
+    return value * scale / 8;
+}
+
+InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::string_view list,
+                                     std::string_view variable, bool strict) {
+    InterfaceSelection selection;
+    bool exclude = false;
+    bool exact = false;
+    std::string_view rest = list;
+    for (; !rest.empty() && (rest[0] == '^' || rest[0] == '='); rest.remove_prefix(1)) {
+        exclude = exclude || rest[0] == '^';
+        exact = exact || rest[0] == '=';
+    }
+    const std::vector<std::string_view> items = split(rest);
+    if (items.empty()) {
+        choose_default(all, selection);
+        return selection;
+    }
+    const auto refuse = [&](const std::string& what) {
+        selection.links.clear();
+        selection.problem = std::string(variable) + "=" + std::string(list) + ": " + what +
+                            "; this host has: " + names(all) +
+                            "; correct the list or unset the variable";
+    };
+    if (exclude) {
+        std::vector<Interface> left;
+        for (const Interface& link : all) {
+            bool hit = false;
+            for (const std::string_view item : items) {
+                hit = hit || matches(link, item, exact);
+            }
+            if (hit) {
+                selection.skipped.push_back({link.name, "excluded by " + std::string(variable)});
+            } else {
+                left.push_back(link);
+            }
+        }
+        choose_default(left, selection);
+        if (!selection.problem.empty()) {
+            refuse("leaves no usable interface");
+        }
+        return selection;
+    }
+    // In the order of the list, so that the operator can rank links.
+    for (const std::string_view item : items) {
+        Interface literal;
+        std::string problem;
+        if (literal_link(all, item, literal, problem)) {
+            if (!problem.empty()) {
+                refuse(problem);
+                return selection;
+            }
+            selection.links.push_back(literal);
+            continue;
+        }
+        bool known = false;
+        for (const Interface& link : all) {
+            if (!matches(link, item, exact)) {
+                continue;
+            }
+            known = true;
+            bool listed = false;
+            for (const Interface& other : selection.links) {
+                listed = listed || other.name == link.name;
+            }
+            if (const char* reason = unusable(link)) {
+                selection.skipped.push_back({link.name, reason});
+            } else if (!listed) {
+                selection.links.push_back(link);
+            }
+        }
+        if (!known && strict) {
+            refuse("no interface is named \"" + std::string(item) + (exact ? "\"" : "...\""));
+            return selection;
+        }
+    }
+    if (selection.links.empty()) {
+        refuse("matches no usable interface");
+        return selection;
+    }
+    for (const Interface& link : all) {
+        bool used = false;
+        for (const Interface& other : selection.links) {
+            used = used || other.name == link.name;
+        }
+        for (const auto& other : selection.skipped) {
+            used = used || other.name == link.name;
+        }
+        if (!used) {
+            selection.skipped.push_back({link.name, "not named by " + std::string(variable)});
+        }
+    }
+    return selection;
+}
+
+InterfaceSelection process_interfaces() {
+    const std::string& own = Config::process().text(Key::Interfaces);
+    if (!own.empty()) {
+        return select_interfaces(list_interfaces(), own, "DEFT_INTERFACES", true);
+    }
+    const char* nccl = std::getenv("NCCL_SOCKET_IFNAME");
+    return select_interfaces(list_interfaces(), nccl == nullptr ? "" : nccl, "NCCL_SOCKET_IFNAME",
+                             false);
+}
+
+}  // namespace deft
