@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/planner/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "shim/planner/simulator.h"
+
+namespace deft::planner {
+namespace {
+
+class Checker {
+public:
+    Checker(const Plan& plan, const Profile& profile, const Fabric& fabric, const Options& options)
+        : plan_(plan), profile_(profile), fabric_(fabric), options_(options) {}
+
+    std::vector<std::string> run() {
+        check_form();
+        if (problems_.empty()) {
+            check_deliveries();
+            check_coverage();
+            check_messages();
+            check_caps();
+        }
+        if (problems_.empty()) {
+            check_times();
+        }
+        return std::move(problems_);
+    }
+
+private:
+    void report(std::string what) {
+        if (problems_.size() < 20) {
+            problems_.push_back(std::move(what));
+        }
+    }
+    static std::string at(const char* what, std::size_t index) {
+        return std::string(what) + "[" + std::to_string(index) + "]: ";
+    }
+
+    void check_form();
+    void check_deliveries();
+    void check_coverage();
+    void check_messages();
+    void check_caps();
+    void check_times();
+    double cycle(std::int64_t iteration) const {
+        const std::int64_t period = plan_.period;
+        const std::int64_t whole =
+            iteration >= 0 ? iteration / period : -((-iteration + period - 1) / period);
+        return plan_.predicted.cycles[static_cast<std::size_t>(iteration - whole * period)] +
+               static_cast<double>(whole * period) * plan_.predicted.iteration;
+    }
+
+    const Plan& plan_;
+    const Profile& profile_;
+    const Fabric& fabric_;
+    const Options& options_;
+    std::vector<std::string> problems_;
+};
+
+void Checker::check_form() {
+    if (const std::string why = profile_.problem(); !why.empty()) {
+        report("profile: " + why);
+        return;
+    }
+    if (const std::string why = fabric_.problem(); !why.empty()) {
+        report("fabric: " + why);
+        return;
+    }
+    if (plan_.period == 0 || plan_.period > 1000000) {
+        report("period: outside 1..1000000");
+        return;
+    }
+    std::vector<std::uint64_t> bytes;
+    for (const Bucket& bucket : profile_.buckets) {
+        bytes.push_back(bucket.bytes);
+    }
+    if (plan_.bucket_bytes != bytes) {
+        report("bucket_bytes: the plan is for other buckets");
+    }
+    std::vector<std::string> links;
+    for (const Link& link : fabric_.links) {
+        links.push_back(link.name);
+    }
+    if (plan_.links != links) {
+        report("links: the plan is for other links");
+    }
+    if (!problems_.empty()) {
+        return;
+    }
+    const auto period = static_cast<std::int64_t>(plan_.period);
+    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
+        const Transfer& t = plan_.transfers[x];
+        const std::string where = at("transfers", x);
+        if (t.bucket >= bytes.size()) {
+            report(where + "bucket: no such bucket");
+        } else if (t.begin >= t.end || t.end > bytes[t.bucket]) {
+            report(where + "begin, end: not a range of the bucket");
+        }
+        if (t.link >= links.size()) {
+            report(where + "link: no such link");
+        }
+        if (t.iteration >= plan_.period) {
+            report(where + "iteration: beyond the period");
+        }
+        if (t.order != x) {
+            report(where + "order: ranks could launch in different order");
+        }
+        if (t.generation.count == 0 || t.generation.count > 1000000 ||
+            t.generation.first < -1000000 || t.generation.first >= period) {
+            report(where + "generation: out of range");
+        } else if (t.generation.newest() > static_cast<std::int64_t>(t.iteration)) {
+            report(where + "generation: starts before the gradient exists");
+        }
+        if (x > 0 && std::tuple(t.iteration, t.stage) < std::tuple(plan_.transfers[x - 1].iteration,
+                                                                   plan_.transfers[x - 1].stage)) {
+            report(where + "iteration, stage: earlier than the transfer in front");
+        }
+    }
+    for (std::size_t i = 0; i < plan_.deliveries.size(); ++i) {
+        const Delivery& d = plan_.deliveries[i];
+        const std::string where = at("deliveries", i);
+        if (d.bucket >= bytes.size()) {
+            report(where + "bucket: no such bucket");
+        } else if (d.begin >= d.end || d.end > bytes[d.bucket]) {
+            report(where + "begin, end: not a range of the bucket");
+        }
+        if (d.iteration >= plan_.period) {
+            report(where + "iteration: beyond the period");
+        }
+        if (d.generation.count == 0 || d.generation.count > 1000000 ||
+            d.generation.first < -1000000 || d.generation.first >= period) {
+            report(where + "generation: out of range");
+        } else if (d.generation.newest() > static_cast<std::int64_t>(d.iteration)) {
+            report(where + "generation: delivered before it exists");
+        }
+    }
+}
+
+// Every iteration's gradient of every byte goes into exactly one delivery.
+void Checker::check_deliveries() {
+    struct Piece {
+        std::uint64_t begin, end;
+        std::uint32_t iteration;  // modulo the period
+    };
+    std::vector<std::vector<Piece>> of_bucket(profile_.size());
+    const auto period = static_cast<std::int64_t>(plan_.period);
+    std::uint64_t pieces = 0;
+    for (const Delivery& d : plan_.deliveries) {
+        pieces += d.generation.count;
+        if (pieces > 10000000) {
+            report("deliveries: too many");
+            return;
+        }
+        for (std::uint32_t g = 0; g < d.generation.count; ++g) {
+            const std::int64_t iteration =
+                ((d.generation.first + std::int64_t{g}) % period + period) % period;
+            of_bucket[d.bucket].push_back({d.begin, d.end, static_cast<std::uint32_t>(iteration)});
+        }
+    }
+    for (std::size_t b = 0; b < of_bucket.size(); ++b) {
+        auto& list = of_bucket[b];
+        std::sort(list.begin(), list.end(), [](const Piece& x, const Piece& y) {
+            return std::tuple(x.iteration, x.begin) < std::tuple(y.iteration, y.begin);
+        });
+        std::size_t i = 0;
+        for (std::uint32_t iteration = 0; iteration < plan_.period; ++iteration) {
+            std::uint64_t covered = 0;
+            for (; i < list.size() && list[i].iteration == iteration; ++i) {
+                if (list[i].begin != covered) {
+                    break;
+                }
+                covered = list[i].end;
+            }
+            if (covered != profile_.buckets[b].bytes ||
+                (i < list.size() && list[i].iteration == iteration)) {
+                report("deliveries: bucket " + std::to_string(b) + ", gradient of iteration " +
+                       std::to_string(iteration) + ": not every byte exactly once");
+                return;
+            }
+        }
+    }
+}
+
+// Every delivery is fed by transfers that cover it exactly once and end in time.
+void Checker::check_coverage() {
+    struct Part {
+        std::uint64_t begin, end;
+        std::int64_t cycle;
+        Stage stage;
+        std::size_t order;
+        std::size_t index;
+    };
+    const auto period = static_cast<std::int64_t>(plan_.period);
+    std::vector<std::vector<std::size_t>> of_bucket(profile_.size());
+    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
+        of_bucket[plan_.transfers[x].bucket].push_back(x);
+    }
+    std::vector<std::uint32_t> used(plan_.transfers.size(), 0);
+    for (std::size_t i = 0; i < plan_.deliveries.size(); ++i) {
+        const Delivery& d = plan_.deliveries[i];
+        std::vector<Part> parts[3];
+        for (const std::size_t x : of_bucket[d.bucket]) {
+            const Transfer& t = plan_.transfers[x];
+            const std::int64_t apart = std::int64_t{d.generation.first} - t.generation.first;
+            if (t.generation.count != d.generation.count || apart % period != 0 ||
+                t.begin >= d.end || d.begin >= t.end) {
+                continue;
+            }
+            ++used[x];
+            parts[static_cast<int>(t.operation)].push_back(
+                {t.begin, t.end, t.iteration + apart, t.stage, x, x});
+        }
+        const auto covers = [&](std::vector<Part>& list) {
+            std::sort(list.begin(), list.end(),
+                      [](const Part& a, const Part& b) { return a.begin < b.begin; });
+            std::uint64_t at_byte = d.begin;
+            for (const Part& part : list) {
+                if (part.begin != at_byte) {
+                    return false;
+                }
+                at_byte = part.end;
+            }
+            return at_byte == d.end;
+        };
+        auto& whole = parts[0];
+        auto& scatter = parts[1];
+        auto& gather = parts[2];
+        const bool ok = whole.empty() ? covers(scatter) && covers(gather)
+                                      : scatter.empty() && gather.empty() && covers(whole);
+        if (!ok) {
+            report(at("deliveries", i) + "its transfers do not cover it exactly once");
+            continue;
+        }
+        for (const Part& g : gather) {
+            for (const Part& s : scatter) {
+                if (s.begin < g.end && g.begin < s.end &&
+                    std::tuple(g.cycle, g.stage, g.order) < std::tuple(s.cycle, s.stage, s.order)) {
+                    report(at("transfers", g.index) + "all-gather before its reduce-scatter");
+                }
+            }
+        }
+        for (const auto& list : {whole, scatter, gather}) {
+            for (const Part& part : list) {
+                // After the update only layers that wait for themselves can still be served.
+                const bool late = part.cycle > d.iteration ||
+                                  (part.cycle == d.iteration && part.stage == Stage::Forward &&
+                                   plan_.barrier == Barrier::Update);
+                if (late) {
+                    report(at("transfers", part.index) + "starts after the update that needs it");
+                }
+            }
+        }
+    }
+    for (std::size_t x = 0; x < used.size(); ++x) {
+        if (used[x] != 1) {
+            report(at("transfers", x) + (used[x] == 0 ? "nobody receives it" : "delivered twice"));
+        }
+    }
+}
+
+void Checker::check_messages() {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> last;  // (link, message)
+    std::vector<std::size_t> previous(fabric_.links.size(), ~std::size_t{0});
+    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
+        const Transfer& t = plan_.transfers[x];
+        const auto found = last.find({t.link, t.message});
+        if (found != last.end()) {
+            const Transfer& other = plan_.transfers[found->second];
+            if (previous[t.link] != found->second || other.operation != t.operation ||
+                other.iteration != t.iteration || other.stage != t.stage) {
+                report(at("transfers", x) + "message: its parts are apart or differ in kind");
+            }
+        }
+        last[{t.link, t.message}] = x;
+        previous[t.link] = x;
+    }
+}
+
+void Checker::check_caps() {
+    const Prediction& p = plan_.predicted;
+    std::uint32_t delay = 0;
+    std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>, std::uint32_t> merged;
+    std::uint32_t merge = 1;
+    for (const Delivery& d : plan_.deliveries) {
+        delay = std::max(delay, d.delay());
+        auto& sum = merged[{d.iteration, d.bucket, d.begin}];
+        sum += d.generation.count;
+        merge = std::max(merge, sum);
+    }
+    if (delay > options_.max_delay) {
+        report("deliveries: delay of " + std::to_string(delay) + " iterations, allowed " +
+               std::to_string(options_.max_delay));
+    }
+    if (merge > options_.max_merge) {
+        report("deliveries: " + std::to_string(merge) + " iterations merged, allowed " +
+               std::to_string(options_.max_merge));
+    }
+    if (plan_.period > options_.max_period) {
+        report("period: longer than allowed");
+    }
+    if (p.max_delay != delay || p.max_merge != merge) {
+        report("predicted: max_delay or max_merge is not what the deliveries say");
+    }
+}
+
+void Checker::check_times() {
+    const Prediction& p = plan_.predicted;
+    if (p.cycles.size() != plan_.period || !std::isfinite(p.iteration) || p.iteration <= 0) {
+        report("predicted.iteration, cycles: no times");
+        return;
+    }
+    const double slack = 1e-7 * p.iteration;
+    std::vector<double> least_busy(fabric_.links.size(), 0.0);
+    std::vector<std::uint64_t> message_of(fabric_.links.size(), ~std::uint64_t{0});
+    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
+        const Transfer& t = plan_.transfers[x];
+        const std::string where = at("transfers", x);
+        if (!std::isfinite(t.start) || !std::isfinite(t.finish) || t.finish < t.start - slack) {
+            report(where + "start, finish: not a span of time");
+            return;
+        }
+        const Bucket& bucket = profile_.buckets[t.bucket];
+        if (t.start < cycle(t.generation.newest()) + bucket.ready - slack) {
+            report(where + "start: before its gradient exists");
+        }
+        if (t.start < cycle(t.iteration) - slack) {
+            report(where + "start: before its cycle");
+        }
+        const bool first = message_of[t.link] != t.message;
+        message_of[t.link] = t.message;
+        if (first) {
+            double bytes = 0;
+            for (std::size_t y = x; y < plan_.transfers.size(); ++y) {
+                const Transfer& other = plan_.transfers[y];
+                if (other.link == t.link && other.message != t.message) {
+                    break;
+                }
+                bytes += other.link == t.link ? static_cast<double>(other.bytes()) : 0.0;
+            }
+            const Link& link = fabric_.links[t.link];
+            const double share = t.operation == Operation::AllReduce ? 1 : 0.5;
+            if (t.finish - t.start < link.seconds(bytes, share) - slack) {
+                report(where + "finish: sooner than the link can");
+            }
+            // Latencies may overlap up to in_flight; bytes never do.
+            const double held = link.in_flight > 1 ? share * bytes / link.best_rate()
+                                                   : link.occupancy(bytes, share);
+            least_busy[t.link] += held;
+        }
+    }
+    const double length = p.iteration * plan_.period;
+    for (std::size_t j = 0; j < least_busy.size(); ++j) {
+        if (least_busy[j] > length + slack) {
+            report("links[" + std::to_string(j) + "]: carries more than the period holds");
+        }
+    }
+    const SimulationResult run = simulate(plan_, profile_, fabric_);
+    bool same = !run.stuck && std::abs(run.iteration - p.iteration) <= slack;
+    for (std::size_t x = 0; same && x < plan_.transfers.size(); ++x) {
+        same = std::abs(run.starts[x] - plan_.transfers[x].start) <= slack &&
+               std::abs(run.finishes[x] - plan_.transfers[x].finish) <= slack;
+    }
+    for (std::size_t i = 0; same && i < run.cycles.size(); ++i) {
+        same = std::abs(run.cycles[i] - p.cycles[i]) <= slack;
+    }
+    if (!same) {
+        report("predicted: execution gives other times");
+    }
+}
+
+}  // namespace
+
+std::vector<std::string> check_plan(const Plan& plan, const Profile& profile, const Fabric& fabric,
+                                    const Options& options) {
+    return Checker(plan, profile, fabric, options).run();
+}
+
+}  // namespace deft::planner

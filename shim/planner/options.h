@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan may do to the job.
+#pragma once
+
+#include <cstdint>
+
+namespace deft::planner {
+
+// Who waits for a reduced gradient.
+enum class Barrier {
+    Update,  // optimizer.step() after backward waits for everything: an unmodified job
+    Layer,  // forward of a layer waits for its own gradient only (ByteScheduler, P3, DeAR, US-Byte)
+};
+
+// What `best` minimises first; ties always go to fewer stale steps and then to fewer links.
+enum class Objective {
+    IterationTime,  // seconds per iteration
+    UpdateTime,     // seconds per update: a merged plan pays for the updates it skips
+};
+
+struct Options {
+    // Caps on what may happen to accuracy (facts and measurements: docs/planner.md).
+    std::uint32_t max_delay = 1;  // updates may lag their newest gradient by this many iterations
+    std::uint32_t max_merge = 2;  // iterations summed into one update
+    Barrier barrier = Barrier::Update;  // what `best` may assume about the job
+    Objective objective = Objective::IterationTime;
+    std::uint32_t max_period = 64;  // longest repeating pattern a policy may return
+
+    bool allow_split = true;               // buckets may be cut
+    std::uint64_t grain = 512;             // cuts are multiples of this many bytes
+    std::uint64_t least_piece = 1U << 20;  // no piece smaller than this
+    double noise = 0.02;                   // gains below this fraction are "do nothing"
+
+    // Policies of others, at the values they publish; 0 lets the policy choose.
+    std::uint64_t partition_bytes = 32ULL << 20;  // ByteScheduler, all-reduce: 8 M parameters
+    std::uint64_t credit_bytes = 64ULL << 20;     // ByteScheduler, all-reduce: 16 M parameters
+    std::uint64_t fusion_bytes = 25ULL << 20;     // DeAR
+    std::uint32_t covap_interval = 0;             // COVAP: 0 is ceil(CCR)
+    double target_seconds = 0;                    // fewest-links: 0 is the time all links reach
+
+    // DeFT
+    double capacity_factor = 1.0;  // knapsacks this much larger than the windows (tightening loop)
+
+    bool operator==(const Options&) const = default;
+};
+
+}  // namespace deft::planner

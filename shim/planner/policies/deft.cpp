@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Policy `deft`: Meng and Sun, DeFT (arXiv 2503.16815; Future Generation Computer Systems 175,
+// 108103). The whole forward and the whole backward of an iteration are one knapsack per link each.
+// The current queue holds the buckets of the oldest generation not yet reduced, the future queue
+// accumulates (merges) the gradients made since. When the current queue is empty the generation is
+// complete: the next update uses it, and the future queue becomes current. A bucket is cut so that
+// it fits the smaller window. The update frequency follows: k = CR / sum(1/mu) iterations each.
+// Deviations: the internals are reconstructed, the paper gives no code (docs/planner.md). This is
+// the conservative variant: a gradient is never sent in the backward that makes it, so updates lag
+// by one iteration at least. The repeating period is found by running the queues until they repeat.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "shim/planner/packing.h"
+#include "shim/planner/policies/builder.h"
+#include "shim/planner/policies/policy.h"
+
+namespace deft::planner {
+namespace {
+
+struct Piece {
+    std::uint32_t bucket = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    double value = 0;
+    std::vector<double> cost;  // by link
+};
+
+struct Sent {
+    std::uint32_t piece;
+    std::uint32_t link;
+    std::int64_t cycle;
+    Stage stage;
+    std::int64_t first, count;
+};
+
+struct Update {
+    std::int64_t cycle;  // whose update gets it
+    std::int64_t first, count;
+};
+
+class Queues {
+public:
+    Queues(const Profile& profile, const Fabric& fabric, const Options& options)
+        : profile_(profile), fabric_(fabric), options_(options) {
+        cut();
+    }
+
+    // Transfers and updates of the periodic part; false if no period within the limit was found.
+    bool run();
+    Plan plan() const;
+    // Largest delay and merge of the periodic part.
+    bool within_caps() const;
+
+private:
+    void cut();
+    void stage(std::int64_t cycle, Stage stage, double window);
+    void begin_current(std::int64_t first, std::int64_t count) {
+        current_.assign(pieces_.size(), true);
+        left_ = pieces_.size();
+        first_ = first;
+        count_ = count;
+    }
+
+    const Profile& profile_;
+    const Fabric& fabric_;
+    const Options& options_;
+    std::vector<Piece> pieces_;
+    std::vector<bool> current_;
+    std::size_t left_ = 0;
+    std::int64_t first_ = 0, count_ = 0;                // current generation; count 0: none
+    std::int64_t future_first_ = 0, future_count_ = 0;  // accumulated
+    std::vector<Sent> sent_;
+    std::vector<Update> updates_;
+    PackingSolver solver_;
+    std::int64_t from_ = 0, period_ = 0;
+};
+
+void Queues::cut() {
+    const double window = std::min(profile_.forward, profile_.backward);
+    for (std::uint32_t i = 0; i < profile_.size(); ++i) {
+        const std::uint64_t bytes = profile_.buckets[i].bytes;
+        const double cost = fabric_.links[0].seconds(static_cast<double>(bytes));
+        double count = 1;
+        if (options_.allow_split && window > 0 && cost > window * (1 + 1e-9)) {
+            const double longest = std::max(fabric_.links[0].bytes_within(window),
+                                            static_cast<double>(options_.least_piece));
+            count = std::ceil(static_cast<double>(bytes) / longest - 1e-9);
+        }
+        const auto at = cuts(bytes, static_cast<std::uint64_t>(count), options_.grain);
+        for (std::size_t k = 0; k + 1 < at.size(); ++k) {
+            Piece piece{i, at[k], at[k + 1], 0, {}};
+            const double size = static_cast<double>(piece.end - piece.begin);
+            for (const Link& link : fabric_.links) {
+                piece.cost.push_back(link.seconds(size));
+            }
+            piece.value = piece.cost[0];
+            pieces_.push_back(std::move(piece));
+        }
+    }
+}
+
+void Queues::stage(std::int64_t cycle, Stage stage, double window) {
+    const std::size_t m = fabric_.links.size();
+    PackingProblem problem;
+    problem.links = m;
+    problem.capacity.assign(m, window * options_.capacity_factor * (1 + 1e-9));
+    for (;;) {
+        if (count_ == 0 && future_count_ > 0) {
+            begin_current(future_first_, future_count_);
+            future_count_ = 0;
+        }
+        if (count_ == 0) {
+            return;
+        }
+        std::vector<std::uint32_t> items;
+        problem.value.clear();
+        problem.cost.clear();
+        for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
+            if (current_[p]) {
+                items.push_back(p);
+                problem.value.push_back(pieces_[p].value);
+                problem.cost.insert(problem.cost.end(), pieces_[p].cost.begin(),
+                                    pieces_[p].cost.end());
+            }
+        }
+        const Packing& packing = solver_.greedy(problem);
+        for (std::size_t k = 0; k < items.size(); ++k) {
+            if (packing.link[k] == Packing::kUnsent) {
+                continue;
+            }
+            const auto link = static_cast<std::uint32_t>(packing.link[k]);
+            sent_.push_back({items[k], link, cycle, stage, first_, count_});
+            current_[items[k]] = false;
+            problem.capacity[link] -= pieces_[items[k]].cost[link];
+            --left_;
+        }
+        if (left_ != 0) {
+            return;
+        }
+        // Forward of cycle t runs after its update: what it completes is for the next one.
+        updates_.push_back({stage == Stage::Backward ? cycle : cycle + 1, first_, count_});
+        count_ = 0;
+        if (future_count_ == 0) {
+            return;
+        }
+    }
+}
+
+bool Queues::run() {
+    // State after a backward: what is left of the current generation and how old everything is.
+    std::map<std::tuple<std::vector<bool>, std::int64_t, std::int64_t, std::int64_t, std::int64_t>,
+             std::int64_t>
+        seen;
+    const std::int64_t limit = 4 * std::int64_t{options_.max_period} + 64;
+    for (std::int64_t t = 0; t < limit; ++t) {
+        stage(t, Stage::Backward, profile_.backward);
+        if (future_count_ == 0) {
+            future_first_ = t;
+        }
+        ++future_count_;  // this backward's gradients
+        const auto state =
+            std::tuple(count_ == 0 ? std::vector<bool>() : current_, count_,
+                       count_ == 0 ? 0 : t - first_, future_count_, t - future_first_);
+        const auto [found, added] = seen.emplace(state, t);
+        if (!added) {
+            from_ = found->second + 1;
+            period_ = t + 1 - from_;
+            return period_ <= std::int64_t{options_.max_period};
+        }
+        stage(t, Stage::Forward, profile_.forward);
+        // Nothing is ever sent: the windows hold no piece at all.
+        if (t == limit / 2 && updates_.empty()) {
+            return false;
+        }
+    }
+    return false;
+}
+
+bool Queues::within_caps() const {
+    std::map<std::int64_t, std::int64_t> merged;
+    for (const Update& u : updates_) {
+        if (u.cycle >= from_ && u.cycle < from_ + period_) {
+            merged[u.cycle] += u.count;
+            if (u.cycle - (u.first + u.count - 1) > std::int64_t{options_.max_delay} ||
+                merged[u.cycle] > std::int64_t{options_.max_merge}) {
+                return false;
+            }
+        }
+    }
+    return !merged.empty();
+}
+
+Plan Queues::plan() const {
+    PlanBuilder builder("deft", Barrier::Update, static_cast<std::uint32_t>(period_));
+    // A forward belongs to the cycle whose backward came before it; the state was taken between
+    // the two, so the period's forwards start one cycle earlier. Take everything modulo the period.
+    const auto relative = [&](std::int64_t cycle) { return cycle - from_; };
+    std::vector<Sent> sent;
+    for (const Sent& s : sent_) {
+        const std::int64_t shifted = s.stage == Stage::Forward ? s.cycle + 1 : s.cycle;
+        if (shifted >= from_ && shifted < from_ + period_) {
+            sent.push_back(s);
+        }
+    }
+    const auto wrap = [&](std::int64_t cycle) {  // periods to add so that it falls into the period
+        return cycle < from_ ? period_ : 0;
+    };
+    for (const Sent& s : sent) {
+        const Piece& piece = pieces_[s.piece];
+        const std::int64_t add = wrap(s.cycle);
+        Transfer& t = builder.add(piece.bucket, piece.begin, piece.end, s.link);
+        t.iteration = static_cast<std::uint32_t>(relative(s.cycle + add));
+        t.stage = s.stage;
+        t.generation = {static_cast<std::int32_t>(relative(s.first + add)),
+                        static_cast<std::uint32_t>(s.count)};
+    }
+    for (const Update& u : updates_) {
+        if (u.cycle < from_ || u.cycle >= from_ + period_) {
+            continue;
+        }
+        for (const Piece& piece : pieces_) {
+            builder.deliver(static_cast<std::uint32_t>(relative(u.cycle)), piece.bucket,
+                            piece.begin, piece.end,
+                            {static_cast<std::int32_t>(relative(u.first)),
+                             static_cast<std::uint32_t>(u.count)});
+        }
+    }
+    return builder.finish(profile_, fabric_);
+}
+
+}  // namespace
+
+Plan plan_deft(const Profile& profile, const Fabric& fabric, const Options& options) {
+    // The tightening loop for the caps: larger knapsacks accept bubbles, and in the limit every
+    // generation fits: one update per iteration, one iteration late. "No delay" is not DeFT: then
+    // the job stays as it is.
+    if (options.max_delay > 0) {
+        Options widened = options;
+        for (int step = 0; step < 400; ++step, widened.capacity_factor *= 1.05) {
+            Queues queues(profile, fabric, widened);
+            if (queues.run() && queues.within_caps()) {
+                return queues.plan();
+            }
+        }
+    }
+    Plan plan = plan_none(profile, fabric, options);
+    plan.policy = "deft";
+    return plan;
+}
+
+}  // namespace deft::planner

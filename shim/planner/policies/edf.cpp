@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Policy `edf`: deadline first, after the heuristic of arXiv 1604.08335 (deadline-constrained bags
+// of tasks in a hybrid cloud): the current machine takes the task nearest to its deadline until it
+// can finish no further task in time, then the machine of best marginal benefit is opened.
+// Mapping: machine -> link, task -> bucket with its release time, deadline -> the moment compute
+// needs it in an iteration of the target length. "Cannot finish in time" leaves it to the next
+// link. Deviations: the shortest target length for which this works is found by bisection; rented
+// cost is the speed of a link alone. Where nothing works (never: one link and a long iteration
+// always do) the job stays as it is.
+#include <algorithm>
+#include <cmath>
+
+#include "shim/planner/bounds.h"
+#include "shim/planner/policies/builder.h"
+#include "shim/planner/policies/policy.h"
+
+namespace deft::planner {
+namespace {
+
+struct Assigned {
+    std::uint32_t bucket;
+    std::uint32_t link;
+    double start;
+};
+
+class DeadlineFirst {
+public:
+    DeadlineFirst(const Profile& profile, const Fabric& fabric, const Options& options)
+        : profile_(profile), n_(static_cast<std::uint32_t>(profile.size())) {
+        slack_.assign(n_, profile.forward);
+        if (options.barrier == Barrier::Layer) {
+            slack_ = profile.tails();
+        }
+        for (const Link& link : fabric.links) {
+            costs_.push_back(bucket_costs(profile, link));
+        }
+        const double mean = static_cast<double>(profile.bytes()) / std::max(1U, n_);
+        links_ = by_speed(fabric, mean);
+    }
+
+    // False if some bucket misses the deadline of an iteration of this length.
+    bool fits(double length, std::vector<Assigned>* out = nullptr) const {
+        std::vector<bool> done(n_, false);
+        std::uint32_t left = n_;
+        for (const std::uint32_t j : links_) {
+            double now = 0;
+            while (left > 0) {
+                std::uint32_t next = n_;
+                double wake = INFINITY;
+                for (std::uint32_t i = 0; i < n_; ++i) {
+                    const double ready = profile_.buckets[i].ready;
+                    // Rounding must not decide whether the optimum itself is feasible.
+                    if (done[i] ||
+                        std::max(now, ready) + costs_[j][i] > (length - slack_[i]) * (1 + 1e-12)) {
+                        continue;
+                    }
+                    if (ready > now) {
+                        wake = std::min(wake, ready);
+                        continue;
+                    }
+                    if (next == n_ || length - slack_[i] < length - slack_[next]) {
+                        next = i;
+                    }
+                }
+                if (next == n_) {
+                    if (wake == INFINITY) {
+                        break;
+                    }
+                    now = wake;
+                    continue;
+                }
+                if (out != nullptr) {
+                    out->push_back({next, j, now});
+                }
+                done[next] = true;
+                --left;
+                now += costs_[j][next];
+            }
+        }
+        return left == 0;
+    }
+
+private:
+    const Profile& profile_;
+    const std::uint32_t n_;
+    std::vector<double> slack_;  // compute left when the bucket is needed
+    std::vector<std::vector<double>> costs_;
+    std::vector<std::uint32_t> links_;
+};
+
+}  // namespace
+
+Plan plan_edf(const Profile& profile, const Fabric& fabric, const Options& options) {
+    const DeadlineFirst heuristic(profile, fabric, options);
+    double lo = lower_bound(profile, fabric, options.barrier, 0, 1);
+    double hi = lo;
+    for (int i = 0; i < 60 && !heuristic.fits(hi); ++i) {
+        lo = hi;
+        hi = hi * 1.5 + 1e-9;
+    }
+    for (int i = 0; i < 40 && hi - lo > 1e-6 * hi; ++i) {
+        const double mid = 0.5 * (lo + hi);
+        (heuristic.fits(mid) ? hi : lo) = mid;
+    }
+    std::vector<Assigned> assigned;
+    const bool found = heuristic.fits(hi, &assigned);
+    std::stable_sort(assigned.begin(), assigned.end(),
+                     [](const Assigned& a, const Assigned& b) { return a.start < b.start; });
+    PlanBuilder builder("edf", options.barrier);
+    for (const Assigned& a : assigned) {
+        builder.add(a.bucket, 0, profile.buckets[a.bucket].bytes, a.link);
+    }
+    if (!found) {
+        Plan plan = plan_none(profile, fabric, options);
+        plan.policy = "edf";
+        return plan;
+    }
+    return builder.finish(profile, fabric);
+}
+
+}  // namespace deft::planner
