@@ -10,6 +10,7 @@
 
 #include "tests/softdev/net/interfaces.h"
 #include "tests/softdev/net/logger.h"
+#include "tests/softdev/net/never_destroyed.h"
 #include "tests/softdev/net/socket_comm.h"
 #include "tests/softdev/net/socket_setup.h"
 
@@ -25,8 +26,8 @@ struct Devices {
 };
 
 Devices& all_devices() {
-    static Devices* devices = new Devices;
-    return *devices;
+    static NeverDestroyed<Devices> devices;
+    return devices.value;
 }
 
 const Interface* find_device(int dev) {
@@ -72,7 +73,9 @@ int socket_finalize(void* ctx) {
     setup_end(static_cast<SetupContext*>(ctx));
     Devices& devices = all_devices();
     const std::lock_guard<std::mutex> lock(devices.mutex);
-    --devices.users;
+    if (--devices.users == 0) {
+        devices.list = {};
+    }
     return DEFT_NET_SUCCESS;
 }
 

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/softdev/net/checking/checker.h"
+
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "tests/softdev/net/never_destroyed.h"
+#include "tests/softdev/net/socket_net.h"
+
+namespace softdev::net::checking {
+namespace {
+
+const deft_net_v12_t& inner() {
+    return *socket_table();
+}
+
+struct Comm;
+
+struct Request {
+    Comm* comm;
+    void* inner;
+    bool done = false;
+};
+
+struct Region {
+    const char* data;
+    size_t bytes;
+};
+
+struct Comm {
+    CommKind kind;
+    void* inner;
+    std::mutex mutex;  // regMr may come from another thread than isend, irecv and test
+    std::set<Region*> regions;
+    std::deque<std::unique_ptr<Request>> in_flight;
+    std::deque<std::unique_ptr<Request>> finished;  // the last ones, to notice a second test
+    std::thread::id progress{};
+    // The call answered "not now", which must come again as it was.
+    bool retry = false;
+    const void* retry_data = nullptr;
+    size_t retry_bytes = 0;
+};
+
+struct Context {
+    void* inner;
+    uint64_t comm_id;
+};
+
+struct State {
+    std::mutex mutex;
+    std::set<Comm*> comms;
+    std::set<Context*> contexts;
+    void* shared = nullptr;  // Socket's context for versions up to v10
+};
+
+// Emptied by shut_down, never destroyed: threads may outlive the process's exit handlers.
+State& state() {
+    static NeverDestroyed<State> all;
+    return all.value;
+}
+
+void write_line(const char* kind, const char* format, va_list arguments) {
+    char line[512];
+    int used = snprintf(line, sizeof line, "%d %s %s", getpid(), name(), kind);
+    used += vsnprintf(line + used, sizeof line - used - 1, format, arguments);
+    used = used > static_cast<int>(sizeof line) - 2 ? static_cast<int>(sizeof line) - 2 : used;
+    line[used++] = '\n';
+    const char* path = getenv("SOFTNET_CHECK_LOG");
+    const int fd = path != nullptr ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+                                   : (*kind != '\0' ? dup(STDERR_FILENO) : -1);
+    if (fd >= 0) {
+        [[maybe_unused]] const ssize_t written = write(fd, line, used);
+        ::close(fd);
+    }
+}
+
+bool fails(const char* what) {
+    const char* wanted = getenv("SOFTNET_CHECK_FAIL");
+    return wanted != nullptr && std::string(name()) + ":" + what == wanted;
+}
+
+bool not_now() {
+    static const int every = [] {
+        const char* text = getenv("SOFTNET_CHECK_NULLS");
+        return text != nullptr ? atoi(text) : 0;
+    }();
+    static std::atomic<unsigned> calls{0};
+    // Scattered: a caller that polls two things in turn must not always be refused the same one.
+    return every > 0 && (calls.fetch_add(1) * 2654435761u >> 16) % every == 0;
+}
+
+Comm* known(void* comm, const char* call) {
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    Comm* ours = static_cast<Comm*>(comm);
+    if (all.comms.count(ours) == 0) {
+        violation("%s on a comm that does not exist or was closed", call);
+        return nullptr;
+    }
+    return ours;
+}
+
+void* add_comm(CommKind kind, void* inner_comm) {
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    Comm* comm = new Comm{};
+    comm->kind = kind;
+    comm->inner = inner_comm;
+    all.comms.insert(comm);
+    return comm;
+}
+
+bool known_context(void* ctx, const char* call, void** inner_context) {
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (ctx == nullptr) {
+        *inner_context = all.shared;
+        return all.shared != nullptr;
+    }
+    if (all.contexts.count(static_cast<Context*>(ctx)) == 0) {
+        violation("%s with a context that init did not give", call);
+        return false;
+    }
+    *inner_context = static_cast<Context*>(ctx)->inner;
+    return true;
+}
+
+// The rules isend and irecv share; called with the comm's lock.
+void check_post(Comm& comm, const char* call, const void* data, size_t bytes, void* mhandle) {
+    if (comm.progress == std::thread::id{}) {
+        comm.progress = std::this_thread::get_id();
+    } else if (comm.progress != std::this_thread::get_id()) {
+        violation("%s from a second thread", call);
+    }
+    if (comm.in_flight.size() >= DEFT_NET_MAX_REQUESTS) {
+        violation("%s with %zu requests outstanding", call, comm.in_flight.size());
+    }
+    Region* region = static_cast<Region*>(mhandle);
+    if (comm.regions.count(region) == 0) {
+        violation("%s with a memory handle not registered on this comm", call);
+    } else {
+        const char* begin = static_cast<const char*>(data);
+        if (begin < region->data || begin + bytes > region->data + region->bytes) {
+            violation("%s of %zu bytes outside the registered region", call, bytes);
+        }
+    }
+    if (comm.retry && (comm.retry_data != data || comm.retry_bytes != bytes)) {
+        violation("%s after a NULL request came with other arguments", call);
+    }
+    comm.retry = false;
+}
+
+int finish_post(Comm& comm, int result, void* inner_request, const void* data, size_t bytes,
+                void** request) {
+    *request = nullptr;
+    if (result == DEFT_NET_SUCCESS && inner_request != nullptr) {
+        comm.in_flight.push_back(std::make_unique<Request>(Request{&comm, inner_request}));
+        *request = comm.in_flight.back().get();
+    } else {
+        comm.retry = true;
+        comm.retry_data = data;
+        comm.retry_bytes = bytes;
+    }
+    return result;
+}
+
+}  // namespace
+
+void note(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    write_line("", format, arguments);
+    va_end(arguments);
+}
+
+void violation(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    write_line("violation: ", format, arguments);
+    va_end(arguments);
+}
+
+int init(int abi, void** ctx, uint64_t comm_id, const deft_net_comm_config_t* config) {
+    note("init v%d comm %llx traffic class %d", abi, static_cast<unsigned long long>(comm_id),
+         config != nullptr ? config->trafficClass : DEFT_NET_TRAFFIC_CLASS_UNDEF);
+    if (fails("init")) {
+        return DEFT_NET_SYSTEM_ERROR;
+    }
+    deft_net_comm_config_t inner_config{DEFT_NET_TRAFFIC_CLASS_UNDEF};
+    void* inner_context = nullptr;
+    const int result = inner().init(&inner_context, comm_id, &inner_config, nullptr, nullptr);
+    if (result != DEFT_NET_SUCCESS) {
+        return result;
+    }
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (abi <= 10) {
+        // After its last communicator NCCL may run an old plugin's init again without a finalize.
+        if (all.shared == nullptr) {
+            all.shared = inner_context;
+        } else {
+            inner().finalize(inner_context);
+        }
+    } else {
+        *ctx = new Context{inner_context, comm_id};
+        all.contexts.insert(static_cast<Context*>(*ctx));
+    }
+    return DEFT_NET_SUCCESS;
+}
+
+int finalize(void* ctx) {
+    note("finalize");
+    if (ctx == nullptr) {
+        return DEFT_NET_SUCCESS;  // after a failed init
+    }
+    void* inner_context = nullptr;
+    if (!known_context(ctx, "finalize", &inner_context)) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.contexts.erase(static_cast<Context*>(ctx));
+    if (all.contexts.empty() && !all.comms.empty()) {
+        violation("finalize of the last communicator with %zu comms open", all.comms.size());
+    }
+    delete static_cast<Context*>(ctx);
+    return inner().finalize(inner_context);
+}
+
+int devices(int* count) {
+    note("devices");
+    if (fails("devices")) {
+        return DEFT_NET_SYSTEM_ERROR;
+    }
+    const int result = inner().devices(count);
+    if (fails("nodevices")) {
+        *count = 0;
+    }
+    return result;
+}
+
+int properties(int device, deft_net_props_v12_t* props) {
+    return inner().getProperties(device, props);
+}
+
+int listen(void* ctx, int device, void* handle, void** listen_comm) {
+    void* inner_context = nullptr;
+    if (!known_context(ctx, "listen", &inner_context)) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    void* inner_comm = nullptr;
+    const int result = inner().listen(inner_context, device, handle, &inner_comm);
+    *listen_comm = result == DEFT_NET_SUCCESS ? add_comm(CommKind::Listen, inner_comm) : nullptr;
+    return result;
+}
+
+int connect(void* ctx, int device, void* handle, void** send_comm) {
+    if (*send_comm != nullptr) {
+        violation("connect with a comm that is not NULL");
+    }
+    void* inner_context = nullptr;
+    if (!known_context(ctx, "connect", &inner_context)) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    *send_comm = nullptr;
+    if (not_now()) {
+        return DEFT_NET_SUCCESS;
+    }
+    void* inner_comm = nullptr;
+    const int result = inner().connect(inner_context, device, handle, &inner_comm, nullptr);
+    if (inner_comm != nullptr) {
+        *send_comm = add_comm(CommKind::Send, inner_comm);
+        note("connect device %d", device);
+    }
+    return result;
+}
+
+int accept(void* listen_comm, void** recv_comm) {
+    Comm* listening = known(listen_comm, "accept");
+    if (listening == nullptr || listening->kind != CommKind::Listen) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    *recv_comm = nullptr;
+    if (not_now()) {
+        return DEFT_NET_SUCCESS;
+    }
+    void* inner_comm = nullptr;
+    const int result = inner().accept(listening->inner, &inner_comm, nullptr);
+    if (inner_comm != nullptr) {
+        *recv_comm = add_comm(CommKind::Receive, inner_comm);
+        note("accept");
+    }
+    return result;
+}
+
+int reg_mr(void* comm, void* data, size_t bytes, int type, void** mhandle) {
+    Comm* ours = known(comm, "regMr");
+    if (ours == nullptr || type != DEFT_NET_PTR_HOST) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    const std::lock_guard<std::mutex> lock(ours->mutex);
+    Region* region = new Region{static_cast<const char*>(data), bytes};
+    ours->regions.insert(region);
+    *mhandle = region;
+    return DEFT_NET_SUCCESS;
+}
+
+int dereg_mr(void* comm, void* mhandle) {
+    Comm* ours = known(comm, "deregMr");
+    if (ours == nullptr) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    const std::lock_guard<std::mutex> lock(ours->mutex);
+    if (ours->regions.erase(static_cast<Region*>(mhandle)) == 0) {
+        violation("deregMr of a handle not registered on this comm");
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    delete static_cast<Region*>(mhandle);
+    return DEFT_NET_SUCCESS;
+}
+
+int isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) {
+    Comm* ours = known(comm, "isend");
+    if (ours == nullptr || ours->kind != CommKind::Send) {
+        violation("isend on something else than a send comm");
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    const std::lock_guard<std::mutex> lock(ours->mutex);
+    check_post(*ours, "isend", data, bytes, mhandle);
+    if (tag < 0) {
+        violation("isend with tag %d", tag);
+    }
+    void* inner_request = nullptr;
+    int result = DEFT_NET_SUCCESS;
+    if (!not_now()) {
+        result = inner().isend(ours->inner, data, bytes, tag, nullptr, nullptr, &inner_request);
+    }
+    return finish_post(*ours, result, inner_request, data, bytes, request);
+}
+
+int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, void** request) {
+    Comm* ours = known(comm, "irecv");
+    if (ours == nullptr || ours->kind != CommKind::Receive || n != 1) {
+        violation("irecv of %d buffers, or on something else than a receive comm", n);
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    const std::lock_guard<std::mutex> lock(ours->mutex);
+    check_post(*ours, "irecv", data[0], bytes[0], mhandles[0]);
+    void* inner_request = nullptr;
+    int result = DEFT_NET_SUCCESS;
+    if (!not_now()) {
+        size_t size = bytes[0];
+        int tag = 0;
+        void* none = nullptr;
+        result = inner().irecv(ours->inner, 1, data, &size, &tag, &none, &none, &inner_request);
+    }
+    return finish_post(*ours, result, inner_request, data[0], bytes[0], request);
+}
+
+int test(void* request, int* done, int* sizes) {
+    Request* ours = static_cast<Request*>(request);
+    if (ours == nullptr || known(ours->comm, "test") == nullptr) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    Comm& comm = *ours->comm;
+    const std::lock_guard<std::mutex> lock(comm.mutex);
+    if (ours->done) {
+        violation("test of a request that was done before");
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    if (comm.in_flight.front().get() != ours) {
+        violation("test of a request that is not the oldest of its comm");
+    }
+    const int result = inner().test(ours->inner, done, sizes);
+    if (result == DEFT_NET_SUCCESS && *done != 0) {
+        ours->done = true;
+        for (auto place = comm.in_flight.begin(); place != comm.in_flight.end(); ++place) {
+            if (place->get() == ours) {
+                comm.finished.push_back(std::move(*place));
+                comm.in_flight.erase(place);
+                break;
+            }
+        }
+        if (comm.finished.size() > 2 * DEFT_NET_MAX_REQUESTS) {
+            comm.finished.pop_front();
+        }
+    }
+    return result;
+}
+
+int close(void* comm, CommKind kind) {
+    Comm* ours = known(comm, "close");
+    if (ours == nullptr) {
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    if (ours->kind != kind) {
+        violation("close of a comm of another kind");
+    }
+    if (!ours->regions.empty()) {
+        violation("close with %zu memory regions registered", ours->regions.size());
+    }
+    {
+        State& all = state();
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        all.comms.erase(ours);
+    }
+    for (Region* region : ours->regions) {
+        delete region;
+    }
+    const int result = ours->kind == CommKind::Send      ? inner().closeSend(ours->inner)
+                       : ours->kind == CommKind::Receive ? inner().closeRecv(ours->inner)
+                                                         : inner().closeListen(ours->inner);
+    delete ours;
+    return result;
+}
+
+void shut_down() {
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (all.shared != nullptr) {
+        inner().finalize(all.shared);
+        all.shared = nullptr;
+    }
+    all.comms.clear();
+    all.contexts.clear();
+}
+
+}  // namespace softdev::net::checking
