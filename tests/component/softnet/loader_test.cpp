@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/component/softnet/captured_log.h"
@@ -270,12 +271,15 @@ TEST_F(Loader, StaticPluginFindsWhatIsLoadedGlobally) {
     environment_.set("NCCL_NET_PLUGIN", "STATIC_PLUGIN");
     EXPECT_EQ(open_once(), "Socket v12");
     EXPECT_THAT(log_.warnings(), ElementsAre(HasSubstr("STATIC_PLUGIN has none of the symbols")));
-    void* preloaded = dlopen(PLUGIN_DIR "/libnccl-net-checking.so", RTLD_NOW | RTLD_GLOBAL);
-    ASSERT_NE(preloaded, nullptr);
-    EXPECT_EQ(open_once(), "Checking v11");
-    environment_.set("NCCL_NET_PLUGIN", "static");  // any prefix does
-    EXPECT_EQ(open_once(), "Checking v11");
-    dlclose(preloaded);
+    // In a process of its own: the search pins the library.
+    const auto preloaded = [this](const char* name) {
+        const bool loaded =
+            dlopen(PLUGIN_DIR "/libnccl-net-checking.so", RTLD_NOW | RTLD_GLOBAL) != nullptr;
+        environment_.set("NCCL_NET_PLUGIN", name);
+        _exit(loaded && open_once() == "Checking v11" ? 0 : 1);
+    };
+    EXPECT_EXIT(preloaded("STATIC_PLUGIN"), testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(preloaded("static"), testing::ExitedWithCode(0), "");  // any prefix does
 }
 
 TEST_F(Loader, AdaptersRefuseWhatIntSizesCannotSay) {
