@@ -10,6 +10,7 @@
 
 #include "tools/env.h"
 #include "tools/library.h"
+#include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
 #include "topology/base/nearest.h"
@@ -30,9 +31,11 @@ struct CommandLine {
     std::string library;
     RunOptions run;
     EnvOptions env;
+    ReportOptions report;
     bool json = false, markdown = false, man = false;
     CLI::App* run_command = nullptr;
     CLI::App* env_command = nullptr;
+    CLI::App* report_command = nullptr;
     CLI::App* version_command = nullptr;
 
     CommandLine() {
@@ -43,6 +46,7 @@ struct CommandLine {
         app.add_option("--library", library, "Use this libnccl-net-deft.so");
         add_run();
         add_env();
+        add_report();
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
         app.footer("`deft COMMAND --help` says more. Manual pages: deft(1), deft.conf(5).");
@@ -68,6 +72,13 @@ private:
             "The command keeps the process id; its exit status and signals are its own. 125: "
             "nothing was\n"
             "started (configuration or library), 126: not executable, 127: no such command.");
+    }
+
+    void add_report() {
+        report_command =
+            app.add_subcommand("report", "Show what mode observe recorded")->allow_extras();
+        report_command->add_option("files", report.files, "Files written by the ranks of one job");
+        report_command->add_flag("--json", report.json, "For programs");
     }
 
     void add_env() {
@@ -185,6 +196,9 @@ int dispatch(CommandLine& line) {
     if (&command == line.run_command) {
         line.run.library = line.library;
         return run(line.run);
+    }
+    if (&command == line.report_command) {
+        return report(line.report);
     }
     if (line.json + line.markdown + line.man > 1) {
         complain("env: choose one of --json, --markdown, --man");

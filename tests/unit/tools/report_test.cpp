@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace deft::tools {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+json quantiles(double median) {
+    return {{"median", median}, {"p10", median * 0.9}, {"p90", median * 1.2}, {"n", 40}};
+}
+
+json document(int rank, int ranks, double slower = 1) {
+    return {{"format", "deft-observe"},
+            {"version", 1},
+            {"library", {{"version", "0.1.0"}, {"path", "/lib/libnccl-net-deft.so"}}},
+            {"nccl", {{"version", 22809}, {"path", "/lib/libnccl.so.2"}}},
+            {"host", rank % 2 == 0 ? "left" : "right"},
+            {"rank", rank},
+            {"ranks", ranks},
+            {"pid", 100 + rank},
+            {"mode", "observe"},
+            {"calls", {{"ncclAllReduce", 90}, {"ncclBroadcast", 10}}},
+            {"plugin", {{"loaded", true}, {"abi", 11}, {"calls", 5000}}},
+            {"iterations",
+             {{"seen", 44},
+              {"cycle_length", 2},
+              {"stable", true},
+              {"time_ms", quantiles(200 * slower)},
+              {"coverage_rate", quantiles(0.75)}}},
+            {"buckets",
+             {{{"position", 0},
+               {"communicator", "c0ffee"},
+               {"bytes", 8224000},
+               {"count", 2056000},
+               {"type", "float32"},
+               {"op", "sum"},
+               {"in_place", true},
+               {"ready_ms", quantiles(30 * slower)},
+               {"transfer_ms", quantiles(65.792)}},
+              {{"position", 1},
+               {"communicator", "c0ffee"},
+               {"bytes", 23987200},
+               {"count", 5996800},
+               {"type", "float32"},
+               {"op", "sum"},
+               {"in_place", true},
+               {"ready_ms", quantiles(100 * slower)},
+               {"transfer_ms", json{{"median", nullptr}, {"n", 0}}}}}},
+            {"links",
+             {{{"name", "eth0"},
+               {"kind", "tcp"},
+               {"bytes_sent", 1048576},
+               {"bytes_received", 2097152},
+               {"chunks_sent", 16},
+               {"busy_ms", 12.5},
+               {"resent_bytes", 0},
+               {"transitions", 0},
+               {"speed_mbps", 2000}}}}};
+}
+
+ObserveFile parsed(const json& text, const std::string& path = "f.json") {
+    return parse_observe_file(path, text.dump());
+}
+
+std::string error_of(const std::string& text) {
+    try {
+        parse_observe_file("f.json", text);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(ObserveFileTest, ReadsEverythingTheReportShows) {
+    const ObserveFile file = parsed(document(1, 4));
+    EXPECT_EQ(file.rank, 1);
+    EXPECT_EQ(file.ranks, 4);
+    EXPECT_EQ(file.nccl_version, 22809);
+    EXPECT_EQ(file.all_calls(), 100);
+    EXPECT_EQ(file.plugin_abi, 11);
+    EXPECT_TRUE(file.stable);
+    EXPECT_EQ(file.time_ms.median, 200);
+    ASSERT_EQ(file.buckets.size(), 2u);
+    EXPECT_EQ(file.buckets[1].bytes, 23987200);
+    EXPECT_EQ(file.buckets[1].transfer_ms.median, std::nullopt) << "null is: not measured";
+    ASSERT_EQ(file.links.size(), 1u);
+    EXPECT_EQ(file.links[0].speed_mbps, 2000);
+}
+
+TEST(ObserveFileTest, IgnoresFieldsOfLaterReleases) {
+    json text = document(0, 1);
+    text["weather"] = {{"wind", 3}};
+    text["buckets"][0]["colour"] = "red";
+    EXPECT_EQ(parsed(text).buckets.size(), 2u);
+}
+
+TEST(ObserveFileTest, SaysWhereTheTextIsNoJson) {
+    EXPECT_THAT(error_of("{\n \"format\": \"deft-observe\",\n  oops }"),
+                AllOf(StartsWith("f.json: line 3, column 3:"), HasSubstr("not valid JSON")));
+    const std::string whole = document(0, 1).dump(1);
+    EXPECT_THAT(error_of(whole.substr(0, whole.size() / 2)), HasSubstr("cut off"));
+    EXPECT_THAT(error_of(""), HasSubstr("empty"));
+    EXPECT_THAT(error_of(" \n\t"), HasSubstr("empty"));
+    EXPECT_THAT(error_of(std::string("\0\1\2\xff", 4)), HasSubstr("line 1, column 1"));
+    EXPECT_THAT(error_of(R"({"format":"deft-observe","version":1e999})"),
+                Not(HasSubstr("accepted")));
+    EXPECT_THAT(error_of(std::string(200000, '[')), HasSubstr("not valid JSON"));
+}
+
+TEST(ObserveFileTest, SaysThatSomethingElseIsNoReport) {
+    for (const char* text :
+         {"[]", "3", "null", "{}", R"({"format":"deft-env"})", R"({"format":7})"}) {
+        EXPECT_THAT(error_of(text),
+                    AllOf(HasSubstr("not a report of deft"), HasSubstr("DEFT_MODE")))
+            << text;
+    }
+}
+
+TEST(ObserveFileTest, SaysThatAnotherVersionWroteIt) {
+    json text = document(0, 1);
+    text["version"] = 2;
+    EXPECT_THAT(error_of(text.dump()), AllOf(HasSubstr("version 2"), HasSubstr("reads version 1"),
+                                             HasSubstr("release that wrote it")));
+}
+
+// Every field, one at a time: missing, of another type, negative, absurdly large. The reader either
+// copes or names the field; it never lets an exception of the JSON library out.
+void spoil(const json& whole, const json::json_pointer& place, const json& node) {
+    for (const json& bad : {json("text"), json(-1), json(18446744073709551615u), json(1.5),
+                            json(true), json::array({1}), json::object(), json(nullptr)}) {
+        json text = whole;
+        text[place] = bad;
+        const std::string error = error_of(text.dump());
+        if (error != "accepted") {
+            EXPECT_THAT(error, StartsWith("f.json: ")) << place.to_string() << " " << bad;
+            EXPECT_THAT(error, AnyOf(HasSubstr(place.back()), HasSubstr("not a report"),
+                                     HasSubstr("is "), HasSubstr("missing")));
+            EXPECT_EQ(error.find('\n'), error.npos);
+        }
+    }
+    if (node.is_structured()) {
+        for (const auto& [key, value] : node.items()) {
+            spoil(whole, place / key, value);
+        }
+        for (const auto& [key, value] : node.items()) {
+            json text = whole;
+            text[place].is_object() ? (void)text[place].erase(key) : (void)0;
+            const std::string error = error_of(text.dump());
+            EXPECT_TRUE(error == "accepted" || error.starts_with("f.json: ")) << error;
+        }
+    }
+}
+
+TEST(ObserveFileTest, NamesTheFieldThatIsWrong) {
+    const json whole = document(0, 2);
+    for (const auto& [key, value] : whole.items()) {
+        spoil(whole, json::json_pointer("/" + key), value);
+    }
+    json text = whole;
+    text["buckets"][1]["bytes"] = "many";
+    EXPECT_THAT(error_of(text.dump()), AllOf(HasSubstr("buckets[1].bytes"), HasSubstr("\"many\""),
+                                             HasSubstr("a whole number")));
+    text = whole;
+    text["plugin"].erase("loaded");
+    EXPECT_THAT(error_of(text.dump()), HasSubstr("plugin.loaded is missing"));
+    text = whole;
+    text["rank"] = 2;
+    EXPECT_THAT(error_of(text.dump()), HasSubstr("rank 2 of 2"));
+}
+
+TEST(CompareRanks, AgreeingRanksHaveNothingToSay) {
+    const RunReport run = compare_ranks({parsed(document(1, 2)), parsed(document(0, 2))});
+    EXPECT_THAT(run.notes, IsEmpty());
+    EXPECT_THAT(run.problems, IsEmpty());
+    EXPECT_EQ(run.ranks[0].rank, 0);
+}
+
+TEST(CompareRanks, NamesMissingRanks) {
+    const RunReport run = compare_ranks({parsed(document(1, 6)), parsed(document(4, 6))});
+    EXPECT_THAT(run.notes,
+                ElementsAre(AllOf(HasSubstr("4 of 6 ranks"), HasSubstr("rank 0, 2-3, 5"))));
+    EXPECT_THAT(run.problems, IsEmpty());
+}
+
+TEST(CompareRanks, AnAbsurdNumberOfRanksIsNoLoop) {
+    json text = document(0, 1);
+    text["ranks"] = 9000000000000000000;
+    const RunReport run = compare_ranks({parsed(text)});
+    ASSERT_EQ(run.notes.size(), 1u);
+    EXPECT_THAT(run.notes[0], HasSubstr("1-4096"));
+}
+
+TEST(CompareRanks, RefusesFilesOfDifferentRuns) {
+    EXPECT_THAT(compare_ranks({parsed(document(0, 2), "a"), parsed(document(1, 3), "b")}).problems,
+                Contains(AllOf(HasSubstr("2 ranks"), HasSubstr("b of one with 3"))));
+    EXPECT_THAT(compare_ranks({parsed(document(0, 2), "a"), parsed(document(0, 2), "b")}).problems,
+                Contains(AllOf(HasSubstr("rank 0 occurs twice"), HasSubstr("b"))));
+}
+
+TEST(CompareRanks, SaysWhereTheCyclesDiffer) {
+    json other = document(1, 2);
+    other["buckets"][1]["bytes"] = 4;
+    EXPECT_THAT(compare_ranks({parsed(document(0, 2)), parsed(other)}).problems,
+                ElementsAre(AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("bucket 1"),
+                                  HasSubstr("4 bytes"))));
+    other = document(1, 2);
+    other["buckets"].erase(1);
+    EXPECT_THAT(compare_ranks({parsed(document(0, 2)), parsed(other)}).problems,
+                ElementsAre(HasSubstr("2 and 1 buckets")));
+    other = document(1, 2);
+    other["iterations"]["cycle_length"] = 9;
+    EXPECT_THAT(compare_ranks({parsed(document(0, 2)), parsed(other)}).problems,
+                ElementsAre(HasSubstr("2 and 9 calls")));
+}
+
+TEST(CompareRanks, ARankThatIsStillLearningIsNoContradiction) {
+    json other = document(1, 2);
+    other["iterations"] = {{"seen", 1}, {"stable", false}};
+    other["buckets"] = json::array();
+    const RunReport run = compare_ranks({parsed(document(0, 2)), parsed(other)});
+    EXPECT_THAT(run.problems, IsEmpty());
+    EXPECT_THAT(run.notes, ElementsAre(AllOf(StartsWith("rank 1"), HasSubstr("run longer"))));
+    EXPECT_THAT(human_report(run), HasSubstr("7.8 MiB"));
+}
+
+TEST(CompareRanks, SaysPlainlyWhenDeftWasNotInThePath) {
+    json text = document(0, 2);
+    text["calls"] = json::object();
+    text["plugin"] = {{"loaded", false}};
+    const RunReport run = compare_ranks({parsed(text)});
+    EXPECT_THAT(run.problems,
+                ElementsAre(AllOf(HasSubstr("hooks were never reached"), HasSubstr("deft run"))));
+    EXPECT_THAT(run.notes, Contains(AllOf(HasSubstr("did not load the plugin"),
+                                          HasSubstr("NCCL_NET_PLUGIN=deft"))));
+    const std::string shown = human_report(run);
+    EXPECT_THAT(shown, HasSubstr("hooks      NOT in the path"));
+    EXPECT_THAT(shown, HasSubstr("plugin     NOT in the path"));
+}
+
+TEST(CompareRanks, MixedReleasesAreAProblem) {
+    json other = document(1, 2);
+    other["library"]["version"] = "0.2.0";
+    EXPECT_THAT(compare_ranks({parsed(document(0, 2)), parsed(other)}).problems,
+                ElementsAre(HasSubstr("0.1.0, 0.2.0")));
+}
+
+TEST(HumanReport, ShowsFiguresAndSpread) {
+    const std::string shown =
+        human_report(compare_ranks({parsed(document(0, 2)), parsed(document(1, 2, 1.5))}));
+    EXPECT_THAT(shown, HasSubstr("observed 2 of 2 ranks on 2 hosts; NCCL 2.28.9"));
+    EXPECT_THAT(shown, HasSubstr("100 NCCL calls seen on each rank, 90 of them ncclAllReduce"));
+    EXPECT_THAT(shown, HasSubstr("net ABI v11), called 10000 times"));
+    EXPECT_THAT(shown, HasSubstr("250.00 [200.00..300.00] ms"));
+    EXPECT_THAT(shown, HasSubstr("37.50 [30.00..45.00]")) << "ready time of bucket 0";
+    EXPECT_THAT(shown, HasSubstr("1.00\n")) << "8224000 bytes in 65.792 ms are 1 Gbit/s";
+    EXPECT_THAT(shown, HasSubstr("22.9 MiB"));
+    EXPECT_THAT(shown, HasSubstr("eth0"));
+}
+
+TEST(HumanReport, AFileCannotDriveTheTerminal) {
+    json text = document(0, 1);
+    text["links"][0]["name"] = "eth\x1b[2J";
+    text["library"]["version"] = "0\n1";
+    const std::string shown = human_report(compare_ranks({parsed(text)}));
+    EXPECT_EQ(shown.find('\x1b'), shown.npos);
+    EXPECT_THAT(shown, HasSubstr("eth\\x1b[2J"));
+}
+
+TEST(JsonReport, IsJsonWithTheSameFigures) {
+    const json document_out = json::parse(
+        json_report(compare_ranks({parsed(document(0, 2)), parsed(document(1, 2, 1.5))})));
+    EXPECT_EQ(document_out["format"], "deft-report");
+    EXPECT_EQ(document_out["time_ms"]["median"], 250.0);
+    EXPECT_EQ(document_out["time_ms"]["highest"], 300.0);
+    EXPECT_EQ(document_out["ranks"].size(), 2u);
+    EXPECT_EQ(document_out["ranks"][0]["buckets"][1]["transfer_ms"], nullptr);
+    EXPECT_TRUE(document_out["problems"].empty());
+}
+
+}  // namespace
+}  // namespace deft::tools

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/observe_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "topology/base/unique_fd.h"
+
+namespace deft::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kVersion = 1;
+constexpr char kFormat[] = "deft-observe";
+constexpr std::size_t kLargest = 64u << 20;
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+    throw std::runtime_error(path + ": " + what);
+}
+
+// One JSON object of the file with its place in it, for messages that name the field.
+class Node {
+public:
+    Node(const std::string& file, std::string place, const Json& json)
+        : file_(file), place_(std::move(place)), json_(json) {
+        if (!json.is_object()) {
+            wrong(place_.empty() ? "the document" : place_, "an object", json);
+        }
+    }
+
+    std::string text(const char* key) const {
+        const Json& value = required(key);
+        if (!value.is_string()) {
+            wrong(name(key), "a text", value);
+        }
+        return value.get<std::string>();
+    }
+    std::string text_or_empty(const char* key) const { return absent(key) ? "" : text(key); }
+
+    bool flag(const char* key) const {
+        const Json& value = required(key);
+        if (!value.is_boolean()) {
+            wrong(name(key), "true or false", value);
+        }
+        return value.get<bool>();
+    }
+
+    std::int64_t integer(const char* key) const { return integer_of(name(key), required(key)); }
+    std::int64_t integer_or_zero(const char* key) const { return absent(key) ? 0 : integer(key); }
+
+    std::optional<double> number(const char* key) const {
+        if (absent(key)) {
+            return std::nullopt;
+        }
+        const Json& value = json_.at(key);
+        if (!value.is_number()) {
+            wrong(name(key), "a number", value);
+        }
+        return value.get<double>();
+    }
+
+    Node child(const char* key) const { return Node(file_, name(key), required(key)); }
+
+    Quantiles quantiles(const char* key) const {
+        Quantiles result;
+        if (!absent(key)) {
+            const Node node = child(key);
+            result.median = node.number("median");
+            result.p10 = node.number("p10");
+            result.p90 = node.number("p90");
+            result.n = node.integer_or_zero("n");
+        }
+        return result;
+    }
+
+    template <typename Function>
+    void each(const char* key, Function&& function) const {
+        const Json& list = required(key);
+        if (!list.is_array()) {
+            wrong(name(key), "a list", list);
+        }
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            function(Node(file_, fmt::format("{}[{}]", name(key), i), list[i]));
+        }
+    }
+
+    std::vector<std::pair<std::string, std::int64_t>> counters() const {
+        std::vector<std::pair<std::string, std::int64_t>> list;
+        for (const auto& [key, value] : json_.items()) {
+            list.emplace_back(key, integer_of(name(key), value));
+        }
+        return list;
+    }
+
+private:
+    bool absent(const char* key) const {
+        const auto found = json_.find(key);
+        return found == json_.end() || found->is_null();
+    }
+    const Json& required(const char* key) const {
+        const auto found = json_.find(key);
+        if (found == json_.end()) {
+            fail(file_, fmt::format("{} is missing; was the file edited or cut off?", name(key)));
+        }
+        return *found;
+    }
+    std::string name(std::string_view key) const {
+        return place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key);
+    }
+    std::int64_t integer_of(const std::string& where, const Json& value) const {
+        const bool whole = value.is_number_integer();
+        const bool fits = !value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX;
+        if (!whole || !fits || value.get<std::int64_t>() < 0) {
+            wrong(where, "a whole number that is not negative", value);
+        }
+        return value.get<std::int64_t>();
+    }
+    [[noreturn]] void wrong(const std::string& where, const char* expected,
+                            const Json& value) const {
+        std::string found = value.is_structured()
+                                ? value.type_name()
+                                : value.dump(-1, ' ', true, Json::error_handler_t::replace);
+        found = found.size() > 40 ? found.substr(0, 40) + "..." : found;
+        fail(file_, fmt::format("{} is {}, not {}; was the file edited?", where, found, expected));
+    }
+
+    const std::string& file_;
+    std::string place_;
+    const Json& json_;
+};
+
+// "line 3, column 7" of the byte at which a parser stopped (counted from 1).
+std::string line_and_column(const std::string& text, std::size_t byte) {
+    const std::size_t offset = std::min(byte > 0 ? byte - 1 : 0, text.size());
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(offset);
+    const auto line = std::count(text.begin(), end, '\n') + 1;
+    const std::size_t before = offset == 0 ? text.npos : text.rfind('\n', offset - 1);
+    const std::size_t column = offset - (before == text.npos ? 0 : before + 1) + 1;
+    return fmt::format("line {}, column {}", line, column);
+}
+
+Json parse(const std::string& path, const std::string& text) {
+    if (text.find_first_not_of(" \t\r\n") == text.npos) {
+        fail(path, "empty; did the job end before it wrote its report?");
+    }
+    try {
+        return Json::parse(text);
+    } catch (const Json::parse_error& error) {
+        fail(path, fmt::format("{}: not valid JSON; not a report of deft, or cut off while it was "
+                               "written",
+                               line_and_column(text, error.byte)));
+    } catch (const Json::exception&) {
+        fail(path, "a number in it is out of range; was the file edited?");
+    }
+}
+
+ObservedBucket read_bucket(const Node& node) {
+    ObservedBucket bucket;
+    bucket.position = node.integer("position");
+    bucket.communicator = node.text_or_empty("communicator");
+    bucket.bytes = node.integer("bytes");
+    bucket.count = node.integer_or_zero("count");
+    bucket.type = node.text_or_empty("type");
+    bucket.op = node.text_or_empty("op");
+    bucket.in_place = node.flag("in_place");
+    bucket.ready_ms = node.quantiles("ready_ms");
+    bucket.transfer_ms = node.quantiles("transfer_ms");
+    return bucket;
+}
+
+ObservedLink read_link(const Node& node) {
+    ObservedLink link;
+    link.name = node.text("name");
+    link.kind = node.text_or_empty("kind");
+    link.bytes_sent = node.integer("bytes_sent");
+    link.bytes_received = node.integer("bytes_received");
+    link.chunks_sent = node.integer_or_zero("chunks_sent");
+    link.resent_bytes = node.integer_or_zero("resent_bytes");
+    link.transitions = node.integer_or_zero("transitions");
+    link.busy_ms = node.number("busy_ms");
+    link.speed_mbps = node.number("speed_mbps");
+    return link;
+}
+
+}  // namespace
+
+std::int64_t ObserveFile::all_calls() const {
+    std::int64_t sum = 0;
+    for (const auto& [name, count] : calls) {
+        sum += count;
+    }
+    return sum;
+}
+
+ObserveFile parse_observe_file(const std::string& path, const std::string& text) {
+    const Json document = parse(path, text);
+    if (!document.is_object() || !document.contains("format") || document.at("format") != kFormat) {
+        fail(path, fmt::format("not a report of deft (it has no \"format\": \"{}\"); name files "
+                               "written under DEFT_MODE=observe",
+                               kFormat));
+    }
+    const Node root(path, "", document);
+    const std::int64_t version = root.integer("version");
+    if (version != kVersion) {
+        fail(path, fmt::format("written in version {} of the format, this deft reads version {}; "
+                               "use the deft of the release that wrote it",
+                               version, kVersion));
+    }
+    ObserveFile file;
+    file.path = path;
+    file.library_version = root.child("library").text("version");
+    file.nccl_version = root.child("nccl").integer_or_zero("version");
+    file.nccl_path = root.child("nccl").text_or_empty("path");
+    file.host = root.text("host");
+    file.rank = root.integer("rank");
+    file.ranks = root.integer("ranks");
+    if (file.ranks > 0 && file.rank >= file.ranks) {
+        fail(path, fmt::format("rank {} of {} ranks does not exist; was the file edited?",
+                               file.rank, file.ranks));
+    }
+    file.pid = root.integer_or_zero("pid");
+    file.mode = root.text_or_empty("mode");
+    file.calls = root.child("calls").counters();
+    const Node plugin = root.child("plugin");
+    file.plugin_loaded = plugin.flag("loaded");
+    file.plugin_abi = plugin.integer_or_zero("abi");
+    file.plugin_calls = plugin.integer_or_zero("calls");
+    const Node iterations = root.child("iterations");
+    file.iterations_seen = iterations.integer("seen");
+    file.cycle_length = iterations.integer_or_zero("cycle_length");
+    file.stable = iterations.flag("stable");
+    file.time_ms = iterations.quantiles("time_ms");
+    file.coverage_rate = iterations.quantiles("coverage_rate");
+    root.each("buckets", [&](const Node& node) { file.buckets.push_back(read_bucket(node)); });
+    root.each("links", [&](const Node& node) { file.links.push_back(read_link(node)); });
+    return file;
+}
+
+ObserveFile read_observe_file(const std::string& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0) {
+        fail(path, std::strerror(errno));
+    }
+    if (S_ISDIR(status.st_mode)) {
+        fail(path, "a folder; name the files in it");
+    }
+    std::string text;
+    char block[65536];
+    for (;;) {
+        const ssize_t size = ::read(fd.get(), block, sizeof(block));
+        if (size < 0 && errno == EINTR) {
+            continue;
+        }
+        if (size < 0) {
+            fail(path, std::strerror(errno));
+        }
+        if (size == 0) {
+            break;
+        }
+        text.append(block, static_cast<std::size_t>(size));
+        if (text.size() > kLargest) {
+            fail(path, "larger than 64 MiB; not a report of deft");
+        }
+    }
+    return parse_observe_file(path, text);
+}
+
+}  // namespace deft::tools

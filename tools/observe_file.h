@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's observe file (docs/observe.md), read and checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deft::tools {
+
+// A distribution; `n` 0 or no median: not measured.
+struct Quantiles {
+    std::optional<double> median, p10, p90;
+    std::int64_t n = 0;
+};
+
+struct ObservedBucket {
+    std::int64_t position = 0;
+    std::string communicator, type, op;
+    std::int64_t bytes = 0, count = 0;
+    bool in_place = false;
+    Quantiles ready_ms, transfer_ms;
+};
+
+struct ObservedLink {
+    std::string name, kind;
+    std::int64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, resent_bytes = 0;
+    std::int64_t transitions = 0;
+    std::optional<double> busy_ms, speed_mbps;
+};
+
+struct ObserveFile {
+    std::string path;  // of the file
+    std::string library_version, nccl_path, host, mode;
+    std::int64_t nccl_version = 0, rank = 0, ranks = 0, pid = 0;
+    std::vector<std::pair<std::string, std::int64_t>> calls;  // by name, as counted
+    bool plugin_loaded = false;
+    std::int64_t plugin_abi = 0, plugin_calls = 0;
+    std::int64_t iterations_seen = 0, cycle_length = 0;
+    bool stable = false;
+    Quantiles time_ms, coverage_rate;
+    std::vector<ObservedBucket> buckets;
+    std::vector<ObservedLink> links;
+
+    std::int64_t all_calls() const;
+};
+
+// Throws std::runtime_error with one line: file, place in it, what is wrong, what to do.
+ObserveFile read_observe_file(const std::string& path);
+
+// The same from text already read; `path` is for messages only.
+ObserveFile parse_observe_file(const std::string& path, const std::string& text);
+
+}  // namespace deft::tools

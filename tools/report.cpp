@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/report.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "tools/text_output.h"
+
+namespace deft::tools {
+namespace {
+
+std::string size_text(double bytes) {
+    const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    while (bytes >= 1024 && unit + 1 < std::size(units)) {
+        bytes /= 1024;
+        ++unit;
+    }
+    return unit == 0 ? fmt::format("{:.0f} B", bytes)
+                     : fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+std::string number_text(const std::optional<double>& value, int digits = 2) {
+    return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+}
+
+// 22809 is 2.28.9; before 2.9 the rule was another (2708 is 2.7.8).
+std::string nccl_text(std::int64_t version) {
+    if (version <= 0) {
+        return "of unknown version";
+    }
+    return version < 10000
+               ? fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100)
+               : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// Rows of cells, the columns as wide as their widest cell, numbers to the right.
+class Table {
+public:
+    explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    bool empty() const { return rows_.size() == 1; }
+
+    std::string text() const {
+        std::vector<std::size_t> widths(rows_.front().size(), 0);
+        for (const auto& row : rows_) {
+            for (std::size_t i = 0; i < row.size(); ++i) {
+                widths[i] = std::max(widths[i], row[i].size());
+            }
+        }
+        std::string text;
+        for (const auto& row : rows_) {
+            std::string line;
+            for (std::size_t i = 0; i < row.size(); ++i) {
+                line += fmt::format("  {:>{}}", row[i], widths[i]);
+            }
+            text += line + "\n";
+        }
+        return text;
+    }
+
+private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+// The medians of one figure on all ranks: their middle, and how far they lie apart.
+struct Spread {
+    std::optional<double> middle, lowest, highest;
+};
+
+Spread spread(const RunReport& run,
+              const std::function<std::optional<double>(const ObserveFile&)>& of) {
+    std::vector<double> values;
+    for (const ObserveFile& file : run.ranks) {
+        if (const auto value = of(file)) {
+            values.push_back(*value);
+        }
+    }
+    if (values.empty()) {
+        return {};
+    }
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    const double middle =
+        values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+    return {middle, values.front(), values.back()};
+}
+
+// "12.3", and with several ranks "12.3 [11.8..13.0]".
+std::string spread_text(const RunReport& run, const Spread& values, int digits = 2) {
+    if (!values.middle) {
+        return "-";
+    }
+    const std::string middle = number_text(values.middle, digits);
+    return run.ranks.size() < 2
+               ? middle
+               : fmt::format("{} [{}..{}]", middle, number_text(values.lowest, digits),
+                             number_text(values.highest, digits));
+}
+
+std::int64_t calls_of(const ObserveFile& file, std::string_view name) {
+    for (const auto& [other, count] : file.calls) {
+        if (other == name) {
+            return count;
+        }
+    }
+    return 0;
+}
+
+std::string path_lines(const RunReport& run) {
+    std::int64_t least = INT64_MAX, most = 0, reduces = 0, plugin_calls = 0;
+    std::size_t loaded = 0;
+    std::set<std::int64_t> abis;
+    for (const ObserveFile& file : run.ranks) {
+        least = std::min(least, file.all_calls());
+        most = std::max(most, file.all_calls());
+        reduces = std::max(reduces, calls_of(file, "ncclAllReduce"));
+        loaded += file.plugin_loaded;
+        plugin_calls += file.plugin_calls;
+        if (file.plugin_loaded) {
+            abis.insert(file.plugin_abi);
+        }
+    }
+    std::string text;
+    text += least > 0 ? fmt::format(
+                            "hooks      in the path: {} NCCL calls seen on each rank, {} of "
+                            "them ncclAllReduce\n",
+                            least == most ? fmt::format("{}", least)
+                                          : fmt::format("{} to {}", least, most),
+                            reduces)
+                      : std::string("hooks      NOT in the path on every rank (see below)\n");
+    if (loaded == run.ranks.size()) {
+        text += fmt::format(
+            "plugin     in the path: loaded on every rank (net ABI v{}), called {} "
+            "times\n",
+            fmt::join(abis, ", v"), plugin_calls);
+    } else {
+        text += fmt::format("plugin     NOT in the path on {} of {} ranks\n",
+                            run.ranks.size() - loaded, run.ranks.size());
+    }
+    return text;
+}
+
+std::string bucket_lines(const RunReport& run) {
+    // Times of a rank whose iteration is another one would be compared with the wrong bucket.
+    const auto stable = std::find_if(run.ranks.begin(), run.ranks.end(),
+                                     [](const ObserveFile& file) { return file.stable; });
+    if (stable == run.ranks.end() || stable->buckets.empty()) {
+        return "buckets    none learned\n";
+    }
+    Table table({"#", "size", "type", "op", "in place", "ready ms", "transfer ms", "Gbit/s"});
+    for (std::size_t i = 0; i < stable->buckets.size(); ++i) {
+        const ObservedBucket& bucket = stable->buckets[i];
+        const auto figure = [&](Quantiles ObservedBucket::*which) {
+            return spread(run, [&, which](const ObserveFile& file) -> std::optional<double> {
+                const bool same =
+                    file.stable && i < file.buckets.size() && file.buckets[i].bytes == bucket.bytes;
+                return same ? (file.buckets[i].*which).median : std::nullopt;
+            });
+        };
+        const Spread transfer = figure(&ObservedBucket::transfer_ms);
+        std::optional<double> rate;
+        if (transfer.middle && *transfer.middle > 0) {
+            rate = static_cast<double>(bucket.bytes) * 8 / *transfer.middle / 1e6;
+        }
+        table.add({fmt::format("{}", bucket.position), size_text(static_cast<double>(bucket.bytes)),
+                   printable(bucket.type), printable(bucket.op), bucket.in_place ? "yes" : "no",
+                   spread_text(run, figure(&ObservedBucket::ready_ms)), spread_text(run, transfer),
+                   number_text(rate)});
+    }
+    return "buckets of an iteration" +
+           std::string(run.ranks.size() > 1 ? " (median over ranks [lowest..highest rank])" : "") +
+           "\n" + table.text();
+}
+
+std::string link_lines(const RunReport& run) {
+    Table table(
+        {"host", "link", "kind", "Mbit/s", "sent", "received", "busy ms", "sent again", "changes"});
+    struct Sum {
+        double sent = 0, received = 0, again = 0;
+        std::int64_t transitions = 0;
+        std::optional<double> busy, speed;
+    };
+    std::map<std::tuple<std::string, std::string, std::string>, Sum> links;
+    for (const ObserveFile& file : run.ranks) {
+        for (const ObservedLink& link : file.links) {
+            Sum& sum = links[{file.host, link.name, link.kind}];
+            sum.sent += static_cast<double>(link.bytes_sent);
+            sum.received += static_cast<double>(link.bytes_received);
+            sum.again += static_cast<double>(link.resent_bytes);
+            sum.transitions += link.transitions;
+            if (link.busy_ms) {  // ranks of a host share its links: the busiest counts
+                sum.busy = std::max(sum.busy.value_or(0), *link.busy_ms);
+            }
+            if (link.speed_mbps && *link.speed_mbps > 0) {
+                sum.speed = std::max(sum.speed.value_or(0), *link.speed_mbps);
+            }
+        }
+    }
+    for (const auto& [key, sum] : links) {
+        const auto& [host, name, kind] = key;
+        table.add({printable(host), printable(name), printable(kind), number_text(sum.speed, 0),
+                   size_text(sum.sent), size_text(sum.received), number_text(sum.busy, 1),
+                   size_text(sum.again), fmt::format("{}", sum.transitions)});
+    }
+    return table.empty() ? "links      no traffic went through the plugin\n"
+                         : "links (all ranks of a host)\n" + table.text();
+}
+
+nlohmann::ordered_json json_spread(
+    const RunReport& run, const std::function<std::optional<double>(const ObserveFile&)>& of) {
+    const Spread values = spread(run, of);
+    const auto item = [](const std::optional<double>& value) {
+        return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+    };
+    return {{"median", item(values.middle)},
+            {"lowest", item(values.lowest)},
+            {"highest", item(values.highest)}};
+}
+
+}  // namespace
+
+std::string human_report(const RunReport& run) {
+    const ObserveFile& first = run.ranks.front();
+    std::set<std::string> hosts;
+    std::int64_t seen = INT64_MAX;
+    for (const ObserveFile& file : run.ranks) {
+        hosts.insert(file.host);
+        seen = std::min(seen, file.iterations_seen);
+    }
+    std::string text =
+        fmt::format("deft {} observed {} of {} ranks on {} host{}; NCCL {} ({})\n",
+                    printable(first.library_version), run.ranks.size(), first.ranks, hosts.size(),
+                    hosts.size() == 1 ? "" : "s", nccl_text(first.nccl_version),
+                    first.nccl_path.empty() ? "?" : printable(first.nccl_path));
+    text += path_lines(run);
+    const Spread time = spread(run, [](const ObserveFile& file) { return file.time_ms.median; });
+    const Spread coverage =
+        spread(run, [](const ObserveFile& file) { return file.coverage_rate.median; });
+    text += fmt::format("iteration  {} ms; {} collectives; {} iterations seen{}\n",
+                        spread_text(run, time), first.cycle_length, seen,
+                        run.ranks.size() == 1 && first.time_ms.p10
+                            ? fmt::format("; p10 {}, p90 {} of {}", number_text(first.time_ms.p10),
+                                          number_text(first.time_ms.p90), first.time_ms.n)
+                            : "");
+    text += fmt::format(
+        "coverage   {} (transfer time over computation time; above 1 the transfers "
+        "cannot hide)\n",
+        spread_text(run, coverage));
+    text += bucket_lines(run) + link_lines(run);
+    for (const std::string& note : run.notes) {
+        text += "note: " + printable(note) + "\n";
+    }
+    for (const std::string& problem : run.problems) {
+        text += "problem: " + printable(problem) + "\n";
+    }
+    return text;
+}
+
+std::string json_report(const RunReport& run) {
+    using Json = nlohmann::ordered_json;
+    Json document;
+    document["format"] = "deft-report";
+    document["version"] = 1;
+    document["time_ms"] = json_spread(run, [](const ObserveFile& f) { return f.time_ms.median; });
+    document["coverage_rate"] =
+        json_spread(run, [](const ObserveFile& f) { return f.coverage_rate.median; });
+    document["ranks"] = Json::array();
+    for (const ObserveFile& file : run.ranks) {
+        Json buckets = Json::array();
+        const auto value = [](const std::optional<double>& number) {
+            return number ? Json(*number) : Json(nullptr);
+        };
+        for (const ObservedBucket& bucket : file.buckets) {
+            buckets.push_back({{"position", bucket.position},
+                               {"bytes", bucket.bytes},
+                               {"type", bucket.type},
+                               {"op", bucket.op},
+                               {"ready_ms", value(bucket.ready_ms.median)},
+                               {"transfer_ms", value(bucket.transfer_ms.median)}});
+        }
+        Json links = Json::array();
+        for (const ObservedLink& link : file.links) {
+            links.push_back({{"name", link.name},
+                             {"kind", link.kind},
+                             {"bytes_sent", link.bytes_sent},
+                             {"bytes_received", link.bytes_received},
+                             {"resent_bytes", link.resent_bytes},
+                             {"transitions", link.transitions},
+                             {"busy_ms", value(link.busy_ms)},
+                             {"speed_mbps", value(link.speed_mbps)}});
+        }
+        document["ranks"].push_back({{"file", file.path},
+                                     {"host", file.host},
+                                     {"rank", file.rank},
+                                     {"of", file.ranks},
+                                     {"calls", file.all_calls()},
+                                     {"plugin_loaded", file.plugin_loaded},
+                                     {"plugin_calls", file.plugin_calls},
+                                     {"stable", file.stable},
+                                     {"iterations", file.iterations_seen},
+                                     {"time_ms", value(file.time_ms.median)},
+                                     {"coverage_rate", value(file.coverage_rate.median)},
+                                     {"buckets", buckets},
+                                     {"links", links}});
+    }
+    document["notes"] = run.notes;
+    document["problems"] = run.problems;
+    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+int report(const ReportOptions& options) {
+    if (options.files.empty()) {
+        complain(
+            "report: no file given; usage: deft report FILE... (written under deft run --mode "
+            "observe)");
+        return kUsage;
+    }
+    std::vector<ObserveFile> files;
+    bool unusable = false;
+    for (const std::string& path : options.files) {
+        try {
+            files.push_back(read_observe_file(path));
+        } catch (const std::runtime_error& error) {
+            complain(error.what());
+            unusable = true;
+        }
+    }
+    if (files.empty()) {
+        return kProblem;
+    }
+    const RunReport run = compare_ranks(std::move(files));
+    const int printed = print(options.json ? json_report(run) : human_report(run));
+    return printed == kSuccess && (unusable || !run.problems.empty()) ? kProblem : printed;
+}
+
+}  // namespace deft::tools
