@@ -161,7 +161,8 @@ std::vector<std::string> take_command(const CLI::App& run, std::vector<std::stri
         const bool joined = word->find('=') != std::string::npos;
         const CLI::Option* option = run.get_option_no_throw(*word);
         const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
-        word += takes_value && !joined && word + 1 != arguments.end() ? 2 : 1;
+        const bool has_value = word + 1 != arguments.end() && *(word + 1) != "--";
+        word += takes_value && !joined && has_value ? 2 : 1;
     }
     std::vector<std::string> command(word, arguments.end());
     if (!command.empty() && command.front() == "--") {

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `meson install` makes works from where it was put, also when that place is moved.
+
+usage: install_test.py BUILD_ROOT SANITIZED(true|false)
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD, SANITIZED = os.path.abspath(sys.argv[1]), sys.argv[2] == "true"
+MESON = shutil.which("meson")
+# The environment of a user's shell: no build tree in the search paths.
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+
+
+def run(*command, env=ENVIRONMENT):
+    return subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True, timeout=300)
+
+
+class InstallTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="deft-install-"))
+        stage = cls.folder / "stage"
+        result = subprocess.run([MESON, "install", "-C", BUILD, "--no-rebuild", "--destdir", str(stage)],
+                                capture_output=True, text=True, timeout=300)
+        if result.returncode != 0:
+            raise RuntimeError(result.stdout + result.stderr)
+        # Moved: whatever remembers the place it was installed to breaks here.
+        cls.stage = cls.folder / "moved here"
+        stage.rename(cls.stage)
+        cls.deft = next(cls.stage.rglob("bin/deft"))
+        cls.library = next(cls.stage.rglob("libnccl-net-deft.so"))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def test_version_finds_the_installed_library(self):
+        result = run(self.deft, "--version")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn(f"library {self.library} ", result.stdout)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's runtime must be loaded first")
+    def test_run_works_from_there(self):
+        self.assertEqual(run(self.deft, "run", "--", "true").returncode, 0)
+        result = run(self.deft, "run", "--mode", "off", "--", "cat", "/proc/self/maps")
+        self.assertEqual(result.stderr, "")
+        self.assertIn(str(self.library), result.stdout)
+
+    def test_everything_is_there_and_nothing_else(self):
+        files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*") if path.is_file())
+        ends = ("bin/deft", "libnccl-net-deft.so", "pkgconfig/deft.pc", "include/deft/deft.h", "include/deft/abi/net.h",
+                "man1/deft.1", "man5/deft.conf.5", "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
+                "doc/deft/configuration.md")
+        for end in ends:
+            self.assertTrue(any(name.endswith(end) for name in files), f"{end} is missing")
+        unexpected = [name for name in files if not name.endswith(ends) and "/include/deft/" not in name]
+        self.assertEqual(unexpected, [])
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
+    def test_pkg_config(self):
+        folder = next(self.stage.rglob("deft.pc")).parent
+        env = {**ENVIRONMENT, "PKG_CONFIG_PATH": str(folder)}
+        self.assertEqual(run("pkg-config", "--modversion", "deft", env=env).stdout.strip(),
+                         run(self.deft, "--version").stdout.split()[1])
+        preload = run("pkg-config", "--variable=preload", "deft", env=env).stdout.strip()
+        self.assertTrue(str(self.library).endswith(preload), preload)
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_each_public_header_compiles_alone_as_c(self):
+        include = next(self.stage.rglob("include/deft")).parent
+        for header in sorted((include / "deft").rglob("*.h")):
+            source = self.folder / "alone.c"
+            source.write_text(f"#include <{header.relative_to(include)}>\nint main(void) {{ return 0; }}\n")
+            result = run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", include, source)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    if MESON is None:
+        print("skipped: no meson in PATH")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1], verbosity=1)

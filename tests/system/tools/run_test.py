@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deft run: what the command it starts sees, and what happens when something is wrong.
+
+usage: run_test.py DEFT LIBRARY PROBE [STATIC_PROBE]   (probes: tests/system/preload/guest_probe.c)
+"""
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DEFT, LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:4])
+STATIC_PROBE = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="deft run ")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def deft(self, *arguments, env=None, **options):
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **(env or {})}
+        return subprocess.run([DEFT, *arguments], env=environment, cwd=self.folder, capture_output=True,
+                              text=True, timeout=120, stdin=subprocess.DEVNULL, **options)
+
+    def seen(self, *arguments, env=None, err=""):
+        """The environment the command gets; standard error must be as said."""
+        result = self.deft("run", *arguments, "--", "/usr/bin/env", "-0", env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (self.assertIn if err else self.assertEqual)(err, result.stderr)
+        return dict(line.split("=", 1) for line in result.stdout.split("\0") if line)
+
+    def check_refused(self, code, *mentions, arguments, env=None):
+        """One line, the code, and nothing started."""
+        witness = os.path.join(self.folder, "started")
+        result = self.deft(*arguments, "--", "touch", witness, env=env)
+        self.assertEqual((result.returncode, result.stdout), (code, ""), result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertTrue(result.stderr.startswith("deft: "), result.stderr)
+        for mention in mentions:
+            self.assertIn(mention, result.stderr)
+        self.assertFalse(os.path.exists(witness))
+
+    # What the command sees.
+
+    def test_names_library_and_plugin_and_nothing_else(self):
+        plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+        self.assertEqual(self.seen(), {**plain, "LD_PRELOAD": LIBRARY, "NCCL_NET_PLUGIN": "deft"})
+
+    def test_options_become_variables(self):
+        seen = self.seen("--mode", "off", "--require", "--out", "x-%r.json", "--interfaces=lo", "--log", "info",
+                         env={"DEFT_MODE": "observe"})
+        self.assertEqual({k: v for k, v in seen.items() if k.startswith("DEFT_")},
+                         {"DEFT_MODE": "off", "DEFT_REQUIRE": "1", "DEFT_OUT": "x-%r.json",
+                          "DEFT_INTERFACES": "lo", "DEFT_LOG": "info"})
+        self.assertNotIn("NCCL_NET_PLUGIN", seen, "mode off leaves the network to NCCL")
+
+    def test_keeps_other_preloads(self):
+        other = os.path.join(self.folder, "libother.so").replace(" ", "_")
+        seen = self.deft("run", "--dry-run", "--", "true", env={"LD_PRELOAD": other}).stdout
+        self.assertIn(f"LD_PRELOAD={LIBRARY}:{other} ", seen)
+
+    def test_respects_a_plugin_the_user_named(self):
+        seen = self.seen(env={"NCCL_NET_PLUGIN": "aws-ofi"}, err="NCCL_NET_PLUGIN='aws-ofi'")
+        self.assertEqual(seen["NCCL_NET_PLUGIN"], "aws-ofi")
+        self.assertEqual(self.seen(env={"NCCL_NET_PLUGIN": "other,deft"})["NCCL_NET_PLUGIN"], "other,deft")
+        self.seen(env={"NCCL_NET": "Socket"}, err="NCCL_NET='Socket'")
+        self.check_refused(125, "NCCL_NET_PLUGIN='none'", "required", arguments=["run", "--require"],
+                           env={"NCCL_NET_PLUGIN": "none"})
+
+    def test_the_library_is_really_preloaded_from_any_path(self):
+        for name in ("plain", "with blank", "with:colon", "with $LIB", "a b:c;d"):
+            with self.subTest(folder=name):
+                folder = pathlib.Path(self.folder) / name
+                folder.mkdir()
+                library = shutil.copy(LIBRARY, folder)
+                result = self.deft("run", "--library", library, "--", "cat", "/proc/self/maps")
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn(str(folder), result.stdout)
+
+    def test_is_the_command_itself(self):
+        """Same process id, exit code, signals, streams, arguments."""
+        process = subprocess.Popen([DEFT, "run", "--", "/bin/sh", "-c", "echo $$ \"$@\"; exit 41", "sh", "--mode", "x y", "--"],
+                                   env={"PATH": "/usr/bin:/bin"}, cwd=self.folder, stdout=subprocess.PIPE, text=True)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual((out, process.returncode), (f"{process.pid} --mode x y --\n", 41))
+        self.assertEqual(self.deft("run", "--", "/bin/sh", "-c", "kill -9 $$").returncode, -signal.SIGKILL)
+        result = self.deft("run", "--", PROBE, "state")
+        self.assertEqual(result.returncode, 0)
+        plain = subprocess.run([PROBE, "state"], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "NCCL_NET_PLUGIN": "deft"},
+                               cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        self.assertEqual(result.stdout, plain.stdout, "descriptors, signals, environment")
+
+    def test_the_dashes_may_be_left_out(self):
+        self.assertEqual(self.deft("run", "--mode", "off", "echo", "--log", "x").stdout, "--log x\n")
+
+    def test_dry_run_is_a_line_for_the_shell(self):
+        result = self.deft("run", "--dry-run", "--out", "a b.json", "--", "sh", "-c", "echo $DEFT_OUT '$x'")
+        self.assertEqual(result.returncode, 0)
+        again = subprocess.run(["/bin/sh", "-c", result.stdout], capture_output=True, text=True, timeout=60,
+                               env={"PATH": "/usr/bin:/bin"}, cwd=self.folder)
+        self.assertEqual((again.stdout, again.stderr), ("a b.json $x\n", ""))
+
+    # What is wrong, and what is said about it.
+
+    def test_command_line(self):
+        self.check_refused(2, "--mode 'warp'", "off|observe", arguments=["run", "--mode", "warp"])
+        self.check_refused(2, "--moed", "did you mean --mode", arguments=["run", "--moed", "off"])
+        self.check_refused(2, "--out", arguments=["run", "--out"])
+        self.check_refused(2, "'rnu'", "did you mean run", arguments=["rnu"])
+        self.check_refused(2, "no command", arguments=[])
+        result = self.deft("run")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1))
+        self.assertIn("usage: deft run", result.stderr)
+
+    def test_configuration(self):
+        self.check_refused(125, "DEFT_MODE='warp'", "environment", "nothing was started", arguments=["run"],
+                           env={"DEFT_MODE": "warp"})
+        self.check_refused(125, "DEFT_CONF='/no/file'", "No such file", arguments=["run"], env={"DEFT_CONF": "/no/file"})
+        conf = os.path.join(self.folder, "conf")
+        pathlib.Path(conf).write_text("# mine\nDEFT_LINK_TIMEOUT=soon\n")
+        self.check_refused(125, f"{conf}:2", "'soon'", "100ms..1h", arguments=["run"], env={"DEFT_CONF": conf})
+        self.check_refused(125, "DEFT_REQUIRE='x'", "1 more", arguments=["run"],
+                           env={"DEFT_REQUIRE": "x", "DEFT_LOG": "x"})
+
+    def test_unknown_variable_is_a_warning(self):
+        self.seen(env={"DEFT_MOED": "off"}, err="did you mean DEFT_MODE?")
+
+    def test_interfaces(self):
+        self.check_refused(125, "DEFT_INTERFACES='nosuch0'", "it has", "lo", arguments=["run", "--interfaces", "nosuch0"])
+        self.seen("--interfaces", "lo,nosuch0", err="matches 'nosuch0'")
+        self.seen("--interfaces", "^nosuch0")
+        self.check_refused(125, "'=l'", arguments=["run", "--interfaces", "=l"])
+
+    def test_output_folder(self):
+        self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", arguments=["run", "--out", "/no/such/x"])
+        self.check_refused(125, "is a folder", arguments=["run", "--out", self.folder])
+        self.check_refused(125, "DEFT_LOG_FILE", "/no/such", arguments=["run"], env={"DEFT_LOG_FILE": "/no/such/x"})
+
+    def test_library(self):
+        self.check_refused(125, "--library /no/lib.so", "No such file", arguments=["run", "--library", "/no/lib.so"])
+        self.check_refused(125, "not a shared library", arguments=["run", "--library", __file__])
+
+    def test_command_that_cannot_be_started(self):
+        script = os.path.join(self.folder, "script")
+        pathlib.Path(script).write_text("#!/no/interpreter\n")
+        result = self.deft("run", "--", script)
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("Permission denied", result.stderr)
+        os.chmod(script, 0o755)
+        result = self.deft("run", "--", script)
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("interpreter /no/interpreter does not exist", result.stderr)
+        result = self.deft("run", "--", "no-such-command")
+        self.assertEqual((result.returncode, result.stderr), (127, "deft: no-such-command: command not found\n"))
+        self.assertEqual(self.deft("run", "--", self.folder).returncode, 126)
+
+    def test_command_the_loader_does_not_preload_into(self):
+        if STATIC_PROBE:
+            result = self.deft("run", "--", STATIC_PROBE, "threads")
+            self.assertEqual((result.returncode, result.stdout.count("\n")), (0, 8))
+            self.assertIn("statically linked", result.stderr)
+            self.check_one_line_refusal(STATIC_PROBE)
+        if os.geteuid() == 0:
+            program = shutil.copy(PROBE, self.folder)
+            os.chown(program, 65534, 65534)
+            os.chmod(program, 0o755 | stat.S_ISUID)
+            self.assertIn("raised privileges", self.deft("run", "--", program, "threads").stderr)
+
+    def check_one_line_refusal(self, program):
+        result = self.deft("run", "--require", "--", program, "threads")
+        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        self.assertIn("required", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
