@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver API: primary contexts and the context stack of each thread.
+#include "tests/softdev/cuda/capture.h"
 #include "tests/softdev/cuda/report.h"
 #include "tests/softdev/cuda/thread.h"
 
@@ -206,6 +207,9 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
 
 CUresult CUDAAPI cuCtxSynchronize(void) {
     SOFTDEV_CALL(call);
+    if (const CUresult refused = softdev::unsafe_call(); refused != CUDA_SUCCESS) {
+        return refused;
+    }
     return softdev::synchronize_context(call.lock(), call.context(), call.name());
 }
 

@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver API: events.
+#include "tests/softdev/cuda/capture.h"
+#include "tests/softdev/cuda/submit.h"
 #include "tests/softdev/cuda/thread.h"
 
 using softdev::Call;
 using softdev::device;
+
+namespace {
+
+// Asking for an event is not possible while it belongs to a capture, and unsafe while others
+// capture.
+CUresult may_look(const softdev::Event& event) {
+    if (event.capture != nullptr) {
+        return event.capture->ended
+                   ? CUDA_ERROR_CAPTURED_EVENT
+                   : softdev::invalidate(*event.capture, CUDA_ERROR_CAPTURED_EVENT);
+    }
+    return softdev::unsafe_call();
+}
+
+}  // namespace
 
 CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned flags) {
     SOFTDEV_CALL(call);
@@ -44,17 +61,27 @@ CUresult CUDAAPI cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, 
     if (stream->context != event->context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    event->record = softdev::enqueue(stream, softdev::OpKind::marker, nullptr, call.name());
-    event->clock = stream->clock;
-    softdev::advance(stream);
+    const bool external = flags == CU_EVENT_RECORD_EXTERNAL;
+    if (external && stream->capture == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult refused = softdev::may_submit(*stream); refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    if (stream->capture != nullptr) {
+        return softdev::capture_record(*stream, event, external);
+    }
+    softdev::record_event(stream, event);
     return CUDA_SUCCESS;
 }
-
 CUresult CUDAAPI cuEventQuery(CUevent handle) {
     SOFTDEV_CALL(call);
     const auto event = call.event(handle);
     if (event == nullptr) {
         return call.result();
+    }
+    if (const CUresult refused = may_look(*event); refused != CUDA_SUCCESS) {
+        return refused;
     }
     if (event->record != nullptr && !event->record->complete) {
         return CUDA_ERROR_NOT_READY;
@@ -68,6 +95,9 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
     const auto event = call.event(handle);
     if (event == nullptr) {
         return call.result();
+    }
+    if (const CUresult refused = may_look(*event); refused != CUDA_SUCCESS) {
+        return refused;
     }
     const softdev::VectorClock seen = event->clock;
     const CUresult result = softdev::wait_for(call.lock(), event->record, call.name());
@@ -86,6 +116,9 @@ CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent 
     }
     if (milliseconds == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (first->capture != nullptr || second->capture != nullptr) {
+        return CUDA_ERROR_CAPTURED_EVENT;
     }
     if (((first->flags | second->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
         first->record == nullptr || second->record == nullptr) {

@@ -2,12 +2,28 @@
 // Driver API: streams and host functions.
 #include <algorithm>
 
+#include "tests/softdev/cuda/capture.h"
 #include "tests/softdev/cuda/report.h"
 #include "tests/softdev/cuda/submit.h"
 #include "tests/softdev/cuda/thread.h"
 
 using softdev::Call;
 using softdev::device;
+
+namespace {
+
+// A stream that captures has no state to ask for, and asking is unsafe while others capture.
+CUresult may_look(const softdev::Stream& stream) {
+    if (stream.capture != nullptr) {
+        return softdev::invalidate(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if (const CUresult refused = softdev::legacy_implicit(stream, true); refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    return softdev::unsafe_call();
+}
+
+}  // namespace
 
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priority) {
     SOFTDEV_CALL(call);
@@ -43,6 +59,9 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
     if (stream == nullptr) {
         return call.result();
     }
+    if (const CUresult refused = may_look(*stream); refused != CUDA_SUCCESS) {
+        return refused;
+    }
     return softdev::synchronize_stream(call.lock(), stream, call.name());
 }
 
@@ -51,6 +70,9 @@ CUresult CUDAAPI cuStreamQuery(CUstream handle) {
     const softdev::StreamPtr stream = call.stream(handle);
     if (stream == nullptr) {
         return call.result();
+    }
+    if (const CUresult refused = may_look(*stream); refused != CUDA_SUCCESS) {
+        return refused;
     }
     if (!softdev::stream_done(*stream)) {
         return CUDA_ERROR_NOT_READY;
@@ -70,11 +92,13 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsign
     if (event == nullptr) {
         return call.result();
     }
-    const softdev::OpPtr op =
-        softdev::enqueue(stream, softdev::OpKind::marker, nullptr, call.name());
-    softdev::depend(op, event->record);
-    stream->clock.join(event->clock);
-    softdev::advance(stream);
+    if (stream->capture != nullptr || event->capture != nullptr || flags != 0) {
+        return softdev::capture_wait(stream, event, flags == CU_EVENT_WAIT_EXTERNAL);
+    }
+    if (const CUresult refused = softdev::may_submit(*stream); refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    softdev::wait_event(stream, *event);
     return CUDA_SUCCESS;
 }
 
@@ -152,10 +176,13 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void* data) {
     if (fn == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return softdev::submit(call, stream, softdev::OpKind::host_function,
-                           softdev::make_task([fn, data] {
-                               fn(data);
-                               return CUDA_SUCCESS;
-                           }),
-                           "host function");
+    softdev::Work work;
+    work.kind = softdev::OpKind::host_function;
+    work.task = softdev::make_task([fn, data] {
+        fn(data);
+        return CUDA_SUCCESS;
+    });
+    work.label = "host function";
+    work.tells = true;
+    return softdev::submit(call, stream, std::move(work));
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/softdev/cuda/capture.h"
 #include "tests/softdev/cuda/report.h"
 #include "tests/softdev/cuda/thread.h"
 
@@ -171,10 +172,8 @@ void run_worker(const StreamPtr& stream) {
         const OpPtr op = stream->queue.front();
         op->running = true;
         ++d.running;
-        if (op->kind == OpKind::host_function) {
-            // What a host function sees finished, it can tell any other host thread.
-            host_saw(op->follows);
-        }
+        // What a host function sees finished, it can tell any other host thread.
+        host_saw(op->follows);
         const bool dropped = stream->context->sticky != CUDA_SUCCESS;
         lock.unlock();
         const CUresult result = dropped ? CUDA_SUCCESS : run_task(*op);
@@ -197,6 +196,7 @@ void destroy_stream(const StreamPtr& stream) {
     if (stream->handle != nullptr) {
         device().streams.remove(stream->handle);
     }
+    leave_capture(*stream);
     stream->destroyed = true;
     release_if_drained(stream);
 }
@@ -232,9 +232,6 @@ OpPtr enqueue(const StreamPtr& stream, OpKind kind, std::shared_ptr<Task> task, 
         depend(op, context.legacy->last);
     }
     stream->clock.advance(stream->slot);
-    if (kind == OpKind::host_function) {
-        op->follows = stream->clock;
-    }
     stream->queue.push_back(op);
     stream->last = op;
     return op;

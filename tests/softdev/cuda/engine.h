@@ -61,7 +61,8 @@ struct Op {
     std::shared_ptr<Stream> stream;
     std::shared_ptr<Task> task;
     std::string label;
-    VectorClock follows;  ///< of a host function: itself and what it comes after
+    VectorClock follows;  ///< what host threads may know to be over once this runs: of host
+                          ///< functions and value writes
     std::int64_t finished_ns = 0;
     std::vector<std::shared_ptr<Op>> dependents;
     std::vector<std::condition_variable*> waiters;

@@ -1,17 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/softdev/cuda/submit.h"
 
+#include "tests/softdev/cuda/capture.h"
+#include "tests/softdev/cuda/memory.h"
 #include "tests/softdev/cuda/report.h"
 
 namespace softdev {
 
-CUresult submit(Call& call, const StreamPtr& stream, OpKind kind, std::shared_ptr<Task> task,
-                std::string label, Accesses accesses) {
+CUresult may_submit(const Stream& stream) {
+    if (stream.capture != nullptr) {
+        return stream.capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    }
+    return legacy_implicit(stream, true);
+}
+
+CUresult submit(Call& call, const StreamPtr& stream, Work work, OpPtr* op) {
     (void)call;
-    (void)accesses;
-    enqueue(stream, kind, std::move(task), std::move(label));
+    if (const CUresult refused = may_submit(*stream); refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    if (!work.checked && work.accesses.count > 0) {
+        const std::string place = " on " + stream->name();
+        for (std::size_t i = 0; i < work.accesses.count; ++i) {
+            const softdev_access_t& access = work.accesses.list[i];
+            const CUresult result = check_range(reinterpret_cast<std::uintptr_t>(access.ptr),
+                                                access.bytes, Use::kernel, work.label, place);
+            if (result != CUDA_SUCCESS) {
+                return result;
+            }
+        }
+    }
+    if (stream->capture != nullptr) {
+        GraphNode node;
+        node.op = work.kind;
+        node.task = std::move(work.task);
+        node.label = std::move(work.label);
+        node.accesses.assign(work.accesses.list, work.accesses.list + work.accesses.count);
+        add_node(*stream, std::move(node));
+        return CUDA_SUCCESS;
+    }
+    order_stream(*stream);
+    if (const CUresult result = check_history(*stream, work.label, work.accesses);
+        result != CUDA_SUCCESS) {
+        return result;
+    }
+    const OpPtr queued = enqueue(stream, work.kind, std::move(work.task), std::move(work.label));
+    if (work.tells) {
+        queued->follows = stream->clock;
+    }
+    note_history(*stream, queued->label, work.accesses);
     advance(stream);
+    if (op != nullptr) {
+        *op = queued;
+    }
     return CUDA_SUCCESS;
+}
+
+void record_event(const StreamPtr& stream, const std::shared_ptr<Event>& event) {
+    event->capture = nullptr;
+    event->capture_front.clear();
+    event->record = enqueue(stream, OpKind::marker, nullptr, "cuEventRecord");
+    event->clock = stream->clock;
+    advance(stream);
+}
+
+void wait_event(const StreamPtr& stream, const Event& event) {
+    const OpPtr op = enqueue(stream, OpKind::marker, nullptr, "cuStreamWaitEvent");
+    depend(op, event.record);
+    stream->clock.join(event.clock);
+    advance(stream);
 }
 
 namespace {
@@ -51,8 +108,11 @@ CUresult softdevStreamEnqueue(CUstream handle, const char* label, CUresult (*fn)
     if (stream == nullptr) {
         return call.result();
     }
-    return softdev::submit(call, stream, softdev::OpKind::task, task,
-                           label != nullptr ? label : "operation", {accesses, n});
+    softdev::Work work;
+    work.task = task;
+    work.label = label != nullptr ? label : "operation";
+    work.accesses = {accesses, n};
+    return softdev::submit(call, stream, std::move(work));
 }
 
 CUdevice softdevStreamDevice(CUstream handle) {

@@ -3,16 +3,29 @@
 // captures, else queues it.
 #pragma once
 
+#include "tests/softdev/cuda/history.h"
 #include "tests/softdev/cuda/thread.h"
 
 namespace softdev {
 
-struct Accesses {
-    const softdev_access_t* list = nullptr;
-    std::size_t count = 0;
+struct Work {
+    OpKind kind = OpKind::task;
+    std::shared_ptr<Task> task;
+    std::string label;
+    Accesses accesses;
+    bool checked = false;  ///< the ranges were checked already
+    bool tells = false;    ///< host threads may learn from it that it ran: see Op::follows
 };
 
-CUresult submit(Call& call, const StreamPtr& stream, OpKind kind, std::shared_ptr<Task> task,
-                std::string label, Accesses accesses = {});
+/// On success `op`, if wanted, gets the operation (nullptr when it was captured).
+CUresult submit(Call& call, const StreamPtr& stream, Work work, OpPtr* op = nullptr);
+
+/// Refuses what capture forbids on this stream; CUDA_SUCCESS when the operation may be queued or
+/// captured.
+CUresult may_submit(const Stream& stream);
+
+/// An event record or wait on a stream that does not capture.
+void record_event(const StreamPtr& stream, const std::shared_ptr<Event>& event);
+void wait_event(const StreamPtr& stream, const Event& event);
 
 }  // namespace softdev

@@ -139,7 +139,20 @@ Call::Call(const char* name, Needs needs) : name_(name) {
     }
 }
 
+Call::~Call() {
+    if (lock_.owns_lock()) {
+        lock_.unlock();
+        if (state != nullptr && !state->trash.empty()) {
+            const auto trash = std::move(state->trash);
+            state->trash.clear();
+        }
+    }
+}
+
 StreamPtr Call::stream(CUstream handle) {
+    if (handle == nullptr && thread_state().per_thread_default) {
+        handle = CU_STREAM_PER_THREAD;
+    }
     if (handle == nullptr || handle == CU_STREAM_LEGACY) {
         return context_->legacy;
     }

@@ -17,6 +17,9 @@ struct ThreadState {
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     const char* host_function = nullptr;  ///< label of the one that runs on this thread
     std::uint64_t id = 0;
+    bool per_thread_default = false;  ///< NULL means the per-thread stream: a _ptsz or _ptds call
+    /// Things that must not end while the lock is held, because what they end with may call back.
+    std::vector<std::shared_ptr<void>> trash;
 };
 
 ThreadState& thread_state();
@@ -27,7 +30,7 @@ public:
     enum class Needs { nothing, driver, context };
 
     explicit Call(const char* name, Needs needs = Needs::context);
-    ~Call() = default;
+    ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 

@@ -96,6 +96,7 @@ CUresult synchronize_stream(std::unique_lock<std::mutex>& lock, const StreamPtr&
     }
     if (result == CUDA_SUCCESS) {
         host_saw(seen);
+        stream->untracked = stream->untracked && !stream->idle();
     }
     return result;
 }
