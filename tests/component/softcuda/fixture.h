@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -19,29 +20,34 @@ class Gate {
 public:
     ~Gate() { open(); }
     void open() {
-        std::lock_guard<std::mutex> lock(mutex_);
-        open_ = true;
-        changed_.notify_all();
+        std::lock_guard<std::mutex> lock(state_->mutex);
+        state_->open = true;
+        state_->changed.notify_all();
     }
     CUresult hold(CUstream stream, const std::vector<softdev_access_t>& accesses = {}) {
+        // The operation owns a share: it may still be on its way out when the gate is gone.
         return softdevStreamEnqueue(
             stream, "gate",
-            [](void* self) {
-                static_cast<Gate*>(self)->pass();
+            [](void* share) {
+                (*static_cast<std::shared_ptr<State>*>(share))->pass();
                 return CUDA_SUCCESS;
             },
-            nullptr, this, accesses.data(), accesses.size());
-    }
-    void pass() {
-        std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::minutes(1),
-                            [this] { return open_; });
+            [](void* share) { delete static_cast<std::shared_ptr<State>*>(share); },
+            new std::shared_ptr<State>(state_), accesses.data(), accesses.size());
     }
 
 private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool open_ = false;
+    struct State {
+        void pass() {
+            std::unique_lock<std::mutex> lock(mutex);
+            changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::minutes(1),
+                               [this] { return open; });
+        }
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool open = false;
+    };
+    std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 class SoftCuda : public ::testing::Test {

@@ -40,6 +40,30 @@ CUresult deactivate(Call& call, Context& context) {
     return result;
 }
 
+// Creates a context that is not a device's primary one, and makes it current.
+CUresult create(const char* name, CUcontext* handle, unsigned flags, CUdevice ordinal) {
+    Call call(name, Call::Needs::driver);
+    if (call.refused()) {
+        return call.result();
+    }
+    if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (primary(ordinal) == nullptr) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    auto context = std::make_shared<Context>();
+    context->device = ordinal;
+    context->flags = flags;
+    context->primary = false;
+    context->handle = static_cast<CUcontext>(device().contexts.add(context));
+    device().primary.push_back(context);  // lives as long as threads may have it on their stacks
+    activate(*context);
+    thread_state().stack.push_back(context.get());
+    *handle = context->handle;
+    return CUDA_SUCCESS;
+}
+
 Context* context_of(CUcontext handle) {
     return device().contexts.find(handle);
 }
@@ -222,4 +246,61 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
         *greatest = -5;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice* ordinal, CUcontext handle) {
+    if (handle == nullptr) {
+        return cuCtxGetDevice(ordinal);
+    }
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    const Context* context = context_of(handle);
+    if (ordinal == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (context == nullptr || !context->active) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ordinal = context->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext handle) {
+    if (handle == nullptr) {
+        return cuCtxSynchronize();
+    }
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    Context* context = context_of(handle);
+    if (context == nullptr || !context->active) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (const CUresult refused = softdev::unsafe_call(); refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    return softdev::synchronize_context(call.lock(), *context, call.name());
+}
+
+#undef cuCtxCreate
+SOFTDEV_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext* handle, unsigned flags,
+                                               CUdevice ordinal) {
+    return create(__func__, handle, flags, ordinal);
+}
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* parameters, unsigned flags,
+                                CUdevice ordinal) {
+    // Execution affinity and CIG contexts do not exist here.
+    return parameters != nullptr ? CUDA_ERROR_NOT_SUPPORTED
+                                 : create(__func__, handle, flags, ordinal);
+}
+
+CUresult CUDAAPI cuCtxDestroy(CUcontext handle) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    Context* context = context_of(handle);
+    if (context == nullptr || context->primary) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    const CUresult result = deactivate(call, *context);
+    auto& stack = thread_state().stack;
+    if (!stack.empty() && stack.back() == context) {
+        stack.pop_back();
+    }
+    return result;
 }

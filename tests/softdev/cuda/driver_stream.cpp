@@ -154,6 +154,13 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext* context) {
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuStreamGetCtx_v2(CUstream handle, CUcontext* context, CUgreenCtx* green) {
+    if (green != nullptr) {
+        *green = nullptr;
+    }
+    return cuStreamGetCtx(handle, context);
+}
+
 CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice* ordinal) {
     SOFTDEV_CALL(call);
     const softdev::StreamPtr stream = call.stream(handle);

@@ -247,10 +247,12 @@ void order_stream(Stream& stream) {
         for (const StreamPtr& other : stream.context->streams) {
             if (other->blocking()) {
                 stream.clock.join(other->clock);
+                stream.untracked = stream.untracked || other->untracked;
             }
         }
     } else if (stream.blocking()) {
         stream.clock.join(stream.context->legacy->clock);
+        stream.untracked = stream.untracked || stream.context->legacy->untracked;
     }
 }
 

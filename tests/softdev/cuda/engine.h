@@ -106,6 +106,7 @@ struct Event {
     unsigned flags = 0;
     OpPtr record;  ///< the latest
     VectorClock clock;
+    bool untracked = false;            ///< its stream was
     std::shared_ptr<Capture> capture;  ///< set when the latest record was captured
     std::vector<GraphNode*> capture_front;
 };

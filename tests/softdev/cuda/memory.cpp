@@ -15,21 +15,17 @@
 namespace softdev {
 namespace {
 
-constexpr std::size_t kAlignment = 512;  // what cudaMalloc gives at least
-constexpr std::size_t kMapBytes = std::size_t{1}
-                                  << 20;  // larger ranges are mapped: touching them freed faults
 constexpr std::size_t kFreedKept = 4096;
 
 struct Freed {
     std::size_t bytes;
-    std::uint64_t id;
     std::string how;
 };
 
 struct Registry {
     std::map<std::uintptr_t, std::unique_ptr<Allocation>> live;
     std::map<std::uintptr_t, Freed> freed;
-    std::deque<std::pair<std::uintptr_t, std::uint64_t>> freed_order;
+    std::deque<std::uintptr_t> freed_order;
     std::vector<std::size_t> used;
     std::uint64_t next_id = 1;
 };
@@ -52,33 +48,16 @@ std::size_t mapped_bytes(std::size_t bytes) {
 }
 
 void* obtain(std::size_t bytes) {
-    if (bytes >= kMapBytes) {
-        void* base = mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        return base != MAP_FAILED ? base : nullptr;
-    }
-    void* base = nullptr;
-    return posix_memalign(&base, kAlignment, bytes) == 0 ? base : nullptr;
+    void* base = mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return base != MAP_FAILED ? base : nullptr;
 }
 
-void give_back(void* base, std::size_t bytes) {
-    if (bytes >= kMapBytes) {
-        munmap(base, mapped_bytes(bytes));
-    } else {
-        free(base);
-    }
-}
-
-// The address range is in use again: its former life is no longer an error.
-void forget_freed(std::uintptr_t base, std::size_t bytes) {
-    auto& freed = registry().freed;
-    auto it = freed.lower_bound(base);
-    if (it != freed.begin() && std::prev(it)->first + std::prev(it)->second.bytes > base) {
-        --it;
-    }
-    while (it != freed.end() && it->first < base + bytes) {
-        it = freed.erase(it);
-    }
+// The bytes go, their addresses stay taken as long as the range is remembered as freed: the job's
+// own memory cannot appear there, and who touches them without asking gets a fault.
+void give_back(std::uintptr_t base, std::size_t bytes) {
+    mmap(reinterpret_cast<void*>(base), mapped_bytes(bytes), PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 Allocation* add(std::uintptr_t base, std::size_t bytes, MemoryKind kind, Context& context,
@@ -91,7 +70,6 @@ Allocation* add(std::uintptr_t base, std::size_t bytes, MemoryKind kind, Context
     allocation->context = &context;
     allocation->flags = flags;
     allocation->id = r.next_id++;
-    forget_freed(base, bytes);
     forget_history(base, bytes);
     return (r.live[base] = std::move(allocation)).get();
 }
@@ -139,17 +117,15 @@ void release(std::uintptr_t base, const char* how) {
     if (allocation->kind != MemoryKind::host) {
         used_of(allocation->context->device) -= allocation->bytes;
     }
-    r.freed[base] = Freed{allocation->bytes, allocation->id, how};
-    r.freed_order.emplace_back(base, allocation->id);
+    r.freed[base] = Freed{allocation->bytes, how};
+    r.freed_order.push_back(base);
     if (r.freed_order.size() > kFreedKept) {
-        const auto [oldest, id] = r.freed_order.front();
+        const auto oldest = r.freed.find(r.freed_order.front());
         r.freed_order.pop_front();
-        const auto old = r.freed.find(oldest);
-        if (old != r.freed.end() && old->second.id == id) {
-            r.freed.erase(old);
-        }
+        munmap(reinterpret_cast<void*>(oldest->first), mapped_bytes(oldest->second.bytes));
+        r.freed.erase(oldest);
     }
-    give_back(reinterpret_cast<void*>(base), allocation->bytes);
+    give_back(base, allocation->bytes);
 }
 
 Allocation* find_allocation(std::uintptr_t address) {

@@ -26,7 +26,7 @@ struct Allocation {
     bool on_device() const { return kind != MemoryKind::host && kind != MemoryKind::registered; }
 };
 
-/// nullptr when the device or the host has no room. The address is aligned to 512 bytes.
+/// nullptr when the device or the host has no room. The address is aligned to a page.
 Allocation* allocate(Context& context, std::size_t bytes, MemoryKind kind, unsigned flags);
 /// Host memory that somebody else owns. nullptr when it overlaps another range.
 Allocation* register_host(Context& context, void* base, std::size_t bytes, unsigned flags);

@@ -61,6 +61,7 @@ void record_event(const StreamPtr& stream, const std::shared_ptr<Event>& event) 
     event->capture_front.clear();
     event->record = enqueue(stream, OpKind::marker, nullptr, "cuEventRecord");
     event->clock = stream->clock;
+    event->untracked = stream->untracked;
     advance(stream);
 }
 
@@ -68,6 +69,7 @@ void wait_event(const StreamPtr& stream, const Event& event) {
     const OpPtr op = enqueue(stream, OpKind::marker, nullptr, "cuStreamWaitEvent");
     depend(op, event.record);
     stream->clock.join(event.clock);
+    stream->untracked = stream->untracked || event.untracked;
     advance(stream);
 }
 

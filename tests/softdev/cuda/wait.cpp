@@ -115,6 +115,10 @@ CUresult synchronize_context(std::unique_lock<std::mutex>& lock, Context& contex
         }
     }
     host_saw(seen);
+    context.legacy->untracked = context.legacy->untracked && !context.legacy->idle();
+    for (const StreamPtr& stream : context.streams) {
+        stream->untracked = stream->untracked && !stream->idle();
+    }
     return CUDA_SUCCESS;
 }
 
