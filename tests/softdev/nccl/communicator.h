@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/softdev/nccl/bootstrap.h"
+#include "tests/softdev/nccl/call_check.h"
+#include "tests/softdev/nccl/config.h"
+#include "tests/softdev/nccl/control.h"
+#include "tests/softdev/nccl/progress.h"
+#include "tests/softdev/nccl/reduce.h"
+#include "tests/softdev/nccl/service.h"
+#include "tests/softdev/net/plugin_loader.h"
+
+// What an ncclComm_t points to. Never freed, so that a stale handle is recognised; the communicator
+// behind it is found by look-up.
+struct ncclComm {
+    uint64_t magic;
+    int rank;
+    int nranks;
+};
+
+namespace softdev::nccl {
+
+// Network, service and progress thread: of one communicator, or shared with children split with
+// splitShare. The last user ends it: threads joined, then finalize, then perhaps dlclose.
+struct Resources {
+    net::CommNet net;
+    int device = 0;
+    Service service;
+    Progress progress;
+    ~Resources();
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+public:
+    Communicator(int nranks, int rank, Config config);
+    ~Communicator();
+
+    // ---- identity, constant after init --------------------------------------------------------
+    ncclComm_t handle = nullptr;
+    int rank;  // -1 for a child of a split until the others said who is in it
+    int nranks;
+    Config config;
+    int device = -1;
+    CUcontext context = nullptr;
+    uint64_t hash = 0;
+    int channels = 1;
+    std::vector<int> top_ranks;  // of each rank, in the communicator all this was split from
+    std::string name() const;    // "rank 1 of 4 (communicator 0x...)" for reports
+
+    // ---- life cycle (communicator_init.cpp, communicator_end.cpp) -------------------------------
+    void
+    use_current_device();  // calling thread's context; retains the primary one if there is none
+    void init(const std::vector<ncclUniqueId>& ids);  // meets the other ranks; throws Error
+    // Collective over the ranks `who` of this communicator: makes the child of this color, ordered
+    // by (order, rank); child is NULL for NCCL_SPLIT_NOCOLOR. Throws Error.
+    struct Derivation {
+        std::vector<int> who;
+        bool shrink = false;
+        uint64_t number = 0;  // next_derivation() when the call was made
+        int color = 0;
+        int order = 0;
+        bool share = false;  // network and threads of the parent
+    };
+    void derive(const Derivation& wanted, const std::shared_ptr<Communicator>& child);
+    uint64_t next_derivation(bool shrink) { return (shrink ? shrinks_ : splits_)++; }
+
+    void finalize();  // waits until everything launched has run and is sent
+    enum class End { kDestroy, kAbort };
+    void shut_down(End how);  // joins everything; the object stays usable for look-ups only
+    void abort();             // releases every wait; shut_down(kAbort) follows
+    void revoke();
+    bool ended() const { return ended_.load(); }
+
+    // ---- state
+    // ------------------------------------------------------------------------------------
+    enum class Health { kGood, kAborted, kFailed };
+    Health health() const;
+    void fail(ncclResult_t code, const std::string& text, bool report);
+    ncclResult_t async_result() const;  // ncclInProgress while a nonblocking call runs
+    void set_in_progress() { pending_.store(ncclInProgress); }
+    void set_result(ncclResult_t result) { pending_.store(result); }
+    bool revoked() const { return revoked_.load(); }
+    bool finalized() const { return finalized_.load(); }
+    std::atomic<bool>& abort_flag() { return abort_; }
+    Patience patience() const;
+
+    // ---- data plane
+    // --------------------------------------------------------------------------------- Makes what
+    // is missing of these and waits for it. Throws Error: aborted, or ranks that do not come.
+    struct Wish {
+        ConnectionKey key;
+        bool sender;
+        auto operator<=>(const Wish&) const = default;
+    };
+    std::shared_ptr<Service::Batch> begin_connect(const std::set<Wish>& wishes);
+    void finish_connect(std::shared_ptr<Service::Batch> batch);
+    Connection* connection(Pattern pattern, int channel, int peer, bool sender);
+
+    Resources& resources() { return *resources_; }
+    CallCheck& check() { return *check_; }
+    Control& control() { return *control_; }
+    bool has_network() const { return resources_ != nullptr; }
+    std::string describe_stall();  // asks all ranks how far they are
+
+    // Operations put on streams and not over.
+    void launched() { running_.fetch_add(1); }
+    void landed();
+
+    std::mutex launch_mutex;  // one launch at a time
+    uint64_t collective_number = 0;
+    std::map<std::pair<int, bool>, uint64_t> message_numbers;  // by peer, sending
+    CUevent last_event = nullptr;                              // after the last launch
+    CUstream last_stream = nullptr;
+    bool launched_before = false;
+
+    // User reductions of this communicator.
+    std::mutex operations_mutex;
+    std::map<int, Reduction> operations;
+    int next_operation = ncclNumOps;
+
+    // Calls of other threads that are inside the library with this communicator.
+    std::atomic<int> users{0};
+    Gate idle;  // rung when users or running operations go down
+
+private:
+    void meet(UniqueFd listener, const std::vector<Address>& addresses, uint64_t magic);
+    void exchange_peers();
+    void open_network(std::shared_ptr<Resources> shared);
+    void letter(int peer, Letter type, uint64_t key, const std::string& payload);
+    void peer_lost(int peer, bool clean);
+    void close_connections();
+    void ring_all();
+    bool wait_idle(bool operations_only);
+
+    std::unique_ptr<Control> control_;
+    std::unique_ptr<CallCheck> check_;
+    std::shared_ptr<Resources> resources_;
+    std::mutex connections_mutex_;
+    std::map<Wish, std::unique_ptr<Connection>> connections_;
+
+    std::atomic<bool> abort_{false};
+    std::atomic<bool> revoked_{false};
+    std::atomic<bool> finalized_{false};
+    std::atomic<bool> ended_{false};
+    std::atomic<bool> leaving_{false};  // destroy has begun: lost peers are no news
+    std::atomic<int> async_error_{ncclSuccess};
+    std::atomic<int> pending_{ncclSuccess};
+    std::atomic<int> running_{0};
+    std::atomic<uint64_t> splits_{0};
+    std::atomic<uint64_t> shrinks_{0};
+    std::mutex state_mutex_;
+    std::map<int, std::string> peer_states_;
+    uint64_t query_ = 0;
+    std::mutex shut_down_mutex_;
+};
+
+// All communicators of the process by handle.
+ncclComm_t register_communicator(const std::shared_ptr<Communicator>& communicator);
+void forget_communicator(ncclComm_t handle);
+// Throws Error(ncclInvalidArgument) for NULL, for a freed communicator (reported) and for anything
+// else.
+std::shared_ptr<Communicator> find_communicator(ncclComm_t handle, const char* call);
+
+}  // namespace softdev::nccl

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a communicator ends: finalize, destroy, abort, revoke.
+#include <chrono>
+
+#include "tests/softdev/cuda/softdev.h"
+#include "tests/softdev/nccl/communicator.h"
+#include "tests/softdev/nccl/env.h"
+#include "tests/softdev/nccl/error.h"
+#include "tests/softdev/nccl/log.h"
+
+namespace softdev::nccl {
+
+using namespace std::chrono_literals;
+
+// Until no operation runs (operations_only) and no other thread is inside a call.
+bool Communicator::wait_idle(bool operations_only) {
+    for (;;) {
+        const uint64_t seen = idle.seen();
+        if (running_.load() == 0 && (operations_only || users.load() == 0)) {
+            return true;
+        }
+        idle.sleep(seen, 50ms);
+    }
+}
+
+void Communicator::finalize() {
+    // Every wait inside ends by itself (deadline, failure), so this one has no limit of its own.
+    wait_idle(true);
+    std::vector<Connection*> mine;
+    {
+        std::lock_guard lock(connections_mutex_);
+        for (auto& [wish, connection] : connections_) {
+            if (connection->comm != nullptr) {
+                mine.push_back(connection.get());
+            }
+        }
+    }
+    const auto until = Clock::now() + stall_deadline();
+    while (!mine.empty() && !Progress::drained(mine) && health() == Health::kGood) {
+        const uint64_t seen = resources_->progress.moved().seen();
+        if (Clock::now() >= until) {
+            fail(ncclRemoteError,
+                 "sends were not completed by the network before the communicator's end", true);
+            break;
+        }
+        if (!Progress::drained(mine)) {
+            resources_->progress.moved().sleep(seen, 20ms);
+        }
+    }
+    finalized_.store(true);
+}
+
+void Communicator::abort() {
+    abort_.store(true);
+    ring_all();
+}
+
+void Communicator::revoke() {
+    revoked_.store(true);
+    ring_all();
+    wait_idle(true);
+}
+
+void Communicator::close_connections() {
+    std::vector<Connection*> mine;
+    std::map<Wish, std::unique_ptr<Connection>> taken;
+    {
+        std::lock_guard lock(connections_mutex_);
+        taken.swap(connections_);
+    }
+    for (auto& [wish, connection] : taken) {
+        mine.push_back(connection.get());
+    }
+    if (resources_ && !mine.empty()) {
+        resources_->progress.remove(mine);
+        resources_->service.close(mine);
+    }
+}
+
+void Communicator::shut_down(End how) {
+    std::lock_guard once(shut_down_mutex_);
+    if (ended_.load()) {
+        return;
+    }
+    if (how == End::kDestroy) {
+        if (!finalized_.load() && !revoked_.load()) {
+            finalize();
+        }
+        leaving_.store(true);
+    } else {
+        abort();
+    }
+    wait_idle(false);
+    leaving_.store(true);
+    if (control_) {
+        control_->send_to_all(Letter::kBye, 0, how == End::kAbort ? "abort" : "destroy");
+    }
+    close_connections();
+    resources_.reset();
+    if (control_) {
+        control_->stop();
+    }
+    if (last_event != nullptr) {
+        cuEventDestroy(last_event);
+        last_event = nullptr;
+    }
+    ended_.store(true);
+    log_info(kSubsysInit, "comm %p rank %d nranks %d cudaDev %d - %s COMPLETE",
+             static_cast<void*>(handle), rank, nranks, device,
+             how == End::kAbort ? "Abort" : "Destroy");
+}
+
+}  // namespace softdev::nccl

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace softdev::nccl {
+
+// The value of an environment variable, or nothing when it is unset or empty.
+std::optional<std::string> env_text(const char* name);
+
+// Integer variable (decimal, 0x..., negative); malformed text is logged and the default is used, as
+// NCCL does.
+int64_t env_int(const char* name, int64_t fallback);
+
+int nccl_version();                          // SOFTDEV_NCCL_VERSION, default 22809
+std::chrono::milliseconds stall_deadline();  // SOFTDEV_DEADLINE seconds, default 60
+std::chrono::milliseconds failure_grace();   // SOFTDEV_NCCL_GRACE seconds, default 5
+bool strict();                               // SOFTDEV_STRICT is not "off"
+
+// Equal for ranks that NCCL would take to be on one host: NCCL_HOSTID, else host name, boot id and
+// network namespace (so that namespaces on one machine count as hosts).
+uint64_t host_hash();
+uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed = 5381);
+std::string host_name();
+
+}  // namespace softdev::nccl

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/softdev/nccl/message.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tests/softdev/nccl/error.h"
+
+namespace softdev::nccl {
+
+bool is_message(const Task& task) {
+    switch (task.function) {
+        case Function::kAlltoAll:
+        case Function::kGather:
+        case Function::kScatter:
+        case Function::kSend:
+        case Function::kRecv:
+            return true;
+        default:
+            return false;
+    }
+}
+
+std::vector<Message> messages_of(const Task& task) {
+    const auto* from = static_cast<const std::byte*>(task.send);
+    auto* to = static_cast<std::byte*>(task.receive);
+    const size_t bytes = task.count * type_size(task.type);
+    const Communicator& comm = *task.communicator;
+    std::vector<Message> messages;
+    // An empty collective is dropped, an empty send is not: NCCL's rule.
+    if (bytes == 0 && task.function != Function::kSend && task.function != Function::kRecv) {
+        return messages;
+    }
+    switch (task.function) {
+        case Function::kSend:
+            messages.push_back({task.root, true, from, nullptr, bytes});
+            break;
+        case Function::kRecv:
+            messages.push_back({task.root, false, nullptr, to, bytes});
+            break;
+        case Function::kAlltoAll:
+            for (int peer = 0; peer < comm.nranks; ++peer) {
+                messages.push_back({peer, true, from + peer * bytes, nullptr, bytes});
+                messages.push_back({peer, false, nullptr, to + peer * bytes, bytes});
+            }
+            break;
+        case Function::kGather:
+            messages.push_back({task.root, true, from, nullptr, bytes});
+            for (int peer = 0; peer < comm.nranks && comm.rank == task.root; ++peer) {
+                messages.push_back({peer, false, nullptr, to + peer * bytes, bytes});
+            }
+            break;
+        case Function::kScatter:
+            for (int peer = 0; peer < comm.nranks && comm.rank == task.root; ++peer) {
+                messages.push_back({peer, true, from + peer * bytes, nullptr, bytes});
+            }
+            messages.push_back({task.root, false, nullptr, to, bytes});
+            break;
+        default:
+            break;
+    }
+    return messages;
+}
+
+Work message_work(Communicator& comm, const std::vector<Task>& tasks,
+                  std::vector<Operation::Announcement>& announcements) {
+    Work work;
+    work.reduction.type = ncclUint8;
+    std::map<std::pair<int, bool>, Program> programs;
+    std::vector<Message> own_sends;
+    std::vector<Message> own_receives;
+    for (const Task& task : tasks) {
+        for (const Message& message : messages_of(task)) {
+            if (task.function == Function::kSend || task.function == Function::kRecv) {
+                CallHeader call{};
+                call.count = task.count;
+                call.type = task.type;
+                call.op = -1;
+                call.root = -1;
+                call.function = static_cast<int32_t>(task.function);
+                announcements.push_back({call, message.peer});
+            }
+            if (message.peer == comm.rank) {
+                (message.sending ? own_sends : own_receives).push_back(message);
+                continue;
+            }
+            Program& program = programs[{message.peer, message.sending}];
+            Connection* connection =
+                comm.connection(Pattern::kP2p, 0, message.peer, message.sending);
+            (message.sending ? program.send : program.receive) = {connection};
+            const size_t chunk = connection->capacity(program.shape);
+            size_t at = 0;
+            do {
+                const size_t n = std::min(chunk, message.bytes - at);
+                program.steps.push_back(
+                    {message.sending ? message.from + at : nullptr,
+                     message.sending ? nullptr : message.to + at, n,
+                     static_cast<uint8_t>(message.sending ? Step::kSource | Step::kSend
+                                                          : Step::kReceive | Step::kResult)});
+                at += n;
+            } while (at < message.bytes);
+        }
+    }
+    if (own_sends.size() != own_receives.size()) {
+        throw Error(ncclInvalidUsage,
+                    format("a rank's sends to itself (%zu) and receives from itself (%zu) in one "
+                           "group do not pair",
+                           own_sends.size(), own_receives.size()));
+    }
+    for (size_t i = 0; i < own_sends.size(); ++i) {
+        if (own_sends[i].bytes != own_receives[i].bytes) {
+            throw Error(ncclInvalidUsage,
+                        format("send to itself of %zu bytes meets a receive of %zu",
+                               own_sends[i].bytes, own_receives[i].bytes));
+        }
+        if (own_sends[i].from != own_receives[i].to) {
+            Program program;
+            program.steps.push_back({own_sends[i].from, own_receives[i].to, own_sends[i].bytes,
+                                     Step::kSource | Step::kResult});
+            work.programs.push_back(std::move(program));
+        }
+    }
+    for (auto& [key, program] : programs) {
+        work.programs.push_back(std::move(program));
+    }
+    return work;
+}
+
+}  // namespace softdev::nccl

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/softdev/nccl/call_check.h"
+#include "tests/softdev/nccl/communicator.h"
+#include "tests/softdev/nccl/kernel.h"
+
+namespace softdev::nccl {
+
+// What one launch leaves on a stream: runs on the stream's worker thread, in the role of NCCL's
+// kernel.
+struct Operation {
+    struct Announcement {
+        CallHeader call;
+        int peer = -1;  // of a send or receive; -1: a collective
+    };
+    std::shared_ptr<Communicator> communicator;
+    std::string label;
+    std::vector<Work> works;
+    std::vector<Announcement> announcements;
+    bool captured = false;  // in a graph: begins anew at each run
+    bool ran = false;
+
+    // Tells the other ranks and the progress thread what comes. Once per run, in stream order.
+    void begin();
+
+    static CUresult run(void* operation);
+    static void done(void* operation);  // deletes it
+
+private:
+    CUresult run_works();
+    CUresult run_work(const Work& work);
+    // Called when nothing moves; true: give up, with *result.
+    bool give_up(const Kernel& kernel, Clock::time_point stuck_since, CUresult* result);
+};
+
+}  // namespace softdev::nccl
