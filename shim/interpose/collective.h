@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shim/interpose/hook.h"
+#include "shim/iteration/observer.h"
 
 namespace deft {
 
@@ -11,10 +12,20 @@ namespace deft {
 class CollectiveHook : public Hook {
 public:
     CollectiveHook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept
-        : Hook(function, comm, caller) {}
+        : Hook(function, comm, caller), comm_(comm) {}
 
     void begin(const Call& call, deft_cuda_stream_t stream) noexcept;
     void end(int result) noexcept;
+
+private:
+    deft_nccl_comm_t comm_;
+    Observer* observer_ = nullptr;  // null: this call is not observed
+    cuda::EventPool* pool_ = nullptr;
+    CallRecord record_;
 };
+
+// A group's work starts when its outermost end returns, so that is where its calls' end is noted. A
+// group that failed or was only simulated made no calls.
+void observe_group_end(bool launched) noexcept;
 
 }  // namespace deft

@@ -6,7 +6,9 @@
 
 #include "shim/interpose/group.h"
 #include "shim/interpose/mode.h"
+#include "shim/iteration/observer.h"
 #include "topology/base/log.h"
+#include "topology/link_stats.h"
 #include "topology/presence.h"
 
 namespace deft::communicator {
@@ -51,9 +53,10 @@ std::uint64_t child_hash(Hook& hook, std::uint64_t color) noexcept {
     return parent == 0 ? 0 : mix(mix(parent, index), color);
 }
 
-int starting(const Hook& hook) noexcept {
+int starting(const Hook& hook, Function function) noexcept {
     // Before, not after: the plugin's init runs inside the call and looks at this.
     Presence::process().communicators_seen.fetch_add(1, std::memory_order_release);
+    counted(hook, function);
     if (!shim_required()) {
         return DEFT_NCCL_SUCCESS;
     }
@@ -61,7 +64,9 @@ int starting(const Hook& hook) noexcept {
     if (reason == nullptr && NcclLibraries::process().override_failed()) {
         reason = "DEFT_NCCL_LIB cannot be used";
     }
-    (void)hook;
+    if (reason == nullptr && hook.watched() && !Observer::start()) {
+        reason = "mode observe cannot start";
+    }
     if (reason != nullptr) {
         DEFT_WARN("DEFT_REQUIRE=1: the communicator fails because %s (see the message above)",
                   reason);
@@ -72,15 +77,80 @@ int starting(const Hook& hook) noexcept {
 
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
          int result) noexcept {
-    group::made({comm, hook.table(), hash, rank, nranks}, result);
+    group::made({comm, hook.table(), hash, rank, nranks, hook.watched()}, result);
     return result;
+}
+
+bool ask_details(Communicator& communicator) noexcept {
+    if (communicator.details_known()) {
+        return true;
+    }
+    // A nonblocking communicator answers once it is ready; one that never does must not cost more
+    // than this.
+    constexpr std::uint32_t kMaxAsked = 1000;
+    const NcclTable* const table = communicator.table.load(std::memory_order_acquire);
+    const deft_nccl_comm_t comm = communicator.handle.load(std::memory_order_acquire);
+    if (comm == nullptr || table->CommUserRank == nullptr || table->CommCount == nullptr ||
+        table->CommCuDevice == nullptr || communicator.asked.fetch_add(1) >= kMaxAsked) {
+        return false;
+    }
+    // NCCL warns when a communicator that is not ready is asked anything but this.
+    int state = DEFT_NCCL_SUCCESS;
+    if (table->CommGetAsyncError != nullptr &&
+        (table->CommGetAsyncError(comm, &state) != DEFT_NCCL_SUCCESS ||
+         state != DEFT_NCCL_SUCCESS)) {
+        return false;
+    }
+    int rank = -1;
+    int nranks = -1;
+    int device = -1;
+    if (table->CommUserRank(comm, &rank) != DEFT_NCCL_SUCCESS ||
+        table->CommCount(comm, &nranks) != DEFT_NCCL_SUCCESS ||
+        table->CommCuDevice(comm, &device) != DEFT_NCCL_SUCCESS) {
+        return false;
+    }
+    communicator.rank = rank;
+    communicator.nranks = nranks;
+    communicator.device = device;
+    if (Observer* const observer = Observer::running()) {
+        observer->know(communicator);
+    }
+    return true;
+}
+
+const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
+    if (!hook.communicator()) {
+        hook.adopt(Registry::process().add(comm, hook.table(), 0, -1, -1));
+    }
+    Communicator* const entry = hook.communicator().get();
+    if (entry != nullptr && !entry->details_known()) {
+        ask_details(*entry);
+    }
+    return entry;
 }
 
 void ending(const Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
     Registry::process().remove(comm);
     counted(hook, function);
+    if (Observer* const observer = Observer::running(); observer != nullptr && hook.watched()) {
+        observer->request_report();
+    }
 }
 
-void counted(const Hook&, Function) noexcept {}
+void tell_about_plugin() noexcept {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (Presence::process().plugin_inits.load() == 0 && LinkStats::process().plugin_calls == 0 &&
+        !said.test_and_set(std::memory_order_relaxed)) {
+        DEFT_INFO(
+            "the hooks are at work, but NCCL has not loaded deft as its network plugin; to use "
+            "it set NCCL_NET_PLUGIN=deft, or start the job with `deft run`");
+    }
+}
+
+void counted(const Hook& hook, Function function) noexcept {
+    if (hook.watched()) {
+        Observer::count(function);
+    }
+}
 
 }  // namespace deft::communicator

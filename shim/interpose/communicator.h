@@ -17,16 +17,27 @@ std::uint64_t child_hash(Hook& hook, std::uint64_t color) noexcept;
 
 // Before the library is asked for a communicator. Returns the error it must fail with because the
 // shim cannot act and DEFT_REQUIRE=1, else 0.
-int starting(const Hook& hook) noexcept;
+int starting(const Hook& hook, Function function) noexcept;
 
 // After the library's answer: registers *comm, at once or when the group ends. Returns the result
 // for the job: `result`, unless DEFT_REQUIRE=1 turns it into an error (then *comm is aborted).
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
          int result) noexcept;
 
+// The entry of the communicator a watched call is made on, with its rank, size and device once the
+// library tells them. One that no hook saw made (an entry point newer than this list) is added.
+// Null if there is no room for it.
+const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept;
+
+// Asks the library for rank, size and device. Returns whether they are known now.
+bool ask_details(Communicator& communicator) noexcept;
+
 // Before a communicator is destroyed or aborted: its entry goes first, because another thread may
 // be given the same address the moment the library has freed it.
 void ending(const Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
+
+// Says once, at level INFO, if NCCL has made a communicator without deft as its network plugin.
+void tell_about_plugin() noexcept;
 
 // Counts a call that changes nothing here.
 void counted(const Hook& hook, Function function) noexcept;

@@ -3,7 +3,9 @@
 
 #include <vector>
 
+#include "shim/interpose/communicator.h"
 #include "shim/interpose/registry.h"
+#include "shim/iteration/observer.h"
 #include "topology/base/log.h"
 
 namespace deft::group {
@@ -21,10 +23,16 @@ void add(const Pending& pending) noexcept {
     if (*pending.where == nullptr) {
         return;  // a rank without colour, or NCCL gave none
     }
-    if (!Registry::process().add(*pending.where, pending.table, pending.hash, pending.rank,
-                                 pending.nranks)) {
+    const CommunicatorPin entry = Registry::process().add(
+        *pending.where, pending.table, pending.hash, pending.rank, pending.nranks);
+    if (!entry) {
         DEFT_WARN_ONCE("more than %zu communicators at once; the others are forwarded unobserved",
                        Registry::kCapacity);
+        return;
+    }
+    if (pending.watched && Observer::start()) {
+        communicator::ask_details(*entry.get());
+        communicator::tell_about_plugin();
     }
 }
 

@@ -16,6 +16,7 @@ struct Pending {
     std::uint64_t hash;
     int rank;    // -1 unknown
     int nranks;  // -1 unknown
+    bool watched;
 };
 
 unsigned depth() noexcept;

@@ -2,6 +2,8 @@
 // What every hook does first: find the library the call belongs to, and notice NCCL's own calls.
 #pragma once
 
+#include <utility>
+
 #include "shim/interpose/call.h"
 #include "shim/interpose/nccl_libraries.h"
 #include "shim/interpose/registry.h"
@@ -28,6 +30,7 @@ public:
 
     const NcclTable* table() const { return table_; }
     CommunicatorPin& communicator() { return communicator_; }
+    void adopt(CommunicatorPin&& communicator) { communicator_ = std::move(communicator); }
     // True if the job itself made this call and the shim may look at it: not nested, not off, not
     // in a forked child.
     bool watched() const { return watched_; }

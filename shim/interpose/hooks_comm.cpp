@@ -16,7 +16,7 @@ DEFT_HOOK int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_uni
                                int rank) noexcept {
     const Hook hook(Function::CommInitRank, DEFT_CALLER);
     DEFT_FORWARDABLE(CommInitRank)
-    if (const int refused = communicator::starting(hook)) {
+    if (const int refused = communicator::starting(hook, Function::CommInitRank)) {
         return refused;
     }
     const int result = hook.table()->CommInitRank(comm, nranks, id, rank);
@@ -27,7 +27,7 @@ DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nc
                                      int rank, deft_nccl_config_t* config) noexcept {
     const Hook hook(Function::CommInitRankConfig, DEFT_CALLER);
     DEFT_FORWARDABLE(CommInitRankConfig)
-    if (const int refused = communicator::starting(hook)) {
+    if (const int refused = communicator::starting(hook, Function::CommInitRankConfig)) {
         return refused;
     }
     const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, config);
@@ -39,7 +39,7 @@ DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int r
                                        deft_nccl_config_t* config) noexcept {
     const Hook hook(Function::CommInitRankScalable, DEFT_CALLER);
     DEFT_FORWARDABLE(CommInitRankScalable)
-    if (const int refused = communicator::starting(hook)) {
+    if (const int refused = communicator::starting(hook, Function::CommInitRankScalable)) {
         return refused;
     }
     const std::uint64_t hash = ids != nullptr && nid > 0 ? communicator::hash_of(ids[0]) : 0;
@@ -50,7 +50,7 @@ DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int r
 DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devices) noexcept {
     const Hook hook(Function::CommInitAll, DEFT_CALLER);
     DEFT_FORWARDABLE(CommInitAll)
-    if (const int refused = communicator::starting(hook)) {
+    if (const int refused = communicator::starting(hook, Function::CommInitAll)) {
         return refused;
     }
     int result = hook.table()->CommInitAll(comms, ndev, devices);
@@ -65,7 +65,7 @@ DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl
                             deft_nccl_config_t* config) noexcept {
     Hook hook(Function::CommSplit, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommSplit)
-    if (const int refused = communicator::starting(hook)) {
+    if (const int refused = communicator::starting(hook, Function::CommSplit)) {
         return refused;
     }
     const std::uint64_t hash = communicator::child_hash(hook, static_cast<std::uint64_t>(color));
@@ -79,7 +79,7 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
                              int flags) noexcept {
     Hook hook(Function::CommShrink, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommShrink)
-    if (const int refused = communicator::starting(hook)) {
+    if (const int refused = communicator::starting(hook, Function::CommShrink)) {
         return refused;
     }
     const std::uint64_t hash = communicator::child_hash(hook, 0);

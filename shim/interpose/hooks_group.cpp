@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the group calls. The depth is the calling thread's, as in NCCL.
+#include "shim/interpose/collective.h"
+#include "shim/interpose/communicator.h"
 #include "shim/interpose/group.h"
 #include "shim/interpose/hook.h"
 
@@ -11,6 +13,7 @@ DEFT_HOOK int ncclGroupStart() noexcept {
     if (hook.table() == nullptr || hook.table()->GroupStart == nullptr) {
         return hook.unavailable();
     }
+    deft::communicator::counted(hook, Function::GroupStart);
     const int result = hook.table()->GroupStart();
     if (result == DEFT_NCCL_SUCCESS) {
         deft::group::start();
@@ -23,9 +26,11 @@ DEFT_HOOK int ncclGroupEnd() noexcept {
     if (hook.table() == nullptr || hook.table()->GroupEnd == nullptr) {
         return hook.unavailable();
     }
+    deft::communicator::counted(hook, Function::GroupEnd);
     const int result = hook.table()->GroupEnd();
     // NCCL leaves the level even when it reports an error, so the depth here must follow.
     if (deft::group::end()) {
+        deft::observe_group_end(result == DEFT_NCCL_SUCCESS);
         deft::group::settle(result);
     }
     return result;
@@ -36,9 +41,11 @@ DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
     if (hook.table() == nullptr || hook.table()->GroupSimulateEnd == nullptr) {
         return hook.unavailable();
     }
+    deft::communicator::counted(hook, Function::GroupSimulateEnd);
     const int result = hook.table()->GroupSimulateEnd(info);
     // It ends the group without launching anything: nothing was made.
     if (deft::group::end()) {
+        deft::observe_group_end(false);
         deft::group::settle(DEFT_NCCL_INVALID_USAGE);
     }
     return result;

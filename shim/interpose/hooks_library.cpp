@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls about the library itself: version, unique id, error strings.
+#include "shim/interpose/communicator.h"
 #include "shim/interpose/hook.h"
 
 using deft::Function;
@@ -10,6 +11,7 @@ DEFT_HOOK int ncclGetVersion(int* version) noexcept {
     if (hook.table() == nullptr || hook.table()->GetVersion == nullptr) {
         return hook.unavailable();
     }
+    deft::communicator::counted(hook, Function::GetVersion);
     return hook.table()->GetVersion(version);
 }
 
@@ -18,6 +20,7 @@ DEFT_HOOK int ncclGetUniqueId(deft_nccl_unique_id_t* id) noexcept {
     if (hook.table() == nullptr || hook.table()->GetUniqueId == nullptr) {
         return hook.unavailable();
     }
+    deft::communicator::counted(hook, Function::GetUniqueId);
     return hook.table()->GetUniqueId(id);
 }
 

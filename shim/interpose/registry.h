@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "shim/interpose/nccl_table.h"
 
@@ -42,7 +43,10 @@ public:
     CommunicatorPin(CommunicatorPin&& other) noexcept : entry_(other.entry_) {
         other.entry_ = nullptr;
     }
-    CommunicatorPin& operator=(CommunicatorPin&&) = delete;
+    CommunicatorPin& operator=(CommunicatorPin&& other) noexcept {
+        std::swap(entry_, other.entry_);
+        return *this;
+    }
     CommunicatorPin(const CommunicatorPin&) = delete;
     ~CommunicatorPin() {
         if (entry_ != nullptr) {

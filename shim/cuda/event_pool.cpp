@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/cuda/event_pool.h"
+
+#include <sched.h>
+#include <time.h>
+
+namespace deft::cuda {
+namespace {
+
+constexpr std::int64_t kClockDeadline = 1'000'000'000;
+
+}  // namespace
+
+std::int64_t host_now() noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+EventPool::EventPool(const Driver& driver, Context context, std::size_t pairs)
+    : driver_(driver),
+      context_(context),
+      size_(pairs),
+      events_(std::make_unique<Event[]>(2 * pairs)),
+      free_(std::make_unique<int[]>(pairs)) {}
+
+std::unique_ptr<EventPool> EventPool::create(const Driver& driver, int ordinal, std::size_t pairs) {
+    int device = 0;
+    Context context = nullptr;
+    // The retained reference is never released: the job's communicators live as long as the
+    // process.
+    if (driver.DeviceGet(&device, ordinal) != kSuccess ||
+        driver.DevicePrimaryCtxRetain(&context, device) != kSuccess) {
+        return nullptr;
+    }
+    const Current current(driver, context);
+    if (!current) {
+        return nullptr;
+    }
+    std::unique_ptr<EventPool> pool(new EventPool(driver, context, pairs));
+    if (driver.StreamCreate(&pool->clock_stream_, kStreamNonBlocking) != kSuccess ||
+        driver.EventCreate(&pool->clock_, 0) != kSuccess) {
+        return nullptr;
+    }
+    for (std::size_t i = 0; i < 2 * pairs; ++i) {
+        if (driver.EventCreate(&pool->events_[i], 0) != kSuccess) {
+            return nullptr;
+        }
+    }
+    for (std::size_t i = 0; i < pairs; ++i) {
+        pool->free_[pool->free_count_++] = static_cast<int>(pairs - 1 - i);
+    }
+    return pool;
+}
+
+int EventPool::take() noexcept {
+    if (free_busy_.test_and_set(std::memory_order_acquire)) {
+        return kNone;
+    }
+    const int pair = free_count_ > 0 ? free_[--free_count_] : kNone;
+    free_busy_.clear(std::memory_order_release);
+    if (pair != kNone) {
+        in_use_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return pair;
+}
+
+void EventPool::give_back(int pair) noexcept {
+    while (free_busy_.test_and_set(std::memory_order_acquire)) {
+        ::sched_yield();
+    }
+    free_[free_count_++] = pair;
+    free_busy_.clear(std::memory_order_release);
+    in_use_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool EventPool::record(int event, Stream stream) noexcept {
+    // A thread that has only used the runtime API may have no current context.
+    const Current current(driver_, context_);
+    return current &&
+           driver_.EventRecord(events_[static_cast<std::size_t>(event)], stream) == kSuccess;
+}
+
+bool EventPool::set_clock() noexcept {
+    const Current current(driver_, context_);
+    if (!current) {
+        return false;
+    }
+    const std::int64_t before = host_now();
+    if (driver_.EventRecord(clock_, clock_stream_) != kSuccess) {
+        return false;
+    }
+    for (;;) {
+        const int state = driver_.EventQuery(clock_);
+        const std::int64_t now = host_now();
+        if (state == kSuccess) {
+            clock_host_ns_ = before + (now - before) / 2;
+            return true;
+        }
+        if (state != kNotReady || now - before > kClockDeadline) {
+            return false;
+        }
+        ::sched_yield();
+    }
+}
+
+bool EventPool::elapsed_since_clock(Event event, std::int64_t& host_ns) noexcept {
+    float milliseconds = 0;
+    if (driver_.EventElapsedTime(&milliseconds, clock_, event) != kSuccess) {
+        return false;
+    }
+    host_ns = clock_host_ns_ + static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+    return true;
+}
+
+EventPool::State EventPool::resolve(int pair, std::int64_t& start_ns,
+                                    std::int64_t& end_ns) noexcept {
+    const Current current(driver_, context_);
+    if (!current) {
+        return State::Failed;
+    }
+    const Event start = events_[static_cast<std::size_t>(2 * pair)];
+    const Event end = events_[static_cast<std::size_t>(2 * pair + 1)];
+    const int state = driver_.EventQuery(end);
+    if (state == kNotReady) {
+        return State::Pending;
+    }
+    if (state != kSuccess || !elapsed_since_clock(start, start_ns)) {
+        return State::Failed;
+    }
+    // Float milliseconds since the clock lose microseconds after minutes; the pair itself does not.
+    float milliseconds = 0;
+    if (driver_.EventElapsedTime(&milliseconds, start, end) != kSuccess) {
+        return State::Failed;
+    }
+    end_ns = start_ns + static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+    return State::Done;
+}
+
+}  // namespace deft::cuda

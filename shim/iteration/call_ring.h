@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls on their way from the hooks to the background thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/interpose/call.h"
+
+namespace deft {
+
+// One call as the hook saw it.
+struct CallRecord {
+    std::uint64_t comm_hash = 0;
+    std::uint64_t count = 0;
+    std::int64_t issued_ns = 0;
+    std::uint64_t stream = 0;
+    std::uint64_t group = 0;  // number of the NCCL group it was in; 0: none
+    std::uint32_t comm_serial = 0;
+    int nranks = -1;
+    int device = -1;
+    int op = -1;
+    int root = -1;
+    int events = -1;  // pair of the device's event pool that times it; -1: not timed
+    Function function = Function::AllReduce;
+    std::uint8_t type = 0;
+    bool in_place = false;
+};
+
+// Bounded queue, many producers, one consumer, no lock and no allocation. When it is full a call is
+// lost and counted: the job never waits for its observer.
+class CallRing {
+public:
+    static constexpr std::size_t kCapacity = 8192;  // a power of two
+
+    CallRing() {
+        for (std::size_t i = 0; i < kCapacity; ++i) {
+            cells_[i].turn.store(i, std::memory_order_relaxed);
+        }
+    }
+
+    bool push(const CallRecord& record) noexcept {
+        std::uint64_t place = tail_.load(std::memory_order_relaxed);
+        for (;;) {
+            Cell& cell = cells_[place % kCapacity];
+            const std::uint64_t turn = cell.turn.load(std::memory_order_acquire);
+            if (turn == place) {
+                if (tail_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
+                    cell.record = record;
+                    cell.turn.store(place + 1, std::memory_order_release);
+                    return true;
+                }
+            } else if (turn < place) {
+                lost_.fetch_add(1, std::memory_order_relaxed);
+                return false;
+            } else {
+                place = tail_.load(std::memory_order_relaxed);
+            }
+        }
+    }
+
+    bool pop(CallRecord& record) noexcept {
+        Cell& cell = cells_[head_ % kCapacity];
+        if (cell.turn.load(std::memory_order_acquire) != head_ + 1) {
+            return false;
+        }
+        record = cell.record;
+        cell.turn.store(head_ + kCapacity, std::memory_order_release);
+        ++head_;
+        return true;
+    }
+
+    std::uint64_t lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
+
+private:
+    struct Cell {
+        std::atomic<std::uint64_t> turn{0};
+        CallRecord record;
+    };
+    std::array<Cell, kCapacity> cells_;
+    std::atomic<std::uint64_t> tail_{0};
+    std::atomic<std::uint64_t> lost_{0};
+    std::uint64_t head_ = 0;
+};
+
+}  // namespace deft

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learns the job's iteration: the sequence of calls that repeats. Pure: depends on nothing but the
+// keys it is fed, so that ranks that make the same calls learn the same cycle at the same call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace deft {
+
+// A key stands for everything that must be equal in two calls of the same bucket (communicator,
+// function, count, type, op, root, in place). Addresses are not part of it: allocators reuse them.
+//
+// A sequence of length k is a cycle once it has been seen kRepeats times in a row; the shortest
+// such k wins. The first call that differs ends it, and learning starts over; a cycle that comes
+// back after an interruption (an evaluation, a barrier) has to be seen as often again, but keeps
+// its identity and the place where it begins.
+class CycleLearner {
+public:
+    static constexpr std::size_t kRepeats = 3;
+    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+    // Longest cycle that can be found. feed() costs time proportional to it.
+    explicit CycleLearner(std::size_t max_length = 1024);
+
+    struct Step {
+        bool broken = false;        // this call ended the cycle that was in force
+        bool locked = false;        // with this call a cycle came into force
+        std::size_t cycle = kNone;  // the cycle in force, an index into cycles(); kNone: learning
+        std::size_t position = kNone;  // this call's place in it, 0..length-1
+        // When locked: whole repeats seen so far.
+        std::size_t repeats = 0;
+    };
+
+    // Takes the next call. `small` calls carry no data to speak of. Allocates only when a cycle is
+    // found that was not known before.
+    Step feed(std::uint64_t key, bool small = false);
+
+    // Forgets the recent calls (some were missed); known cycles stay known.
+    void restart();
+
+    bool stable() const { return current_ != kNone; }
+    std::size_t current() const { return current_; }
+    // All cycles found so far, each as the keys of one iteration from its beginning.
+    std::span<const std::vector<std::uint64_t>> cycles() const { return cycles_; }
+
+private:
+    static constexpr std::size_t kEpoch = 4;  // so many iterations in a sequence make it an epoch
+    static constexpr std::size_t kMaxKnown = 64;  // beyond it the oldest is overwritten
+
+    std::size_t max_length_;
+    std::vector<std::uint64_t> recent_;  // the last max_length_ keys, a ring
+    std::vector<char> small_;            // whether they are small
+    std::vector<std::uint32_t>
+        runs_;  // runs_[k]: how many calls in a row equalled the one k before
+    std::uint64_t fed_ = 0;
+    std::vector<std::vector<std::uint64_t>> cycles_;
+    std::size_t oldest_ = 0;
+    std::size_t current_ = kNone;
+    std::size_t position_ = 0;
+
+    std::uint64_t key_before(std::size_t distance) const;
+    std::size_t shortest_period() const;
+    bool is_repetition(std::size_t length) const;
+    std::size_t adopt(std::size_t length, std::size_t run, std::size_t& position);
+};
+
+}  // namespace deft

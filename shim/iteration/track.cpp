@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/iteration/track.h"
+
+#include <algorithm>
+
+namespace deft {
+namespace {
+
+constexpr std::size_t kMaxShapes = 1 << 16;
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+    hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
+    return hash * 0xff51afd7ed558ccdu;
+}
+
+}  // namespace
+
+std::uint64_t key_of(const CallRecord& record) {
+    std::uint64_t key = mix(record.comm_serial, record.count);
+    key = mix(key, static_cast<std::uint64_t>(record.function) << 16 |
+                       static_cast<std::uint64_t>(record.type) << 8 | (record.in_place ? 1u : 0u));
+    // A user reduction made for one call and destroyed after it (PyTorch's premul_sum) has a new
+    // number each time.
+    const int op = std::min<int>(record.op, DEFT_NCCL_NUM_OPS);
+    return mix(key, static_cast<std::uint64_t>(static_cast<std::uint32_t>(op)) << 32 |
+                        static_cast<std::uint32_t>(record.root));
+}
+
+std::uint64_t payload_bytes(const CallRecord& record) {
+    const std::uint64_t bytes = record.count * element_size(record.type);
+    switch (record.function) {
+        case Function::ReduceScatter:
+        case Function::AllGather:
+        case Function::AlltoAll:
+        case Function::Gather:
+        case Function::Scatter:
+            return bytes * static_cast<std::uint64_t>(std::max(record.nranks, 1));
+        default:
+            return bytes;
+    }
+}
+
+bool is_small(const CallRecord& record) {
+    const bool floating = record.type >= DEFT_NCCL_FLOAT16 && record.type < DEFT_NCCL_NUM_TYPES;
+    return !floating || payload_bytes(record) < kSmallestGradient;
+}
+
+bool carries_gradient(const CallRecord& record) {
+    const bool reduces =
+        record.function == Function::AllReduce || record.function == Function::ReduceScatter;
+    const bool sum = record.op == DEFT_NCCL_SUM || record.op >= DEFT_NCCL_AVG;
+    return reduces && sum && !is_small(record);
+}
+
+void Track::adopt(std::size_t index) {
+    if (index >= cycles_.size()) {
+        cycles_.resize(index + 1);
+    }
+    Cycle& cycle = cycles_[index];
+    const std::vector<std::uint64_t>& keys = learner_.cycles()[index];
+    const bool known =
+        cycle.profile != nullptr && cycle.shape.size() == keys.size() &&
+        std::equal(keys.begin(), keys.end(), cycle.shape.begin(),
+                   [](std::uint64_t key, const CallRecord& shape) { return key == key_of(shape); });
+    if (known) {
+        return;
+    }
+    cycle.shape.clear();
+    for (const std::uint64_t key : keys) {
+        cycle.shape.push_back(shapes_[key]);
+    }
+    cycle.profile = std::make_unique<Profile>(keys.size());
+}
+
+void Track::feed(const CallRecord& record) {
+    ++calls_;
+    const std::uint64_t key = key_of(record);
+    if (!learner_.stable()) {
+        if (shapes_.size() >= kMaxShapes) {
+            shapes_.clear();
+            learner_.restart();  // a cycle is made of shapes that are still known
+        }
+        shapes_.insert_or_assign(key, record);
+    }
+    const CycleLearner::Step step = learner_.feed(key, is_small(record));
+    if (step.broken) {
+        ++changes_;
+        gap_ = true;
+        shapes_.insert_or_assign(key, record);
+    }
+    if (step.cycle == CycleLearner::kNone) {
+        // Outside a cycle nobody wants the times; but a taken pair of events has to go back.
+        if (record.events >= 0) {
+            Waiting waiting;
+            waiting.events = record.events;
+            waiting.seen_ns = record.issued_ns;
+            waiting_.push_back(waiting);
+        }
+        gap_ = true;
+        return;
+    }
+    if (step.locked) {
+        adopt(step.cycle);
+        cycles_[step.cycle].profile->count_iterations(step.repeats);
+        cycles_[step.cycle].profile->count_calls(step.repeats * cycles_[step.cycle].shape.size());
+    } else {
+        cycles_[step.cycle].profile->count_calls(1);
+        if (step.position + 1 == cycles_[step.cycle].shape.size()) {
+            cycles_[step.cycle].profile->count_iterations(1);
+        }
+    }
+    Waiting waiting;
+    waiting.call.position = step.position;
+    waiting.call.issued = record.issued_ns;
+    waiting.call.stream = record.stream;
+    waiting.call.bytes = payload_bytes(record);
+    waiting.call.group = record.group;
+    waiting.cycle = step.cycle;
+    waiting.events = record.events;
+    waiting.seen_ns = record.issued_ns;
+    waiting.gap_before = gap_;
+    gap_ = false;
+    waiting_.push_back(waiting);
+}
+
+void Track::lost_calls() {
+    learner_.restart();
+    gap_ = true;
+}
+
+void Track::settle() {
+    while (!waiting_.empty() && waiting_.front().events < 0) {
+        const Waiting& next = waiting_.front();
+        if (next.cycle != CycleLearner::kNone) {
+            if (next.gap_before || next.cycle != settled_cycle_) {
+                cycles_[next.cycle].profile->interrupted();
+                settled_cycle_ = next.cycle;
+            }
+            cycles_[next.cycle].profile->add(next.call);
+        }
+        waiting_.pop_front();
+    }
+}
+
+std::size_t Track::cycle_length() const {
+    return learner_.stable() ? learner_.cycles()[learner_.current()].size() : 0;
+}
+
+const Profile* Track::current_profile() const {
+    return learner_.stable() ? cycles_[learner_.current()].profile.get() : nullptr;
+}
+
+const Track::Cycle* Track::main_cycle() const {
+    const Cycle* best = nullptr;
+    for (const Cycle& cycle : cycles_) {
+        if (cycle.profile != nullptr &&
+            (best == nullptr || cycle.profile->calls() > best->profile->calls())) {
+            best = &cycle;
+        }
+    }
+    return best;
+}
+
+const std::vector<CallRecord>& Track::main_shape() const {
+    static const std::vector<CallRecord> none;
+    const Cycle* cycle = main_cycle();
+    return cycle != nullptr ? cycle->shape : none;
+}
+
+const Profile* Track::main_profile() const {
+    const Cycle* cycle = main_cycle();
+    return cycle != nullptr ? cycle->profile.get() : nullptr;
+}
+
+}  // namespace deft

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's stream of calls: its cycles and their profiles. Pure; the background thread feeds it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/iteration/call_ring.h"
+#include "shim/iteration/cycle_learner.h"
+#include "shim/iteration/profile.h"
+
+namespace deft {
+
+// Payload of a call: the larger of what a rank gives and what it gets.
+std::uint64_t payload_bytes(const CallRecord& record);
+
+// True for a call that carries gradients in all likelihood: an all-reduce or reduce-scatter of
+// floating-point numbers, sum or average (or a job's own scaled sum), kSmallestGradient bytes or
+// more. Flags, norms, losses, barriers and integer maps are not.
+bool carries_gradient(const CallRecord& record);
+inline constexpr std::uint64_t kSmallestGradient = 1024;
+// True for flags, metrics, barriers, maps: less than that, or no floating-point numbers.
+bool is_small(const CallRecord& record);
+
+class Track {
+public:
+    // A call whose time is not known yet waits, and the calls behind it too.
+    struct Waiting {
+        TimedCall call;
+        std::size_t cycle = CycleLearner::kNone;
+        int events = -1;
+        std::int64_t seen_ns = 0;
+        bool gap_before = false;  // the cycle was interrupted between this call and the one before
+    };
+
+    // The next call of this rank, in order.
+    void feed(const CallRecord& record);
+    // Calls were lost: what was learned stands, but the sequence starts afresh.
+    void lost_calls();
+
+    // Calls that wait for their times, oldest first. The caller fills in the times of those with
+    // events, sets events to -1, and calls settle().
+    std::deque<Waiting>& waiting() { return waiting_; }
+    void settle();
+
+    const CycleLearner& learner() const { return learner_; }
+    bool stable() const { return learner_.stable(); }
+    // Length of the cycle in force, 0 while learning.
+    std::size_t cycle_length() const;
+
+    // The profile of the cycle in force, null while learning.
+    const Profile* current_profile() const;
+
+    // The cycle that most of the job's calls belong to, as one record for each position; empty if
+    // none was found yet.
+    const std::vector<CallRecord>& main_shape() const;
+    const Profile* main_profile() const;
+
+    std::uint64_t calls() const { return calls_; }
+    std::uint64_t changes() const { return changes_; }
+
+private:
+    struct Cycle {
+        std::vector<CallRecord> shape;
+        std::unique_ptr<Profile> profile;
+    };
+    CycleLearner learner_;
+    std::unordered_map<std::uint64_t, CallRecord> shapes_;  // by key
+    std::vector<Cycle> cycles_;                             // as in the learner
+    std::deque<Waiting> waiting_;
+    std::uint64_t calls_ = 0;
+    std::uint64_t changes_ = 0;  // times a cycle was broken
+    std::size_t settled_cycle_ = CycleLearner::kNone;
+    bool gap_ = false;
+
+    const Cycle* main_cycle() const;
+    void adopt(std::size_t index);
+};
+
+// What must be equal in two calls of the same bucket.
+std::uint64_t key_of(const CallRecord& record);
+
+}  // namespace deft

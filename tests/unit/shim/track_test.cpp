@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/iteration/track.h"
+
+#include <gtest/gtest.h>
+
+namespace deft {
+namespace {
+
+CallRecord all_reduce(std::uint64_t count, std::int64_t issued_ms = 0) {
+    CallRecord record;
+    record.comm_serial = 1;
+    record.comm_hash = 42;
+    record.count = count;
+    record.type = DEFT_NCCL_FLOAT32;
+    record.op = DEFT_NCCL_SUM;
+    record.in_place = true;
+    record.nranks = 2;
+    record.device = 0;
+    record.issued_ns = issued_ms * 1'000'000;
+    return record;
+}
+
+TEST(Key, DistinguishesWhatABucketIs) {
+    const CallRecord call = all_reduce(1000);
+    const auto differs = [&call](auto change) {
+        CallRecord other = call;
+        change(other);
+        return key_of(other) != key_of(call);
+    };
+    EXPECT_TRUE(differs([](CallRecord& c) { c.count = 1001; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.type = DEFT_NCCL_BFLOAT16; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.op = DEFT_NCCL_AVG; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.in_place = false; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.comm_serial = 2; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.root = 1; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.function = Function::Reduce; }));
+    EXPECT_FALSE(differs([](CallRecord& c) { c.stream = 99; }));
+    EXPECT_FALSE(differs([](CallRecord& c) { c.issued_ns = 99; }));
+}
+
+TEST(Key, UserReductionsAreAlikeWhateverTheirNumber) {
+    CallRecord one = all_reduce(1000);
+    CallRecord other = one;
+    one.op = 5;
+    other.op = 77;
+    EXPECT_EQ(key_of(one), key_of(other));
+}
+
+TEST(Payload, CountsTheLargerSide) {
+    CallRecord call = all_reduce(1000);
+    EXPECT_EQ(payload_bytes(call), 4000u);
+    call.function = Function::ReduceScatter;
+    EXPECT_EQ(payload_bytes(call), 8000u);
+    call.type = DEFT_NCCL_BFLOAT16;
+    EXPECT_EQ(payload_bytes(call), 4000u);
+}
+
+TEST(Gradient, FloatSumsAboveASize) {
+    EXPECT_TRUE(carries_gradient(all_reduce(1000)));
+    EXPECT_FALSE(carries_gradient(all_reduce(1))) << "a loss or a barrier";
+    CallRecord call = all_reduce(100000);
+    call.type = DEFT_NCCL_INT32;
+    EXPECT_FALSE(carries_gradient(call)) << "the map of used parameters";
+    call = all_reduce(100000);
+    call.op = DEFT_NCCL_MAX;
+    EXPECT_FALSE(carries_gradient(call));
+    call = all_reduce(100000);
+    call.function = Function::Broadcast;
+    call.op = -1;
+    EXPECT_FALSE(carries_gradient(call));
+}
+
+TEST(Track, FindsTheBucketsOfDdp) {
+    // Transformer of 32 MB: one bucket, then two (measured with PyTorch DDP).
+    Track track;
+    track.feed(all_reduce(8052800));
+    for (int i = 0; i < 10; ++i) {
+        track.feed(all_reduce(2056000, 100 * i));
+        track.feed(all_reduce(5996800, 100 * i + 50));
+    }
+    track.settle();
+    ASSERT_EQ(track.main_shape().size(), 2u);
+    EXPECT_EQ(track.main_shape()[0].count, 2056000u);
+    EXPECT_EQ(track.main_shape()[1].count, 5996800u);
+    EXPECT_TRUE(track.stable());
+    EXPECT_EQ(track.main_profile()->iterations(), 10u);
+    EXPECT_DOUBLE_EQ(track.main_profile()->iteration_ms().summary().median, 100);
+    EXPECT_EQ(track.changes(), 0u);
+}
+
+TEST(Track, SeveralCommunicatorsShareAnIteration) {
+    Track track;
+    for (int i = 0; i < 5; ++i) {
+        CallRecord tensor_parallel = all_reduce(500);
+        tensor_parallel.comm_serial = 2;
+        track.feed(tensor_parallel);
+        track.feed(all_reduce(500));
+    }
+    ASSERT_EQ(track.main_shape().size(), 2u);
+    EXPECT_EQ(track.main_shape()[0].comm_serial, 2u);
+    EXPECT_EQ(track.main_shape()[1].comm_serial, 1u);
+}
+
+TEST(Track, TheTrainingCycleWinsOverTheEvaluation) {
+    Track track;
+    for (int epoch = 0; epoch < 3; ++epoch) {
+        for (int i = 0; i < 20; ++i) {
+            track.feed(all_reduce(2000));
+            track.feed(all_reduce(3000));
+        }
+        for (int i = 0; i < 6; ++i) {
+            track.feed(all_reduce(1));
+        }
+    }
+    track.settle();
+    ASSERT_EQ(track.main_shape().size(), 2u);
+    EXPECT_EQ(track.main_profile()->iterations(), 60u);
+    EXPECT_GE(track.changes(), 4u);
+}
+
+TEST(Track, WaitsForTimesInOrder) {
+    Track track;
+    for (int i = 0; i < 4; ++i) {
+        track.feed(all_reduce(2000, i));
+    }
+    track.settle();
+    CallRecord timed = all_reduce(2000, 10);
+    timed.events = 3;
+    track.feed(timed);
+    track.feed(all_reduce(2000, 11));
+    track.settle();
+    ASSERT_EQ(track.waiting().size(), 2u) << "the untimed one waits behind the timed one";
+    EXPECT_EQ(track.waiting().front().events, 3);
+    track.waiting().front().events = -1;
+    track.waiting().front().call.timed = true;
+    track.settle();
+    EXPECT_TRUE(track.waiting().empty());
+}
+
+TEST(Track, EventsOutsideACycleAreGivenBack) {
+    Track track;
+    CallRecord timed = all_reduce(2000, 10);
+    timed.events = 5;
+    track.feed(timed);
+    ASSERT_EQ(track.waiting().size(), 1u);
+    EXPECT_EQ(track.waiting().front().events, 5);
+    track.waiting().front().events = -1;
+    track.settle();
+    EXPECT_TRUE(track.waiting().empty());
+}
+
+TEST(Track, LostCallsStartTheSequenceAfresh) {
+    Track track;
+    for (int i = 0; i < 6; ++i) {
+        track.feed(all_reduce(2000));
+        track.feed(all_reduce(3000));
+    }
+    track.lost_calls();
+    EXPECT_FALSE(track.stable());
+    for (int i = 0; i < 3; ++i) {
+        track.feed(all_reduce(2000));
+        track.feed(all_reduce(3000));
+    }
+    EXPECT_TRUE(track.stable());
+}
+
+}  // namespace
+}  // namespace deft
