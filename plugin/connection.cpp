@@ -62,7 +62,7 @@ public:
                 continue;
             }
             if (guest.hello.path < links_.size()) {
-                links_[guest.hello.path] = link.index;
+                links_[guest.hello.path] = &link.name;
             }
             admitted.index = guest.hello.path;
             admitted.incarnation = guest.hello.incarnation;
@@ -74,14 +74,16 @@ public:
         }
     }
 
-    bool link_up(std::size_t path) const override { return CarrierWatch::up(links_[path]); }
+    bool link_up(std::size_t path) const override {
+        return links_[path] == nullptr || CarrierWatch::up(*links_[path]);
+    }
 
 private:
     std::unique_ptr<Admission> admission_;
     Admission::Guest first_;
     bool have_first_;
     Nanos dead_after_;
-    std::array<unsigned, wire::kMaxPaths> links_{};  // interface index of each path
+    std::array<const std::string*, wire::kMaxPaths> links_{};  // interface of each path
 };
 
 struct Attempt {

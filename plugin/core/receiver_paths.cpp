@@ -87,7 +87,7 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
             gone.path = static_cast<std::uint16_t>(link.index);
             gone.completed = completed_;
             gone.posted = posted_;
-            gone.received = other->received;
+            gone.received = link.incarnation;  // a newer connection of this path is not meant
             (void)other->path->send(gone);
         }
     }

@@ -208,16 +208,10 @@ bool Sender::poll_link(Link& link, Nanos now, bool reading) {
 
 void Sender::on_control(Link& link, const Control& control) {
     last_alive_ = now_;
-    link.last_progress = now_;
-    if (control.kind == Control::Kind::PathDown) {
-        if (control.path < links_.size() && control.path != link.index &&
-            links_[control.path]->path) {
-            lose(*links_[control.path], "the peer lost this link", now_);
-        }
-        return;
-    }
+    const std::uint64_t first = link.first_flight;
     // `received` is a claim of the peer: never more than what was posted.
-    while (link.first_flight < std::min(control.received, link.next_flight)) {
+    const std::uint64_t received = control.kind == Control::Kind::PathDown ? 0 : control.received;
+    while (link.first_flight < std::min(received, link.next_flight)) {
         const Flight& flight = link.flights[link.first_flight++ % kFlights];
         link.rate.acknowledged(flight.length, flight.posted_at, now_);
         Slot& slot = this->slot(flight.message);
@@ -236,11 +230,22 @@ void Sender::on_control(Link& link, const Control& control) {
             break;
         }
     }
+    // Only acknowledgements show that bytes get through: the way back may work while this one does
+    // not.
+    if (link.first_flight != first) {
+        link.last_progress = now_;
+        if (link.state == PathState::Suspect) {
+            apply(link, PathEvent::Progress, "acknowledgements came again");
+        }
+    }
     if (link.in_flight() == 0) {
         idle(link, now_);
     }
-    if (link.state == PathState::Suspect) {
-        apply(link, PathEvent::Progress, "acknowledgements came again");
+    if (control.kind == Control::Kind::PathDown && control.path < links_.size()) {
+        Link& gone = *links_[control.path];
+        if (&gone != &link && gone.path && gone.incarnation == control.received) {
+            lose(gone, "the peer lost this link", now_);
+        }
     }
     if (control.kind == Control::Kind::Bye) {
         peer_bye_ = true;

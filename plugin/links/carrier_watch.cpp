@@ -1,10 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/carrier_watch.h"
 
-namespace deft::net {
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <sys/socket.h>
 
-bool CarrierWatch::up(unsigned) {
-    return true;
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "plugin/core/clock.h"
+#include "topology/base/unique_fd.h"
+
+namespace deft::net {
+namespace {
+
+constexpr Nanos kInterval = 2 * kMillisecond;
+
+// Events are rare: the names that are down are kept under a lock, and a counter of them spares
+// everyone the lock while there are none.
+class Watch {
+public:
+    bool up(const std::string& name) {
+        const Nanos now = steady_now();
+        if (now >= next_.load(std::memory_order_relaxed)) {
+            const std::unique_lock lock(mutex_, std::try_to_lock);
+            if (lock.owns_lock()) {
+                next_.store(now + kInterval, std::memory_order_relaxed);
+                read();
+            }
+        }
+        if (down_count_.load(std::memory_order_acquire) == 0) {
+            return true;
+        }
+        const std::lock_guard lock(mutex_);
+        return std::find(down_.begin(), down_.end(), name) == down_.end();
+    }
+
+private:
+    void read() {
+        if (!open_) {
+            open_ = true;
+            fd_ = UniqueFd(
+                socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE));
+            sockaddr_nl address{};
+            address.nl_family = AF_NETLINK;
+            address.nl_groups = RTMGRP_LINK;
+            if (fd_ &&
+                bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+                fd_.reset();
+            }
+        }
+        if (!fd_) {
+            return;  // timers alone have to notice
+        }
+        alignas(nlmsghdr) char buffer[8192];
+        for (;;) {
+            const ssize_t got = recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+            if (got < 0 && errno == ENOBUFS) {  // events were dropped: believe nothing
+                down_.clear();
+                down_count_.store(0, std::memory_order_release);
+                continue;
+            }
+            if (got <= 0) {
+                return;
+            }
+            auto left = static_cast<unsigned>(got);
+            for (auto* message = reinterpret_cast<nlmsghdr*>(buffer); NLMSG_OK(message, left);
+                 message = NLMSG_NEXT(message, left)) {
+                event(*message);
+            }
+        }
+    }
+
+    void event(const nlmsghdr& message) {
+        if ((message.nlmsg_type != RTM_NEWLINK && message.nlmsg_type != RTM_DELLINK) ||
+            message.nlmsg_len < NLMSG_LENGTH(sizeof(ifinfomsg))) {
+            return;
+        }
+        const auto* info = static_cast<const ifinfomsg*>(NLMSG_DATA(&message));
+        if (info->ifi_family != AF_UNSPEC) {  // a bridge's view of its ports
+            return;
+        }
+        auto left = static_cast<unsigned>(message.nlmsg_len - NLMSG_LENGTH(sizeof(ifinfomsg)));
+        for (const rtattr* attribute = IFLA_RTA(info); RTA_OK(attribute, left);
+             attribute = RTA_NEXT(attribute, left)) {
+            if (attribute->rta_type == IFLA_IFNAME) {
+                const auto* text = static_cast<const char*>(RTA_DATA(attribute));
+                const std::string name(text, strnlen(text, RTA_PAYLOAD(attribute)));
+                const bool running = message.nlmsg_type == RTM_NEWLINK &&
+                                     (info->ifi_flags & IFF_UP) != 0 &&
+                                     (info->ifi_flags & IFF_RUNNING) != 0;
+                std::erase(down_, name);
+                if (!running) {
+                    down_.push_back(name);
+                }
+                down_count_.store(down_.size(), std::memory_order_release);
+            }
+        }
+    }
+
+    std::mutex mutex_;
+    std::atomic<Nanos> next_{0};
+    std::atomic<std::size_t> down_count_{0};
+    std::vector<std::string> down_;
+    bool open_ = false;
+    UniqueFd fd_;
+};
+
+}  // namespace
+
+bool CarrierWatch::up(const std::string& name) {
+    static Watch watch;
+    return watch.up(name);
 }
 
 }  // namespace deft::net

@@ -65,7 +65,7 @@ void TcpDialer::cancel() {
 }
 
 bool TcpDialer::link_up() const {
-    return CarrierWatch::up(link_of(*device_, route_).index);
+    return CarrierWatch::up(link_of(*device_, route_).name);
 }
 
 Dialer::Result TcpDialer::fail(Result result, std::string text) {

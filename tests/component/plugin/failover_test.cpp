@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Links that die and come back under load, on a virtual clock. Every case names its fault and
+// checks that it was injected (a link was reconnected, bytes were sent again).
+#include <gtest/gtest.h>
+
+#include "tests/component/plugin/traffic.h"
+
+namespace deft::net::testing {
+namespace {
+
+FakeLink link(double gbit) {
+    FakeLink fake;
+    fake.bytes_per_second = gbit * 1e9 / 8;
+    return fake;
+}
+
+struct Fault {
+    const char* name;
+    void (*inject)(FakeLink& link, bool on);
+    Nanos stall;  // longest that is acceptable
+};
+
+const Fault kFaults[] = {
+    {"carrier lost", [](FakeLink& link, bool on) { link.carrier = !on; }, 100 * kMillisecond},
+    {"black hole", [](FakeLink& link, bool on) { link.black_hole = on; }, kSecond},
+    {"one-way black hole", [](FakeLink& link, bool on) { link.black_hole = link.one_way = on; },
+     kSecond},
+};
+
+TEST(Failover, LinkDiesAndComesBackUnderLoad) {
+    for (const Fault& fault : kFaults) {
+        for (const std::size_t victim : {0, 1}) {
+            SCOPED_TRACE(std::string(fault.name) + " on link " + std::to_string(victim));
+            FakeWire wire({link(0.2), link(0.1)});
+            ASSERT_TRUE(wire.establish());
+            TrafficOptions options;
+            options.messages = 350;
+            options.each_step = [&](Nanos since) {
+                fault.inject(wire.links[victim], since > kSecond && since < 3 * kSecond);
+            };
+            const TrafficResult result = run_traffic(wire, options);
+            ASSERT_TRUE(result.complete) << wire.sender->failure().text;
+            EXPECT_LE(result.longest_stall, fault.stall);
+            EXPECT_GT(wire.counters[victim]->transitions.load(), 2U);
+            EXPECT_GT(wire.counters[victim]->resent_bytes.load(), 0U);
+            EXPECT_EQ(wire.links[victim].connections, 2);
+            EXPECT_EQ(wire.sender->state(victim), PathState::Up);  // it was given back its place
+        }
+    }
+}
+
+TEST(Failover, EveryLinkDiesForAWhile) {
+    FakeWire wire({link(0.2), link(0.1)});
+    ASSERT_TRUE(wire.establish());
+    TrafficOptions options;
+    options.messages = 150;
+    options.each_step = [&](Nanos since) {
+        const bool dark = since > 500 * kMillisecond && since < 4 * kSecond;
+        wire.links[0].black_hole = wire.links[1].black_hole = dark;
+    };
+    const TrafficResult result = run_traffic(wire, options);
+    EXPECT_TRUE(result.complete) << wire.sender->failure().text << wire.receiver->failure().text;
+    EXPECT_GT(result.longest_stall, 3 * kSecond);
+}
+
+TEST(Failover, OnePathAloneIsMadeAnew) {
+    FakeWire wire({link(0.2)});
+    ASSERT_TRUE(wire.establish());
+    TrafficOptions options;
+    options.messages = 400;
+    options.size = [](std::size_t message) { return message % 2 == 0 ? 100 : 300000; };
+    options.each_step = [&](Nanos since) {
+        wire.links[0].carrier = since < kSecond || since > 2 * kSecond;
+    };
+    const TrafficResult result = run_traffic(wire, options);
+    EXPECT_TRUE(result.complete) << wire.sender->failure().text << wire.receiver->failure().text;
+    EXPECT_EQ(wire.links[0].connections, 2);
+}
+
+TEST(Failover, LastLinkLostFailsBothEndsInTime) {
+    FakeWire wire({link(0.2), link(0.1)}, 5 * kSecond);
+    ASSERT_TRUE(wire.establish());
+    std::vector<std::byte> data(1 << 20);
+    std::vector<std::byte> buffer(1 << 20);
+    Request* send = wire.sender->isend(data.data(), data.size(), wire.now);
+    Request* receive = wire.receiver->irecv(buffer.data(), buffer.size(), false, wire.now);
+    ASSERT_TRUE(send != nullptr && receive != nullptr);
+    for (FakeLink& fake : wire.links) {
+        fake.carrier = false;
+    }
+    const Nanos cut = wire.now;
+    while (!(wire.sender->failure() && wire.receiver->failure()) && wire.now - cut < 60 * kSecond) {
+        wire.now += kMillisecond;
+        (void)wire.sender->test(send, wire.now, nullptr);
+        (void)wire.receiver->test(receive, wire.now, nullptr);
+    }
+    EXPECT_TRUE(wire.sender->failure());
+    EXPECT_TRUE(wire.receiver->failure());
+    EXPECT_LE(wire.now - cut, 6 * kSecond);
+}
+
+TEST(Failover, DeadPeerIsNoticedPromptly) {
+    FakeWire wire({link(1), link(1)});
+    ASSERT_TRUE(wire.establish());
+    std::vector<std::byte> data(1 << 20);
+    Request* send = wire.sender->isend(data.data(), data.size(), wire.now);
+    ASSERT_NE(send, nullptr);
+    wire.receiver.reset();
+    wire.receiver_listens = false;
+    const Nanos died = wire.now;
+    while (!wire.sender->failure() && wire.now - died < 60 * kSecond) {
+        wire.now += kMillisecond;
+        (void)wire.sender->test(send, wire.now, nullptr);
+    }
+    EXPECT_TRUE(wire.sender->failure());
+    EXPECT_LE(wire.now - died, 2 * kSecond);
+}
+
+TEST(Failover, RandomFaultSchedulesAreBitExact) {
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        std::mt19937_64 random(seed);
+        FakeWire wire({link(0.3), link(0.1), link(0.2)});
+        ASSERT_TRUE(wire.establish());
+        Nanos next = 0;
+        TrafficOptions options;
+        options.messages = 60;
+        options.seed = seed;
+        options.step = 20 * kMicrosecond;
+        options.capacity = 400000;
+        options.size = [seed](std::size_t message) {
+            return std::mt19937_64(seed * 1000 + message)() % 400000;
+        };
+        options.each_step = [&](Nanos since) {
+            if (since < next) {
+                return;
+            }
+            next = since + static_cast<Nanos>(random() % 400) * kMillisecond;
+            FakeLink& victim = wire.links[random() % wire.links.size()];
+            victim.carrier = random() % 3 != 0;
+            victim.black_hole = random() % 3 == 0;
+            victim.one_way = random() % 2 == 0;
+            // At least one link works, or nothing would be shown within the limit.
+            wire.links[seed % 3].carrier = true;
+            wire.links[seed % 3].black_hole = false;
+        };
+        const TrafficResult result = run_traffic(wire, options);
+        ASSERT_TRUE(result.complete)
+            << wire.sender->failure().text << wire.receiver->failure().text;
+    }
+}
+
+}  // namespace
+}  // namespace deft::net::testing

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sender and a receiver joined by fake links of given rate and latency, on a virtual clock: what
+// a network does to the core, without a network and without waiting.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/core/receiver.h"
+#include "plugin/core/sender.h"
+
+namespace deft::net::testing {
+
+struct FakeLink {
+    double bytes_per_second = 1e9;
+    Nanos latency = 20 * kMicrosecond;
+    std::int64_t nominal_mbps = 10000;
+    bool carrier = true;         // both ends see it
+    bool black_hole = false;     // nothing arrives, nobody is told
+    bool one_way = false;        // with black_hole: only what the sender sends is lost
+    FakeLink* shares = nullptr;  // the pipe of another link: two paths through one bottleneck
+    std::uint64_t socket_buffer = 256 * 1024;
+
+    Nanos busy_until = 0;
+    int connections = 0;
+    FakeLink& pipe() { return shares != nullptr ? *shares : *this; }
+};
+
+// Both ends of one connection over a link; the state outlives a side that closes.
+struct FakeConnection {
+    struct Frame {
+        Chunk chunk;
+        std::vector<std::byte> bytes;
+        Nanos arrives;
+    };
+    struct Back {
+        Control control;
+        Nanos arrives;
+    };
+    FakeLink* link = nullptr;
+    const Nanos* now = nullptr;
+    std::deque<Frame> forward;
+    std::deque<Back> backward;
+    std::uint64_t unsent = 0;
+    bool sender_closed = false;
+    bool receiver_closed = false;
+    std::uint64_t delivered_chunks = 0;
+};
+
+class FakePath final : public Path {
+public:
+    FakePath(std::shared_ptr<FakeConnection> wire, bool sender) : wire_(wire), sender_(sender) {}
+    ~FakePath() override { FakePath::close(0); }
+
+    Post post(const Chunk& chunk) override {
+        if (loss_ != Loss::None) {
+            return Post::Failed;
+        }
+        FakeLink& pipe = wire_->link->pipe();
+        const Nanos now = *wire_->now;
+        const double backlog = static_cast<double>(std::max<Nanos>(pipe.busy_until - now, 0)) *
+                               pipe.bytes_per_second / 1e9;
+        if (backlog > static_cast<double>(wire_->link->socket_buffer)) {
+            return Post::Again;
+        }
+        pipe.busy_until = std::max(pipe.busy_until, now) +
+                          static_cast<Nanos>(static_cast<double>(chunk.length + 48) * 1e9 /
+                                             pipe.bytes_per_second);
+        FakeConnection::Frame frame{chunk, {}, pipe.busy_until + wire_->link->latency};
+        frame.bytes.assign(chunk.data, chunk.data + chunk.length);
+        wire_->forward.push_back(std::move(frame));
+        return Post::Ok;
+    }
+    Post send(const Control& control) override {
+        if (loss_ != Loss::None) {
+            return Post::Failed;
+        }
+        wire_->backward.push_back({control, *wire_->now + wire_->link->latency});
+        return Post::Ok;
+    }
+    Post send_bye() override { return Post::Ok; }
+    void abandon(std::uint64_t) override {}
+    bool writing() const override { return false; }
+
+    Poll poll(PathEvents& events, bool) override {
+        if (loss_ != Loss::None) {
+            return Poll::Failed;
+        }
+        Poll result = Poll::Idle;
+        const Nanos now = *wire_->now;
+        const bool dead = wire_->link->black_hole || !wire_->link->carrier;
+        if (sender_) {
+            while (!wire_->backward.empty() && (!dead || wire_->link->one_way) &&
+                   wire_->backward.front().arrives <= now) {
+                const Control control = wire_->backward.front().control;
+                wire_->backward.pop_front();
+                events.control(control);
+                result = Poll::Worked;
+            }
+            if (wire_->receiver_closed && !dead && wire_->backward.empty()) {
+                return lost(Loss::Ended, "the peer closed it");
+            }
+            return result;
+        }
+        while (!wire_->forward.empty() && !dead && wire_->forward.front().arrives <= now) {
+            const FakeConnection::Frame frame = std::move(wire_->forward.front());
+            wire_->forward.pop_front();
+            std::byte* destination = nullptr;
+            const PathEvents::Place place = events.place(frame.chunk, destination);
+            if (place == PathEvents::Place::Refuse) {
+                return lost(Loss::Protocol, "refused");
+            }
+            if (place == PathEvents::Place::Store && !frame.bytes.empty()) {
+                std::memcpy(destination, frame.bytes.data(), frame.bytes.size());
+            }
+            ++wire_->delivered_chunks;
+            events.arrived(frame.chunk);
+            result = Poll::Worked;
+        }
+        if (wire_->sender_closed && !dead && wire_->forward.empty()) {
+            return lost(Loss::Ended, "the peer closed it");
+        }
+        return result;
+    }
+    void close(Nanos limit) override {
+        (sender_ ? wire_->sender_closed : wire_->receiver_closed) = true;
+        if (sender_ && limit == 0) {
+            wire_->forward.clear();  // a hard close drops what was not delivered
+        }
+        loss_ = loss_ == Loss::None ? Loss::Ended : loss_;
+    }
+    Loss loss() const override { return loss_; }
+    const char* failure() const override { return failure_.c_str(); }
+    const char* describe() const override { return "fake"; }
+
+private:
+    Poll lost(Loss loss, const char* text) {
+        loss_ = loss;
+        failure_ = text;
+        return Poll::Failed;
+    }
+    std::shared_ptr<FakeConnection> wire_;
+    bool sender_;
+    Loss loss_ = Loss::None;
+    std::string failure_;
+};
+
+// One connection over some fake links.
+class FakeWire {
+public:
+    explicit FakeWire(std::vector<FakeLink> fakes, Nanos link_timeout = 30 * kSecond)
+        : links(std::move(fakes)), ringing_(links.size()) {
+        for (std::size_t i = 0; i < links.size(); ++i) {
+            auto name = "fake" + std::to_string(i);
+            counters.push_back(std::make_unique<LinkCounters>());
+        }
+        std::vector<std::unique_ptr<Dialer>> dialers;
+        for (std::size_t i = 0; i < links.size(); ++i) {
+            dialers.push_back(std::make_unique<FakeDialer>(*this, i));
+        }
+        SenderOptions sender_options;
+        sender_options.link_timeout = link_timeout;
+        ReceiverOptions receiver_options;
+        receiver_options.link_timeout = link_timeout;
+        sender = std::make_unique<Sender>(sender_options, std::move(dialers), now);
+        receiver = std::make_unique<Receiver>(receiver_options, links.size(),
+                                              std::make_unique<FakeDoor>(*this), now);
+    }
+    ~FakeWire() {
+        sender.reset();
+        receiver.reset();
+    }
+
+    bool establish() {
+        for (int i = 0; i < 200000; ++i, now += 10 * kMicrosecond) {
+            const auto ready = sender->establish(now);
+            const bool open = receiver->establish(now);
+            if (ready == Sender::Ready::Yes && open) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    Nanos now = kSecond;
+    std::vector<FakeLink> links;
+    std::vector<std::unique_ptr<LinkCounters>> counters;
+    std::unique_ptr<Sender> sender;
+    std::unique_ptr<Receiver> receiver;
+    bool receiver_listens = true;
+
+private:
+    struct Ring {
+        std::shared_ptr<FakeConnection> wire;
+        std::uint32_t incarnation = 0;
+        Nanos rings_at = 0;
+        bool answered = false;
+        Control state;
+        Nanos answer_at = 0;
+    };
+
+    class FakeDialer final : public Dialer {
+    public:
+        FakeDialer(FakeWire& wire, std::size_t index) : fake_(wire), index_(index) {}
+        void start(std::uint32_t incarnation, Nanos now) override {
+            Ring& ring = fake_.ringing_[index_];
+            ring = Ring{};
+            ring.wire = std::make_shared<FakeConnection>();
+            ring.wire->link = &fake_.links[index_];
+            ring.wire->now = &fake_.now;
+            ring.incarnation = incarnation;
+            ring.rings_at = now + link().latency;
+            started_ = now;
+        }
+        Result poll(Nanos now, Connected& connected) override {
+            Ring& ring = fake_.ringing_[index_];
+            if (!fake_.receiver_listens) {
+                return Result::Refused;
+            }
+            if (!link().carrier || (link().black_hole && now - started_ > kSecond)) {
+                return Result::Failed;
+            }
+            if (link().black_hole || !ring.answered || ring.answer_at > now) {
+                return Result::Pending;
+            }
+            connected.path = std::make_unique<FakePath>(ring.wire, true);
+            connected.completed = ring.state.completed;
+            connected.posted = ring.state.posted;
+            connected.speed_mbps = link().nominal_mbps;
+            connected.round_trip = 2 * link().latency;
+            ++link().connections;
+            ring = Ring{};
+            return Result::Connected;
+        }
+        void cancel() override { fake_.ringing_[index_] = Ring{}; }
+        bool link_up() const override { return fake_.links[index_].carrier; }
+        const char* failure() const override { return "fake failure"; }
+        const char* describe() const override { return "fake"; }
+        LinkCounters& counters() override { return *fake_.counters[index_]; }
+
+    private:
+        FakeLink& link() { return fake_.links[index_]; }
+        FakeWire& fake_;
+        std::size_t index_;
+        Nanos started_ = 0;
+    };
+
+    class FakeDoor final : public Door {
+    public:
+        explicit FakeDoor(FakeWire& wire) : fake_(wire) {}
+        bool knock(Nanos now, const Control& state, Admitted& admitted) override {
+            for (std::size_t i = 0; i < fake_.links.size(); ++i) {
+                Ring& ring = fake_.ringing_[i];
+                const FakeLink& link = fake_.links[i];
+                if (!ring.wire || ring.answered || ring.rings_at > now || link.black_hole ||
+                    !link.carrier) {
+                    continue;
+                }
+                ring.answered = true;
+                ring.state = state;
+                ring.answer_at = now + link.latency;
+                admitted.path = std::make_unique<FakePath>(ring.wire, false);
+                admitted.index = static_cast<std::uint16_t>(i);
+                admitted.incarnation = ring.incarnation;
+                admitted.counters = &receiver_counters_;
+                return true;
+            }
+            return false;
+        }
+        bool link_up(std::size_t path) const override { return fake_.links[path].carrier; }
+
+    private:
+        FakeWire& fake_;
+        LinkCounters receiver_counters_;
+    };
+
+    std::vector<Ring> ringing_;
+};
+
+}  // namespace deft::net::testing
