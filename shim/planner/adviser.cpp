@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/planner/adviser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "shim/planner/closed_forms.h"
+#include "shim/planner/policies/policy.h"
+
+namespace deft::planner {
+namespace {
+
+struct Bounds {
+    double order, links, delay, merge, coverage, measured;
+};
+
+std::vector<double> transfer_costs(const Profile& profile, const Link& link,
+                                   double Spread::*which) {
+    std::vector<double> costs;
+    for (const Bucket& bucket : profile.buckets) {
+        costs.push_back(bucket.transfer.measured()
+                            ? bucket.transfer.*which
+                            : link.seconds(static_cast<double>(bucket.bytes)));
+    }
+    return costs;
+}
+
+Bounds bounds_for(const Profile& profile, const std::vector<double>& costs, double speeds,
+                  double merge) {
+    std::vector<double> shared = costs;
+    double total = 0;
+    for (double& cost : shared) {
+        total += cost;
+        cost /= speeds;
+    }
+    Bounds b{};
+    b.order = time_optimal(profile, costs);
+    b.links = time_optimal(profile, shared);
+    b.delay = time_delayed(profile, costs, speeds, 1);
+    b.merge = time_delayed(profile, costs, speeds, 1 / merge);
+    b.coverage = profile.compute() > 0 ? total / profile.compute() : 0;
+    b.measured = time_ddp(profile, costs);
+    return b;
+}
+
+std::string text(const char* format, double a, double b = 0) {
+    char buffer[200];
+    std::snprintf(buffer, sizeof buffer, format, a, b);
+    return buffer;
+}
+
+}  // namespace
+
+Link link_from_transfers(const Profile& profile) {
+    Link link;
+    std::vector<CostPoint> points;
+    for (const Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured() && bucket.transfer.median > 0) {
+            points.push_back({static_cast<double>(bucket.bytes), bucket.transfer.median});
+        }
+    }
+    if (points.empty()) {
+        return link;
+    }
+    std::sort(points.begin(), points.end(),
+              [](const CostPoint& a, const CostPoint& b) { return a.bytes < b.bytes; });
+    // Equal sizes: their mean. Then pool adjacent violators: the closest curve that never falls.
+    struct Block {
+        double bytes, seconds, weight;
+        std::size_t first, last;
+    };
+    std::vector<CostPoint> sizes;
+    for (std::size_t i = 0; i < points.size();) {
+        std::size_t j = i;
+        double sum = 0;
+        for (; j < points.size() && points[j].bytes == points[i].bytes; ++j) {
+            sum += points[j].seconds;
+        }
+        sizes.push_back({points[i].bytes, sum / static_cast<double>(j - i)});
+        i = j;
+    }
+    std::vector<Block> blocks;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        blocks.push_back({sizes[i].bytes, sizes[i].seconds, 1, i, i});
+        while (blocks.size() > 1 && blocks[blocks.size() - 2].seconds > blocks.back().seconds) {
+            Block top = blocks.back();
+            blocks.pop_back();
+            Block& below = blocks.back();
+            below.seconds = (below.seconds * below.weight + top.seconds * top.weight) /
+                            (below.weight + top.weight);
+            below.weight += top.weight;
+            below.last = top.last;
+        }
+    }
+    for (const Block& block : blocks) {
+        for (std::size_t i = block.first; i <= block.last; ++i) {
+            link.cost.points.push_back({sizes[i].bytes, block.seconds});
+        }
+    }
+    // Flat stretches leave no slope to go on with: extrapolate from the origin instead.
+    link.name = "measured";
+    link.source = "all-reduce times of the job's own buckets";
+    return link;
+}
+
+Advice advise(const Profile& profile, const Fabric& fabric, const Options& options) {
+    const Link& reference = fabric.links.front();
+    double speeds = 0;
+    const double own = reference.best_rate();
+    for (const Link& link : fabric.links) {
+        speeds += link.best_rate() / own;
+    }
+    speeds = std::min(speeds, fabric.best_rate() / own);
+    if (!(speeds >= 1)) {
+        speeds = 1;
+    }
+    const double merge = std::max(1U, options.max_merge);
+    const Bounds mid =
+        bounds_for(profile, transfer_costs(profile, reference, &Spread::median), speeds, merge);
+    const Bounds fast =
+        bounds_for(profile, transfer_costs(profile, reference, &Spread::p10), speeds, merge);
+    const Bounds slow =
+        bounds_for(profile, transfer_costs(profile, reference, &Spread::p90), speeds, merge);
+
+    Advice advice;
+    const bool timed = profile.iteration.measured();
+    advice.measured = timed ? profile.iteration.median : mid.measured;
+    advice.compute = profile.compute();
+    advice.communication = mid.coverage * advice.compute;
+    advice.coverage = {fast.coverage, mid.coverage, slow.coverage};
+    advice.bound_order = mid.order;
+    advice.bound_links = mid.links;
+    advice.bound_delay = mid.delay;
+    advice.bound_merge = mid.merge;
+    // Slow transfers lengthen both the job and its bound; where the job was timed, only the bound.
+    const auto gain = [&](double Bounds::*bound) {
+        if (timed) {
+            const double low = profile.iteration.p10 / (slow.*bound);
+            const double high = profile.iteration.p90 / (fast.*bound);
+            const double middle = advice.measured / (mid.*bound);
+            return Estimate{std::min(low, middle), middle, std::max(high, middle)};
+        }
+        const double a = fast.measured / (fast.*bound);
+        const double b = slow.measured / (slow.*bound);
+        const double middle = mid.measured / (mid.*bound);
+        return Estimate{std::min({a, b, middle}), middle, std::max({a, b, middle})};
+    };
+    advice.gain_order = gain(&Bounds::order);
+    advice.gain_links = gain(&Bounds::links);
+    advice.gain_delay = gain(&Bounds::delay);
+    advice.gain_merge = gain(&Bounds::merge);
+    advice.order_cap = advice.compute > 0 ? 1 + profile.forward / advice.compute : 1;
+    advice.overhead = std::max(0.0, advice.measured - mid.measured);
+
+    const double most =
+        std::max({advice.gain_order.middle, advice.gain_links.middle, advice.gain_delay.middle});
+    const double cr = advice.coverage.middle;
+    advice.nothing_to_gain = most <= 1 + options.noise;
+    const auto range = [](const Estimate& e) {
+        return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
+    };
+    if (advice.nothing_to_gain) {
+        advice.verdict = "do nothing: the links are hidden under compute already";
+    } else if (cr < 0.5 && most <= 1.2) {
+        advice.verdict =
+            "little to gain: keep the job as it is; at most " + range(advice.gain_delay);
+    } else if (cr <= 1.3) {
+        advice.verdict = "ordering and cutting can give " + range(advice.gain_order) +
+                         ", one late update per iteration " + range(advice.gain_delay);
+    } else {
+        advice.verdict = "communication is " + text("%.1f", cr) +
+                         " times the compute: only more links (" + range(advice.gain_links) +
+                         ") or fewer bytes (" + range(advice.gain_merge) + ") help";
+    }
+    if (timed && advice.overhead > 0.05 * advice.measured) {
+        advice.notes.push_back(
+            text("%.0f %% of the iteration is neither compute nor transfers in "
+                 "this model: launch, contention, stragglers",
+                 100 * advice.overhead / advice.measured));
+    }
+    // One tensor that comes last and is big cannot be hidden by any order.
+    const Bucket& last = profile.buckets.back();
+    const double share = static_cast<double>(last.bytes) / static_cast<double>(profile.bytes());
+    if (profile.size() > 1 && share > 0.25 && last.ready > 0.9 * profile.backward) {
+        advice.notes.push_back(
+            text("the last bucket holds %.0f %% of the bytes and is ready when "
+                 "backward ends: only delay can hide it",
+                 100 * share));
+    }
+    if (fabric.links.size() == 1) {
+        advice.notes.push_back("one link given: the bound for more links is that of ordering");
+    }
+    return advice;
+}
+
+}  // namespace deft::planner

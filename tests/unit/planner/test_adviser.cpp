@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/planner/adviser.h"
+
+#include <gtest/gtest.h>
+
+#include "shim/planner/policies/policy.h"
+#include "tests/unit/planner/shapes.h"
+
+namespace deft::planner {
+namespace {
+
+TEST(Adviser, BoundsAndGainsOfTheTable) {
+    const Profile profile = testing::profile_of(testing::gpt2_shape());
+    const Advice advice = advise(profile, testing::fabric_of(1, {1}), {});
+    EXPECT_NEAR(advice.coverage.middle, 1, 1e-9);
+    EXPECT_NEAR(advice.gain_order.middle, 1.15, 0.006);
+    EXPECT_NEAR(advice.gain_delay.middle, 1.58, 0.006);
+    EXPECT_NEAR(advice.order_cap, 1.333, 0.001);
+    EXPECT_FALSE(advice.nothing_to_gain);
+    // The tied embedding is named.
+    ASSERT_FALSE(advice.notes.empty());
+    EXPECT_NE(advice.notes[0].find("last bucket"), std::string::npos);
+}
+
+TEST(Adviser, NothingToGain) {
+    const Profile profile = testing::profile_of(testing::vgg16_shape());
+    const Advice advice = advise(profile, testing::fabric_of(0.3, {1}), {});
+    EXPECT_TRUE(advice.nothing_to_gain);
+    EXPECT_NE(advice.verdict.find("do nothing"), std::string::npos);
+}
+
+TEST(Adviser, MoreLinksWhereCommunicationDominates) {
+    const Profile profile = testing::profile_of(testing::vgg16_shape());
+    const Advice advice = advise(profile, testing::fabric_of(3, {1, 1.65}), {});
+    EXPECT_NE(advice.verdict.find("more links"), std::string::npos);
+    EXPECT_NEAR(advice.bound_delay, 3 / (1 + 1 / 1.65), 1e-6);
+    EXPECT_GT(advice.gain_merge.middle, advice.gain_delay.middle);
+}
+
+TEST(Adviser, IntervalFollowsTheSpread) {
+    Profile profile = testing::profile_of(testing::equal_shape(8));
+    for (Bucket& bucket : profile.buckets) {
+        bucket.transfer = {0.125, 0.12, 0.14, 100};
+    }
+    const Advice advice = advise(profile, testing::fabric_of(1, {1}), {});
+    EXPECT_NEAR(advice.coverage.low, 0.96, 1e-9);
+    EXPECT_NEAR(advice.coverage.middle, 1, 1e-9);
+    EXPECT_NEAR(advice.coverage.high, 1.12, 1e-9);
+    EXPECT_LE(advice.gain_delay.low, advice.gain_delay.middle);
+    EXPECT_LT(advice.gain_delay.low, advice.gain_delay.high);
+}
+
+TEST(Adviser, MeasuredIterationBeyondTheModelIsOverhead) {
+    Profile profile = testing::profile_of(testing::equal_shape(8));
+    profile.iteration = {2, 1.9, 2.1, 50};
+    const Advice advice = advise(profile, testing::fabric_of(0.5, {1}), {});
+    EXPECT_GT(advice.overhead, 0.9);
+    ASSERT_FALSE(advice.notes.empty());
+    EXPECT_NE(advice.notes[0].find("stragglers"), std::string::npos);
+}
+
+TEST(Adviser, LinkFromTransfersIsMonotone) {
+    Profile profile = testing::profile_of(testing::equal_shape(4));
+    const double seconds[] = {0.3, 0.2, 0.4, 0.5};
+    for (std::size_t i = 0; i < 4; ++i) {
+        profile.buckets[i].bytes = (i + 1) * 1000000;
+        profile.buckets[i].transfer = {seconds[i], seconds[i], seconds[i], 3};
+    }
+    Fabric fabric;
+    fabric.links.push_back(link_from_transfers(profile));
+    EXPECT_EQ(fabric.problem(), "");
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(1e6), 0.25);
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(2e6), 0.25);
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(4e6), 0.5);
+    profile.buckets[0].transfer = profile.buckets[1].transfer = {};
+    profile.buckets[2].transfer = profile.buckets[3].transfer = {};
+    EXPECT_TRUE(link_from_transfers(profile).name.empty());
+}
+
+}  // namespace
+}  // namespace deft::planner

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/planner/fabric.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "shim/planner/collective.h"
+#include "shim/planner/presets.h"
+#include "shim/planner/water_filling.h"
+#include "tests/unit/planner/random_cases.h"
+
+namespace deft::planner {
+namespace {
+
+TEST(CostCurve, PassesThroughItsPointsAndIsLinearInLogSize) {
+    const Link link = preset_link("nvlink-a100", 8);
+    EXPECT_DOUBLE_EQ(link.cost.seconds(8388608), 133.5e-6);
+    EXPECT_NEAR(link.cost.seconds(std::sqrt(8388608.0 * 16777216.0)), 0.5 * (133.5e-6 + 276.6e-6),
+                1e-12);
+    EXPECT_DOUBLE_EQ(link.cost.seconds(1), 43.8e-6);
+    // Beyond the end: the last slope, about 134 GB/s.
+    const double more = link.cost.seconds(4294967296.0) - link.cost.seconds(2147483648.0);
+    EXPECT_NEAR(2147483648.0 / more, 134e9, 2e9);
+}
+
+TEST(CostCurve, BytesWithinInvertsSeconds) {
+    for (const char* name : {"nvlink-a100", "nvlink-h200", "10GbE"}) {
+        const Link link = preset_link(name, 16);
+        for (double bytes = 1 << 20; bytes < 1e10; bytes *= 1.7) {
+            const double seconds = link.seconds(bytes);
+            const double back = link.bytes_within(seconds);
+            EXPECT_NEAR(link.seconds(back), seconds, 1e-12 + 1e-9 * seconds)
+                << name << " " << bytes;
+        }
+        EXPECT_EQ(link.bytes_within(0), 0) << name;
+    }
+}
+
+TEST(CostCurve, NoSizeBeatsTheBestRate) {
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        std::mt19937_64 random(seed);
+        const Fabric fabric = testing::random_fabric(random, 3, true);
+        for (const Link& link : fabric.links) {
+            for (double bytes = 1024; bytes < 1e11; bytes *= 1.37) {
+                const double moving = link.cost.seconds(bytes) - link.cost.latency();
+                EXPECT_LE(bytes, moving > 0 ? link.best_rate() * moving * (1 + 1e-9) : INFINITY)
+                    << seed;
+                if (bytes < 32768) {
+                    break;  // below the first point nothing moves
+                }
+            }
+        }
+    }
+}
+
+TEST(WaterFilling, EqualFinishOnLines) {
+    Fabric fabric;
+    fabric.links = {testing::line("a", 10e9, 1e-4), testing::line("b", 5e9, 5e-4),
+                    testing::line("c", 1e9, 1)};
+    const WaterFilling filling = water_fill(fabric, 1e8);
+    EXPECT_EQ(filling.bytes[2], 0);  // its latency alone is longer
+    EXPECT_NEAR(fabric.links[0].seconds(filling.bytes[0]), filling.seconds, 1e-12);
+    EXPECT_NEAR(fabric.links[1].seconds(filling.bytes[1]), filling.seconds, 1e-12);
+    EXPECT_NEAR(filling.bytes[0] + filling.bytes[1], 1e8, 1e-3);
+    // A message below sum (alpha_j - alpha_k) / beta_k stays on one link.
+    EXPECT_EQ(water_fill(fabric, 1e6).bytes[1], 0);
+    EXPECT_GT(water_fill(fabric, 4.1e6).bytes[1], 0);
+}
+
+TEST(WaterFilling, NoSplitOfTwoLinksIsFaster) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        std::mt19937_64 random(seed);
+        Fabric fabric = testing::random_fabric(random, 2, true);
+        for (Link& link : fabric.links) {
+            link.group.clear();
+        }
+        const double bytes = testing::uniform(random, 1e5, 3e8);
+        const double filled = water_fill(fabric, bytes).seconds;
+        for (int i = 0; i <= 100; ++i) {
+            const double first = bytes * i / 100;
+            const double a = i == 0 ? 0 : fabric.links[0].seconds(first);
+            const double b = i == 100 ? 0 : fabric.links[1].seconds(bytes - first);
+            EXPECT_LE(filled, std::max(a, b) * (1 + 1e-9)) << seed;
+        }
+    }
+}
+
+TEST(WaterFilling, WholeElementsSumToTheMessage) {
+    Fabric fabric;
+    fabric.links = {testing::line("a", 10e9), testing::line("b", 3e9)};
+    const auto shares = split_bytes(water_fill(fabric, 1e7), 10000000, 512, 4096);
+    EXPECT_EQ(shares[0] + shares[1], 10000000U);
+    EXPECT_EQ(shares[1] % 512, 0U);
+    EXPECT_NEAR(static_cast<double>(shares[1]), 1e7 * 3 / 13, 512);
+    EXPECT_EQ(split_bytes(water_fill(fabric, 1e4), 10000, 512, 4096)[1], 0U);
+}
+
+TEST(Fabric, MergedCarriesTheSum) {
+    Fabric fabric;
+    fabric.links = {testing::line("a", 2e9), testing::line("b", 1e9)};
+    EXPECT_NEAR(fabric.merged().links[0].seconds(3e9), 1, 1e-9);
+    fabric.groups.push_back({"uplink", 2.5e9});
+    fabric.links[0].group = fabric.links[1].group = "uplink";
+    EXPECT_NEAR(fabric.merged().links[0].seconds(3e9), 1.2, 1e-9);
+}
+
+TEST(Fabric, ProblemsNameTheField) {
+    Fabric fabric;
+    EXPECT_EQ(fabric.problem(), "links: there is none");
+    fabric.links = {testing::line("a", 2e9), testing::line("a", 1e9)};
+    EXPECT_NE(fabric.problem().find("links[1].name"), std::string::npos);
+    fabric.links[1].name = "b";
+    fabric.links[1].cost.alpha = -1;
+    EXPECT_NE(fabric.problem().find("links[1].alpha"), std::string::npos);
+    fabric.links[1].cost.alpha = 0;
+    fabric.links[0].group = "pipe";
+    EXPECT_NE(fabric.problem().find("links[0].group"), std::string::npos);
+}
+
+TEST(Collective, RingTreeHierarchical) {
+    EXPECT_NEAR(ring_link("r", 16, 1e-5, 1e9).seconds(1.6e9), 30e-5 + 2 * 15 / 16.0 * 1.6, 1e-9);
+    EXPECT_NEAR(tree_link("t", 16, 1e-5, 1e9).seconds(1e9), 8e-5 + 2, 1e-9);
+    const Link link = hierarchical_link("h", 4, 8, 1e-6, 100e9, 1e-5, 10e9);
+    const double inner = 7e-6 + 7 / 8.0 * 1e9 / 100e9;
+    const double outer = 6e-5 + 6 / 4.0 * 1e9 / 10e9;
+    EXPECT_NEAR(link.seconds(1e9), 2 * inner + outer, 1e-12);
+    // Large messages: the tree loses by n/(n-1); small ones: it wins by its depth.
+    EXPECT_LT(tree_link("t", 256, 1e-5, 1e9).seconds(1e4),
+              ring_link("r", 256, 1e-5, 1e9).seconds(1e4));
+}
+
+TEST(Presets, EveryOneHasARateAndASource) {
+    EXPECT_GE(link_presets().size(), 5U);
+    for (const LinkPreset& preset : link_presets()) {
+        Fabric fabric;
+        fabric.links.push_back(preset_link(preset.name, 16));
+        EXPECT_EQ(fabric.problem(), "") << preset.name;
+        EXPECT_FALSE(fabric.links[0].source.empty()) << preset.name;
+    }
+    EXPECT_THROW(preset_link("token ring", 2), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace deft::planner
