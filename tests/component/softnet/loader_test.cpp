@@ -241,6 +241,12 @@ TEST_F(Loader, AReferenceCountKeepsItOpen) {
     net.release();
     EXPECT_EQ(plugin_log_.count("finalize"), 1u);
     EXPECT_EQ(plugin_log_.count("unload"), 0u);
+    // Two references now; other tests want it closed.
+    void* still = dlopen(PLUGIN_DIR "/libnccl-net-checking.so", RTLD_NOW | RTLD_NOLOAD);
+    ASSERT_NE(still, nullptr);
+    dlclose(still);
+    dlclose(still);
+    EXPECT_EQ(plugin_log_.count("unload"), 1u);
 }
 
 TEST_F(Loader, OldTablesAreInitialisedOnce) {
