@@ -93,11 +93,13 @@ Endpoint::Endpoint(const Options& options, int side, Control* control)
     const int result = softdev::net::NetRegistry::process().open(request, &net_);
     softdev::net::set_logger(nullptr);
     if (result != DEFT_NET_SUCCESS || net_->external() == built_in) {
-        throw UsageError("--plugin " + options.plugin + ": " + last_warning);
+        // netperf does not fall back to another network as NCCL does.
+        throw UsageError("--plugin " + options.plugin + ": " +
+                         last_warning.substr(0, last_warning.find(". Falling back")));
     }
     if (options.device >= net_.devices()) {
         throw UsageError("--device " + std::to_string(options.device) + ": " + net_->name() +
-                         " has " + std::to_string(net_.devices()) + " devices");
+                         " has " + std::to_string(net_.devices()) + " device(s), counted from 0");
     }
 }
 
@@ -125,6 +127,12 @@ json Endpoint::describe() {
     connect();
     json all = environment();
     all["networks"] = {network(), theirs};
+    all["options"] = {
+        {"plugin", options_.plugin},           {"seed", options_.seed},
+        {"seconds", options_.seconds},         {"repetitions", options_.repetitions},
+        {"connections", options_.connections}, {"bidirectional", options_.bidirectional},
+        {"device", options_.device},           {"interfaces", options_.interfaces},
+        {"sleep_us", options_.sleep_us}};
     return all;
 }
 
@@ -223,7 +231,9 @@ json Endpoint::bandwidth(size_t bytes, int depth) {
         const double moved = static_cast<double>(messages) * bytes *
                              static_cast<double>(options_.connections * directions);
         gbits.push_back(moved * 8e-9 / std::max<double>(here.seconds, there[0]));
-        cpu_per_gb.push_back((here.cpu_seconds + there[1].get<double>()) / (moved * 1e-9));
+        // JSON has no infinity: empty messages cost nothing per byte.
+        cpu_per_gb.push_back(
+            moved > 0 ? (here.cpu_seconds + there[1].get<double>()) / (moved * 1e-9) : 0);
         null_requests += here.null_requests + there[2].get<uint64_t>();
     }
     return {{"kind", "bandwidth"},

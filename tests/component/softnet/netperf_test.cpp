@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// netperf as its user meets it: exit status, messages, JSON. No figure is judged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/component/softnet/captured_log.h"
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Outcome {
+    int status;
+    std::string output;  // both streams
+};
+
+Outcome run(const std::string& command) {
+    Outcome outcome{-1, ""};
+    FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+    if (pipe == nullptr) {
+        return outcome;
+    }
+    char text[1024];
+    while (fgets(text, sizeof text, pipe) != nullptr) {
+        outcome.output += text;
+    }
+    const int status = pclose(pipe);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return outcome;
+}
+
+std::string netperf() {
+    const char* path = std::getenv("NETPERF");
+    return path != nullptr ? path : "perf/netperf/netperf";
+}
+
+const std::string kQuick = " --time 0.02 --reps 2 --patience 60 --sizes 0,8,64K --latency-sizes 8 ";
+
+TEST(Netperf, WrongUseIsOneLineAndStatusTwo) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"", "--plugin is required"},
+        {"--plugin nosuchplugin", "libnccl-net-nosuchplugin.so: cannot open"},
+        {"--plugin /nosuch/plugin.so", "--plugin /nosuch/plugin.so: no such file"},
+        {"--plugin libm.so.6", "none of the symbols"},
+        {"--plugin socket --ifname nosuch9", "--ifname nosuch9: no running interface"},
+        {"--plugin socket --netns nosuch8,nosuch9", "--netns nosuch8: there is no such network"},
+        {"--plugin socket --netns a", "two names"},
+        {"--plugin socket --sizes 8Q", "\"8Q\" is no size"},
+        {"--plugin socket --sizes 8,,9", "an element of the list is empty"},
+        {"--plugin socket --sizes 2G", "1G is the most"},
+        {"--plugin socket --depth 33", "1 to 32 requests"},
+        {"--plugin socket --mode best", "--mode"},
+        {"--plugin socket --abi 5", "--abi"},
+        {"--plugin socket --ifname lo --device 3", "--device 3: Socket has 1 device"},
+        {"--plugin socket --json /nosuch/file", "--json /nosuch/file: cannot be written"},
+    };
+    for (const auto& [arguments, expected] : cases) {
+        const Outcome outcome = run(netperf() + " " + arguments);
+        EXPECT_EQ(outcome.status, 2) << arguments;
+        EXPECT_THAT(outcome.output, AllOf(StartsWith("netperf: "), HasSubstr(expected)))
+            << arguments;
+        EXPECT_EQ(outcome.output.find('\n'), outcome.output.size() - 1) << outcome.output;
+    }
+}
+
+TEST(Netperf, WritesEverythingAsJsonLines) {
+    const std::string path = testing::TempDir() + "netperf-" + std::to_string(getpid()) + ".json";
+    const Outcome outcome = run(netperf() + " --plugin socket --verify --depth 1,8 --json " + path +
+                                kQuick + "--ifname lo");
+    ASSERT_EQ(outcome.status, 0) << outcome.output;
+    std::ifstream file(path);
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(file, line);) {
+        lines.push_back(nlohmann::json::parse(line));
+    }
+    ASSERT_EQ(lines.size(), 1u + 1 + 3 * 2 + 1);
+    EXPECT_EQ(lines[0]["kind"], "environment");
+    EXPECT_EQ(lines[0]["networks"][0]["name"], "Socket");
+    EXPECT_GE(lines[0]["cores"], 1);
+    EXPECT_EQ(lines[0]["options"]["seed"], 1);
+    EXPECT_EQ(lines[1]["kind"], "verify");
+    EXPECT_GT(lines[1]["bytes_checked"], 0);
+    EXPECT_EQ(lines[2]["kind"], "bandwidth");
+    EXPECT_EQ(lines[7]["gbit_per_s"]["samples"].size(), 2u);
+    EXPECT_EQ(lines[8]["kind"], "latency");
+    EXPECT_GE(lines[8]["half_round_trip_us"]["n"], 200);
+    std::remove(path.c_str());
+}
+
+TEST(Netperf, DrivesEveryTableVersionByTheRules) {
+    for (int abi = 6; abi <= 12; ++abi) {
+        const PluginLog log;
+        const Outcome outcome = run(
+            "SOFTNET_CHECK_NULLS=3 SOFTNET_CHECK_LOG=" + log.path() + " " + netperf() +
+            " --plugin " PLUGIN_DIR "/libnccl-net-checking.so --verify --connections 2 --bidir" +
+            kQuick + "--abi " + std::to_string(abi));
+        EXPECT_EQ(outcome.status, 0) << outcome.output;
+        EXPECT_THAT(outcome.output, HasSubstr("Checking (v" + std::to_string(abi) + ")"));
+        EXPECT_EQ(log.count("violation"), 0u) << testing::PrintToString(log.lines());
+        EXPECT_EQ(log.count("accept"), 4u);
+        EXPECT_EQ(log.count("unload"), 2u);
+    }
+}
+
+TEST(Netperf, EntersNamespaces) {
+    const std::string tag = std::to_string(getpid() % 100000);
+    const std::string a = "sna" + tag;
+    const std::string b = "snb" + tag;
+    const std::string set_up = "ip netns add " + a + " && ip netns add " + b +
+                               " && ip link add eth0 netns " + a +
+                               " type veth peer name eth0 netns " + b + " && ip -n " + a +
+                               " addr add 10.99.0.1/24 dev eth0 && ip -n " + b +
+                               " addr add 10.99.0.2/24 dev eth0 && ip -n " + a +
+                               " link set eth0 up && ip -n " + b + " link set eth0 up";
+    const Outcome made = run(set_up);
+    if (made.status == 0) {
+        // Interfaces count once they are running; the command refuses them before.
+        Outcome outcome{2, ""};
+        for (int i = 0; i < 100 && outcome.status == 2; ++i) {
+            outcome = run(netperf() + " --plugin socket --verify --netns " + a + "," + b + kQuick +
+                          "--ifname eth");
+            usleep(50000);
+        }
+        EXPECT_EQ(outcome.status, 0) << outcome.output;
+    }
+    run("ip netns del " + a);
+    run("ip netns del " + b);
+    if (made.status != 0) {
+        GTEST_SKIP() << "network namespaces cannot be made here: " << made.output;
+    }
+}
+
+}  // namespace
