@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo prints and keeps: the two runs side by side, and what deft observed."""
+
+import glob
+import json
+import os
+import platform
+
+LOSS_TOLERANCE = 1e-6
+
+
+def machine():
+    """What the figures were measured on."""
+    model = ""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
+    except OSError:
+        pass
+    return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+            "python": platform.python_version()}
+
+
+def agreement(plain, deft):
+    """How far the losses of two runs agree: "bitwise", "within 1e-06" or "no"."""
+    left, right = plain["epoch_losses"], deft["epoch_losses"]
+    if left == right and plain["checksum"] == deft["checksum"]:
+        return "bitwise"
+    if len(left) == len(right) and all(abs(a - b) <= LOSS_TOLERANCE * max(1.0, abs(a)) for a, b in zip(left, right)):
+        return f"within {LOSS_TOLERANCE:g}"
+    return "no"
+
+
+def read_observed(folder, world):
+    """The observe files of all ranks in rank order, and what is wrong with them (a list of lines)."""
+    files, complaints = {}, []
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "observe-*.json"))):
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+            if content.get("format") != "deft-observe":
+                raise ValueError(f"format is {content.get('format')!r}, not 'deft-observe'")
+            files[int(content["rank"])] = content
+        except (OSError, ValueError, KeyError) as error:
+            complaints.append(f"{path}: {error}")
+    missing = [rank for rank in range(world) if rank not in files]
+    if missing:
+        complaints.append(f"no observe file from rank {', '.join(map(str, missing))}: was deft preloaded there?")
+    return [files[rank] for rank in sorted(files)], complaints
+
+
+def verdict(observed, world):
+    """Were hooks and plugin in the path on every rank? Returns (hooks, plugin, one line)."""
+    reduced = [file.get("calls", {}).get("ncclAllReduce", 0) for file in observed]
+    plugin = [file.get("plugin", {}) for file in observed]
+    hooks_ok = len(reduced) == world and all(reduced)
+    plugin_ok = len(plugin) == world and all(one.get("loaded") and one.get("calls", 0) > 0 for one in plugin)
+    line = (f"hooks in the path on {sum(1 for calls in reduced if calls)} of {world} ranks "
+            f"({sum(reduced)} all-reduce calls seen), plugin on "
+            f"{sum(1 for one in plugin if one.get('loaded') and one.get('calls', 0) > 0)} of {world} "
+            f"(net ABI v{plugin[0].get('abi', '?') if plugin else '?'}, "
+            f"{sum(one.get('calls', 0) for one in plugin)} calls)")
+    return hooks_ok, plugin_ok, line
+
+
+def megabytes(count):
+    return f"{count / 1e6:.1f}"
+
+
+def table(rows):
+    """Lines of a table with right-aligned columns, the first left-aligned."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  " + "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)
+                             for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows]
+
+
+def both(plain, deft):
+    """The lines that set the two runs side by side. Each is a phase of result.json."""
+    rows = [["", "without deft", "with deft"]]
+    rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in (plain, deft))])
+    rows.append(["test accuracy, %", *(f"{100 * run['job']['test_accuracy']:.1f}" for run in (plain, deft))])
+    for key, name in (("median", "iteration, median ms"), ("p10", "          10 % ms"), ("p90", "          90 % ms")):
+        rows.append([name, *(f"{run['job']['iteration_ms'][key]:.0f}" for run in (plain, deft))])
+    devices = list(plain["traffic"][0])
+    for device in devices:
+        rows.append([f"sent by host 0 on {device}, MB",
+                     *(megabytes(run["traffic"][0][device]["sent"]) for run in (plain, deft))])
+    return table(rows)
+
+
+def _time(quantiles):
+    return f"{quantiles['median']:.1f}" if quantiles and quantiles.get("median") is not None else "-"
+
+
+def buckets(file):
+    """The lines about the iteration deft has learned, from one rank's observe file."""
+    seen = file.get("iterations", {})
+    learned = file.get("buckets", [])
+    if not learned:
+        return [f"  no iteration learned (of {seen.get('seen', 0)} seen)"]
+    rows = [["bucket", "bytes", "type", "ready, ms", "transfer, ms"]]
+    for bucket in learned:
+        rows.append([str(bucket.get("position", "?")), f"{bucket.get('bytes', 0):,}", str(bucket.get("type", "?")),
+                     _time(bucket.get("ready_ms")), _time(bucket.get("transfer_ms"))])
+    rate = seen.get("coverage_rate") or {}
+    state = "stable" if seen.get("stable") else "not stable yet"
+    line = f"  {seen.get('seen', 0)} iterations seen, {len(learned)} buckets, {state}"
+    if rate.get("median") is not None:
+        line += f", coverage rate {rate['median']:.2f} (time to transfer / time to compute)"
+    return [line, *table(rows)]
+
+
+def links(observed):
+    """The lines about links, as deft counted them on every rank."""
+    rows = [["rank", "link", "kind", "sent, MB", "received, MB", "chunks", "busy, ms"]]
+    for file in observed:
+        for link in file.get("links", []):
+            rows.append([str(file.get("rank", "?")), str(link.get("name", "?")), str(link.get("kind", "?")),
+                         megabytes(link.get("bytes_sent", 0)), megabytes(link.get("bytes_received", 0)),
+                         str(link.get("chunks_sent", "-")), f"{link.get('busy_ms', 0):.0f}"])
+    return table(rows) if len(rows) > 1 else ["  none: no message went through deft's links"]
+
+
+def write(path, content):
+    """Replaces the file whole, so that a reader never sees half of it."""
+    fresh = f"{path}.{os.getpid()}"
+    with open(fresh, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.write("\n")
+    os.replace(fresh, path)

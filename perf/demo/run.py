@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo: trains the main job on several "hosts" over links of unequal rate, without and then with deft.
+
+    python3 perf/demo/run.py --build build [--hosts 2] [--links 2gbit,1gbit] [--epochs 3] [--out build/demo]
+
+Exit codes: 0 done; 1 something ran and failed; 2 wrong usage; 3 the machine lacks something (one line says what).
+"""
+
+import argparse
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, HERE)
+
+import hosts   # noqa: E402
+import job     # noqa: E402
+import report  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(HERE))
+JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
+LAUNCHER = os.path.join(ROOT, "tests", "softdev", "torch", "launch.py")
+NEEDED_MODULES = ("torch", "numpy", "sklearn")
+IMAGES = 1437   # of the digits, in training
+
+
+class Missing(RuntimeError):
+    """The machine or the build lacks something; one line with the remedy."""
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="run.py", description="Trains a real PyTorch DDP job on several hosts made of "
+                                     "network namespaces, without and with deft, and compares.")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
+    parser.add_argument("--out", help="folder for logs and result.json (default: BUILD/demo)")
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks-per-host", type=int, default=1)
+    parser.add_argument("--links", default="2gbit,1gbit", help="rates of the links between the hosts (default: 2gbit,1gbit)")
+    parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto",
+                        help="how hosts are made (default: namespaces, or loopback addresses where those are not allowed)")
+    parser.add_argument("--mode", default="observe", help="DEFT_MODE of the second run (default: observe)")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--iterations", type=int, help="stop after so many iterations")
+    parser.add_argument("--model", default="transformer")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--optimizer", default="adam")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bucket-cap-mb", type=float, default=5.0, help="DDP's bucket size (default: 5, for several buckets)")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds one run may take (default: 600)")
+    parser.add_argument("--python", help="Python that has torch and sklearn (default: found)")
+    options = parser.parse_args(arguments)
+    for name, least in (("hosts", 2), ("ranks_per_host", 1), ("epochs", 1), ("iterations", 1), ("batch", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+    options.rates = [rate.strip() for rate in options.links.split(",")]
+    try:
+        for rate in options.rates:
+            hosts.rate_bits(rate)
+    except hosts.SetupError as error:
+        parser.error(str(error))
+    options.build = os.path.abspath(options.build)
+    options.out = os.path.abspath(options.out or os.path.join(options.build, "demo"))
+    return options
+
+
+def find_python(wanted):
+    """A Python that has all the job needs."""
+    check = ("import importlib.util, sys; "
+             f"sys.exit(not all(importlib.util.find_spec(name) for name in {NEEDED_MODULES!r}))")
+    candidates = [wanted] if wanted else [sys.executable, "/usr/bin/python3", shutil.which("python3")]
+    for python in dict.fromkeys(filter(None, candidates)):
+        if python == sys.executable and all(importlib.util.find_spec(name) for name in NEEDED_MODULES):
+            return python
+        try:
+            if subprocess.run([python, "-c", check], capture_output=True, timeout=60, check=False).returncode == 0:
+                return python
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    raise Missing(f"no Python with {', '.join(NEEDED_MODULES)} found (tried {', '.join(filter(None, candidates))}); "
+                  "remedy: apt install python3-torch python3-numpy python3-sklearn libopenblas0-pthread")
+
+
+def find_parts(options):
+    """The files of the build the demo uses; Missing names the first that is not there."""
+    parts = {"launcher": LAUNCHER, "job": JOB,
+             "deft": os.path.join(options.build, "tools", "deft"),
+             "library": os.path.join(options.build, "packaging", "libnccl-net-deft.so"),
+             "cuda": os.path.join(options.build, "tests", "softdev", "cuda", "libcuda.so.1"),
+             "nccl": os.path.join(options.build, "tests", "softdev", "nccl", "libnccl.so.2")}
+    for path in parts.values():
+        if not os.path.exists(path):
+            raise Missing(f"{path} is missing; remedy: ./dev build (or: meson setup {options.build} && "
+                          f"ninja -C {options.build})")
+    return parts
+
+
+def lock_folder(path):
+    """Makes the folder ours; while another demo uses it, one inside it named after this process. Returns (folder, lock)."""
+    os.makedirs(path, exist_ok=True)
+    lock = open(os.path.join(path, ".lock"), "w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return path, lock
+    except BlockingIOError:
+        lock.close()
+        own = os.path.join(path, f"run-{os.getpid()}")
+        print(f"another demo is running in {path}; this one writes to {own}", flush=True)
+        return lock_folder(own)
+
+
+def clear(folder):
+    """Removes the files of an earlier demo, nothing else."""
+    for name in os.listdir(folder):
+        if name == "result.json" or name.startswith(("plain", "deft", "observe-")) and name.endswith((".json", ".log")):
+            os.remove(os.path.join(folder, name))
+
+
+def job_arguments(options, results):
+    arguments = ["--model", options.model, "--epochs", str(options.epochs), "--batch", str(options.batch),
+                 "--optimizer", options.optimizer, "--seed", str(options.seed),
+                 "--bucket-cap-mb", str(options.bucket_cap_mb), "--print-every", "2", "--json", results]
+    return arguments + (["--iterations", str(options.iterations)] if options.iterations else [])
+
+
+def run_phases(options, parts, python, network, folder):
+    """Both runs; returns them as they go into result.json."""
+    world = options.hosts * options.ranks_per_host
+    share = max(1, IMAGES // world // options.batch)
+    total = min(options.iterations or share * options.epochs, share * options.epochs)
+    libraries = os.path.join(options.build, "tests", "softdev")
+
+    def rank_command(results):
+        return [python, LAUNCHER, "--libs", libraries, JOB, *job_arguments(options, results)]
+
+    fast = max(range(len(options.rates)), key=lambda link: hosts.rate_bits(options.rates[link]) or float("inf"))
+
+    def plain_environment(_host, _rank):
+        return {"NCCL_NET_PLUGIN": "none", **({"NCCL_SOCKET_IFNAME": f"=eth{fast}"} if network.shaped else {})}
+
+    def deft_environment(host, _rank):
+        if network.shaped:
+            return {"NCCL_SOCKET_IFNAME": "eth"}
+        return {"DEFT_INTERFACES": network.interfaces(host)}
+
+    phases = {}
+    plain = job.Phase("plain", "without deft", network, folder, options.ranks_per_host, options.timeout)
+    results, seconds, traffic = plain.run(rank_command(plain.results_file), plain_environment, total)
+    phases["plain"] = {"job": results, "seconds": seconds, "traffic": traffic,
+                       "transport": f"NCCL's Socket transport on {f'eth{fast}' if network.shaped else 'lo'}"}
+
+    deft = job.Phase("deft", f"with deft, mode {options.mode}", network, folder, options.ranks_per_host, options.timeout)
+    command = [parts["deft"], "run", "--mode", options.mode, "--out", os.path.join(folder, "observe-%r.json"),
+               "--library", parts["library"], "--", *rank_command(deft.results_file)]
+    results, seconds, traffic = deft.run(command, deft_environment, total)
+    observed, complaints = report.read_observed(folder, world)
+    phases["deft"] = {"job": results, "seconds": seconds, "traffic": traffic, "mode": options.mode,
+                      "transport": "deft's plugin over all links", "observed": observed, "complaints": complaints}
+    return phases
+
+
+def conclude(options, network, reason, phases, folder, seconds):
+    """Prints the comparison, writes result.json; returns the exit code."""
+    plain, deft = phases["plain"], phases["deft"]
+    world = options.hosts * options.ranks_per_host
+    observed = deft["observed"]
+    hooks, plugin, line = report.verdict(observed, world)
+    same = report.agreement(plain["job"], deft["job"])
+    print()
+    print("\n".join(report.both(plain, deft)))
+    if observed:
+        print("\nThe iteration deft has learned (rank 0):")
+        print("\n".join(report.buckets(observed[0])))
+        print("\nLinks, as deft counted them:")
+        print("\n".join(report.links(observed)))
+    print()
+    for complaint in deft["complaints"]:
+        print(f"complaint: {complaint}")
+    print(f"verdict: {line}")
+    equal = all(phase["job"]["replicas_equal"] for phase in phases.values())
+    print(f"verdict: losses with and without deft agree: {same}; replicas equal: {'yes' if equal else 'NO'}")
+    if not network.shaped:
+        print("note: no network namespaces here, so nothing is shaped: deft paces itself and the run without deft has the "
+              "whole loopback; the two times cannot be compared")
+    print("note: mode observe changes nothing in the job; that its time differs comes from the plugin's use of all links"
+          if options.mode == "observe" else f"mode: {options.mode}")
+    good = hooks and plugin and same != "no" and equal and not deft["complaints"]
+    for phase in phases.values():
+        phase["job"].pop("format", None)
+    report.write(os.path.join(folder, "result.json"), {
+        "format": "deft-demo", "version": 1, "machine": report.machine(), "seconds": round(seconds, 1),
+        "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason, "hosts": options.hosts,
+                    "ranks_per_host": options.ranks_per_host,
+                    "links": [{"name": f"eth{link}" if network.shaped else network.hosts[0].address(link),
+                               "rate": rate, "bits_per_second": hosts.rate_bits(rate)}
+                              for link, rate in enumerate(options.rates)]},
+        "phases": phases, "losses_agree": same, "replicas_equal": equal,
+        "hooks_in_path": hooks, "plugin_in_path": plugin, "good": good})
+    print(f"{os.path.join(folder, 'result.json')} has all figures; {seconds:.0f} s in all")
+    return 0 if good else 1
+
+
+def demo(options):
+    parts = find_parts(options)
+    python = find_python(options.python)
+    kind, reason = hosts.choose(options.network)
+    if kind == "userns":
+        hosts.enter_user_namespace()
+    start = time.monotonic()
+    folder, lock = lock_folder(options.out)
+    clear(folder)
+    with lock, hosts.create(options.hosts, options.rates, options.network) as network:
+        print(f"{network.describe()}; {options.hosts * options.ranks_per_host} ranks; logs in {folder}", flush=True)
+        if not network.shaped:
+            print(f"no network namespaces: {reason}", flush=True)
+        phases = run_phases(options, parts, python, network, folder)
+        return conclude(options, network, reason, phases, folder, time.monotonic() - start)
+
+
+def main():
+    options = parse(sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    try:
+        return demo(options)
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        return 130
+    except (Missing, hosts.SetupError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 3
+    except job.JobError as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small transformer on scikit-learn's handwritten digits with DistributedDataParallel.
+
+An ordinary PyTorch job: it says init_process_group("nccl"), uses the GPU of its rank where there is one, and knows
+nothing of the machine's network. Start it with torchrun, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
+
+    torchrun --nproc-per-node 2 ddp.py --epochs 3 --json result.json
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+import zlib
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as functional
+from sklearn.datasets import load_digits
+from torch.nn.parallel import DistributedDataParallel
+
+WARMUP_ITERATIONS = 3  # not timed: DDP lays its buckets out anew after the first iteration
+TEST_IMAGES = 360
+
+# name: (width, layers); 25.3 MB, 0.8 MB and (linear layers) 6.6 MB of gradients
+MODELS = {"transformer": (512, 2), "small": (128, 1), "mlp": (1024, 3)}
+
+
+class Transformer(nn.Module):
+    """Reads an 8x8 image as eight rows and names the digit."""
+
+    def __init__(self, width, layers):
+        super().__init__()
+        self.embed = nn.Linear(8, width)
+        self.position = nn.Parameter(0.3 * torch.randn(8, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, images):
+        rows = self.embed(images) + self.position
+        return self.head(self.norm(self.encoder(rows)).mean(dim=1))
+
+
+def make_model(name):
+    width, layers = MODELS[name]
+    if name == "mlp":
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                             nn.Linear(width, 512), nn.ReLU(), nn.Linear(512, 10))
+    return Transformer(width, layers)
+
+
+def make_optimizer(name, parameters, rate):
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=rate)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, lr=rate)
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.0 if name == "sgd" else 0.9, nesterov=name == "nesterov")
+
+
+def load_data(device):
+    """The digits in a fixed order of their own, scaled to 0..1: (train images, labels, test images, labels)."""
+    digits = load_digits()
+    order = numpy.random.RandomState(1797).permutation(len(digits.target))
+    images = torch.tensor(digits.images[order] / 16.0, dtype=torch.float32, device=device)
+    labels = torch.tensor(digits.target[order], dtype=torch.int64, device=device)
+    return images[:-TEST_IMAGES], labels[:-TEST_IMAGES], images[-TEST_IMAGES:], labels[-TEST_IMAGES:]
+
+
+def batches(count, batch, seed, epoch, rank, world):
+    """This rank's batches of one epoch: every rank gets as many, and no image goes to two of them."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(1000 * seed + epoch))
+    mine = order[rank:count // world * world:world]
+    return [mine[start:start + batch] for start in range(0, len(mine) - batch + 1, batch)] or [mine]
+
+
+def accuracy(model, images, labels, rank, world):
+    """Share of right answers over all ranks, each of which looks at its part of the test images."""
+    model.eval()
+    with torch.no_grad():
+        right = (model(images[rank::world]).argmax(dim=1) == labels[rank::world]).sum().to(torch.int64)
+    model.train()
+    dist.all_reduce(right)
+    return right.item() / len(labels)
+
+
+def checksum(model):
+    """CRC of all parameters, byte by byte: equal replicas have equal checksums."""
+    value = 0
+    for parameter in model.parameters():
+        value = zlib.crc32(parameter.detach().cpu().numpy().tobytes(), value)
+    return value
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def train(options, device):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(options.seed)
+    model = make_model(options.model).to(device)
+    elements = sum(parameter.numel() for parameter in model.parameters())
+    ddp = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None,
+                                  bucket_cap_mb=options.bucket_cap_mb)
+    optimizer = make_optimizer(options.optimizer, ddp.parameters(), options.lr)
+    train_images, train_labels, test_images, test_labels = load_data(device)
+
+    times, losses, iteration = [], [], 0
+    epochs, loss = 0, torch.zeros(())
+    while epochs < options.epochs and (options.iterations is None or iteration < options.iterations):
+        plan = batches(len(train_images), options.batch, options.seed, epochs, rank, world)
+        if options.iterations is not None:
+            plan = plan[:options.iterations - iteration]
+        total = torch.zeros((), device=device)
+        for indices in plan:
+            start = time.perf_counter()
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(ddp(train_images[indices]), train_labels[indices])
+            loss.backward()
+            optimizer.step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            times.append((time.perf_counter() - start) * 1e3)
+            total += loss.detach()
+            iteration += 1
+            if rank == 0 and iteration % options.print_every == 0:
+                print(f"epoch {epochs + 1} iteration {iteration} loss {loss.item():.4f} {times[-1]:.0f} ms", flush=True)
+        total /= len(plan)
+        dist.all_reduce(total)
+        losses.append(total.item() / world)
+        epochs += 1
+        if rank == 0:
+            print(f"epoch {epochs} mean loss {losses[-1]:.6f}", flush=True)
+
+    timed = times[WARMUP_ITERATIONS:] or times
+    right = accuracy(model, test_images, test_labels, rank, world)
+    sums = [None] * world
+    dist.all_gather_object(sums, checksum(model))
+    return {
+        "format": "ddp-job", "version": 1, "settings": vars(options), "world_size": world, "device": device.type,
+        "torch": torch.__version__, "parameters": elements, "gradient_bytes": 4 * elements,
+        "epochs": epochs, "iterations": iteration, "loss": losses[-1], "epoch_losses": losses,
+        "test_accuracy": right, "replicas_equal": len(set(sums)) == 1, "checksum": f"{sums[0]:08x}",
+        "iteration_ms": {"median": statistics.median(timed), "p10": quantile(timed, 0.1), "p90": quantile(timed, 0.9),
+                         "n": len(timed), "raw": [round(value, 2) for value in times]},
+    }
+
+
+def parse():
+    parser = argparse.ArgumentParser(description="Trains a small transformer on the digits data with DDP over NCCL.")
+    parser.add_argument("--model", choices=MODELS, default="transformer")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--iterations", type=int, help="stop after so many (default: whole epochs)")
+    parser.add_argument("--batch", type=int, default=32, help="images per rank and iteration")
+    parser.add_argument("--optimizer", choices=["sgd", "momentum", "nesterov", "adam", "adamw"], default="adam")
+    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bucket-cap-mb", type=float, default=25, help="DDP's bucket size in MiB (default: 25, DDP's own)")
+    parser.add_argument("--print-every", type=int, default=5, metavar="N", help="progress every N iterations")
+    parser.add_argument("--json", metavar="FILE", help="rank 0 writes the results there")
+    options = parser.parse_args()
+    for name in ("epochs", "iterations", "batch", "print_every"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    return options
+
+
+def main():
+    options = parse()
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl")
+    result = train(options, device)
+    if dist.get_rank() == 0:
+        times = result["iteration_ms"]
+        print(f"loss {result['loss']:.6f}, test accuracy {100 * result['test_accuracy']:.1f} %, iteration "
+              f"{times['median']:.0f} ms (median of {times['n']}), replicas "
+              f"{'equal' if result['replicas_equal'] else 'DIFFERENT'} (checksum {result['checksum']})", flush=True)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(result, file, indent=1)
+    dist.destroy_process_group()
+    if not result["replicas_equal"]:
+        raise SystemExit("the replicas have different parameters")
+
+
+if __name__ == "__main__":
+    main()
