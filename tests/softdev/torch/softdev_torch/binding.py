@@ -61,8 +61,8 @@ _CUDA_ARGUMENTS = {
     "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
     "cuCtxSetCurrent": [c_void_p],
     "cuStreamCreate": [POINTER(c_void_p), c_int],
-    "cuStreamDestroy_v2": [c_void_p],
     "cuStreamQuery": [c_void_p],
+    "cuStreamSynchronize": [c_void_p],
     "cuLaunchHostFunc": [c_void_p, HOST_FUNCTION, c_void_p],
 }
 
@@ -151,6 +151,10 @@ class Library:
         stream = c_void_p()
         self.cuda("cuStreamCreate", byref(stream), STREAM_NON_BLOCKING)
         return stream
+
+    def settle(self, stream):
+        """Waits until the stream's last callback has returned to C, whatever became of its work."""
+        self._cuda["cuStreamSynchronize"](stream)
 
     def stream_error(self, stream):
         """The sticky error of a stream, 0 if there is none (work still running is none)."""

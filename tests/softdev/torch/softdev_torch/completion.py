@@ -67,14 +67,16 @@ class Tracker:
         self._pending = {}
         self._lock = threading.Condition()
         self._channels = []
+        self._streams = []   # of every channel there ever was
         self._watchdog = None
-        self._ending = False
+        self._end = threading.Event()
         self._failed = False
         self.callback = HOST_FUNCTION(self._fire)
 
     def add_channel(self, channel):
         with self._lock:
             self._channels.append(channel)
+            self._streams.append(channel.stream)
 
     def remove_channel(self, channel):
         with self._lock:
@@ -141,9 +143,9 @@ class Tracker:
         entered = False
         while True:
             with self._lock:
-                while not self._pending and not self._ending:
+                while not self._pending and not self._end.is_set():
                     self._lock.wait()
-                if self._ending:
+                if self._end.is_set():
                     return
                 operations = list(self._pending.values())
             if not entered:
@@ -154,22 +156,34 @@ class Tracker:
                 message = channel.trouble(time.monotonic() - oldest)
                 if message:
                     self.fail(channel, message)
-            time.sleep(POLL_SECONDS)
+            self._end.wait(POLL_SECONDS)
 
     def close(self, failing):
         """At the end of the program: finishes or aborts what is left, so that no callback comes into a dead interpreter."""
         with self._lock:
             channels = list(self._channels)
         idle = not failing and self.wait_idle(DRAIN_SECONDS)
-        # Communicators go in the order they came, as on the other ranks; in a thread, since a peer may be gone.
-        closer = threading.Thread(target=lambda: [channel.destroy() if idle else channel.abort() for channel in channels],
-                                  daemon=True)
-        closer.start()
-        closer.join(DRAIN_SECONDS)
+
+        def close_all():
+            self._library.enter()
+            for channel in channels:  # in the order they came, as on the other ranks
+                channel.destroy() if idle else channel.abort()
+            # A callback that has done its work may still be on its way out of the interpreter.
+            for stream in self._streams:
+                self._library.settle(stream)
+        # In a thread, since a peer may be gone.
+        closer = threading.Thread(target=close_all, daemon=True)
+        threads = [thread for thread in (closer if self._streams else None, self._watchdog) if thread]
+        if self._streams:
+            closer.start()
         with self._lock:
-            self._ending = True
+            self._end.set()
             self._lock.notify_all()
-        if closer.is_alive() or not self.wait_idle(2.0 if not idle else 0.0):
+        # A thread that is inside PyTorch's C++ when the interpreter ends would bring the process down.
+        deadline = time.monotonic() + DRAIN_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in threads):
             names = ", ".join(sorted({operation.what for operation in self.outstanding()})) or "a communicator"
             print(f"softdev-torch: rank {os.environ.get('RANK', '?')}: {names} did not end with the program",
                   file=sys.stderr, flush=True)

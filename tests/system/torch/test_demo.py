@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo as a whole, small: it runs, agrees with itself, leaves nothing behind, and says plainly what goes wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import support
+
+sys.path.insert(0, os.path.join(support.ROOT, "perf", "demo"))
+import hosts  # noqa: E402
+
+RUN = os.path.join(support.ROOT, "perf", "demo", "run.py")
+
+
+class Demo(support.TorchTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="deft demo ")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def command(self, *arguments):
+        return [sys.executable, RUN, "--build", support.BUILD, "--out", self.folder, "--python", self.python,
+                "--model", "small", "--iterations", "12", *arguments]
+
+    def run_demo(self, *arguments):
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, check=False,
+                              timeout=2 * support.DEADLINE, env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))
+        return done, done.stdout + done.stderr
+
+    def test_small_job(self):
+        done, text = self.run_demo()
+        self.assertEqual(done.returncode, 0, text)
+        with open(os.path.join(self.folder, "result.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertEqual(result["format"], "deft-demo")
+        self.assertTrue(result["good"], text)
+        self.assertIn(result["losses_agree"], ("bitwise", "within 1e-06"))
+        self.assertEqual(len(result["phases"]["deft"]["observed"]), 2)
+        self.assertTrue(result["phases"]["deft"]["observed"][0]["buckets"], text)
+        if result["network"]["shaped"]:
+            plain, deft = (result["phases"][name]["traffic"][0] for name in ("plain", "deft"))
+            self.assertLess(plain["eth1"]["sent"], 100000, "without deft the second link is idle")
+            self.assertGreater(deft["eth1"]["sent"], 1000000, "with deft it is used")
+
+    def test_a_failing_rank_shows_its_last_lines(self):
+        done, text = self.run_demo("--model", "nosuch")
+        self.assertEqual(done.returncode, 1, text)
+        self.assertIn("invalid choice: 'nosuch'", text)
+        self.assertNotIn("Traceback", text)
+
+    def test_a_killed_demo_leaves_no_process(self):
+        demo = subprocess.Popen(self.command("--epochs", "1000", "--iterations", "20000"), stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+        self.addCleanup(demo.kill)
+        log = os.path.join(self.folder, "plain-0.log")
+        end = time.monotonic() + support.DEADLINE
+        while not (os.path.exists(log) and os.path.getsize(log)):
+            self.assertLess(time.monotonic(), end, "the job does not start")
+            self.assertIsNone(demo.poll(), "the demo ended")
+            time.sleep(0.1)
+        self.assertGreater(len(self.processes()), 2)
+        demo.send_signal(signal.SIGKILL)
+        demo.wait()
+        while self.processes():
+            self.assertLess(time.monotonic(), end, f"left behind: {self.processes()}")
+            time.sleep(0.1)
+
+    def processes(self):
+        """Command lines that name this test's folder."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    line = file.read()
+            except OSError:
+                continue
+            if self.folder.encode() in line:
+                found.append(line)
+        return found
+
+
+class Hosts(support.TorchTest):
+    def test_bad_rates_are_refused(self):
+        for rate in ("2gbits", "-1gbit", "0mbit", "fast"):
+            with self.assertRaisesRegex(hosts.SetupError, "not understood"):
+                hosts.rate_bits(rate)
+        self.assertEqual(hosts.rate_bits("2.5gbit"), 2500000000)
+        self.assertIsNone(hosts.rate_bits("unshaped"))
+
+    def test_links_are_cut_and_restored(self):
+        kind, reason = hosts.choose()
+        if kind != "root":
+            self.skipTest(reason)
+        for count in (2, 3):
+            with hosts.create(count, ["1gbit", "500mbit"]) as network:
+                near = network.hosts[0]
+                network.cut(1)
+                self.assertNotIn("LOWER_UP", near.run(["ip", "-o", "link", "show", "eth1"]))
+                network.restore(1)
+                network.cut(0, "blackhole")
+                self.assertIn("blackhole", near.run(["tc", "qdisc", "show", "dev", "eth0"]))
+                network.restore(0)
+                network.set_rate(0, "2gbit")
+                self.assertIn("rate 2Gbit", near.run(["tc", "qdisc", "show", "dev", "eth0"]))
+                self.assertIn("LOWER_UP", near.run(["ip", "-o", "link", "show", "eth1"]))
+
+
+support.main(__name__)
