@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the torch launcher share: finding the parts, starting ranks, waiting with a deadline."""
 
-import importlib.util
 import os
 import socket
 import subprocess
@@ -23,8 +22,10 @@ DEADLINE = float(os.environ.get("TEST_DEADLINE", "150"))
 
 
 def find_python():
-    """A Python that has torch, or None."""
-    check = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    """A Python that has torch (of the major version TEST_TORCH_MAJOR, if that is set), or None."""
+    check = ("import importlib.util, importlib.metadata, sys; "
+             "sys.exit(importlib.util.find_spec('torch') is None or "
+             f"not importlib.metadata.version('torch').startswith({os.environ.get('TEST_TORCH_MAJOR', '')!r}))")
     for python in (os.environ.get("TEST_PYTHON"), sys.executable, "/usr/bin/python3"):
         if python and subprocess.run([python, "-c", check], check=False, capture_output=True).returncode == 0:
             return python
@@ -117,11 +118,9 @@ def main(name):
     if not os.path.exists(os.path.join(LIBRARIES, "nccl", "libnccl.so.2")) and "SOFTDEV_LIBDIR" not in os.environ:
         missing.append("the software device")
     if TorchTest.python is None or missing:
-        reason = f"not built: {', '.join(missing)}" if missing else "no Python here has torch (apt install python3-torch)"
+        reason = (f"not built: {', '.join(missing)}" if missing else
+                  f"no Python here has torch {os.environ.get('TEST_TORCH_MAJOR', '')} (apt install python3-torch, or name "
+                  "one with TEST_PYTHON)")
         print(f"skipped: {reason}")
         sys.exit(SKIP)
     unittest.main(verbosity=2)
-
-
-def has_module(name):
-    return importlib.util.find_spec(name) is not None
