@@ -94,7 +94,8 @@ struct Attempt {
 
 std::mutex attempts_mutex;
 std::map<std::uint64_t, Attempt>& attempts() {
-    static std::map<std::uint64_t, Attempt> map;
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static auto& map = *new std::map<std::uint64_t, Attempt>;
     return map;
 }
 

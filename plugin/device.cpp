@@ -15,7 +15,8 @@ constexpr std::int64_t kUnknownSpeed = 10000;  // what NCCL assumes when it does
 
 std::mutex mutex;
 std::shared_ptr<const Device>& current() {
-    static std::shared_ptr<const Device> device;
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static auto& device = *new std::shared_ptr<const Device>;
     return device;
 }
 

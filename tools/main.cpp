@@ -179,7 +179,7 @@ int dispatch(CommandLine& line) {
     }
     if (chosen.empty()) {
         const std::vector<std::string> extra = line.app.remaining();
-        if (extra.empty()) {
+        if (extra.empty() || extra.front() == "--") {
             complain("no command given; see deft --help");
             return kUsage;
         }

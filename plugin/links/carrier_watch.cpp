@@ -115,7 +115,8 @@ private:
 }  // namespace
 
 bool CarrierWatch::up(const std::string& name) {
-    static Watch watch;
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static Watch& watch = *new Watch;
     return watch.up(name);
 }
 

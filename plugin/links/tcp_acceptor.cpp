@@ -20,7 +20,8 @@ constexpr int kAcceptsPerPoll = 16;
 
 std::mutex process_mutex;
 std::weak_ptr<TcpAcceptor>& process_acceptor() {
-    static std::weak_ptr<TcpAcceptor> acceptor;
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static auto& acceptor = *new std::weak_ptr<TcpAcceptor>;
     return acceptor;
 }
 

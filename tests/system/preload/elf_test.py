@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the product needs, shows and does at load time, read from the file with readelf and nm.
 
-usage: elf_test.py LIBRARY
+usage: elf_test.py LIBRARY ARCHIVE...   (the static libraries it is linked from)
 """
 import re
 import shutil
@@ -10,7 +10,10 @@ import subprocess
 import sys
 import unittest
 
-LIBRARY = sys.argv[1]
+LIBRARY, ARCHIVES = sys.argv[1], sys.argv[2:]
+
+# The reserve of memory for exceptions; the two error categories.
+RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc", "_GLOBAL__sub_I_system_error.cc")
 
 
 def output(*command):
@@ -52,7 +55,7 @@ class Product(unittest.TestCase):
         self.assertEqual([f for f in symbols if f[1] not in "TDRB"], [])
 
     def test_has_no_constructors(self):
-        """Only the compiler's own start-up entry and libstdc++'s reserve of memory for exceptions."""
+        """Only the compiler's own start-up entry and what comes with the C++ runtime."""
         sections = output("readelf", "-WS", LIBRARY)
         match = re.search(r"\.init_array\s+INIT_ARRAY\s+([0-9a-f]+)\s+[0-9a-f]+\s+([0-9a-f]+)", sections)
         self.assertIsNotNone(match)
@@ -70,15 +73,22 @@ class Product(unittest.TestCase):
             if len(fields) >= 4 and fields[2].endswith("_RELATIVE") and start <= int(fields[0], 16) < start + size:
                 names.append(min(functions.get(int(fields[3], 16), {f"unnamed at {fields[3]}"})))
         self.assertEqual(len(names), size // 8)
-        self.assertEqual([n for n in names if n not in ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc")], [])
+        self.assertEqual([n for n in names if n not in RUNTIME_CONSTRUCTORS], [])
 
     def test_never_ends_the_process_or_prints(self):
         """abort and the stdio behind it come with the C++ runtime; these do not, and must not."""
         undefined = {re.sub(r"@.*", "", line.split()[-1])
                      for line in output("nm", "-D", "--undefined-only", LIBRARY).splitlines()}
         forbidden = {"exit", "_exit", "_Exit", "quick_exit", "printf", "puts", "setenv", "putenv", "unsetenv",
-                     "signal", "sigaction", "atexit", "__cxa_atexit", "setlocale", "system", "popen"}
+                     "signal", "sigaction", "atexit", "setlocale", "system", "popen"}
         self.assertEqual(undefined & forbidden, set())
+
+    def test_registers_no_destructors(self):
+        """A static object with a destructor would be destroyed while NCCL's threads still run."""
+        for archive in ARCHIVES:
+            undefined = [line for line in output("nm", "--undefined-only", "-A", archive).splitlines()
+                         if line.endswith(" __cxa_atexit")]
+            self.assertEqual(undefined, [], archive)
 
 
 if __name__ == "__main__":
