@@ -162,7 +162,7 @@ const Track::Cycle* Track::main_cycle() const {
 }
 
 const std::vector<CallRecord>& Track::main_shape() const {
-    static const std::vector<CallRecord> none;
+    static const auto& none = *new std::vector<CallRecord>;  // never destroyed
     const Cycle* cycle = main_cycle();
     return cycle != nullptr ? cycle->shape : none;
 }
