@@ -10,6 +10,7 @@
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
+#include "topology/presence.h"
 
 namespace deft::net::api {
 namespace {
@@ -76,6 +77,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         count_call();
         LinkStats::process().plugin_version.store(version, std::memory_order_relaxed);
         log::set_nccl_logger(logger);
+        Presence::process().plugin_initialised();
         if (context != nullptr) {
             *context = nullptr;
         }

@@ -16,6 +16,8 @@ constexpr std::uint64_t kLegacyStream = 1;
 using GetProcAddress2 = int (*)(const char*, void**, int, std::uint64_t, int*);
 using GetProcAddress1 = int (*)(const char*, void**, int, std::uint64_t);
 
+std::atomic<const Driver*> g_found{nullptr};
+
 class Resolver {
 public:
     explicit Resolver(void* library) : library_(library) {
@@ -58,9 +60,12 @@ private:
 
 }  // namespace
 
+const Driver* Driver::found() noexcept {
+    return g_found.load(std::memory_order_acquire);
+}
+
 const Driver* Driver::get() noexcept {
-    static std::atomic<const Driver*> found{nullptr};
-    if (const Driver* driver = found.load(std::memory_order_acquire)) {
+    if (const Driver* driver = found()) {
         return driver;
     }
     void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -68,7 +73,7 @@ const Driver* Driver::get() noexcept {
         return nullptr;
     }
     Resolver resolver(library);
-    static Driver driver;  // filled with the same values by whoever comes first
+    static constinit Driver driver;
     Driver filled;
     resolver.find(filled.DeviceGet, "cuDeviceGet", "cuDeviceGet");
     resolver.find(filled.DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain",
@@ -91,9 +96,9 @@ const Driver* Driver::get() noexcept {
     static std::atomic_flag filling = ATOMIC_FLAG_INIT;
     if (!filling.test_and_set()) {
         driver = filled;
-        found.store(&driver, std::memory_order_release);
+        g_found.store(&driver, std::memory_order_release);
     }
-    return found.load(std::memory_order_acquire);
+    return found();
 }
 
 Current::Current(const Driver& driver, Context context) noexcept : driver_(driver) {

@@ -54,7 +54,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
         return;
     }
     record_.device = comm->device.load(std::memory_order_relaxed);
-    if (const cuda::Driver* driver = cuda::Driver::get();
+    if (const cuda::Driver* driver = cuda::Driver::found();
         driver != nullptr && record_.device >= 0) {
         bool captured = false;
         const bool recordable = cuda::recordable(*driver, stream, captured);

@@ -112,6 +112,7 @@ bool ask_details(Communicator& communicator) noexcept {
     communicator.rank = rank;
     communicator.nranks = nranks;
     communicator.device = device;
+    cuda::Driver::get();  // the library has made a communicator, so it is loaded by now
     if (Observer* const observer = Observer::running()) {
         observer->know(communicator);
     }

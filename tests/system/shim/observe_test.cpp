@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ranks on the software device, with the library as preload and as network plugin.
+#include <gtest/gtest.h>
+
+#include "tests/system/shim/process.h"
+
+namespace deft::test {
+namespace {
+
+using nlohmann::json;
+
+struct Job {
+    std::vector<Outcome> ranks;
+    std::map<std::string, json> reports;
+};
+
+Job run_ranks(const std::string& how, int iterations, const Environment& extra) {
+    const Folder folder;
+    std::vector<Started> started;
+    for (int rank = 0; rank < 2; ++rank) {
+        Environment environment{{"NCCL_SOCKET_IFNAME", "lo"},
+                                {"NCCL_HOSTID", "host" + std::to_string(rank)},
+                                {"DEFT_INTERFACES", "lo"},
+                                {"DEFT_OUT", folder / "rank%r.json"}};
+        for (const auto& [key, value] : extra) {
+            environment[key] = value;
+        }
+        started.push_back(start({TRAINING_MAIN, how, std::to_string(rank), "2", folder / "id",
+                                 std::to_string(iterations)},
+                                environment, folder, "rank" + std::to_string(rank)));
+    }
+    Job job;
+    for (const Started& rank : started) {
+        job.ranks.push_back(finish(rank, folder));
+    }
+    job.reports = job.ranks.back().reports;
+    return job;
+}
+
+void expect_done(const Job& job) {
+    for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+        EXPECT_EQ(job.ranks[rank].status, 0) << job.ranks[rank].err;
+        EXPECT_EQ(job.ranks[rank].out, "rank " + std::to_string(rank) + " done\n")
+            << job.ranks[rank].err;
+    }
+}
+
+Environment both_halves() {
+    return {{"LD_PRELOAD", PRELOAD}, {"NCCL_NET_PLUGIN", PRELOAD}};
+}
+
+void expect_profile(const json& report, int iterations) {
+    EXPECT_EQ(report["ranks"], 2);
+    EXPECT_EQ(report["final"], true);
+    EXPECT_EQ(report["calls"]["ncclAllReduce"], 3 * iterations + 1);
+    EXPECT_EQ(report["iterations"]["cycle_length"], 3);
+    EXPECT_EQ(report["iterations"]["seen"], iterations);
+    EXPECT_EQ(report["iterations"]["changes"], 0);
+    EXPECT_EQ(report["iterations"]["stable"], true);
+    EXPECT_GE(report["iterations"]["time_ms"]["n"], iterations - 10);
+    EXPECT_GT(report["iterations"]["time_ms"]["median"], 2.0) << "two sleeps of 1 ms";
+    EXPECT_GE(report["iterations"]["coverage_rate"]["n"], 1);
+    EXPECT_GT(report["iterations"]["coverage_rate"]["median"], 0);
+    EXPECT_EQ(report["hooks"]["in_path"], true);
+    EXPECT_GT(report["hooks"]["timed"], 0);
+    EXPECT_EQ(report["hooks"]["lost"], 0);
+    EXPECT_EQ(report["hooks"]["events_note"], "");
+    ASSERT_EQ(report["buckets"].size(), 2u);
+    ASSERT_EQ(report["other_calls"].size(), 1u);
+    EXPECT_EQ(report["other_calls"][0]["type"], "int32");
+    EXPECT_EQ(report["other_calls"][0]["op"], "max");
+    const json& first = report["buckets"][0];
+    const json& second = report["buckets"][1];
+    EXPECT_EQ(first["position"], 0);
+    EXPECT_EQ(first["bytes"], 400'000);
+    EXPECT_EQ(second["position"], 1);
+    EXPECT_EQ(second["bytes"], 800'000);
+    for (const json& bucket : {first, second}) {
+        EXPECT_EQ(bucket["in_place"], true);
+        EXPECT_GE(bucket["transfer_ms"]["n"], 1);
+        EXPECT_GT(bucket["transfer_ms"]["median"], 0);
+        EXPECT_LE(bucket["issued_ms"]["median"], bucket["ready_ms"]["median"]);
+    }
+    EXPECT_GE(first["ready_ms"]["median"], 1.0) << "it sleeps 1 ms before it";
+    EXPECT_GE(second["ready_ms"]["median"], first["ready_ms"]["median"].get<double>() + 1.0);
+}
+
+TEST(Observe, RecordsTheJobOnBothRanks) {
+    constexpr int kIterations = 300;
+    const Job job = run_ranks("linked", kIterations, both_halves());
+    expect_done(job);
+    ASSERT_EQ(job.reports.size(), 2u);
+    for (int rank = 0; rank < 2; ++rank) {
+        const json& report = job.reports.at("rank" + std::to_string(rank) + ".json");
+        SCOPED_TRACE(report.dump(1));
+        EXPECT_EQ(report["rank"], rank);
+        expect_profile(report, kIterations);
+        EXPECT_EQ(report["plugin"]["loaded"], true);
+        EXPECT_GT(report["plugin"]["calls"], 0);
+        ASSERT_FALSE(report["links"].empty());
+        EXPECT_GT(report["links"][0]["bytes_sent"], 0);
+        EXPECT_GT(report["links"][0]["bytes_received"], 0);
+        EXPECT_EQ(count(job.ranks[static_cast<std::size_t>(rank)].err, "WARN"), 0u)
+            << job.ranks[static_cast<std::size_t>(rank)].err;
+        EXPECT_EQ(count(job.ranks[static_cast<std::size_t>(rank)].err, "softdev: error"), 0u)
+            << job.ranks[static_cast<std::size_t>(rank)].err;
+    }
+    const json& zero = job.reports.at("rank0.json");
+    const json& one = job.reports.at("rank1.json");
+    EXPECT_EQ(zero["buckets"][0]["communicator"], one["buckets"][0]["communicator"]);
+    EXPECT_NE(zero["buckets"][0]["communicator"], "0000000000000000");
+}
+
+TEST(Observe, AJobThatNeverDestroysItsCommunicatorLeavesAReport) {
+    const Job job = run_ranks("leaky", 60, {{"LD_PRELOAD", PRELOAD}});
+    expect_done(job);
+    ASSERT_EQ(job.reports.size(), 2u);
+    EXPECT_EQ(job.reports.at("rank1.json")["iterations"]["seen"], 60);
+    EXPECT_EQ(job.reports.at("rank1.json")["final"], true);
+    EXPECT_EQ(job.reports.at("rank1.json")["plugin"]["loaded"], false);
+}
+
+TEST(Observe, OffLeavesNothing) {
+    Environment environment = both_halves();
+    environment["DEFT_MODE"] = "off";
+    const Job job = run_ranks("linked", 20, environment);
+    expect_done(job);
+    EXPECT_TRUE(job.reports.empty());
+}
+
+TEST(Bypass, ThatThePluginNoticesIsSaidOnce) {
+    const Job job = run_ranks("handle", 20, both_halves());
+    expect_done(job);
+    EXPECT_TRUE(job.reports.empty()) << "no hook saw anything";
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "the job reaches NCCL past it"), 1u) << rank.err;
+    }
+}
+
+TEST(Bypass, ThePluginAloneIsNoBypass) {
+    const Job job = run_ranks("linked", 20, {{"NCCL_NET_PLUGIN", PRELOAD}});
+    expect_done(job);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "WARN"), 0u) << rank.err;
+    }
+    const Job asked =
+        run_ranks("linked", 20, {{"NCCL_NET_PLUGIN", PRELOAD}, {"DEFT_MODE", "observe"}});
+    for (const Outcome& rank : asked.ranks) {
+        EXPECT_EQ(count(rank.err, "DEFT_MODE=observe has no effect"), 1u) << rank.err;
+    }
+}
+
+}  // namespace
+}  // namespace deft::test

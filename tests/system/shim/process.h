@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a program with a preload and a clean environment, and reads the reports it leaves.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace deft::test {
+
+namespace fs = std::filesystem;
+
+inline std::string read_file(const fs::path& path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+// A folder that is removed with the object.
+class Folder {
+public:
+    Folder() {
+        std::string pattern = (fs::temp_directory_path() / "deft-shim-XXXXXX").string();
+        path_ = ::mkdtemp(pattern.data());
+    }
+    ~Folder() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    Folder(const Folder&) = delete;
+    fs::path operator/(const std::string& name) const { return path_ / name; }
+    const fs::path& path() const { return path_; }
+
+private:
+    fs::path path_;
+};
+
+struct Outcome {
+    int status = -1;  // as waitpid gives it
+    std::string out;
+    std::string err;
+    std::map<std::string, nlohmann::json> reports;  // by file name
+};
+
+// A program that was started, with its output going to files of `folder`.
+struct Started {
+    pid_t pid = -1;
+    fs::path out;
+    fs::path err;
+};
+
+using Environment = std::map<std::string, std::string>;
+
+// The caller's environment without anything of deft's or NCCL's, and with `extra`.
+inline Started start(const std::vector<std::string>& command, const Environment& extra,
+                     const Folder& folder, const std::string& name = "job") {
+    std::vector<std::string> environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string text(*entry);
+        const std::string key = text.substr(0, text.find('='));
+        if (!text.starts_with("DEFT_") && !text.starts_with("NCCL_") && key != "LD_PRELOAD" &&
+            extra.count(key) == 0) {
+            environment.push_back(text);
+        }
+    }
+    for (const auto& [key, value] : extra) {
+        environment.push_back(key + "=" + value);
+    }
+    std::vector<char*> argv;
+    for (const std::string& word : command) {
+        argv.push_back(const_cast<char*>(word.c_str()));
+    }
+    argv.push_back(nullptr);
+    std::vector<char*> envp;
+    for (const std::string& entry : environment) {
+        envp.push_back(const_cast<char*>(entry.c_str()));
+    }
+    envp.push_back(nullptr);
+    Started started;
+    started.out = folder / (name + ".out");
+    started.err = folder / (name + ".err");
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 1, started.out.c_str(),
+                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::posix_spawn_file_actions_addopen(&actions, 2, started.err.c_str(),
+                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (::posix_spawn(&started.pid, argv[0], &actions, nullptr, argv.data(), envp.data()) != 0) {
+        started.pid = -1;
+    }
+    ::posix_spawn_file_actions_destroy(&actions);
+    return started;
+}
+
+inline Outcome finish(const Started& started, const Folder& folder) {
+    Outcome outcome;
+    if (started.pid > 0) {
+        ::waitpid(started.pid, &outcome.status, 0);
+    }
+    outcome.out = read_file(started.out);
+    outcome.err = read_file(started.err);
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+        if (entry.path().extension() == ".json") {
+            outcome.reports[entry.path().filename()] =
+                nlohmann::json::parse(read_file(entry.path()), nullptr, false);
+        }
+    }
+    return outcome;
+}
+
+// Runs to the end. With a preload, reports go to `folder`.
+inline Outcome run(const std::vector<std::string>& command, Environment extra = {}) {
+    const Folder folder;
+    if (extra.count("DEFT_OUT") == 0) {
+        extra["DEFT_OUT"] = folder / "rank%r.json";
+    }
+    return finish(start(command, extra, folder), folder);
+}
+
+inline std::size_t count(const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (auto at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) {
+        ++found;
+    }
+    return found;
+}
+
+}  // namespace deft::test

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a small data-parallel job on CUDA's driver API and NCCL, with the calls PyTorch DDP
+// makes: one large bucket, then two and a map of used parameters in every iteration.
+//
+// usage: training_main linked|handle|leaky RANK RANKS ID_FILE ITERATIONS
+//   handle: looks NCCL up on its handle, past any preload; leaky: never destroys its communicator
+#include <cuda.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+void check(int result, const char* what) {
+    if (result != 0) {
+        std::printf("%s failed: %d\n", what, result);
+        std::exit(1);
+    }
+}
+
+struct Nccl {
+    decltype(&ncclGetUniqueId) get_unique_id = &ncclGetUniqueId;
+    decltype(&ncclCommInitRank) init_rank = &ncclCommInitRank;
+    decltype(&ncclAllReduce) all_reduce = &ncclAllReduce;
+    decltype(&ncclCommDestroy) destroy = &ncclCommDestroy;
+
+    void look_up() {
+        void* const handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+        check(handle == nullptr, "dlopen");
+        get_unique_id =
+            reinterpret_cast<decltype(get_unique_id)>(::dlsym(handle, "ncclGetUniqueId"));
+        init_rank = reinterpret_cast<decltype(init_rank)>(::dlsym(handle, "ncclCommInitRank"));
+        all_reduce = reinterpret_cast<decltype(all_reduce)>(::dlsym(handle, "ncclAllReduce"));
+        destroy = reinterpret_cast<decltype(destroy)>(::dlsym(handle, "ncclCommDestroy"));
+    }
+};
+
+// Rank 0 makes the id and hands it over in a file.
+ncclUniqueId exchange_id(const Nccl& nccl, int rank, const std::string& path) {
+    ncclUniqueId id{};
+    if (rank == 0) {
+        check(nccl.get_unique_id(&id), "ncclGetUniqueId");
+        std::FILE* file = std::fopen((path + ".part").c_str(), "wb");
+        check(file == nullptr || std::fwrite(&id, sizeof(id), 1, file) != 1, "writing the id");
+        std::fclose(file);
+        check(std::rename((path + ".part").c_str(), path.c_str()), "rename");
+        return id;
+    }
+    for (int waited = 0; waited < 12000; ++waited) {
+        if (std::FILE* file = std::fopen(path.c_str(), "rb")) {
+            check(std::fread(&id, sizeof(id), 1, file) != 1, "reading the id");
+            std::fclose(file);
+            return id;
+        }
+        ::usleep(10000);
+    }
+    check(1, "waiting for rank 0");
+    return id;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    check(argc != 6, "usage");
+    const std::string how = argv[1];
+    const int rank = std::atoi(argv[2]);
+    const int ranks = std::atoi(argv[3]);
+    const int iterations = std::atoi(argv[5]);
+    Nccl nccl;
+    if (how == "handle") {
+        nccl.look_up();
+    }
+    constexpr size_t kFirst = 100'000;
+    constexpr size_t kSecond = 200'000;
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    CUdeviceptr memory = 0;
+    check(cuInit(0), "cuInit");
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    const size_t bytes = (kFirst + kSecond + 8) * sizeof(float);
+    check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
+    auto* const data = reinterpret_cast<float*>(memory);
+
+    ncclComm_t comm = nullptr;
+    check(nccl.init_rank(&comm, ranks, exchange_id(nccl, rank, argv[4]), rank), "ncclCommInitRank");
+    const auto reduce = [&](float* at, size_t count, ncclDataType_t type, ncclRedOp_t op) {
+        check(nccl.all_reduce(at, at, count, type, op, comm, stream), "ncclAllReduce");
+    };
+    check(cuMemsetD32(memory, 0, bytes / 4), "cuMemsetD32");
+    reduce(data, kFirst + kSecond, ncclFloat, ncclSum);
+    std::vector<float> host(bytes / 4);
+    for (int i = 0; i < iterations; ++i) {
+        // Every rank adds its number plus one: the sum is known.
+        for (float& value : host) {
+            value = static_cast<float>(rank + 1);
+        }
+        check(cuMemcpyHtoDAsync(memory, host.data(), bytes, stream), "cuMemcpyHtoDAsync");
+        check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        ::usleep(1000);  // forward, and backward until the first bucket is complete
+        reduce(data, kFirst, ncclFloat, ncclSum);
+        ::usleep(1000);
+        reduce(data + kFirst, kSecond, ncclFloat, ncclSum);
+        reduce(data + kFirst + kSecond, 8, ncclInt32, ncclMax);
+        check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        check(cuMemcpyDtoHAsync(host.data(), memory, bytes, stream), "cuMemcpyDtoHAsync");
+        check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+        check(host[0] != sum || host[kFirst] != sum || host[kFirst + kSecond - 1] != sum,
+              "the sum");
+    }
+    if (how != "leaky") {
+        check(nccl.destroy(comm), "ncclCommDestroy");
+    }
+    std::printf("rank %d done\n", rank);
+    return 0;
+}
