@@ -4,6 +4,7 @@
 
 #include "tests/softdev/nccl/api.h"
 #include "tests/softdev/nccl/bootstrap.h"
+#include "tests/softdev/nccl/cuda_check.h"
 #include "tests/softdev/nccl/env.h"
 
 using namespace softdev::nccl;
@@ -61,14 +62,6 @@ SOFTNCCL_API void pncclResetDebugInit() {
 }
 SOFTNCCL_ALIAS(void, ncclResetDebugInit, ())
 
-static void cuda_or_throw(CUresult result, const char* what) {
-    if (result != CUDA_SUCCESS) {
-        const char* text = "unknown error";
-        cuGetErrorString(result, &text);
-        throw Error(ncclUnhandledCudaError, format("Cuda failure '%s' in %s", text, what));
-    }
-}
-
 SOFTNCCL_API ncclResult_t pncclMemAlloc(void** pointer, size_t bytes) {
     return api("MemAlloc", [&] {
         if (pointer == nullptr || bytes == 0) {
@@ -76,7 +69,7 @@ SOFTNCCL_API ncclResult_t pncclMemAlloc(void** pointer, size_t bytes) {
         }
         Communicator(1, 0, {}).use_current_device();
         CUdeviceptr memory = 0;
-        cuda_or_throw(cuMemAlloc(&memory, bytes), "ncclMemAlloc");
+        cuda_check(cuMemAlloc(&memory, bytes), "ncclMemAlloc");
         *pointer = reinterpret_cast<void*>(memory);
         return ncclSuccess;
     });
@@ -87,7 +80,7 @@ SOFTNCCL_API ncclResult_t pncclMemFree(void* pointer) {
     return api("MemFree", [&] {
         if (pointer != nullptr) {
             Communicator(1, 0, {}).use_current_device();
-            cuda_or_throw(cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), "ncclMemFree");
+            cuda_check(cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), "ncclMemFree");
         }
         return ncclSuccess;
     });

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/softdev/cuda/softdev.h"
+#include "tests/softdev/nccl/cuda_check.h"
 #include "tests/softdev/nccl/error.h"
 #include "tests/softdev/nccl/log.h"
 #include "tests/softdev/nccl/message.h"
@@ -147,18 +148,10 @@ void add_accesses(const Task& task, std::vector<softdev_access_t>& accesses) {
     }
 }
 
-void cuda(CUresult result, const char* what) {
-    if (result != CUDA_SUCCESS) {
-        const char* text = "unknown error";
-        cuGetErrorString(result, &text);
-        throw Error(ncclUnhandledCudaError, format("Cuda failure '%s' in %s", text, what));
-    }
-}
-
 class CurrentContext {
 public:
     explicit CurrentContext(CUcontext context) {
-        cuda(cuCtxPushCurrent(context), "cuCtxPushCurrent");
+        cuda_check(cuCtxPushCurrent(context), "cuCtxPushCurrent");
     }
     ~CurrentContext() {
         CUcontext before = nullptr;
@@ -166,18 +159,12 @@ public:
     }
 };
 
-bool capturing(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuda(cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
-    return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // A stream waits for what another one has so far.
 void order(CUstream before, CUstream after) {
     CUevent event = nullptr;
-    cuda(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    cuda(cuEventRecord(event, before), "cuEventRecord");
-    cuda(cuStreamWaitEvent(after, event, 0), "cuStreamWaitEvent");
+    cuda_check(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    cuda_check(cuEventRecord(event, before), "cuEventRecord");
+    cuda_check(cuStreamWaitEvent(after, event, 0), "cuStreamWaitEvent");
     cuEventDestroy(event);
 }
 
@@ -272,7 +259,7 @@ void Launch::start() {
     }
     // Operations of one communicator run one after the other, whatever streams they are given.
     if (!operation->captured && comm.launched_before && comm.last_stream != stream) {
-        cuda(cuStreamWaitEvent(stream, comm.last_event, 0), "cuStreamWaitEvent");
+        cuda_check(cuStreamWaitEvent(stream, comm.last_event, 0), "cuStreamWaitEvent");
     }
     comm.launched();
     Operation* raw = operation.release();
@@ -285,8 +272,7 @@ void Launch::start() {
         softdevStreamEnqueue(stream, label.c_str(), Operation::run, Operation::done, raw,
                              accesses.data(), accesses.size());
     if (result != CUDA_SUCCESS) {
-        const char* text = "unknown error";
-        cuGetErrorString(result, &text);
+        const char* text = cuda_text(result);
         comm.fail(ncclUnhandledCudaError,
                   format("%s was refused by the stream: %s", label.c_str(), text), false);
         throw Error(
@@ -295,9 +281,9 @@ void Launch::start() {
     }
     if (!captured) {
         if (comm.last_event == nullptr) {
-            cuda(cuEventCreate(&comm.last_event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+            cuda_check(cuEventCreate(&comm.last_event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
         }
-        cuda(cuEventRecord(comm.last_event, stream), "cuEventRecord");
+        cuda_check(cuEventRecord(comm.last_event, stream), "cuEventRecord");
         comm.last_stream = stream;
         comm.launched_before = true;
     }

@@ -112,8 +112,10 @@ void reduce_native(const Reduction& op, T* out, T* out2, const T* a, bool pre_a,
         }
         if constexpr (std::is_integral_v<T>) {
             if (post && op.kind == Arithmetic::kSumPostDiv) {
+                // Wider than the type: an int8 cannot hold 200 ranks.
+                using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
                 for (size_t i = 0; i < m; ++i) {
-                    to[i] = static_cast<T>(to[i] / static_cast<T>(op.scalar));
+                    to[i] = static_cast<T>(static_cast<Wide>(to[i]) / static_cast<Wide>(op.scalar));
                 }
             }
         }
