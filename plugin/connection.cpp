@@ -74,8 +74,8 @@ public:
         }
     }
 
-    bool link_up(std::size_t path) const override {
-        return links_[path] == nullptr || CarrierWatch::up(*links_[path]);
+    Carrier carrier(std::size_t path) const override {
+        return links_[path] == nullptr ? Carrier{} : CarrierWatch::of(*links_[path]);
     }
 
 private:

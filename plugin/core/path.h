@@ -88,6 +88,13 @@ struct Connected {
     Nanos round_trip = 0;
 };
 
+// How often a local link has lost and regained its carrier, as far as is known. Changes matter, not
+// levels: the kernel may report a carrier up to a second after it works again.
+struct Carrier {
+    std::uint64_t lost = 0;
+    std::uint64_t gained = 0;
+};
+
 // Makes one path, again and again if need be.
 class Dialer {
 public:
@@ -100,7 +107,7 @@ public:
     // trying again, see failure().
     virtual Result poll(Nanos now, Connected& connected) = 0;
     virtual void cancel() = 0;
-    virtual bool link_up() const = 0;  // the local link has a carrier, as far as known
+    virtual Carrier carrier() const = 0;  // of the local link
     virtual const char* failure() const = 0;
     virtual const char* describe() const = 0;
     virtual LinkCounters& counters() = 0;

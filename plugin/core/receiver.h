@@ -32,7 +32,7 @@ public:
     // The next admitted path, if any; cheap when there is none. The receiver's state goes into the
     // welcome.
     virtual bool knock(Nanos now, const Control& state, Admitted& admitted) = 0;
-    virtual bool link_up(std::size_t path) const = 0;
+    virtual Carrier carrier(std::size_t path) const = 0;  // of the local link
 };
 
 struct ReceiverOptions {
@@ -90,6 +90,7 @@ private:
         LinkCounters* counters = nullptr;
         PathState state = PathState::Down;
         std::uint32_t incarnation = 0;
+        std::uint64_t carrier_lost = 0;   // of the local link, when the path was made
         std::uint64_t received = 0;       // chunks since it was connected
         std::uint64_t told_received = 0;  // as of the last control frame
         bool tell = false;                // a control frame is due

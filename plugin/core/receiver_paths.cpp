@@ -62,6 +62,7 @@ void Receiver::take_in(Nanos now) {
         link.received = link.told_received = 0;
         link.tell = false;
         link.ended = false;
+        link.carrier_lost = door_->carrier(link.index).lost;
         link.state = PathState::Probing;
         apply(link, PathEvent::Connected, link.path->describe());
         announced_ = std::max(announced_, state.posted);
@@ -96,7 +97,7 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
 void Receiver::timers(Nanos now) {
     next_timers_ = now + kTimerInterval;
     for (auto& link : links_) {
-        if (link->path && !door_->link_up(link->index)) {
+        if (link->path && door_->carrier(link->index).lost != link->carrier_lost) {
             lose(*link, "the link lost its carrier", now);
         }
     }

@@ -32,6 +32,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         link->index = links_.size();
         link->dialer = std::move(dialer);
         link->retry_at = now;
+        link->carrier = link->dialer->carrier();
         links_.push_back(std::move(link));
     }
 }

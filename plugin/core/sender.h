@@ -87,6 +87,8 @@ private:
         Nanos attempt_start = 0;
         Nanos suspect_since = 0;
         Nanos busy_since = 0;
+        Nanos up_since = 0;
+        Carrier carrier;  // of the local link, when the path was made or last lost
         int failed_attempts = 0;
         bool refused = false;     // the last attempt found nobody listening
         bool peer_ended = false;  // the peer closed or reset it, rather than the network

@@ -17,6 +17,7 @@ constexpr Nanos kMaxSilence = 700 * kMillisecond;
 constexpr Nanos kSuspectLimit = kSecond;  // then it is taken down and connected anew
 constexpr Nanos kFirstBackOff = 50 * kMillisecond;
 constexpr Nanos kMaxBackOff = 2 * kSecond;
+constexpr Nanos kFlapping = 2 * kSecond;       // a path that lives shorter is not trusted at once
 constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once another path is up
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
 constexpr Nanos kPeerGone = kSecond;           // all paths ended by the peer and none came back
@@ -115,8 +116,11 @@ void Sender::lose(Link& link, const char* why, Nanos now) {
     link.rate.forget(now);
     link.path->close(0);
     link.path.reset();
-    link.back_off = kFirstBackOff;
-    link.retry_at = now + (link.peer_ended ? 0 : kFirstBackOff);
+    // A path that comes and goes is tried less and less often.
+    const bool lasted = now - link.up_since > kFlapping;
+    link.back_off = lasted ? kFirstBackOff : std::min(2 * link.back_off, kMaxBackOff);
+    link.retry_at = now + (link.peer_ended && lasted ? 0 : link.back_off);
+    link.carrier = link.dialer->carrier();
     link.refused = false;
     // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was.
     last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
@@ -146,7 +150,7 @@ void Sender::timers(Nanos now) {
 }
 
 void Sender::check_silence(Link& link, Nanos now) {
-    if (!link.dialer->link_up()) {
+    if (link.dialer->carrier().lost != link.carrier.lost) {
         lose(link, "the link lost its carrier", now);
         return;
     }
@@ -178,9 +182,12 @@ void Sender::check_silence(Link& link, Nanos now) {
 
 void Sender::dial(Link& link, Nanos now) {
     if (link.state == PathState::Down) {
-        if (now < link.retry_at || !link.dialer->link_up()) {
+        // A link whose carrier came back is tried at once.
+        const Carrier carrier = link.dialer->carrier();
+        if (now < link.retry_at && carrier.gained == link.carrier.gained) {
             return;
         }
+        link.carrier = carrier;
         apply(link, PathEvent::Retry, "next attempt");
         link.attempt_start = now;
         link.dialer->start(++link.incarnation, now);
@@ -201,8 +208,8 @@ void Sender::dial(Link& link, Nanos now) {
             if (!link.rate.measured()) {
                 link.rate.reset(speed * 1e6 / 8, connected.round_trip);
             }
-            link.back_off = kFirstBackOff;
             link.failed_attempts = 0;
+            link.up_since = now;
             link.peer_ended = link.refused = false;
             link.last_progress = last_alive_ = now;
             posted_ = std::max(posted_, connected.posted);

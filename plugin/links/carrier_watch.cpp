@@ -21,11 +21,10 @@ namespace {
 
 constexpr Nanos kInterval = 2 * kMillisecond;
 
-// Events are rare: the names that are down are kept under a lock, and a counter of them spares
-// everyone the lock while there are none.
+// Events are rare: what they said is kept under a lock, and while there was none nobody takes it.
 class Watch {
 public:
-    bool up(const std::string& name) {
+    Carrier of(const std::string& name) {
         const Nanos now = steady_now();
         if (now >= next_.load(std::memory_order_relaxed)) {
             const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -34,14 +33,41 @@ public:
                 read();
             }
         }
-        if (down_count_.load(std::memory_order_acquire) == 0) {
-            return true;
+        if (known_.load(std::memory_order_acquire) == 0) {
+            return {};
         }
         const std::lock_guard lock(mutex_);
-        return std::find(down_.begin(), down_.end(), name) == down_.end();
+        for (const Entry& entry : entries_) {
+            if (entry.name == name) {
+                return entry.carrier;
+            }
+        }
+        return {};
     }
 
 private:
+    struct Entry {
+        std::string name;
+        bool down = false;
+        Carrier carrier;
+    };
+
+    void report(const std::string& name, bool running) {
+        auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& each) { return each.name == name; });
+        if (entry == entries_.end()) {
+            if (running) {
+                return;
+            }
+            entry = entries_.insert(entries_.end(), Entry{name, false, {}});
+            known_.store(entries_.size(), std::memory_order_release);
+        }
+        if (entry->down == running) {
+            ++(running ? entry->carrier.gained : entry->carrier.lost);
+            entry->down = !running;
+        }
+    }
+
     void read() {
         if (!open_) {
             open_ = true;
@@ -61,10 +87,8 @@ private:
         alignas(nlmsghdr) char buffer[8192];
         for (;;) {
             const ssize_t got = recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
-            if (got < 0 && errno == ENOBUFS) {  // events were dropped: believe nothing
-                down_.clear();
-                down_count_.store(0, std::memory_order_release);
-                continue;
+            if (got < 0 && errno == ENOBUFS) {
+                continue;  // some events were dropped: timers have to notice
             }
             if (got <= 0) {
                 return;
@@ -95,29 +119,25 @@ private:
                 const bool running = message.nlmsg_type == RTM_NEWLINK &&
                                      (info->ifi_flags & IFF_UP) != 0 &&
                                      (info->ifi_flags & IFF_RUNNING) != 0;
-                std::erase(down_, name);
-                if (!running) {
-                    down_.push_back(name);
-                }
-                down_count_.store(down_.size(), std::memory_order_release);
+                report(name, running);
             }
         }
     }
 
     std::mutex mutex_;
     std::atomic<Nanos> next_{0};
-    std::atomic<std::size_t> down_count_{0};
-    std::vector<std::string> down_;
+    std::atomic<std::size_t> known_{0};
+    std::vector<Entry> entries_;
     bool open_ = false;
     UniqueFd fd_;
 };
 
 }  // namespace
 
-bool CarrierWatch::up(const std::string& name) {
+Carrier CarrierWatch::of(const std::string& name) {
     // Never destroyed: NCCL's threads may be inside while the process exits.
     static Watch& watch = *new Watch;
-    return watch.up(name);
+    return watch.of(name);
 }
 
 }  // namespace deft::net

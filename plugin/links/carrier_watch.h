@@ -3,15 +3,18 @@
 
 #include <string>
 
+#include "plugin/core/path.h"
+
 namespace deft::net {
 
-// Whether interfaces of this host have a carrier, from the kernel's own events (rtnetlink(7)).
+// What happens to the carriers of this host's interfaces, from the kernel's own events
+// (rtnetlink(7)).
 class CarrierWatch {
 public:
-    // False once the kernel has said that the interface of this name lost its carrier, was set down
-    // or was removed, until it says otherwise. Looks for news at most every two milliseconds. Any
+    // How often the interface of this name has lost its carrier (or was set down, or removed) and
+    // got it back since the process first asked. Looks for news at most every two milliseconds. Any
     // thread; does not block.
-    static bool up(const std::string& name);
+    static Carrier of(const std::string& name);
 };
 
 }  // namespace deft::net

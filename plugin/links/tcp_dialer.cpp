@@ -64,8 +64,8 @@ void TcpDialer::cancel() {
     stage_ = Stage::Idle;
 }
 
-bool TcpDialer::link_up() const {
-    return CarrierWatch::up(link_of(*device_, route_).name);
+Carrier TcpDialer::carrier() const {
+    return CarrierWatch::of(link_of(*device_, route_).name);
 }
 
 Dialer::Result TcpDialer::fail(Result result, std::string text) {

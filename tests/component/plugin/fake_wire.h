@@ -27,6 +27,16 @@ struct FakeLink {
 
     Nanos busy_until = 0;
     int connections = 0;
+    Carrier seen;
+    bool was_down = false;
+    // What the kernel would report of the carrier.
+    Carrier observe() {
+        if (carrier == was_down) {
+            ++(carrier ? seen.gained : seen.lost);
+            was_down = !carrier;
+        }
+        return seen;
+    }
     FakeLink& pipe() { return shares != nullptr ? *shares : *this; }
 };
 
@@ -237,7 +247,7 @@ private:
             return Result::Connected;
         }
         void cancel() override { fake_.ringing_[index_] = Ring{}; }
-        bool link_up() const override { return fake_.links[index_].carrier; }
+        Carrier carrier() const override { return fake_.links[index_].observe(); }
         const char* failure() const override { return "fake failure"; }
         const char* describe() const override { return "fake"; }
         LinkCounters& counters() override { return *fake_.counters[index_]; }
@@ -271,7 +281,7 @@ private:
             }
             return false;
         }
-        bool link_up(std::size_t path) const override { return fake_.links[path].carrier; }
+        Carrier carrier(std::size_t path) const override { return fake_.links[path].observe(); }
 
     private:
         FakeWire& fake_;

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two processes, each in a network namespace of its own, joined by two shaped veth links of unequal
+// rate; the product is loaded with dlopen and moves messages of random sizes while a link is set
+// down, deleted and made again, or swallows everything. Every byte is compared.
+//
+// usage: link_faults LIBRARY FAULT     FAULT: none, down, delete, blackhole
+// Exit status 77: namespaces are not allowed here.
+#include <dlfcn.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "deft/abi/net.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMessages = 600;
+constexpr std::size_t kLargest = 1 << 20;
+constexpr std::size_t kDepth = 4;
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr std::size_t kFaultAt = 150;  // messages received when the fault comes
+constexpr int kSkipped = 77;
+
+[[noreturn]] void die(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    std::vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    std::fputc('\n', stderr);
+    _exit(1);
+}
+
+bool run(const std::string& command) {
+    return std::system(command.c_str()) == 0;
+}
+
+std::size_t size_of(std::size_t message) {
+    std::mt19937_64 random(message * 31 + 5);
+    return message % 7 == 0 ? random() % 3000 : random() % kLargest;
+}
+
+std::byte pattern(std::size_t message, std::size_t at) {
+    return static_cast<std::byte>((message * 7 + at * 13 + (at >> 9)) & 0xff);
+}
+
+// The kernel reports the carrier a moment after both ends are up; NCCL would skip such a link too.
+void await_links() {
+    const auto start = Clock::now();
+    std::size_t running = 0;
+    while (running < 2 && Clock::now() - start < kPatience) {
+        running = 0;
+        ifaddrs* list = nullptr;
+        if (getifaddrs(&list) == 0) {
+            for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+                running += std::strncmp(entry->ifa_name, "eth", 3) == 0 &&
+                                   entry->ifa_addr != nullptr &&
+                                   entry->ifa_addr->sa_family == AF_INET &&
+                                   (entry->ifa_flags & IFF_RUNNING) != 0
+                               ? 1
+                               : 0;
+            }
+            freeifaddrs(list);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+// One end: drives the table as NCCL's proxy does. Reports each received message on `control`.
+void run_end(const char* library, bool sender, int control) {
+    void* object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (object == nullptr) {
+        die("dlopen: %s", dlerror());
+    }
+    const auto* net = static_cast<const deft_net_v11_t*>(dlsym(object, "ncclNetPlugin_v11"));
+    if (net == nullptr) {
+        die("no ncclNetPlugin_v11");
+    }
+    await_links();
+    void* context = nullptr;
+    deft_net_comm_config_t config{DEFT_NET_TRAFFIC_CLASS_UNDEF};
+    if (net->init(&context, 1, &config, nullptr, nullptr) != 0) {
+        die("init failed");
+    }
+    char handle[DEFT_NET_HANDLE_MAXSIZE] = {};
+    void* listener = nullptr;
+    void* comm = nullptr;
+    deft_net_device_handle_t* device = nullptr;
+    const auto start = Clock::now();
+    if (sender) {
+        if (read(control, handle, sizeof(handle)) != sizeof(handle)) {
+            die("no handle");
+        }
+    } else if (net->listen(context, 0, handle, &listener) != 0 ||
+               write(control, handle, sizeof(handle)) != sizeof(handle)) {
+        die("listen failed");
+    }
+    while (comm == nullptr) {
+        if ((sender ? net->connect(context, 0, handle, &comm, &device)
+                    : net->accept(listener, &comm, &device)) != 0 ||
+            Clock::now() - start > kPatience) {
+            die("%s failed", sender ? "connect" : "accept");
+        }
+    }
+    struct Flight {
+        void* request;
+        std::vector<std::byte> data;
+    };
+    std::deque<Flight> flights;
+    std::size_t begun = 0;
+    std::size_t ended = 0;
+    auto last = Clock::now();
+    auto stall = Clock::duration::zero();
+    while (ended < kMessages) {
+        if (Clock::now() - last > kPatience) {
+            die("%s: nothing moved, %zu of %zu done", sender ? "sender" : "receiver", ended,
+                kMessages);
+        }
+        if (begun < kMessages && flights.size() < kDepth) {
+            Flight flight{nullptr, std::vector<std::byte>(sender ? size_of(begun) : kLargest)};
+            int tag = 0;
+            int result = 0;
+            if (sender) {
+                for (std::size_t i = 0; i < flight.data.size(); ++i) {
+                    flight.data[i] = pattern(begun, i);
+                }
+                result = net->isend(comm, flight.data.data(), flight.data.size(), tag, nullptr,
+                                    nullptr, &flight.request);
+            } else {
+                void* data = flight.data.data();
+                std::size_t size = flight.data.size();
+                void* none = nullptr;
+                result = net->irecv(comm, 1, &data, &size, &tag, &none, &none, &flight.request);
+            }
+            if (result != 0) {
+                die("%s failed: %d", sender ? "isend" : "irecv", result);
+            }
+            if (flight.request != nullptr) {
+                flights.push_back(std::move(flight));
+                ++begun;
+            }
+        }
+        int done = 0;
+        int size = 0;
+        if (!flights.empty() && net->test(flights.front().request, &done, &size) != 0) {
+            die("%s: test failed", sender ? "sender" : "receiver");
+        }
+        if (done == 0) {
+            std::this_thread::yield();
+            continue;
+        }
+        if (!sender) {
+            if (static_cast<std::size_t>(size) != size_of(ended)) {
+                die("message %zu: %d bytes instead of %zu", ended, size, size_of(ended));
+            }
+            for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+                if (flights.front().data[i] != pattern(ended, i)) {
+                    die("message %zu differs at byte %zu", ended, i);
+                }
+            }
+            (void)!write(control, "m", 1);
+        }
+        // The buffer is NCCL's again: what is written to it now must not go out any more.
+        std::memset(flights.front().data.data(), 0xEE, flights.front().data.size());
+        flights.pop_front();
+        ++ended;
+        stall = std::max(stall, Clock::now() - last);
+        last = Clock::now();
+    }
+    std::printf("%s: %zu messages, longest stall %.0f ms\n", sender ? "sender" : "receiver", ended,
+                std::chrono::duration<double, std::milli>(stall).count());
+    std::fflush(stdout);
+    // The other end still needs this one until it has its last acknowledgement: leave together.
+    char byte = 'd';
+    (void)!write(control, &byte, 1);
+    while (read(control, &byte, 1) == 1 && byte != 'q') {
+    }
+    if ((sender ? net->closeSend(comm) : net->closeRecv(comm)) != 0 ||
+        (!sender && net->closeListen(listener) != 0) || net->finalize(context) != 0) {
+        die("close failed");
+    }
+    _exit(0);
+}
+
+struct End {
+    pid_t pid = 0;
+    int control = -1;
+};
+
+End start_end(const char* library, bool sender) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
+        die("socketpair");
+    }
+    const pid_t pid = fork();
+    if (pid == 0) {
+        close(pair[0]);
+        const bool own = unshare(CLONE_NEWNET) == 0;
+        if (write(pair[1], own ? "n" : "x", 1) != 1) {
+            _exit(1);
+        }
+        char go = 0;
+        if (read(pair[1], &go, 1) != 1) {  // the links are there
+            _exit(1);
+        }
+        run_end(library, sender, pair[1]);
+    }
+    close(pair[1]);
+    char state = 'x';
+    if (read(pair[0], &state, 1) != 1 || state != 'n') {
+        std::printf("skipped: no network namespaces for this user\n");
+        std::exit(kSkipped);
+    }
+    return {pid, pair[0]};
+}
+
+std::string in_namespace(pid_t pid, const std::string& command) {
+    return "nsenter -t " + std::to_string(pid) + " -n " + command;
+}
+
+bool make_link(int index, const char* rate, pid_t a, pid_t b) {
+    const std::string name = "eth" + std::to_string(index);
+    const std::string net = "10.77." + std::to_string(index) + ".";
+    if (!run("ip link add " + name + " netns " + std::to_string(a) + " type veth peer name " +
+             name + " netns " + std::to_string(b))) {
+        return false;
+    }
+    bool good = true;
+    for (const pid_t pid : {a, b}) {
+        const std::string address = net + (pid == a ? "1" : "2") + "/24";
+        good = good && run(in_namespace(pid, "ip addr add " + address + " dev " + name)) &&
+               run(in_namespace(pid, "ip link set " + name + " up"));
+        // Shaping makes the links unequal; without tbf in this kernel the test still holds.
+        (void)run(in_namespace(pid, "tc qdisc add dev " + name + " root tbf rate " + rate +
+                                        " burst 64kb latency 20ms 2>/dev/null"));
+    }
+    return good;
+}
+
+void inject(const std::string& fault, bool on, pid_t a, pid_t b) {
+    bool good = true;
+    if (fault == "down") {
+        good = run(in_namespace(b, std::string("ip link set eth0 ") + (on ? "down" : "up")));
+    } else if (fault == "delete") {
+        good = on ? run(in_namespace(a, "ip link del eth0")) : make_link(0, "400mbit", a, b);
+    } else if (fault == "blackhole") {
+        // A neighbour entry that nobody has: frames leave and no one takes them.
+        for (const pid_t pid : {a, b}) {
+            const std::string peer = pid == a ? "10.77.0.2" : "10.77.0.1";
+            good = good && run(in_namespace(pid, on ? "ip neigh replace " + peer +
+                                                          " lladdr 02:00:00:00:00:99 dev eth0"
+                                                    : "ip neigh del " + peer + " dev eth0"));
+        }
+    }
+    if (!good) {
+        die("could not inject %s", fault.c_str());
+    }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 3) {
+        die("usage: link_faults LIBRARY none|down|delete|blackhole");
+    }
+    if (geteuid() != 0) {
+        if (std::getenv("DEFT_TEST_INSIDE") == nullptr && run("unshare -Urn true 2>/dev/null")) {
+            setenv("DEFT_TEST_INSIDE", "1", 1);
+            execlp("unshare", "unshare", "-Urn", "--", arguments[0], arguments[1], arguments[2],
+                   nullptr);
+        }
+        std::printf("skipped: neither root nor user namespaces\n");
+        return kSkipped;
+    }
+    const std::string fault = arguments[2];
+    const std::string log = "/tmp/deft-link-faults-" + std::to_string(getpid()) + ".log";
+    setenv("DEFT_LOG", "info", 1);
+    setenv("DEFT_LOG_FILE", log.c_str(), 1);
+    unsetenv("DEFT_INTERFACES");
+    setenv("NCCL_SOCKET_IFNAME", "eth", 1);
+    End a = start_end(arguments[1], true);
+    End b = start_end(arguments[1], false);
+    if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
+        std::printf("skipped: no veth links for this user\n");
+        kill(a.pid, SIGKILL);
+        kill(b.pid, SIGKILL);
+        return kSkipped;
+    }
+    char handle[DEFT_NET_HANDLE_MAXSIZE];
+    if (write(b.control, "g", 1) != 1 ||
+        read(b.control, handle, sizeof(handle)) != sizeof(handle) ||
+        write(a.control, "g", 1) != 1 ||
+        write(a.control, handle, sizeof(handle)) != sizeof(handle)) {
+        die("the ends did not come up");
+    }
+    std::size_t received = 0;
+    bool on = false;
+    bool over = fault == "none";
+    bool receiver_done = false;
+    Clock::time_point since;
+    while (!receiver_done) {
+        pollfd wait{b.control, POLLIN, 0};
+        const int ready = poll(&wait, 1, 100);
+        char bytes[64];
+        const ssize_t got = ready > 0 ? read(b.control, bytes, sizeof(bytes)) : 0;
+        if (ready > 0 && got <= 0) {
+            break;
+        }
+        for (ssize_t i = 0; i < got; ++i) {
+            received += bytes[i] == 'm' ? 1 : 0;
+            receiver_done = receiver_done || bytes[i] == 'd';
+        }
+        if (!over && !on && received >= kFaultAt) {
+            inject(fault, true, a.pid, b.pid);
+            on = true;
+            since = Clock::now();
+        } else if (on && (Clock::now() - since > std::chrono::seconds(2) || receiver_done)) {
+            inject(fault, false, a.pid, b.pid);
+            on = false;
+            over = true;
+        }
+    }
+    char byte = 0;
+    (void)!read(a.control, &byte, 1);
+    (void)!write(a.control, "q", 1);
+    (void)!write(b.control, "q", 1);
+    int status_a = 1;
+    int status_b = 1;
+    waitpid(a.pid, &status_a, 0);
+    waitpid(b.pid, &status_b, 0);
+    std::ifstream file(log);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    unlink(log.c_str());
+    if (status_a != 0 || status_b != 0) {
+        die("an end failed (%d, %d)\n%s", status_a, status_b, text.c_str());
+    }
+    if (fault != "none" && (text.find(" is down: ") == std::string::npos &&
+                            text.find(" is up: ") == std::string::npos)) {
+        die("the fault %s left no trace in the log\n%s", fault.c_str(), text.c_str());
+    }
+    if (text.find("WARN") != std::string::npos) {
+        die("unexpected warning\n%s", text.c_str());
+    }
+    std::printf("%s: ok\n", fault.c_str());
+    return 0;
+}
