@@ -102,9 +102,11 @@ class Channel:
         try:
             calls()
             self._library.cuda("cuLaunchHostFunc", self.stream, self._tracker.callback, number)
-        except NcclError as error:
+        except BaseException as error:
             self._tracker.forget(number)
-            raise NcclError(self.error or str(error)) from None
+            if isinstance(error, NcclError):
+                raise NcclError(self.error or str(error)) from None
+            raise
         return operation.work
 
     def operation(self, what, tensors, value, after=None):

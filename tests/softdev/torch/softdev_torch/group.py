@@ -291,3 +291,23 @@ class NcclGroup(dist.ProcessGroup):
 
     def _get_sequence_number_for_group(self):
         return 0
+
+    # PyTorch 2.x gives a group its name, and its C++ asks for it.
+
+    def getGroupName(self):  # noqa: N802
+        return self._group_name
+
+    def setGroupName(self, name):  # noqa: N802
+        self._group_name = name
+
+    _set_group_name = setGroupName
+    group_name = property(getGroupName)
+
+    def getGroupDesc(self):  # noqa: N802
+        return self._group_desc
+
+    def setGroupDesc(self, description):  # noqa: N802
+        self._group_desc = description
+
+    _set_group_desc = setGroupDesc
+    group_desc = property(getGroupDesc)
