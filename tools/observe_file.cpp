@@ -45,6 +45,10 @@ public:
     }
     std::string text_or_empty(const char* key) const { return absent(key) ? "" : text(key); }
 
+    bool has(const char* key) const { return !absent(key); }
+    bool flag_or(const char* key, bool otherwise) const {
+        return absent(key) ? otherwise : flag(key);
+    }
     bool flag(const char* key) const {
         const Json& value = required(key);
         if (!value.is_boolean()) {
@@ -229,6 +233,13 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     file.pid = root.integer_or_zero("pid");
     file.mode = root.text_or_empty("mode");
     file.calls = root.child("calls").counters();
+    file.final_report = root.flag_or("final", true);
+    if (root.has("hooks")) {
+        const Node hooks = root.child("hooks");
+        file.events_note = hooks.text_or_empty("events_note");
+        file.captured_calls = hooks.integer_or_zero("captured");
+        file.lost_calls = hooks.integer_or_zero("lost");
+    }
     const Node plugin = root.child("plugin");
     file.plugin_loaded = plugin.flag("loaded");
     file.plugin_abi = plugin.integer_or_zero("abi");
@@ -239,6 +250,8 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     file.stable = iterations.flag("stable");
     file.time_ms = iterations.quantiles("time_ms");
     file.coverage_rate = iterations.quantiles("coverage_rate");
+    file.compute_ms = iterations.quantiles("compute_ms");
+    file.exposed_ms = iterations.quantiles("exposed_ms");
     root.each("buckets", [&](const Node& node) { file.buckets.push_back(read_bucket(node)); });
     root.each("links", [&](const Node& node) { file.links.push_back(read_link(node)); });
     return file;

@@ -44,6 +44,12 @@ struct ObserveFile {
     std::vector<ObservedBucket> buckets;
     std::vector<ObservedLink> links;
 
+    // Added by writers after the first; absent: final, nothing to note.
+    bool final_report = true;
+    std::string events_note;  // why there are no times, if there are none
+    std::int64_t captured_calls = 0, lost_calls = 0;
+    Quantiles compute_ms, exposed_ms;
+
     std::int64_t all_calls() const;
 };
 

@@ -248,6 +248,14 @@ std::string human_report(const RunReport& run) {
                             ? fmt::format("; p10 {}, p90 {} of {}", number_text(first.time_ms.p10),
                                           number_text(first.time_ms.p90), first.time_ms.n)
                             : "");
+    const Spread compute =
+        spread(run, [](const ObserveFile& file) { return file.compute_ms.median; });
+    const Spread exposed =
+        spread(run, [](const ObserveFile& file) { return file.exposed_ms.median; });
+    if (compute.middle || exposed.middle) {
+        text += fmt::format("           of which {} ms computation, {} ms waiting for transfers\n",
+                            spread_text(run, compute), spread_text(run, exposed));
+    }
     text += fmt::format(
         "coverage   {} (transfer time over computation time; above 1 the transfers "
         "cannot hide)\n",

@@ -105,6 +105,38 @@ void check_cycles(RunReport& run) {
     }
 }
 
+// What the ranks say about their own measurements.
+void check_measurements(RunReport& run) {
+    std::vector<std::int64_t> unfinished;
+    std::set<std::string> notes;
+    std::int64_t captured = 0, lost = 0;
+    for (const ObserveFile& file : run.ranks) {
+        if (!file.final_report) {
+            unfinished.push_back(file.rank);
+        }
+        if (!file.events_note.empty()) {
+            notes.insert(file.events_note);
+        }
+        captured += file.captured_calls;
+        lost += file.lost_calls;
+    }
+    if (!unfinished.empty()) {
+        run.notes.push_back(
+            fmt::format("rank {}: written while the job ran; it still runs, or was killed",
+                        ranges(unfinished)));
+    }
+    for (const std::string& note : notes) {
+        run.notes.push_back(fmt::format("no times: {}", note));
+    }
+    if (captured > 0) {
+        run.notes.push_back(
+            fmt::format("{} calls were captured into CUDA graphs and are not timed", captured));
+    }
+    if (lost > 0) {
+        run.notes.push_back(fmt::format("{} calls came too fast and were not timed", lost));
+    }
+}
+
 void check_path(RunReport& run) {
     std::vector<std::int64_t> no_hooks, no_plugin;
     std::set<std::string> versions;
@@ -151,6 +183,7 @@ RunReport compare_ranks(std::vector<ObserveFile> files) {
                      [](const ObserveFile& a, const ObserveFile& b) { return a.rank < b.rank; });
     check_membership(run);
     check_path(run);
+    check_measurements(run);
     check_cycles(run);
     return run;
 }

@@ -250,6 +250,18 @@ TEST(CompareRanks, SaysPlainlyWhenDeftWasNotInThePath) {
     EXPECT_THAT(shown, HasSubstr("plugin     NOT in the path"));
 }
 
+TEST(CompareRanks, PassesOnWhatTheRanksSayOfTheirMeasurements) {
+    json text = document(0, 1);
+    text["final"] = false;
+    text["hooks"] = {{"in_path", true}, {"captured", 3}, {"lost", 4}, {"events_note", "no driver"}};
+    text["iterations"]["compute_ms"] = quantiles(150);
+    const RunReport run = compare_ranks({parsed(text)});
+    EXPECT_THAT(run.problems, IsEmpty());
+    EXPECT_THAT(run.notes, ElementsAre(HasSubstr("still runs"), HasSubstr("no driver"),
+                                       HasSubstr("3 calls were captured"), HasSubstr("4 calls")));
+    EXPECT_THAT(human_report(run), HasSubstr("150.00 ms computation"));
+}
+
 TEST(CompareRanks, MixedReleasesAreAProblem) {
     json other = document(1, 2);
     other["library"]["version"] = "0.2.0";
