@@ -37,9 +37,9 @@ struct Driver {
     int (*EventElapsedTime)(float* milliseconds, Event start, Event end) = nullptr;
     int (*ThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
 
-    // The driver that is loaded in this process, or null. Never loads one: a job without CUDA has no
-    // need of it, and a process that has a communicator has it already. Any thread; asks the loader
-    // until it is found, so it is not for the hot path.
+    // The driver that is loaded in this process, or null. Never loads one: a job without CUDA has
+    // no need of it, and a process that has a communicator has it already. Any thread; asks the
+    // loader until it is found, so it is not for the hot path.
     static const Driver* get() noexcept;
     // What get() has found so far. One load.
     static const Driver* found() noexcept;

@@ -26,6 +26,8 @@ public:
     // waiting for. Any thread.
     int take() noexcept;
     void give_back(int pair) noexcept;
+    // Gives up on a pair whose events may yet happen: it is out of the pool for good.
+    void abandon() noexcept { in_use_.fetch_sub(1, std::memory_order_relaxed); }
 
     // Records the pair's first or second event on the job's stream. Any thread; false if refused.
     bool record_start(int pair, Stream stream) noexcept { return record(2 * pair, stream); }

@@ -53,6 +53,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (comm == nullptr) {
         return;
     }
+    record_.issued_ns = cuda::host_now();  // before the event, so never later than the start
     record_.device = comm->device.load(std::memory_order_relaxed);
     if (const cuda::Driver* driver = cuda::Driver::found();
         driver != nullptr && record_.device >= 0) {
@@ -80,7 +81,6 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.root = call.root;
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
-    record_.issued_ns = cuda::host_now();
     observer_ = observer;
 }
 

@@ -16,17 +16,30 @@ deft_nccl_comm_t tombstone() {
     return reinterpret_cast<deft_nccl_comm_t>(std::uintptr_t{1});
 }
 
+// Held for a few stores. In a child forked at just that moment it stays held for ever: the wait has
+// an end, and what cannot be changed is passed through.
 class Changing {
 public:
     explicit Changing(std::atomic_flag& flag) : flag_(flag) {
-        while (flag_.test_and_set(std::memory_order_acquire)) {
-            ::sched_yield();
+        constexpr int kPatience = 100'000;
+        for (int i = 0; i < kPatience && !held_; ++i) {
+            held_ = !flag_.test_and_set(std::memory_order_acquire);
+            if (!held_) {
+                ::sched_yield();
+            }
         }
     }
-    ~Changing() { flag_.clear(std::memory_order_release); }
+    ~Changing() {
+        if (held_) {
+            flag_.clear(std::memory_order_release);
+        }
+    }
+    Changing(const Changing&) = delete;
+    explicit operator bool() const { return held_; }
 
 private:
     std::atomic_flag& flag_;
+    bool held_ = false;
 };
 
 }  // namespace
@@ -108,6 +121,9 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
         return {};
     }
     const Changing lock(changing_);
+    if (!lock) {
+        return {};
+    }
     if (Slot* const stale = slot_of(comm)) {
         drop(*stale);
     }
@@ -144,6 +160,9 @@ void Registry::remove(deft_nccl_comm_t comm) noexcept {
         return;
     }
     const Changing lock(changing_);
+    if (!lock) {
+        return;
+    }
     if (Slot* const slot = slot_of(comm)) {
         drop(*slot);
     }

@@ -243,7 +243,8 @@ bool Observer::resolve(int device, Rank& rank) {
         if (state == cuda::EventPool::State::Pending) {
             outstanding = true;
             if (cuda::host_now() - waiting.seen_ns > kGiveUp) {
-                waiting.events = -1;  // the pair stays out: its events may still happen
+                waiting.events = -1;
+                pool->abandon();
             } else if (++pending == 8) {
                 break;
             }

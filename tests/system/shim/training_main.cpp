@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     const auto reduce = [&](float* at, size_t count, ncclDataType_t type, ncclRedOp_t op) {
         check(nccl.all_reduce(at, at, count, type, op, comm, stream), "ncclAllReduce");
     };
-    check(cuMemsetD32(memory, 0, bytes / 4), "cuMemsetD32");
+    check(cuMemsetD32Async(memory, 0, bytes / 4, stream), "cuMemsetD32Async");
     reduce(data, kFirst + kSecond, ncclFloat, ncclSum);
     std::vector<float> host(bytes / 4);
     for (int i = 0; i < iterations; ++i) {
