@@ -8,7 +8,8 @@
 
 int main(int argc, char** argv) {
     int version = 0;
-    std::printf("version=%d,%d\n", ncclGetVersion(&version), version);
+    const int got = ncclGetVersion(&version);
+    std::printf("version=%d,%d\n", got, version);
     ncclUniqueId id;
     std::memset(&id, 0xff, sizeof(id));
     std::printf("id=%d ", ncclGetUniqueId(&id));
@@ -26,7 +27,9 @@ int main(int argc, char** argv) {
     for (int code = 0; code < ncclNumResults + 2; ++code) {
         std::printf("%d: %s\n", code, ncclGetErrorString(static_cast<ncclResult_t>(code)));
     }
-    std::printf("group=%d,%d unbalanced=%d\n", ncclGroupStart(), ncclGroupEnd(), ncclGroupEnd());
+    const int started = ncclGroupStart();
+    const int ended = ncclGroupEnd();
+    std::printf("group=%d,%d unbalanced=%d\n", started, ended, ncclGroupEnd());
     float buffer[4] = {};
     std::printf("null=%d destroy=%d\n",
                 ncclAllReduce(buffer, buffer, 4, ncclFloat, ncclSum, nullptr, nullptr),
