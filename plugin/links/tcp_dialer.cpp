@@ -39,10 +39,13 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
 
 void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     cancel();
-    if (started_) {
-        candidate_ = (candidate_ + 1) % route_.candidates.size();
+    // The candidate that is best, or worked last, has every second turn; the others share the rest.
+    candidate_ = preferred_;
+    if (attempts_ % 2 == 1 && route_.candidates.size() > 1) {
+        const std::size_t other = attempts_ / 2 % (route_.candidates.size() - 1);
+        candidate_ = other + (other >= preferred_ ? 1 : 0);
     }
-    started_ = true;
+    ++attempts_;
     const auto& [own, peer] = route_.candidates[candidate_];
     hello_.incarnation = incarnation;
     hello_.remote_link = peer.link;
@@ -174,7 +177,8 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
     }
     connected.path = std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_);
     stage_ = Stage::Idle;
-    candidate_ = (candidate_ + route_.candidates.size() - 1) % route_.candidates.size();
+    preferred_ = candidate_;
+    attempts_ = 0;
     return Result::Connected;
 }
 

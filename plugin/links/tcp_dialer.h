@@ -52,7 +52,8 @@ private:
     Nanos dead_after_;
     LinkCounters& counters_;
     std::size_t candidate_ = 0;
-    bool started_ = false;
+    std::size_t preferred_ = 0;
+    std::size_t attempts_ = 0;  // since the last success
     Stage stage_ = Stage::Idle;
     UniqueFd fd_;
     int begin_error_ = 0;
