@@ -74,7 +74,7 @@ int socket_finalize(void* ctx) {
     Devices& devices = all_devices();
     const std::lock_guard<std::mutex> lock(devices.mutex);
     if (--devices.users == 0) {
-        devices.list = {};
+        std::vector<Interface>().swap(devices.list);  // its memory too
     }
     return DEFT_NET_SUCCESS;
 }

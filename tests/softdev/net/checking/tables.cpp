@@ -25,6 +25,7 @@ namespace {
 
 // Written when the file is really unloaded.
 [[gnu::destructor]] void unloaded() {
+    shut_down();
     note("unload");
 }
 
