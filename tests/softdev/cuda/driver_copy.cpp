@@ -19,7 +19,7 @@ namespace {
 // call waits.
 constexpr std::size_t kStaged = 64 * 1024;
 
-constexpr std::uintptr_t address_of(const void* p) {
+std::uintptr_t address_of(const void* p) {
     return reinterpret_cast<std::uintptr_t>(p);
 }
 

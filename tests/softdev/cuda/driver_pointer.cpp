@@ -77,7 +77,6 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute* att
         return CUDA_ERROR_INVALID_VALUE;
     }
     // A pointer that is not CUDA's is no error here: each answer is a zero of its type.
-    const Allocation none;
     const Allocation* a = softdev::find_allocation(pointer);
     for (unsigned i = 0; i < count; ++i) {
         if (a != nullptr) {
