@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/wire.h"
 
+#include <bit>
 #include <cstring>
 
 namespace deft::net::wire {
@@ -13,16 +14,14 @@ constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
 
-// The compiler turns these loops into single moves on little-endian machines.
 class Writer {
 public:
     explicit Writer(std::span<std::byte> out) : out_(out) {}
     template <class T>
     void put(T value) {
-        auto bits = static_cast<std::uint64_t>(value);
-        for (std::size_t i = 0; i < sizeof(T); ++i, bits >>= 8) {
-            out_[at_++] = static_cast<std::byte>(bits & 0xff);
-        }
+        static_assert(std::endian::native == std::endian::little, "NCCL's platforms are");
+        std::memcpy(out_.data() + at_, &value, sizeof(value));
+        at_ += sizeof(value);
     }
     void put_bytes(const void* data, std::size_t size) {
         std::memcpy(out_.data() + at_, data, size);
@@ -41,15 +40,9 @@ public:
     explicit Reader(std::span<const std::byte> in) : in_(in) {}
     template <class T>
     T get() {
-        std::uint64_t bits = 0;
-        if (left() < sizeof(T)) {
-            ok_ = false;
-            return T{};
-        }
-        for (std::size_t i = 0; i < sizeof(T); ++i) {
-            bits |= std::uint64_t{static_cast<std::uint8_t>(in_[at_++])} << (8 * i);
-        }
-        return static_cast<T>(bits);
+        T value{};
+        get_bytes(&value, sizeof(value));
+        return value;
     }
     void get_bytes(void* data, std::size_t size) {
         if (left() < size) {

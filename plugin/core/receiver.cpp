@@ -76,7 +76,9 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     // Small messages come without credit as long as they are not too far ahead of what the sender
     // knows to be posted; for one that may be large the sender waits.
     const bool low = size > kEagerBytes && announced_ < completed_ + kLowCredit;
-    if (low || posted_ - announced_ >= kEagerAhead / 2) {
+    unannounced_bytes_ += size;
+    if (low || posted_ - announced_ >= kEagerAhead / 2 ||
+        (size <= kEagerBytes && unannounced_bytes_ >= kEagerAheadBytes / 2)) {
         announce(now);
     }
     return &slot;
@@ -234,6 +236,7 @@ bool Receiver::tell(Link& link, Nanos now) {
             link.tell = false;
             link.told_received = link.received;
             announced_ = posted_;
+            unannounced_bytes_ = 0;
             return true;
         case Post::Again:
             link.tell = true;

@@ -126,10 +126,12 @@ private:
     std::array<Slot, kSlots> slots_;
     std::array<Early, kEagerAhead> early_;
     std::uint64_t posted_ = 0;
-    std::uint64_t completed_ = 0;  // without a gap
-    std::uint64_t announced_ = 0;  // credit the sender knows of
+    std::uint64_t completed_ = 0;          // without a gap
+    std::uint64_t announced_ = 0;          // credit the sender knows of
+    std::uint64_t unannounced_bytes_ = 0;  // capacity posted since
     Nanos now_ = 0;
     Nanos next_timers_ = 0;
+    Nanos next_look_ = 0;
     Nanos first_up_ = 0;
     Nanos all_lost_ = 0;
     std::size_t up_ = 0;

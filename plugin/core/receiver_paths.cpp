@@ -10,6 +10,7 @@ namespace deft::net {
 namespace {
 
 constexpr Nanos kTimerInterval = 2 * kMillisecond;
+constexpr Nanos kLookInterval = 50 * kMillisecond;
 constexpr Nanos kGrace = 1500 * kMillisecond;     // for the other paths once the first is up
 constexpr Nanos kPeerGone = 1500 * kMillisecond;  // all paths ended by the peer, none came back
 
@@ -101,7 +102,12 @@ void Receiver::timers(Nanos now) {
             lose(*link, "the link lost its carrier", now);
         }
     }
-    take_in(now);
+    // While all paths are up, a newer connection of one of them is the only thing to wait for: the
+    // sender has then lost a path that still looks well from here.
+    if (up_ < links_.size() || now >= next_look_) {
+        next_look_ = now + kLookInterval;
+        take_in(now);
+    }
     if (up_ > 0 || failure_) {
         return;
     }

@@ -6,8 +6,11 @@
 namespace deft::net {
 
 inline constexpr std::size_t kSlots = 64;         // messages in flight per connection
-inline constexpr std::size_t kEagerBytes = 2048;  // messages up to this need no credit ...
+inline constexpr std::size_t kEagerBytes = 8192;  // messages up to this need no credit ...
 inline constexpr std::size_t kEagerAhead = 16;  // ... if at most so many are ahead of the receives
+// ... and no more bytes than fit the smallest receive window: a receiver may not look for minutes,
+// and a window that stays closed would make TCP_USER_TIMEOUT end the connection (tcp(7)).
+inline constexpr std::size_t kEagerAheadBytes = 32768;
 
 // What NCCL holds as a request: the head of a slot of a Sender or a Receiver.
 struct Request {

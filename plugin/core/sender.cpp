@@ -20,7 +20,8 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
                Nanos now)
     : options_(options), started_(now), last_alive_(now) {
     if (dialers.size() == 1) {
-        copies_.resize(kSlots * kEagerBytes);
+        copies_.reset(
+            new std::byte[kSlots * kEagerBytes]);  // pages that are never used cost nothing
     }
     for (Slot& slot : slots_) {
         slot.kind = Request::Kind::Send;
@@ -42,7 +43,17 @@ Sender::~Sender() {
 }
 
 bool Sender::may_send(const Slot& slot) const {
-    return slot.message < posted_ + (slot.size <= kEagerBytes ? kEagerAhead : 0);
+    if (slot.message < posted_) {
+        return true;
+    }
+    if (slot.size > kEagerBytes || slot.message >= posted_ + kEagerAhead) {
+        return false;
+    }
+    std::uint64_t ahead = 0;
+    for (std::uint64_t message = posted_; message <= slot.message; ++message) {
+        ahead += slots_[message % kSlots].size;
+    }
+    return ahead <= kEagerAheadBytes;
 }
 
 bool Sender::done(const Slot& slot) const {
@@ -68,9 +79,9 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     slot.held = true;
     // With one path a small message is done once the kernel has it, as with NCCL's own transport;
     // the copy is there to send it again if the path has to be made anew.
-    slot.copied = size <= kEagerBytes && !copies_.empty();
+    slot.copied = size <= kEagerBytes && copies_ != nullptr;
     if (slot.copied && size > 0) {
-        std::byte* copy = copies_.data() + (slot.message % kSlots) * kEagerBytes;
+        std::byte* copy = copies_.get() + (slot.message % kSlots) * kEagerBytes;
         std::memcpy(copy, data, size);
         slot.data = copy;
     }

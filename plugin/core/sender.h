@@ -127,7 +127,7 @@ private:
     Failure failure_;
     std::vector<std::unique_ptr<Link>> links_;
     std::array<Slot, kSlots> slots_;
-    std::vector<std::byte> copies_;  // kSlots * kEagerBytes on a connection with one path
+    std::unique_ptr<std::byte[]> copies_;  // kSlots * kEagerBytes on a connection with one path
     std::uint64_t next_message_ = 0;
     std::uint64_t next_unsent_ = 0;  // no older message has pending chunks
     std::uint64_t oldest_ = 0;       // all older messages are delivered

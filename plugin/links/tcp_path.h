@@ -31,7 +31,7 @@ public:
     const char* describe() const override { return description_.c_str(); }
 
 private:
-    static constexpr std::size_t kStage = 4096;  // headers and small messages come through here
+    static constexpr std::size_t kStage = 8448;  // headers and small messages come through here
     static constexpr std::size_t kTail = 1024;   // read beyond a chunk for the next header
     static_assert(kStage >= wire::kChunkBytes + kEagerBytes);
 

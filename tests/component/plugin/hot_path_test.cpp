@@ -12,6 +12,10 @@ thread_local bool counting = false;
 thread_local std::size_t allocations = 0;
 }  // namespace
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // gcc inlines only one half of the pair
+#endif
+
 // Replaced for the whole test program: counts what this thread allocates while it is told to.
 void* operator new(std::size_t size) {
     allocations += counting ? 1 : 0;
