@@ -10,6 +10,7 @@
 
 #include "tools/env.h"
 #include "tools/library.h"
+#include "tools/planner/commands.h"
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
@@ -32,6 +33,7 @@ struct CommandLine {
     RunOptions run;
     EnvOptions env;
     ReportOptions report;
+    PlannerCommands planner;
     bool json = false, markdown = false, man = false;
     CLI::App* run_command = nullptr;
     CLI::App* env_command = nullptr;
@@ -47,6 +49,7 @@ struct CommandLine {
         add_run();
         add_env();
         add_report();
+        planner.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
         app.footer("`deft COMMAND --help` says more. Manual pages: deft(1), deft.conf(5).");
@@ -200,6 +203,9 @@ int dispatch(CommandLine& line) {
     }
     if (&command == line.report_command) {
         return report(line.report);
+    }
+    if (line.planner.owns(&command)) {
+        return line.planner.run(&command);
     }
     if (line.json + line.markdown + line.man > 1) {
         complain("env: choose one of --json, --markdown, --man");

@@ -135,8 +135,12 @@ public:
             return std::tuple(a.predicted.max_age, a.predicted.mean_age, links_used(a),
                               a.transfers.size());
         };
-        const bool tie = std::abs(mine - theirs) <= 1e-4 * theirs;
-        if (tie ? secondary(plan) < secondary(best_) : mine < theirs) {
+        // A tie is measured against the fastest seen, so that ties do not add up.
+        constexpr double kTie = 1 + 1e-4;
+        fastest_ = std::min({fastest_, mine, theirs});
+        if (theirs > fastest_ * kTie
+                ? mine <= fastest_
+                : mine <= fastest_ * kTie && secondary(plan) < secondary(best_)) {
             best_ = std::move(plan);
         }
     }
@@ -147,6 +151,7 @@ public:
 private:
     const Options& options_;
     Plan best_;
+    double fastest_ = INFINITY;
 };
 
 }  // namespace
@@ -200,10 +205,11 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     }
     const double least =
         lower_bound(profile, fabric, options.barrier, options.max_delay, options.max_merge);
-    if (options.max_delay > 0 && options.objective == Objective::IterationTime &&
-        !choice.settled(least)) {
-        choice.offer(plan_deft(profile, fabric, options));
+    if (!choice.settled(least) && options.max_merge > 1) {
         choice.offer(plan_covap(profile, fabric, options));
+    }
+    if (!choice.settled(least) && options.max_delay > 0) {
+        choice.offer(plan_deft(profile, fabric, options));
     }
     Plan plan = std::move(choice.best());
     if (choice.seconds(plan) >= choice.seconds(as_is) * (1 - options.noise)) {

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/planner/commands.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "shim/planner/policies/policy.h"
+#include "tools/planner/fields.h"
+#include "tools/text_output.h"
+
+namespace deft::tools {
+
+planner::Options PlannerOptions::options() const {
+    planner::Options result;
+    result.max_delay = max_delay;
+    result.max_merge = max_merge;
+    result.barrier = barrier == "layer" ? planner::Barrier::Layer : planner::Barrier::Update;
+    result.objective =
+        objective == "update" ? planner::Objective::UpdateTime : planner::Objective::IterationTime;
+    return result;
+}
+
+std::uint32_t PlannerOptions::ranks_for(const planner::Profile& read) const {
+    return ranks != 0 ? ranks : read.ranks != 0 ? read.ranks : 16;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
+                                                               &std::fclose);
+    if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+        std::fflush(file.get()) != 0) {
+        throw InputError(path + ": " + std::strerror(errno));
+    }
+}
+
+void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines) {
+    if (!options.svg.empty()) {
+        write_file(options.svg, svg_timeline(timelines));
+    }
+    if (!options.trace.empty()) {
+        write_file(options.trace, chrome_trace(timelines).dump());
+    }
+}
+
+void PlannerCommands::add_to(CLI::App& app) {
+    const auto common = [&](CLI::App* command) {
+        command->allow_extras();
+        command->add_option(
+            "--links", options.links,
+            "Presets separated by commas (\"nvlink-a100,10GbE\"), or a .toml or .json file");
+        command
+            ->add_option("--ranks", options.ranks,
+                         "Ranks of the job; default: as in the profile, else 16")
+            ->check(CLI::Range(1U, 1000000U));
+        command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
+            ->check(CLI::Range(0U, 1000U))
+            ->capture_default_str();
+        command
+            ->add_option("--max-merge", options.max_merge,
+                         "Iterations that may be summed into one update")
+            ->check(CLI::Range(1U, 1000U))
+            ->capture_default_str();
+        command
+            ->add_option("--barrier", options.barrier,
+                         "update: the job waits for all gradients; layer: each layer for its own")
+            ->check(CLI::IsMember({"update", "layer"}))
+            ->capture_default_str();
+        command
+            ->add_option("--objective", options.objective,
+                         "iteration or update: what `best` shortens")
+            ->check(CLI::IsMember({"iteration", "update"}))
+            ->capture_default_str();
+        command->add_flag("--json", options.json, "For programs");
+    };
+    const auto pictures = [&](CLI::App* command) {
+        command->add_option(
+            "--profile", options.profile,
+            "model:NAME[,batch=N,...], an observe report, a PyTorch trace, or a saved profile");
+        command->add_option("--svg", options.svg, "Draw the timeline into this file");
+        command->add_option("--trace", options.trace,
+                            "Write the timeline as a Chrome trace into this file");
+    };
+    plan = app.add_subcommand("plan", "Plan the transfers of a job");
+    common(plan);
+    pictures(plan);
+    plan->add_option("--policy", options.policy, "Default: best");
+    plan->add_option("--out", options.out, "Write the plan (JSON) into this file");
+    plan->add_option("--save-profile", options.save_profile,
+                     "Write the profile (JSON) into this file");
+    sim = app.add_subcommand("sim", "Simulate what policies would gain");
+    common(sim);
+    pictures(sim);
+    sim->add_option("--policy", options.policy, "One policy, or all (default)");
+    sim->add_option("--jitter", options.jitter, "Each rank computes slower by up to this fraction")
+        ->check(CLI::Range(0.0, 10.0));
+    sim->add_option("--seed", options.seed, "Of the jitter");
+    advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");
+    common(advise);
+    advise->add_option("input", options.inputs, "Observe reports or PyTorch profiler traces");
+}
+
+int PlannerCommands::run(const CLI::App* command) const {
+    try {
+        const std::string& name = options.policy;
+        if (!name.empty() && !(command == sim && name == "all") &&
+            planner::find_policy(name) == nullptr) {
+            std::string names;
+            for (const planner::Policy& policy : planner::policies()) {
+                names += std::string(names.empty() ? "" : ", ") + policy.name;
+            }
+            complain(fmt::format("--policy: '{}' is none of {}", name, names));
+            return kUsage;
+        }
+        if (command == advise) {
+            if (options.inputs.empty()) {
+                complain("advise: name a trace or a report");
+                return kUsage;
+            }
+            return advise_command(options);
+        }
+        if (options.profile.empty() || options.links.empty()) {
+            complain(fmt::format("{}: --profile and --links are needed; see --help",
+                                 command == plan ? "plan" : "sim"));
+            return kUsage;
+        }
+        return command == plan ? plan_command(options) : sim_command(options);
+    } catch (const InputError& error) {
+        complain(error.what());
+        return kProblem;
+    }
+}
+
+}  // namespace deft::tools

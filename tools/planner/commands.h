@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// `deft plan`, `deft sim`, `deft advise`: their options and what they do. One file each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/planner/fabric.h"
+#include "shim/planner/options.h"
+#include "shim/planner/profile.h"
+#include "tools/planner/timeline.h"
+
+namespace CLI {
+class App;
+}
+
+namespace deft::tools {
+
+// What all three read.
+struct PlannerOptions {
+    std::string profile;
+    std::vector<std::string> inputs;  // advise
+    std::string links;
+    std::uint32_t ranks = 0;  // 0: of the profile, else 16
+    std::string policy;
+    std::uint32_t max_delay = 1;
+    std::uint32_t max_merge = 2;
+    std::string barrier = "update";
+    std::string objective = "iteration";
+    double jitter = 0;
+    std::uint64_t seed = 1;
+    bool json = false;
+    std::string svg;
+    std::string trace;
+    std::string save_profile;
+    std::string out;
+
+    planner::Options options() const;
+    std::uint32_t ranks_for(const planner::Profile& profile) const;
+};
+
+// Adds the three subcommands; each runs and sets `exit_code` from its callback.
+struct PlannerCommands {
+    PlannerOptions options;
+    CLI::App* plan = nullptr;
+    CLI::App* sim = nullptr;
+    CLI::App* advise = nullptr;
+
+    void add_to(CLI::App& app);
+    bool owns(const CLI::App* command) const {
+        return command == plan || command == sim || command == advise;
+    }
+    // Exit code. Errors of the input are complaints, not exceptions.
+    int run(const CLI::App* command) const;
+};
+
+int plan_command(const PlannerOptions& options);
+int sim_command(const PlannerOptions& options);
+int advise_command(const PlannerOptions& options);
+
+// Writes --svg and --trace where asked. Throws InputError.
+void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines);
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace deft::tools

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fabrics from preset names and files.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "shim/planner/fabric.h"
+
+namespace deft::tools {
+
+// Preset names separated by commas ("nvlink-a100,10GbE"), or a file: TOML (*.toml) or JSON.
+//
+//     striped = false                      # the plugin stripes every message over all links
+//     [[links]]
+//     name = "eth0"                        # and either
+//     preset = "10GbE"                     # a preset, or
+//     gbit_per_s = 9.4                     # measured rate of each rank in a ring, or
+//     points = [[65536, 0.00012], ...]     # measured all-reduce: bytes, seconds
+//     alpha_s = 1e-5, beta_s_per_byte = 1e-10   # or a fitted line
+//     latency_us = 20                      # of one step of the ring (with gbit_per_s)
+//     algorithm = "ring"                   # or "tree" (with gbit_per_s)
+//     per_message_us, compute_slowdown, overlap_penalty, in_flight, group, source
+//     [[groups]]
+//     name = "uplink", gbit_per_s = 40     # shared by the links that name it
+//
+// Throws InputError naming file and field.
+planner::Fabric read_links(const std::string& what, std::uint32_t ranks);
+
+planner::Fabric links_from_json(const std::string& name, const nlohmann::json& json,
+                                std::uint32_t ranks);
+// Throws InputError also where this command was built without a TOML reader.
+nlohmann::json parse_toml(const std::string& name, const std::string& text);
+
+}  // namespace deft::tools

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// `deft plan`: one plan, as a table and a timeline or as JSON.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shim/planner/check.h"
+#include "shim/planner/plan_json.h"
+#include "shim/planner/policies/policy.h"
+#include "tools/planner/commands.h"
+#include "tools/planner/fields.h"
+#include "tools/planner/links_reader.h"
+#include "tools/planner/profile_reader.h"
+#include "tools/text_output.h"
+
+namespace deft::tools {
+namespace {
+
+std::string describe(const planner::Plan& plan, const planner::Profile& profile,
+                     const planner::Fabric& fabric) {
+    const planner::Prediction& p = plan.predicted;
+    std::string text = fmt::format(
+        "policy {} for {}: {} buckets, {:.1f} MiB, forward {:.3f} ms, backward {:.3f} ms\n",
+        plan.policy, printable(profile.name), profile.size(),
+        static_cast<double>(profile.bytes()) / 0x1p20, profile.forward * 1e3,
+        profile.backward * 1e3);
+    text += fmt::format(
+        "iteration {:.3f} ms (job as it is {:.3f}, no plan of this kind below {:.3f}, gap {:.2f} "
+        "%)\n",
+        p.iteration * 1e3, p.baseline * 1e3, p.bound * 1e3, p.gap * 100);
+    text += fmt::format(
+        "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged\n",
+        p.updates, p.max_delay, p.max_age, p.max_merge);
+    text += fmt::format("verdict: {}\n\n", to_string(p.verdict));
+    text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
+                        "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",
+                        "link", "start ms", "end ms");
+    for (const planner::Transfer& t : plan.transfers) {
+        text += fmt::format(
+            "{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10.3f} {:>10.3f}\n", t.order,
+            t.iteration, to_string(t.stage), t.bucket, t.begin, t.bytes(), to_string(t.operation),
+            printable(fabric.links[t.link].name), t.start * 1e3, t.finish * 1e3);
+    }
+    return text;
+}
+
+}  // namespace
+
+int plan_command(const PlannerOptions& options) {
+    const planner::Profile profile = read_profile(options.profile);
+    const planner::Fabric read = read_links(options.links, options.ranks_for(profile));
+    const planner::Fabric fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
+    const planner::Plan plan = make_plan(options.policy.empty() ? "best" : options.policy, profile,
+                                         fabric, options.options());
+    planner::Options any = options.options();
+    any.max_delay = std::max(any.max_delay, plan.predicted.max_delay);
+    any.max_merge = std::max(any.max_merge, plan.predicted.max_merge);
+    any.max_period = std::max(any.max_period, plan.period);
+    for (const std::string& problem : check_plan(plan, profile, fabric, any)) {
+        complain("the plan does not pass its check: " + problem);
+        return kProblem;
+    }
+    if (!options.save_profile.empty()) {
+        write_file(options.save_profile, profile_to_json(profile).dump(1) + "\n");
+    }
+    if (!options.out.empty()) {
+        write_file(options.out, plan_to_json(plan) + "\n");
+    }
+    const Timeline timeline = timeline_of(plan, profile, fabric, {});
+    write_pictures(options, {timeline});
+    if (options.json) {
+        return print(plan_to_json(plan) + "\n");
+    }
+    return print(describe(plan, profile, fabric) + "\n" + text_timeline(timeline));
+}
+
+}  // namespace deft::tools

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/planner/profile_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "shim/planner/model.h"
+#include "tools/planner/fields.h"
+
+namespace deft::tools {
+
+using planner::Bucket;
+using planner::Profile;
+using planner::Spread;
+
+namespace {
+
+constexpr double kDay = 86400;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 50;
+
+void expect_sound(const std::string& name, const Profile& profile) {
+    if (const std::string why = profile.problem(); !why.empty()) {
+        throw InputError(name + ": " + why);
+    }
+}
+
+double value_of(const std::string& what, const std::string& word, const std::string& text) {
+    double value = 0;
+    const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (end.ec != std::errc() || end.ptr != text.data() + text.size() || !(value > 0) ||
+        value > 1e12) {
+        throw InputError(fmt::format("{}: {}: '{}' is not a number above 0", what, word, text));
+    }
+    return value;
+}
+
+Spread spread_from(const Field& field) {
+    if (field.is_null()) {
+        return {};
+    }
+    Spread spread;
+    spread.n = field["n"].whole(0, std::uint64_t{1} << 62);
+    if (spread.n == 0) {
+        return {};
+    }
+    const double most = kDay * 1e3;
+    spread.median = field["median"].number(0, most) / 1e3;
+    spread.p10 = field["p10"].number(0, most) / 1e3;
+    spread.p90 = field["p90"].number(0, most) / 1e3;
+    return spread;
+}
+
+nlohmann::json spread_to(const Spread& spread) {
+    return {{"median", spread.median * 1e3},
+            {"p10", spread.p10 * 1e3},
+            {"p90", spread.p90 * 1e3},
+            {"n", spread.n}};
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+    if (values.empty()) {
+        return {};
+    }
+    std::sort(values.begin(), values.end());
+    const auto at = [&](double q) {
+        const double where = q * static_cast<double>(values.size() - 1);
+        const auto below = static_cast<std::size_t>(where);
+        const double part = where - static_cast<double>(below);
+        const double low = values[below];
+        return part > 0 ? low + part * (values[below + 1] - low) : low;
+    };
+    return {at(0.5), at(0.1), at(0.9), values.size()};
+}
+
+Profile profile_from_model(const std::string& what) {
+    std::string rest = what.substr(what.find(':') + 1);
+    const auto next = [&] {
+        const auto comma = rest.find(',');
+        const std::string word = rest.substr(0, comma);
+        rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+        return word;
+    };
+    const std::string name = next();
+    const auto& names = planner::model_names();
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+        throw InputError(fmt::format("{}: no such model; known: {}", what, fmt::join(names, ", ")));
+    }
+    planner::ModelRun run;
+    while (!rest.empty()) {
+        const std::string word = next();
+        const auto equals = word.find('=');
+        const std::string key = word.substr(0, equals);
+        const std::string text = equals == std::string::npos ? "" : word.substr(equals + 1);
+        if (key == "layers" && text.empty()) {
+            run.one_per_layer = true;
+        } else if (key == "batch") {
+            run.samples = value_of(what, key, text);
+        } else if (key == "seconds") {
+            run.seconds = value_of(what, key, text);
+        } else if (key == "tflops") {
+            run.peak_flops = value_of(what, key, text) * 1e12;
+        } else if (key == "efficiency") {
+            run.efficiency = value_of(what, key, text);
+        } else if (key == "bucket_mb") {
+            run.bucket = static_cast<std::uint64_t>(value_of(what, key, text) * 0x1p20);
+            run.first_bucket = run.bucket;  // PyTorch drops the small first bucket then
+        } else {
+            throw InputError(fmt::format(
+                "{}: '{}' is none of batch=, seconds=, tflops=, efficiency=, bucket_mb=, layers",
+                what, word));
+        }
+    }
+    return planner::model_profile(planner::make_model(name), run);
+}
+
+Profile profile_from_observe(const std::string& name, const nlohmann::json& report) {
+    const Field root(name, report);
+    if (root["version"].whole(0, 1000) != 1) {
+        root["version"].fail("this command reads version 1");
+    }
+    Profile profile;
+    profile.name = root.text_or("host", "job");
+    profile.source = "observe";
+    if (root.has("ranks")) {
+        profile.ranks = static_cast<std::uint32_t>(root["ranks"].whole(0, 1 << 30));
+    }
+    const Field iterations = root["iterations"];
+    if (iterations.has("time_ms")) {
+        profile.iteration = spread_from(iterations["time_ms"]);
+    }
+    const Field buckets = root["buckets"];
+    if (buckets.size() == 0) {
+        buckets.fail("none was learned (the job ended before its cycle was seen three times)");
+    }
+    // Times count from the end of the last transfer of the iteration before: update and forward
+    // come first, then backward makes the gradients.
+    std::vector<double> from_origin;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+        const Field from = buckets[i];
+        Bucket bucket;
+        bucket.name = "bucket " + std::to_string(i);
+        bucket.bytes = from["bytes"].whole(1, kMostBytes);
+        if (!from.has("ready_ms")) {
+            from["ready_ms"].fail("not measured (no CUDA events in this run)");
+        }
+        bucket.ready_spread = spread_from(from["ready_ms"]);
+        if (!bucket.ready_spread.measured()) {
+            from["ready_ms"].fail("no measurement");
+        }
+        if (from.has("transfer_ms")) {
+            bucket.transfer = spread_from(from["transfer_ms"]);
+        }
+        // Send order is call order; a ready time below the one in front is measurement noise.
+        const double before = from_origin.empty() ? 0 : from_origin.back();
+        from_origin.push_back(std::max(before, bucket.ready_spread.median));
+        profile.buckets.push_back(std::move(bucket));
+    }
+    double compute = from_origin.back();
+    if (iterations.has("compute_ms")) {
+        const Spread measured = spread_from(iterations["compute_ms"]);
+        compute = measured.measured() ? std::max(compute, measured.median) : compute;
+    }
+    // The report cannot see where forward ends: a third of the compute, as two thirds of the work
+    // are backward, but never later than the first gradient.
+    profile.forward = std::min(compute / 3, from_origin.front());
+    profile.backward = compute - profile.forward;
+    double before = 0;
+    for (std::size_t i = 0; i < profile.buckets.size(); ++i) {
+        Bucket& bucket = profile.buckets[i];
+        bucket.ready = std::min(std::max(0.0, from_origin[i] - profile.forward), profile.backward);
+        // Forward of a bucket's layers takes the share its backward takes.
+        bucket.forward =
+            profile.backward > 0 ? profile.forward * (bucket.ready - before) / profile.backward : 0;
+        before = bucket.ready;
+    }
+    expect_sound(name, profile);
+    return profile;
+}
+
+Profile profile_from_json(const std::string& name, const nlohmann::json& json) {
+    const Field root(name, json);
+    root.only({"format", "version", "name", "source", "ranks", "forward_ms", "backward_ms",
+               "iteration_ms", "buckets"});
+    if (root["version"].whole(0, 1000) != 1) {
+        root["version"].fail("this command reads version 1");
+    }
+    Profile profile;
+    profile.name = root.text_or("name", name);
+    profile.source = root.text_or("source", "file");
+    profile.forward = root["forward_ms"].number(0, kDay * 1e3) / 1e3;
+    profile.backward = root["backward_ms"].number(0, kDay * 1e3) / 1e3;
+    if (root.has("ranks")) {
+        profile.ranks = static_cast<std::uint32_t>(root["ranks"].whole(0, 1 << 30));
+    }
+    if (root.has("iteration_ms")) {
+        profile.iteration = spread_from(root["iteration_ms"]);
+    }
+    const Field buckets = root["buckets"];
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+        const Field from = buckets[i];
+        from.only({"name", "bytes", "ready_ms", "forward_ms", "ready_spread_ms", "transfer_ms"});
+        Bucket bucket;
+        bucket.name = from.text_or("name", "bucket " + std::to_string(i));
+        bucket.bytes = from["bytes"].whole(1, kMostBytes);
+        bucket.ready = from["ready_ms"].number(0, kDay * 1e3) / 1e3;
+        bucket.forward = from.number_or("forward_ms", 0, 0, kDay * 1e3) / 1e3;
+        if (from.has("ready_spread_ms")) {
+            bucket.ready_spread = spread_from(from["ready_spread_ms"]);
+        }
+        if (from.has("transfer_ms")) {
+            bucket.transfer = spread_from(from["transfer_ms"]);
+        }
+        profile.buckets.push_back(std::move(bucket));
+    }
+    expect_sound(name, profile);
+    return profile;
+}
+
+nlohmann::json profile_to_json(const Profile& profile) {
+    nlohmann::json json = {{"format", "deft-profile"},
+                           {"version", 1},
+                           {"name", profile.name},
+                           {"source", profile.source},
+                           {"ranks", profile.ranks},
+                           {"forward_ms", profile.forward * 1e3},
+                           {"backward_ms", profile.backward * 1e3}};
+    if (profile.iteration.measured()) {
+        json["iteration_ms"] = spread_to(profile.iteration);
+    }
+    auto& buckets = json["buckets"] = nlohmann::json::array();
+    for (const Bucket& bucket : profile.buckets) {
+        nlohmann::json item = {{"name", bucket.name},
+                               {"bytes", bucket.bytes},
+                               {"ready_ms", bucket.ready * 1e3},
+                               {"forward_ms", bucket.forward * 1e3}};
+        if (bucket.ready_spread.measured()) {
+            item["ready_spread_ms"] = spread_to(bucket.ready_spread);
+        }
+        if (bucket.transfer.measured()) {
+            item["transfer_ms"] = spread_to(bucket.transfer);
+        }
+        buckets.push_back(std::move(item));
+    }
+    return json;
+}
+
+Profile profile_from_text(const std::string& name, const std::string& text) {
+    const nlohmann::json json = parse_json(name, text);
+    const Field root(name, json);
+    if (root.is_object() && root.has("traceEvents")) {
+        return profile_from_trace(name, json);
+    }
+    const std::string format = root["format"].text();
+    if (format == "deft-observe") {
+        return profile_from_observe(name, json);
+    }
+    if (format == "deft-profile") {
+        return profile_from_json(name, json);
+    }
+    root["format"].fail("neither \"deft-observe\" nor \"deft-profile\", and no traceEvents");
+}
+
+Profile read_profile(const std::string& what) {
+    if (what.starts_with("model:")) {
+        return profile_from_model(what);
+    }
+    return profile_from_text(what, read_file(what));
+}
+
+}  // namespace deft::tools
