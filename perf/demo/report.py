@@ -103,8 +103,7 @@ def buckets(file):
         rows.append([str(bucket.get("position", "?")), f"{bucket.get('bytes', 0):,}", str(bucket.get("type", "?")),
                      _time(bucket.get("ready_ms")), _time(bucket.get("transfer_ms"))])
     rate = seen.get("coverage_rate") or {}
-    state = "stable" if seen.get("stable") else "not stable yet"
-    line = f"  {seen.get('seen', 0)} iterations seen, {len(learned)} buckets, {state}"
+    line = f"  {seen.get('seen', 0)} iterations seen, {len(learned)} buckets in each"
     if rate.get("median") is not None:
         line += f", coverage rate {rate['median']:.2f} (time to transfer / time to compute)"
     return [line, *table(rows)]
