@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/interfaces_check.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <net/if.h>
 #include <algorithm>
@@ -19,6 +20,14 @@ std::vector<std::string> interfaces_of_host() {
         ::if_freenameindex(list);
     }
     return names;
+}
+
+// "127.0.0.2@1gbit": an address as a link of its own, for debugging; the plugin checks the rest.
+bool is_address(std::string_view item) {
+    const std::string address(item.substr(0, item.find('@')));
+    in6_addr buffer{};
+    return ::inet_pton(AF_INET, address.c_str(), &buffer) == 1 ||
+           ::inet_pton(AF_INET6, address.c_str(), &buffer) == 1;
 }
 
 }  // namespace
@@ -43,6 +52,10 @@ std::string check_interfaces(const Setting& setting,
         list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
         const bool exact = all_exact || item.starts_with('=');
         item.remove_prefix(item.starts_with('=') ? 1 : 0);
+        if (is_address(item)) {
+            named.emplace_back(item);
+            continue;
+        }
         item = item.substr(0, item.find(':'));  // NCCL also accepts "name:port"
         if (item.empty()) {
             continue;

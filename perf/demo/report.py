@@ -74,14 +74,15 @@ def table(rows):
                              for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows]
 
 
-def both(plain, deft):
-    """The lines that set the two runs side by side. Each is a phase of result.json."""
+def both(plain, deft, shaped):
+    """The lines that set the two runs side by side. Each is a phase of result.json. Without namespaces the kernel's
+    counters are those of the whole machine's loopback interface, and are left out."""
     rows = [["", "without deft", "with deft"]]
     rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in (plain, deft))])
     rows.append(["test accuracy, %", *(f"{100 * run['job']['test_accuracy']:.1f}" for run in (plain, deft))])
     for key, name in (("median", "iteration, median ms"), ("p10", "          10 % ms"), ("p90", "          90 % ms")):
         rows.append([name, *(f"{run['job']['iteration_ms'][key]:.0f}" for run in (plain, deft))])
-    devices = list(plain["traffic"][0])
+    devices = list(plain["traffic"][0]) if shaped else []
     for device in devices:
         rows.append([f"sent by host 0 on {device}, MB",
                      *(megabytes(run["traffic"][0][device]["sent"]) for run in (plain, deft))])

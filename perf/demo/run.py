@@ -173,7 +173,7 @@ def conclude(options, network, reason, phases, folder, seconds):
     hooks, plugin, line = report.verdict(observed, world)
     same = report.agreement(plain["job"], deft["job"])
     print()
-    print("\n".join(report.both(plain, deft)))
+    print("\n".join(report.both(plain, deft, network.shaped)))
     if observed:
         print("\nThe iteration deft has learned (rank 0):")
         print("\n".join(report.buckets(observed[0])))
