@@ -173,9 +173,18 @@ void Communicator::peer_lost(int peer, bool clean) {
     // A rank that said good-bye matters only to operations that still need it: those stop at the
     // network's error or at the deadline. One that died without a word ends the communicator.
     if (!clean) {
+        // A job may end without destroying its communicators: what that rank still owed may be on
+        // its way, and operations that have it all are none of its business any more.
+        const auto until = Clock::now() + 1s;
+        while (running_.load() > 0 && Clock::now() < until && !leaving_.load() && !abort_.load()) {
+            const uint64_t seen = idle.seen();
+            if (running_.load() > 0) {
+                idle.sleep(seen, 20ms);
+            }
+        }
         fail(ncclRemoteError,
              format("rank %d went away (its process ended or its host is unreachable)", peer),
-             true);
+             running_.load() > 0);
     } else {
         ring_all();
     }
