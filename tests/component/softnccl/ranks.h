@@ -92,7 +92,7 @@ inline void run_ranks(int nranks, const std::function<void(Rank&)>& body,
             if (self.comm != nullptr) {
                 EXPECT_EQ(ncclCommDestroy(self.comm), ncclSuccess) << ncclGetLastError(nullptr);
             }
-            CU(cuStreamDestroy(self.stream));
+            cuStreamDestroy(self.stream);  // refused where a test broke the context
         });
     }
     for (std::thread& thread : threads) {

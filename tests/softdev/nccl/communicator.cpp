@@ -173,18 +173,9 @@ void Communicator::peer_lost(int peer, bool clean) {
     // A rank that said good-bye matters only to operations that still need it: those stop at the
     // network's error or at the deadline. One that died without a word ends the communicator.
     if (!clean) {
-        // A job may end without destroying its communicators: what that rank still owed may be on
-        // its way, and operations that have it all are none of its business any more.
-        const auto until = Clock::now() + 1s;
-        while (running_.load() > 0 && Clock::now() < until && !leaving_.load() && !abort_.load()) {
-            const uint64_t seen = idle.seen();
-            if (running_.load() > 0) {
-                idle.sleep(seen, 20ms);
-            }
-        }
         fail(ncclRemoteError,
              format("rank %d went away (its process ended or its host is unreachable)", peer),
-             running_.load() > 0);
+             true);
     } else {
         ring_all();
     }
@@ -258,7 +249,18 @@ void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
         return;
     }
     Gate& gate = resources_->service.finished();
-    const auto until = Clock::now() + stall_deadline();
+    const auto begun = Clock::now();
+    const auto until = begun + stall_deadline();
+    const auto soon =
+        begun + 1s;  // the connections to a rank that has left may still be finished by it
+    const auto waits_for_lost = [&] {
+        for (const Connection* connection : batch->wanted) {
+            if (control_->lost(connection->peer())) {
+                return true;
+            }
+        }
+        return false;
+    };
     std::string why;
     ncclResult_t code = ncclInternalError;
     for (;;) {
@@ -271,7 +273,8 @@ void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
         } else if (why.empty() && health() == Health::kFailed) {
             why = "the communicator has failed";
             code = static_cast<ncclResult_t>(async_error_.load());
-        } else if (why.empty() && Clock::now() >= until) {
+        } else if (why.empty() &&
+                   (Clock::now() >= until || (Clock::now() >= soon && waits_for_lost()))) {
             why = "late";
             code = ncclRemoteError;
         }
@@ -296,8 +299,8 @@ void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
         return;
     }
     if (why == "late") {
-        why = format("connections not made within %.0f s: %s; %s",
-                     std::chrono::duration<double>(stall_deadline()).count(),
+        why = format("connections not made within %.1f s: %s; %s",
+                     std::chrono::duration<double>(Clock::now() - begun).count(),
                      batch->waiting_for().c_str(), describe_stall().c_str());
         fail(code, why, true);
     } else if (why.empty()) {

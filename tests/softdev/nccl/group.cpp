@@ -68,9 +68,7 @@ void run_jobs(std::vector<Job>& jobs) {
         thread.join();
     }
     for (size_t i = 0; i < jobs.size(); ++i) {
-        if (jobs[i].after) {
-            jobs[i].after(errors[i] == nullptr);
-        }
+        jobs[i].good = errors[i] == nullptr;
     }
     for (const std::exception_ptr& error : errors) {
         if (error != nullptr) {
@@ -124,6 +122,14 @@ void run_tasks(std::vector<Task>& tasks) {
     }
 }
 
+void finish_jobs(std::vector<Job>& jobs) {
+    for (Job& job : jobs) {
+        if (job.after) {
+            job.after(job.good);
+        }
+    }
+}
+
 void execute(Content& content) {
     run_jobs(content.jobs);
     run_tasks(content.tasks);
@@ -167,11 +173,12 @@ ncclResult_t start_in_background(Content content) {
             log_warn("%s", error.what());
             result = ncclSystemError;
         }
+        inside.reset();
+        finish_jobs(content.jobs);
         for (auto& c : communicators) {
             c->set_result(result);
         }
         content = {};
-        inside.reset();
     }).detach();
     return ncclInProgress;
 }
@@ -238,11 +245,7 @@ ncclResult_t group_end() {
     Content content = std::exchange(t_group.content, {});
     const ncclResult_t error = std::exchange(t_group.error, ncclSuccess);
     if (error != ncclSuccess) {
-        for (Job& job : content.jobs) {
-            if (job.after) {
-                job.after(false);
-            }
-        }
+        finish_jobs(content.jobs);
         return error;  // said when it happened
     }
     const auto communicators = content.communicators();
@@ -260,8 +263,19 @@ ncclResult_t group_end() {
     if (!blocking) {
         return start_in_background(std::move(content));
     }
-    const Inside inside(communicators);
-    execute(content);
+    std::exception_ptr failure;
+    {
+        const Inside inside(communicators);
+        try {
+            execute(content);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+    }
+    finish_jobs(content.jobs);
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
     return ncclSuccess;
 }
 

@@ -15,8 +15,9 @@ namespace softdev::nccl {
 struct Job {
     std::shared_ptr<Communicator> communicator;  // whose nonblocking state it moves
     std::function<void()> run;                   // throws Error
-    std::function<void(bool good)> after =
-        {};  // on the calling side of the job, good: run did not throw
+    // When nobody is inside the communicator any more; good: run did not throw.
+    std::function<void(bool good)> after = {};
+    bool good = false;
 };
 
 // Group semantics are per thread: calls between the outermost start and end are kept, nothing
