@@ -14,7 +14,10 @@ Presence& Presence::process() noexcept {
 }
 
 bool preloaded_as(const char* symbol) noexcept {
-    void* const first = ::dlsym(RTLD_DEFAULT, symbol);
+    // Not RTLD_DEFAULT: for a caller that was opened RTLD_LOCAL, as NCCL opens plugins, that ends in
+    // the caller's own scope, and we would find ourselves.
+    void* const program = ::dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
+    void* const first = program != nullptr ? ::dlsym(program, symbol) : nullptr;
     Dl_info theirs;
     Dl_info ours;
     return first != nullptr && ::dladdr(first, &theirs) != 0 &&

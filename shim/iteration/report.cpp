@@ -75,7 +75,8 @@ void cycle(JsonWriter& json, const Track* track) {
         .begin_object()
         .member("seen", shown.iterations())
         .member("cycle_length", static_cast<std::uint64_t>(shown.length()))
-        .member("stable", track != nullptr && track->stable())
+        .member("stable", profile != nullptr)
+        .member("in_force", track != nullptr && track->stable())
         .member("changes", track != nullptr ? track->changes() : std::uint64_t{0})
         .member("calls", track != nullptr ? track->calls() : std::uint64_t{0});
     summary(json, "time_ms", shown.iteration_ms());

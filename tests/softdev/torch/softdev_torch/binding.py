@@ -68,12 +68,15 @@ _CUDA_ARGUMENTS = {
 
 
 def find_library(folders, name):
-    """The path of `name` in one of the folders, or in the subfolder a build tree has it in; else the bare name."""
+    """The path of `name` in one of the folders, or in the subfolder a build tree has it in; without folders the bare
+    name, for the loader's search. A folder that was named and lacks it is an error, never a silent other library."""
     for folder in folders:
         for path in (folder, os.path.join(folder, "cuda"), os.path.join(folder, "nccl")):
             candidate = os.path.join(path, name)
             if os.path.exists(candidate):
                 return candidate
+    if folders:
+        raise NcclError(f"no {name} in {', '.join(folders)}; name its folder with --libs DIR or SOFTDEV_LIBDIR")
     return name
 
 
