@@ -8,6 +8,7 @@
 #include "tests/softdev/nccl/narrow_float.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -55,7 +56,9 @@ void combine_over(T* out, const T* a, const T* b, size_t n) {
     if (out != a && out != b) {
         return combine_block<K>(out, a, b, n);
     }
+#if !defined(__clang__)
 #pragma GCC ivdep
+#endif
     for (size_t i = 0; i < n; ++i) {
         out[i] = combine<K>(a[i], b[i]);
     }
@@ -158,7 +161,12 @@ __attribute__((target("avx,f16c"))) void narrow_f16c(const float* from, Half* to
 }
 
 bool have_f16c() {
-    static const bool have = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+    // clang 14 knows "avx" (which includes that the system saves the registers) but not "f16c".
+    static const bool have = [] {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
+               (c & bit_F16C) != 0;
+    }();
     return have;
 }
 
