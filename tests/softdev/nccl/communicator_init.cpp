@@ -8,6 +8,7 @@
 #include "tests/softdev/nccl/env.h"
 #include "tests/softdev/nccl/error.h"
 #include "tests/softdev/nccl/log.h"
+#include "tests/softdev/net/logger.h"
 
 namespace softdev::nccl {
 namespace {
@@ -153,6 +154,9 @@ void Communicator::open_network(std::shared_ptr<Resources> shared) {
                                 ? DEFT_NET_TRAFFIC_CLASS_UNDEF
                                 : config.traffic_class;
     request.logger = plugin_logger;
+    if (log_enabled(kLogVersion, kSubsysAll)) {
+        net::set_logger(plugin_logger);  // else that room says its warnings on stderr
+    }
     const int result = net::NetRegistry::process().open(request, &fresh->net);
     if (result != 0) {
         throw Error(static_cast<ncclResult_t>(result),
