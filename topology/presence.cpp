@@ -14,8 +14,8 @@ Presence& Presence::process() noexcept {
 }
 
 bool preloaded_as(const char* symbol) noexcept {
-    // Not RTLD_DEFAULT: for a caller that was opened RTLD_LOCAL, as NCCL opens plugins, that ends in
-    // the caller's own scope, and we would find ourselves.
+    // Not RTLD_DEFAULT: for a caller that was opened RTLD_LOCAL, as NCCL opens plugins, that ends
+    // in the caller's own scope, and we would find ourselves.
     void* const program = ::dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
     void* const first = program != nullptr ? ::dlsym(program, symbol) : nullptr;
     Dl_info theirs;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing of this. */
+/* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
+ * of this. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 

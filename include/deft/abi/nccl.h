@@ -18,9 +18,9 @@ extern "C" {
 #endif
 
 typedef struct deft_nccl_comm* deft_nccl_comm_t; /* ncclComm_t: never wrapped, never looked into */
-typedef struct deft_nccl_config deft_nccl_config_t;   /* ncclConfig_t: passed on as it is */
+typedef struct deft_nccl_config deft_nccl_config_t;     /* ncclConfig_t: passed on as it is */
 typedef struct deft_nccl_sim_info deft_nccl_sim_info_t; /* ncclSimInfo_t: passed on as it is */
-typedef struct deft_cuda_stream* deft_cuda_stream_t;  /* cudaStream_t, CUstream */
+typedef struct deft_cuda_stream* deft_cuda_stream_t;    /* cudaStream_t, CUstream */
 
 enum { DEFT_NCCL_UNIQUE_ID_BYTES = 128 };
 typedef struct {

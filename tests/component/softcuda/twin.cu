@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as nvcc builds it: kernels launched with <<<>>> through the shared runtime, run by their CPU twins.
+// A program as nvcc builds it: kernels launched with <<<>>> through the shared runtime, run by
+// their CPU twins.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -39,13 +40,13 @@ static void scale_twin(const unsigned*, const unsigned*, void** args) {
     }
 }
 
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (!(condition)) {                                                                  \
-            std::printf("%d: %s failed (%s)\n", __LINE__, #condition,                        \
-                        cudaGetErrorString(cudaPeekAtLastError()));                          \
-            return 1;                                                                        \
-        }                                                                                    \
+#define CHECK(condition)                                              \
+    do {                                                              \
+        if (!(condition)) {                                           \
+            std::printf("%d: %s failed (%s)\n", __LINE__, #condition, \
+                        cudaGetErrorString(cudaPeekAtLastError()));   \
+            return 1;                                                 \
+        }                                                             \
     } while (0)
 
 int main() {
@@ -102,7 +103,8 @@ int main() {
     cudaEvent_t start, end;
     float ms = -1;
     CHECK(cudaEventCreate(&start) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess);
-    CHECK(cudaEventRecord(start, stream) == cudaSuccess && cudaEventRecord(end, stream) == cudaSuccess);
+    CHECK(cudaEventRecord(start, stream) == cudaSuccess &&
+          cudaEventRecord(end, stream) == cudaSuccess);
     CHECK(cudaEventSynchronize(end) == cudaSuccess);
     CHECK(cudaEventElapsedTime(&ms, start, end) == cudaSuccess && ms >= 0);
 
