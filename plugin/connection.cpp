@@ -14,11 +14,14 @@
 #include "plugin/links/tcp_path.h"
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
+#include "topology/lanes.h"
 
 namespace deft::net {
 namespace {
 
-constexpr Nanos kDeadAfter = 5 * kSecond;    // a silent path, when there are others
+constexpr Nanos kDeadAfter = 5 * kSecond;  // a silent path, when there are others
+constexpr Nanos kAskInterval = 50 * kMillisecond;
+constexpr Nanos kAskLimit = 10 * kSecond;    // then what the handle says has to do
 constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
 // With one path TCP itself is the best at surviving an outage, up to the limit the user has set.
@@ -44,18 +47,22 @@ public:
             } else if (!admission_->next(now, guest)) {
                 return false;
             }
-            const Interface& link = admission_->acceptor().device().links[guest.link];
+            const Device& device = admission_->acceptor().device();
+            const Interface& link = device.links[guest.link];
             wire::Welcome welcome;
             welcome.speed_mbps = static_cast<std::uint32_t>(
                 std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
             welcome.completed = state.completed;
             welcome.posted = state.posted;
-            welcome.endpoints = admission_->acceptor().endpoints();
+            welcome.endpoints = admission_->endpoints();
             std::array<std::byte, wire::kWelcomeBytes> bytes;
             wire::encode(welcome, bytes);
             SocketTuning tuning;
             tuning.dead_after = dead_after_;
             tune(guest.fd.get(), tuning);
+            if (!device.own_address(guest.from) && !device.network_shared(guest.link)) {
+                bind_to_link(guest.fd.get(), link);
+            }
             // A fresh connection has room for it, unless it is already dead.
             if (send(guest.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
                 static_cast<ssize_t>(bytes.size())) {
@@ -86,9 +93,49 @@ private:
     std::array<const std::string*, wire::kMaxPaths> links_{};  // interface of each path
 };
 
+// What a lane leaves of a device.
+struct LaneView {
+    std::vector<Interface> links;  // in place; those the lane does not use have no address
+    std::vector<double> weights;
+    std::uint32_t mask = 0;  // one bit per link in use
+};
+
+LaneView view_of(const Device& device, int traffic_class) {
+    LaneView view;
+    view.links = device.links;
+    Lane lane;
+    const bool chosen = find_lane(traffic_class, lane);
+    for (std::size_t i = 0; i < view.links.size(); ++i) {
+        const std::uint16_t weight = chosen ? lane.weight(view.links[i].name) : 1000;
+        view.weights.push_back(weight / 1000.0);
+        view.mask |= weight > 0 ? std::uint32_t{1} << i : 0;
+    }
+    if (view.mask == 0) {
+        DEFT_WARN_ONCE("lane %d names none of this host's links: all are used", traffic_class);
+        view.weights.assign(view.links.size(), 1);
+        view.mask = ~std::uint32_t{0};
+    }
+    for (std::size_t i = 0; i < view.links.size(); ++i) {
+        if ((view.mask >> i & 1) == 0) {
+            view.links[i].addresses.clear();
+        }
+    }
+    return view;
+}
+
 struct Attempt {
     wire::Secret secret;
     std::unique_ptr<Sender> sender;
+    // Before that, when the handle had no room for all of the peer's endpoints: asking for them.
+    struct Question {
+        std::unique_ptr<TcpDialer> dialer;
+        bool failed = false;
+    };
+    std::vector<Question> asking;
+    Nanos ask_again = 0;
+    wire::Handle handle;
+    std::uint32_t questions = 0;
+    Nanos began = 0;
     Nanos last_poll = 0;
 };
 
@@ -99,9 +146,78 @@ std::map<std::uint64_t, Attempt>& attempts() {
     return map;
 }
 
+int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                  Nanos now, Attempt& attempt);
+
+wire::Hello hello_of(const ConnectionOptions& options, const wire::Handle& handle) {
+    wire::Hello hello;
+    hello.listener = handle.listener;
+    hello.secret = handle.secret;
+    hello.lane = options.lane;
+    hello.paths = 1;
+    return hello;
+}
+
+// Asks over every route at once; the first answer counts.
+int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                 Nanos now, Attempt& attempt) {
+    wire::Hello hello = hello_of(options, attempt.handle);
+    hello.flags = wire::kFlagAsk;
+    const LaneView view = view_of(*device, options.lane);
+    for (const Route& route : plan_routes(view.links, attempt.handle.endpoints)) {
+        attempt.asking.push_back(
+            {std::make_unique<TcpDialer>(device, route, hello, options.link_timeout)});
+        attempt.asking.back().dialer->start(++attempt.questions, now);
+    }
+    attempt.began = now;
+    return attempt.asking.empty() ? connect_paths(device, options, now, attempt) : DEFT_NET_SUCCESS;
+}
+
+// Goes on asking; once there is an answer, or none for too long, begins with what is known.
+int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                Nanos now, Attempt& attempt) {
+    bool answered = false;
+    const bool again = now >= attempt.ask_again;
+    attempt.ask_again = again ? now + kAskInterval : attempt.ask_again;
+    for (auto& [dialer, failed] : attempt.asking) {
+        if (failed && again) {
+            dialer->start(++attempt.questions, now);
+            failed = false;
+        }
+        Connected connected;
+        const Dialer::Result result = dialer->poll(now, connected);
+        if (result == Dialer::Result::Connected) {
+            attempt.handle.endpoints = dialer->endpoints();
+            answered = true;
+            break;
+        }
+        if (result == Dialer::Result::Fatal) {
+            DEFT_WARN("%s: %s", dialer->describe(), dialer->failure());
+            return DEFT_NET_REMOTE_ERROR;
+        }
+        failed = failed || result != Dialer::Result::Pending;
+    }
+    const Nanos patience = std::min(kAskLimit, options.link_timeout);
+    if (!answered && now - attempt.began < patience) {
+        return DEFT_NET_SUCCESS;
+    }
+    attempt.asking.clear();
+    return connect_paths(device, options, now, attempt);
+}
+
 int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   const wire::Handle& handle, Nanos now, Attempt& attempt) {
-    const std::vector<Route> routes = plan_routes(device->links, handle.endpoints);
+    attempt.secret = handle.secret;
+    attempt.handle = handle;
+    return handle.total > handle.endpoints.count ? start_asking(device, options, now, attempt)
+                                                 : connect_paths(device, options, now, attempt);
+}
+
+int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                  Nanos now, Attempt& attempt) {
+    const wire::Handle& handle = attempt.handle;
+    const LaneView view = view_of(*device, options.lane);
+    const std::vector<Route> routes = plan_routes(view.links, handle.endpoints);
     if (routes.empty()) {
         DEFT_WARN(
             "none of this host's links can reach the peer at %s: they share no address family "
@@ -109,10 +225,7 @@ int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionO
             handle.endpoints.entries[0].address.text().c_str());
         return DEFT_NET_SYSTEM_ERROR;
     }
-    wire::Hello hello;
-    hello.listener = handle.listener;
-    hello.secret = handle.secret;
-    hello.lane = options.lane;
+    wire::Hello hello = hello_of(options, handle);
     hello.paths = static_cast<std::uint16_t>(routes.size());
     while (hello.connection == 0) {
         if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {
@@ -120,18 +233,23 @@ int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionO
             return DEFT_NET_SYSTEM_ERROR;
         }
     }
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        hello.absent |= static_cast<std::uint16_t>((known_dead(routes[i]) ? 1 : 0) << i);
+    }
+    const bool all_dead = hello.absent == (1U << routes.size()) - 1;
+    hello.absent = all_dead ? std::uint16_t{0} : hello.absent;
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
         hello.path = static_cast<std::uint16_t>(dialers.size());
         dialers.push_back(std::make_unique<TcpDialer>(
-            device, route, hello, dead_after(routes.size(), options.link_timeout)));
+            device, route, hello, dead_after(routes.size(), options.link_timeout),
+            view.weights[route.link], !all_dead));
     }
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
                   handle.endpoints.entries[0].address.text().c_str());
-    attempt.secret = handle.secret;
     attempt.sender = std::make_unique<Sender>(sender, std::move(dialers), now);
     return DEFT_NET_SUCCESS;
 }
@@ -149,7 +267,7 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     auto listener = std::make_unique<Listener>();
     listener->options_ = options;
     listener->lane_ = options.lane;
-    listener->admission_ = acceptor->open();
+    listener->admission_ = acceptor->open(view_of(*device, options.lane).mask);
     if (listener->admission_ == nullptr) {
         problem = "getrandom failed";
         return nullptr;
@@ -158,7 +276,7 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     handle.listener = listener->admission_->listener();
     handle.secret = listener->admission_->secret();
     handle.lane = options.lane;
-    handle.endpoints = acceptor->endpoints();
+    handle.endpoints = listener->admission_->endpoints();
     handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
     wire::encode(handle, out);
     return listener;
@@ -174,6 +292,8 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         const std::size_t paths = guest.hello.paths;
         ReceiverOptions options;
         options.link_timeout = options_.link_timeout;
+        const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
+        options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
         std::snprintf(options.name, sizeof(options.name), "connection %016llx",
                       static_cast<unsigned long long>(guest.hello.connection));
         receiver_ = std::make_unique<Receiver>(
@@ -225,8 +345,20 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
         wire::set_attempt(encoded, number);
     }
     found->second.last_poll = now;
-    Sender& attempt = *found->second.sender;
+    Attempt& waiting = found->second;
     lock.unlock();  // only the caller with this handle polls it; map nodes do not move
+    if (waiting.sender == nullptr) {
+        const int result = poll_asking(device, options, now, waiting);
+        if (result != DEFT_NET_SUCCESS) {
+            lock.lock();
+            attempts().erase(found);
+            return result;
+        }
+        if (waiting.sender == nullptr) {
+            return DEFT_NET_SUCCESS;
+        }
+    }
+    Sender& attempt = *waiting.sender;
     switch (attempt.establish(now)) {
         case Sender::Ready::NotYet:
             return DEFT_NET_SUCCESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one network device deft shows to NCCL, and the links behind it.
+// The network devices deft shows to NCCL, and the links behind them.
 #pragma once
 
 #include <cstdint>
@@ -8,28 +8,40 @@
 #include <vector>
 
 #include "topology/interfaces.h"
+#include "topology/pci.h"
 
 namespace deft::net {
 
 // Made once, then constant: safe to read from any thread.
 struct Device {
     std::vector<Interface> links;
-    std::string pci_path;  // of the fastest link that has one; may be empty
-    std::int64_t speed_mbps = 0;
-    std::uint64_t guid = 0;
+    std::string pci_path;    // of the fast link nearest to the device's GPUs; may be empty
+    std::uint64_t guid = 0;  // equal for devices that use the same links: one budget for NCCL
     std::string name = "deft";
 
+    // Sum over the links: nominal, or what was measured where that is more or nothing is nominal.
+    // A measured rate below the nominal one is not believed: other processes of the host may have
+    // had the rest of the link.
+    std::int64_t speed_mbps() const;
     // True if one of this host's links has this address.
     bool own_address(const Address& address) const;
+    // True if another link of this device is on the network of this one.
+    bool network_shared(std::size_t link) const;
 };
 
-// Makes the device from the links that were chosen. Pure.
+// Makes one device from the links that were chosen. Pure.
 Device make_device(std::vector<Interface> links);
+// One device per GPU affinity (topology/affinity.h). Pure.
+std::vector<std::shared_ptr<const Device>> make_devices(const std::vector<Interface>& links,
+                                                        const std::vector<PciPlace>& gpus);
 
-// The process's device; made at the first call. NULL and a line in `problem` if the settings are
-// wrong or there is no usable link; then the next call tries again.
-std::shared_ptr<const Device> process_device(std::string& problem);
-// Tests only: uses this device from now on (NULL: forget it).
+// How many devices this process has; made at the first call. 0 and a line in `problem` if the
+// settings are wrong or there is no usable link; then the next call tries again.
+std::size_t process_devices(std::string& problem);
+// NULL if there is no such device; `problem` as above.
+std::shared_ptr<const Device> process_device(int index, std::string& problem);
+// Tests only: uses these devices from now on (none: forget them).
+void set_process_devices(std::vector<std::shared_ptr<const Device>> devices);
 void set_process_device(std::shared_ptr<const Device> device);
 
 }  // namespace deft::net

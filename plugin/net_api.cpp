@@ -51,11 +51,20 @@ ConnectionOptions connection_options(void* context, int traffic_class) {
     return options;
 }
 
-std::shared_ptr<const Device> device_or_warn() {
+std::size_t devices_or_warn() {
     std::string problem;
-    std::shared_ptr<const Device> device = process_device(problem);
-    if (device == nullptr) {
+    const std::size_t count = process_devices(problem);
+    if (count == 0) {
         DEFT_WARN("%s", problem.c_str());
+    }
+    return count;
+}
+
+std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
+    std::string problem;
+    std::shared_ptr<const Device> device = process_device(index, problem);
+    if (device == nullptr) {
+        DEFT_WARN("%s: %s", call, problem.c_str());
     }
     return device;
 }
@@ -93,7 +102,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         }
         if (switched_off()) {
             DEFT_INFO("DEFT_MODE=off: NCCL uses its own transport");
-        } else if (device_or_warn() == nullptr) {
+        } else if (devices_or_warn() == 0) {
             return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
         }
         if (context != nullptr) {
@@ -106,16 +115,16 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
 int devices(int* count) noexcept {
     return guarded("devices", [&] {
         count_call();
-        *count = !switched_off() && device_or_warn() != nullptr ? 1 : 0;
+        *count = switched_off() ? 0 : static_cast<int>(devices_or_warn());
         return DEFT_NET_SUCCESS;
     });
 }
 
 int properties(int index, Properties& properties) noexcept {
     return guarded("getProperties", [&] {
-        const std::shared_ptr<const Device> device = device_or_warn();
-        if (device == nullptr || index != 0) {
-            return bad_argument("getProperties", "no such device");
+        const std::shared_ptr<const Device> device = device_or_warn("getProperties", index);
+        if (device == nullptr) {
+            return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         // NCCL wants writable strings that stay: the device lives as long as the process.
         properties.name = const_cast<char*>(device->name.c_str());
@@ -123,7 +132,7 @@ int properties(int index, Properties& properties) noexcept {
             device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
         properties.guid = device->guid;
         properties.speed_mbps =
-            static_cast<int>(std::min<std::int64_t>(device->speed_mbps, 1 << 30));
+            static_cast<int>(std::min<std::int64_t>(device->speed_mbps(), 1 << 30));
         properties.max_bytes = kMaxMessage;
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
@@ -133,9 +142,9 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
     return guarded("listen", [&] {
         count_call();
         *comm = nullptr;
-        const std::shared_ptr<const Device> device = device_or_warn();
-        if (device == nullptr || index != 0) {
-            return bad_argument("listen", "no such device");
+        const std::shared_ptr<const Device> device = device_or_warn("listen", index);
+        if (device == nullptr) {
+            return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         std::string problem;
         std::unique_ptr<Listener> listener =
@@ -154,9 +163,9 @@ int connect(void* context, int index, int traffic_class, void* handle, void** co
     return guarded("connect", [&] {
         count_call();
         *comm = nullptr;
-        const std::shared_ptr<const Device> device = device_or_warn();
-        if (device == nullptr || index != 0) {
-            return bad_argument("connect", "no such device");
+        const std::shared_ptr<const Device> device = device_or_warn("connect", index);
+        if (device == nullptr) {
+            return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         std::unique_ptr<Sender> sender;
         const int result = net::connect(device, connection_options(context, traffic_class),

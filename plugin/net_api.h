@@ -20,7 +20,9 @@ struct Properties {
     int pointer_support = DEFT_NET_PTR_HOST;
     int speed_mbps = 0;
     int port = 0;
-    float latency = 0;
+    // Microseconds one way, of TCP over Ethernet. A constant: NCCL chooses algorithms by it without
+    // comparing between ranks, so all ranks must say the same.
+    float latency = 10;
     int max_comms = 65536;
     int max_receives = 1;
     std::size_t max_bytes = 0;

@@ -87,7 +87,7 @@ std::size_t endpoint_bytes(const Endpoint& endpoint) {
 }
 
 bool get_endpoints(Reader& in, std::size_t count, EndpointList& list) {
-    if (count > kMaxLinks) {
+    if (count > kMaxEndpoints) {
         return false;
     }
     for (list.count = 0; list.count < count; ++list.count) {
@@ -147,7 +147,7 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
     handle.attempt = reader.get<std::uint64_t>();
     handle.lane = reader.get<std::int32_t>();
     reader.get<std::uint32_t>();
-    if (count == 0 || handle.total < count || handle.total > kMaxLinks ||
+    if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
         !get_endpoints(reader, count, handle.endpoints)) {
         return Decoded::Malformed;
     }
@@ -173,7 +173,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
     writer.put(hello.speed_mbps);
     writer.put(hello.remote_link);
     writer.put(hello.flags);
-    writer.put(std::uint16_t{0});
+    writer.put(hello.absent);
     writer.put_bytes(hello.link, sizeof(hello.link));
     writer.zeros();
 }
@@ -198,7 +198,7 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
     hello.speed_mbps = reader.get<std::uint32_t>();
     hello.remote_link = reader.get<std::uint8_t>();
     hello.flags = reader.get<std::uint8_t>();
-    reader.get<std::uint16_t>();
+    hello.absent = reader.get<std::uint16_t>();
     reader.get_bytes(hello.link, sizeof(hello.link));
     for (char& letter : hello.link) {  // it ends up in log lines
         letter = letter >= 0x20 && letter < 0x7f ? letter : '\0';

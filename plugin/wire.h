@@ -17,10 +17,11 @@ namespace deft::net::wire {
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kHandleBytes = 128;
 inline constexpr std::size_t kHelloBytes = 128;
-inline constexpr std::size_t kWelcomeBytes = 448;
+inline constexpr std::size_t kWelcomeBytes = 704;
 inline constexpr std::size_t kChunkBytes = 48;
 inline constexpr std::size_t kControlBytes = 32;
 inline constexpr std::size_t kMaxLinks = 16;
+inline constexpr std::size_t kMaxEndpoints = 32;  // both address families of every link
 inline constexpr std::size_t kMaxPaths = 16;
 inline constexpr std::size_t kMaxChunks = 64;  // of one message: one bit each in a word
 
@@ -43,7 +44,7 @@ struct Endpoint {
 };
 
 struct EndpointList {
-    std::array<Endpoint, kMaxLinks> entries;
+    std::array<Endpoint, kMaxEndpoints> entries;
     std::size_t count = 0;
 };
 
@@ -65,6 +66,9 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle);
 // Replaces only the scratch field of an encoded handle.
 void set_attempt(std::span<std::byte, kHandleBytes> encoded, std::uint64_t attempt);
 
+// Only a question: what are all your endpoints? Answered with a welcome, then closed.
+inline constexpr std::uint8_t kFlagAsk = 1;
+
 // First bytes on a new connection, from the sender.
 struct Hello {
     std::uint16_t version = kVersion;
@@ -78,7 +82,8 @@ struct Hello {
     std::uint32_t speed_mbps = 0;
     std::uint8_t remote_link = 0;  // link of the receiver this path was aimed at
     std::uint8_t flags = 0;
-    char link[32] = "";  // name of the sender's link, for messages
+    std::uint16_t absent = 0;  // one bit per path that is known not to work: do not wait for it
+    char link[32] = "";        // name of the sender's link, for messages
 };
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);

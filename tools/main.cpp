@@ -14,6 +14,7 @@
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
+#include "tools/topo/topo_command.h"
 #include "topology/base/nearest.h"
 
 namespace deft::tools {
@@ -33,11 +34,13 @@ struct CommandLine {
     RunOptions run;
     EnvOptions env;
     ReportOptions report;
+    TopoOptions topo;
     PlannerCommands planner;
     bool json = false, markdown = false, man = false;
     CLI::App* run_command = nullptr;
     CLI::App* env_command = nullptr;
     CLI::App* report_command = nullptr;
+    CLI::App* topo_command = nullptr;
     CLI::App* version_command = nullptr;
 
     CommandLine() {
@@ -49,6 +52,7 @@ struct CommandLine {
         add_run();
         add_env();
         add_report();
+        add_topo();
         planner.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
@@ -82,6 +86,15 @@ private:
             app.add_subcommand("report", "Show what mode observe recorded")->allow_extras();
         report_command->add_option("files", report.files, "Files written by the ranks of one job");
         report_command->add_flag("--json", report.json, "For programs");
+    }
+
+    void add_topo() {
+        topo_command =
+            app.add_subcommand("topo", "Show GPUs, NICs, their distances, and what deft would use")
+                ->allow_extras();
+        topo_command->add_option("--input", topo.input,
+                                 "A topology file (hwloc's or NCCL's XML) instead of this host");
+        topo_command->add_flag("--json", topo.json, "For programs");
     }
 
     void add_env() {
@@ -203,6 +216,9 @@ int dispatch(CommandLine& line) {
     }
     if (&command == line.report_command) {
         return report(line.report);
+    }
+    if (&command == line.topo_command) {
+        return topo(line.topo);
     }
     if (line.planner.owns(&command)) {
         return line.planner.run(&command);

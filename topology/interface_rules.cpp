@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which interfaces a job may use: the rules behind DEFT_INTERFACES and NCCL_SOCKET_IFNAME.
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "topology/base/config.h"
 #include "topology/interfaces.h"
@@ -45,14 +47,62 @@ const char* unusable(const Interface& link) {
     return link.addresses.empty() ? "has no address" : nullptr;
 }
 
-const char* unwanted(const Interface& link) {
+// A management network is far slower than what the job is for.
+constexpr std::int64_t kManagementPart = 20;
+constexpr std::int64_t kManagementSpeed = 1000;
+
+bool one_of(std::string_view text, std::initializer_list<std::string_view> list) {
+    for (const std::string_view each : list) {
+        if (text == each) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Why this one is not taken by default, whatever else there is; empty if it is.
+std::string unwanted(const Interface& link) {
     if (link.loopback) {
         return "loopback";
     }
     if (link.name.starts_with("docker") || link.name.starts_with("virbr")) {
         return "virtual bridge of a container or machine manager";
     }
-    return link.bridge ? "bridge" : nullptr;
+    if (link.bridge) {
+        return "bridge";
+    }
+    if (link.usb || link.name.starts_with("idrac")) {
+        return "management: the network to the host's own service processor";
+    }
+    if (one_of(link.driver, {"tun", "vxlan", "geneve", "wireguard", "gretap", "ipip", "sit"})) {
+        return "tunnel (" + link.driver + "): it goes over another interface";
+    }
+    return one_of(link.driver, {"dummy", "ifb"}) ? "virtual (" + link.driver + ")" : "";
+}
+
+// Why this one is not taken beside the others; empty if it is.
+std::string outdone(const Interface& link, const std::vector<const Interface*>& others) {
+    std::int64_t fastest = 0;
+    bool routable = false;
+    for (const Interface* other : others) {
+        if (other->name == link.physical_function) {
+            return "virtual function of " + other->name + ", which is used itself";
+        }
+        if (other->name == link.lower) {
+            return "goes over " + other->name + ", which is used itself";
+        }
+        fastest = std::max(fastest, other->speed_mbps);
+        routable = routable || !other->addresses[0].link_local();
+    }
+    if (link.speed_mbps > 0 && link.speed_mbps <= kManagementSpeed &&
+        link.speed_mbps * kManagementPart <= fastest) {
+        return "management: " + std::to_string(link.speed_mbps) + " Mbit/s beside " +
+               std::to_string(fastest) + " Mbit/s";
+    }
+    if (routable && link.addresses[0].link_local()) {
+        return "has only a link-local address";
+    }
+    return "";
 }
 
 // A literal address as a link of its own, on whatever interface carries it.
@@ -71,6 +121,7 @@ bool literal_link(const std::vector<Interface>& all, std::string_view item, Inte
                                    own.family == address.family)) {
                 link = host;
                 address.prefix = own == address ? own.prefix : 32;
+                address.scope = own == address ? own.scope : 0;
             }
         }
     }
@@ -93,13 +144,23 @@ bool literal_link(const std::vector<Interface>& all, std::string_view item, Inte
 }
 
 void choose_default(const std::vector<Interface>& all, InterfaceSelection& selection) {
+    std::vector<const Interface*> candidates;
+    std::vector<std::string> reasons;
     for (const Interface& link : all) {
         const char* reason = unusable(link);
-        reason = reason != nullptr ? reason : unwanted(link);
-        if (reason == nullptr) {
-            selection.links.push_back(link);
+        reasons.push_back(reason != nullptr ? reason : unwanted(link));
+        if (reasons.back().empty()) {
+            candidates.push_back(&link);
+        }
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (reasons[i].empty()) {
+            reasons[i] = outdone(all[i], candidates);
+        }
+        if (reasons[i].empty()) {
+            selection.links.push_back(all[i]);
         } else {
-            selection.skipped.push_back({link.name, reason});
+            selection.skipped.push_back({all[i].name, reasons[i]});
         }
     }
     // Nothing proper: bridges and docker before loopback, as one host of several may still be
@@ -108,6 +169,8 @@ void choose_default(const std::vector<Interface>& all, InterfaceSelection& selec
         for (const Interface& link : all) {
             if (selection.links.empty() && unusable(link) == nullptr && link.loopback == loopback) {
                 selection.links.push_back(link);
+                std::erase_if(selection.skipped,
+                              [&](const auto& other) { return other.name == link.name; });
             }
         }
     }

@@ -2,7 +2,7 @@
 #include "topology/interfaces.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
+#include <dirent.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -10,12 +10,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "topology/base/unique_fd.h"
+#include "topology/pci.h"
 
 namespace deft {
 namespace {
@@ -32,21 +34,37 @@ int prefix_length(const sockaddr* mask) {
     return length;
 }
 
-bool link_local(const Address& address) {
-    return address.family == AF_INET6 && address.bytes[0] == 0xfe &&
-           (address.bytes[1] & 0xc0) == 0x80;
+// The name of the first entry of a folder that begins so, without what it begins with.
+std::string entry_of(const std::string& folder, std::string_view begin) {
+    std::string name;
+    if (DIR* directory = opendir(folder.c_str())) {
+        while (const dirent* entry = readdir(directory)) {
+            const std::string_view found = entry->d_name;
+            if (found[0] != '.' && found.starts_with(begin) && name.empty()) {
+                name = found.substr(begin.size());
+            }
+        }
+        closedir(directory);
+    }
+    return name;
 }
 
-bool read_line(const std::string& path, std::string& line) {
-    UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    char buffer[256];
-    const ssize_t got = file ? read(file.get(), buffer, sizeof(buffer)) : -1;
-    if (got <= 0) {
-        return false;
+// What only sysfs says. It shows the network namespace it was mounted in, which need not be ours:
+// an interface of this name counts only if its index is the same.
+void ask_sysfs(Interface& link) {
+    const std::string folder = "/sys/class/net/" + link.name;
+    std::string index;
+    if (!read_sysfs(folder + "/ifindex", index) || index != std::to_string(link.index)) {
+        return;
     }
-    line.assign(buffer, static_cast<std::size_t>(got));
-    line.resize(line.find_first_of("\n") == std::string::npos ? line.size() : line.find('\n'));
-    return true;
+    link.bridge = link.bridge || access((folder + "/bridge").c_str(), F_OK) == 0;
+    link.physical_function = entry_of(folder + "/device/physfn/net", "");
+    link.lower = entry_of(folder, "lower_");
+    std::string speed;
+    if (link.speed_mbps == 0 && read_sysfs(folder + "/speed", speed)) {
+        const long value = std::strtol(speed.c_str(), nullptr, 10);
+        link.speed_mbps = value > 0 ? value : 0;
+    }
 }
 
 // Speed and driver come from ethtool requests, which follow the network namespace of the socket;
@@ -61,12 +79,13 @@ void ask_driver(int socket, Interface& link) {
         info.driver[sizeof(info.driver) - 1] = '\0';
         info.bus_info[sizeof(info.bus_info) - 1] = '\0';
         link.driver = info.driver;
+        link.usb = std::strncmp(info.bus_info, "usb-", 4) == 0;
         const std::string device = std::string("/sys/bus/pci/devices/") + info.bus_info;
         char resolved[PATH_MAX];
         if (info.bus_info[0] != '\0' && realpath(device.c_str(), resolved) != nullptr) {
             link.pci_path = resolved;
             std::string node;
-            if (read_line(link.pci_path + "/numa_node", node)) {
+            if (read_sysfs(link.pci_path + "/numa_node", node)) {
                 link.numa_node = std::atoi(node.c_str());
             }
         }
@@ -80,19 +99,12 @@ void ask_driver(int socket, Interface& link) {
             link.speed_mbps = speed;
         }
     }
-    if (link.speed_mbps == 0) {
-        std::string speed;
-        if (read_line("/sys/class/net/" + link.name + "/speed", speed)) {
-            const long value = std::strtol(speed.c_str(), nullptr, 10);
-            link.speed_mbps = value > 0 ? value : 0;
-        }
-    }
     request.ifr_data = nullptr;
     if (ioctl(socket, SIOCGIFMTU, &request) == 0) {
         link.mtu = request.ifr_mtu;
     }
-    link.bridge = link.driver == "bridge" ||
-                  access(("/sys/class/net/" + link.name + "/bridge").c_str(), F_OK) == 0;
+    link.bridge = link.driver == "bridge";
+    ask_sysfs(link);
 }
 
 }  // namespace
@@ -104,6 +116,10 @@ bool Address::loopback() const {
     static constexpr std::array<std::uint8_t, 16> one{0, 0, 0, 0, 0, 0, 0, 0,
                                                       0, 0, 0, 0, 0, 0, 0, 1};
     return family == AF_INET6 && bytes == one;
+}
+
+bool Address::link_local() const {
+    return family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
 }
 
 bool Address::same_network(const Address& other) const {
@@ -123,7 +139,12 @@ bool Address::same_network(const Address& other) const {
 std::string Address::text() const {
     char buffer[INET6_ADDRSTRLEN] = "?";
     inet_ntop(family, bytes.data(), buffer, sizeof(buffer));
-    return buffer;
+    std::string text = buffer;
+    char name[IF_NAMESIZE];
+    if (scope != 0 && if_indextoname(scope, name) != nullptr) {
+        text += std::string("%") + name;
+    }
+    return text;
 }
 
 bool Address::operator==(const Address& other) const {
@@ -131,14 +152,23 @@ bool Address::operator==(const Address& other) const {
 }
 
 bool parse_address(std::string_view text, Address& address) {
-    const std::string copy(text);
+    const std::size_t percent = text.find('%');
+    const std::string copy(text.substr(0, percent));
+    std::uint32_t scope = 0;
+    if (percent != std::string_view::npos) {
+        scope = if_nametoindex(std::string(text.substr(percent + 1)).c_str());
+        if (scope == 0) {
+            return false;
+        }
+    }
     for (const int family : {AF_INET, AF_INET6}) {
         Address parsed;
         if (inet_pton(family, copy.c_str(), parsed.bytes.data()) == 1) {
             parsed.family = family;
             parsed.prefix = family == AF_INET ? 32 : 128;
+            parsed.scope = scope;
             address = parsed;
-            return true;
+            return scope == 0 || parsed.link_local();
         }
     }
     return false;
@@ -158,6 +188,7 @@ socklen_t to_sockaddr(const Address& address, std::uint16_t port, sockaddr_stora
     in6.sin6_family = AF_INET6;
     in6.sin6_port = htons(port);
     std::memcpy(&in6.sin6_addr, address.bytes.data(), 16);
+    in6.sin6_scope_id = address.scope;
     std::memcpy(&storage, &in6, sizeof(in6));
     return sizeof(in6);
 }
@@ -178,6 +209,7 @@ bool from_sockaddr(const sockaddr* storage, Address& address, std::uint16_t* por
         std::memcpy(&in6, storage, sizeof(in6));
         address.family = AF_INET6;
         std::memcpy(address.bytes.data(), &in6.sin6_addr, 16);
+        address.scope = address.link_local() ? in6.sin6_scope_id : 0;
         if (port != nullptr) {
             *port = ntohs(in6.sin6_port);
         }
@@ -210,13 +242,19 @@ std::vector<Interface> list_interfaces() {
             ask_driver(socket.get(), *link);
         }
         Address address;
-        if (entry->ifa_addr != nullptr && from_sockaddr(entry->ifa_addr, address, nullptr) &&
-            !link_local(address)) {
+        if (entry->ifa_addr != nullptr && from_sockaddr(entry->ifa_addr, address, nullptr)) {
             address.prefix = prefix_length(entry->ifa_netmask);
             link->addresses.push_back(address);
         }
     }
     freeifaddrs(list);
+    for (Interface& link : found) {
+        std::stable_partition(link.addresses.begin(), link.addresses.end(),
+                              [](const Address& each) { return !each.link_local(); });
+        while (link.addresses.size() > 1 && link.addresses.back().link_local()) {
+            link.addresses.pop_back();
+        }
+    }
     return found;
 }
 

@@ -22,6 +22,15 @@ struct LinkCounters {
     std::atomic<std::uint64_t> transitions{0};  // state changes (up, suspect, down, probing)
     std::atomic<std::uint64_t> resent_bytes{0};
     std::atomic<std::int64_t> speed_mbps{0};  // nominal or measured rate, Mbit/s; 0 unknown
+    // What this process has sent at most in a tenth of a second of late, Mbit/s; 0: not yet known.
+    std::atomic<std::int64_t> peak_mbps{0};
+
+    // Closes a stretch of a tenth of a second, if one is over. `now`: monotonic clock. Any thread.
+    void sample(std::int64_t now_ns) noexcept;
+
+private:
+    std::atomic<std::int64_t> stretch_start_{0};
+    std::atomic<std::uint64_t> stretch_bytes_{0};
 };
 
 // Fixed table of at most kMaxLinks links; a slot, once given to a name, keeps its meaning for the
@@ -35,6 +44,9 @@ public:
     // The counters of the link with this name and kind, made at the first call; when the table is
     // full, a shared overflow slot named "other".
     LinkCounters& link(const char* name, const char* kind) noexcept;
+
+    // The same, but NULL if it has not been made.
+    const LinkCounters* find(const char* name, const char* kind) const noexcept;
 
     std::size_t size() const { return count_.load(std::memory_order_acquire); }
     const LinkCounters& operator[](std::size_t index) const { return links_[index]; }

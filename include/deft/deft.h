@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
- * of this. */
+ * of this. Without the preload the symbols are absent: look them up with dlsym(RTLD_DEFAULT, ...),
+ * as tools/python/deft.py does. None of them blocks. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -10,6 +14,39 @@ extern "C" {
 
 /* "0.1.0": the version of the library. A string that is never freed. Any thread, at any time. */
 const char* deft_version(void);
+
+/* 1 if the gradients that the iteration just reduced are to be used, 0 if they are zeros that stand
+ * for "no update": a job that can skip its optimizer then gets DeFT's semantics exactly (no
+ * momentum or weight decay on empty updates). Call it once per iteration, after the last gradient
+ * call and before the optimizer, from the thread that makes the calls. The answer is the same on
+ * all ranks; 1 where no plan is in force. */
+int deft_should_step(void);
+
+/* Ends what is in force: from the next gradient call on everything is synchronous, until the plan
+ * is agreed on again some iterations later. Sums that are on their way are dropped; their number of
+ * generations is returned. To be called between two iterations, on all ranks alike (before a
+ * checkpoint, at the end of training). -1 in the middle of an iteration: nothing is done. */
+int deft_flush(void);
+
+/* Counters since the process began, over all its communicators. `size` is set by the caller to
+ * sizeof(deft_stats_t); fields beyond it are not written. */
+typedef struct {
+    size_t size;
+    uint64_t in_force;        /* communicators with a plan in force now */
+    uint64_t switched;        /* plans that came into force */
+    uint64_t ended;           /* of them by a change of the job's iteration */
+    uint64_t iterations;      /* under a plan */
+    uint64_t executed_calls;  /* gradient calls that were carried out by a plan */
+    uint64_t forwarded_calls; /* that a plan left to NCCL */
+    uint64_t launched_bytes;  /* reduced on lanes */
+    uint64_t delivered;       /* bucket generations handed to the job */
+    uint64_t zeroed_calls;    /* calls that received zeros */
+    uint64_t dropped;         /* generations that were not delivered */
+    uint64_t guard_decisions; /* on the leader's rank */
+} deft_stats_t;
+
+/* 0, or -1 if stats is null or its size is too small to hold anything. Any thread. */
+int deft_stats(deft_stats_t* stats);
 
 #ifdef __cplusplus
 }

@@ -4,21 +4,9 @@
 import glob
 import json
 import os
-import platform
+import statistics
 
 LOSS_TOLERANCE = 1e-6
-
-
-def machine():
-    """What the figures were measured on."""
-    model = ""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
-    except OSError:
-        pass
-    return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(),
-            "python": platform.python_version()}
 
 
 def agreement(plain, deft):
@@ -31,10 +19,10 @@ def agreement(plain, deft):
     return "no"
 
 
-def read_observed(folder, world):
+def read_observed(folder, name, world):
     """The observe files of all ranks in rank order, and what is wrong with them (a list of lines)."""
     files, complaints = {}, []
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "observe-*.json"))):
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-observe-*.json"))):
         try:
             with open(path, encoding="utf-8") as file:
                 content = json.load(file)
@@ -74,19 +62,44 @@ def table(rows):
                              for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows]
 
 
-def both(plain, deft, shaped):
-    """The lines that set the two runs side by side. Each is a phase of result.json. Without namespaces the kernel's
-    counters are those of the whole machine's loopback interface, and are left out."""
-    rows = [["", "without deft", "with deft"]]
-    rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in (plain, deft))])
-    rows.append(["test accuracy, %", *(f"{100 * run['job']['test_accuracy']:.1f}" for run in (plain, deft))])
+def settled_ms(phase):
+    """Median time of an iteration over the second half of a run: a plan comes into force in the first."""
+    raw = phase["job"]["iteration_ms"]["raw"]
+    return statistics.median(raw[len(raw) // 2:]) if raw else 0.0
+
+
+def plan_of(phase):
+    """What deft says about the plan of a phase, from rank 0; {} if there was none."""
+    plans = phase["observed"][0].get("plans", []) if phase.get("observed") else []
+    return plans[0] if plans else {}
+
+
+def _planned(phase, words):
+    facts = plan_of(phase)
+    return words(facts) if facts.get("policy") else "-"
+
+
+def comparison(phases, shaped):
+    """Rows that set the runs side by side, the first one their names. Each is a phase of result.json. Without namespaces
+    the kernel's counters are those of the whole machine's loopback interface, and are left out."""
+    runs = list(phases.values())
+    rows = [["", *("without deft" if name == "plain" else f"mode {name}" for name in phases)]]
+    rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in runs)])
+    rows.append(["test accuracy, %", *(f"{100 * run['job']['test_accuracy']:.1f}" for run in runs)])
     for key, name in (("median", "iteration, median ms"), ("p10", "          10 % ms"), ("p90", "          90 % ms")):
-        rows.append([name, *(f"{run['job']['iteration_ms'][key]:.0f}" for run in (plain, deft))])
-    devices = list(plain["traffic"][0]) if shaped else []
-    for device in devices:
+        rows.append([name, *(f"{run['job']['iteration_ms'][key]:.0f}" for run in runs)])
+    rows.append(["second half, median ms", *(f"{settled_ms(run):.0f}" for run in runs)])
+    rows.append(["speed-up", *(f"{settled_ms(runs[0]) / settled_ms(run):.2f}" if settled_ms(run) else "-" for run in runs)])
+    rows.append(["plan", *(_planned(run, lambda facts: facts["state"]) for run in runs)])
+    rows.append(["predicted, ms", *(_planned(run, lambda facts: f"{facts['predicted_ms']:.0f}") for run in runs)])
+    rows.append(["bound of the mode, ms", *(_planned(run, lambda facts: f"{facts['bound_ms']:.0f}") for run in runs)])
+    rows.append(["updates per iteration",
+                 *(_planned(run, lambda facts: f"{facts['updates_per_iteration']:g}") if plan_of(run).get("switched") else "1"
+                   for run in runs)])
+    for device in (list(runs[0]["traffic"][0]) if shaped else []):
         rows.append([f"sent by host 0 on {device}, MB",
-                     *(megabytes(run["traffic"][0][device]["sent"]) for run in (plain, deft))])
-    return table(rows)
+                     *(megabytes(run["traffic"][0][device]["sent"]) for run in runs)])
+    return rows
 
 
 def _time(quantiles):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo: trains the main job on several "hosts" over links of unequal rate, without and then with deft.
 
-    python3 perf/demo/run.py --build build [--hosts 2] [--links 2gbit,1gbit] [--epochs 3] [--out build/demo]
+    python3 perf/demo/run.py --build build [--hosts 2] [--links 400mbit,200mbit] [--epochs 5] [--out build/demo]
 
 Exit codes: 0 done; 1 something ran and failed; 2 wrong usage; 3 the machine lacks something (one line says what).
 """
@@ -17,35 +17,51 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "common")]
 
 import hosts   # noqa: E402
 import job     # noqa: E402
+import machine  # noqa: E402
 import report  # noqa: E402
+import timeline  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 LAUNCHER = os.path.join(ROOT, "tests", "softdev", "torch", "launch.py")
 NEEDED_MODULES = ("torch", "numpy", "sklearn")
 IMAGES = 1437   # of the digits, in training
+MODES = ("observe", "exact", "deft", "covap")
+EXACT = ("observe", "exact")   # the modes that promise the numbers of the job without deft
+WARM_UP = 44   # iterations, two epochs; the job is short
+
+
+class WrongUse(RuntimeError):
+    """The command line asks for what cannot be; one line."""
 
 
 class Missing(RuntimeError):
     """The machine or the build lacks something; one line with the remedy."""
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage text."""
+
+    def error(self, message):
+        self.exit(2, f"demo: {message}; --help lists the options\n")
+
+
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="run.py", description="Trains a real PyTorch DDP job on several hosts made of "
+    parser = OneLineParser(prog="./dev demo", allow_abbrev=False, description="Trains a real PyTorch DDP job on several hosts made of "
                                      "network namespaces, without and with deft, and compares.")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
     parser.add_argument("--out", help="folder for logs and result.json (default: BUILD/demo)")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks-per-host", type=int, default=1)
-    parser.add_argument("--links", default="2gbit,1gbit", help="rates of the links between the hosts (default: 2gbit,1gbit)")
+    parser.add_argument("--links", default="400mbit,200mbit", help="rates of the links between the hosts (default: 400mbit,200mbit)")
     parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto",
                         help="how hosts are made (default: namespaces, or loopback addresses where those are not allowed)")
-    parser.add_argument("--mode", default="observe", help="DEFT_MODE of the second run (default: observe)")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--modes", default="exact,deft", help="DEFT_MODE of the runs with deft (default: exact,deft)")
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--iterations", type=int, help="stop after so many iterations")
     parser.add_argument("--model", default="transformer")
     parser.add_argument("--batch", type=int, default=32)
@@ -54,11 +70,17 @@ def parse(arguments):
     parser.add_argument("--bucket-cap-mb", type=float, default=5.0, help="DDP's bucket size (default: 5, for several buckets)")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds one run may take (default: 600)")
     parser.add_argument("--python", help="Python that has torch and sklearn (default: found)")
+    parser.add_argument("--check-arguments", action="store_true", help="only say whether the arguments are right")
     options = parser.parse_args(arguments)
-    for name, least in (("hosts", 2), ("ranks_per_host", 1), ("epochs", 1), ("iterations", 1), ("batch", 1)):
+    for name, least in (("hosts", 2), ("ranks_per_host", 1), ("epochs", 1), ("iterations", 1), ("batch", 1),
+                        ("timeout", 1), ("bucket_cap_mb", 0.01)):
         value = getattr(options, name)
         if value is not None and value < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+    options.modes = list(dict.fromkeys(mode.strip() for mode in options.modes.split(",")))
+    for mode in options.modes:
+        if mode not in MODES:
+            parser.error(f"--modes: {mode!r} is none of {', '.join(MODES)}")
     options.rates = [rate.strip() for rate in options.links.split(",")]
     try:
         for rate in options.rates:
@@ -70,11 +92,12 @@ def parse(arguments):
     return options
 
 
-def find_python(wanted):
-    """A Python that has all the job needs."""
+def find_python(wanted, build):
+    """A Python that has all the job needs. BUILD/pytorch is what ./dev pytorch makes."""
     check = ("import importlib.util, sys; "
              f"sys.exit(not all(importlib.util.find_spec(name) for name in {NEEDED_MODULES!r}))")
-    candidates = [wanted] if wanted else [sys.executable, "/usr/bin/python3", shutil.which("python3")]
+    candidates = [wanted] if wanted else [sys.executable, "/usr/bin/python3", shutil.which("python3"),
+                                             os.path.join(build, "pytorch", "bin", "python")]
     for python in dict.fromkeys(filter(None, candidates)):
         if python == sys.executable and all(importlib.util.find_spec(name) for name in NEEDED_MODULES):
             return python
@@ -84,7 +107,7 @@ def find_python(wanted):
         except (OSError, subprocess.TimeoutExpired):
             pass
     raise Missing(f"no Python with {', '.join(NEEDED_MODULES)} found (tried {', '.join(filter(None, candidates))}); "
-                  "remedy: apt install python3-torch python3-numpy python3-sklearn libopenblas0-pthread")
+                  "remedy: apt install python3-torch python3-numpy python3-sklearn libopenblas0-pthread, or ./dev pytorch")
 
 
 def find_parts(options):
@@ -103,8 +126,11 @@ def find_parts(options):
 
 def lock_folder(path):
     """Makes the folder ours; while another demo uses it, one inside it named after this process. Returns (folder, lock)."""
-    os.makedirs(path, exist_ok=True)
-    lock = open(os.path.join(path, ".lock"), "w", encoding="utf-8")
+    try:
+        os.makedirs(path, exist_ok=True)
+        lock = open(os.path.join(path, ".lock"), "w", encoding="utf-8")
+    except OSError as error:
+        raise WrongUse(f"{path}: {error.strerror}; name a folder that can be written to with --out") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return path, lock
@@ -118,7 +144,8 @@ def lock_folder(path):
 def clear(folder):
     """Removes the files of an earlier demo, nothing else."""
     for name in os.listdir(folder):
-        if name == "result.json" or name.startswith(("plain", "deft", "observe-")) and name.endswith((".json", ".log")):
+        if (name in ("result.json", "timeline.html")
+                or name.startswith(("plain", *MODES)) and name.endswith((".json", ".log"))):
             os.remove(os.path.join(folder, name))
 
 
@@ -155,60 +182,80 @@ def run_phases(options, parts, python, network, folder):
     phases["plain"] = {"job": results, "seconds": seconds, "traffic": traffic,
                        "transport": f"NCCL's Socket transport on {f'eth{fast}' if network.shaped else 'lo'}"}
 
-    deft = job.Phase("deft", f"with deft, mode {options.mode}", network, folder, options.ranks_per_host, options.timeout)
-    command = [parts["deft"], "run", "--mode", options.mode, "--out", os.path.join(folder, "observe-%r.json"),
-               "--library", parts["library"], "--", *rank_command(deft.results_file)]
-    results, seconds, traffic = deft.run(command, deft_environment, total)
-    observed, complaints = report.read_observed(folder, world)
-    phases["deft"] = {"job": results, "seconds": seconds, "traffic": traffic, "mode": options.mode,
-                      "transport": "deft's plugin over all links", "observed": observed, "complaints": complaints}
+    for mode in options.modes:
+        deft = job.Phase(mode, f"with deft, mode {mode}", network, folder, options.ranks_per_host, options.timeout)
+        settings = {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": options.optimizer}
+        command = [parts["deft"], "run", "--mode", mode, "--out", os.path.join(folder, f"{mode}-observe-%r.json"),
+                   "--library", parts["library"], "--", *rank_command(deft.results_file)]
+        results, seconds, traffic = deft.run(
+            command, lambda host, rank, settings=settings: {**deft_environment(host, rank), **settings}, total)
+        observed, complaints = report.read_observed(folder, mode, world)
+        phases[mode] = {"job": results, "seconds": seconds, "traffic": traffic, "mode": mode,
+                        "transport": "deft's plugin over all links", "observed": observed, "complaints": complaints}
     return phases
 
 
-def conclude(options, network, reason, phases, folder, seconds):
-    """Prints the comparison, writes result.json; returns the exit code."""
-    plain, deft = phases["plain"], phases["deft"]
-    world = options.hosts * options.ranks_per_host
-    observed = deft["observed"]
-    hooks, plugin, line = report.verdict(observed, world)
-    same = report.agreement(plain["job"], deft["job"])
-    print()
-    print("\n".join(report.both(plain, deft, network.shaped)))
-    if observed:
-        print("\nThe iteration deft has learned (rank 0):")
-        print("\n".join(report.buckets(observed[0])))
-        print("\nLinks, as deft counted them:")
-        print("\n".join(report.links(observed)))
-    print()
-    for complaint in deft["complaints"]:
-        print(f"complaint: {complaint}")
-    print(f"verdict: {line}")
+def judge(options, phases, world):
+    """Prints what is good and what is not about each run with deft; returns (all good, how far losses agree)."""
+    good, same = True, {}
+    for mode in options.modes:
+        phase = phases[mode]
+        hooks, plugin, line = report.verdict(phase["observed"], world)
+        phase["hooks_in_path"], phase["plugin_in_path"] = hooks, plugin
+        print(f"mode {mode}: {line}")
+        for complaint in phase["complaints"]:
+            print(f"mode {mode}: complaint: {complaint}")
+        good = good and hooks and plugin and not phase["complaints"]
+        same[mode] = report.agreement(phases["plain"]["job"], phase["job"])
+        if mode in EXACT:
+            print(f"mode {mode}: losses with and without deft agree: {same[mode]}")
+            good = good and same[mode] != "no"
+        facts = report.plan_of(phase)
+        if facts.get("reason"):
+            print(f"mode {mode}: nothing planned: {facts['reason']}")
+        elif mode not in EXACT and not facts.get("switched"):
+            print(f"mode {mode}: no plan came into force: the job was too short, or no plan gains more than the noise")
     equal = all(phase["job"]["replicas_equal"] for phase in phases.values())
-    print(f"verdict: losses with and without deft agree: {same}; replicas equal: {'yes' if equal else 'NO'}")
+    print(f"replicas equal in every run: {'yes' if equal else 'NO'}")
+    return good and equal, same
+
+
+def conclude(options, network, reason, phases, folder, seconds):
+    """Prints the comparison, writes result.json and timeline.html; returns the exit code."""
+    world = options.hosts * options.ranks_per_host
+    rows = report.comparison(phases, network.shaped)
+    print()
+    print("\n".join(report.table(rows)))
+    first = phases[options.modes[0]]
+    if first["observed"]:
+        print("\nThe iteration deft has learned (rank 0):")
+        print("\n".join(report.buckets(first["observed"][0])))
+        print("\nLinks, as deft counted them:")
+        print("\n".join(report.links(first["observed"])))
+    print()
+    good, same = judge(options, phases, world)
     if not network.shaped:
         print("note: no network namespaces here, so nothing is shaped: deft paces itself and the run without deft has the "
-              "whole loopback; the two times cannot be compared")
-    print("note: mode observe changes nothing in the job; that its time differs comes from the plugin's use of all links"
-          if options.mode == "observe" else f"mode: {options.mode}")
-    good = hooks and plugin and same != "no" and equal and not deft["complaints"]
+              "whole loopback; the times cannot be compared")
     for phase in phases.values():
         phase["job"].pop("format", None)
+    with open(os.path.join(folder, "timeline.html"), "w", encoding="utf-8") as file:
+        file.write(timeline.page(phases, rows))
     report.write(os.path.join(folder, "result.json"), {
-        "format": "deft-demo", "version": 1, "machine": report.machine(), "seconds": round(seconds, 1),
+        "format": "deft-demo", "version": 2, "machine": machine.describe(), "seconds": round(seconds, 1),
         "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason, "hosts": options.hosts,
                     "ranks_per_host": options.ranks_per_host,
                     "links": [{"name": f"eth{link}" if network.shaped else network.hosts[0].address(link),
                                "rate": rate, "bits_per_second": hosts.rate_bits(rate)}
                               for link, rate in enumerate(options.rates)]},
-        "phases": phases, "losses_agree": same, "replicas_equal": equal,
-        "hooks_in_path": hooks, "plugin_in_path": plugin, "good": good})
-    print(f"{os.path.join(folder, 'result.json')} has all figures; {seconds:.0f} s in all")
+        "phases": phases, "losses_agree": same, "good": good})
+    print(f"{os.path.join(folder, 'result.json')} has all figures, timeline.html the picture; {seconds:.0f} s in all")
     return 0 if good else 1
 
 
 def demo(options):
     parts = find_parts(options)
-    python = find_python(options.python)
+    python = find_python(options.python, options.build)
     kind, reason = hosts.choose(options.network)
     if kind == "userns":
         hosts.enter_user_namespace()
@@ -225,6 +272,8 @@ def demo(options):
 
 def main():
     options = parse(sys.argv[1:])
+    if options.check_arguments:
+        return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
@@ -232,6 +281,9 @@ def main():
     except KeyboardInterrupt:
         print("\ndemo: interrupted", file=sys.stderr)
         return 130
+    except WrongUse as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
     except (Missing, hosts.SetupError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 3

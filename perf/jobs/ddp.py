@@ -25,8 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 WARMUP_ITERATIONS = 3  # not timed: DDP lays its buckets out anew after the first iteration
 TEST_IMAGES = 360
 
-# name: (width, layers); 25.3 MB, 0.8 MB and (linear layers) 6.6 MB of gradients
-MODELS = {"transformer": (512, 2), "small": (128, 1), "mlp": (1024, 3)}
+# name: (width, layers); 25.3 MB, 0.8 MB and (linear layers) 6.6 MB of gradients; the tiny ones, of about 100 kB, are for
+# perf/accuracy, where many trainings are compared
+MODELS = {"transformer": (512, 2), "small": (128, 1), "mlp": (1024, 3), "tiny-mlp": (128, 2), "tiny-transformer": (32, 2)}
 
 
 class Transformer(nn.Module):
@@ -48,6 +49,9 @@ class Transformer(nn.Module):
 
 def make_model(name):
     width, layers = MODELS[name]
+    if name == "tiny-mlp":
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                             nn.Linear(width, 10))
     if name == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
                              nn.Linear(width, 512), nn.ReLU(), nn.Linear(512, 10))

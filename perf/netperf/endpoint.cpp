@@ -42,7 +42,7 @@ void keep_warning(int level, unsigned long, const char*, int, const char* format
 }
 
 void enter_namespace(const std::string& name) {
-    const std::string path = "/run/netns/" + name;
+    const std::string path = name.find('/') == std::string::npos ? "/run/netns/" + name : name;
     const deft::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd || setns(fd.get(), CLONE_NEWNET) != 0) {
         throw UsageError("--netns " + name + ": " + strerror(errno));
@@ -50,7 +50,7 @@ void enter_namespace(const std::string& name) {
     // /sys shows the interfaces of the namespace it was mounted in; link speeds are read there.
     if (unshare(CLONE_NEWNS) == 0 && mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) == 0) {
         umount2("/sys", MNT_DETACH);
-        mount(name.c_str(), "/sys", "sysfs", MS_RDONLY, nullptr);
+        mount("sysfs", "/sys", "sysfs", MS_RDONLY, nullptr);
     }
 }
 
@@ -137,6 +137,7 @@ json Endpoint::describe() {
 }
 
 void Endpoint::connect() {
+    note_resources();
     // Side 0 sends on `connections`, and receives on as many with --bidir; one is needed for the
     // way back of latency.
     const int back = options_.bidirectional ? options_.connections : 1;
@@ -243,7 +244,7 @@ json Endpoint::bandwidth(size_t bytes, int depth) {
             {"bidirectional", options_.bidirectional},
             {"messages_per_sample", messages},
             {"gbit_per_s", summary(gbits)},
-            {"cpu_s_per_gb", summary(cpu_per_gb)},
+            {"cpu_s_per_gb", bytes == 0 ? json() : summary(cpu_per_gb)},
             {"null_requests", null_requests}};
 }
 

@@ -23,6 +23,8 @@ public:
     nlohmann::json verify();
     nlohmann::json bandwidth(size_t bytes, int depth);
     nlohmann::json latency(size_t bytes);
+    nlohmann::json steady(size_t bytes, int depth);
+    nlohmann::json idle();
     void close();
 
 private:
@@ -34,6 +36,7 @@ private:
         uint64_t null_requests;  // isend and irecv answered "not now"
     };
 
+    void note_resources();
     void connect();
     nlohmann::json network() const;
     std::vector<Stream> streams(int depth, size_t slot_bytes, bool all);
@@ -44,6 +47,8 @@ private:
     Control& control_;
     softdev::net::CommNet net_;
     softdev::net::Connections connections_;
+    long memory_before_ = 0;  // before the first connection
+    long descriptors_before_ = 0;
 };
 
 }  // namespace netperf

@@ -44,8 +44,14 @@ int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd 
     try {
         Endpoint endpoint(options, side, &control);
         report(endpoint.describe());
-        if (options.verify) {
+        if (options.verify && !options.steady) {
             report(endpoint.verify());
+        }
+        if (options.steady) {
+            report(endpoint.steady(options.sizes.front(), options.depths.front()));
+        }
+        if (options.idle) {
+            report(endpoint.idle());
         }
         if (options.bandwidth) {
             for (const size_t bytes : options.sizes) {
@@ -87,11 +93,13 @@ void print(const json& result) {
                    result["bytes_checked"].get<uint64_t>());
     } else if (kind == "bandwidth") {
         const json& rate = result["gbit_per_s"];
-        fmt::print(
-            "bandwidth  {:>6} depth {:>2}  {:8.3f} Gbit/s ({:.3f} .. {:.3f})  {:.3f} CPU s/GB\n",
-            size_text(result["bytes"]), result["depth"].get<int>(), rate["median"].get<double>(),
-            rate["min"].get<double>(), rate["max"].get<double>(),
-            result["cpu_s_per_gb"]["median"].get<double>());
+        // Messages without bytes have no price per byte.
+        const json& price = result["cpu_s_per_gb"];
+        fmt::print("bandwidth  {:>6} depth {:>2}  {:8.3f} Gbit/s ({:.3f} .. {:.3f})  {} CPU s/GB\n",
+                   size_text(result["bytes"]), result["depth"].get<int>(),
+                   rate["median"].get<double>(), rate["min"].get<double>(),
+                   rate["max"].get<double>(),
+                   price.is_null() ? "-" : fmt::format("{:.3f}", price["median"].get<double>()));
     } else if (kind == "latency") {
         const json& half = result["half_round_trip_us"];
         fmt::print(
@@ -100,8 +108,64 @@ void print(const json& result) {
             size_text(result["bytes"]), half["p50"].get<double>(), half["p90"].get<double>(),
             half["p99"].get<double>(), half["max"].get<double>(), result["rounds"].get<uint64_t>());
     }
+    if (kind == "steady") {
+        fmt::print("steady     {} messages of {} in {:.2f} s, longest gap {:.1f} ms\n",
+                   result["messages"].get<uint64_t>(), size_text(result["bytes"]),
+                   result["seconds"].get<double>(), result["longest_gap_ms"].get<double>());
+    } else if (kind == "idle") {
+        for (const json& side : result["sides"]) {
+            fmt::print(
+                "idle       {} connections: {} KiB more memory, {} descriptors, {:.3f} % of a "
+                "core\n",
+                result["connections"].get<int>(), side["memory_kib"].get<long>(),
+                side["descriptors"].get<long>(), side["cpu_percent"].get<double>());
+        }
+    }
     std::fflush(stdout);
 }
+
+// The file of --json. Found out to be writable before anything runs, but what it holds stays until
+// there is a first result: a wrong option costs nobody the figures of yesterday.
+class ResultFile {
+public:
+    explicit ResultFile(const std::string& path) : path_(path) {
+        if (path_.empty()) {
+            return;
+        }
+        existed_ = access(path_.c_str(), F_OK) == 0;
+        file_.open(path_, std::ios::app);
+        if (!file_) {
+            throw UsageError("--json " + path_ + ": cannot be written: " + strerror(errno));
+        }
+    }
+    ~ResultFile() {
+        if (!path_.empty() && !written_ && !existed_) {
+            std::remove(path_.c_str());
+        }
+    }
+    ResultFile(const ResultFile&) = delete;
+
+    void write(const json& result) {
+        if (path_.empty()) {
+            return;
+        }
+        if (!written_) {
+            file_.close();
+            file_.open(path_, std::ios::trunc);
+            written_ = true;
+        }
+        file_ << result.dump() << std::endl;
+        if (!file_) {
+            throw std::runtime_error("--json " + path_ + ": " + strerror(errno));
+        }
+    }
+
+private:
+    const std::string path_;
+    std::ofstream file_;
+    bool existed_ = false;
+    bool written_ = false;
+};
 
 struct Child {
     pid_t pid = -1;
@@ -111,13 +175,7 @@ struct Child {
 };
 
 int parent(const Options& options) {
-    std::ofstream file;
-    if (!options.json.empty()) {
-        file.open(options.json, std::ios::trunc);
-        if (!file) {
-            throw UsageError("--json " + options.json + ": cannot be written: " + strerror(errno));
-        }
-    }
+    ResultFile file(options.json);
     int pair[2];
     int reports[2][2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0 ||
@@ -171,9 +229,7 @@ int parent(const Options& options) {
                 children[side].ended = true;
             } else {
                 print(message);
-                if (file.is_open()) {
-                    file << message.dump() << std::endl;
-                }
+                file.write(message);
             }
         }
     }

@@ -46,9 +46,9 @@ void check_namespaces(const std::string& list, Options* options) {
         throw UsageError("--netns " + list + ": two names are needed, A,B");
     }
     for (int i = 0; i < 2; ++i) {
+        const bool is_path = names[i].find('/') != std::string::npos;
         struct stat status;
-        if (names[i].find('/') != std::string::npos ||
-            stat(("/run/netns/" + names[i]).c_str(), &status) != 0) {
+        if (stat((is_path ? names[i] : "/run/netns/" + names[i]).c_str(), &status) != 0) {
             throw UsageError("--netns " + names[i] + ": there is no such network namespace; " +
                              "\"ip netns add " + names[i] + "\" makes one");
         }
@@ -112,7 +112,8 @@ bool parse_command_line(int argc, char** argv, Options* options) {
         ->check(CLI::Range(1, 1000));
     app.add_option("--connections", options->connections, "Connections in each direction used (1)")
         ->check(CLI::Range(1, 256));
-    app.add_option("--netns", namespaces, "A,B: network namespaces of the two processes");
+    app.add_option("--netns", namespaces,
+                   "A,B: network namespaces of the two processes, names or paths");
     app.add_option("--ifname", options->interfaces, "Sets NCCL_SOCKET_IFNAME");
     app.add_option("--device", options->device,
                    "Device of every connection (default: they take turns)")
@@ -127,7 +128,12 @@ bool parse_command_line(int argc, char** argv, Options* options) {
                    "Seconds without progress that count as a failure (30)")
         ->check(CLI::Range(1, 3600));
     app.add_option("--json", options->json, "Also write JSON lines to this file");
-    app.add_option("--mode", mode, "bw, lat or all")->check(CLI::IsMember({"bw", "lat", "all"}));
+    app.add_option("--messages", options->messages, "Messages of --mode steady (10000)")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+    app.add_option("--mode", mode,
+                   "bw, lat, all (both); steady: one run of --messages with a time line; idle: "
+                   "memory, descriptors and the CPU of connections at rest for --time")
+        ->check(CLI::IsMember({"bw", "lat", "all", "steady", "idle"}));
     app.set_version_flag("--version", "netperf of deft " DEFT_VERSION);
     try {
         app.parse(argc, argv);
@@ -160,8 +166,10 @@ bool parse_command_line(int argc, char** argv, Options* options) {
         access(options->plugin.c_str(), R_OK) != 0) {
         throw UsageError("--plugin " + options->plugin + ": no such file can be read");
     }
-    options->bandwidth = mode != "lat";
-    options->latency = mode != "bw";
+    options->bandwidth = mode == "bw" || mode == "all";
+    options->latency = mode == "lat" || mode == "all";
+    options->steady = mode == "steady";
+    options->idle = mode == "idle";
     return true;
 }
 

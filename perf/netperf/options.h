@@ -25,7 +25,7 @@ struct Options {
     double seconds = 2;
     int repetitions = 5;
     int connections = 1;
-    std::string namespaces[2];  // empty: stay
+    std::string namespaces[2];  // a name of ip-netns(8) or a path; empty: stay
     std::string interfaces;     // NCCL_SOCKET_IFNAME
     int device = -1;            // -1: connection i uses device i modulo their number
     bool bidirectional = false;
@@ -36,6 +36,9 @@ struct Options {
     std::string json;
     bool bandwidth = true;
     bool latency = true;
+    bool steady = false;
+    bool idle = false;
+    uint64_t messages = 10000;  // of --mode steady
 };
 
 // "8", "64K", "1M", "1G" -> bytes; throws UsageError.

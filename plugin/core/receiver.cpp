@@ -77,6 +77,7 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     // knows to be posted; for one that may be large the sender waits.
     const bool low = size > kEagerBytes && announced_ < completed_ + kLowCredit;
     unannounced_bytes_ += size;
+    unannounced_large_ = unannounced_large_ || size > kEagerBytes;
     if (low || posted_ - announced_ >= kEagerAhead / 2 ||
         (size <= kEagerBytes && unannounced_bytes_ >= kEagerAheadBytes / 2)) {
         announce(now);
@@ -219,6 +220,14 @@ void Receiver::complete(Slot& slot) {
     while (completed_ < posted_ && this->slot(completed_).complete) {
         ++completed_;
     }
+    // Acknowledgements of small messages are lazy. The sender may have used up the credit it knows
+    // of on small ones, and wait with a large one for credit that was not worth a frame when
+    // posted.
+    if (unannounced_large_ && announced_ < completed_ + kLowCredit) {
+        for (auto& link : links_) {
+            link->tell = link->tell || link->path != nullptr;
+        }
+    }
 }
 
 Control Receiver::state_of(const Link& link) const {
@@ -237,6 +246,7 @@ bool Receiver::tell(Link& link, Nanos now) {
             link.told_received = link.received;
             announced_ = posted_;
             unannounced_bytes_ = 0;
+            unannounced_large_ = false;
             return true;
         case Post::Again:
             link.tell = true;

@@ -37,6 +37,7 @@ public:
 
 struct ReceiverOptions {
     Nanos link_timeout = 30 * kSecond;
+    std::size_t absent = 0;  // paths the sender knows to be dead: establish() does not wait for them
     char name[96] = "";
 };
 
@@ -129,6 +130,7 @@ private:
     std::uint64_t completed_ = 0;          // without a gap
     std::uint64_t announced_ = 0;          // credit the sender knows of
     std::uint64_t unannounced_bytes_ = 0;  // capacity posted since
+    bool unannounced_large_ = false;       // some of it for more than a small message
     Nanos now_ = 0;
     Nanos next_timers_ = 0;
     Nanos next_look_ = 0;

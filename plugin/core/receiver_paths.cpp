@@ -23,7 +23,7 @@ bool Receiver::establish(Nanos now) {
         return false;
     }
     first_up_ = first_up_ == 0 ? now : first_up_;
-    return up_ == links_.size() || now - first_up_ > kGrace;
+    return up_ + options_.absent >= links_.size() || now - first_up_ > kGrace;
 }
 
 void Receiver::apply(Link& link, PathEvent event, const char* why) {

@@ -165,7 +165,8 @@ Sender::Link* Sender::choose(std::uint64_t bytes) {
     const std::size_t count = std::min(links_.size(), outlooks.size());
     for (std::size_t i = 0; i < count; ++i) {
         const Link& link = *links_[i];
-        outlooks[i] = {link.state == PathState::Up, link.rate.bytes_per_second(),
+        outlooks[i] = {link.state == PathState::Up,
+                       link.rate.bytes_per_second() * link.dialer->weight(),
                        link.rate.outstanding(), link.rate.latency()};
     }
     const int best = earliest_finish(std::span(outlooks.data(), count), bytes);

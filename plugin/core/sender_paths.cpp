@@ -144,6 +144,7 @@ void Sender::timers(Nanos now) {
                 break;
         }
         link->rate.age(now);
+        link->dialer->counters().sample(now);
     }
     check_all_lost(now);
     pump(now);

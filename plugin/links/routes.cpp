@@ -8,11 +8,24 @@
 namespace deft::net {
 namespace {
 
+// The peer's link-local address is reached through our link.
+std::pair<Address, wire::Endpoint> candidate(const Address& own, const wire::Endpoint& peer) {
+    wire::Endpoint scoped = peer;
+    scoped.address.scope = scoped.address.link_local() ? own.scope : 0;
+    return {own, scoped};
+}
+
 // 0: cannot work; 1: through routers, if at all; 2: the very same address (links of one host named
 // by address) or the same network.
 int score(const Address& own, const wire::Endpoint& peer) {
     if (own.family != peer.address.family || own.loopback() != peer.address.loopback()) {
         return 0;
+    }
+    if (own.link_local() != peer.address.link_local()) {
+        return 0;
+    }
+    if (own.link_local()) {
+        return own == peer.address ? 2 : 1;  // every link has the same network
     }
     return own == peer.address || own.same_network(peer.address) ? 2 : 1;
 }
@@ -106,11 +119,12 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
         }
         Route route;
         route.link = l;
-        route.candidates.emplace_back(*pairs[l][r].own, *pairs[l][r].peer);
+        route.candidates.push_back(candidate(*pairs[l][r].own, *pairs[l][r].peer));
         for (const int wanted : {2, 1}) {
             for (std::size_t other = 0; other < remotes; ++other) {
                 if (other != r && pairs[l][other].score == wanted) {
-                    route.candidates.emplace_back(*pairs[l][other].own, *pairs[l][other].peer);
+                    route.candidates.push_back(
+                        candidate(*pairs[l][other].own, *pairs[l][other].peer));
                 }
             }
         }

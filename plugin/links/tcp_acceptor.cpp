@@ -16,13 +16,19 @@ namespace {
 
 constexpr Nanos kHelloLimit = 5 * kSecond;  // from accept to a whole hello
 constexpr Nanos kPollInterval = kMillisecond;
-constexpr int kAcceptsPerPoll = 16;
+constexpr int kAcceptsPerPoll = 32;
 
 std::mutex process_mutex;
-std::weak_ptr<TcpAcceptor>& process_acceptor() {
+std::vector<std::weak_ptr<TcpAcceptor>>& process_acceptors() {
     // Never destroyed: NCCL's threads may be inside while the process exits.
-    static auto& acceptor = *new std::weak_ptr<TcpAcceptor>;
-    return acceptor;
+    static auto& acceptors = *new std::vector<std::weak_ptr<TcpAcceptor>>;
+    return acceptors;
+}
+
+void answer(const UniqueFd& fd, const wire::Welcome& welcome) {
+    std::array<std::byte, wire::kWelcomeBytes> bytes;
+    wire::encode(welcome, bytes);
+    (void)send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool random_bytes(void* data, std::size_t size) {
@@ -34,16 +40,19 @@ bool random_bytes(void* data, std::size_t size) {
 std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const Device>& device,
                                                   std::string& problem) {
     const std::lock_guard lock(process_mutex);
-    std::shared_ptr<TcpAcceptor> acceptor = process_acceptor().lock();
-    if (acceptor != nullptr && acceptor->device_ == device) {
-        return acceptor;
+    for (const std::weak_ptr<TcpAcceptor>& known : process_acceptors()) {
+        std::shared_ptr<TcpAcceptor> acceptor = known.lock();
+        if (acceptor != nullptr && acceptor->device_ == device) {
+            return acceptor;
+        }
     }
-    acceptor = std::make_shared<TcpAcceptor>();
+    std::erase_if(process_acceptors(), [](const auto& known) { return known.expired(); });
+    auto acceptor = std::make_shared<TcpAcceptor>();
     acceptor->device_ = device;
     if (!acceptor->listen_everywhere(problem)) {
         return nullptr;
     }
-    process_acceptor() = acceptor;
+    process_acceptors().push_back(acceptor);
     return acceptor;
 }
 
@@ -54,7 +63,7 @@ bool TcpAcceptor::listen_everywhere(std::string& problem) {
         bool have_v6 = false;
         for (const Address& address : device_->links[link].addresses) {
             bool& have = address.family == AF_INET ? have_v4 : have_v6;
-            if (have || endpoints_.count == wire::kMaxLinks) {
+            if (have || endpoints_.count == wire::kMaxEndpoints) {
                 continue;  // one address of each family is enough to reach a link
             }
             wire::Endpoint endpoint{static_cast<std::uint8_t>(link), 0, address};
@@ -77,13 +86,19 @@ bool TcpAcceptor::listen_everywhere(std::string& problem) {
     return !sockets_.empty();
 }
 
-std::unique_ptr<Admission> TcpAcceptor::open() {
+std::unique_ptr<Admission> TcpAcceptor::open(std::uint32_t links) {
+    wire::EndpointList endpoints;
+    for (std::size_t i = 0; i < endpoints_.count; ++i) {
+        if ((links >> endpoints_.entries[i].link & 1) != 0) {
+            endpoints.entries[endpoints.count++] = endpoints_.entries[i];
+        }
+    }
     std::uint64_t listener = 0;
     wire::Secret secret;
     if (!random_bytes(&listener, sizeof(listener)) || !random_bytes(secret.data(), secret.size())) {
         return nullptr;
     }
-    auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret);
+    auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret, endpoints);
     const std::lock_guard lock(mutex_);
     admissions_.push_back(admission.get());
     return admission;
@@ -119,19 +134,43 @@ void TcpAcceptor::poll(Nanos now) {
 
 void TcpAcceptor::accept_from(const Socket& socket, Nanos now) {
     for (int i = 0; i < kAcceptsPerPoll; ++i) {
-        UniqueFd fd(accept4(socket.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        sockaddr_storage storage{};
+        socklen_t length = sizeof(storage);
+        auto* address = reinterpret_cast<sockaddr*>(&storage);
+        UniqueFd fd(accept4(socket.fd.get(), address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!fd) {
             return;
         }
-        if (pending_.size() == kMaxPending) {  // the oldest has had its chance
-            pending_.erase(pending_.begin());
-            strangers_.fetch_add(1, std::memory_order_relaxed);
-        }
-        Pending& pending = pending_.emplace_back();
+        Pending pending;
         pending.fd = std::move(fd);
         pending.link = socket.link;
         pending.deadline = now + kHelloLimit;
+        (void)from_sockaddr(address, pending.from, nullptr);
+        // Who knows the protocol has said hello by now: he never waits among the others.
+        if (read_hello(pending, now)) {
+            make_room();
+            pending_.push_back(std::move(pending));
+        }
     }
+}
+
+void TcpAcceptor::make_room() {
+    if (pending_.size() < kMaxPending) {
+        return;
+    }
+    std::size_t victim = 0;
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < pending_.size(); ++i) {
+        const auto same = static_cast<std::size_t>(
+            std::count_if(pending_.begin() + static_cast<std::ptrdiff_t>(i), pending_.end(),
+                          [&](const Pending& other) { return other.from == pending_[i].from; }));
+        if (same > most) {  // the oldest of an address sees all of its others behind it
+            most = same;
+            victim = i;
+        }
+    }
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(victim));
+    strangers_.fetch_add(1, std::memory_order_relaxed);
 }
 
 // False when this one is dealt with, one way or another.
@@ -165,9 +204,7 @@ bool TcpAcceptor::read_hello(Pending& pending, Nanos now) {
                 hello.version, wire::kVersion);
             wire::Welcome welcome;
             welcome.answer = wire::Answer::WrongVersion;
-            std::array<std::byte, wire::kWelcomeBytes> bytes;
-            wire::encode(welcome, bytes);
-            (void)send(pending.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            answer(pending.fd, welcome);
             return false;
         }
         case wire::Decoded::NotDeft:
@@ -184,7 +221,16 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if (admission->listener_ != hello.listener) {
             continue;
         }
-        if (!wire::equal_secrets(admission->secret_, hello.secret) || hello.connection == 0) {
+        if (!wire::equal_secrets(admission->secret_, hello.secret)) {
+            break;
+        }
+        if ((hello.flags & wire::kFlagAsk) != 0) {
+            wire::Welcome welcome;
+            welcome.endpoints = admission->endpoints_;
+            answer(pending.fd, welcome);
+            return;
+        }
+        if (hello.connection == 0) {
             break;
         }
         if (admission->connection_ == 0) {
@@ -193,9 +239,7 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if (admission->connection_ != hello.connection) {
             wire::Welcome welcome;
             welcome.answer = wire::Answer::Refused;
-            std::array<std::byte, wire::kWelcomeBytes> bytes;
-            wire::encode(welcome, bytes);
-            (void)send(pending.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            answer(pending.fd, welcome);
             return;
         }
         // Attempts that were given up by the sender are worth nothing: the newest counts.
@@ -203,7 +247,8 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
             return other.hello.path == hello.path && other.hello.incarnation < hello.incarnation;
         });
         if (admission->guests_.size() < kMaxGuests) {
-            admission->guests_.push_back({std::move(pending.fd), hello, pending.link});
+            admission->guests_.push_back(
+                {std::move(pending.fd), hello, pending.link, pending.from});
             admission->waiting_.store(true, std::memory_order_release);
         }
         return;
@@ -213,8 +258,8 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
 }
 
 Admission::Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
-                     const wire::Secret& secret)
-    : acceptor_(std::move(acceptor)), listener_(listener), secret_(secret) {}
+                     const wire::Secret& secret, const wire::EndpointList& endpoints)
+    : acceptor_(std::move(acceptor)), listener_(listener), secret_(secret), endpoints_(endpoints) {}
 
 Admission::~Admission() {
     acceptor_->close(*this);

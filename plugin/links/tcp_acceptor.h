@@ -24,18 +24,21 @@ class TcpAcceptor;
 class Admission {
 public:
     Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
-              const wire::Secret& secret);
+              const wire::Secret& secret, const wire::EndpointList& endpoints);
     ~Admission();
 
     struct Guest {
         UniqueFd fd;
         wire::Hello hello;
         std::size_t link = 0;  // ours, through which it came
+        Address from;
     };
     // The next who has proved the secret. Reads the process's listening sockets if need be.
     bool next(Nanos now, Guest& guest);
     std::uint64_t listener() const { return listener_; }
     const wire::Secret& secret() const { return secret_; }
+    // Those this listener is for: of the links of its lane.
+    const wire::EndpointList& endpoints() const { return endpoints_; }
     TcpAcceptor& acceptor() { return *acceptor_; }
 
 private:
@@ -43,6 +46,7 @@ private:
     std::shared_ptr<TcpAcceptor> acceptor_;
     std::uint64_t listener_;
     wire::Secret secret_;
+    wire::EndpointList endpoints_;
     std::uint64_t connection_ = 0;  // guarded by the acceptor's mutex; 0: not yet bound to one
     std::vector<Guest> guests_;     // guarded by the acceptor's mutex
     std::atomic<bool> waiting_{false};
@@ -51,13 +55,13 @@ private:
 // All methods from any thread.
 class TcpAcceptor : public std::enable_shared_from_this<TcpAcceptor> {
 public:
-    // The one of this process, made when first needed and gone with the last Admission. NULL and
-    // the cause if nothing can be listened on.
+    // The one of this process and device, made when first needed and gone with the last Admission.
+    // NULL and the cause if nothing can be listened on.
     static std::shared_ptr<TcpAcceptor> process(const std::shared_ptr<const Device>& device,
                                                 std::string& problem);
 
-    std::unique_ptr<Admission> open();
-    const wire::EndpointList& endpoints() const { return endpoints_; }
+    // `links`: one bit for each of the device's links that may be used.
+    std::unique_ptr<Admission> open(std::uint32_t links = ~std::uint32_t{0});
     const Device& device() const { return *device_; }
     // Accepts and reads hellos; returns at once if another thread is at it.
     void poll(Nanos now);
@@ -73,10 +77,13 @@ private:
     struct Pending {
         UniqueFd fd;
         std::size_t link = 0;
+        Address from;
         std::size_t got = 0;
         Nanos deadline = 0;
         std::array<std::byte, wire::kHelloBytes> hello;
     };
+    // Connections that have not said who they are, in the whole process. When there are more, one
+    // goes of the address that has most of them: who floods us pushes out himself.
     static constexpr std::size_t kMaxPending = 64;
     static constexpr std::size_t kMaxGuests = 2 * wire::kMaxPaths;
 
@@ -84,6 +91,7 @@ private:
     void accept_from(const Socket& socket, Nanos now);
     bool read_hello(Pending& pending, Nanos now);
     void admit(Pending& pending, const wire::Hello& hello);
+    void make_room();
     void close(Admission& admission);
 
     std::shared_ptr<const Device> device_;

@@ -9,12 +9,15 @@
 #include <cstring>
 
 #include "plugin/links/carrier_watch.h"
+#include "plugin/links/reach.h"
 #include "plugin/links/tcp_path.h"
 
 namespace deft::net {
 namespace {
 
-constexpr Nanos kConnectLimit = 2 * kSecond;
+// A lost request is repeated after a second. A pair that is dead is found out within the time that
+// a connection waits for its other paths.
+constexpr Nanos kConnectLimit = 1200 * kMillisecond;
 constexpr Nanos kWelcomeLimit = 10 * kSecond;  // the peer's NCCL may be slow to ask for it
 
 const Interface& link_of(const Device& device, const Route& route) {
@@ -24,11 +27,13 @@ const Interface& link_of(const Device& device, const Route& route) {
 }  // namespace
 
 TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
-                     Nanos dead_after)
+                     Nanos dead_after, double weight, bool pass_over)
     : device_(std::move(device)),
       route_(std::move(route)),
       hello_(hello),
       dead_after_(dead_after),
+      weight_(weight),
+      pass_over_(pass_over),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);
     hello_.speed_mbps =
@@ -37,8 +42,14 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
     description_ = link.name;
 }
 
-void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
-    cancel();
+bool known_dead(const Route& route) {
+    return std::all_of(route.candidates.begin(), route.candidates.end(), [](const auto& pair) {
+        return Reach::known_dead(pair.first, pair.second.address);
+    });
+}
+
+// False if there is none worth waiting for.
+bool TcpDialer::choose_candidate() {
     // The candidate that is best, or worked last, has every second turn; the others share the rest.
     candidate_ = preferred_;
     if (attempts_ % 2 == 1 && route_.candidates.size() > 1) {
@@ -46,6 +57,23 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
         candidate_ = other + (other >= preferred_ ? 1 : 0);
     }
     ++attempts_;
+    if (!pass_over_) {
+        return true;
+    }
+    pass_over_ = false;
+    for (std::size_t i = 0; i < route_.candidates.size(); ++i) {
+        const auto& [own, peer] = route_.candidates[i];
+        if (!Reach::known_dead(own, peer.address)) {
+            candidate_ = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
+    cancel();
+    const bool worth_it = choose_candidate();
     const auto& [own, peer] = route_.candidates[candidate_];
     hello_.incarnation = incarnation;
     hello_.remote_link = peer.link;
@@ -57,9 +85,13 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     tuning.dead_after = dead_after_;
     tuning.pacing_bytes_per_second = link_of(*device_, route_).pacing_bytes_per_second;
     begin_error_ = 0;
+    stage_ = Stage::Connecting;
+    if (!worth_it) {
+        failure_ = "found unreachable before; tried again in the background";
+        return;
+    }
     fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port,
                         device_->own_address(peer.address), tuning, failure_, begin_error_);
-    stage_ = Stage::Connecting;
 }
 
 void TcpDialer::cancel() {
@@ -91,6 +123,10 @@ Dialer::Result TcpDialer::poll(Nanos now, Connected& connected) {
     if (result == Result::Pending) {
         const bool connecting = stage_ == Stage::Connecting;
         if (now - began_ > (connecting ? kConnectLimit : kWelcomeLimit)) {
+            if (connecting) {
+                const auto& [own, peer] = route_.candidates[candidate_];
+                Reach::dead(own, peer.address);
+            }
             return fail(Result::Failed, connecting ? "no answer to the connection request"
                                                    : "connected, but the peer sent no welcome");
         }
@@ -114,6 +150,8 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
                     std::string("connect: ") + std::strerror(error));
     }
     round_trip_ = now - began_;
+    const auto& [own, peer] = route_.candidates[candidate_];
+    Reach::alive(own, peer.address);
     stage_ = Stage::Greeting;
     return Result::Pending;
 }
@@ -166,6 +204,7 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
         return fail(Result::Fatal,
                     "the peer refused the connection: its listener already serves another one");
     }
+    endpoints_ = welcome.endpoints;
     const Interface& link = link_of(*device_, route_);
     connected.completed = welcome.completed;
     connected.posted = welcome.posted;

@@ -20,6 +20,9 @@ struct Route {
     std::vector<std::pair<Address, wire::Endpoint>> candidates;
 };
 
+// True if the kernel or this process knows none of the route's pairs to work.
+bool known_dead(const Route& route);
+
 // One route per path: every link of both sides is in use at least once where address families
 // allow, and links of one network are paired first. Pure.
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
@@ -28,8 +31,10 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
 // Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
 class TcpDialer final : public Dialer {
 public:
+    // `weight`: part of the link's rate the caller counts on. `pass_over`: the first attempt takes
+    // no pair of addresses that is known to be dead (links/reach.h), and fails at once if all are.
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
-              Nanos dead_after);
+              Nanos dead_after, double weight = 1, bool pass_over = false);
 
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
@@ -38,6 +43,9 @@ public:
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }
     LinkCounters& counters() override { return counters_; }
+    double weight() const override { return weight_; }
+    // What the peer's last welcome said.
+    const wire::EndpointList& endpoints() const { return endpoints_; }
 
 private:
     enum class Stage { Idle, Connecting, Greeting, Waiting };
@@ -45,12 +53,16 @@ private:
     Result poll_connect(Nanos now);
     Result poll_greeting();
     Result poll_welcome(Connected& connected);
+    bool choose_candidate();
 
     std::shared_ptr<const Device> device_;
     Route route_;
     wire::Hello hello_;
     Nanos dead_after_;
+    double weight_;
+    bool pass_over_;
     LinkCounters& counters_;
+    wire::EndpointList endpoints_;
     std::size_t candidate_ = 0;
     std::size_t preferred_ = 0;
     std::size_t attempts_ = 0;  // since the last success

@@ -31,6 +31,14 @@ void tune(int fd, const SocketTuning& tuning) {
     }
 }
 
+void bind_to_link(int fd, const Interface& link) {
+    // Allowed to anyone since Linux 5.7; where it is not, the source address alone has to do.
+    if (link.index != 0 && !link.loopback) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, link.name.c_str(),
+                         static_cast<socklen_t>(link.name.size()));
+    }
+}
+
 UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& problem) {
     const auto broken = [&](const char* call) {
         problem = std::string(call) + " on " + address.text() + ": " + std::strerror(errno);
@@ -74,11 +82,8 @@ UniqueFd begin_connect(const Interface& link, const Address& own, const Address&
         return broken("socket");
     }
     tune(fd.get(), tuning);
-    // Keeps the traffic on this link whatever the routing table prefers. Allowed to anyone since
-    // Linux 5.7; where it is not, the source address alone has to do.
-    if (link.index != 0 && !link.loopback && !local) {
-        (void)setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, link.name.c_str(),
-                         static_cast<socklen_t>(link.name.size()));
+    if (!local) {
+        bind_to_link(fd.get(), link);
     }
     set(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
     sockaddr_storage storage;

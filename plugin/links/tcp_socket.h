@@ -19,6 +19,11 @@ struct SocketTuning {
 // No delay, keep-alive, TCP_USER_TIMEOUT, pacing. Failures are ignored: all of it is optional.
 void tune(int fd, const SocketTuning& tuning);
 
+// Keeps what this socket sends on the link whatever the routing table prefers. For accepted
+// sockets: such a socket hears only from that link, so not where another link is on the same
+// network, as its packets may then come in through that one.
+void bind_to_link(int fd, const Interface& link);
+
 // A non-blocking socket listening on `address`; `port` 0 lets the kernel choose, the port is
 // returned in `port`. On failure an empty descriptor and the cause.
 UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& problem);

@@ -3,60 +3,13 @@
 
 #include <dlfcn.h>
 #include <atomic>
-#include <initializer_list>
+
+#include "shim/cuda/resolver.h"
 
 namespace deft::cuda {
 namespace {
 
-// The version whose signatures are declared in the header, and the flavour of the default stream:
-// legacy, as NCCL treats a null stream.
-constexpr int kApiVersion = 12000;
-constexpr std::uint64_t kLegacyStream = 1;
-
-using GetProcAddress2 = int (*)(const char*, void**, int, std::uint64_t, int*);
-using GetProcAddress1 = int (*)(const char*, void**, int, std::uint64_t);
-
 std::atomic<const Driver*> g_found{nullptr};
-
-class Resolver {
-public:
-    explicit Resolver(void* library) : library_(library) {
-        v2_ = reinterpret_cast<GetProcAddress2>(::dlsym(library, "cuGetProcAddress_v2"));
-        v1_ = reinterpret_cast<GetProcAddress1>(::dlsym(library, "cuGetProcAddress"));
-    }
-
-    // `name` is the name without suffix, which cuGetProcAddress (CUDA 11.3) maps by version;
-    // `exported` the symbol an older driver has for the same signature.
-    template <typename F>
-    void find(F& function, const char* name, const char* exported) {
-        void* address = nullptr;
-        if (v2_ != nullptr) {
-            int status = 0;
-            if (v2_(name, &address, kApiVersion, kLegacyStream, &status) != kSuccess) {
-                address = nullptr;
-            }
-        } else if (v1_ != nullptr) {
-            if (v1_(name, &address, 11030, kLegacyStream) != kSuccess) {
-                address = nullptr;
-            }
-        }
-        for (const char* symbol : {exported, name}) {
-            if (address == nullptr) {
-                address = ::dlsym(library_, symbol);
-            }
-        }
-        function = reinterpret_cast<F>(address);
-        complete_ = complete_ && address != nullptr;
-    }
-
-    bool complete() const { return complete_; }
-
-private:
-    void* library_;
-    GetProcAddress2 v2_ = nullptr;
-    GetProcAddress1 v1_ = nullptr;
-    bool complete_ = true;
-};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "shim/director/director.h"
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/group.h"
 
@@ -21,6 +22,16 @@ std::atomic<std::uint64_t> g_groups{0};
 
 deft_cuda_stream_t stream_of(const CallRecord& record) {
     return reinterpret_cast<deft_cuda_stream_t>(record.stream);
+}
+
+// An all-reduce that carries_gradient() may take for one, by what every rank knows of it.
+bool may_carry_gradient(const Call& call) {
+    CallRecord record;
+    record.function = call.function;
+    record.count = call.count;
+    record.type = static_cast<std::uint8_t>(call.type);
+    record.op = call.op;
+    return call.function == Function::AllReduce && carries_gradient(record);
 }
 
 // In place by NCCL's rules: a reduce-scatter into its own shard, an all-gather from it.
@@ -45,6 +56,10 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
         return;
     }
     Observer::count(call.function);
+    // Counted on every rank alike, whatever else happens to the call.
+    if (communicator() && may_carry_gradient(call)) {
+        record_.ordinal = communicator()->gradient_calls.fetch_add(1, std::memory_order_relaxed);
+    }
     Observer* const observer = Observer::running();
     if (observer == nullptr) {
         return;
@@ -82,6 +97,15 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     observer_ = observer;
+}
+
+bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept {
+    if (record_.ordinal == CallRecord::kNoOrdinal) {
+        return false;
+    }
+    director::Director* const director = communicator()->director.load(std::memory_order_acquire);
+    return director != nullptr &&
+           director->all_reduce(call, record_.ordinal, group::depth() > 0, stream, result);
 }
 
 void CollectiveHook::end(int result) noexcept {

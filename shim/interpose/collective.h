@@ -15,6 +15,9 @@ public:
         : Hook(function, comm, caller), comm_(comm) {}
 
     void begin(const Call& call, deft_cuda_stream_t stream) noexcept;
+    // Between begin() and end(), for an all-reduce: true if a plan dealt with the call, and
+    // `result` is what the hook returns; false if it is to be forwarded.
+    bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void end(int result) noexcept;
 
 private:

@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/director/director.h"
+#include "shim/director/directors.h"
 #include "shim/interpose/group.h"
 #include "shim/interpose/mode.h"
 #include "shim/iteration/observer.h"
@@ -76,9 +78,8 @@ int starting(const Hook& hook, Function function) noexcept {
 }
 
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
-         int result) noexcept {
-    group::made({comm, hook.table(), hash, rank, nranks, hook.watched()}, result);
-    return result;
+         int result, agreement::Council* council) noexcept {
+    return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council}, result);
 }
 
 bool ask_details(Communicator& communicator) noexcept {
@@ -112,10 +113,14 @@ bool ask_details(Communicator& communicator) noexcept {
     communicator.rank = rank;
     communicator.nranks = nranks;
     communicator.device = device;
+    if (agreement::Council* const council = communicator.council.load(std::memory_order_acquire)) {
+        council->created();  // a nonblocking one: it is only now
+    }
     cuda::Driver::get();  // the library has made a communicator, so it is loaded by now
     if (Observer* const observer = Observer::running()) {
         observer->know(communicator);
     }
+    director::introduce(communicator, communicator.council.load(std::memory_order_acquire));
     return true;
 }
 
@@ -130,12 +135,36 @@ const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
     return entry;
 }
 
-void ending(const Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
+void ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
+    if (hook.watched() && hook.communicator()) {
+        // First of all: a thread that waits for the others' decision in a hook is let go.
+        if (agreement::Council* const council =
+                hook.communicator()->council.exchange(nullptr, std::memory_order_acq_rel)) {
+            council->leave();
+        }
+    }
     Registry::process().remove(comm);
     counted(hook, function);
     if (Observer* const observer = Observer::running(); observer != nullptr && hook.watched()) {
         observer->request_report();
     }
+}
+
+void stop_planning(Hook& hook, bool abort) noexcept {
+    if (hook.communicator() && hook.watched()) {
+        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
+            director->end(abort);
+        }
+    }
+}
+
+int merge_async_error(Hook& hook, int result, int* error) noexcept {
+    if (result == DEFT_NCCL_SUCCESS && error != nullptr && hook.communicator() && hook.watched()) {
+        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
+            *error = director->merge_async_error(*error);
+        }
+    }
+    return result;
 }
 
 void tell_about_plugin() noexcept {

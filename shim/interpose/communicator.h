@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "shim/agreement/council.h"
 #include "shim/interpose/hook.h"
 
 namespace deft::communicator {
@@ -21,8 +22,9 @@ int starting(const Hook& hook, Function function) noexcept;
 
 // After the library's answer: registers *comm, at once or when the group ends. Returns the result
 // for the job: `result`, unless DEFT_REQUIRE=1 turns it into an error (then *comm is aborted).
+// `council`: what rendezvous::join() began for it; left if there is no communicator.
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
-         int result) noexcept;
+         int result, agreement::Council* council = nullptr) noexcept;
 
 // The entry of the communicator a watched call is made on, with its rank, size and device once the
 // library tells them. One that no hook saw made (an entry point newer than this list) is added.
@@ -34,7 +36,14 @@ bool ask_details(Communicator& communicator) noexcept;
 
 // Before a communicator is destroyed or aborted: its entry goes first, because another thread may
 // be given the same address the moment the library has freed it.
-void ending(const Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
+void ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
+
+// Before a communicator is finalized, destroyed, revoked (abort) or aborted: ends what a plan has
+// made for it. Waits for what is in flight unless `abort`.
+void stop_planning(Hook& hook, bool abort) noexcept;
+
+// What the job is told of asynchronous errors: the library's answer and those of deft's lanes.
+int merge_async_error(Hook& hook, int result, int* error) noexcept;
 
 // Says once, at level INFO, if NCCL has made a communicator without deft as its network plugin.
 void tell_about_plugin() noexcept;

@@ -3,8 +3,10 @@
 
 #include <vector>
 
+#include "shim/director/director.h"
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/registry.h"
+#include "shim/interpose/rendezvous.h"
 #include "shim/iteration/observer.h"
 #include "topology/base/log.h"
 
@@ -19,21 +21,49 @@ bool usable(int result) {
     return result == DEFT_NCCL_SUCCESS || result == DEFT_NCCL_IN_PROGRESS;
 }
 
-void add(const Pending& pending) noexcept {
+void dropped(const Pending& pending) noexcept {
+    if (pending.council != nullptr) {
+        pending.council->leave();
+    }
+}
+
+// Returns an error if the communicator had to be aborted, else `result`.
+int add(const Pending& pending, int result) noexcept {
     if (*pending.where == nullptr) {
-        return;  // a rank without colour, or NCCL gave none
+        dropped(pending);
+        return result;  // a rank without colour, or NCCL gave none
     }
     const CommunicatorPin entry = Registry::process().add(
         *pending.where, pending.table, pending.hash, pending.rank, pending.nranks);
     if (!entry) {
         DEFT_WARN_ONCE("more than %zu communicators at once; the others are forwarded unobserved",
                        Registry::kCapacity);
-        return;
+        dropped(pending);
+        return result;
+    }
+    entry->council.store(pending.council, std::memory_order_release);
+    if (pending.council != nullptr && result == DEFT_NCCL_SUCCESS) {
+        pending.council->created();
     }
     if (pending.watched && Observer::start()) {
         communicator::ask_details(*entry.get());
         communicator::tell_about_plugin();
     }
+    if (!pending.watched || result != DEFT_NCCL_SUCCESS ||
+        rendezvous::acceptable(pending.council, entry->nranks.load(std::memory_order_relaxed))) {
+        return result;
+    }
+    const deft_nccl_comm_t refused = *pending.where;
+    if (auto* const director = entry->director.load(std::memory_order_acquire)) {
+        director->end(true);
+    }
+    dropped(pending);
+    Registry::process().remove(refused);
+    if (pending.table->CommAbort != nullptr) {
+        pending.table->CommAbort(refused);
+    }
+    *pending.where = nullptr;
+    return DEFT_NCCL_SYSTEM_ERROR;
 }
 
 }  // namespace
@@ -53,13 +83,13 @@ bool end() noexcept {
     return t_depth == 0;
 }
 
-void made(const Pending& pending, int result) noexcept {
+int made(const Pending& pending, int result) noexcept {
     if (!usable(result) || pending.where == nullptr) {
-        return;
+        dropped(pending);
+        return result;
     }
     if (t_depth == 0) {
-        add(pending);
-        return;
+        return add(pending, result);
     }
     try {
         if (t_pending == nullptr) {
@@ -68,20 +98,26 @@ void made(const Pending& pending, int result) noexcept {
         t_pending->push_back(pending);
     } catch (...) {
         DEFT_WARN_ONCE("out of memory: a communicator is forwarded unobserved");
+        dropped(pending);
     }
+    return result;
 }
 
-void settle(int result) noexcept {
+int settle(int result) noexcept {
     if (t_pending == nullptr) {
-        return;
+        return result;
     }
-    if (usable(result)) {
-        for (const Pending& pending : *t_pending) {
-            add(pending);
+    int answer = result;
+    for (const Pending& pending : *t_pending) {
+        if (!usable(result)) {
+            dropped(pending);
+        } else if (const int added = add(pending, result); added != result) {
+            answer = added;
         }
     }
     delete t_pending;
     t_pending = nullptr;
+    return answer;
 }
 
 }  // namespace deft::group

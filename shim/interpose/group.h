@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "shim/agreement/council.h"
 #include "shim/interpose/nccl_table.h"
 
 namespace deft::group {
@@ -17,6 +18,7 @@ struct Pending {
     int rank;    // -1 unknown
     int nranks;  // -1 unknown
     bool watched;
+    agreement::Council* council = nullptr;  // joined before the library was asked
 };
 
 unsigned depth() noexcept;
@@ -25,9 +27,11 @@ void start() noexcept;
 bool end() noexcept;
 
 // Notes a communicator made inside a group; outside one, registers it now if `result` allows.
-void made(const Pending& pending, int result) noexcept;
+// Returns the result for the job: `result`, unless DEFT_REQUIRE=1 turns it into an error (then the
+// communicator is aborted).
+int made(const Pending& pending, int result) noexcept;
 // After the outermost end with this result: registers what is pending. A group that failed drops
-// it.
-void settle(int result) noexcept;
+// it. Returns the result for the job, as made() does.
+int settle(int result) noexcept;
 
 }  // namespace deft::group

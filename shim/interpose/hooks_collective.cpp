@@ -18,8 +18,18 @@ using deft::Function;
 
 DEFT_HOOK int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,
                             deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
-    DEFT_COLLECTIVE(AllReduce, ({Function::AllReduce, count, type, op, -1, send, receive}),
-                    (send, receive, count, type, op, comm, stream));
+    CollectiveHook hook(Function::AllReduce, comm, DEFT_CALLER);
+    if (hook.table() == nullptr || hook.table()->AllReduce == nullptr) {
+        return hook.unavailable();
+    }
+    const deft::Call call{Function::AllReduce, count, type, op, -1, send, receive};
+    hook.begin(call, stream);
+    int result = DEFT_NCCL_SUCCESS;
+    if (!hook.carry_out(call, stream, result)) {
+        result = hook.table()->AllReduce(send, receive, count, type, op, comm, stream);
+    }
+    hook.end(result);
+    return result;
 }
 
 DEFT_HOOK int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int op,

@@ -2,6 +2,7 @@
 // Hooks of the calls that make and end communicators.
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/hook.h"
+#include "shim/interpose/rendezvous.h"
 
 using deft::Function;
 using deft::Hook;
@@ -19,8 +20,9 @@ DEFT_HOOK int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_uni
     if (const int refused = communicator::starting(hook, Function::CommInitRank)) {
         return refused;
     }
+    auto* const council = deft::rendezvous::join(hook, id, nranks, rank);
     const int result = hook.table()->CommInitRank(comm, nranks, id, rank);
-    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result);
+    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result, council);
 }
 
 DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id,
@@ -30,8 +32,9 @@ DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nc
     if (const int refused = communicator::starting(hook, Function::CommInitRankConfig)) {
         return refused;
     }
+    auto* const council = deft::rendezvous::join(hook, id, nranks, rank);
     const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, config);
-    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result);
+    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result, council);
 }
 
 DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int rank, int nid,
@@ -42,9 +45,12 @@ DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int r
     if (const int refused = communicator::starting(hook, Function::CommInitRankScalable)) {
         return refused;
     }
-    const std::uint64_t hash = ids != nullptr && nid > 0 ? communicator::hash_of(ids[0]) : 0;
+    // NCCL hashes the first id only; its trailer counts.
+    const bool any = ids != nullptr && nid > 0;
+    const std::uint64_t hash = any ? communicator::hash_of(ids[0]) : 0;
+    auto* const council = any ? deft::rendezvous::join(hook, ids[0], nranks, rank) : nullptr;
     const int result = hook.table()->CommInitRankScalable(comm, nranks, rank, nid, ids, config);
-    return communicator::made(hook, comm, hash, rank, nranks, result);
+    return communicator::made(hook, comm, hash, rank, nranks, result, council);
 }
 
 DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devices) noexcept {
@@ -88,36 +94,42 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
 }
 
 DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {
-    const Hook hook(Function::CommFinalize, comm, DEFT_CALLER);
+    Hook hook(Function::CommFinalize, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommFinalize)
     communicator::counted(hook, Function::CommFinalize);
+    communicator::stop_planning(hook, false);
     return hook.table()->CommFinalize(comm);
 }
 
 DEFT_HOOK int ncclCommDestroy(deft_nccl_comm_t comm) noexcept {
-    const Hook hook(Function::CommDestroy, comm, DEFT_CALLER);
+    Hook hook(Function::CommDestroy, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommDestroy)
+    communicator::stop_planning(hook, false);
     communicator::ending(hook, comm, Function::CommDestroy);
     return hook.table()->CommDestroy(comm);
 }
 
 DEFT_HOOK int ncclCommAbort(deft_nccl_comm_t comm) noexcept {
-    const Hook hook(Function::CommAbort, comm, DEFT_CALLER);
+    Hook hook(Function::CommAbort, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommAbort)
+    communicator::stop_planning(hook, true);
     communicator::ending(hook, comm, Function::CommAbort);
     return hook.table()->CommAbort(comm);
 }
 
 DEFT_HOOK int ncclCommRevoke(deft_nccl_comm_t comm, int flags) noexcept {
-    const Hook hook(Function::CommRevoke, comm, DEFT_CALLER);
+    Hook hook(Function::CommRevoke, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommRevoke)
     communicator::counted(hook, Function::CommRevoke);
+    communicator::stop_planning(hook, true);
     return hook.table()->CommRevoke(comm, flags);
 }
 
 DEFT_HOOK int ncclCommGetAsyncError(deft_nccl_comm_t comm, int* error) noexcept {
-    // NCCL calls this one itself in every enqueue and wait: look-up and forward, no more.
-    const Hook hook(Function::CommGetAsyncError, comm, DEFT_CALLER);
+    // NCCL calls this one itself in every enqueue and wait: look-up and forward, no more. The job's
+    // own question is answered for the lanes too.
+    Hook hook(Function::CommGetAsyncError, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommGetAsyncError)
-    return hook.table()->CommGetAsyncError(comm, error);
+    const int result = hook.table()->CommGetAsyncError(comm, error);
+    return communicator::merge_async_error(hook, result, error);
 }

@@ -27,11 +27,11 @@ DEFT_HOOK int ncclGroupEnd() noexcept {
         return hook.unavailable();
     }
     deft::communicator::counted(hook, Function::GroupEnd);
-    const int result = hook.table()->GroupEnd();
+    int result = hook.table()->GroupEnd();
     // NCCL leaves the level even when it reports an error, so the depth here must follow.
     if (deft::group::end()) {
         deft::observe_group_end(result == DEFT_NCCL_SUCCESS);
-        deft::group::settle(result);
+        result = deft::group::settle(result);
     }
     return result;
 }

@@ -2,6 +2,7 @@
 // Hooks of the calls about the library itself: version, unique id, error strings.
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/hook.h"
+#include "shim/interpose/rendezvous.h"
 
 using deft::Function;
 using deft::Hook;
@@ -21,7 +22,9 @@ DEFT_HOOK int ncclGetUniqueId(deft_nccl_unique_id_t* id) noexcept {
         return hook.unavailable();
     }
     deft::communicator::counted(hook, Function::GetUniqueId);
-    return hook.table()->GetUniqueId(id);
+    const int result = hook.table()->GetUniqueId(id);
+    deft::rendezvous::issued(hook, id, result);
+    return result;
 }
 
 DEFT_HOOK const char* ncclGetErrorString(int result) noexcept {

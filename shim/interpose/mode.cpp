@@ -34,8 +34,9 @@ const Decision* decide() {
             if (made.wrong) {
                 DEFT_WARN("wrong configuration, every call is forwarded as in mode off: %s",
                           line.c_str());
-            } else if (config.is(Key::Mode, "observe")) {
-                made.mode = ShimMode::Observe;
+            } else {
+                // The words of DEFT_MODE stand in the order of the enumeration.
+                made.mode = static_cast<ShimMode>(config.integer(Key::Mode));
             }
             for (const std::string& warning : config.warnings()) {
                 DEFT_WARN("%s", warning.c_str());

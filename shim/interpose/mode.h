@@ -4,7 +4,13 @@
 
 namespace deft {
 
-enum class ShimMode { Off, Observe };
+// In the order of what they may change; everything from Exact on needs the agreement of all ranks.
+enum class ShimMode { Off, Observe, Exact, Deft, Covap };
+
+// The mode carries out plans: calls may be diverted.
+constexpr bool plans(ShimMode mode) {
+    return mode >= ShimMode::Exact;
+}
 
 // Read at the first call, then fixed. A configuration that is present and wrong is said once, with
 // all its problems, and means Off. Cheap after the first call; any thread.

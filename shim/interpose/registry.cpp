@@ -139,6 +139,9 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->device = -1;
     entry->children = 0;
     entry->asked = 0;
+    entry->gradient_calls = 0;
+    entry->council = nullptr;
+    entry->director = nullptr;
     entry->handle.store(comm, std::memory_order_release);
     const std::size_t start = hash_of(comm);
     for (std::size_t i = 0; i < kSlots; ++i) {

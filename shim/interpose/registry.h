@@ -13,6 +13,13 @@
 
 namespace deft {
 
+namespace agreement {
+class Council;
+}
+namespace director {
+class Director;
+}
+
 // One communicator. Filled by the hook that saw it made; rank, nranks and device may become known
 // later (a nonblocking communicator answers only when it is ready) and are -1 until then.
 struct Communicator {
@@ -25,7 +32,10 @@ struct Communicator {
     std::atomic<int> device{-1};
     std::atomic<std::uint32_t> children{0};  // splits and shrinks so far, part of a child's hash
     std::atomic<std::uint32_t> asked{0};     // times its details were asked for
-    std::atomic<std::uint32_t> pins{0};      // readers, and one for being registered
+    std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
+    std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
+    std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned
+    std::atomic<std::uint32_t> pins{0};                  // readers, and one for being registered
 
     bool details_known() const {
         return rank.load(std::memory_order_relaxed) >= 0 &&

@@ -13,11 +13,14 @@ namespace deft {
 
 // One call as the hook saw it.
 struct CallRecord {
+    static constexpr std::uint64_t kNoOrdinal = ~std::uint64_t{0};
+
     std::uint64_t comm_hash = 0;
     std::uint64_t count = 0;
     std::int64_t issued_ns = 0;
     std::uint64_t stream = 0;
     std::uint64_t group = 0;  // number of the NCCL group it was in; 0: none
+    std::uint64_t ordinal = kNoOrdinal;  // of the communicator's calls that may carry gradients
     std::uint32_t comm_serial = 0;
     int nranks = -1;
     int device = -1;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shim/director/directors.h"
 #include "shim/interpose/fork_guard.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
@@ -55,6 +56,13 @@ public:
 private:
     pthread_mutex_t& mutex_;
 };
+
+// Observing is for its files; a mode that plans writes them where the operator asked for them.
+bool writes_files() {
+    const Config& config = Config::process();
+    return config.is(Key::Mode, "observe") ||
+           config.setting(Key::Out).source != ValueSource::Default;
+}
 
 }  // namespace
 
@@ -113,7 +121,7 @@ bool Observer::start() noexcept {
     } catch (...) {
     }
     state = 3;
-    DEFT_WARN("observe cannot start: no %s (%s); every call is forwarded as in mode off", step,
+    DEFT_WARN("the shim cannot start: no %s (%s); every call is forwarded as in mode off", step,
               std::strerror(error));
     return false;
 }
@@ -202,6 +210,7 @@ void Observer::run() {
         for (auto& [device, rank] : ranks_) {
             busy = resolve(device, rank) || busy;
             open_window(device, rank);
+            busy = director::tick(device, rank.track) || busy;
         }
         const std::int64_t now = cuda::host_now();
         if (wanted || now >= next_report) {
@@ -319,6 +328,9 @@ void Observer::open_window(int device, Rank& rank) {
 }
 
 void Observer::report(bool final_report) {
+    if (!writes_files()) {
+        return;
+    }
     std::vector<CommunicatorFacts> communicators;
     {
         const Lock lock(mutex_);
@@ -348,6 +360,7 @@ void Observer::write_report(int device, Rank& rank,
             facts.ranks = comm.nranks;
         }
     }
+    facts.plans = director::facts(device);
     for (std::size_t i = 0; i < kFunctions; ++i) {
         facts.calls[i] = g_calls[i].load(std::memory_order_relaxed);
     }

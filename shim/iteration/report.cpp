@@ -96,6 +96,47 @@ void cycle(JsonWriter& json, const Track* track) {
     }
 }
 
+void planned(JsonWriter& json, const PlanFacts& plan) {
+    json.begin_object()
+        .member("state", plan.state)
+        .member("reason", plan.reason)
+        .member("policy", plan.policy)
+        .member("predicted_ms", plan.predicted_ms)
+        .member("baseline_ms", plan.baseline_ms)
+        .member("bound_ms", plan.bound_ms)
+        .member("updates_per_iteration", plan.updates)
+        .member("max_delay", static_cast<std::uint64_t>(plan.max_delay))
+        .member("max_merge", static_cast<std::uint64_t>(plan.max_merge))
+        .member("switched", plan.switched)
+        .member("ended", plan.ended)
+        .member("iterations", plan.iterations)
+        .member("executed_calls", plan.executed)
+        .member("forwarded_calls", plan.forwarded)
+        .member("launched_bytes", plan.launched_bytes)
+        .member("delivered", plan.delivered)
+        .member("predicted_deliveries", plan.predicted_deliveries)
+        .member("zeroed_calls", plan.zeroed)
+        .member("dropped", plan.dropped)
+        .member("shadow_bytes", plan.shadow_bytes)
+        .member("guard_decisions", plan.guard_decisions)
+        .member("before_ms", plan.before_ms)
+        .member("period", static_cast<std::uint64_t>(plan.period));
+    json.key("cycles_ms").begin_array();
+    for (const double start : plan.cycles_ms) {
+        json.value(start);
+    }
+    json.end_array().key("transfers").begin_array();
+    for (const PlannedTransfer& transfer : plan.transfers) {
+        json.begin_object()
+            .member("bucket", static_cast<std::uint64_t>(transfer.bucket))
+            .member("link", static_cast<std::uint64_t>(transfer.link))
+            .member("start_ms", transfer.start_ms)
+            .member("finish_ms", transfer.finish_ms)
+            .end_object();
+    }
+    json.end_array().end_object();
+}
+
 void links(JsonWriter& json) {
     const LinkStats& stats = LinkStats::process();
     json.key("links").begin_array();
@@ -179,6 +220,11 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     }
     json.end_array();
     cycle(json, track);
+    json.key("plans").begin_array();
+    for (const PlanFacts& plan : facts.plans) {
+        planned(json, plan);
+    }
+    json.end_array();
     links(json);
     json.end_object();
     return json.text() + "\n";

@@ -97,7 +97,17 @@ void Track::feed(const CallRecord& record) {
             waiting_.push_back(waiting);
         }
         gap_ = true;
+        iteration_start_ = CallRecord::kNoOrdinal;
         return;
+    }
+    if (step.locked || step.broken) {
+        iteration_start_ = CallRecord::kNoOrdinal;
+        iteration_began_ = false;
+    }
+    iteration_began_ = iteration_began_ || step.position == 0;
+    if (iteration_began_ && record.ordinal != CallRecord::kNoOrdinal) {
+        iteration_start_ = record.ordinal;
+        iteration_began_ = false;
     }
     if (step.locked) {
         adopt(step.cycle);
@@ -148,6 +158,19 @@ std::size_t Track::cycle_length() const {
 
 const Profile* Track::current_profile() const {
     return learner_.stable() ? cycles_[learner_.current()].profile.get() : nullptr;
+}
+
+const std::vector<CallRecord>& Track::current_shape() const {
+    static const auto& none = *new std::vector<CallRecord>;  // never destroyed
+    return learner_.stable() ? cycles_[learner_.current()].shape : none;
+}
+
+void Track::restart_profile() {
+    if (learner_.stable()) {
+        Cycle& cycle = cycles_[learner_.current()];
+        cycle.profile = std::make_unique<Profile>(cycle.shape.size());
+        settled_cycle_ = CycleLearner::kNone;
+    }
 }
 
 const Track::Cycle* Track::main_cycle() const {

@@ -54,6 +54,14 @@ public:
     // The profile of the cycle in force, null while learning.
     const Profile* current_profile() const;
 
+    // The calls of the cycle in force, one for each position; empty while learning.
+    const std::vector<CallRecord>& current_shape() const;
+    // Ordinal of the first call that has one in the latest iteration of the cycle in force;
+    // kNoOrdinal until one has begun.
+    std::uint64_t iteration_start() const { return iteration_start_; }
+    // Forgets the times of the cycle in force, so that what follows is measured by itself.
+    void restart_profile();
+
     // The cycle that most of the job's calls belong to, as one record for each position; empty if
     // none was found yet.
     const std::vector<CallRecord>& main_shape() const;
@@ -75,6 +83,8 @@ private:
     std::uint64_t changes_ = 0;  // times a cycle was broken
     std::size_t settled_cycle_ = CycleLearner::kNone;
     bool gap_ = false;
+    bool iteration_began_ = false;  // and no call with an ordinal has come since
+    std::uint64_t iteration_start_ = CallRecord::kNoOrdinal;
 
     const Cycle* main_cycle() const;
     void adopt(std::size_t index);

@@ -55,31 +55,37 @@ double Engine::release(const Message& message, std::uint32_t period) const {
     return at;
 }
 
+// Infinite while not known; what is known does not change any more. Before the first gradient of a
+// whole message exists there is nothing to send: released at once, for launch_next to skip.
+double Engine::head_release(std::uint32_t j) {
+    Head& head = heads_[j];
+    if (head.from == kNever) {
+        const Message& message = messages_[by_link_[j][head.index]];
+        const std::int64_t base = static_cast<std::int64_t>(head.period) * plan_.period;
+        head.from = base + message.newest < 0 ? -1 : release(message, head.period);
+    }
+    return head.from;
+}
+
 bool Engine::launch_next(std::uint32_t j) {
     Head& head = heads_[j];
     if (by_link_[j].empty() || head.period * plan_.period >= iterations_) {
         return false;
     }
-    const std::uint32_t index = by_link_[j][head.index];
-    const Message& message = messages_[index];
-    const auto before_start = [&](std::uint32_t x) {
-        return static_cast<std::int64_t>(head.period) * plan_.period +
-                   plan_.transfers[x].generation.newest() <
-               0;
-    };
-    const bool skip = std::all_of(message.parts.begin(), message.parts.end(), before_start);
     // Rounding: a release computed as a sum may lie a hair beyond the clock that reached it.
-    if (!skip && release(message, head.period) > work_ * (1 + 1e-14)) {
+    const double from = head_release(j);
+    if (from > work_ * (1 + 1e-14)) {
         return false;
     }
-    if (!skip) {
+    if (from >= 0) {
         Flight flight;
-        flight.message = index;
+        flight.message = by_link_[j][head.index];
         flight.period = head.period;
         flight.start = kNever;
         ++flying_[j];
         enter(route_[j][0], flight);
     }
+    head.from = kNever;
     if (++head.index == by_link_[j].size()) {
         head.index = 0;
         ++head.period;
@@ -180,7 +186,7 @@ void Engine::complete(Resource& resource) {
 // Rates hold until the next event.
 void Engine::set_rates() {
     const bool computing = work_ < program_.frontier();
-    std::vector<double> wanted(fabric_.groups.size(), 0.0);
+    std::fill(wanted_.begin(), wanted_.end(), 0.0);
     for (std::size_t r = 0; r < resources_.size(); ++r) {
         rate_[r] = 0;
         if (resources_[r].taken == 0 || resources_[r].queue.front().latency_ends > now_) {
@@ -190,14 +196,14 @@ void Engine::set_rates() {
         const std::uint32_t j = messages_[flight.message].link;
         rate_[r] = factor_[j] / (computing ? 1 + fabric_.links[j].overlap_penalty : 1);
         if (group_[j] != kNone) {
-            wanted[group_[j]] += rate_[r] * flight.demand;
+            wanted_[group_[j]] += rate_[r] * flight.demand;
         }
     }
     for (std::size_t r = 0; r < resources_.size(); ++r) {
         if (rate_[r] > 0) {
             const std::uint32_t g = group_[messages_[resources_[r].queue.front().message].link];
-            if (g != kNone && wanted[g] > fabric_.groups[g].rate) {
-                rate_[r] *= fabric_.groups[g].rate / wanted[g];
+            if (g != kNone && wanted_[g] > fabric_.groups[g].rate) {
+                rate_[r] *= fabric_.groups[g].rate / wanted_[g];
             }
         }
     }
@@ -210,7 +216,7 @@ void Engine::set_rates() {
     work_rate_ = 1 / (1 + slowdown);
 }
 
-double Engine::next_event() const {
+double Engine::next_event() {
     double at = kNever;
     for (std::size_t r = 0; r < resources_.size(); ++r) {
         const Resource& resource = resources_[r];
@@ -234,9 +240,9 @@ double Engine::next_event() const {
     if (work_ < program_.frontier()) {
         work = program_.frontier();
     }
-    for (std::size_t j = 0; j < by_link_.size(); ++j) {
-        if (!by_link_[j].empty()) {
-            const double from = release(messages_[by_link_[j][heads_[j].index]], heads_[j].period);
+    for (std::uint32_t j = 0; j < by_link_.size(); ++j) {
+        if (!by_link_[j].empty() && heads_[j].period * plan_.period < iterations_) {
+            const double from = head_release(j);
             if (from > work_) {
                 work = std::min(work, from);
             }

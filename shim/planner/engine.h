@@ -26,6 +26,7 @@ struct Message {
     Stage stage = Stage::Backward;
     double bytes = 0;
     double share = 1;
+    std::int32_t newest = 0;  // iteration of its newest gradient, from the start of the period
     std::vector<std::uint32_t> parts;  // indices into Plan::transfers
 };
 
@@ -89,11 +90,12 @@ private:
     void launch();
     bool launch_next(std::uint32_t link);
     double release(const engine::Message& message, std::uint32_t period) const;
+    double head_release(std::uint32_t link);
     void enter(std::uint32_t resource, engine::Flight flight);
     void take(engine::Resource& resource);
     void complete(engine::Resource& resource);
     void set_rates();
-    double next_event() const;
+    double next_event();
     void advance(double until);
     void land(const engine::Flight& flight);
 
@@ -110,6 +112,7 @@ private:
     struct Head {
         std::uint32_t index = 0;
         std::uint32_t period = 0;
+        double from = engine::kNever;  // release of this message, once it is known for good
     };
     std::vector<Head> heads_;
     std::vector<engine::Resource> resources_;
@@ -124,7 +127,8 @@ private:
     std::vector<double> done_all_;                      // work clock at which pending reached zero
     std::vector<double> done_;
 
-    std::vector<double> rate_;  // per resource: of its moving flight
+    std::vector<double> rate_;    // per resource: of its moving flight
+    std::vector<double> wanted_;  // per group: bytes per second its links would move
     std::vector<double> factor_;
     std::vector<RateChange> changes_;
     std::size_t next_change_ = 0;

@@ -42,6 +42,7 @@ void Engine::prepare_links() {
     }
     flying_.assign(fabric_.links.size(), 0);
     rate_.assign(resources_.size(), 0.0);
+    wanted_.assign(fabric_.groups.size(), 0.0);
 }
 
 void Engine::prepare_messages() {
@@ -60,10 +61,12 @@ void Engine::prepare_messages() {
                                  t.stage,
                                  0,
                                  t.operation == Operation::AllReduce ? 1.0 : 0.5,
+                                 t.generation.newest(),
                                  {}});
         }
         Message& message = messages_[line.back()];
         message.bytes += static_cast<double>(t.bytes());
+        message.newest = std::max(message.newest, t.generation.newest());
         message.parts.push_back(x);
     }
 }

@@ -36,10 +36,12 @@ struct Options {
     std::uint64_t credit_bytes = 64ULL << 20;     // ByteScheduler, all-reduce: 16 M parameters
     std::uint64_t fusion_bytes = 25ULL << 20;     // DeAR
     std::uint32_t covap_interval = 0;             // COVAP: 0 is ceil(CCR)
+    double startup_seconds = 0;                   // MG-WFBP plans with it: 0 is the link's own
     double target_seconds = 0;                    // fewest-links: 0 is the time all links reach
 
     // DeFT
     double capacity_factor = 1.0;  // knapsacks this much larger than the windows (tightening loop)
+    std::uint32_t effort = 8000;   // windows packed at most; beyond: the job as it is
 
     bool operator==(const Options&) const = default;
 };

@@ -91,9 +91,18 @@ const Packing& PackingSolver::greedy(const PackingProblem& problem) {
         room_[to] -= problem.cost[i * m + to];
     }
     if (!unsent_.empty()) {
-        // Each step fills room, so few are needed; the limit bounds the time on odd instances.
-        for (int step = 0; step < 64; ++step) {
-            if (!exchange_one(problem) && !exchange_two(problem) && !insert_unsent(problem)) {
+        // Exchanges look at pairs of unsent items; the budget keeps large problems within a
+        // millisecond, and those end near the bound without them.
+        budget_ = 1024 + 8 * problem.items();
+        for (int step = 0; step < 32 && !unsent_.empty(); ++step) {
+            double empty = 0;  // what the room left could carry at most
+            for (std::size_t j = 0; j < m; ++j) {
+                empty += density_[j] > 0 ? density_[j] * room_[j] : 0;
+            }
+            if (empty <= kEnough * packing_.bound) {
+                break;
+            }
+            if (!insert_unsent(problem) && !exchange_one(problem) && !exchange_two(problem)) {
                 break;
             }
         }
@@ -105,18 +114,33 @@ const Packing& PackingSolver::greedy(const PackingProblem& problem) {
 
 bool PackingSolver::insert_unsent(const PackingProblem& problem) {
     const std::size_t m = problem.links;
-    for (std::size_t k = 0; k < unsent_.size(); ++k) {
+    bool any = false;
+    std::size_t kept = 0;
+    for (const std::uint32_t u : unsent_) {
+        std::size_t to = m;
         for (std::size_t j = 0; j < m; ++j) {
-            const double cost = problem.cost[unsent_[k] * m + j];
-            if (cost <= room_[j]) {
-                packing_.link[unsent_[k]] = static_cast<std::int32_t>(j);
-                room_[j] -= cost;
-                unsent_.erase(unsent_.begin() + static_cast<std::ptrdiff_t>(k));
-                return true;
+            if (problem.cost[u * m + j] <= room_[j] && (to == m || room_[j] > room_[to])) {
+                to = j;
             }
         }
+        if (to == m) {
+            unsent_[kept++] = u;
+            continue;
+        }
+        packing_.link[u] = static_cast<std::int32_t>(to);
+        room_[to] -= problem.cost[u * m + to];
+        any = true;
     }
-    return false;
+    unsent_.resize(kept);
+    return any;
+}
+
+// The unsent item goes back into its place by value.
+void PackingSolver::put_back(const PackingProblem& problem, std::uint32_t item) {
+    const auto at = std::upper_bound(
+        unsent_.begin(), unsent_.end(), item,
+        [&](std::uint32_t a, std::uint32_t b) { return problem.value[a] > problem.value[b]; });
+    unsent_.insert(at, item);
 }
 
 // A sent item gives way to a more valuable unsent one that fits into its place and the room.
@@ -124,43 +148,42 @@ bool PackingSolver::exchange_one(const PackingProblem& problem) {
     const std::size_t m = problem.links;
     bool any = false;
     for (const std::uint32_t i : order_) {
-        if (packing_.link[i] == Packing::kUnsent) {
+        const std::int32_t link = packing_.link[i];
+        if (link == Packing::kUnsent) {
             continue;
         }
-        const auto j = static_cast<std::size_t>(packing_.link[i]);
+        const auto j = static_cast<std::size_t>(link);
         const double space = room_[j] + problem.cost[i * m + j];
-        // Most valuable first: the first that fits is the best.
-        for (std::size_t k = 0; k < unsent_.size() && problem.value[unsent_[k]] > problem.value[i];
-             ++k) {
-            const std::uint32_t u = unsent_[k];
-            if (problem.cost[u * m + j] <= space) {
-                packing_.link[u] = static_cast<std::int32_t>(j);
-                packing_.link[i] = Packing::kUnsent;
-                room_[j] = space - problem.cost[u * m + j];
-                unsent_.erase(unsent_.begin() + static_cast<std::ptrdiff_t>(k));
-                const auto at = std::find_if(unsent_.begin(), unsent_.end(), [&](std::uint32_t o) {
-                    return problem.value[o] < problem.value[i];
-                });
-                unsent_.insert(at, i);
-                any = true;
-                break;
-            }
+        // Costs fall with values, so the first that fits is the most valuable.
+        const auto u = std::partition_point(unsent_.begin(), unsent_.end(), [&](std::uint32_t o) {
+            return problem.cost[o * m + j] > space;
+        });
+        if (u == unsent_.end() || problem.value[*u] <= problem.value[i]) {
+            continue;
         }
+        packing_.link[*u] = link;
+        packing_.link[i] = Packing::kUnsent;
+        room_[j] = space - problem.cost[*u * m + j];
+        unsent_.erase(u);
+        put_back(problem, i);
+        any = true;
     }
     return any;
 }
 
-// A sent item gives way to two unsent ones that together are worth more and fit.
+// Sent items give way to two unsent ones that together are worth more and fit.
 bool PackingSolver::exchange_two(const PackingProblem& problem) {
     const std::size_t m = problem.links;
-    if (unsent_.size() < 2) {
-        return false;
-    }
+    bool any = false;
     for (const std::uint32_t i : order_) {
-        if (packing_.link[i] == Packing::kUnsent) {
+        if (unsent_.size() < 2 || budget_ < unsent_.size()) {
+            return any;
+        }
+        const std::int32_t link = packing_.link[i];
+        if (link == Packing::kUnsent) {
             continue;
         }
-        const auto j = static_cast<std::size_t>(packing_.link[i]);
+        const auto j = static_cast<std::size_t>(link);
         const double space = room_[j] + problem.cost[i * m + j];
         double best = problem.value[i] * (1 + 1e-12);
         std::size_t first = 0;
@@ -168,6 +191,7 @@ bool PackingSolver::exchange_two(const PackingProblem& problem) {
         // Two pointers: costs follow the order of values.
         std::size_t lo = 0;
         std::size_t hi = unsent_.size() - 1;
+        budget_ -= unsent_.size();
         while (lo < hi) {
             const double cost =
                 problem.cost[unsent_[lo] * m + j] + problem.cost[unsent_[hi] * m + j];
@@ -186,19 +210,16 @@ bool PackingSolver::exchange_two(const PackingProblem& problem) {
         if (second != 0) {
             const std::uint32_t a = unsent_[first];
             const std::uint32_t b = unsent_[second];
-            packing_.link[a] = packing_.link[b] = static_cast<std::int32_t>(j);
+            packing_.link[a] = packing_.link[b] = link;
             packing_.link[i] = Packing::kUnsent;
             room_[j] = space - problem.cost[a * m + j] - problem.cost[b * m + j];
             unsent_.erase(unsent_.begin() + static_cast<std::ptrdiff_t>(second));
             unsent_.erase(unsent_.begin() + static_cast<std::ptrdiff_t>(first));
-            const auto at = std::find_if(unsent_.begin(), unsent_.end(), [&](std::uint32_t o) {
-                return problem.value[o] < problem.value[i];
-            });
-            unsent_.insert(at, i);
-            return true;
+            put_back(problem, i);
+            any = true;
         }
     }
-    return false;
+    return any;
 }
 
 void PackingSolver::search(const PackingProblem& problem, std::size_t depth, double value,

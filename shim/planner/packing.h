@@ -48,10 +48,13 @@ public:
     const Packing& two_links(const PackingProblem& problem, std::size_t steps = 1024);
 
     static constexpr std::size_t kExactItems = 14;
+    // The greedy stops improving when no more than this part of the capacity is left.
+    static constexpr double kEnough = 1e-4;
 
 private:
     void prepare(const PackingProblem& problem);
     void finish(const PackingProblem& problem);
+    void put_back(const PackingProblem& problem, std::uint32_t item);
     bool insert_unsent(const PackingProblem& problem);
     bool exchange_one(const PackingProblem& problem);
     bool exchange_two(const PackingProblem& problem);
@@ -61,6 +64,7 @@ private:
     std::vector<std::uint32_t> order_;   // items, most valuable first
     std::vector<double> room_;           // by link
     std::vector<std::uint32_t> unsent_;  // most valuable first
+    std::size_t budget_ = 0;             // looks at unsent items exchange_two may take
     std::vector<std::int32_t> trial_;
     std::vector<double> density_;  // by link: most value per second of capacity
     double best_ = 0;

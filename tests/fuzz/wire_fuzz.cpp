@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     switch (which) {
         case 0:
             decode_as<wire::Handle, wire::kHandleBytes>(data, size, [](const wire::Handle& handle) {
-                require(handle.endpoints.count >= 1 && handle.endpoints.count <= wire::kMaxLinks);
+                require(handle.endpoints.count >= 1 && handle.endpoints.count <= wire::kMaxEndpoints);
                 for (std::size_t i = 0; i < handle.endpoints.count; ++i) {
                     require(handle.endpoints.entries[i].link < wire::kMaxLinks);
                 }
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 2:
             decode_as<wire::Welcome, wire::kWelcomeBytes>(
                 data, size, [](const wire::Welcome& welcome) {
-                    require(welcome.endpoints.count <= wire::kMaxLinks);
+                    require(welcome.endpoints.count <= wire::kMaxEndpoints);
                     require(welcome.completed <= welcome.posted);
                 });
             break;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "shim/planner/measured_profile.h"
 #include "shim/planner/model.h"
 #include "tools/planner/fields.h"
 
@@ -124,61 +125,39 @@ Profile profile_from_observe(const std::string& name, const nlohmann::json& repo
     if (root["version"].whole(0, 1000) != 1) {
         root["version"].fail("this command reads version 1");
     }
-    Profile profile;
-    profile.name = root.text_or("host", "job");
-    profile.source = "observe";
+    planner::MeasuredJob job;
+    job.name = root.text_or("host", "job");
     if (root.has("ranks")) {
-        profile.ranks = static_cast<std::uint32_t>(root["ranks"].whole(0, 1 << 30));
+        job.ranks = static_cast<std::uint32_t>(root["ranks"].whole(0, 1 << 30));
     }
     const Field iterations = root["iterations"];
     if (iterations.has("time_ms")) {
-        profile.iteration = spread_from(iterations["time_ms"]);
+        job.iteration = spread_from(iterations["time_ms"]);
+    }
+    if (iterations.has("compute_ms")) {
+        job.compute = spread_from(iterations["compute_ms"]);
     }
     const Field buckets = root["buckets"];
     if (buckets.size() == 0) {
         buckets.fail("none was learned (the job ended before its cycle was seen three times)");
     }
-    // Times count from the end of the last transfer of the iteration before: update and forward
-    // come first, then backward makes the gradients.
-    std::vector<double> from_origin;
     for (std::size_t i = 0; i < buckets.size(); ++i) {
         const Field from = buckets[i];
-        Bucket bucket;
-        bucket.name = "bucket " + std::to_string(i);
+        planner::MeasuredBucket bucket;
         bucket.bytes = from["bytes"].whole(1, kMostBytes);
         if (!from.has("ready_ms")) {
             from["ready_ms"].fail("not measured (no CUDA events in this run)");
         }
-        bucket.ready_spread = spread_from(from["ready_ms"]);
-        if (!bucket.ready_spread.measured()) {
+        bucket.ready = spread_from(from["ready_ms"]);
+        if (!bucket.ready.measured()) {
             from["ready_ms"].fail("no measurement");
         }
         if (from.has("transfer_ms")) {
             bucket.transfer = spread_from(from["transfer_ms"]);
         }
-        // Send order is call order; a ready time below the one in front is measurement noise.
-        const double before = from_origin.empty() ? 0 : from_origin.back();
-        from_origin.push_back(std::max(before, bucket.ready_spread.median));
-        profile.buckets.push_back(std::move(bucket));
+        job.buckets.push_back(bucket);
     }
-    double compute = from_origin.back();
-    if (iterations.has("compute_ms")) {
-        const Spread measured = spread_from(iterations["compute_ms"]);
-        compute = measured.measured() ? std::max(compute, measured.median) : compute;
-    }
-    // The report cannot see where forward ends: a third of the compute, as two thirds of the work
-    // are backward, but never later than the first gradient.
-    profile.forward = std::min(compute / 3, from_origin.front());
-    profile.backward = compute - profile.forward;
-    double before = 0;
-    for (std::size_t i = 0; i < profile.buckets.size(); ++i) {
-        Bucket& bucket = profile.buckets[i];
-        bucket.ready = std::min(std::max(0.0, from_origin[i] - profile.forward), profile.backward);
-        // Forward of a bucket's layers takes the share its backward takes.
-        bucket.forward =
-            profile.backward > 0 ? profile.forward * (bucket.ready - before) / profile.backward : 0;
-        before = bucket.ready;
-    }
+    Profile profile = planner::measured_profile(job);
     expect_sound(name, profile);
     return profile;
 }

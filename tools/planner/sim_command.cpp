@@ -38,12 +38,7 @@ int sim_command(const PlannerOptions& options) {
         if (!options.policy.empty() && options.policy != "all" && options.policy != policy.name) {
             continue;
         }
-        // As published: only the project's own `best` keeps to the caps.
-        planner::Options given = with;
-        if (std::string(policy.name) == "deft" || std::string(policy.name) == "covap") {
-            given.max_delay = given.max_merge = 1000;
-        }
-        Result result{make_plan(policy.name, profile, fabric, given), {}};
+        Result result{make_plan(policy.name, profile, fabric, with), {}};
         result.run = simulate(result.plan, profile, fabric, simulation);
         results.push_back(std::move(result));
     }
@@ -114,6 +109,10 @@ int sim_command(const PlannerOptions& options) {
         "\nspeed-up is per iteration against the job as it is; a merged update counts once.\n"
         "\"waits for: layer\" needs a framework that lets a layer wait for its own gradient "
         "only.\n";
+    text += fmt::format(
+        "updates at most {} iterations late, {} merged (--max-delay, --max-merge; as the library's "
+        "DEFT_MAX_DELAY, DEFT_MAX_MERGE)\n",
+        with.max_delay, with.max_merge);
     if (results.size() == 1) {
         text += "\n" + text_timeline(timelines[0]);
     }

@@ -104,6 +104,15 @@ Plan generations(const Profile& profile, const Fabric& fabric, const Options& op
     return builder.finish(profile, fabric);
 }
 
+// Seconds per iteration the busiest link is held.
+double busiest(const Plan& plan, const Fabric& fabric) {
+    std::vector<double> held(fabric.links.size(), 0);
+    for (const Transfer& t : plan.transfers) {
+        held[t.link] += fabric.links[t.link].occupancy(static_cast<double>(t.bytes()));
+    }
+    return *std::max_element(held.begin(), held.end()) / plan.period;
+}
+
 std::size_t links_used(const Plan& plan) {
     std::set<std::uint32_t> used;
     for (const Transfer& t : plan.transfers) {
@@ -172,7 +181,12 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     // Same numbers first: they win every tie.
     const double bound = lower_bound(profile, fabric, options.barrier, 0, 1);
     if (!choice.settled(bound)) {
-        consider(plan_wfbp, within);
+        if (options.barrier == Barrier::Layer) {
+            choice.offer(plan_wfbp(profile, fabric, within));  // else it is the job as it is
+        }
+        if (many && options.allow_split) {
+            choice.offer(spread(plan_wfbp(profile, one, within), profile, fabric, within));
+        }
         consider(plan_mg_wfbp, within);
         if (!choice.settled(bound)) {
             choice.offer(plan_edf(profile, fabric, within));
@@ -194,12 +208,17 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
             const double reach = lower_bound(profile, fabric, Barrier::Update, delay, merge);
             const double per_update =
                 options.objective == Objective::UpdateTime ? reach * merge : reach;
-            if (choice.settled(per_update)) {
-                continue;
+            bool full = true;  // more delay cannot help: the links are busy all the time
+            for (const bool cut : {false, true}) {
+                if (choice.settled(per_update) || (cut && !(many && options.allow_split))) {
+                    continue;
+                }
+                Plan plan = generations(profile, fabric, options, merge, delay, cut);
+                full = full && plan.predicted.iteration <= busiest(plan, fabric) * (1 + 1e-4);
+                choice.offer(std::move(plan));
             }
-            choice.offer(generations(profile, fabric, options, merge, delay, false));
-            if (many && options.allow_split) {
-                choice.offer(generations(profile, fabric, options, merge, delay, true));
+            if (full) {
+                break;
             }
         }
     }
@@ -209,7 +228,9 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
         choice.offer(plan_covap(profile, fabric, options));
     }
     if (!choice.settled(least) && options.max_delay > 0) {
-        choice.offer(plan_deft(profile, fabric, options));
+        Options quick = options;
+        quick.effort = std::min(options.effort, 250U);
+        choice.offer(plan_deft(profile, fabric, quick));
     }
     Plan plan = std::move(choice.best());
     if (choice.seconds(plan) >= choice.seconds(as_is) * (1 - options.noise)) {
@@ -219,6 +240,11 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     plan.predicted.bound = least;
     plan.predicted.gap = plan.predicted.iteration / least - 1;
     return plan;
+}
+
+Plan plan_generations(const Profile& profile, const Fabric& fabric, const Options& options,
+                      std::uint32_t merge, std::uint32_t delay) {
+    return generations(profile, fabric, options, merge, delay, true);
 }
 
 }  // namespace deft::planner

@@ -4,8 +4,9 @@
 // goes out in iteration t iff (p + t) mod I = 0 with I = ceil(communication / computation); the
 // others are kept as residuals (error feedback) and their update receives zeros. Sharding of large
 // buckets as in the code: t = int(n / median - 0.3); 1 piece if t <= 0, else min(t + 1, I).
-// Deviations: pieces are contiguous, not strided (NCCL needs contiguous buffers). The residual
-// coefficient kappa(t) is the executor's business (see covap_coefficient in convergence.h).
+// Deviations: the interval is at most Options::max_merge. Pieces are contiguous, not strided (NCCL
+// needs contiguous buffers). The residual coefficient kappa(t) is the executor's business (see
+// covap_coefficient in convergence.h).
 #include <algorithm>
 #include <cmath>
 
@@ -27,6 +28,8 @@ Plan plan_covap(const Profile& profile, const Fabric& fabric, const Options& opt
         interval = static_cast<std::uint32_t>(
             std::clamp(std::ceil(ratio - 1e-9), 1.0, static_cast<double>(options.max_period)));
     }
+    // Residuals are merged gradients: the operator's cap holds for them.
+    interval = std::min(interval, std::max(1U, options.max_merge));
     std::vector<std::uint64_t> sizes;
     for (const Bucket& bucket : profile.buckets) {
         sizes.push_back(bucket.bytes);

@@ -48,11 +48,16 @@ public:
         cut();
     }
 
-    // Transfers and updates of the periodic part; false if no period within the limit was found.
+    // Transfers and updates of the periodic part; false if no period within the limit was found or
+    // an update leaves the caps.
     bool run();
     Plan plan() const;
-    // Largest delay and merge of the periodic part.
-    bool within_caps() const;
+    // As many windows were packed as Options::effort allows.
+    bool exhausted() const { return packed_ >= options_.effort; }
+    // Empty again, to run with options that have changed since.
+    void reset();
+    // Share of the windows that one generation an iteration would fill, links together.
+    double load() const;
 
 private:
     void cut();
@@ -72,9 +77,12 @@ private:
     std::size_t left_ = 0;
     std::int64_t first_ = 0, count_ = 0;                // current generation; count 0: none
     std::int64_t future_first_ = 0, future_count_ = 0;  // accumulated
+    std::int64_t merged_ = 0;                           // iterations in the newest update
+    bool capped_ = false;                               // an update left the caps
     std::vector<Sent> sent_;
     std::vector<Update> updates_;
     PackingSolver solver_;
+    std::uint32_t packed_ = 0;
     std::int64_t from_ = 0, period_ = 0;
 };
 
@@ -100,6 +108,9 @@ void Queues::cut() {
             pieces_.push_back(std::move(piece));
         }
     }
+    // Largest first, as the solver wants them: it need not sort again in every stage.
+    std::stable_sort(pieces_.begin(), pieces_.end(),
+                     [](const Piece& a, const Piece& b) { return a.value > b.value; });
 }
 
 void Queues::stage(std::int64_t cycle, Stage stage, double window) {
@@ -127,6 +138,7 @@ void Queues::stage(std::int64_t cycle, Stage stage, double window) {
             }
         }
         const Packing& packing = solver_.greedy(problem);
+        ++packed_;
         for (std::size_t k = 0; k < items.size(); ++k) {
             if (packing.link[k] == Packing::kUnsent) {
                 continue;
@@ -141,7 +153,11 @@ void Queues::stage(std::int64_t cycle, Stage stage, double window) {
             return;
         }
         // Forward of cycle t runs after its update: what it completes is for the next one.
-        updates_.push_back({stage == Stage::Backward ? cycle : cycle + 1, first_, count_});
+        const std::int64_t update = stage == Stage::Backward ? cycle : cycle + 1;
+        merged_ = !updates_.empty() && updates_.back().cycle == update ? merged_ + count_ : count_;
+        capped_ = capped_ || update - (first_ + count_ - 1) > std::int64_t{options_.max_delay} ||
+                  merged_ > std::int64_t{options_.max_merge};
+        updates_.push_back({update, first_, count_});
         count_ = 0;
         if (future_count_ == 0) {
             return;
@@ -155,8 +171,12 @@ bool Queues::run() {
              std::int64_t>
         seen;
     const std::int64_t limit = 4 * std::int64_t{options_.max_period} + 64;
-    for (std::int64_t t = 0; t < limit; ++t) {
+    for (std::int64_t t = 0; t < limit && !exhausted(); ++t) {
         stage(t, Stage::Backward, profile_.backward);
+        // The queues start empty and fill: what they cannot do now they cannot do later.
+        if (capped_) {
+            return false;
+        }
         if (future_count_ == 0) {
             future_first_ = t;
         }
@@ -179,18 +199,29 @@ bool Queues::run() {
     return false;
 }
 
-bool Queues::within_caps() const {
-    std::map<std::int64_t, std::int64_t> merged;
-    for (const Update& u : updates_) {
-        if (u.cycle >= from_ && u.cycle < from_ + period_) {
-            merged[u.cycle] += u.count;
-            if (u.cycle - (u.first + u.count - 1) > std::int64_t{options_.max_delay} ||
-                merged[u.cycle] > std::int64_t{options_.max_merge}) {
-                return false;
-            }
+void Queues::reset() {
+    left_ = 0;
+    first_ = count_ = future_first_ = future_count_ = merged_ = from_ = period_ = 0;
+    capped_ = false;
+    sent_.clear();
+    updates_.clear();
+}
+
+double Queues::load() const {
+    double speeds = 0;
+    double total = 0;
+    for (std::size_t j = 0; j < fabric_.links.size(); ++j) {
+        double reference = 0;
+        double here = 0;
+        for (const Piece& piece : pieces_) {
+            reference += piece.cost[0];
+            here += piece.cost[j];
         }
+        speeds += reference / here;
+        total = reference;
     }
-    return !merged.empty();
+    const double share = total / (speeds * profile_.compute());
+    return std::isfinite(share) ? share : 0;  // nothing to send, or no time at all
 }
 
 Plan Queues::plan() const {
@@ -239,11 +270,17 @@ Plan plan_deft(const Profile& profile, const Fabric& fabric, const Options& opti
     // the job stays as it is.
     if (options.max_delay > 0) {
         Options widened = options;
-        for (int step = 0; step < 400; ++step, widened.capacity_factor *= 1.05) {
-            Queues queues(profile, fabric, widened);
-            if (queues.run() && queues.within_caps()) {
+        Queues queues(profile, fabric, widened);
+        // A generation has max_delay iterations to travel in and stands for max_merge of them.
+        const double least =
+            queues.load() / std::min(options.max_delay, std::max(1U, options.max_merge));
+        widened.capacity_factor = std::max(options.capacity_factor, least);
+        for (int step = 0; step < 200 && !queues.exhausted();
+             ++step, widened.capacity_factor *= 1.05) {
+            if (queues.run()) {
                 return queues.plan();
             }
+            queues.reset();
         }
     }
     Plan plan = plan_none(profile, fabric, options);

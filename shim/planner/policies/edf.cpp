@@ -9,6 +9,7 @@
 // always do) the job stays as it is.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "shim/planner/bounds.h"
 #include "shim/planner/policies/builder.h"
@@ -40,44 +41,44 @@ public:
 
     // False if some bucket misses the deadline of an iteration of this length.
     bool fits(double length, std::vector<Assigned>* out = nullptr) const {
-        std::vector<bool> done(n_, false);
-        std::uint32_t left = n_;
+        std::vector<std::uint32_t> left(n_);
+        std::iota(left.begin(), left.end(), 0U);
         for (const std::uint32_t j : links_) {
             double now = 0;
-            while (left > 0) {
-                std::uint32_t next = n_;
+            while (!left.empty()) {
+                std::size_t next = left.size();
                 double wake = INFINITY;
-                for (std::uint32_t i = 0; i < n_; ++i) {
+                for (std::size_t k = 0; k < left.size(); ++k) {
+                    const std::uint32_t i = left[k];
                     const double ready = profile_.buckets[i].ready;
                     // Rounding must not decide whether the optimum itself is feasible.
-                    if (done[i] ||
-                        std::max(now, ready) + costs_[j][i] > (length - slack_[i]) * (1 + 1e-12)) {
+                    if (std::max(now, ready) + costs_[j][i] > (length - slack_[i]) * (1 + 1e-12)) {
                         continue;
                     }
                     if (ready > now) {
-                        wake = std::min(wake, ready);
-                        continue;
+                        wake = ready;  // buckets stand in the order of their ready times
+                        break;
                     }
-                    if (next == n_ || length - slack_[i] < length - slack_[next]) {
-                        next = i;
+                    if (next == left.size() || slack_[i] > slack_[left[next]]) {
+                        next = k;
                     }
                 }
-                if (next == n_) {
+                if (next == left.size()) {
                     if (wake == INFINITY) {
                         break;
                     }
                     now = wake;
                     continue;
                 }
+                const std::uint32_t bucket = left[next];
                 if (out != nullptr) {
-                    out->push_back({next, j, now});
+                    out->push_back({bucket, j, now});
                 }
-                done[next] = true;
-                --left;
-                now += costs_[j][next];
+                left.erase(left.begin() + static_cast<std::ptrdiff_t>(next));
+                now += costs_[j][bucket];
             }
         }
-        return left == 0;
+        return left.empty();
     }
 
 private:

@@ -3,7 +3,8 @@
 // one and travels with it where that saves more start-up than it costs delay.
 // The rule is the one of the authors' public code (dear_pytorch, mgwfbp/dopt.py), O(L^2).
 // Deviations: buckets stand for layers; the start-up cost is what a second message costs on this
-// link (latency and per-message cost), not a fitted alpha; the update waits for all, as theirs.
+// link (latency and per-message cost) unless Options::startup_seconds gives a fitted alpha; the
+// update waits for all, as theirs.
 #include <algorithm>
 
 #include "shim/planner/policies/builder.h"
@@ -11,10 +12,10 @@
 
 namespace deft::planner {
 
-Plan plan_mg_wfbp(const Profile& profile, const Fabric& fabric, const Options&) {
+Plan plan_mg_wfbp(const Profile& profile, const Fabric& fabric, const Options& options) {
     constexpr double kTinyBytes = 8192 * 4;  // "s_l < 8192 elements: merge anyway"
     const Link& link = fabric.links[0];
-    const double startup = link.latency();
+    const double startup = options.startup_seconds > 0 ? options.startup_seconds : link.latency();
     const std::size_t n = profile.size();
     // Bucket i is merged into bucket i + 1 (which is ready later) if merged[i].
     std::vector<double> bytes(n);
@@ -26,7 +27,7 @@ Plan plan_mg_wfbp(const Profile& profile, const Fabric& fabric, const Options&) 
     for (std::size_t i = 0; i + 1 < n; ++i) {
         const double begins = std::max(free_at, profile.buckets[i].ready);
         const double ready = profile.buckets[i + 1].ready;
-        const double takes = link.seconds(bytes[i]);
+        const double takes = startup + link.seconds(bytes[i]) - link.latency();
         const bool saves = ready < begins + takes && (begins > ready || ready - begins < startup);
         if (saves || bytes[i] < kTinyBytes) {
             merged[i] = true;

@@ -39,4 +39,9 @@ Plan plan_edf(const Profile&, const Fabric&, const Options&);
 Plan plan_fewest_links(const Profile&, const Fabric&, const Options&);
 Plan plan_best(const Profile&, const Fabric&, const Options&);
 
+// Not a policy of its own: generations of `merge` iterations, sent as their gradients become ready
+// in the last of them, cut over all links, and used `delay` iterations later. merge >= 1.
+Plan plan_generations(const Profile&, const Fabric&, const Options&, std::uint32_t merge,
+                      std::uint32_t delay);
+
 }  // namespace deft::planner

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets in at a listener: the one with the secret, whatever strangers do meanwhile.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <random>
+
+#include "plugin/links/tcp_dialer.h"
 #include "plugin/links/tcp_socket.h"
 #include "tests/component/plugin/tcp_pair.h"
 
@@ -10,10 +20,16 @@ namespace deft::net::testing {
 namespace {
 
 // A blocking client of the listener at link 0.
-UniqueFd knock(const wire::Handle& handle) {
+UniqueFd knock(const wire::Handle& handle, const char* from = nullptr) {
     const wire::Endpoint& endpoint = handle.endpoints.entries[0];
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_storage storage;
+    if (from != nullptr) {
+        Address own;
+        EXPECT_TRUE(parse_address(from, own));
+        const socklen_t size = to_sockaddr(own, 0, storage);
+        EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), size), 0);
+    }
     const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
     return fd;
@@ -160,6 +176,197 @@ TEST(Admission, FloodOfSilentConnectionsIsBounded) {
     }
     EXPECT_GE(acceptor->strangers(), 100U);
     expect_works(pair);
+}
+
+TEST(Admission, WhoFloodsPushesOutHimself) {
+    TcpPair pair(1);
+    const wire::Handle handle = decoded(pair);
+    const UniqueFd slow = knock(handle, "127.0.0.8");
+    std::array<std::byte, wire::kHelloBytes> bytes;
+    wire::encode(hello_for(handle), bytes);
+    ASSERT_EQ(send(slow.get(), bytes.data(), 64, MSG_NOSIGNAL), 64);
+    std::vector<UniqueFd> silent;
+    std::string problem;
+    const auto acceptor = TcpAcceptor::process(pair.device, problem);
+    const Nanos deadline = steady_now() + kPatience;
+    for (int i = 0; i < 150; ++i) {
+        silent.push_back(knock(handle, "127.0.0.9"));
+        (void)pair.listener->accept(steady_now());
+    }
+    while (acceptor->strangers() < 80 && steady_now() < deadline) {
+        (void)pair.listener->accept(steady_now());
+    }
+    EXPECT_GE(acceptor->strangers(), 80U);
+    ASSERT_EQ(send(slow.get(), bytes.data() + 64, 64, MSG_NOSIGNAL), 64);
+    while (pair.receiver == nullptr && steady_now() < deadline) {
+        pair.receiver = pair.listener->accept(steady_now());
+    }
+    EXPECT_NE(pair.receiver, nullptr);  // slow, but not one of the flood
+}
+
+TEST(Admission, SlowHelloRunsIntoItsDeadline) {
+    TcpPair pair(1);
+    const UniqueFd slow = knock(decoded(pair));
+    ASSERT_GT(send(slow.get(), "DHEL", 4, MSG_NOSIGNAL), 0);
+    std::string problem;
+    const auto acceptor = TcpAcceptor::process(pair.device, problem);
+    Nanos clock = steady_now();
+    const Nanos begin = clock;
+    const Nanos deadline = steady_now() + kPatience;
+    while (acceptor->pending() == 0 && steady_now() < deadline) {
+        (void)pair.listener->accept(clock += 2 * kMillisecond);
+    }
+    EXPECT_EQ(acceptor->pending(), 1U);
+    while (acceptor->pending() == 1 && steady_now() < deadline) {
+        (void)pair.listener->accept(clock += 2 * kMillisecond);
+    }
+    EXPECT_EQ(acceptor->pending(), 0U);
+    EXPECT_GE(clock - begin, 5 * kSecond);  // of a clock of its own
+    EXPECT_LT(clock - begin, 6 * kSecond);
+}
+
+// Until killed: port scans, garbage, half hellos, wrong secrets, silence.
+[[noreturn]] void flood(const wire::Handle& handle) {
+    std::deque<UniqueFd> open;
+    std::mt19937 random(7);
+    wire::Hello wrong = hello_for(handle);
+    wrong.secret[3] ^= 1;
+    std::array<std::byte, wire::kHelloBytes> bytes;
+    wire::encode(wrong, bytes);
+    for (;;) {
+        const wire::Endpoint& endpoint = handle.endpoints.entries[random() % 2];
+        sockaddr_storage storage;
+        const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
+        UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        (void)::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length);
+        const unsigned kind = random() % 4;
+        const std::size_t size = kind == 0 ? 0 : kind == 1 ? 5 : bytes.size();
+        if (kind == 3) {
+            for (std::byte& each : bytes) {
+                each = static_cast<std::byte>(random());
+            }
+        } else {
+            wire::encode(wrong, bytes);
+        }
+        (void)send(fd.get(), bytes.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        open.push_back(std::move(fd));
+        if (open.size() > 300) {
+            open.pop_front();
+        }
+    }
+}
+
+std::size_t descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST(Admission, FloodDuringATransferChangesNothing) {
+    TcpPair pair(2);
+    std::string problem;
+    const auto acceptor = TcpAcceptor::process(pair.device, problem);
+    const std::size_t before = descriptors();
+    const wire::Handle handle = decoded(pair);
+    const pid_t flooder = fork();
+    if (flooder == 0) {
+        flood(handle);
+    }
+    const Nanos deadline = steady_now() + kPatience;
+    while (acceptor->strangers() < 20 && steady_now() < deadline) {
+        (void)pair.listener->accept(steady_now());
+    }
+    ASSERT_TRUE(pair.establish());  // in the middle of it
+    std::mt19937 random(3);
+    const std::size_t limit = before + 64 + 2 * pair.sender->paths() + 8;
+    for (unsigned i = 0; (i < 100 || acceptor->strangers() < 500) && steady_now() < deadline; ++i) {
+        const std::vector<std::byte> data = bytes_of(random() % 700000, i);
+        std::vector<std::byte> buffer(700000);
+        ASSERT_EQ(pair.transfer(data, buffer), static_cast<long>(data.size()));
+        ASSERT_TRUE(std::equal(data.begin(), data.end(), buffer.begin()));
+        ASSERT_LE(acceptor->pending(), 64U);
+        ASSERT_LE(descriptors(), limit);
+    }
+    EXPECT_GE(acceptor->strangers(), 500U);  // there was a flood
+    kill(flooder, SIGKILL);
+    waitpid(flooder, nullptr, 0);
+}
+
+// Whoever could read a hello and says it again is no better off than one who is late.
+TEST(Admission, ReplayedHelloDoesNotDisturb) {
+    TcpPair pair(1);
+    const wire::Hello hello = hello_for(decoded(pair));
+    const UniqueFd first = knock(decoded(pair));
+    say(first, hello);
+    const Nanos deadline = steady_now() + kPatience;
+    while (pair.receiver == nullptr && steady_now() < deadline) {
+        pair.receiver = pair.listener->accept(steady_now());
+    }
+    ASSERT_NE(pair.receiver, nullptr);
+    for (int i = 0; i < 40; ++i) {
+        const UniqueFd again = knock(decoded(pair));
+        say(again, hello);
+        EXPECT_TRUE([&] {
+            while (steady_now() < deadline) {
+                std::byte buffer[1024];
+                pair.receiver->progress(steady_now());
+                const ssize_t got = recv(again.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+                if (got == 0 || (got < 0 && errno != EAGAIN)) {
+                    return true;
+                }
+            }
+            return false;
+        }());
+    }
+    std::vector<std::byte> buffer(100);
+    Request* receive = pair.receiver->irecv(buffer.data(), buffer.size(), false, steady_now());
+    ASSERT_NE(receive, nullptr);
+    wire::ChunkHeader header;
+    header.chunk.total = header.chunk.chunk_size = header.chunk.length = 3;
+    std::array<std::byte, wire::kChunkBytes> bytes;
+    wire::encode(header, bytes);
+    ASSERT_EQ(send(first.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    ASSERT_EQ(send(first.get(), "abc", 3, MSG_NOSIGNAL), 3);
+    std::size_t size = 0;
+    while (!pair.receiver->test(receive, steady_now(), &size) && steady_now() < deadline) {
+        ASSERT_FALSE(pair.receiver->failure());
+    }
+    EXPECT_EQ(size, 3U);
+    EXPECT_EQ(std::memcmp(buffer.data(), "abc", 3), 0);
+}
+
+// What the other side hears of a release that does not fit.
+TEST(Admission, SenderSaysPlainlyThatVersionsDiffer) {
+    const auto device = loopback_device(1);
+    std::uint16_t port = 0;
+    std::string problem;
+    const UniqueFd listener = listen_on(device->links[0].addresses[0], port, problem);
+    ASSERT_TRUE(listener) << problem;
+    Route route;
+    route.candidates = {{device->links[0].addresses[0], {0, port, device->links[0].addresses[0]}}};
+    TcpDialer dialer(device, route, wire::Hello{}, 5 * kSecond);
+    dialer.start(1, steady_now());
+    wire::Welcome welcome;
+    welcome.version = wire::kVersion + 7;
+    std::array<std::byte, wire::kWelcomeBytes> bytes;
+    wire::encode(welcome, bytes);
+    UniqueFd accepted;
+    Connected connected;
+    Dialer::Result result = Dialer::Result::Pending;
+    const Nanos deadline = steady_now() + kPatience;
+    while (result == Dialer::Result::Pending && steady_now() < deadline) {
+        if (!accepted) {
+            accepted.reset(accept(listener.get(), nullptr, nullptr));
+            if (accepted) {
+                EXPECT_EQ(send(accepted.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                          static_cast<ssize_t>(bytes.size()));
+            }
+        }
+        result = dialer.poll(steady_now(), connected);
+    }
+    EXPECT_EQ(result, Dialer::Result::Fatal);
+    EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("protocol version 8, this one 1"));
+    EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("install the same release"));
 }
 
 TEST(Admission, DamagedAndForeignHandlesAreRefused) {

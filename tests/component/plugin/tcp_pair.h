@@ -32,8 +32,9 @@ inline std::shared_ptr<const Device> loopback_device(std::size_t links) {
 inline constexpr Nanos kPatience = 60 * kSecond;  // of every wait in these tests
 
 struct TcpPair {
-    explicit TcpPair(std::size_t links, Nanos link_timeout = 30 * kSecond)
-        : device(loopback_device(links)) {
+    explicit TcpPair(std::size_t links, Nanos link_timeout = 30 * kSecond,
+                     const ConnectionOptions& given = {})
+        : device(loopback_device(links)), options(given) {
         options.link_timeout = link_timeout;
         std::string problem;
         listener = Listener::open(device, options, handle, problem);

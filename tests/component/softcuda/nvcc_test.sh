@@ -6,8 +6,13 @@ set -eu
 root=$1 libraries=$2 nvcc=$3
 command -v "$nvcc" >/dev/null 2>&1 || { echo "skipped: no nvcc (looked for $nvcc)"; exit 77; }
 case $("$nvcc" --version) in *"release 13."*) ;; *) echo "skipped: not an nvcc of CUDA 13"; exit 77 ;; esac
+# nvcc splits its options and TMPDIR at blanks: it sees links in a folder whose path has none.
+case ${TMPDIR:-/tmp} in *" "*) export TMPDIR=/tmp ;; esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+ln -s "$root" "$work/root"
+ln -s "$libraries" "$work/libraries"
+root=$work/root libraries=$work/libraries
 for mode in legacy per-thread; do
     "$nvcc" -cudart shared --default-stream "$mode" -std=c++17 -I "$root" \
         "$root/tests/component/softcuda/twin.cu" -o "$work/twin-$mode" \

@@ -32,7 +32,7 @@ std::set<std::string> functions_of_header() {
 // Dynamic symbols by name with nm's letter.
 std::map<std::string, char> symbols_of(const char* path) {
     std::map<std::string, char> symbols;
-    FILE* pipe = popen((std::string("nm -D --defined-only ") + path).c_str(), "r");
+    FILE* pipe = popen(("nm -D --defined-only '" + std::string(path) + "'").c_str(), "r");
     char address[32], kind[8], name[512];
     while (pipe != nullptr && std::fscanf(pipe, "%31s %7s %511s", address, kind, name) == 3) {
         symbols[name] = kind[0];

@@ -22,14 +22,6 @@ ncclResult_t wait_ready(ncclComm_t comm) {
     return state;
 }
 
-void expect_sum(Rank& self, ncclComm_t comm, int nranks) {
-    const size_t count = 1000;
-    Device<int> data(std::vector<int>(count, 1));
-    NC(ncclAllReduce(data.get(), data.get(), count, ncclInt32, ncclSum, comm, self.nccl_stream()));
-    self.sync();
-    EXPECT_EQ(data.host(), std::vector<int>(count, nranks));
-}
-
 TEST(InitAll, MakesRanksOfOneProcess) {
     use_device(0);
     const int n = 4;
@@ -171,29 +163,53 @@ TEST(InitRank, FindsTwoVersionsAndTwoSizes) {
     }
 }
 
-TEST(InitRankScalable, TakesSeveralIds) {
-    const int n = 4;
-    std::vector<ncclUniqueId> ids(3);
-    for (auto& id : ids) {
-        ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+// Runs of ranks meet at one id each; the runs are joined by a ring.
+TEST(InitRankScalable, MeetsAtEveryNumberOfIds) {
+    for (const int n : {2, 5}) {
+        for (int count = 1; count <= n; ++count) {
+            std::vector<ncclUniqueId> ids(static_cast<size_t>(count));
+            for (auto& id : ids) {
+                ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+            }
+            std::vector<std::thread> threads;
+            for (int rank = 0; rank < n; ++rank) {
+                threads.emplace_back([&, rank] {
+                    use_device(rank);
+                    Rank self{rank, n, nullptr, nullptr};
+                    CU(cuStreamCreate(&self.stream, CU_STREAM_NON_BLOCKING));
+                    NC(ncclCommInitRankScalable(&self.comm, n, rank, count, ids.data(), nullptr));
+                    int value = -1;
+                    NC(ncclCommUserRank(self.comm, &value));
+                    EXPECT_EQ(value, rank);
+                    expect_sum(self, self.comm, n);
+                    NC(ncclCommDestroy(self.comm));
+                    CU(cuStreamDestroy(self.stream));
+                });
+            }
+            for (auto& thread : threads) {
+                thread.join();
+            }
+        }
     }
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < n; ++rank) {
-        threads.emplace_back([&, rank] {
-            use_device(rank);
-            Rank self{rank, n, nullptr, nullptr};
-            CU(cuStreamCreate(&self.stream, CU_STREAM_NON_BLOCKING));
-            NC(ncclCommInitRankScalable(&self.comm, n, rank, 3, ids.data(), nullptr));
-            expect_sum(self, self.comm, n);
-            NC(ncclCommDestroy(self.comm));
-            CU(cuStreamDestroy(self.stream));
-        });
-    }
-    for (auto& thread : threads) {
-        thread.join();
-    }
+    ncclUniqueId ids[3] = {};
     ncclComm_t comm = nullptr;
-    EXPECT_EQ(ncclCommInitRankScalable(&comm, 2, 0, 3, ids.data(), nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitRankScalable(&comm, 2, 0, 3, ids, nullptr), ncclInvalidArgument);
+}
+
+// Ranks of an id meet at that id's root and nowhere else: a root whose ranks do not come names
+// them, and only them.
+TEST(InitRankScalable, EachRootNamesItsOwnRanks) {
+    setenv("SOFTDEV_DEADLINE", "1", 1);
+    use_device(0);
+    ncclUniqueId ids[2];
+    ASSERT_EQ(ncclGetUniqueId(&ids[0]), ncclSuccess);
+    ASSERT_EQ(ncclGetUniqueId(&ids[1]), ncclSuccess);
+    ncclComm_t comm = nullptr;
+    // Five ranks at two ids: 0, 1, 2 and 3, 4. Only rank 4 comes.
+    EXPECT_EQ(ncclCommInitRankScalable(&comm, 5, 4, 2, ids, nullptr), ncclRemoteError);
+    const std::string said = ncclGetLastError(nullptr);
+    EXPECT_NE(said.find("ranks 3, 0 did not call ncclCommInitRank"), std::string::npos) << said;
+    unsetenv("SOFTDEV_DEADLINE");
 }
 
 TEST(Nonblocking, GoesThroughInProgress) {
@@ -250,115 +266,6 @@ TEST(Nonblocking, IsNotReadyWhileInProgress) {
               ncclInvalidArgument);
     EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument);
     EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);  // the other rank never came
-}
-
-TEST(Split, MakesGroupsByColorAndKey) {
-    for (const bool share : {false, true}) {
-        run_ranks(4, [&](Rank& self) {
-            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-            config.splitShare = share ? 1 : 0;
-            ncclComm_t pair = nullptr;
-            // Even and odd ranks, in reverse order.
-            NC(ncclCommSplit(self.comm, self.rank % 2, -self.rank, &pair, &config));
-            int rank = -1;
-            int count = 0;
-            NC(ncclCommUserRank(pair, &rank));
-            NC(ncclCommCount(pair, &count));
-            EXPECT_EQ(count, 2);
-            EXPECT_EQ(rank, self.rank < 2 ? 1 : 0);
-            expect_sum(self, pair, 2);
-            expect_sum(self, self.comm, 4);
-            ncclComm_t some = nullptr;
-            NC(ncclCommSplit(self.comm, self.rank == 3 ? NCCL_SPLIT_NOCOLOR : 5, 0, &some,
-                             nullptr));
-            EXPECT_EQ(some == nullptr, self.rank == 3);
-            if (some != nullptr) {
-                expect_sum(self, some, 3);
-                NC(ncclCommDestroy(some));
-            }
-            if (share && self.rank == 0) {
-                // The child lives on after its parent.
-                NC(ncclCommDestroy(self.comm));
-                self.comm = nullptr;
-            }
-            expect_sum(self, pair, 2);
-            NC(ncclCommDestroy(pair));
-        });
-    }
-}
-
-TEST(Split, RefusesBadColors) {
-    run_ranks(1, [](Rank& self) {
-        ncclComm_t child = nullptr;
-        EXPECT_EQ(ncclCommSplit(self.comm, -7, 0, &child, nullptr), ncclInvalidArgument);
-        EXPECT_EQ(ncclCommSplit(self.comm, 0, 0, nullptr, nullptr), ncclInvalidArgument);
-    });
-}
-
-TEST(Shrink, LeavesOutRanks) {
-    run_ranks(4, [](Rank& self) {
-        int without[] = {1};
-        if (self.rank != 1) {
-            ncclComm_t child = nullptr;
-            NC(ncclCommShrink(self.comm, without, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
-            int rank = -1;
-            NC(ncclCommUserRank(child, &rank));
-            EXPECT_EQ(rank, self.rank == 0 ? 0 : self.rank - 1);
-            expect_sum(self, child, 3);
-            NC(ncclCommDestroy(child));
-        }
-        expect_sum(self, self.comm, 4);
-        int itself[] = {self.rank};
-        ncclComm_t child = nullptr;
-        EXPECT_EQ(ncclCommShrink(self.comm, itself, 1, &child, nullptr, NCCL_SHRINK_DEFAULT),
-                  ncclInvalidArgument);
-        EXPECT_EQ(ncclCommShrink(self.comm, without, 0, &child, nullptr, NCCL_SHRINK_DEFAULT),
-                  ncclInvalidArgument);
-    });
-}
-
-TEST(Shrink, AbortsWhatRuns) {
-    run_ranks(3, [](Rank& self) {
-        Device<int> data(std::vector<int>(100000, 1));
-        expect_sum(self, self.comm, 3);
-        if (self.rank == 2) {
-            // Never takes part in the next operation; leaves the way a failing rank does.
-            NC(ncclCommAbort(self.comm));
-            self.comm = nullptr;
-            return;
-        }
-        NC(ncclAllReduce(data.get(), data.get(), 100000, ncclInt32, ncclSum, self.comm,
-                         self.nccl_stream()));
-        int without[] = {2};
-        ncclComm_t child = nullptr;
-        NC(ncclCommShrink(self.comm, without, 1, &child, nullptr, NCCL_SHRINK_ABORT));
-        self.sync();
-        expect_sum(self, child, 2);
-        NC(ncclCommDestroy(child));
-        NC(ncclCommAbort(self.comm));
-        self.comm = nullptr;
-    });
-}
-
-TEST(Revoke, StopsOperationsAndAllowsSplit) {
-    run_ranks(2, [](Rank& self) {
-        expect_sum(self, self.comm, 2);
-        Device<int> data(std::vector<int>(100000, 1));
-        if (self.rank == 0) {
-            NC(ncclAllReduce(data.get(), data.get(), 100000, ncclInt32, ncclSum, self.comm,
-                             self.nccl_stream()));
-        }
-        NC(ncclCommRevoke(self.comm, NCCL_REVOKE_DEFAULT));
-        self.sync();
-        EXPECT_EQ(ncclAllReduce(data.get(), data.get(), 10, ncclInt32, ncclSum, self.comm,
-                                self.nccl_stream()),
-                  ncclInvalidUsage);
-        EXPECT_EQ(ncclCommFinalize(self.comm), ncclInvalidUsage);
-        ncclComm_t child = nullptr;
-        NC(ncclCommSplit(self.comm, 0, self.rank, &child, nullptr));
-        expect_sum(self, child, 2);
-        NC(ncclCommDestroy(child));
-    });
 }
 
 TEST(Finalize, EndsUseBeforeDestroy) {

@@ -100,4 +100,13 @@ inline void run_ranks(int nranks, const std::function<void(Rank&)>& body,
     }
 }
 
+// One all-reduce that says whether a communicator works.
+inline void expect_sum(Rank& self, ncclComm_t comm, int nranks) {
+    const size_t count = 1000;
+    Device<int> data(std::vector<int>(count, 1));
+    NC(ncclAllReduce(data.get(), data.get(), count, ncclInt32, ncclSum, comm, self.nccl_stream()));
+    self.sync();
+    EXPECT_EQ(data.host(), std::vector<int>(count, nranks));
+}
+
 }  // namespace softdev::test

@@ -41,7 +41,8 @@ Outcome run(const std::string& command) {
 
 std::string netperf() {
     const char* path = std::getenv("NETPERF");
-    return path != nullptr ? path : "perf/netperf/netperf";
+    // For the shell: the build folder's path may hold blanks.
+    return std::string("'") + (path != nullptr ? path : "perf/netperf/netperf") + "'";
 }
 
 const std::string kQuick = " --time 0.02 --reps 2 --patience 60 --sizes 0,8,64K --latency-sizes 8 ";
@@ -75,8 +76,8 @@ TEST(Netperf, WrongUseIsOneLineAndStatusTwo) {
 
 TEST(Netperf, WritesEverythingAsJsonLines) {
     const std::string path = testing::TempDir() + "netperf-" + std::to_string(getpid()) + ".json";
-    const Outcome outcome = run(netperf() + " --plugin socket --verify --depth 1,8 --json " + path +
-                                kQuick + "--ifname lo");
+    const Outcome outcome = run(netperf() + " --plugin socket --verify --depth 1,8 --json '" +
+                                path + "'" + kQuick + "--ifname lo");
     ASSERT_EQ(outcome.status, 0) << outcome.output;
     std::ifstream file(path);
     std::vector<nlohmann::json> lines;
@@ -97,12 +98,32 @@ TEST(Netperf, WritesEverythingAsJsonLines) {
     std::remove(path.c_str());
 }
 
+TEST(Netperf, SizeZeroIsMeasuredWithoutAPricePerByte) {
+    const Outcome outcome =
+        run(netperf() + " --plugin socket --mode bw --time 0.02 --reps 1 --sizes 0 --ifname lo");
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(" - CPU s/GB\n"));
+}
+
+TEST(Netperf, WrongUseKeepsOldResults) {
+    const std::string path = testing::TempDir() + "netperf-old-" + std::to_string(getpid());
+    std::ofstream(path) << "yesterday\n";
+    const std::string wrong = netperf() + " --plugin nosuchplugin --json '" + path;
+    EXPECT_EQ(run(wrong + "'").status, 2);
+    std::string kept;
+    std::getline(std::ifstream(path), kept);
+    EXPECT_EQ(kept, "yesterday");
+    EXPECT_EQ(run(wrong + ".new'").status, 2);
+    EXPECT_NE(access((path + ".new").c_str(), F_OK), 0) << "an empty file is left";
+    std::remove(path.c_str());
+}
+
 TEST(Netperf, DrivesEveryTableVersionByTheRules) {
     for (int abi = 6; abi <= 12; ++abi) {
         const PluginLog log;
         const Outcome outcome = run(
-            "SOFTNET_CHECK_NULLS=3 SOFTNET_CHECK_LOG=" + log.path() + " " + netperf() +
-            " --plugin " PLUGIN_DIR "/libnccl-net-checking.so --verify --connections 2 --bidir" +
+            "SOFTNET_CHECK_NULLS=3 SOFTNET_CHECK_LOG='" + log.path() + "' " + netperf() +
+            " --plugin '" PLUGIN_DIR "/libnccl-net-checking.so' --verify --connections 2 --bidir" +
             kQuick + "--abi " + std::to_string(abi));
         EXPECT_EQ(outcome.status, 0) << outcome.output;
         EXPECT_THAT(outcome.output, HasSubstr("Checking (v" + std::to_string(abi) + ")"));

@@ -146,36 +146,6 @@ CUresult CUDAAPI cuMemHostUnregister(void* pointer) {
     return result;
 }
 
-CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream handle) {
-    SOFTDEV_CALL(call);
-    const softdev::StreamPtr stream = call.stream(handle);
-    if (stream == nullptr) {
-        return call.result();
-    }
-    if (pointer == nullptr || bytes == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (const CUresult refused = softdev::may_submit(*stream); refused != CUDA_SUCCESS) {
-        return refused;
-    }
-    const Allocation* a = softdev::allocate(*stream->context, bytes, MemoryKind::async, 0);
-    if (a == nullptr) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (stream->capture != nullptr) {
-        stream->capture->graph->memory.push_back(a->base);
-    }
-    // The address is known at once, but the memory may be used only in the order of this operation.
-    const softdev_access_t access{reinterpret_cast<void*>(a->base), bytes, 1};
-    softdev::Work work;
-    work.kind = softdev::OpKind::marker;
-    work.label = call.name();
-    work.accesses = {&access, 1};
-    const CUresult result = softdev::submit(call, stream, std::move(work));
-    *pointer = a->base;
-    return result;
-}
-
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
     SOFTDEV_CALL(call);
     const softdev::StreamPtr stream = call.stream(handle);

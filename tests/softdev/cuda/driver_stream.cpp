@@ -193,3 +193,28 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void* data) {
     work.tells = true;
     return softdev::submit(call, stream, std::move(work));
 }
+
+// The older form: the callback is told the stream and whether it is well. Not in captures.
+CUresult CUDAAPI cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* data,
+                                     unsigned flags) {
+    SOFTDEV_CALL(call);
+    const softdev::StreamPtr stream = call.stream(handle);
+    if (stream == nullptr) {
+        return call.result();
+    }
+    if (callback == nullptr || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (stream->capture != nullptr) {
+        return softdev::invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    softdev::Work work;
+    work.kind = softdev::OpKind::host_function;
+    work.label = call.name();
+    work.tells = true;
+    work.task = softdev::make_task([handle, callback, data] {
+        callback(handle, CUDA_SUCCESS, data);
+        return CUDA_SUCCESS;
+    });
+    return softdev::submit(call, stream, std::move(work));
+}

@@ -161,6 +161,7 @@ CUresult run_task(Op& op) {
 
 void run_worker(const StreamPtr& stream) {
     Device& d = device();
+    thread_state().worker_of = stream->context->device;
     std::unique_lock<std::mutex> lock(d.mutex);
     for (;;) {
         stream->wake.wait(lock, [&] {

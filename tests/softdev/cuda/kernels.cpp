@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/softdev/cuda/engine.h"
+#include "tests/softdev/cuda/executor_kernels.h"
 
 namespace softdev {
 namespace {
@@ -38,6 +39,9 @@ Kernels& kernels() {
         spin->fn = spin_ns;
         spin->sizes = std::vector<std::size_t>{sizeof(std::uint64_t)};
         (*all)[spin->name] = spin;
+        for (auto& kernel : executor_kernels()) {
+            (*all)[kernel->name] = kernel;
+        }
         return all;
     }();
     return *value;

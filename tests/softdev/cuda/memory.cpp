@@ -142,6 +142,14 @@ std::size_t device_bytes_used(int device) {
     return used_of(device);
 }
 
+std::size_t pool_bytes_used(std::uint64_t pool) {
+    std::size_t bytes = 0;
+    for (const auto& [base, allocation] : registry().live) {
+        bytes += allocation->pool == pool ? allocation->bytes : 0;
+    }
+    return bytes;
+}
+
 CUresult check_range(std::uintptr_t address, std::size_t bytes, Use use, const std::string& label,
                      const std::string& place) {
     if (!strict() || bytes == 0) {

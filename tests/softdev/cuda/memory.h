@@ -21,7 +21,8 @@ struct Allocation {
     Context* context = nullptr;
     unsigned flags = 0;
     std::uint64_t id = 0;
-    bool freeing = false;  ///< cuMemFreeAsync was called; the bytes go when its turn comes
+    std::uint64_t pool = 0;  ///< of stream-ordered memory
+    bool freeing = false;    ///< cuMemFreeAsync was called; the bytes go when its turn comes
 
     bool on_device() const { return kind != MemoryKind::host && kind != MemoryKind::registered; }
 };
@@ -40,6 +41,7 @@ inline Allocation* find_allocation(const void* address) {
 }
 
 std::size_t device_bytes_used(int device);
+std::size_t pool_bytes_used(std::uint64_t pool);
 
 /// How a range may be used.
 enum class Use {

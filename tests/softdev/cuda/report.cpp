@@ -3,17 +3,22 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "tests/softdev/cuda/softdev.h"
+#include "tests/softdev/cuda/thread.h"
 
 namespace softdev {
 namespace {
 
+constexpr int kMostDevices = 1024;
+
 std::atomic<unsigned long> report_count{0};
+std::array<std::atomic<int>, kMostDevices> ranks_plus_one{};  // of each device; 0: none
 
 // A value that makes no sense is said once and the default is used: the settings are read by the
 // first CUDA call, which has no good way to fail.
@@ -34,11 +39,14 @@ double number(const char* name, double fallback, double low, double high) {
 
 Settings read_settings() {
     Settings s;
-    s.devices = static_cast<int>(number("SOFTDEV_DEVICES", s.devices, 0, 1024));
+    s.devices = static_cast<int>(number("SOFTDEV_DEVICES", s.devices, 0, kMostDevices));
     s.pageable = number("SOFTDEV_PAGEABLE", 0, 0, 1) != 0;
     s.deadline_s = number("SOFTDEV_DEADLINE", s.deadline_s, 0.001, 1e9);
     s.memory_bytes = static_cast<std::size_t>(
         number("SOFTDEV_MEMORY", static_cast<double>(s.memory_bytes), 1, 1e15));
+    if (const char* rank = std::getenv("SOFTDEV_RANK")) {
+        s.rank = rank;
+    }
     const char* strict = std::getenv("SOFTDEV_STRICT");
     if (strict != nullptr && *strict != '\0') {
         if (std::strcmp(strict, "off") == 0) {
@@ -62,15 +70,19 @@ const Settings& settings() {
     return value;
 }
 
-void report_list(const char* format, std::va_list arguments) {
+void report_list(int device, const char* format, std::va_list arguments) {
     if (!strict()) {
         return;
     }
+    std::string rank = settings().rank;
+    if (rank.empty() && device >= 0 && device < kMostDevices) {
+        const int known = ranks_plus_one[static_cast<std::size_t>(device)].load();
+        rank = known > 0 ? std::to_string(known - 1) : "";
+    }
     // One write() of one line, so that the lines of several ranks on one stderr do not mix.
     char line[1024];
-    const char* rank = std::getenv("SOFTDEV_RANK");
-    int used = rank != nullptr && *rank != '\0'
-                   ? std::snprintf(line, sizeof line, "softdev: error: [rank %.16s] ", rank)
+    int used = !rank.empty()
+                   ? std::snprintf(line, sizeof line, "softdev: error: [rank %.16s] ", rank.c_str())
                    : std::snprintf(line, sizeof line, "softdev: error: ");
     const int more = std::vsnprintf(line + used, sizeof line - 1 - static_cast<std::size_t>(used),
                                     format, arguments);
@@ -91,7 +103,7 @@ void report_list(const char* format, std::va_list arguments) {
 void report(const char* format, ...) {
     std::va_list arguments;
     va_start(arguments, format);
-    report_list(format, arguments);
+    report_list(current_device(), format, arguments);
     va_end(arguments);
 }
 
@@ -100,8 +112,25 @@ void report(const char* format, ...) {
 extern "C" void softdevReport(const char* format, ...) {
     std::va_list arguments;
     va_start(arguments, format);
-    softdev::report_list(format, arguments);
+    softdev::report_list(softdev::current_device(), format, arguments);
     va_end(arguments);
+}
+
+extern "C" void softdevReportOn(CUdevice device, const char* format, ...) {
+    std::va_list arguments;
+    va_start(arguments, format);
+    softdev::report_list(device, format, arguments);
+    va_end(arguments);
+}
+
+extern "C" void softdevSetDeviceRank(CUdevice device, int rank) {
+    if (device >= 0 && device < softdev::kMostDevices) {
+        softdev::ranks_plus_one[static_cast<std::size_t>(device)].store(rank < 0 ? 0 : rank + 1);
+    }
+}
+
+extern "C" CUdevice softdevCurrentDevice(void) {
+    return softdev::current_device();
 }
 
 extern "C" unsigned long softdevReports(void) {

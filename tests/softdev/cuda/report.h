@@ -4,6 +4,7 @@
 
 #include <cstdarg>
 #include <cstddef>
+#include <string>
 
 namespace softdev {
 
@@ -14,6 +15,7 @@ struct Settings {
     Strict strict = Strict::error;
     bool pageable = false;
     double deadline_s = 60;
+    std::string rank;                                  ///< of this process; empty: by device
     std::size_t memory_bytes = std::size_t{16} << 30;  ///< of each device
 };
 
@@ -25,6 +27,6 @@ inline bool strict() {
 }
 
 void report(const char* format, ...) __attribute__((format(printf, 1, 2)));
-void report_list(const char* format, std::va_list arguments);
+void report_list(int device, const char* format, std::va_list arguments);
 
 }  // namespace softdev

@@ -41,9 +41,19 @@ SOFTDEV_API CUresult softdevStreamEnqueue(CUstream stream, const char* label, CU
 SOFTDEV_API CUresult softdevCheckRange(const void* ptr, size_t bytes, const char* label);
 
 /* One line "softdev: error: [rank R] ..." on stderr, and counts it. With SOFTDEV_STRICT=off
- * neither, with =abort it ends the process. */
+ * neither, with =abort it ends the process. R is SOFTDEV_RANK where that is set, else the rank
+ * given for the device in question: the calling thread's current one, or the one named. */
 SOFTDEV_API void softdevReport(const char* format, ...) __attribute__((format(printf, 1, 2)));
+SOFTDEV_API void softdevReportOn(CUdevice device, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
 SOFTDEV_API unsigned long softdevReports(void);
+
+/* The job's rank that works on a device of this process (-1: none): named in reports, so that they
+ * are right where one process holds several ranks. */
+SOFTDEV_API void softdevSetDeviceRank(CUdevice device, int rank);
+
+/* The calling thread's current device, -1 for none. Allowed everywhere. */
+SOFTDEV_API CUdevice softdevCurrentDevice(void);
 
 typedef void (*softdev_kernel_t)(const unsigned grid[3], const unsigned block[3], void** args);
 

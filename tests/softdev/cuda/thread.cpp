@@ -16,13 +16,24 @@ namespace {
 
 thread_local ThreadState* state = nullptr;
 
+// What ends too late to be taken apart stays, and stays reachable for leak detectors.
+void keep(ThreadState* late) {
+    static auto* const mutex = new std::mutex;
+    static auto* const kept = new std::vector<ThreadState*>;
+    std::lock_guard<std::mutex> lock(*mutex);
+    kept->push_back(late);
+}
+
 // Ends the thread's own streams. Not for the main thread: it ends with the process, whose exit
 // handlers may still call.
 struct ThreadEnd {
     bool armed = false;
     ~ThreadEnd() {
-        if (!armed || state == nullptr || device().forked || device().exiting ||
-            syscall(SYS_gettid) == getpid()) {
+        if (!armed || state == nullptr) {
+            return;
+        }
+        if (device().forked || device().exiting || syscall(SYS_gettid) == getpid()) {
+            keep(state);
             return;
         }
         {
@@ -71,6 +82,14 @@ ThreadState& thread_state() {
         thread_end.armed = true;
     }
     return *state;
+}
+
+int current_device() {
+    if (state == nullptr) {
+        return -1;
+    }
+    const bool has = !state->stack.empty() && state->stack.back() != nullptr;
+    return has ? state->stack.back()->device : state->worker_of;
 }
 
 CUresult initialise() {

@@ -16,6 +16,7 @@ struct ThreadState {
     std::map<Context*, StreamPtr> streams;
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     const char* host_function = nullptr;  ///< label of the one that runs on this thread
+    int worker_of = -1;                   ///< device whose operations this thread runs
     std::uint64_t id = 0;
     bool per_thread_default = false;  ///< NULL means the per-thread stream: a _ptsz or _ptds call
     /// Things that must not end while the lock is held, because what they end with may call back.
@@ -23,6 +24,9 @@ struct ThreadState {
 };
 
 ThreadState& thread_state();
+
+/// The thread's device, -1 for none; makes no state for the thread.
+int current_device();
 
 /// One API call: initialised, not in a host function, the lock held, the current context known.
 class Call {

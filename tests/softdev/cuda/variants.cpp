@@ -20,6 +20,10 @@
 #undef cuMemGetInfo
 #undef cuMemHostGetDevicePointer
 #undef cuMemHostRegister
+#undef cuIpcOpenMemHandle
+#undef cuMemcpy2D
+#undef cuMemcpy2DAsync
+#undef cuMemcpy2DUnaligned
 #undef cuMemcpyDtoD
 #undef cuMemcpyDtoDAsync
 #undef cuMemcpyDtoH
@@ -113,7 +117,16 @@ SOFTDEV_PER_THREAD(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo_v2, (C
 SOFTDEV_PER_THREAD(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3, (CUstream hStream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph, const CUgraphNode** dependencies, const CUgraphEdgeData** edges, size_t* count), (hStream, status, id, graph, dependencies, edges, count))
 SOFTDEV_PER_THREAD(cuStreamUpdateCaptureDependencies_ptsz, cuStreamUpdateCaptureDependencies, (CUstream hStream, CUgraphNode* nodes, size_t count, unsigned flags), (hStream, nodes, count, flags))
 SOFTDEV_PER_THREAD(cuStreamUpdateCaptureDependencies_v2_ptsz, cuStreamUpdateCaptureDependencies_v2, (CUstream hStream, CUgraphNode* nodes, const CUgraphEdgeData* edges, size_t count, unsigned flags), (hStream, nodes, edges, count, flags))
+SOFTDEV_PER_THREAD(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, (CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
+SOFTDEV_PER_THREAD(cuStreamAddCallback_ptsz, cuStreamAddCallback, (CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags), (hStream, callback, userData, flags))
+SOFTDEV_PER_THREAD(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2, (const CUDA_MEMCPY2D *pCopy), (pCopy))
+SOFTDEV_PER_THREAD(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *pCopy), (pCopy))
+SOFTDEV_PER_THREAD(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *pCopy, CUstream hStream), (pCopy, hStream))
 
+SOFTDEV_OLD_NAME(cuMemcpy2D, cuMemcpy2D_v2, (const CUDA_MEMCPY2D *pCopy), (pCopy))
+SOFTDEV_OLD_NAME(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *pCopy), (pCopy))
+SOFTDEV_OLD_NAME(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *pCopy, CUstream hStream), (pCopy, hStream))
+SOFTDEV_OLD_NAME(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, (CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags), (pdptr, handle, Flags))
 SOFTDEV_OLD_NAME(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (CUdevice dev), (dev))
 SOFTDEV_OLD_NAME(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, (CUdevice dev), (dev))
 SOFTDEV_OLD_NAME(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2, (CUdevice dev, unsigned int flags), (dev, flags))

@@ -66,7 +66,7 @@ void refuse_inside_group(const Communicator& comm, const char* call) {
         const std::string text =
             format("%s inside a group that has %zu calls for this communicator", call,
                    group_queued(&comm));
-        softdevReport("nccl: %s: %s", comm.name().c_str(), text.c_str());
+        softdevReportOn(comm.device, "nccl: %s: %s", comm.name().c_str(), text.c_str());
         group_note_error(ncclInvalidUsage);
         throw Error(ncclInvalidUsage, text);
     }

@@ -15,12 +15,6 @@ using namespace softdev::nccl;
 namespace softdev::nccl {
 namespace {
 
-// Reports of the software device name the rank of the process: that of its first communicator.
-void name_process_rank(int rank) {
-    static std::once_flag once;
-    std::call_once(once, [rank] { setenv("SOFTDEV_RANK", std::to_string(rank).c_str(), 0); });
-}
-
 // Undoes a handle whose initialisation failed.
 std::function<void(bool)> drop_on_failure(std::shared_ptr<Communicator> comm, ncclComm_t* out) {
     return [comm, out](bool good) {
@@ -43,6 +37,7 @@ void add_init(ncclComm_t* out, int nranks, std::vector<ncclUniqueId> ids, int ra
     auto comm = std::make_shared<Communicator>(nranks, rank, config);
     comm->use_current_device();
     *out = register_communicator(comm);
+    name_device_rank(*comm);
     group_add(
         Job{comm, [comm, ids = std::move(ids)] { comm->init(ids); }, drop_on_failure(comm, out)});
 }
@@ -53,7 +48,6 @@ ncclResult_t init_rank(ncclComm_t* out, int nranks, std::vector<ncclUniqueId> id
         log_version();
         return implicit_group([&] {
             const Config chosen = read_config(config, Config{});
-            name_process_rank(rank);
             add_init(out, nranks, std::move(ids), rank, chosen, name);
         });
     });
@@ -88,6 +82,8 @@ void add_derivation(const std::shared_ptr<Communicator>& parent, Communicator::D
     }
     if (wanted.color != NCCL_SPLIT_NOCOLOR) {
         child = std::make_shared<Communicator>(0, -1, config);
+        child->device = parent->device;
+        child->context = parent->context;
         *out = register_communicator(child);
     }
     std::function<void(bool)> after;

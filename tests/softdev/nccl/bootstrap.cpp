@@ -21,13 +21,14 @@ using namespace std::chrono_literals;
 
 constexpr uint64_t kEnvMagic =
     0x0280028002800280ull;  // NCCL's magic for an id made from NCCL_COMM_ID
-constexpr int kDismiss = -1;
 
 struct Hello {
     uint64_t magic;
-    int32_t nranks;  // kDismiss: no rank, the root is not needed
+    int32_t nranks;
     int32_t rank;
     int32_t version;
+    int32_t ids;    // unique ids the ranks bring
+    int32_t index;  // which of them this root is
     Address control;
 };
 
@@ -38,10 +39,12 @@ struct Verdict {
 
 struct CheckedIn {
     UniqueFd fd;
-    Hello hello;
+    Hello hello{};
+    bool here = false;
 };
 
-// One meeting of all ranks of one id.
+// The meeting of the ranks of one id: all of them, or with several ids a run of ranks and the one
+// that follows (which has its own root, and is here so that the last of the run can be told of it).
 class Root {
 public:
     Root(UniqueFd listener, uint64_t magic) : listener_(std::move(listener)), magic_(magic) {}
@@ -68,10 +71,13 @@ public:
             addresses.push_back(entry.hello.control);
         }
         const Patience patience{Clock::now() + 10s};
-        for (const CheckedIn& entry : ranks_) {
-            send_all(entry.fd.get(), &good, sizeof good, patience);
-            send_all(entry.fd.get(), addresses.data(), addresses.size() * sizeof(Address),
-                     patience);
+        // Several roots: each rank of this one's group gets the next rank's address.
+        const bool all = group_.count == nranks_;
+        for (int place = 0; place < group_.count; ++place) {
+            const int fd = ranks_[static_cast<size_t>(place)].fd.get();
+            send_all(fd, &good, sizeof good, patience);
+            send_all(fd, all ? addresses.data() : &addresses[static_cast<size_t>(place) + 1],
+                     (all ? addresses.size() : 1) * sizeof(Address), patience);
         }
     }
 
@@ -93,7 +99,7 @@ private:
             if (waiting[i].revents != 0) {
                 ranks_[who[i]].fd.reset();
                 fail(ncclRemoteError,
-                     format("rank %d went away while the others were joining", who[i]));
+                     format("rank %d went away while the others were joining", rank_at(who[i])));
                 return false;
             }
         }
@@ -108,27 +114,32 @@ private:
             hello.magic != magic_) {
             return true;
         }
-        if (hello.nranks == kDismiss) {
-            return false;
-        }
         if (ranks_.empty()) {
-            if (hello.nranks < 1 || hello.nranks > 1 << 16) {
+            if (hello.nranks < 1 || hello.nranks > 1 << 16 || hello.ids < 1 ||
+                hello.ids > hello.nranks || hello.index < 0 || hello.index >= hello.ids) {
                 return true;
             }
-            ranks_.resize(static_cast<size_t>(hello.nranks));
+            nranks_ = hello.nranks;
+            group_ = root_group(nranks_, hello.ids, hello.index);
+            ranks_.resize(static_cast<size_t>(group_.count + (hello.ids > 1 ? 1 : 0)));
             version_ = hello.version;
             first_ = hello.rank;
         }
+        const int place = (hello.rank - group_.first + nranks_) % nranks_;
         std::string wrong;
         ncclResult_t code = ncclInvalidUsage;
         if (hello.version != version_) {
             wrong =
                 format("Mismatched NCCL version detected : rank %d version %d rank %d version %d",
                        first_, version_, hello.rank, hello.version);
-        } else if (hello.nranks != static_cast<int>(ranks_.size())) {
-            wrong = format("mismatch in rank count from rank %d: it says %d, rank %d said %zu",
-                           hello.rank, hello.nranks, first_, ranks_.size());
-        } else if (hello.rank < 0 || hello.rank >= hello.nranks || ranks_[hello.rank].fd) {
+        } else if (hello.nranks != nranks_) {
+            wrong = format("mismatch in rank count from rank %d: it says %d, rank %d said %d",
+                           hello.rank, hello.nranks, first_, nranks_);
+        } else if (hello.rank < 0 || hello.rank >= nranks_ ||
+                   place >= static_cast<int>(ranks_.size())) {
+            wrong = format("rank %d of %d came with other unique ids than rank %d", hello.rank,
+                           nranks_, first_);
+        } else if (ranks_[place].here) {
             wrong = format("rank %d of %d has already checked in", hello.rank, hello.nranks);
         }
         if (!wrong.empty()) {
@@ -136,17 +147,22 @@ private:
             fail(code, wrong);
             return false;
         }
-        ranks_[hello.rank] = {std::move(fd), hello};
+        ranks_[place] = {std::move(fd), hello, true};
+        if (place >= group_.count) {
+            ranks_[place].fd.reset();  // waits for its own root
+        }
         ++present_;
         return true;
     }
+
+    int rank_at(size_t place) const { return (group_.first + static_cast<int>(place)) % nranks_; }
 
     std::string missing() const {
         std::string names;
         int count = 0;
         for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-            if (!ranks_[rank].fd) {
-                names += (count++ == 0 ? "" : ", ") + std::to_string(rank);
+            if (!ranks_[rank].here) {
+                names += (count++ == 0 ? "" : ", ") + std::to_string(rank_at(rank));
             }
         }
         return (count == 1 ? "rank " : "ranks ") + names;
@@ -169,6 +185,8 @@ private:
     UniqueFd listener_;
     uint64_t magic_;
     std::vector<CheckedIn> ranks_;
+    RootGroup group_{0, 0};
+    int nranks_ = 0;
     int present_ = 0;
     int version_ = 0;
     int first_ = -1;
@@ -246,22 +264,40 @@ void start_root_for_rank0(const ncclUniqueId& id) {
     }
 }
 
-std::vector<Address> check_in(const ncclUniqueId& id, int nranks, int rank, const Address& own,
-                              const Patience& patience) {
-    const IdHead head = read_id(id);
-    if (head.root.any.sa_family != AF_INET && head.root.any.sa_family != AF_INET6) {
-        throw Error(ncclInvalidArgument,
-                    "the unique id holds no address: was it made by ncclGetUniqueId?");
+std::vector<Address> check_in(const std::vector<ncclUniqueId>& ids, int nranks, int rank,
+                              const Address& own, const Patience& patience) {
+    const int count = static_cast<int>(ids.size());
+    const int index = root_of_rank(nranks, count, rank);
+    for (const ncclUniqueId& id : ids) {
+        const auto family = read_id(id).root.any.sa_family;
+        if (family != AF_INET && family != AF_INET6) {
+            throw Error(ncclInvalidArgument,
+                        "the unique id holds no address: was it made by ncclGetUniqueId?");
+        }
     }
     Hello hello{};
-    hello.magic = head.magic;
     hello.nranks = nranks;
     hello.rank = rank;
     hello.version = nccl_version();
+    hello.ids = count;
     hello.control = own;
-    UniqueFd fd = reach(head, hello, patience);
+    UniqueFd ring;
+    if (count > 1) {
+        hello.control.v4.sin_port = 0;
+        ring = listen_on(hello.control);
+    }
+    const auto say = [&](int root) {
+        const IdHead head = read_id(ids[static_cast<size_t>(root)]);
+        hello.magic = head.magic;
+        hello.index = root;
+        return reach(head, hello, patience);
+    };
+    if (count > 1 && rank == root_group(nranks, count, index).first) {
+        say((index + count - 1) % count);
+    }
+    UniqueFd fd = say(index);
     Verdict verdict{};
-    std::vector<Address> addresses(static_cast<size_t>(nranks));
+    std::vector<Address> addresses(count > 1 ? 1 : static_cast<size_t>(nranks));
     // The root answers within the deadline that starts with the first rank; a little longer is the
     // end.
     const Patience longer{patience.until + 5s, patience.cancel};
@@ -278,15 +314,9 @@ std::vector<Address> check_in(const ncclUniqueId& id, int nranks, int rank, cons
         verdict.text[sizeof verdict.text - 1] = '\0';
         throw Error(static_cast<ncclResult_t>(verdict.code), verdict.text);
     }
-    return addresses;
-}
-
-void dismiss_root(const ncclUniqueId& id, const Patience& patience) {
-    const IdHead head = read_id(id);
-    Hello hello{};
-    hello.magic = head.magic;
-    hello.nranks = kDismiss;
-    reach(head, hello, patience);
+    return count > 1 ? gather_on_ring(nranks, rank, read_id(ids[0]).magic, ring.get(), addresses[0],
+                                      own, longer)
+                     : addresses;
 }
 
 }  // namespace softdev::nccl

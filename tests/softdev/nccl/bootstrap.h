@@ -27,12 +27,25 @@ ncclUniqueId make_unique_id();
 void start_root_for_rank0(const ncclUniqueId& id);
 bool id_from_environment();
 
-// Says hello to the root and gets every rank's control address. Throws Error: a rank that never
-// came (named), another NCCL version, another number of ranks, the same rank twice, a root that is
-// gone.
-std::vector<Address> check_in(const ncclUniqueId& id, int nranks, int rank, const Address& own,
-                              const Patience& patience);
-// Tells the root of an id that is not used to check in (ncclCommInitRankScalable) that it may end.
-void dismiss_root(const ncclUniqueId& id, const Patience& patience);
+// The ranks that meet at the `index`-th of `ids` roots, as NCCL deals them out: equal runs, the
+// first ones longer by one where it does not divide.
+struct RootGroup {
+    int first;
+    int count;
+};
+RootGroup root_group(int nranks, int ids, int index);
+int root_of_rank(int nranks, int ids, int rank);
+
+// Says hello to the rank's root and gets every rank's control address: from the root where there
+// is one, else from neighbour to neighbour. Throws Error: a rank that never came (named), another
+// NCCL version, another number of ranks, the same rank twice, a root that is gone.
+std::vector<Address> check_in(const std::vector<ncclUniqueId>& ids, int nranks, int rank,
+                              const Address& own, const Patience& patience);
+
+// bootstrap_ring.cpp: every rank knows the next one's listener and learns all addresses in
+// nranks - 1 rounds. Throws Error naming the neighbour that does not come.
+std::vector<Address> gather_on_ring(int nranks, int rank, uint64_t magic, int listener,
+                                    const Address& next, const Address& own,
+                                    const Patience& patience);
 
 }  // namespace softdev::nccl

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/softdev/nccl/env.h"
+#include "tests/softdev/nccl/error.h"
 #include "tests/softdev/nccl/launch.h"
 
 namespace softdev::nccl {
@@ -54,21 +55,49 @@ bool allowed(const std::string& list, const char* name) {
     return exclude;
 }
 
+// LL128 needs a path that keeps 128-byte lines whole, which NCCL cannot know of TCP: only when
+// somebody names it.
+bool named(const std::string& list, const char* name) {
+    return !list.empty() && list[0] != '^' && allowed(list, name);
+}
+
+Protocol choose_protocol(const std::string& protocols, size_t bytes) {
+    const bool ll = allowed(protocols, "LL");
+    const bool ll128 = named(protocols, "LL128");
+    const bool simple = allowed(protocols, "Simple");
+    // Like NCCL over TCP: LL while latency rules, LL128 up to the middle, Simple for bandwidth.
+    if (ll && ((!simple && !ll128) || bytes <= 64 << 10)) {
+        return Protocol::kLL;
+    }
+    return ll128 && (!simple || bytes <= 1 << 20) ? Protocol::kLL128 : Protocol::kSimple;
+}
+
 }  // namespace
 
 Choice choose(const Task& task) {
     const size_t bytes = total_bytes(task);
     const std::string algorithms = list_for("NCCL_ALGO", task.function);
     const std::string protocols = list_for("NCCL_PROTO", task.function);
+    if (!allowed(protocols, "LL") && !named(protocols, "LL128") && !allowed(protocols, "Simple")) {
+        throw Error(ncclInvalidUsage, format("no protocol available for %s: NCCL_PROTO=%s",
+                                             function_name(task.function), protocols.c_str()));
+    }
     Choice choice;
-    // Like NCCL over TCP: LL while latency rules.
-    const bool ll = allowed(protocols, "LL");
-    const bool simple = allowed(protocols, "Simple") || allowed(protocols, "LL128");
-    choice.protocol = ll && (!simple || bytes <= 64 << 10) ? Protocol::kLL : Protocol::kSimple;
+    choice.protocol = choose_protocol(protocols, bytes);
     const int nranks = task.communicator->nranks;
-    if (task.function == Function::kAllReduce && allowed(algorithms, "Tree") &&
-        (!allowed(algorithms, "Ring") || (nranks > 2 && bytes <= 256 << 10))) {
-        choice.pattern = Pattern::kTree;
+    if (task.function == Function::kAllReduce) {
+        // All other functions always have the ring, so that jobs run with NCCL_ALGO=Tree.
+        const bool ring = allowed(algorithms, "Ring");
+        const bool tree = allowed(algorithms, "Tree");
+        if (!ring && !tree) {
+            throw Error(ncclInvalidUsage,
+                        format("no algorithm available for AllReduce: NCCL_ALGO=%s allows neither "
+                               "Ring nor Tree, which are all there is here",
+                               algorithms.c_str()));
+        }
+        if (tree && (!ring || (nranks > 2 && bytes <= 256 << 10))) {
+            choice.pattern = Pattern::kTree;
+        }
     }
     const size_t grain = choice.protocol == Protocol::kLL ? 16 << 10 : 128 << 10;
     choice.channels =

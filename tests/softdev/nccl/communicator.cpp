@@ -2,6 +2,7 @@
 // State of a communicator, its connections, and the table of all of them.
 #include "tests/softdev/nccl/communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 
@@ -32,8 +33,8 @@ Table& table() {
 
 ncclComm_t register_communicator(const std::shared_ptr<Communicator>& communicator) {
     std::lock_guard lock(table().mutex);
-    ncclComm_t handle =
-        &table().handles.emplace_back(ncclComm{kMagic, communicator->rank, communicator->nranks});
+    ncclComm_t handle = &table().handles.emplace_back(
+        ncclComm{kMagic, communicator->rank, communicator->nranks, communicator->device});
     communicator->handle = handle;
     table().live[handle] = communicator;
     return handle;
@@ -44,11 +45,22 @@ void forget_communicator(ncclComm_t handle) {
     table().live.erase(handle);
 }
 
+void name_device_rank(const Communicator& communicator) {
+    std::lock_guard lock(table().mutex);
+    for (const auto& [handle, other] : table().live) {
+        if (other.get() != &communicator && other->device == communicator.device) {
+            return;
+        }
+    }
+    softdevSetDeviceRank(communicator.device, communicator.rank);
+}
+
 std::shared_ptr<Communicator> find_communicator(ncclComm_t handle, const char* call) {
     if (handle == nullptr) {
         throw Error(ncclInvalidArgument, format("%s : comm argument is NULL", call));
     }
     std::string text;
+    int device = softdevCurrentDevice();
     {
         std::lock_guard lock(table().mutex);
         const auto found = table().live.find(handle);
@@ -60,13 +72,14 @@ std::shared_ptr<Communicator> find_communicator(ncclComm_t handle, const char* c
                 text = format(
                     "nccl%s: rank %d of %d: the communicator %p was destroyed or aborted before",
                     call, old.rank, old.nranks, static_cast<void*>(handle));
+                device = old.device;
             }
         }
     }
     if (text.empty()) {
         text = format("nccl%s: %p is no communicator", call, static_cast<void*>(handle));
     }
-    softdevReport("%s", text.c_str());
+    softdevReportOn(device, "%s", text.c_str());
     throw Error(ncclInvalidArgument,
                 format("%s : comm argument was corrupted or freed (%s)", call, text.c_str()));
 }
@@ -113,25 +126,35 @@ void Communicator::fail(ncclResult_t code, const std::string& text, bool report)
         const std::string line = name() + ": " + text;
         log_warn("%s", line.c_str());
         if (report) {
-            softdevReport("nccl: %s", line.c_str());
+            softdevReportOn(device, "nccl: %s", line.c_str());
         }
     }
     ring_all();
 }
 
 void Communicator::ring_all() {
-    if (control_) {
-        control_->arrivals().ring();
-    }
-    if (resources_) {
-        resources_->progress.moved().ring();
-        resources_->service.finished().ring();
+    {
+        std::lock_guard lock(parts_mutex_);
+        if (control_) {
+            control_->arrivals().ring();
+        }
+        if (resources_) {
+            resources_->progress.moved().ring();
+            resources_->service.finished().ring();
+        }
     }
     idle.ring();
 }
 
-void Communicator::landed() {
+void Communicator::launched(bool captured) {
+    captured_.fetch_add(captured ? 1 : 0);
+    ever_captured_.store(captured || ever_captured_.load());
+    running_.fetch_add(1);
+}
+
+void Communicator::landed(bool captured) {
     running_.fetch_sub(1);
+    captured_.fetch_sub(captured ? 1 : 0);
     idle.ring();
 }
 
@@ -234,14 +257,29 @@ std::shared_ptr<Service::Batch> Communicator::begin_connect(const std::set<Wish>
         for (const Wish& wish : wishes) {
             auto& slot = connections_[wish];
             if (!slot) {
-                slot =
-                    std::make_unique<Connection>(wish.key, wish.sender, top_ranks[wish.key.from]);
+                slot = std::make_unique<Connection>(wish.key, wish.sender, top_ranks[wish.key.from],
+                                                    resources_->memory);
                 missing.push_back(slot.get());
             }
         }
     }
     return missing.empty() ? nullptr
-                           : resources_->service.connect(control_.get(), std::move(missing));
+                           : resources_->service.connect(
+                                 control_.get(), std::move(missing),
+                                 {traffic_of(Pattern::kRing), traffic_of(Pattern::kTree),
+                                  traffic_of(Pattern::kP2p)});
+}
+
+Traffic Communicator::traffic_of(Pattern pattern) const {
+    switch (pattern) {
+        case Pattern::kRing:
+            return {1, 1, channels};
+        case Pattern::kTree:
+            return {std::min(3, nranks - 1), 1, channels};
+        case Pattern::kP2p:
+            return {nranks - 1, 1, p2p_channels};
+    }
+    return {};
 }
 
 void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
@@ -286,7 +324,8 @@ void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
     if (batch->result == 0) {
         for (Connection* connection : batch->wanted) {
             resources_->progress.add(
-                connection, [weak = weak_from_this()](const Connection& c, int result) {
+                connection, traffic_of(connection->key().pattern),
+                [weak = weak_from_this()](const Connection& c, int result) {
                     if (const auto self = weak.lock()) {
                         self->fail(
                             ncclRemoteError,

@@ -27,6 +27,7 @@ struct ncclComm {
     uint64_t magic;
     int rank;
     int nranks;
+    int device;
 };
 
 namespace softdev::nccl {
@@ -36,6 +37,7 @@ namespace softdev::nccl {
 struct Resources {
     net::CommNet net;
     int device = 0;
+    MemoryRules memory;
     Service service;
     Progress progress;
     ~Resources();
@@ -55,6 +57,7 @@ public:
     CUcontext context = nullptr;
     uint64_t hash = 0;
     int channels = 1;
+    int p2p_channels = 1;        // connections to each peer for messages
     std::vector<int> top_ranks;  // of each rank, in the communicator all this was split from
     std::string name() const;    // "rank 1 of 4 (communicator 0x...)" for reports
 
@@ -113,11 +116,13 @@ public:
     bool has_network() const { return resources_ != nullptr; }
     std::string describe_stall();  // asks all ranks how far they are
 
-    // Operations put on streams and not over.
-    void launched() { running_.fetch_add(1); }
-    void landed();
+    // Operations put on streams, or captured into graphs, and not over.
+    void launched(bool captured);
+    void landed(bool captured);
+    bool ever_captured() const { return ever_captured_.load(); }
 
     std::mutex launch_mutex;  // one launch at a time
+    std::mutex run_mutex;     // one operation at a time, also of graphs on other streams
     uint64_t collective_number = 0;
     std::map<std::pair<int, bool>, uint64_t> message_numbers;  // by peer, sending
     CUevent last_event = nullptr;                              // after the last launch
@@ -140,9 +145,13 @@ private:
     void letter(int peer, Letter type, uint64_t key, const std::string& payload);
     void peer_lost(int peer, bool clean);
     void close_connections();
+    Traffic traffic_of(Pattern pattern) const;
     void ring_all();
-    bool wait_idle(bool operations_only);
+    void wait_idle(bool operations_only);
 
+    // Guards the two pointers where ring_all() reads them: any thread calls it (the control thread
+    // that sees a peer go, an abort), while the initialisation makes them and the end takes them.
+    std::mutex parts_mutex_;
     std::unique_ptr<Control> control_;
     std::unique_ptr<CallCheck> check_;
     std::shared_ptr<Resources> resources_;
@@ -157,6 +166,8 @@ private:
     std::atomic<int> async_error_{ncclSuccess};
     std::atomic<int> pending_{ncclSuccess};
     std::atomic<int> running_{0};
+    std::atomic<int> captured_{0};  // those of running_ that graphs hold
+    std::atomic<bool> ever_captured_{false};
     std::atomic<uint64_t> splits_{0};
     std::atomic<uint64_t> shrinks_{0};
     std::mutex state_mutex_;
@@ -168,6 +179,9 @@ private:
 // All communicators of the process by handle.
 ncclComm_t register_communicator(const std::shared_ptr<Communicator>& communicator);
 void forget_communicator(ncclComm_t handle);
+// Reports of the software device about this communicator's device name its rank, unless another
+// communicator lives on that device: the first one a job makes spans all its ranks.
+void name_device_rank(const Communicator& communicator);
 // Throws Error(ncclInvalidArgument) for NULL, for a freed communicator (reported) and for anything
 // else.
 std::shared_ptr<Communicator> find_communicator(ncclComm_t handle, const char* call);

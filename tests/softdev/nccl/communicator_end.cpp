@@ -12,12 +12,23 @@ namespace softdev::nccl {
 
 using namespace std::chrono_literals;
 
-// Until no operation runs (operations_only) and no other thread is inside a call.
-bool Communicator::wait_idle(bool operations_only) {
+// Until no operation runs and (unless operations_only) no other thread is inside a call. As in NCCL
+// this waits for graphs that hold captured operations to be destroyed, but here not for ever.
+void Communicator::wait_idle(bool operations_only) {
+    const auto until = Clock::now() + stall_deadline();
     for (;;) {
         const uint64_t seen = idle.seen();
-        if (running_.load() == 0 && (operations_only || users.load() == 0)) {
-            return true;
+        const int held = captured_.load();
+        const bool only_graphs = running_.load() <= held && (operations_only || users.load() == 0);
+        if (only_graphs && (held == 0 || health() == Health::kAborted)) {
+            return;
+        }
+        if (only_graphs && Clock::now() >= until) {
+            softdevReportOn(device,
+                            "nccl: %s ends while %d captured operations are in graphs that were "
+                            "not destroyed",
+                            name().c_str(), held);
+            return;
         }
         idle.sleep(seen, 50ms);
     }
@@ -96,10 +107,16 @@ void Communicator::shut_down(End how) {
         control_->send_to_all(Letter::kBye, 0, how == End::kAbort ? "abort" : "destroy");
     }
     close_connections();
-    resources_.reset();
+    // The control thread first: it reaches the resources when a peer goes.
     if (control_) {
         control_->stop();
     }
+    std::shared_ptr<Resources> last;
+    {
+        std::lock_guard lock(parts_mutex_);
+        last.swap(resources_);
+    }
+    last.reset();  // perhaps the last user: joins threads, so not under the lock
     if (last_event != nullptr) {
         cuEventDestroy(last_event);
         last_event = nullptr;

@@ -27,7 +27,7 @@ struct PeerInfo {
     int32_t version;
     int32_t min_ctas;
     int32_t max_ctas;
-    int32_t reserved;
+    int32_t p2p_channels;
 };
 
 struct ChildInfo {
@@ -91,7 +91,11 @@ void Communicator::use_current_device() {
 }
 
 void Communicator::meet(UniqueFd listener, const std::vector<Address>& addresses, uint64_t magic) {
-    control_ = std::make_unique<Control>(rank, nranks, magic, &abort_);
+    auto control = std::make_unique<Control>(rank, nranks, magic, &abort_);
+    {
+        std::lock_guard lock(parts_mutex_);
+        control_ = std::move(control);
+    }
     check_ = std::make_unique<CallCheck>(
         rank, nranks, control_.get(),
         [this](const std::string& text) { fail(ncclInvalidUsage, text, true); });
@@ -108,6 +112,8 @@ void Communicator::exchange_peers() {
     own.version = nccl_version();
     own.min_ctas = config.min_ctas;
     own.max_ctas = config.max_ctas;
+    own.p2p_channels =
+        static_cast<int32_t>(env_int("NCCL_NCHANNELS_PER_NET_PEER", config.channels_per_net_peer));
     if (cuDeviceGetPCIBusId(own.bus, sizeof own.bus, device) != CUDA_SUCCESS) {
         std::snprintf(own.bus, sizeof own.bus, "device %d", device);
     }
@@ -116,13 +122,16 @@ void Communicator::exchange_peers() {
     std::vector<PeerInfo> peers;
     int most = 64;
     int least = 1;
+    int for_messages = 64;
     for (const std::string& blob : blobs) {
         const PeerInfo& peer = peers.emplace_back(from_blob<PeerInfo>(blob));
         // Every rank must come to the same number.
         most = std::min(most, peer.max_ctas);
         least = std::max(least, peer.min_ctas);
+        for_messages = std::min(for_messages, peer.p2p_channels);
     }
     channels = wanted_channels(least, most);
+    p2p_channels = std::clamp(for_messages, 1, most);
     for (int a = 0; a < nranks; ++a) {
         if (peers[a].version != own.version) {
             throw Error(
@@ -143,6 +152,7 @@ void Communicator::exchange_peers() {
 
 void Communicator::open_network(std::shared_ptr<Resources> shared) {
     if (shared != nullptr) {
+        std::lock_guard lock(parts_mutex_);
         resources_ = std::move(shared);
         return;
     }
@@ -180,9 +190,25 @@ void Communicator::open_network(std::shared_ptr<Resources> shared) {
             fresh->device = i;
         }
     }
-    log_info(kSubsysInit | kSubsysNet, "Using network %s", fresh->net->name());
+    // GPU direct, as NCCL decides it where the NIC is near; NCCL_NET_GDR_LEVEL=LOC says no.
+    net::Properties chosen;
+    if (fresh->net->get_properties(fresh->device, &chosen) != 0) {
+        throw Error(ncclInternalError, format("getProperties of %s failed", fresh->net->name()));
+    }
+    const std::string level = env_text("NCCL_NET_GDR_LEVEL").value_or("");
+    fresh->memory.device =
+        (chosen.ptrSupport & DEFT_NET_PTR_CUDA) != 0 && level != "LOC" && level != "0";
+    // Before Hopper a GPU may see a flag before the data written ahead of it.
+    int major = 0;
+    cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    fresh->memory.flush = fresh->memory.device && (chosen.forceFlush != 0 || major < 9 ||
+                                                   env_int("NCCL_NET_FORCE_FLUSH", 0) != 0);
+    fresh->memory.context = context;
+    log_info(kSubsysInit | kSubsysNet, "Using network %s%s", fresh->net->name(),
+             fresh->memory.device ? " with GPU Direct" : "");
     fresh->service.start(&fresh->net, fresh->device);
-    fresh->progress.start(fresh->net.net());
+    fresh->progress.start(&fresh->net);
+    std::lock_guard lock(parts_mutex_);
     resources_ = std::move(fresh);
 }
 
@@ -198,14 +224,11 @@ void Communicator::init(const std::vector<ncclUniqueId>& ids) {
     if (rank == 0) {
         start_root_for_rank0(ids[0]);
     }
-    if (rank > 0 && rank < static_cast<int>(ids.size())) {
-        dismiss_root(ids[rank], patience());
-    }
     top_ranks.resize(static_cast<size_t>(nranks));
     std::iota(top_ranks.begin(), top_ranks.end(), 0);
     Address own{};
     UniqueFd listener = listen_control(own);
-    const auto addresses = check_in(ids[0], nranks, rank, own, patience());
+    const auto addresses = check_in(ids, nranks, rank, own, patience());
     meet(std::move(listener), addresses, head.magic);
     exchange_peers();
     if (nranks > 1) {
@@ -257,8 +280,6 @@ void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Commun
     child->nranks = static_cast<int>(members.size());
     child->handle->rank = child->rank;
     child->handle->nranks = child->nranks;
-    child->context = context;
-    child->device = device;
     child->top_ranks = std::move(tops);
     const uint64_t seed[4] = {hash, wanted.number, static_cast<uint64_t>(wanted.color),
                               wanted.shrink ? 1u : 0u};

@@ -7,12 +7,15 @@
 #include <new>
 
 #include "tests/softdev/nccl/env.h"
+#include "tests/softdev/nccl/ll.h"
+#include "tests/softdev/nccl/log.h"
 
 namespace softdev::nccl {
 namespace {
 
 uint32_t pack(const Shape& shape) {
-    return (static_cast<uint32_t>(shape.protocol) << 8) | shape.steps_per_slice;
+    return (static_cast<uint32_t>(shape.protocol) << 16) | (static_cast<uint32_t>(shape.op) << 8) |
+           shape.steps_per_slice;
 }
 
 size_t env_size(const char* name, size_t fallback) {
@@ -21,6 +24,28 @@ size_t env_size(const char* name, size_t fallback) {
     const size_t bytes = value > 0 ? static_cast<size_t>(value) : fallback;
     return std::max<size_t>(bytes / 1024 * 1024, 1024);
 }
+
+// Device memory from whatever thread this is, also one that captures a stream.
+class DeviceCalls {
+public:
+    explicit DeviceCalls(CUcontext context) {
+        cuThreadExchangeStreamCaptureMode(&mode_);
+        pushed_ = cuCtxPushCurrent(context) == CUDA_SUCCESS;
+    }
+    ~DeviceCalls() {
+        CUcontext before = nullptr;
+        if (pushed_) {
+            cuCtxPopCurrent(&before);
+        }
+        cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+    DeviceCalls(const DeviceCalls&) = delete;
+    DeviceCalls& operator=(const DeviceCalls&) = delete;
+
+private:
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool pushed_ = false;
+};
 
 }  // namespace
 
@@ -38,19 +63,34 @@ const char* pattern_name(Pattern pattern) {
 
 const BufferSizes& BufferSizes::process() {
     // Read once, as NCCL's cached parameters are.
-    static const BufferSizes sizes{env_size("NCCL_BUFFSIZE", 4 << 20),
-                                   env_size("NCCL_LL_BUFFSIZE", 512 << 10),
-                                   env_size("NCCL_P2P_NET_CHUNKSIZE", 128 << 10)};
+    static const BufferSizes sizes{
+        env_size("NCCL_BUFFSIZE", 4 << 20), env_size("NCCL_LL_BUFFSIZE", 512 << 10),
+        env_size("NCCL_LL128_BUFFSIZE", 4915200), env_size("NCCL_P2P_NET_CHUNKSIZE", 128 << 10)};
     return sizes;
 }
 
-Connection::Connection(ConnectionKey key, bool sender, int tag)
-    : key_(key), sender_(sender), tag_(tag), shape_(pack({Protocol::kSimple, 1})) {
+// Under GPU direct all buffers are device memory except a sender's LL buffer.
+bool Connection::on_device(size_t protocol) const {
+    return rules_.device && !(sender_ && protocol == static_cast<size_t>(Protocol::kLL));
+}
+
+Connection::Connection(ConnectionKey key, bool sender, int tag, MemoryRules rules)
+    : key_(key), sender_(sender), tag_(tag), rules_(rules), shape_(pack({})) {
     const BufferSizes& sizes = BufferSizes::process();
     const bool simple_only = key.pattern == Pattern::kP2p;
-    sizes_ = {simple_only ? sizes.p2p_chunk * kSteps : sizes.simple, simple_only ? 0 : sizes.ll};
+    sizes_ = {simple_only ? sizes.p2p_chunk * kSteps : sizes.simple, simple_only ? 0 : sizes.ll,
+              simple_only ? 0 : sizes.ll128};
     for (size_t i = 0; i < sizes_.size(); ++i) {
         if (sizes_[i] == 0) {
+            continue;
+        }
+        if (on_device(i)) {
+            const DeviceCalls calls(rules_.context);
+            CUdeviceptr memory = 0;
+            if (cuMemAlloc(&memory, sizes_[i]) != CUDA_SUCCESS) {
+                throw std::bad_alloc();
+            }
+            buffers_[i] = reinterpret_cast<std::byte*>(memory);
             continue;
         }
         // Mapped, page aligned, zero, and resident only as far as it is used.
@@ -65,7 +105,13 @@ Connection::Connection(ConnectionKey key, bool sender, int tag)
 
 Connection::~Connection() {
     for (size_t i = 0; i < sizes_.size(); ++i) {
-        if (buffers_[i] != nullptr) {
+        if (buffers_[i] == nullptr) {
+            continue;
+        }
+        if (on_device(i)) {
+            const DeviceCalls calls(rules_.context);
+            cuMemFree(reinterpret_cast<CUdeviceptr>(buffers_[i]));
+        } else {
             munmap(buffers_[i], sizes_[i]);
         }
     }
@@ -73,7 +119,8 @@ Connection::~Connection() {
 
 Shape Connection::shape() const {
     const uint32_t packed = shape_.load(std::memory_order_acquire);
-    return {static_cast<Protocol>(packed >> 8), packed & 0xff};
+    return {static_cast<Protocol>(packed >> 16), packed & 0xff,
+            static_cast<NetOp>(packed >> 8 & 0xff)};
 }
 
 void Connection::set_shape(const Shape& shape, uint64_t base) {
@@ -89,7 +136,15 @@ size_t Connection::slice_bytes() const {
 size_t Connection::capacity(const Shape& shape) const {
     const size_t wire =
         sizes_[static_cast<size_t>(shape.protocol)] / kSteps * shape.steps_per_slice;
-    return shape.protocol == Protocol::kLL ? wire / 2 : wire;
+    switch (shape.protocol) {
+        case Protocol::kSimple:
+            return wire;
+        case Protocol::kLL:
+            return wire / 2;
+        case Protocol::kLL128:
+            return wire / kLL128Line * kLL128Payload;
+    }
+    return wire;
 }
 
 std::byte* Connection::address(uint64_t index) const {
@@ -154,6 +209,15 @@ Connection::Poll Connection::progress(net::Net& net, bool optional_completion, i
     return sender_ ? progress_send(net, error) : progress_receive(net, optional_completion, error);
 }
 
+bool Connection::starting(Shape* wanted) {
+    const bool any =
+        sender_ ? started_ != posted_.load(std::memory_order_acquire) : next_expected();
+    if (any) {
+        *wanted = shape();
+    }
+    return any;
+}
+
 Connection::Poll Connection::progress_send(net::Net& net, int* error) {
     Poll result = Poll::kIdle;
     while (started_ != posted_.load(std::memory_order_acquire)) {
@@ -213,7 +277,6 @@ bool Connection::next_expected() {
 
 Connection::Poll Connection::progress_receive(net::Net& net, bool optional_completion, int* error) {
     Poll result = Poll::kIdle;
-    bool worked = false;
     while (next_expected()) {
         const uint64_t posted = posted_.load(std::memory_order_relaxed);
         if (posted - consumed_.load(std::memory_order_acquire) >= depth()) {
@@ -222,13 +285,19 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
         const unsigned at = slot(posted);
         void* data = address(posted);
         size_t bytes = slice_bytes();
-        const bool low_latency = shape().protocol == Protocol::kLL;
+        const bool low_latency = shape().protocol != Protocol::kSimple;
         void* handle = handles[static_cast<size_t>(shape().protocol)];
         int tag = tag_;
+        void* phandle = nullptr;
         void* request =
             low_latency && optional_completion ? DEFT_NET_OPTIONAL_RECV_COMPLETION : nullptr;
-        *error = net.irecv(comm, 1, &data, &bytes, &tag, &handle, nullptr, &request);
+        *error = net.irecv(comm, 1, &data, &bytes, &tag, &handle, &phandle, &request);
         if (*error != 0) {
+            return Poll::kFailed;
+        }
+        if (request == DEFT_NET_OPTIONAL_RECV_COMPLETION) {
+            log_warn("NET/%s: irecv left its request at the early completion marker", net.name());
+            *error = DEFT_NET_INTERNAL_ERROR;
             return Poll::kFailed;
         }
         if (request == nullptr) {
@@ -239,11 +308,18 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
         posted_.store(posted + 1, std::memory_order_relaxed);
         --left_to_post_;
     }
-    uint64_t done = done_.load(std::memory_order_relaxed);
-    while (done != posted_.load(std::memory_order_relaxed)) {
+    const Poll finished = finish_receives(net, error);
+    return finished == Poll::kIdle ? result : finished;
+}
+
+// Tests the oldest receives and flushes what came, oldest first both.
+Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
+    Poll result = Poll::kIdle;
+    while (started_ != posted_.load(std::memory_order_relaxed)) {
+        const unsigned at = slot(started_);
         int finished = 0;
         int size = 0;
-        *error = net.test(requests_[slot(done)], &finished, &size);
+        *error = net.test(requests_[at], &finished, &size);
         if (*error != 0) {
             return Poll::kFailed;
         }
@@ -251,7 +327,34 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
             result = Poll::kBlocked;
             break;
         }
-        bytes_[slot(done)] = static_cast<size_t>(size);
+        bytes_[at] = static_cast<size_t>(size);
+        requests_[at] = nullptr;
+        const auto protocol = static_cast<size_t>(shape().protocol);
+        if (rules_.flush && shape().protocol == Protocol::kSimple && size > 0) {
+            void* data = address(started_);
+            *error = net.iflush(comm, 1, &data, &size, &handles[protocol], &requests_[at]);
+            if (*error != 0) {
+                return Poll::kFailed;
+            }
+        }
+        ++started_;
+    }
+    uint64_t done = done_.load(std::memory_order_relaxed);
+    bool worked = false;
+    while (done != started_) {
+        int finished = 1;
+        void*& flush = requests_[slot(done)];
+        if (flush != nullptr) {
+            *error = net.test(flush, &finished, nullptr);
+            if (*error != 0) {
+                return Poll::kFailed;
+            }
+        }
+        if (finished == 0) {
+            result = Poll::kBlocked;
+            break;
+        }
+        flush = nullptr;
         done_.store(++done, std::memory_order_release);
         worked = true;
     }
@@ -266,7 +369,8 @@ int Connection::register_buffers(net::Net& net) {
     for (size_t i = 0; i < buffers_.size(); ++i) {
         if (buffers_[i] != nullptr) {
             const int result =
-                net.reg_mr(comm, buffers_[i], sizes_[i], DEFT_NET_PTR_HOST, &handles[i]);
+                net.reg_mr(comm, buffers_[i], sizes_[i],
+                           on_device(i) ? DEFT_NET_PTR_CUDA : DEFT_NET_PTR_HOST, &handles[i]);
             if (result != 0) {
                 return result;
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cuda.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -13,9 +15,22 @@
 namespace softdev::nccl {
 
 enum class Pattern : uint8_t { kRing, kTree, kP2p };
-enum class Protocol : uint8_t { kSimple, kLL };
+inline constexpr size_t kPatterns = 3;
+enum class Protocol : uint8_t { kSimple, kLL, kLL128 };
+inline constexpr size_t kProtocols = 3;
 
 const char* pattern_name(Pattern pattern);
+
+// NCCL's numbers of operations, as setNetAttr's bit mask has them.
+enum class NetOp : uint8_t {
+    kBroadcast = 0,
+    kReduce = 1,
+    kAllGather = 2,
+    kReduceScatter = 3,
+    kAllReduce = 4,
+    kSend = 6,
+    kRecv = 7
+};
 
 // What a data connection is for; equal on both ends.
 struct ConnectionKey {
@@ -31,19 +46,29 @@ struct ConnectionKey {
 };
 
 // Buffer sizes of one process, as NCCL has them: NCCL_BUFFSIZE (4 MiB), NCCL_LL_BUFFSIZE (512 KiB),
-// NCCL_P2P_NET_CHUNKSIZE (128 KiB); 8 steps each. An LL step carries half of its bytes as payload.
+// NCCL_LL128_BUFFSIZE (4 915 200 bytes), NCCL_P2P_NET_CHUNKSIZE (128 KiB); 8 steps each. An LL step
+// carries half of its bytes as payload, an LL128 step 15 of 16.
 inline constexpr unsigned kSteps = 8;
 struct BufferSizes {
     size_t simple;
     size_t ll;
+    size_t ll128;
     size_t p2p_chunk;
     static const BufferSizes& process();
+};
+
+// What the network of a communicator can do with a connection's buffers.
+struct MemoryRules {
+    bool device = false;  // device memory, registered as NCCL_PTR_CUDA (GPU direct)
+    bool flush = false;   // what comes into device memory is flushed (iflush)
+    CUcontext context = nullptr;
 };
 
 // How one operation uses the step buffer of a connection.
 struct Shape {
     Protocol protocol = Protocol::kSimple;
     unsigned steps_per_slice = 1;
+    NetOp op = NetOp::kAllReduce;
     bool operator==(const Shape&) const = default;
 };
 
@@ -51,7 +76,7 @@ struct Shape {
 // operation that runs on the stream ("kernel") and the progress thread, and the plugin's objects.
 class Connection {
 public:
-    Connection(ConnectionKey key, bool sender, int tag);
+    Connection(ConnectionKey key, bool sender, int tag, MemoryRules rules);
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -88,11 +113,13 @@ public:
         kFailed
     };  // kBlocked: the plugin must be asked again
     Poll progress(net::Net& net, bool optional_completion, int* error);
+    // The use that the next isend or irecv belongs to, if there is something to start.
+    bool starting(Shape* shape);
     bool drained() const;  // nothing posted that is not done
 
     // ---- service side --------------------------------------------------------------------------
-    void* comm = nullptr;            // sendComm or recvComm
-    std::array<void*, 2> handles{};  // memory registrations of the two buffers
+    void* comm = nullptr;                     // sendComm or recvComm
+    std::array<void*, kProtocols> handles{};  // memory registrations of the buffers
     int register_buffers(net::Net& net);
     int close(net::Net& net);
 
@@ -110,18 +137,21 @@ private:
     Poll progress_send(net::Net& net, int* error);
     Poll progress_receive(net::Net& net, bool optional_completion, int* error);
     bool next_expected();
+    Poll finish_receives(net::Net& net, int* error);
+    bool on_device(size_t protocol) const;
 
     const ConnectionKey key_;
     const bool sender_;
-    const int tag_;                        // the sender's rank in the top parent communicator
-    std::array<std::byte*, 2> buffers_{};  // by Protocol
-    std::array<size_t, 2> sizes_{};
+    const int tag_;  // the sender's rank in the top parent communicator
+    const MemoryRules rules_;
+    std::array<std::byte*, kProtocols> buffers_{};  // by Protocol
+    std::array<size_t, kProtocols> sizes_{};
 
     // Counters only grow. Sender: the kernel fills (posted), the progress thread hands to the
-    // plugin (started) and frees (done). Receiver: the progress thread posts buffers and counts
-    // what came (done), the kernel consumes. The side that changes the shape does so when all
-    // slices are at rest, and publishes it: the sender's kernel by posted_, the receiver's progress
-    // thread by shape_.
+    // plugin (started) and frees (done). Receiver: the progress thread posts buffers, counts what
+    // came (started) and what is flushed (done), the kernel consumes. The side that changes the
+    // shape does so when all slices are at rest, and publishes it: the sender's kernel by posted_,
+    // the receiver's progress thread by shape_.
     std::atomic<uint32_t> shape_;
     uint64_t base_ = 0;  // counter at which the present shape began
     std::atomic<uint64_t> posted_{0};

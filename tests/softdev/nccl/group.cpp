@@ -36,12 +36,14 @@ struct Content {
 
 struct Group {
     int depth = 0;
+    int device = -1;  // current when the group began: the thread's own state may be gone at its end
     ncclResult_t error = ncclSuccess;
     Content content;
 
     ~Group() {
         if (depth > 0) {
-            softdevReport(
+            softdevReportOn(
+                device,
                 "nccl: a thread ended inside %d ncclGroupStart without ncclGroupEnd (%zu calls "
                 "dropped)",
                 depth, content.tasks.size() + content.jobs.size());
@@ -190,7 +192,9 @@ int group_depth() {
 }
 
 void group_start() {
-    ++t_group.depth;
+    if (t_group.depth++ == 0) {
+        t_group.device = softdevCurrentDevice();
+    }
 }
 
 void group_note_error(ncclResult_t code) {

@@ -18,7 +18,7 @@ Kernel::Kernel(const Work& work)
     }
     size_t largest = 0;
     for (const Program& program : work.programs) {
-        if (program.shape.protocol == Protocol::kLL) {
+        if (program.shape.protocol != Protocol::kSimple) {
             for (const Connection* connection : program.receive) {
                 largest = std::max(largest, connection->capacity(program.shape));
             }
@@ -73,12 +73,15 @@ bool Kernel::ready(const Program& program, const Step& step) {
 
 bool Kernel::gather_inputs(const Program& program, const Step& step, const void** inputs) {
     const size_t bytes = step.count * element_;
-    const bool low_latency = program.shape.protocol == Protocol::kLL;
+    const bool low_latency = program.shape.protocol != Protocol::kSimple;
     for (size_t k = 0; k < program.receive.size(); ++k) {
         Connection& connection = *program.receive[k];
         if (low_latency) {
             std::byte* place = scratch_.data() + (k + 1) * scratch_.size() / 4;
-            if (!ll_decode(connection.take_at(), place, bytes, ll_flag(connection.sequence()))) {
+            const uint32_t flag = ll_flag(connection.sequence());
+            if (program.shape.protocol == Protocol::kLL
+                    ? !ll_decode(connection.take_at(), place, bytes, flag)
+                    : !ll128_decode(connection.take_at(), place, bytes, flag)) {
                 polling_ = true;
                 return false;
             }
@@ -102,7 +105,7 @@ bool Kernel::run_step(const Program& program, const Step& step) {
         return false;
     }
     const bool send = (step.flags & Step::kSend) != 0;
-    const bool low_latency = program.shape.protocol == Protocol::kLL;
+    const bool low_latency = program.shape.protocol != Protocol::kSimple;
     // The value is made in its first destination and copied to the others while it is in the cache.
     std::byte* first = nullptr;
     std::byte* second = nullptr;
@@ -137,12 +140,19 @@ bool Kernel::run_step(const Program& program, const Step& step) {
 
 void Kernel::publish(const Program& program, const Step&, size_t bytes) {
     for (Connection* connection : program.send) {
-        if (program.shape.protocol == Protocol::kLL) {
-            ll_encode(connection->fill_at(), scratch_.data(), bytes,
-                      ll_flag(connection->sequence()));
-            connection->post(ll_wire_bytes(bytes));
-        } else {
-            connection->post(bytes);
+        const uint32_t flag = ll_flag(connection->sequence());
+        switch (program.shape.protocol) {
+            case Protocol::kSimple:
+                connection->post(bytes);
+                break;
+            case Protocol::kLL:
+                ll_encode(connection->fill_at(), scratch_.data(), bytes, flag);
+                connection->post(ll_wire_bytes(bytes));
+                break;
+            case Protocol::kLL128:
+                ll128_encode(connection->fill_at(), scratch_.data(), bytes, flag);
+                connection->post(ll128_wire_bytes(bytes));
+                break;
         }
     }
 }

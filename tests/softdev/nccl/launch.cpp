@@ -187,8 +187,10 @@ std::set<Communicator::Wish> Launch::wishes() const {
     for (const Task& task : tasks_) {
         if (is_message(task)) {
             for (const Message& message : messages_of(task)) {
-                if (message.peer != comm.rank) {
-                    wish(Pattern::kP2p, 0, message.peer, message.sending);
+                // All channels at once here too: a size that does not fit is found afterwards.
+                const int used = message.peer == comm.rank ? 0 : comm.p2p_channels;
+                for (int channel = 0; channel < used; ++channel) {
+                    wish(Pattern::kP2p, channel, message.peer, message.sending);
                 }
             }
             continue;
@@ -261,10 +263,11 @@ void Launch::start() {
     if (!operation->captured && comm.launched_before && comm.last_stream != stream) {
         cuda_check(cuStreamWaitEvent(stream, comm.last_event, 0), "cuStreamWaitEvent");
     }
-    comm.launched();
+    comm.launched(operation->captured);
     Operation* raw = operation.release();
     const bool captured = raw->captured;
-    if (!captured) {
+    raw->begins_late = comm.ever_captured();
+    if (!raw->begins_late) {
         raw->begin();
     }
     const std::string label = raw->label;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The LL wire format: every 4 bytes of payload travel with a 4-byte flag in one 8-byte word, so
-// that the reader needs no completion from the network. 16-byte lines of two words; the flag
-// changes with every slice of a connection.
+// The wire formats whose reader needs no completion from the network. LL: every 4 bytes of payload
+// travel with a 4-byte flag in one 8-byte word, 16-byte lines of two words. LL128: 120 bytes of
+// payload and an 8-byte flag in a line of 128 bytes, which must become visible as a whole, or in
+// ascending order. The flag changes with every slice of a connection.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,13 @@ namespace softdev::nccl {
 
 inline size_t ll_wire_bytes(size_t payload) {
     return (payload + 7) / 8 * 16;
+}
+
+inline constexpr size_t kLL128Line = 128;
+inline constexpr size_t kLL128Payload = 120;
+
+inline size_t ll128_wire_bytes(size_t payload) {
+    return (payload + kLL128Payload - 1) / kLL128Payload * kLL128Line;
 }
 
 inline uint32_t ll_flag(uint64_t sequence) {
@@ -49,6 +57,28 @@ inline bool ll_decode(std::byte* wire, std::byte* payload, size_t bytes, uint32_
         if (i * 4 < bytes) {
             std::memcpy(payload + i * 4, &data, bytes - i * 4 < 4 ? bytes - i * 4 : 4);
         }
+    }
+    return true;
+}
+
+inline void ll128_encode(std::byte* wire, const std::byte* payload, size_t bytes, uint64_t flag) {
+    for (size_t at = 0; at < bytes; at += kLL128Payload, wire += kLL128Line) {
+        const size_t n = bytes - at < kLL128Payload ? bytes - at : kLL128Payload;
+        std::memcpy(wire, payload + at, n);
+        std::memset(wire + n, 0, kLL128Payload - n);
+        std::memcpy(wire + kLL128Payload, &flag, sizeof flag);
+    }
+}
+
+// False when some line has not arrived yet.
+inline bool ll128_decode(std::byte* wire, std::byte* payload, size_t bytes, uint64_t flag) {
+    for (size_t at = 0; at < bytes; at += kLL128Payload, wire += kLL128Line) {
+        auto& word = *reinterpret_cast<uint64_t*>(wire + kLL128Payload);
+        if (std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire) != flag) {
+            return false;
+        }
+        const size_t n = bytes - at < kLL128Payload ? bytes - at : kLL128Payload;
+        std::memcpy(payload + at, wire, n);
     }
     return true;
 }

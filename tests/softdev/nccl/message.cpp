@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "tests/softdev/nccl/error.h"
 
@@ -62,11 +63,49 @@ std::vector<Message> messages_of(const Task& task) {
     return messages;
 }
 
+namespace {
+
+// How many connections to its peer carry a message; equal on both sides.
+int message_channels(const Communicator& comm, size_t bytes) {
+    return static_cast<int>(std::clamp<size_t>(bytes / BufferSizes::process().p2p_chunk, 1,
+                                               static_cast<size_t>(comm.p2p_channels)));
+}
+
+using Programs = std::map<std::tuple<int, bool, int>, Program>;  // peer, sending, channel
+
+// Long messages are cut over the channels of the peer, each piece into chunks; an empty one is one
+// empty chunk.
+void add_message(Communicator& comm, const Message& message, Programs& programs) {
+    const int channels = message_channels(comm, message.bytes);
+    for (int channel = 0; channel < channels; ++channel) {
+        const Part part = channel_part(message.bytes, 1, channel, channels);
+        Program& program = programs[{message.peer, message.sending, channel}];
+        program.shape.op = message.sending ? NetOp::kSend : NetOp::kRecv;
+        Connection* connection =
+            comm.connection(Pattern::kP2p, channel, message.peer, message.sending);
+        (message.sending ? program.send : program.receive) = {connection};
+        const size_t chunk = connection->capacity(program.shape);
+        const size_t end = part.offset + part.count;
+        size_t at = part.offset;
+        do {
+            const size_t n = std::min(chunk, end - at);
+            program.steps.push_back(
+                {message.sending ? message.from + at : nullptr,
+                 message.sending ? nullptr : message.to + at, n,
+                 static_cast<uint8_t>(message.sending ? Step::kSource | Step::kSend
+                                                      : Step::kReceive | Step::kResult)});
+            at += n;
+        } while (at < end);
+    }
+}
+
+}  // namespace
+
 Work message_work(Communicator& comm, const std::vector<Task>& tasks,
                   std::vector<Operation::Announcement>& announcements) {
     Work work;
     work.reduction.type = ncclUint8;
-    std::map<std::pair<int, bool>, Program> programs;
+    Programs programs;
     std::vector<Message> own_sends;
     std::vector<Message> own_receives;
     for (const Task& task : tasks) {
@@ -84,21 +123,7 @@ Work message_work(Communicator& comm, const std::vector<Task>& tasks,
                 (message.sending ? own_sends : own_receives).push_back(message);
                 continue;
             }
-            Program& program = programs[{message.peer, message.sending}];
-            Connection* connection =
-                comm.connection(Pattern::kP2p, 0, message.peer, message.sending);
-            (message.sending ? program.send : program.receive) = {connection};
-            const size_t chunk = connection->capacity(program.shape);
-            size_t at = 0;
-            do {
-                const size_t n = std::min(chunk, message.bytes - at);
-                program.steps.push_back(
-                    {message.sending ? message.from + at : nullptr,
-                     message.sending ? nullptr : message.to + at, n,
-                     static_cast<uint8_t>(message.sending ? Step::kSource | Step::kSend
-                                                          : Step::kReceive | Step::kResult)});
-                at += n;
-            } while (at < message.bytes);
+            add_message(comm, message, programs);
         }
     }
     if (own_sends.size() != own_receives.size()) {

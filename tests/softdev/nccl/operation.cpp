@@ -51,8 +51,16 @@ void Operation::begin() {
 CUresult Operation::run(void* argument) {
     auto* self = static_cast<Operation*>(argument);
     self->ran = true;
-    if (self->captured) {
-        std::lock_guard lock(self->communicator->launch_mutex);
+    Communicator& comm = *self->communicator;
+    std::lock_guard one(comm.run_mutex);
+    if (self->begins_late) {
+        if (comm.ended()) {
+            softdevReportOn(comm.device,
+                            "nccl: %s: a graph launches %s after the communicator's end",
+                            comm.name().c_str(), self->label.c_str());
+            return CUDA_ERROR_LAUNCH_FAILED;
+        }
+        std::lock_guard lock(comm.launch_mutex);
         self->begin();
     }
     return self->run_works();
@@ -65,8 +73,9 @@ void Operation::done(void* argument) {
         communicator->fail(ncclUnhandledCudaError, self->label + " was dropped by its stream",
                            false);
     }
+    const bool captured = self->captured;
     self.reset();
-    communicator->landed();
+    communicator->landed(captured);
 }
 
 CUresult Operation::run_works() {

@@ -24,7 +24,8 @@ struct Operation {
     std::string label;
     std::vector<Work> works;
     std::vector<Announcement> announcements;
-    bool captured = false;  // in a graph: begins anew at each run
+    bool captured = false;     // in a graph
+    bool begins_late = false;  // when it runs: each time in a graph; what graphs may overtake, too
     bool ran = false;
 
     // Tells the other ranks and the progress thread what comes. Once per run, in stream order.

@@ -4,13 +4,26 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "tests/softdev/nccl/connection.h"
 #include "tests/softdev/nccl/gate.h"
+#include "tests/softdev/net/plugin_loader.h"
 
 namespace softdev::nccl {
+
+// How the connections of one pattern of a communicator are used, for setNetAttr.
+struct Traffic {
+    int most_peers = 1;
+    int fewest_peers = 1;
+    int flows = 1;  // connections to each peer
+};
+// Attributes of connections of this pattern before they are made (shape NULL: any operation), or
+// while an operation of this shape runs.
+net::Attributes attributes_of(const Connection& connection, const Traffic& traffic,
+                              const Shape* shape);
 
 // The "NCCL Progress" thread of one communicator: the only one that calls isend, irecv and test. It
 // polls while the plugin has something outstanding (yielding, then in short sleeps: NCCL only
@@ -21,8 +34,8 @@ public:
     using Failure = std::function<void(const Connection&, int result)>;
 
     ~Progress() { stop(); }
-    void start(net::Net* net);
-    void add(Connection* connection, Failure failure);
+    void start(net::CommNet* net);
+    void add(Connection* connection, const Traffic& traffic, Failure failure);
     void remove(
         const std::vector<Connection*>& connections);  // afterwards the thread does not use them
     void stop();                                       // joins
@@ -37,12 +50,15 @@ public:
 private:
     struct Entry {
         Connection* connection;
+        Traffic traffic;
         Failure failure;
     };
     void run();
     bool round(bool* worked, bool* blocked);  // false: a call failed
+    int tell_attributes(Entry& entry);
 
-    net::Net* net_ = nullptr;
+    net::CommNet* net_ = nullptr;
+    std::optional<net::Attributes> told_;  // what setNetAttr was last called with
     bool optional_completion_ = true;
     std::mutex mutex_;  // held during a round
     std::vector<Entry> entries_;

@@ -37,12 +37,26 @@ void add_chunk(Program& program, const Chunking& chunking, uint8_t flags, const 
     }
 }
 
-Shape ring_shape(RingKind kind, Protocol protocol) {
-    if (protocol == Protocol::kLL) {
-        return {Protocol::kLL, 1};
+static NetOp net_op(RingKind kind) {
+    switch (kind) {
+        case RingKind::kAllReduce:
+            return NetOp::kAllReduce;
+        case RingKind::kAllGather:
+            return NetOp::kAllGather;
+        case RingKind::kReduceScatter:
+            return NetOp::kReduceScatter;
+        case RingKind::kBroadcast:
+            return NetOp::kBroadcast;
+        case RingKind::kReduce:
+            return NetOp::kReduce;
     }
-    const bool one_step = kind == RingKind::kBroadcast || kind == RingKind::kReduce;
-    return {Protocol::kSimple, one_step ? 1u : 2u};
+    return NetOp::kAllReduce;
+}
+
+Shape ring_shape(RingKind kind, Protocol protocol) {
+    const bool one_step =
+        protocol != Protocol::kSimple || kind == RingKind::kBroadcast || kind == RingKind::kReduce;
+    return {protocol, one_step ? 1u : 2u, net_op(kind)};
 }
 
 void build_ring(Program& program, RingKind kind, Buffers buffers, size_t count, size_t element,

@@ -35,10 +35,11 @@ void Service::start(net::CommNet* net, int device) {
     thread_ = std::thread([this] { run(); });
 }
 
-std::shared_ptr<Service::Batch> Service::connect(Control* control,
-                                                 std::vector<Connection*> wanted) {
+std::shared_ptr<Service::Batch> Service::connect(Control* control, std::vector<Connection*> wanted,
+                                                 const std::array<Traffic, kPatterns>& traffic) {
     auto batch = std::make_shared<Batch>();
     batch->control = control;
+    batch->traffic = traffic;
     batch->wanted = std::move(wanted);
     {
         std::lock_guard lock(mutex_);
@@ -154,7 +155,7 @@ bool Service::step(Batch& batch) {
         if (attempt.done) {
             continue;
         }
-        batch.result = step(*batch.control, attempt, &batch.error);
+        batch.result = step(batch, attempt, &batch.error);
         if (batch.result != 0) {
             const Connection& c = *attempt.connection;
             batch.error =
@@ -169,7 +170,8 @@ bool Service::step(Batch& batch) {
     return all;
 }
 
-int Service::step(Control& control, Batch::Attempt& attempt, std::string* error) {
+int Service::step(Batch& batch, Batch::Attempt& attempt, std::string* error) {
+    Control& control = *batch.control;
     Connection& connection = *attempt.connection;
     net::Net& net = *net_->net();
     const auto failed = [error](const char* call, int result) {
@@ -177,6 +179,14 @@ int Service::step(Control& control, Batch::Attempt& attempt, std::string* error)
         return result;
     };
     int result = 0;
+    if (!attempt.told) {
+        const Traffic& traffic = batch.traffic[static_cast<size_t>(connection.key().pattern)];
+        net::Attributes attributes = attributes_of(connection, traffic, nullptr);
+        attempt.told = true;
+        if ((result = net.set_net_attr(net_->context(), &attributes)) != 0) {
+            return failed("setNetAttr", result);
+        }
+    }
     if (connection.comm == nullptr && connection.sender()) {
         if (!attempt.have_handle) {
             const auto handle = control.take_handle(connection.peer(), connection.key().packed());

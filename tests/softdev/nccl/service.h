@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "tests/softdev/nccl/connection.h"
 #include "tests/softdev/nccl/control.h"
 #include "tests/softdev/nccl/gate.h"
+#include "tests/softdev/nccl/progress.h"
 #include "tests/softdev/net/plugin_loader.h"
 
 namespace softdev::nccl {
@@ -23,6 +25,7 @@ public:
     // A set of connections that are being made; poll with finished(), then read result.
     struct Batch {
         std::vector<Connection*> wanted;
+        std::array<Traffic, kPatterns> traffic{};  // by Pattern
         std::atomic<bool> finished{false};
         int result = 0;
         std::string error;  // text of the failed call
@@ -36,6 +39,7 @@ public:
             void* listen_comm = nullptr;
             alignas(16) char handle[DEFT_NET_HANDLE_MAXSIZE] = {};
             bool have_handle = false;
+            bool told = false;  // its attributes
             bool done = false;
         };
         std::vector<Attempt> attempts;
@@ -47,7 +51,8 @@ public:
     ~Service() { stop(); }
     void start(net::CommNet* net, int device);
 
-    std::shared_ptr<Batch> connect(Control* control, std::vector<Connection*> wanted);
+    std::shared_ptr<Batch> connect(Control* control, std::vector<Connection*> wanted,
+                                   const std::array<Traffic, kPatterns>& traffic);
     void cancel(Batch& batch);  // it finishes soon, with listen comms closed
     Gate& finished() { return finished_; }
 
@@ -59,7 +64,7 @@ public:
 private:
     void run();
     bool step(Batch& batch);  // true: finished
-    int step(Control& control, Batch::Attempt& attempt, std::string* error);
+    int step(Batch& batch, Batch::Attempt& attempt, std::string* error);
     void close_listeners(Batch& batch);
 
     net::CommNet* net_ = nullptr;

@@ -247,6 +247,56 @@ void peer_closes_first(Side& side) {
     still_works(side);
 }
 
+// A communicator is given up at any moment between listen and the last request: each side stops
+// after a number of calls of its own and closes what it has.
+void abort_anywhere(Side& side) {
+    Net& net = *side.net.net();
+    std::mt19937_64 own(side.options.seed * 2 + static_cast<uint64_t>(side.index));
+    for (int round = 0; round < 8 * side.options.rounds; ++round) {
+        const int calls = static_cast<int>(own() % 3 == 0 ? own() % 5 : own() % 400);
+        Handle handle{};
+        void* listen_comm = nullptr;
+        if (side.index == 1) {
+            check(net.listen(side.net.context(), 0, handle.data(), &listen_comm), net, "listen");
+            side.peer.exchange({handle});
+        } else {
+            handle = side.peer.exchange({}).at(0);
+        }
+        void* comm = nullptr;
+        DeviceHandle* device_handle = nullptr;
+        Abandoned requests;
+        bool failed = false;  // the other side has left: rightly an error
+        int call = 0;
+        for (; call < calls && comm == nullptr && !failed; ++call) {
+            if (side.index == 1) {
+                check(net.accept(listen_comm, &comm, &device_handle), net, "accept");
+            } else {
+                failed = net.connect(side.net.context(), 0, handle.data(), &comm, &device_handle) !=
+                         DEFT_NET_SUCCESS;
+            }
+            sched_yield();
+        }
+        if (comm != nullptr && own() % 4 != 0) {
+            try {
+                requests.post(net, comm, side.index == 0);
+            } catch (const DriveError&) {
+                // The other side has left.
+            }
+            if (requests.mhandle != nullptr || requests.posted > 0) {
+                check(net.dereg_mr(comm, requests.mhandle), net, "deregMr");
+            }
+        }
+        if (comm != nullptr) {
+            check(side.index == 1 ? net.close_recv(comm) : net.close_send(comm), net, "close");
+        }
+        if (listen_comm != nullptr) {
+            check(net.close_listen(listen_comm), net, "closeListen");
+        }
+        side.peer.barrier();
+    }
+    still_works(side);
+}
+
 // What test called done is delivered even if the sender closes at once.
 void sender_closes_after_last_byte(Side& side) {
     for (int round = 0; round < side.options.rounds; ++round) {

@@ -12,5 +12,6 @@ void unaccepted_connect(Side& side);
 void close_with_requests_in_flight(Side& side);
 void peer_closes_first(Side& side);
 void sender_closes_after_last_byte(Side& side);
+void abort_anywhere(Side& side);
 
 }  // namespace softdev::net

@@ -354,6 +354,7 @@ const std::vector<Scenario>& rules_scenarios() {
         {"close_with_requests_in_flight", close_with_requests_in_flight},
         {"peer_closes_first", peer_closes_first},
         {"sender_closes_after_last_byte", sender_closes_after_last_byte},
+        {"abort_anywhere", abort_anywhere},
     };
     return scenarios;
 }

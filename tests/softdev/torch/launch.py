@@ -19,8 +19,15 @@ import sys
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage text."""
+
+    def error(self, message):
+        self.exit(2, f"softdev-torch: {message}; --help lists the options\n")
+
+
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="softdev-torch", description="Runs an unmodified PyTorch script that says "
+    parser = OneLineParser(prog="softdev-torch", description="Runs an unmodified PyTorch script that says "
                                      "init_process_group(\"nccl\") on CPU tensors, over the software device.")
     parser.add_argument("--libs", metavar="DIR", default=os.environ.get("SOFTDEV_LIBDIR", ""),
                         help="folder of libcuda.so.1 and libnccl.so.2, or a build tree's tests/softdev "

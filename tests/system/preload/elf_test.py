@@ -13,7 +13,9 @@ import unittest
 LIBRARY, ARCHIVES = sys.argv[1], sys.argv[2:]
 
 # The reserve of memory for exceptions; the two error categories.
-RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc", "_GLOBAL__sub_I_system_error.cc")
+# memory_resource: std::from_chars for doubles brings it along; it sets one pointer.
+RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc", "_GLOBAL__sub_I_system_error.cc",
+                        "_GLOBAL__sub_I_memory_resource.cc")
 
 
 def output(*command):

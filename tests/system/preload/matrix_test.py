@@ -4,6 +4,7 @@
 
 usage: matrix_test.py LIBRARY PROBE [STATIC_PROBE]
 """
+import atexit
 import os
 import shutil
 import subprocess
@@ -13,6 +14,12 @@ import unittest
 
 LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:3])
 STATIC_PROBE = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
+if set(LIBRARY) & set(" :"):
+    # LD_PRELOAD splits at blanks and colons, and the build folder's path may hold one: a link to the library then.
+    _link_folder = tempfile.mkdtemp(prefix="deft-preload-", dir="/tmp")
+    atexit.register(shutil.rmtree, _link_folder)
+    os.symlink(LIBRARY, os.path.join(_link_folder, os.path.basename(LIBRARY)))
+    LIBRARY = os.path.join(_link_folder, os.path.basename(LIBRARY))
 
 # Values that are all wrong, which nobody without NCCL is to hear about.
 WRONG = {"DEFT_MODE": "warp", "DEFT_LOG": "loud", "DEFT_LINK_TIMEOUT": "-3 parsecs", "DEFT_NOSUCH": "1",

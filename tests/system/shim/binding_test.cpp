@@ -139,9 +139,9 @@ TEST(Missing, NcclIsSaidWithTheRemedy) {
     }
     for (const char* mode : {"off", "observe"}) {
         // An installed NCCL must not be found.
-        const Outcome outcome =
-            run({loader(), "--inhibit-cache", "--preload", PRELOAD, OPEN_MAIN, "default"},
-                {{"DEFT_MODE", mode}, {"LD_LIBRARY_PATH", ""}});
+        const Outcome outcome = run(
+            {loader(), "--inhibit-cache", "--preload", preloadable(PRELOAD), OPEN_MAIN, "default"},
+            {{"DEFT_MODE", mode}, {"LD_LIBRARY_PATH", ""}});
         EXPECT_EQ(outcome.status, 0);
         EXPECT_EQ(outcome.out,
                   "version=-2 init=2 calls=0 destroy=0 error=unhandled system error (deft found no "

@@ -49,6 +49,30 @@ private:
     fs::path path_;
 };
 
+// A name for a library that LD_PRELOAD can carry: the loader splits the variable at blanks and
+// colons, and the build folder's path may hold one. A link to the file then, removed at exit.
+inline std::string preloadable(const std::string& library) {
+    if (library.find_first_of(" :") == library.npos) {
+        return library;
+    }
+    struct Link {
+        explicit Link(const fs::path& target) {
+            std::string pattern = "/tmp/deft-preload-XXXXXX";
+            folder = ::mkdtemp(pattern.data());
+            fs::create_symlink(target, folder / target.filename());
+        }
+        ~Link() {
+            std::error_code ignored;
+            fs::remove_all(folder, ignored);
+        }
+        Link(const Link&) = delete;
+        fs::path folder;
+    };
+    static std::map<std::string, Link> links;
+    const fs::path target(library);
+    return links.try_emplace(library, target).first->second.folder / target.filename();
+}
+
 struct Outcome {
     int status = -1;  // as waitpid gives it
     std::string out;
@@ -78,7 +102,7 @@ inline Started start(const std::vector<std::string>& command, const Environment&
         }
     }
     for (const auto& [key, value] : extra) {
-        environment.push_back(key + "=" + value);
+        environment.push_back(key + "=" + (key == "LD_PRELOAD" ? preloadable(value) : value));
     }
     std::vector<char*> argv;
     for (const std::string& word : command) {

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/system/shim/exchange_id.h"
+
 namespace {
 
 void check(int result, const char* what) {
@@ -40,29 +42,6 @@ struct Nccl {
         destroy = reinterpret_cast<decltype(destroy)>(::dlsym(handle, "ncclCommDestroy"));
     }
 };
-
-// Rank 0 makes the id and hands it over in a file.
-ncclUniqueId exchange_id(const Nccl& nccl, int rank, const std::string& path) {
-    ncclUniqueId id{};
-    if (rank == 0) {
-        check(nccl.get_unique_id(&id), "ncclGetUniqueId");
-        std::FILE* file = std::fopen((path + ".part").c_str(), "wb");
-        check(file == nullptr || std::fwrite(&id, sizeof(id), 1, file) != 1, "writing the id");
-        std::fclose(file);
-        check(std::rename((path + ".part").c_str(), path.c_str()), "rename");
-        return id;
-    }
-    for (int waited = 0; waited < 12000; ++waited) {
-        if (std::FILE* file = std::fopen(path.c_str(), "rb")) {
-            check(std::fread(&id, sizeof(id), 1, file) != 1, "reading the id");
-            std::fclose(file);
-            return id;
-        }
-        ::usleep(10000);
-    }
-    check(1, "waiting for rank 0");
-    return id;
-}
 
 }  // namespace
 
@@ -92,7 +71,9 @@ int main(int argc, char** argv) {
     auto* const data = reinterpret_cast<float*>(memory);
 
     ncclComm_t comm = nullptr;
-    check(nccl.init_rank(&comm, ranks, exchange_id(nccl, rank, argv[4]), rank), "ncclCommInitRank");
+    check(nccl.init_rank(&comm, ranks, deft::test::exchange_id(rank, argv[4], nccl.get_unique_id),
+                         rank),
+          "ncclCommInitRank");
     const auto reduce = [&](float* at, size_t count, ncclDataType_t type, ncclRedOp_t op) {
         check(nccl.all_reduce(at, at, count, type, op, comm, stream), "ncclAllReduce");
     };

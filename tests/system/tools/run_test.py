@@ -16,6 +16,10 @@ import unittest
 
 DEFT, LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:4])
 STATIC_PROBE = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
+# LD_PRELOAD splits at blanks: where the build folder's path has one, deft run names the library by its file name and
+# puts the folder on the loader's search path.
+PRELOAD = os.path.basename(LIBRARY) if " " in LIBRARY else LIBRARY
+SEARCH = {"LD_LIBRARY_PATH": os.path.dirname(LIBRARY)} if " " in LIBRARY else {}
 
 
 class RunTest(unittest.TestCase):
@@ -50,7 +54,7 @@ class RunTest(unittest.TestCase):
 
     def test_names_library_and_plugin_and_nothing_else(self):
         plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
-        self.assertEqual(self.seen(), {**plain, "LD_PRELOAD": LIBRARY, "NCCL_NET_PLUGIN": "deft"})
+        self.assertEqual(self.seen(), {**plain, **SEARCH, "LD_PRELOAD": PRELOAD, "NCCL_NET_PLUGIN": "deft"})
 
     def test_options_become_variables(self):
         seen = self.seen("--mode", "off", "--require", "--out", "x-%r.json", "--interfaces=lo", "--log", "info",
@@ -63,7 +67,7 @@ class RunTest(unittest.TestCase):
     def test_keeps_other_preloads(self):
         other = os.path.join(self.folder, "libother.so").replace(" ", "_")
         seen = self.deft("run", "--dry-run", "--", "true", env={"LD_PRELOAD": other}).stdout
-        self.assertIn(f"LD_PRELOAD={LIBRARY}:{other} ", seen)
+        self.assertIn(f"LD_PRELOAD={PRELOAD}:{other} ", seen)
 
     def test_respects_a_plugin_the_user_named(self):
         seen = self.seen(env={"NCCL_NET_PLUGIN": "aws-ofi"}, err="NCCL_NET_PLUGIN='aws-ofi'")
@@ -92,7 +96,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.deft("run", "--", "/bin/sh", "-c", "kill -9 $$").returncode, -signal.SIGKILL)
         result = self.deft("run", "--", PROBE, "state")
         self.assertEqual(result.returncode, 0)
-        plain = subprocess.run([PROBE, "state"], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "NCCL_NET_PLUGIN": "deft"},
+        plain = subprocess.run([PROBE, "state"], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "NCCL_NET_PLUGIN": "deft", **SEARCH},
                                cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
         self.assertEqual(result.stdout, plain.stdout, "descriptors, signals, environment")
 

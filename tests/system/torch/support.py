@@ -26,9 +26,14 @@ def find_python():
     check = ("import importlib.util, importlib.metadata, sys; "
              "sys.exit(importlib.util.find_spec('torch') is None or "
              f"not importlib.metadata.version('torch').startswith({os.environ.get('TEST_TORCH_MAJOR', '')!r}))")
-    for python in (os.environ.get("TEST_PYTHON"), sys.executable, "/usr/bin/python3"):
-        if python and subprocess.run([python, "-c", check], check=False, capture_output=True).returncode == 0:
-            return python
+    wanted = os.environ.get("TEST_PYTHON")
+    own = os.path.join(BUILD, "pytorch", "bin", "python")  # what ./dev pytorch makes
+    for python in [wanted] if wanted else (sys.executable, "/usr/bin/python3", own):
+        try:
+            if subprocess.run([python, "-c", check], check=False, capture_output=True).returncode == 0:
+                return python
+        except OSError:
+            pass
     return None
 
 
@@ -119,8 +124,8 @@ def main(name):
         missing.append("the software device")
     if TorchTest.python is None or missing:
         reason = (f"not built: {', '.join(missing)}" if missing else
-                  f"no Python here has torch {os.environ.get('TEST_TORCH_MAJOR', '')} (apt install python3-torch, or name "
-                  "one with TEST_PYTHON)")
+                  f"no Python here has torch {os.environ.get('TEST_TORCH_MAJOR', '')} (apt install python3-torch, ./dev pytorch, "
+                  "or name one with TEST_PYTHON)")
         print(f"skipped: {reason}")
         sys.exit(SKIP)
     unittest.main(verbosity=2)

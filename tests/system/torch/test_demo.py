@@ -11,7 +11,7 @@ import time
 
 import support
 
-sys.path.insert(0, os.path.join(support.ROOT, "perf", "demo"))
+sys.path.insert(0, os.path.join(support.ROOT, "perf", "common"))
 import hosts  # noqa: E402
 
 RUN = os.path.join(support.ROOT, "perf", "demo", "run.py")
@@ -39,11 +39,15 @@ class Demo(support.TorchTest):
             result = json.load(file)
         self.assertEqual(result["format"], "deft-demo")
         self.assertTrue(result["good"], text)
-        self.assertIn(result["losses_agree"], ("bitwise", "within 1e-06"))
-        self.assertEqual(len(result["phases"]["deft"]["observed"]), 2)
-        self.assertTrue(result["phases"]["deft"]["observed"][0]["buckets"], text)
+        self.assertIn(result["losses_agree"]["exact"], ("bitwise", "within 1e-06"))
+        for mode in ("exact", "deft"):
+            self.assertEqual(len(result["phases"][mode]["observed"]), 2)
+            self.assertTrue(result["phases"][mode]["observed"][0]["buckets"], text)
+            self.assertTrue(result["phases"][mode]["job"]["replicas_equal"], text)
+        with open(os.path.join(self.folder, "timeline.html"), encoding="utf-8") as file:
+            self.assertIn("</html>", file.read())
         if result["network"]["shaped"]:
-            plain, deft = (result["phases"][name]["traffic"][0] for name in ("plain", "deft"))
+            plain, deft = (result["phases"][name]["traffic"][0] for name in ("plain", "exact"))
             self.assertLess(plain["eth1"]["sent"], 100000, "without deft the second link is idle")
             self.assertGreater(deft["eth1"]["sent"], 1000000, "with deft it is used")
 
@@ -69,6 +73,37 @@ class Demo(support.TorchTest):
         while self.processes():
             self.assertLess(time.monotonic(), end, f"left behind: {self.processes()}")
             time.sleep(0.1)
+
+    def test_wrong_use_is_one_line_and_starts_nothing(self):
+        for arguments, mentions in ((["--links", "3gbi"], ("3gbi", "500mbit")), (["--hosts", "1"], ("--hosts", "at least 2")),
+                                    (["--nosuch"], ("--nosuch", "--help")), (["--epochs", "x"], ("--epochs", "'x'")),
+                                    (["--modes", "exact,warp"], ("warp", "observe")), (["--out", "/proc/nosuch"], ("/proc/nosuch", "--out"))):
+            with self.subTest(arguments=arguments):
+                done, text = self.run_demo(*arguments)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), text)
+                for mention in mentions:
+                    self.assertIn(mention, text)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "plain-0.log")))
+
+    def test_signals_end_it_and_all_its_processes(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(signal=number.name):
+                log = os.path.join(self.folder, "plain-0.log")
+                demo = subprocess.Popen(self.command("--iterations", "1000", "--epochs", "100"), stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
+                end = time.monotonic() + support.DEADLINE
+                while not (os.path.exists(log) and os.path.getsize(log)):
+                    self.assertLess(time.monotonic(), end, "the job does not start")
+                    self.assertIsNone(demo.poll(), "the demo ended")
+                    time.sleep(0.1)
+                demo.send_signal(number)
+                text, _ = demo.communicate(timeout=support.DEADLINE)
+                self.assertEqual(demo.returncode, code, text)
+                self.assertNotIn("Traceback", text)
+                while self.processes():
+                    self.assertLess(time.monotonic(), end, f"left behind: {self.processes()}")
+                    time.sleep(0.1)
+                os.remove(log)
 
     def processes(self):
         """Command lines that name this test's folder."""

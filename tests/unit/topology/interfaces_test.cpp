@@ -72,6 +72,52 @@ TEST(InterfaceRules, FallsBackToWhatThereIs) {
     EXPECT_THAT(select_interfaces({}, "", "V", true).problem, HasSubstr("no network interface"));
 }
 
+std::string reason_of(const std::vector<Interface>& all, const char* name) {
+    for (const auto& skipped : select_interfaces(all, "", "V", true).skipped) {
+        if (skipped.name == name) {
+            return skipped.reason;
+        }
+    }
+    return "used";
+}
+
+TEST(InterfaceRules, ReasonsOfWhatIsNotTakenByDefault) {
+    std::vector<Interface> all = {
+        make("eth0", "10.0.0.1"), make("eth1", "10.0.1.1"), make("eth2", "10.0.2.1"),
+        make("eth3", "10.0.3.1"), make("wg0", "10.0.4.1"),  make("usb0", "10.0.5.1"),
+        make("eth4", "fe80::1"),  make("d0", "10.0.6.1"),   make("eth5", "10.0.7.1")};
+    all[0].speed_mbps = 400000;
+    all[1].speed_mbps = 1000;
+    all[2].physical_function = "eth0";
+    all[3].lower = "eth0";
+    all[4].driver = "wireguard";
+    all[5].usb = true;
+    all[7].driver = "dummy";
+    all[8].speed_mbps = 25000;  // slow, but no management network
+    EXPECT_EQ(reason_of(all, "eth0"), "used");
+    EXPECT_THAT(reason_of(all, "eth1"), HasSubstr("management: 1000 Mbit/s beside 400000"));
+    EXPECT_THAT(reason_of(all, "eth2"), HasSubstr("virtual function of eth0"));
+    EXPECT_THAT(reason_of(all, "eth3"), HasSubstr("goes over eth0"));
+    EXPECT_THAT(reason_of(all, "wg0"), HasSubstr("tunnel"));
+    EXPECT_THAT(reason_of(all, "usb0"), HasSubstr("service processor"));
+    EXPECT_THAT(reason_of(all, "eth4"), HasSubstr("link-local"));
+    EXPECT_THAT(reason_of(all, "d0"), HasSubstr("dummy"));
+    EXPECT_EQ(reason_of(all, "eth5"), "used");
+    // A virtual function whose card is not seen here, and slow links among themselves, are used.
+    all[0].up = false;
+    EXPECT_EQ(reason_of(all, "eth2"), "used");
+    EXPECT_EQ(reason_of(all, "eth3"), "used");
+    all[8].speed_mbps = 0;
+    EXPECT_EQ(reason_of(all, "eth1"), "used");
+    // Naming one overrides all of this.
+    EXPECT_THAT(names(select_interfaces(all, "eth1,wg0,eth4", "V", true)),
+                ElementsAre("eth1", "wg0", "eth4"));
+    // Nothing but a tunnel: better than nothing.
+    EXPECT_THAT(names(select_interfaces({all[4]}, "", "V", true)), ElementsAre("wg0"));
+    EXPECT_TRUE(select_interfaces({all[4]}, "", "V", true).skipped.empty());
+    EXPECT_THAT(names(select_interfaces({all[6]}, "", "V", true)), ElementsAre("eth4"));
+}
+
 TEST(InterfaceRules, MissingNameIsOneLineWithNameChoicesAndRemedy) {
     const InterfaceSelection selection =
         select_interfaces(host(), "eth0,ib3", "DEFT_INTERFACES", true);
@@ -124,6 +170,16 @@ TEST(Addresses, NetworksAndLoopback) {
     ASSERT_TRUE(parse_address("::1", b));
     EXPECT_TRUE(b.loopback());
     EXPECT_FALSE(a.same_network(b));
+    EXPECT_FALSE(parse_address("fe80::1%no-such-interface", b));
+    EXPECT_FALSE(parse_address("10.0.0.1%lo", b));
+    ASSERT_TRUE(parse_address("fe80::1%lo", b));
+    EXPECT_TRUE(b.link_local());
+    EXPECT_EQ(b.text(), "fe80::1%lo");
+    sockaddr_storage storage;
+    to_sockaddr(b, 1, storage);
+    Address back;
+    ASSERT_TRUE(from_sockaddr(reinterpret_cast<sockaddr*>(&storage), back, nullptr));
+    EXPECT_EQ(back.scope, b.scope);
     EXPECT_FALSE(parse_address("eth0", a));
     EXPECT_FALSE(parse_address("", a));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/softdev/net/checking/checker.h"
+#include "tests/softdev/net/checking/state.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -22,37 +23,6 @@
 
 namespace softdev::net::checking {
 namespace {
-
-const deft_net_v12_t& inner() {
-    return *socket_table();
-}
-
-struct Comm;
-
-struct Request {
-    Comm* comm;
-    void* inner;
-    bool done = false;
-};
-
-struct Region {
-    const char* data;
-    size_t bytes;
-};
-
-struct Comm {
-    CommKind kind;
-    void* inner;
-    std::mutex mutex;  // regMr may come from another thread than isend, irecv and test
-    std::set<Region*> regions;
-    std::deque<std::unique_ptr<Request>> in_flight;
-    std::deque<std::unique_ptr<Request>> finished;  // the last ones, to notice a second test
-    std::thread::id progress{};
-    // The call answered "not now", which must come again as it was.
-    bool retry = false;
-    const void* retry_data = nullptr;
-    size_t retry_bytes = 0;
-};
 
 struct Context {
     void* inner;
@@ -92,27 +62,6 @@ bool fails(const char* what) {
     return wanted != nullptr && std::string(name()) + ":" + what == wanted;
 }
 
-bool not_now() {
-    static const int every = [] {
-        const char* text = getenv("SOFTNET_CHECK_NULLS");
-        return text != nullptr ? atoi(text) : 0;
-    }();
-    static std::atomic<unsigned> calls{0};
-    // Scattered: a caller that polls two things in turn must not always be refused the same one.
-    return every > 0 && (calls.fetch_add(1) * 2654435761u >> 16) % every == 0;
-}
-
-Comm* known(void* comm, const char* call) {
-    State& all = state();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    Comm* ours = static_cast<Comm*>(comm);
-    if (all.comms.count(ours) == 0) {
-        violation("%s on a comm that does not exist or was closed", call);
-        return nullptr;
-    }
-    return ours;
-}
-
 void* add_comm(CommKind kind, void* inner_comm) {
     State& all = state();
     const std::lock_guard<std::mutex> lock(all.mutex);
@@ -138,46 +87,57 @@ bool known_context(void* ctx, const char* call, void** inner_context) {
     return true;
 }
 
-// The rules isend and irecv share; called with the comm's lock.
-void check_post(Comm& comm, const char* call, const void* data, size_t bytes, void* mhandle) {
-    if (comm.progress == std::thread::id{}) {
-        comm.progress = std::this_thread::get_id();
-    } else if (comm.progress != std::this_thread::get_id()) {
-        violation("%s from a second thread", call);
+}  // namespace
+
+const deft_net_v12_t& inner() {
+    return *socket_table();
+}
+
+bool enabled(const char* variable) {
+    const char* text = getenv(variable);
+    return text != nullptr && *text != '\0' && strcmp(text, "0") != 0;
+}
+
+bool not_now() {
+    static const int every = [] {
+        const char* text = getenv("SOFTNET_CHECK_NULLS");
+        return text != nullptr ? atoi(text) : 0;
+    }();
+    static std::atomic<unsigned> calls{0};
+    // Scattered: a caller that polls two things in turn must not always be refused the same one.
+    return every > 0 && (calls.fetch_add(1) * 2654435761u >> 16) % every == 0;
+}
+
+Comm* known(void* comm, const char* call) {
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    Comm* ours = static_cast<Comm*>(comm);
+    if (all.comms.count(ours) == 0) {
+        violation("%s on a comm that does not exist or was closed", call);
+        return nullptr;
     }
-    if (comm.in_flight.size() >= DEFT_NET_MAX_REQUESTS) {
-        violation("%s with %zu requests outstanding", call, comm.in_flight.size());
-    }
-    Region* region = static_cast<Region*>(mhandle);
-    if (comm.regions.count(region) == 0) {
-        violation("%s with a memory handle not registered on this comm", call);
-    } else {
-        const char* begin = static_cast<const char*>(data);
-        if (begin < region->data || begin + bytes > region->data + region->bytes) {
-            violation("%s of %zu bytes outside the registered region", call, bytes);
+    return ours;
+}
+
+bool poll_background() {
+    State& all = state();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    bool any = false;
+    for (Comm* comm : all.comms) {
+        const std::lock_guard<std::mutex> comm_lock(comm->mutex);
+        while (!comm->background.empty()) {
+            int done = 0;
+            int size = 0;
+            const int result = inner().test(comm->background.front()->inner, &done, &size);
+            if (result == DEFT_NET_SUCCESS && done == 0) {
+                any = true;
+                break;
+            }
+            comm->background.pop_front();  // a failure shows in the next call on this comm
         }
     }
-    if (comm.retry && (comm.retry_data != data || comm.retry_bytes != bytes)) {
-        violation("%s after a NULL request came with other arguments", call);
-    }
-    comm.retry = false;
+    return any;
 }
-
-int finish_post(Comm& comm, int result, void* inner_request, const void* data, size_t bytes,
-                void** request) {
-    *request = nullptr;
-    if (result == DEFT_NET_SUCCESS && inner_request != nullptr) {
-        comm.in_flight.push_back(std::make_unique<Request>(Request{&comm, inner_request}));
-        *request = comm.in_flight.back().get();
-    } else {
-        comm.retry = true;
-        comm.retry_data = data;
-        comm.retry_bytes = bytes;
-    }
-    return result;
-}
-
-}  // namespace
 
 void note(const char* format, ...) {
     va_list arguments;
@@ -253,7 +213,11 @@ int devices(int* count) {
 }
 
 int properties(int device, deft_net_props_v12_t* props) {
-    return inner().getProperties(device, props);
+    const int result = inner().getProperties(device, props);
+    if (result == DEFT_NET_SUCCESS && enabled("SOFTNET_CHECK_GDR")) {
+        props->ptrSupport |= DEFT_NET_PTR_CUDA;
+    }
+    return result;
 }
 
 int listen(void* ctx, int device, void* handle, void** listen_comm) {
@@ -308,11 +272,13 @@ int accept(void* listen_comm, void** recv_comm) {
 
 int reg_mr(void* comm, void* data, size_t bytes, int type, void** mhandle) {
     Comm* ours = known(comm, "regMr");
-    if (ours == nullptr || type != DEFT_NET_PTR_HOST) {
+    const bool device = type == DEFT_NET_PTR_CUDA;
+    if (ours == nullptr || (device && !enabled("SOFTNET_CHECK_GDR")) ||
+        (!device && type != DEFT_NET_PTR_HOST)) {
         return DEFT_NET_INTERNAL_ERROR;
     }
     const std::lock_guard<std::mutex> lock(ours->mutex);
-    Region* region = new Region{static_cast<const char*>(data), bytes};
+    Region* region = new Region{static_cast<const char*>(data), bytes, device};
     ours->regions.insert(region);
     *mhandle = region;
     return DEFT_NET_SUCCESS;
@@ -332,75 +298,6 @@ int dereg_mr(void* comm, void* mhandle) {
     return DEFT_NET_SUCCESS;
 }
 
-int isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request) {
-    Comm* ours = known(comm, "isend");
-    if (ours == nullptr || ours->kind != CommKind::Send) {
-        violation("isend on something else than a send comm");
-        return DEFT_NET_INTERNAL_ERROR;
-    }
-    const std::lock_guard<std::mutex> lock(ours->mutex);
-    check_post(*ours, "isend", data, bytes, mhandle);
-    if (tag < 0) {
-        violation("isend with tag %d", tag);
-    }
-    void* inner_request = nullptr;
-    int result = DEFT_NET_SUCCESS;
-    if (!not_now()) {
-        result = inner().isend(ours->inner, data, bytes, tag, nullptr, nullptr, &inner_request);
-    }
-    return finish_post(*ours, result, inner_request, data, bytes, request);
-}
-
-int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, void** request) {
-    Comm* ours = known(comm, "irecv");
-    if (ours == nullptr || ours->kind != CommKind::Receive || n != 1) {
-        violation("irecv of %d buffers, or on something else than a receive comm", n);
-        return DEFT_NET_INTERNAL_ERROR;
-    }
-    const std::lock_guard<std::mutex> lock(ours->mutex);
-    check_post(*ours, "irecv", data[0], bytes[0], mhandles[0]);
-    void* inner_request = nullptr;
-    int result = DEFT_NET_SUCCESS;
-    if (!not_now()) {
-        size_t size = bytes[0];
-        int tag = 0;
-        void* none = nullptr;
-        result = inner().irecv(ours->inner, 1, data, &size, &tag, &none, &none, &inner_request);
-    }
-    return finish_post(*ours, result, inner_request, data[0], bytes[0], request);
-}
-
-int test(void* request, int* done, int* sizes) {
-    Request* ours = static_cast<Request*>(request);
-    if (ours == nullptr || known(ours->comm, "test") == nullptr) {
-        return DEFT_NET_INTERNAL_ERROR;
-    }
-    Comm& comm = *ours->comm;
-    const std::lock_guard<std::mutex> lock(comm.mutex);
-    if (ours->done) {
-        violation("test of a request that was done before");
-        return DEFT_NET_INTERNAL_ERROR;
-    }
-    if (comm.in_flight.front().get() != ours) {
-        violation("test of a request that is not the oldest of its comm");
-    }
-    const int result = inner().test(ours->inner, done, sizes);
-    if (result == DEFT_NET_SUCCESS && *done != 0) {
-        ours->done = true;
-        for (auto place = comm.in_flight.begin(); place != comm.in_flight.end(); ++place) {
-            if (place->get() == ours) {
-                comm.finished.push_back(std::move(*place));
-                comm.in_flight.erase(place);
-                break;
-            }
-        }
-        if (comm.finished.size() > 2 * DEFT_NET_MAX_REQUESTS) {
-            comm.finished.pop_front();
-        }
-    }
-    return result;
-}
-
 int close(void* comm, CommKind kind) {
     Comm* ours = known(comm, "close");
     if (ours == nullptr) {
@@ -409,13 +306,22 @@ int close(void* comm, CommKind kind) {
     if (ours->kind != kind) {
         violation("close of a comm of another kind");
     }
+    if (kind == CommKind::Receive) {
+        note("closeRecv after %zu to flush, %zu flushed, %zu early, largest %zu, deepest %zu",
+             ours->to_flush, ours->flushed, ours->early, ours->largest, ours->deepest);
+    }
     if (!ours->regions.empty()) {
         violation("close with %zu memory regions registered", ours->regions.size());
     }
+    bool last = false;
     {
         State& all = state();
         const std::lock_guard<std::mutex> lock(all.mutex);
         all.comms.erase(ours);
+        last = all.comms.empty();
+    }
+    if (last) {
+        stop_poller();
     }
     for (Region* region : ours->regions) {
         delete region;
@@ -425,6 +331,30 @@ int close(void* comm, CommKind kind) {
                                                          : inner().closeListen(ours->inner);
     delete ours;
     return result;
+}
+
+void set_attributes(void* ctx, const deft_net_attr_t* attributes) {
+    void* inner_context = nullptr;
+    if (attributes == nullptr || ctx == nullptr ||
+        !known_context(ctx, "setNetAttr", &inner_context)) {
+        violation("setNetAttr without attributes or a context that init gave");
+        return;
+    }
+    const auto one_or_all = [](uint32_t mask) { return mask == ~0u || (mask & (mask - 1)) == 0; };
+    if (!one_or_all(attributes->op) || !one_or_all(attributes->algo) ||
+        !one_or_all(attributes->proto)) {
+        violation("setNetAttr with masks %x %x %x", attributes->op, attributes->algo,
+                  attributes->proto);
+    }
+    const auto& send = attributes->sendCommAttr;
+    const auto& receive = attributes->recvCommAttr;
+    char thread[16] = "";
+    pthread_getname_np(pthread_self(), thread, sizeof thread);
+    note("setNetAttr on %s op %x algo %x proto %x send %d,%d,%d,%d recv %d,%d,%d,%d", thread,
+         attributes->op, attributes->algo, attributes->proto, send.maxConcurrentPeers,
+         send.minConcurrentPeers, send.maxFlowsPerPeer, send.minFlowsPerPeer,
+         receive.maxConcurrentPeers, receive.minConcurrentPeers, receive.maxFlowsPerPeer,
+         receive.minFlowsPerPeer);
 }
 
 void shut_down() {

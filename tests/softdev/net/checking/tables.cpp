@@ -179,9 +179,8 @@ int irecv_v10(void* comm, int n, void** data, size_t* bytes, int*, void** mhandl
     return irecv(comm, n, data, bytes, mhandles, request);
 }
 
-int iflush(void*, int, void**, int*, void**, void**) {
-    violation("iflush for host memory");
-    return DEFT_NET_INTERNAL_ERROR;
+int flush(void* comm, int n, void** data, int* bytes, void** mhandles, void** request) {
+    return iflush(comm, n, data, bytes, mhandles, request);
 }
 int close_send(void* comm) {
     return close(comm, CommKind::Send);
@@ -193,9 +192,7 @@ int close_listen(void* comm) {
     return close(comm, CommKind::Listen);
 }
 int set_attr(void* ctx, deft_net_attr_t* attr) {
-    if (ctx == nullptr || attr == nullptr) {
-        violation("setNetAttr without context or attributes");
-    }
+    set_attributes(ctx, attr);
     return DEFT_NET_SUCCESS;
 }
 
@@ -209,14 +206,14 @@ CHECKING_EXPORT deft_net_v6_t ncclNetPlugin_v6 = {
     CHECKING_NAME, init_old<6>, devices,    get_properties<deft_net_props_v6_t>,
     listen_old,    connect_v6,  accept,     reg_mr_int,
     nullptr,       dereg_mr,    isend_int,  irecv_int,
-    iflush,        test,        close_send, close_recv,
+    flush,         test,        close_send, close_recv,
     close_listen};
 #if CHECKING_NEWEST >= 7
 CHECKING_EXPORT deft_net_v7_t ncclNetPlugin_v7 = {
     CHECKING_NAME, init_old<7>, devices,    get_properties<deft_net_props_v7_t>,
     listen_old,    connect_v7,  accept_v7,  reg_mr_int,
     nullptr,       dereg_mr,    isend_int,  irecv_int,
-    iflush,        test,        close_send, close_recv,
+    flush,         test,        close_send, close_recv,
     close_listen,  nullptr,     nullptr};
 #endif
 #if CHECKING_NEWEST >= 8
@@ -224,7 +221,7 @@ CHECKING_EXPORT deft_net_v8_t ncclNetPlugin_v8 = {
     CHECKING_NAME, init_old<8>, devices,    get_properties<deft_net_props_v8_t>,
     listen_old,    connect_v7,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,    isend_int,  irecv_int,
-    iflush,        test,        close_send, close_recv,
+    flush,         test,        close_send, close_recv,
     close_listen,  nullptr,     nullptr};
 #endif
 #if CHECKING_NEWEST >= 9
@@ -232,7 +229,7 @@ CHECKING_EXPORT deft_net_v9_t ncclNetPlugin_v9 = {
     CHECKING_NAME, init_old<9>, devices,    get_properties<deft_net_props_v9_t>,
     listen_old,    connect_v7,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,    isend,      irecv_v9,
-    iflush,        test,        close_send, close_recv,
+    flush,         test,        close_send, close_recv,
     close_listen,  nullptr,     nullptr,    nullptr};
 #endif
 #if CHECKING_NEWEST >= 10
@@ -240,7 +237,7 @@ CHECKING_EXPORT deft_net_v10_t ncclNetPlugin_v10 = {
     CHECKING_NAME, init_v10,    devices,    get_properties<deft_net_props_v9_t>,
     listen_old,    connect_v10, accept_v7,  reg_mr,
     nullptr,       dereg_mr,    isend_v10,  irecv_v10,
-    iflush,        test,        close_send, close_recv,
+    flush,         test,        close_send, close_recv,
     close_listen,  nullptr,     nullptr,    nullptr};
 #endif
 #if CHECKING_NEWEST >= 11
@@ -248,7 +245,7 @@ CHECKING_EXPORT deft_net_v11_t ncclNetPlugin_v11 = {
     CHECKING_NAME, init_new<11>, devices,    get_properties<deft_net_props_v11_t>,
     listen,        connect_v11,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,     isend_v10,  irecv_v10,
-    iflush,        test,         close_send, close_recv,
+    flush,         test,         close_send, close_recv,
     close_listen,  nullptr,      nullptr,    nullptr,
     finalize,      set_attr};
 #endif
@@ -257,7 +254,7 @@ CHECKING_EXPORT deft_net_v12_t ncclNetPlugin_v12 = {
     CHECKING_NAME, init_new<12>, devices,    get_properties<deft_net_props_v12_t>,
     listen,        connect_v11,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,     isend_v10,  irecv_v10,
-    iflush,        test,         close_send, close_recv,
+    flush,         test,         close_send, close_recv,
     close_listen,  nullptr,      nullptr,    nullptr,
     finalize,      set_attr};
 #endif

@@ -147,6 +147,11 @@ class Host:
         return subprocess.Popen([*self._prefix, *command], env=env if replace_env else _environment(env),
                                 preexec_fn=die_with_parent(), **options)
 
+    @property
+    def namespace(self):
+        """The network namespace as a path."""
+        return f"/proc/{self._prefix[2]}/ns/net"
+
     def run(self, command, env=None, timeout=60, check=True):
         """Runs a command inside the host and returns its output; SetupError with its last line if it fails."""
         try:
@@ -154,6 +159,8 @@ class Host:
                                   stdin=subprocess.DEVNULL, timeout=timeout, check=False)
         except FileNotFoundError as error:
             raise SetupError(f"'{error.filename}' is not installed") from error
+        except subprocess.TimeoutExpired as error:
+            raise SetupError(f"{self.name}: {' '.join(command)}: not done after {timeout} s; is the machine busy?") from error
         if check and done.returncode:
             lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
             raise SetupError(f"{self.name}: {' '.join(command)}: {lines[-1]}")
@@ -170,17 +177,23 @@ class Host:
 
 
 class NamespaceNetwork:
-    """Hosts as network namespaces; link l is interface eth<l> in each of them, shaped in both directions."""
+    """Hosts as network namespaces; link l is interface eth<l> in each of them, shaped in both directions.
+
+    `pipe`: a rate; all links of the two hosts then run through one pipe of this rate, as behind one uplink.
+    """
 
     kind = "namespaces"
     shaped = True
 
-    def __init__(self, count, rates):
+    def __init__(self, count, rates, pipe=None):
         if count < 2 or not rates:
             raise SetupError("a network needs at least two hosts and one link")
-        for rate in rates:
+        if pipe and count > 2:
+            raise SetupError("a shared pipe joins two hosts")
+        for rate in [*rates, pipe]:
             rate_bits(rate)
         self.rates = list(rates)
+        self._pipe = pipe
         self._holders = []
         self._switch = None
         self.hosts = []
@@ -189,9 +202,11 @@ class NamespaceNetwork:
             for index in range(count):
                 addresses = [f"{SUBNET}.{link}.{index + 1}" for link in range(len(rates))]
                 self.hosts.append(Host(index, self._hold(), addresses, devices))
-            if count > 2:
+            if count > 2 or pipe:
                 self._switch = Host(-1, self._hold(), [], [])
                 self._switch.name = "switch"
+            if pipe:
+                self._lay_pipe()
             for link in range(len(rates)):
                 self._lay(link)
             for host in self.hosts:
@@ -215,9 +230,24 @@ class NamespaceNetwork:
     def _pid(self, number):
         return str(self._holders[number].pid)
 
+    def _bridge(self, link, host):
+        """Which bridge of the switch a host's end of a link is plugged into: one a link, or one a side of the pipe."""
+        return f"side{host.index}" if self._pipe else f"br{link}"
+
+    def _lay_pipe(self):
+        self._switch.run(["ip", "link", "add", "pipe0", "type", "veth", "peer", "name", "pipe1"])
+        for side in (0, 1):
+            self._switch.run(["ip", "link", "add", f"side{side}", "type", "bridge"])
+            self._switch.run(["ip", "link", "set", f"side{side}", "up"])
+            self._switch.run(["ip", "link", "set", f"pipe{side}", "master", f"side{side}", "up"])
+            self._switch.run(["tc", "qdisc", "add", "dev", f"pipe{side}", "root", "tbf", "rate", self._pipe, *QUEUE])
+        for host in self.hosts:  # several interfaces in one Ethernet: each answers for its own address only
+            host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; "
+                                  "echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce"])
+
     def _lay(self, link):
         device = f"eth{link}"
-        if self._switch:
+        if self._switch and not self._pipe:
             bridge = f"br{link}"
             self._switch.run(["ip", "link", "add", bridge, "type", "bridge"])
             self._switch.run(["ip", "link", "set", bridge, "up"])
@@ -226,7 +256,7 @@ class NamespaceNetwork:
                 port = f"p{link}x{host.index}"
                 self._switch.run(["ip", "link", "add", port, "type", "veth", "peer", "name", device, "netns",
                                   self._pid(host.index)])
-                self._switch.run(["ip", "link", "set", port, "master", f"br{link}", "up"])
+                self._switch.run(["ip", "link", "set", port, "master", self._bridge(link, host), "up"])
             elif host.index == 0:
                 host.run(["ip", "link", "add", device, "type", "veth", "peer", "name", device, "netns", self._pid(1)])
             host.run(["ip", "addr", "add", host.address(link) + "/24", "dev", device])
@@ -267,27 +297,33 @@ class NamespaceNetwork:
         self._shape(link)
 
     def cut(self, link, how="carrier", host=None):
-        """Breaks a link. "carrier": its end at `host` (default: the last one) is taken down; behind a switch it is the
+        """Breaks a link. "delete" (two hosts): the interface goes. "carrier": its end at `host` (default: the last one) is taken down; behind a switch it is the
         switch's port, so that the host sees a lost carrier; of two hosts the other one does. "blackhole": what `host`
         (default: every host) sends is dropped silently."""
         places = self.hosts if host is None else [self.hosts[host]]
         if how == "carrier":
             place, device = (self._switch, f"p{link}x{places[-1].index}") if self._switch else (places[-1], f"eth{link}")
             place.run(["ip", "link", "set", device, "down"])
+        elif how == "delete" and not self._switch:
+            places[-1].run(["ip", "link", "del", f"eth{link}"])
         elif how == "blackhole":
             for place in places:
                 place.run(["tc", "qdisc", "replace", "dev", f"eth{link}", "root", "blackhole"])
         else:
-            raise SetupError(f"a link is cut by 'carrier' or 'blackhole', not by '{how}'")
+            raise SetupError(f"a link is cut by 'carrier', 'delete' or 'blackhole', not by '{how}'")
 
     def restore(self, link):
-        """Mends what cut() broke."""
+        """Mends what cut() broke; the link's current rate holds."""
+        if f"eth{link}:" not in self.hosts[-1].run(["cat", "/proc/self/net/dev"]):
+            self._lay(link)
+            return
         for place, device in self._ends(link):
             place.run(["ip", "link", "set", device, "up"])
         self._shape(link)
 
     def describe(self):
         rates = ", ".join(f"eth{link} {rate}" for link, rate in enumerate(self.rates))
+        rates += f", all through one pipe of {self._pipe}" if self._pipe else ""
         return f"{len(self.hosts)} network namespaces joined by {len(self.rates)} links ({rates})"
 
     def close(self):
@@ -354,12 +390,14 @@ class LoopbackNetwork:
         self.close()
 
 
-def create(count=2, rates=("2gbit", "1gbit"), kind="auto"):
+def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None):
     """Makes the network as choose() says; for "userns" the caller has entered the user namespace before."""
     chosen, reason = choose(kind)
     if chosen == "userns" and USERNS_MARK not in os.environ:
         raise SetupError("call enter_user_namespace() first: " + reason)
-    return (LoopbackNetwork if chosen == "loopback" else NamespaceNetwork)(count, rates)
+    if chosen == "loopback":
+        return LoopbackNetwork(count, rates)
+    return NamespaceNetwork(count, rates, pipe)
 
 
 def main():

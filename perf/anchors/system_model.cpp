@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/anchors/system_model.h"
+
+#include <cmath>
+
+#include "shim/planner/model.h"
+#include "shim/planner/policies/policy.h"
+
+namespace deft::anchors {
+namespace {
+
+using planner::Bucket;
+using planner::Fabric;
+using planner::Link;
+using planner::Profile;
+
+Fabric fabric_of(const Constants& c, int gpus) {
+    Fabric fabric;
+    Link link;
+    link.name = "nic";
+    link.cost.alpha = 2.0 * (gpus - 1) * c.hop;
+    link.cost.beta = 2.0 * (gpus - 1) / gpus / c.rate;
+    link.per_message = c.per_message;
+    link.compute_slowdown = c.contention;
+    fabric.links.push_back(link);
+    return fabric;
+}
+
+// Every tensor is a bucket of its own, as these systems see them; MG-WFBP merges them itself.
+const Profile& tensors_of(int model) {
+    static const std::array<Profile, kModels> kProfiles = [] {
+        std::array<Profile, kModels> all;
+        for (int m = 0; m < kModels; ++m) {
+            planner::ModelRun run;
+            run.seconds = one_gpu_seconds(m);
+            run.first_bucket = run.bucket = 1;
+            all[static_cast<std::size_t>(m)] =
+                planner::model_profile(planner::make_model(kModelNames[m]), run);
+        }
+        return all;
+    }();
+    return kProfiles[static_cast<std::size_t>(model)];
+}
+
+}  // namespace
+
+double simulated(int /*link*/, int model, int method, int size, const Constants& c) {
+    Profile profile = tensors_of(model);
+    // Handling a tensor takes the framework's thread away from compute, in the order of backward.
+    double late = 0;
+    for (Bucket& bucket : profile.buckets) {
+        late += c.framework;
+        bucket.ready += late;
+    }
+    profile.backward += late;
+    const Fabric fabric = fabric_of(c, kGpus[size]);
+    planner::Options options;
+    // A start-up nothing is worth: BSP sends everything in one message.
+    options.startup_seconds = method == 0 ? 1.0 : 0.0;
+    switch (method) {
+        case 0:  // after backward, everything in one fused message
+            return plan_mg_wfbp(profile.without_overlap(), fabric, options).predicted.iteration;
+        case 1:
+            return plan_none(profile, fabric, options).predicted.iteration;
+        case 2:
+            return plan_mg_wfbp(profile, fabric, options).predicted.iteration;
+        default:
+            return plan_bytescheduler(profile, fabric, options).predicted.iteration;
+    }
+}
+
+Residuals residuals(int link, const std::array<Constants, kMethods>& constants) {
+    Residuals result;
+    for (int m = 0; m < kModels; ++m) {
+        for (int k = 0; k < kMethods; ++k) {
+            for (int s = 0; s < kSizes; ++s) {
+                result.seconds[m][k][s] =
+                    simulated(link, m, k, s, constants[static_cast<std::size_t>(k)]);
+            }
+        }
+    }
+    return result;
+}
+
+int wrong_orders(const Residuals& of, int link, double least) {
+    int wrong = 0;
+    for (int m = 0; m < kModels; ++m) {
+        for (int s = 0; s < kSizes; ++s) {
+            for (int a = 0; a < kMethods; ++a) {
+                for (int b = a + 1; b < kMethods; ++b) {
+                    const double real = measured(m, link, a, s) / measured(m, link, b, s) - 1;
+                    const double ours = of.seconds[m][a][s] / of.seconds[m][b][s] - 1;
+                    wrong += std::abs(real) >= least && (real > 0) != (ours > 0) ? 1 : 0;
+                }
+            }
+        }
+    }
+    return wrong;
+}
+
+}  // namespace deft::anchors

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measured systems as plans for the simulator, with one set of constants per link and method.
+#pragma once
+
+#include <array>
+
+#include "perf/anchors/ddl_benchmarks.h"
+
+namespace deft::anchors {
+
+// One set for every model and number of GPUs. None is bound to a row.
+struct Constants {
+    double rate = 1e9;       // bytes per second of each rank's ring
+    double hop = 0;          // seconds per ring step: a message starts up in 2(n-1) of them
+    double per_message = 0;  // seconds of negotiation and launch per message, on the link
+    double contention = 0;   // compute takes (1 + this) times as long while the link is busy
+    double framework = 0;    // seconds of compute lost per tensor the framework handles
+
+    static constexpr int kCount = 5;
+    double& at(int i) {
+        double* const fields[] = {&rate, &hop, &per_message, &contention, &framework};
+        return *fields[i];
+    }
+};
+
+// Simulated seconds per iteration; indices as in ddl_benchmarks.h.
+double simulated(int link, int model, int method, int size, const Constants& constants);
+
+struct Residuals {
+    double seconds[kModels][kMethods][kSizes] = {};  // of one link
+    double error(int link, int model, int method, int size) const {
+        return seconds[model][method][size] / measured(model, link, method, size) - 1;
+    }
+};
+
+Residuals residuals(int link, const std::array<Constants, kMethods>& constants);
+
+// Pairs of methods whose simulated order is not the measured one, over all groups of a link
+// (a group: one model at one number of GPUs). `least`: pairs measured closer than this fraction are
+// left out.
+int wrong_orders(const Residuals& of, int link, double least);
+
+}  // namespace deft::anchors

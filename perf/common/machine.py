@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What figures were measured on."""
+
+import os
+import platform
+
+
+def describe():
+    """CPU, number of CPUs, kernel, load and Python, for the JSON of a measurement."""
+    model = ""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
+    except OSError:
+        pass
+    return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+            "load_before": round(os.getloadavg()[0], 2), "python": platform.python_version()}

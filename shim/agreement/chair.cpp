@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/agreement/chair.h"
+
+#include <algorithm>
+
+#include "topology/base/log.h"
+
+namespace deft::agreement {
+namespace {
+
+constexpr auto kLastWord = std::chrono::seconds(2);
+constexpr std::size_t kMaxLeaving = 256;
+constexpr std::size_t kMaxChildren = 4096;
+constexpr std::size_t kMaxAsking = 65536;
+
+}  // namespace
+
+Chair::Chair(Council::Core& core)
+    : core_(core), seats_(static_cast<std::size_t>(core.council->nranks())) {
+    seats_[own()].here = true;
+    seats_[own()].acked = true;
+    seats_[own()].host = own_host();
+    check_gathered();
+}
+
+std::string Chair::name_of(std::size_t rank) const {
+    return "rank " + std::to_string(rank) +
+           (seats_[rank].host.empty() ? "" : " (" + seats_[rank].host + ")");
+}
+
+// "ranks 3, 5, 6 and 2 more".
+std::string Chair::missing(bool acks) const {
+    constexpr std::size_t kNamed = 4;
+    std::string list;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+        if (acks ? !seats_[rank].acked : !seats_[rank].here) {
+            if (++count <= kNamed) {
+                list += (list.empty() ? "" : ", ") + std::to_string(rank);
+            }
+        }
+    }
+    if (count > kNamed) {
+        list += " and " + std::to_string(count - kNamed) + " more";
+    }
+    return (count == 1 ? "rank " : "ranks ") + list;
+}
+
+void Chair::send_off(Stream&& stream, const std::string& why) {
+    if (stream.send(wire::Type::Verdict, wire::encode(wire::Verdict{false, why})) &&
+        leaving_.size() < kMaxLeaving) {
+        leaving_.push_back({std::move(stream), Clock::now() + kLastWord});
+    }
+}
+
+void Chair::adopt(Stream&& stream, const wire::Hello& hello) {
+    if (state_ == State::Off || state_ == State::Left) {
+        send_off(std::move(stream), off_reason_);
+        return;
+    }
+    const Party leader{core_.council->rank(),
+                       core_.council->nranks(),
+                       core_.terms.nccl_version,
+                       DEFT_VERSION,
+                       own_host(),
+                       core_.terms.settings};
+    const Party member{static_cast<int>(hello.rank),
+                       static_cast<int>(hello.nranks),
+                       hello.nccl_version,
+                       hello.deft_version,
+                       hello.host,
+                       hello.settings};
+    if (const std::string why = difference(leader, member); !why.empty()) {
+        send_off(std::move(stream), why);
+        if (state_ == State::Gathering || state_ == State::Asking) {
+            decide_off(why);
+        }
+        return;
+    }
+    Seated& seat = seats_[hello.rank];  // below nranks: the decoder and difference() saw to it
+    if (hello.rank == own() || (state_ != State::Gathering && seat.here)) {
+        send_off(std::move(stream), name_of(hello.rank) + " is there already");
+        return;
+    }
+    // A second one while gathering is the same rank again, whose first connection broke.
+    seat.stream = std::move(stream);
+    seat.here = true;
+    seat.host = hello.host;
+    check_gathered();
+}
+
+void Chair::check_gathered() {
+    for (const Seated& seat : seats_) {
+        if (!seat.here) {
+            return;
+        }
+    }
+    state_ = State::Asking;
+    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+        if (rank != own() && !seats_[rank].stream.send(wire::Type::AllHere, {})) {
+            lost(rank, "is gone");
+            return;
+        }
+    }
+}
+
+void Chair::check_acked() {
+    for (const Seated& seat : seats_) {
+        if (!seat.acked) {
+            return;
+        }
+    }
+    state_ = State::Open;
+    deadline_ = kNever;
+    const std::vector<std::byte> on = wire::encode(wire::Verdict{true, ""});
+    for (Seated& seat : seats_) {
+        (void)seat.stream.send(wire::Type::Verdict, on);  // turn() finds what broke
+    }
+    core_.set_verdict(Verdict::On, "");
+}
+
+void Chair::decide_off(const std::string& why) {
+    state_ = State::Off;
+    deadline_ = kNever;
+    off_reason_ = why;
+    for (Seated& seat : seats_) {
+        if (seat.stream.open()) {
+            send_off(std::move(seat.stream), why);
+            seat.stream.close();
+        }
+    }
+    core_.set_verdict(Verdict::Off, why);
+}
+
+void Chair::lost(std::size_t rank, const std::string& how) {
+    seats_[rank].stream.close();
+    const std::string why = name_of(rank) + " " + how;
+    switch (state_) {
+        case State::Gathering:
+            seats_[rank].here = false;  // it may come again
+            break;
+        case State::Asking:
+            decide_off(why);
+            break;
+        case State::Open:
+            if (voting_) {
+                decide(false);
+            }
+            state_ = State::Closed;
+            for (Seated& seat : seats_) {
+                (void)seat.stream.send(wire::Type::Closed, {});
+            }
+            core_.close(why);
+            break;
+        case State::Closed:
+        case State::Off:
+        case State::Left:
+            break;
+    }
+}
+
+void Chair::turn(Clock::time_point now) {
+    bool left = false;
+    bool abandoned = false;
+    std::optional<Proposal> proposal;
+    std::vector<std::pair<std::uint64_t, bool>> answers;
+    std::deque<std::vector<std::byte>> reports;
+    std::vector<wire::Meeting> posts;
+    std::vector<Council::Core::Question> questions;
+    {
+        const Monitor::Lock lock(core_.monitor);
+        left = core_.left;
+        abandoned = core_.abandoned;
+        if (core_.created && deadline_ == kNever &&
+            (state_ == State::Gathering || state_ == State::Asking)) {
+            deadline_ = now + core_.terms.timeout;
+        }
+        proposal.swap(core_.proposal);
+        answers.swap(core_.answers);
+        reports.swap(core_.reports);
+        core_.report_bytes = 0;
+        posts.swap(core_.posts);
+        questions.swap(core_.questions);
+    }
+    core_.catch_up();
+    if (left || abandoned) {
+        if (state_ != State::Left) {
+            leave(now);
+        }
+    }
+    if (state_ == State::Asking) {
+        check_acked();
+    }
+    if ((state_ == State::Gathering || state_ == State::Asking) && now >= deadline_) {
+        const auto waited =
+            std::chrono::duration_cast<std::chrono::milliseconds>(core_.terms.timeout).count();
+        decide_off(missing(state_ == State::Asking) + " did not answer within " +
+                   std::to_string(waited) +
+                   " ms of the communicator's creation: no deft there, another release, or no way "
+                   "to reach " +
+                   own_host());
+    }
+    for (const wire::Meeting& meeting : posts) {
+        post(meeting);
+    }
+    for (const Council::Core::Question& question : questions) {
+        ask({question.child, own(), question.council});
+    }
+    if (state_ == State::Off || state_ == State::Left) {
+        for (const Asking& asking : asking_) {
+            if (asking.council != nullptr) {
+                Council::Core::tell_child(asking.council, nullptr,
+                                          "the communicator it was made from has no agreement");
+            }
+        }
+        asking_.clear();
+    }
+    for (const std::vector<std::byte>& report : reports) {
+        core_.hear(core_.council->rank(), report);
+    }
+    if (state_ == State::Open && proposal) {
+        begin_vote(std::move(*proposal), now);
+    }
+    for (const auto& [serial, yes] : answers) {
+        if (voting_ && serial == proposal_.serial && seats_[own()].vote == Vote::None) {
+            seats_[own()].vote = yes ? Vote::Yes : Vote::No;
+            count_votes();
+        }
+    }
+    if (voting_ && now >= patience_) {
+        DEFT_INFO("a new plan is dropped: not every rank has answered in time");
+        decide(false);
+    }
+    // A connection that broke while something was sent.
+    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+        if (rank != own() && !seats_[rank].stream.open() &&
+            (state_ == State::Asking || state_ == State::Open)) {
+            lost(rank, "is gone");
+        }
+    }
+    std::erase_if(leaving_,
+                  [now](const Leaving& last) { return !last.stream.open() || now >= last.until; });
+}
+
+void Chair::gather(PollSet& set) {
+    for (Seated& seat : seats_) {
+        seat.stream.gather(set);
+    }
+    for (Leaving& last : leaving_) {
+        last.stream.gather(set);
+    }
+}
+
+void Chair::ready(const PollSet& set, Clock::time_point /*now*/) {
+    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+        Stream& stream = seats_[rank].stream;
+        const short events = stream.ready(set);
+        if (events == 0) {
+            continue;
+        }
+        if ((events & POLLOUT) != 0 && !stream.flush()) {
+            lost(rank, "is gone");
+            continue;
+        }
+        const bool alive = stream.fill();
+        wire::Header header;
+        std::span<const std::byte> payload;
+        Stream::Next next = Stream::Next::None;
+        bool more = true;
+        while (more && (next = stream.next(header, payload)) == Stream::Next::Frame) {
+            more = take(rank, header, payload);
+        }
+        if (!more) {
+            continue;
+        }
+        if (next == Stream::Next::Bad) {
+            lost(rank, "sent nonsense");
+        } else if (!alive) {
+            lost(rank, "is gone");
+        }
+    }
+    for (Leaving& last : leaving_) {
+        const short events = last.stream.ready(set);
+        if (events != 0 && (!last.stream.flush() || !last.stream.fill())) {
+            last.stream.close();
+        }
+    }
+}
+
+// False if the connection is not to be read any further.
+bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload) {
+    Seated& seat = seats_[rank];
+    switch (header.type) {
+        case wire::Type::Ack:
+            if (state_ == State::Asking && !seat.acked) {
+                seat.acked = true;
+                check_acked();
+            }
+            return true;
+        case wire::Type::Report:
+            if (state_ == State::Open || state_ == State::Closed) {
+                core_.hear(static_cast<int>(rank), payload);
+            }
+            return true;
+        case wire::Type::Answer: {
+            wire::Word word;
+            if (!wire::decode(payload, word)) {
+                lost(rank, "sent nonsense");
+                return false;
+            }
+            if (voting_ && word.serial == proposal_.serial && seat.vote == Vote::None) {
+                seat.vote = word.yes ? Vote::Yes : Vote::No;
+                count_votes();
+            }
+            return true;
+        }
+        case wire::Type::Post: {
+            wire::Meeting meeting;
+            if (!wire::decode(payload, meeting)) {
+                break;
+            }
+            post(meeting);
+            return true;
+        }
+        case wire::Type::Ask: {
+            std::uint64_t child = 0;
+            if (!wire::decode_question(payload, child)) {
+                break;
+            }
+            ask({child, rank, nullptr});
+            return true;
+        }
+        case wire::Type::Leave:
+            lost(rank, "has left");
+            return false;
+        case wire::Type::Closed:
+        case wire::Type::Found:
+        case wire::Type::Hello:
+        case wire::Type::AllHere:
+        case wire::Type::Verdict:
+        case wire::Type::Prepare:
+        case wire::Type::Decision:
+            break;
+    }
+    lost(rank, "sent nonsense");
+    return false;
+}
+
+void Chair::begin_vote(Proposal&& proposal, Clock::time_point now) {
+    proposal_ = std::move(proposal);
+    patience_ = now + proposal_.patience;
+    voting_ = true;
+    for (Seated& seat : seats_) {
+        seat.vote = Vote::None;
+    }
+    const std::vector<std::byte> frame =
+        wire::encode(wire::Prepare{proposal_.serial, proposal_.switch_call, proposal_.body});
+    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+        if (rank != own()) {
+            (void)seats_[rank].stream.send(wire::Type::Prepare, frame);
+        }
+    }
+    switch (core_.ask(proposal_)) {
+        case Answer::No:
+            seats_[own()].vote = Vote::No;
+            break;
+        case Answer::Yes:
+            seats_[own()].vote = Vote::Yes;
+            break;
+        case Answer::Later:
+            break;
+    }
+    count_votes();
+}
+
+void Chair::count_votes() {
+    bool all = true;
+    for (const Seated& seat : seats_) {
+        if (seat.vote == Vote::No) {
+            decide(false);
+            return;
+        }
+        all = all && seat.vote == Vote::Yes;
+    }
+    if (all) {
+        decide(true);
+    }
+}
+
+void Chair::decide(bool commit) {
+    voting_ = false;
+    patience_ = kNever;
+    // If this rank's own hook has given up waiting, nobody may switch.
+    const bool own_part = core_.begin_decision(proposal_.serial);
+    commit = commit && own_part;
+    const std::vector<std::byte> frame = wire::encode(wire::Word{proposal_.serial, commit});
+    for (Seated& seat : seats_) {
+        (void)seat.stream.send(wire::Type::Decision, frame);
+    }
+    if (own_part) {
+        core_.finish_decision(proposal_.serial, commit);
+    }
+}
+
+void Chair::post(const wire::Meeting& meeting) {
+    if (board_.size() == kMaxChildren) {
+        board_.erase(board_.begin());
+    }
+    board_[meeting.child] = meeting;
+    for (std::size_t i = 0; i < asking_.size();) {
+        if (asking_[i].child == meeting.child) {
+            const Asking asking = asking_[i];
+            asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
+            tell(asking, meeting);
+        } else {
+            ++i;
+        }
+    }
+}
+
+void Chair::ask(const Asking& asking) {
+    const auto known = board_.find(asking.child);
+    if (known != board_.end()) {
+        tell(asking, known->second);
+    } else if (asking_.size() < kMaxAsking) {
+        asking_.push_back(asking);
+    }
+}
+
+void Chair::tell(const Asking& asking, const wire::Meeting& meeting) {
+    if (asking.council != nullptr) {
+        Council::Core::tell_child(asking.council, &meeting, "what the first rank said is damaged");
+    } else {
+        (void)seats_[asking.rank].stream.send(wire::Type::Found, wire::encode(meeting));
+    }
+}
+
+void Chair::leave(Clock::time_point now) {
+    const bool pending = state_ == State::Gathering || state_ == State::Asking;
+    if (voting_) {
+        decide(false);
+    }
+    if (pending) {
+        decide_off("the leader, " + name_of(own()) + ", has ended its communicator");
+    } else if (off_reason_.empty()) {
+        off_reason_ = "the leader, " + name_of(own()) + ", has ended its communicator";
+    }
+    core_.close("this rank has given up waiting for a decision");
+    for (Seated& seat : seats_) {
+        if (seat.stream.send(wire::Type::Leave, {})) {
+            leaving_.push_back({std::move(seat.stream), now + kLastWord});
+        }
+        seat.stream.close();
+    }
+    state_ = State::Left;
+}
+
+Clock::time_point Chair::due() const {
+    Clock::time_point due = std::min(deadline_, patience_);
+    for (const Leaving& last : leaving_) {
+        due = std::min(due, last.until);
+    }
+    return due;
+}
+
+}  // namespace deft::agreement

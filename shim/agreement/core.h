@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of a Council: what its threads share, and how the agreement thread talks to the
+// member.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shim/agreement/council.h"
+#include "shim/agreement/monitor.h"
+#include "shim/agreement/stream.h"
+
+namespace deft::agreement {
+
+inline constexpr Clock::time_point kNever = Clock::time_point::max();
+
+// One rank's part in the council: Chair (the leader's) or Seat (everybody else's). Lives on the
+// agreement thread.
+class Role {
+public:
+    virtual ~Role() = default;
+    // Does what other threads have asked for, and what is due.
+    virtual void turn(Clock::time_point now) = 0;
+    virtual void gather(PollSet& set) = 0;
+    virtual void ready(const PollSet& set, Clock::time_point now) = 0;
+    // When turn() is due even if nothing happens.
+    virtual Clock::time_point due() const = 0;
+    // Left, and nothing more to say.
+    virtual bool finished() const = 0;
+    // Of a child: where its ranks meet; null: nobody will say, and why.
+    virtual void found(const wire::Trailer* /*trailer*/, const std::string& /*why*/) {}
+};
+
+struct Council::Core {
+    // Where the proposal in hand stands on this rank.
+    enum class Phase : std::uint8_t {
+        None,      // nothing was ever asked
+        Asked,     // prepare() was called; whatever it says, the leader's decision is awaited
+        Deciding,  // decided() is running
+        Committed,
+        Cancelled,
+        Lost
+    };
+
+    Council* council = nullptr;
+    Terms terms;
+    std::unique_ptr<Role> role;  // the agreement thread's
+
+    // ---- shared, guarded by the monitor
+    mutable Monitor monitor;
+    std::string reason;
+    Phase phase = Phase::None;
+    std::uint64_t serial = 0;
+    bool created = false;
+    bool left = false;
+    bool abandoned = false;  // a waiter has given up: out of the council
+    std::deque<std::vector<std::byte>> reports;
+    std::size_t report_bytes = 0;
+    std::optional<Proposal> proposal;
+    bool proposing = false;
+    std::vector<std::pair<std::uint64_t, bool>> answers;
+    std::vector<wire::Meeting> posts;  // of children that this rank leads
+    struct Question {
+        std::uint64_t child;
+        Council* council;
+    };
+    std::vector<Question> questions;  // of children that it does not lead
+
+    // ---- the member; recursive, so that a callback may attach and detach
+    std::recursive_mutex calling;
+    Member* member = nullptr;
+    bool verdict_told = false;
+    bool closed_told = false;
+    std::deque<std::pair<int, std::vector<std::byte>>> unheard;  // came while nobody was attached
+
+    // ---- called on the agreement thread
+    void set_verdict(Verdict verdict, const std::string& why);
+    // After On: nobody proposes any more. A proposal in hand is in doubt.
+    void close(const std::string& why);
+    Answer ask(const Proposal& proposal);
+    // Before a decision is told to anybody: false if this rank has given up waiting for it, or
+    // left; then it is out and must not hear any.
+    bool begin_decision(std::uint64_t serial);
+    void finish_decision(std::uint64_t serial, bool commit);
+    void hear(int rank, std::span<const std::byte> report);
+    // Tells a member attached late what it has missed.
+    void catch_up();
+    // Hands a child of this rank what the parent's leader has said.
+    static void tell_child(Council* child, const wire::Meeting* meeting, const std::string& why);
+
+    static Council* make(int rank, int nranks, bool leader, const Terms& terms);
+};
+
+// "DEFT_MODE" differs, a rank more or less ... : why the two cannot agree, naming both; "" if they
+// can. Pure.
+struct Party {
+    int rank = 0;
+    int nranks = 0;
+    int nccl_version = 0;
+    std::string deft_version;
+    std::string host;
+    std::string settings;
+};
+std::string difference(const Party& leader, const Party& member);
+
+const std::string& own_host();
+
+}  // namespace deft::agreement

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/agreement/council.h"
+
+#include <algorithm>
+
+#include "shim/agreement/core.h"
+#include "shim/agreement/service.h"
+
+namespace deft::agreement {
+namespace {
+
+using Phase = Council::Core::Phase;
+constexpr std::size_t kMaxReports = 256;
+
+}  // namespace
+
+std::string Council::reason() const {
+    const Monitor::Lock lock(core_->monitor);
+    return core_->reason;
+}
+
+void Council::created() noexcept {
+    {
+        const Monitor::Lock lock(core_->monitor);
+        core_->created = true;
+    }
+    Service::process().wake();
+}
+
+void Council::attach(Member* member) noexcept {
+    {
+        const std::lock_guard calls(core_->calling);
+        core_->member = member;
+        core_->verdict_told = false;
+        core_->closed_told = false;
+    }
+    Service::process().wake();
+}
+
+void Council::detach(Member* member) noexcept {
+    const std::lock_guard calls(core_->calling);
+    if (core_->member == member) {
+        core_->member = nullptr;
+    }
+}
+
+bool Council::report(std::span<const std::byte> report) noexcept {
+    if (!open() || report.size() > kMaxBody) {
+        return false;
+    }
+    try {
+        std::vector<std::byte> copy(report.begin(), report.end());
+        const Monitor::Lock lock(core_->monitor);
+        if (core_->reports.size() == kMaxReports ||
+            core_->report_bytes + copy.size() > 2 * kMaxBody) {
+            return false;
+        }
+        core_->report_bytes += copy.size();
+        core_->reports.push_back(std::move(copy));
+    } catch (...) {
+        return false;
+    }
+    Service::process().wake();
+    return true;
+}
+
+bool Council::propose(Proposal proposal) noexcept {
+    if (!leader_ || !open() || proposal.body.size() > kMaxBody) {
+        return false;
+    }
+    {
+        const Monitor::Lock lock(core_->monitor);
+        if (core_->proposing || core_->left || core_->phase == Phase::Asked ||
+            core_->phase == Phase::Lost || proposal.serial <= core_->serial) {
+            return false;
+        }
+        core_->proposing = true;
+        core_->proposal = std::move(proposal);
+    }
+    Service::process().wake();
+    return true;
+}
+
+void Council::answer(std::uint64_t serial, bool yes) noexcept {
+    try {
+        const Monitor::Lock lock(core_->monitor);
+        if (core_->phase != Phase::Asked || core_->serial != serial || !core_->answers.empty()) {
+            return;
+        }
+        core_->answers.emplace_back(serial, yes);
+    } catch (...) {
+        return;  // an answer that never comes is a No, when the leader's patience ends
+    }
+    Service::process().wake();
+}
+
+Decision Council::wait_decision(std::uint64_t serial, Clock::time_point deadline) noexcept {
+    Decision found = Decision::Lost;
+    {
+        Monitor::Lock lock(core_->monitor);
+        const auto pending = [&] {
+            return core_->serial == serial && !core_->left &&
+                   (core_->phase == Phase::Asked || core_->phase == Phase::Deciding);
+        };
+        while (pending()) {
+            // Once decided() runs the decision is known, and it is short.
+            if (core_->phase == Phase::Deciding) {
+                lock.wait_until(Clock::now() + std::chrono::milliseconds(100));
+            } else if (!lock.wait_until(deadline) && core_->phase == Phase::Asked) {
+                core_->phase = Phase::Lost;
+                core_->abandoned = true;
+            }
+        }
+        if (core_->serial == serial && core_->phase == Phase::Committed) {
+            found = Decision::Commit;
+        } else if (core_->serial == serial && core_->phase == Phase::Cancelled) {
+            found = Decision::Cancel;
+        }
+    }
+    if (found == Decision::Lost) {
+        Service::process().wake();
+    }
+    return found;
+}
+
+Verdict Council::wait_verdict(Clock::time_point deadline) noexcept {
+    Monitor::Lock lock(core_->monitor);
+    while (verdict() == Verdict::Pending && !core_->left && lock.wait_until(deadline)) {
+    }
+    return verdict();
+}
+
+void Council::leave() noexcept {
+    {
+        Monitor::Lock lock(core_->monitor);
+        if (core_->left) {
+            return;
+        }
+        core_->left = true;
+        if (core_->phase == Phase::Asked) {
+            core_->phase = Phase::Lost;
+        }
+        open_.store(false, std::memory_order_release);
+        lock.notify();
+    }
+    Service::process().wake();
+}
+
+bool write_trailer(deft_nccl_unique_id_t& id, std::string& why) noexcept {
+    try {
+        return Service::process().issue(id, why);
+    } catch (...) {
+        return false;
+    }
+}
+
+bool has_trailer(const deft_nccl_unique_id_t& id, std::string* why) noexcept {
+    try {
+        wire::Trailer trailer;
+        switch (wire::decode(Service::trailer_of(id), trailer)) {
+            case wire::Decoded::Ok:
+                return true;
+            case wire::Decoded::Absent:
+                if (why != nullptr) {
+                    *why =
+                        "the process that made its unique id runs without deft, or NCCL_COMM_ID "
+                        "is set";
+                }
+                return false;
+            case wire::Decoded::WrongVersion:
+                if (why != nullptr) {
+                    *why = "the process that made its unique id runs another release of deft";
+                }
+                return false;
+            case wire::Decoded::Malformed:
+                break;
+        }
+        if (why != nullptr) {
+            *why = "the spare bytes of its unique id are damaged";
+        }
+    } catch (...) {
+    }
+    return false;
+}
+
+Council* join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms) noexcept {
+    try {
+        return Service::process().join(id, nranks, rank, terms);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+Council* inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                 const Terms& terms) noexcept {
+    try {
+        return Service::process().inherit(parent, child, nranks, rank, terms);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+}  // namespace deft::agreement

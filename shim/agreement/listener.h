@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/agreement/wire.h"
+#include "topology/base/unique_fd.h"
+
+namespace deft::agreement {
+
+// The process's rendezvous: a socket on each address that the others may reach, chosen by
+// DEFT_INTERFACES or NCCL_SOCKET_IFNAME. They listen from the start, so that early guests wait in
+// the kernel; nobody accepts before the agreement thread runs.
+class Listener {
+public:
+    // Null, and why, if there is nothing to listen on.
+    static std::unique_ptr<Listener> open(std::string& why);
+
+    // True in the process that opened it; a forked child shares the sockets but must not use them.
+    bool ours() const;
+    std::size_t size() const { return sockets_.size(); }
+    int fd(std::size_t index) const { return sockets_[index].fd.get(); }
+    // The endpoints, as many as a trailer may hold.
+    void fill(wire::Trailer& trailer) const;
+
+private:
+    struct Socket {
+        UniqueFd fd;
+        wire::Endpoint endpoint;
+    };
+    std::vector<Socket> sockets_;
+    pid_t owner_ = 0;
+};
+
+}  // namespace deft::agreement

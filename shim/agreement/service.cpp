@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/agreement/service.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "shim/agreement/chair.h"
+#include "shim/agreement/seat.h"
+#include "topology/base/log.h"
+
+namespace deft::agreement {
+namespace {
+
+constexpr std::size_t kStackBytes = 512 * 1024;
+constexpr std::size_t kMaxGuests = 256;
+constexpr std::size_t kMaxEarly = 4096;
+constexpr std::size_t kMaxIssued = 4096;
+constexpr std::size_t kAcceptsPerTurn = 64;
+constexpr auto kHelloLimit = std::chrono::seconds(5);
+constexpr auto kEvictable = std::chrono::seconds(1);  // a guest this old makes way for a new one
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr auto kExitDeadline = std::chrono::seconds(1);
+
+}  // namespace
+
+Service& Service::process() {
+    static Service& service = *new Service();  // never destroyed: threads may use it to the end
+    return service;
+}
+
+std::span<const std::byte, wire::kTrailerBytes> Service::trailer_of(
+    const deft_nccl_unique_id_t& id) {
+    return std::as_bytes(std::span(id.internal)).subspan<wire::kTrailerAt, wire::kTrailerBytes>();
+}
+
+bool Service::issue(deft_nccl_unique_id_t& id, std::string& why) {
+    for (std::size_t i = wire::kTrailerAt; i < sizeof(id.internal); ++i) {
+        if (id.internal[i] != 0) {
+            why = "this NCCL uses the spare bytes of its unique id";
+            return false;
+        }
+    }
+    wire::Trailer trailer;
+    if (!issue(trailer, why)) {
+        return false;
+    }
+    wire::encode(trailer, std::as_writable_bytes(std::span(id.internal))
+                              .subspan<wire::kTrailerAt, wire::kTrailerBytes>());
+    return true;
+}
+
+bool Service::issue(wire::Trailer& trailer, std::string& why) {
+    if (::getrandom(trailer.nonce.data(), trailer.nonce.size(), 0) !=
+        static_cast<ssize_t>(trailer.nonce.size())) {
+        why = std::string("no random numbers: ") + std::strerror(errno);
+        return false;
+    }
+    const Monitor::Lock lock(monitor_);
+    if (listener_ == nullptr || !listener_->ours()) {
+        listener_ = Listener::open(why);
+        if (listener_ == nullptr) {
+            return false;
+        }
+    }
+    listener_->fill(trailer);
+    if (issued_.size() == kMaxIssued) {
+        // Ids that were never used, or whose communicators have ended.
+        const auto unused = std::find_if(issued_.begin(), issued_.end(),
+                                         [](const Issued& old) { return !old.joined || old.over; });
+        if (unused == issued_.end()) {
+            why = "too many communicators at once";
+            return false;
+        }
+        issued_.erase(unused);
+    }
+    Issued issued;
+    issued.nonce = trailer.nonce;
+    issued.maker = ::getpid();
+    issued_.push_back(issued);
+    return true;
+}
+
+Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms) {
+    wire::Trailer trailer;
+    if (nranks <= 0 || rank < 0 || rank >= nranks ||
+        wire::decode(trailer_of(id), trailer) != wire::Decoded::Ok) {
+        return nullptr;
+    }
+    Council* council = nullptr;
+    {
+        const Monitor::Lock lock(monitor_);
+        if (!start()) {
+            return nullptr;
+        }
+        Issued* own = nullptr;
+        for (Issued& issued : issued_) {
+            if (issued.maker == ::getpid() && !issued.joined &&
+                wire::equal(issued.nonce, trailer.nonce)) {
+                own = &issued;
+            }
+        }
+        council = Council::Core::make(rank, nranks, own != nullptr, terms);
+        Council::Core& core = *council->core_;
+        if (own != nullptr) {
+            auto chair = std::make_unique<Chair>(core);
+            fresh_.reserve(fresh_.size() + 1);
+            own->joined = true;
+            own->chair = chair.get();
+            core.role = std::move(chair);
+        } else {
+            core.role = std::make_unique<Seat>(core, trailer);
+        }
+        fresh_.push_back(council);
+    }
+    wake();
+    return council;
+}
+
+Council* Service::inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                          const Terms& terms) {
+    if (nranks <= 0 || rank < 0 || rank >= nranks) {
+        return nullptr;
+    }
+    Council::Core& above = *parent.core_;
+    if (rank == 0) {
+        wire::Trailer trailer;
+        std::string why;
+        if (!issue(trailer, why)) {
+            DEFT_WARN_ONCE("the calls of a split communicator are forwarded: %s", why.c_str());
+            return nullptr;
+        }
+        wire::Meeting meeting;
+        meeting.child = child;
+        wire::encode(trailer, meeting.trailer);
+        deft_nccl_unique_id_t id{};
+        std::memcpy(id.internal + wire::kTrailerAt, meeting.trailer.data(), meeting.trailer.size());
+        Council* const council = join(id, nranks, rank, terms);
+        if (council != nullptr) {
+            const Monitor::Lock lock(above.monitor);
+            above.posts.push_back(meeting);
+        }
+        wake();
+        return council;
+    }
+    Council* council = nullptr;
+    {
+        const Monitor::Lock lock(monitor_);
+        if (!start()) {
+            return nullptr;
+        }
+        council = Council::Core::make(rank, nranks, false, terms);
+        council->core_->role = std::make_unique<Seat>(*council->core_);
+        fresh_.push_back(council);
+    }
+    {
+        const Monitor::Lock lock(above.monitor);
+        above.questions.push_back({child, council});
+    }
+    wake();
+    return council;
+}
+
+void Service::wake() noexcept {
+    const int fd = wake_fd_.load(std::memory_order_acquire);
+    if (fd >= 0) {
+        const std::uint64_t one = 1;
+        (void)!::write(fd, &one, sizeof(one));
+    }
+}
+
+// With the monitor held.
+bool Service::start() {
+    if (thread_ != Thread::None) {
+        return thread_ == Thread::Running;
+    }
+    thread_ = Thread::Failed;
+    UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    int error = wake ? 0 : errno;
+    if (wake) {
+        wake_fd_.store(wake.release(), std::memory_order_release);
+        pthread_attr_t attributes;
+        ::pthread_attr_init(&attributes);
+        ::pthread_attr_setstacksize(&attributes, kStackBytes);
+        // The thread must take no signal that the job's own threads are waiting for.
+        sigset_t all;
+        sigset_t before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        pthread_t thread;
+        error = ::pthread_create(&thread, &attributes, thread_main, this);
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        ::pthread_attr_destroy(&attributes);
+        if (error == 0) {
+            ::pthread_setname_np(thread, "deft-agree");
+            ::pthread_detach(thread);
+            ::atexit([] { at_exit(); });
+            owner_ = ::getpid();
+            thread_ = Thread::Running;
+            return true;
+        }
+    }
+    DEFT_WARN("the ranks cannot agree, so every call is forwarded: no thread for it (%s)",
+              std::strerror(error));
+    return false;
+}
+
+void* Service::thread_main(void* self) noexcept {
+    auto* const service = static_cast<Service*>(self);
+    try {
+        service->run();
+    } catch (...) {
+        DEFT_WARN_ONCE("the ranks can agree on nothing any more: out of memory");
+    }
+    service->give_up();
+    Monitor::Lock lock(service->monitor_);
+    service->thread_ = Thread::Failed;
+    service->finished_ = true;
+    lock.notify();
+    return nullptr;
+}
+
+void Service::at_exit() noexcept {
+    Service& service = process();
+    if (service.owner_.load() != ::getpid()) {
+        return;  // a forked child has no thread, and a lock may be held for ever
+    }
+    {
+        const Monitor::Lock lock(service.monitor_);
+        service.stop_ = true;
+    }
+    service.wake();
+    const Clock::time_point deadline = Clock::now() + kExitDeadline;
+    Monitor::Lock lock(service.monitor_);
+    while (!service.finished_ && lock.wait_until(deadline)) {
+    }
+}
+
+// The end of the thread: the others are told as far as the kernel takes it at once.
+void Service::give_up() noexcept {
+    try {
+        take_fresh();
+        for (Council* council : councils_) {
+            {
+                const std::lock_guard calls(council->core_->calling);
+                council->core_->member = nullptr;
+            }
+            council->leave();
+            if (council->core_->role != nullptr) {
+                council->core_->role->turn(Clock::now());
+            }
+        }
+    } catch (...) {
+    }
+}
+
+void Service::run() {
+    for (;;) {
+        {
+            const Monitor::Lock lock(monitor_);
+            if (stop_) {
+                return;
+            }
+        }
+        take_fresh();
+        const Clock::time_point now = Clock::now();
+        for (Council* council : councils_) {
+            council->core_->role->turn(now);
+        }
+        for (std::size_t i = 0; i < councils_.size();) {
+            if (councils_[i]->core_->role->finished()) {
+                end(councils_[i]);
+                councils_.erase(councils_.begin() + static_cast<std::ptrdiff_t>(i));
+            } else {
+                ++i;
+            }
+        }
+        wait(now);
+    }
+}
+
+void Service::take_fresh() {
+    std::vector<Council*> fresh;
+    {
+        const Monitor::Lock lock(monitor_);
+        fresh.swap(fresh_);
+    }
+    for (Council* council : fresh) {
+        councils_.push_back(council);
+        if (!council->is_leader()) {
+            continue;
+        }
+        // Guests that came before their leader.
+        std::deque<Guest> still_early;
+        for (Guest& guest : early_) {
+            admit(std::move(guest), still_early);
+        }
+        early_.swap(still_early);
+    }
+}
+
+void Service::end(Council* council) {
+    {
+        const Monitor::Lock lock(monitor_);
+        for (Issued& issued : issued_) {
+            if (issued.chair != nullptr && issued.chair == council->core_->role.get()) {
+                issued.chair = nullptr;
+                issued.over = true;
+            }
+        }
+    }
+    council->core_->role.reset();
+    const Monitor::Lock lock(council->core_->monitor);
+    council->core_->posts = {};
+    council->core_->reports = {};
+    council->core_->proposal.reset();
+}
+
+void Service::wait(Clock::time_point now) {
+    set_.clear();
+    set_.push_back({wake_fd_.load(), POLLIN, 0});
+    listening_at_ = set_.size();
+    listening_ = 0;
+    Clock::time_point due = kNever;
+    {
+        const Monitor::Lock lock(monitor_);
+        // A full table of guests, or of descriptors, is waited out: those who come meanwhile stay
+        // in the kernel's queue.
+        const bool full = guests_.size() >= kMaxGuests && now - guests_.front().since < kEvictable;
+        if (full) {
+            due = guests_.front().since + kEvictable;
+        } else if (now < accept_again_) {
+            due = accept_again_;
+        } else if (listener_ != nullptr && listener_->ours()) {
+            listening_ = listener_->size();
+            for (std::size_t i = 0; i < listening_; ++i) {
+                set_.push_back({listener_->fd(i), POLLIN, 0});
+            }
+        }
+    }
+    for (Guest& guest : guests_) {
+        guest.stream.gather(set_);
+        due = std::min(due, guest.since + kHelloLimit);
+    }
+    for (Council* council : councils_) {
+        council->core_->role->gather(set_);
+        due = std::min(due, council->core_->role->due());
+    }
+    int timeout = -1;
+    if (due != kNever) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now()).count();
+        timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+    }
+    if (::poll(set_.data(), static_cast<nfds_t>(set_.size()), timeout) <= 0) {
+        for (pollfd& entry : set_) {
+            entry.revents = 0;
+        }
+    }
+    if (set_[0].revents != 0) {
+        std::uint64_t count = 0;
+        (void)!::read(set_[0].fd, &count, sizeof(count));
+    }
+    now = Clock::now();
+    for (Council* council : councils_) {
+        council->core_->role->ready(set_, now);
+    }
+    read_guests(now);
+    accept_all(now);
+}
+
+void Service::accept_all(Clock::time_point now) {
+    for (std::size_t i = 0; i < listening_; ++i) {
+        if (set_[listening_at_ + i].revents == 0) {
+            continue;
+        }
+        for (std::size_t accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
+            if (guests_.size() >= kMaxGuests) {
+                if (now - guests_.front().since < kEvictable) {
+                    return;
+                }
+                guests_.erase(guests_.begin());
+                strangers_.fetch_add(1, std::memory_order_relaxed);
+            }
+            UniqueFd fd(::accept4(set_[listening_at_ + i].fd, nullptr, nullptr,
+                                  SOCK_NONBLOCK | SOCK_CLOEXEC));
+            if (!fd) {
+                if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                    accept_again_ = now + kAcceptPause;
+                }
+                break;
+            }
+            tune(fd.get());
+            guests_.push_back({Stream(std::move(fd)), {}, now});
+        }
+    }
+}
+
+void Service::read_guests(Clock::time_point now) {
+    for (std::size_t i = 0; i < guests_.size();) {
+        if (read_guest(guests_[i], now)) {
+            ++i;
+        } else {
+            guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+}
+
+// False when this one is dealt with, one way or another.
+bool Service::read_guest(Guest& guest, Clock::time_point now) {
+    const bool stale = now - guest.since >= kHelloLimit;
+    if (guest.stream.ready(set_) == 0 && !stale) {
+        return true;
+    }
+    const bool alive = guest.stream.fill();
+    wire::Header header;
+    std::span<const std::byte> payload;
+    switch (guest.stream.next(header, payload, wire::longest(wire::Type::Hello))) {
+        case Stream::Next::Frame:
+            if (header.type == wire::Type::Hello && wire::decode(payload, guest.hello)) {
+                admit(std::move(guest), early_);
+                return false;
+            }
+            break;
+        case Stream::Next::None:
+            if (alive && !stale) {
+                return true;
+            }
+            break;
+        case Stream::Next::Bad:
+            if (guest.stream.other_version()) {
+                DEFT_WARN_ONCE(
+                    "a rank's deft speaks another protocol version than this one: install the same "
+                    "release on all hosts");
+            }
+            break;
+    }
+    strangers_.fetch_add(1, std::memory_order_relaxed);
+    DEFT_DEBUG("dropped a connection that did not say a proper hello");
+    return false;
+}
+
+void Service::admit(Guest&& guest, std::deque<Guest>& early) {
+    Chair* chair = nullptr;
+    bool known = false;
+    bool over = false;
+    {
+        const Monitor::Lock lock(monitor_);
+        for (const Issued& issued : issued_) {
+            if (wire::equal(issued.nonce, guest.hello.nonce)) {
+                known = issued.maker == ::getpid();
+                over = issued.over;
+                chair = issued.chair;
+            }
+        }
+    }
+    if (chair != nullptr) {
+        chair->adopt(std::move(guest.stream), guest.hello);
+    } else if (over) {
+        (void)guest.stream.send(
+            wire::Type::Verdict,
+            wire::encode(wire::Verdict{false, "the leader has ended its communicator"}));
+    } else if (known) {
+        if (early.size() == kMaxEarly) {
+            early.pop_front();
+        }
+        early.push_back(std::move(guest));
+    } else {
+        strangers_.fetch_add(1, std::memory_order_relaxed);
+        DEFT_DEBUG("dropped a connection that did not know the secret of any communicator");
+    }
+}
+
+}  // namespace deft::agreement

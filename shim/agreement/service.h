@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agreement thread of this process, its rendezvous, and all councils.
+#pragma once
+
+#include <sys/types.h>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/agreement/core.h"
+#include "shim/agreement/listener.h"
+
+namespace deft::agreement {
+
+class Chair;
+
+class Service {
+public:
+    static Service& process();
+
+    static std::span<const std::byte, wire::kTrailerBytes> trailer_of(
+        const deft_nccl_unique_id_t& id);
+
+    // For write_trailer() and join(), which see.
+    bool issue(deft_nccl_unique_id_t& id, std::string& why);
+    Council* join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms);
+
+    Council* inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                     const Terms& terms);
+
+    // Makes the thread look at what other threads ask for. Any thread.
+    void wake() noexcept;
+
+    // Connections that were dropped because they did not prove themselves.
+    std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
+
+private:
+    // A unique id made here.
+    struct Issued {
+        wire::Nonce nonce{};
+        pid_t maker = 0;  // a forked child is not the leader
+        bool joined = false;
+        bool over = false;
+        Chair* chair = nullptr;  // the thread's
+    };
+    // A connection whose hello has not come yet, or is early.
+    struct Guest {
+        Stream stream;
+        wire::Hello hello;
+        Clock::time_point since;
+    };
+
+    std::atomic<int> wake_fd_{-1};
+    std::atomic<std::uint64_t> strangers_{0};
+
+    Monitor monitor_;  // guards what follows
+    std::unique_ptr<Listener> listener_;
+    std::deque<Issued> issued_;
+    std::vector<Council*> fresh_;
+    enum class Thread { None, Running, Failed } thread_ = Thread::None;
+    bool stop_ = false;
+    bool finished_ = false;
+    std::atomic<pid_t> owner_{0};  // of the thread
+
+    // ---- the thread's own
+    std::vector<Council*> councils_;
+    std::vector<Guest> guests_;  // no hello yet
+    std::deque<Guest> early_;    // their leader has not joined yet
+    PollSet set_;
+    std::size_t listening_at_ = 0;
+    std::size_t listening_ = 0;
+    Clock::time_point accept_again_{};
+
+    bool issue(wire::Trailer& trailer, std::string& why);
+    bool start();
+    static void* thread_main(void* self) noexcept;
+    static void at_exit() noexcept;
+    void run();
+    void take_fresh();
+    void wait(Clock::time_point now);
+    void accept_all(Clock::time_point now);
+    void read_guests(Clock::time_point now);
+    bool read_guest(Guest& guest, Clock::time_point now);
+    void admit(Guest&& guest, std::deque<Guest>& early);
+    void end(Council* council);
+    void give_up() noexcept;
+};
+
+}  // namespace deft::agreement

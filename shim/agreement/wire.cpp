@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/agreement/wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "shim/agreement/council.h"
+
+namespace deft::agreement::wire {
+namespace {
+
+constexpr std::uint32_t kTrailerMagic = 0x41464544;  // "DEFA"
+constexpr std::uint16_t kFrameMagic = 0xDEFA;
+constexpr std::size_t kEndpointsAt = 24;
+constexpr std::size_t kChecksumAt = 60;
+constexpr std::size_t kDeftVersionBytes = 16;
+constexpr std::size_t kHostBytes = 64;
+constexpr std::size_t kHelloFixed = 16 + 12 + kDeftVersionBytes + kHostBytes;
+constexpr std::size_t kLongestReason = 1024;
+
+static_assert(std::endian::native == std::endian::little, "NCCL's platforms are");
+
+class Writer {
+public:
+    explicit Writer(std::span<std::byte> out) : out_(out) {}
+    template <class T>
+    void put(T value) {
+        put_bytes(&value, sizeof(value));
+    }
+    void put_bytes(const void* data, std::size_t size) {
+        if (size != 0) {
+            std::memcpy(out_.data() + at_, data, size);
+        }
+        at_ += size;
+    }
+    // Zero-terminated, zero-padded.
+    void put_text(const std::string& text, std::size_t room) {
+        const std::size_t size = std::min(text.size(), room - 1);
+        put_bytes(text.data(), size);
+        std::memset(out_.data() + at_, 0, room - size);
+        at_ += room - size;
+    }
+
+private:
+    std::span<std::byte> out_;
+    std::size_t at_ = 0;
+};
+
+class Reader {
+public:
+    explicit Reader(std::span<const std::byte> in) : in_(in) {}
+    template <class T>
+    T get() {
+        T value{};
+        get_bytes(&value, sizeof(value));
+        return value;
+    }
+    void get_bytes(void* data, std::size_t size) {
+        if (left() < size) {
+            ok_ = false;
+            return;
+        }
+        std::memcpy(data, in_.data() + at_, size);
+        at_ += size;
+    }
+    // Printable characters only: what a stranger sends may end up in a log.
+    std::string get_text(std::size_t room) {
+        std::string text;
+        bool ended = false;
+        for (std::size_t i = 0; i < room && ok_; ++i) {
+            const char c = get<char>();
+            ended = ended || c == '\0';
+            if (!ended) {
+                text.push_back(c >= ' ' && c < 0x7f ? c : '?');
+            }
+        }
+        return text;
+    }
+    std::span<const std::byte> rest() const { return in_.subspan(at_); }
+    std::size_t left() const { return in_.size() - at_; }
+    bool ok() const { return ok_; }
+
+private:
+    std::span<const std::byte> in_;
+    std::size_t at_ = 0;
+    bool ok_ = true;
+};
+
+// FNV-1a, 32 bit.
+std::uint32_t checksum(std::span<const std::byte> data) {
+    std::uint32_t hash = 0x811c9dc5u;
+    for (const std::byte byte : data) {
+        hash = (hash ^ std::to_integer<std::uint32_t>(byte)) * 0x01000193u;
+    }
+    return hash;
+}
+
+std::size_t endpoint_bytes(const Endpoint& endpoint) {
+    return 3 + endpoint.address.size();
+}
+
+}  // namespace
+
+bool equal(const Nonce& a, const Nonce& b) {
+    unsigned difference = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        difference |= static_cast<unsigned>(a[i] ^ b[i]);
+    }
+    return difference == 0;
+}
+
+void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out) {
+    std::fill(out.begin(), out.end(), std::byte{0});
+    std::size_t fits = 0;
+    std::size_t bytes = kEndpointsAt;
+    while (fits < trailer.count && bytes + endpoint_bytes(trailer.endpoints[fits]) <= kChecksumAt) {
+        bytes += endpoint_bytes(trailer.endpoints[fits++]);
+    }
+    Writer writer(out);
+    writer.put(kTrailerMagic);
+    writer.put(kVersion);
+    writer.put(static_cast<std::uint8_t>(fits));
+    writer.put(std::uint16_t{0});
+    writer.put_bytes(trailer.nonce.data(), trailer.nonce.size());
+    for (std::size_t i = 0; i < fits; ++i) {
+        const Endpoint& endpoint = trailer.endpoints[i];
+        writer.put<std::uint8_t>(endpoint.address.family == AF_INET ? 4 : 6);
+        writer.put(endpoint.port);
+        writer.put_bytes(endpoint.address.bytes.data(), endpoint.address.size());
+    }
+    const std::uint32_t sum = checksum(out.first(kChecksumAt));
+    std::memcpy(out.data() + kChecksumAt, &sum, sizeof(sum));
+}
+
+Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer) {
+    Reader reader(in.first(kChecksumAt));
+    if (reader.get<std::uint32_t>() != kTrailerMagic) {
+        return Decoded::Absent;
+    }
+    if (reader.get<std::uint8_t>() != kVersion) {
+        return Decoded::WrongVersion;
+    }
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, in.data() + kChecksumAt, sizeof(sum));
+    const std::size_t count = reader.get<std::uint8_t>();
+    reader.get<std::uint16_t>();
+    if (sum != checksum(in.first(kChecksumAt)) || count == 0 || count > kMaxEndpoints) {
+        return Decoded::Malformed;
+    }
+    reader.get_bytes(trailer.nonce.data(), trailer.nonce.size());
+    trailer.count = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        Endpoint& endpoint = trailer.endpoints[i];
+        const auto family = reader.get<std::uint8_t>();
+        endpoint.port = reader.get<std::uint16_t>();
+        if ((family != 4 && family != 6) || endpoint.port == 0) {
+            return Decoded::Malformed;
+        }
+        endpoint.address = Address{};
+        endpoint.address.family = family == 4 ? AF_INET : AF_INET6;
+        endpoint.address.prefix = family == 4 ? 32 : 128;
+        reader.get_bytes(endpoint.address.bytes.data(), endpoint.address.size());
+        ++trailer.count;
+    }
+    return reader.ok() ? Decoded::Ok : Decoded::Malformed;
+}
+
+std::size_t longest(Type type) {
+    switch (type) {
+        case Type::Hello:
+            return kHelloFixed + kMaxSettings;
+        case Type::Verdict:
+            return 1 + kLongestReason;
+        case Type::Report:
+            return kMaxBody;
+        case Type::Prepare:
+            return 16 + kMaxBody;
+        case Type::Answer:
+        case Type::Decision:
+            return 9;
+        case Type::Post:
+        case Type::Found:
+            return 8 + kTrailerBytes;
+        case Type::Ask:
+            return 8;
+        case Type::AllHere:
+        case Type::Ack:
+        case Type::Leave:
+        case Type::Closed:
+            return 0;
+    }
+    return 0;
+}
+
+void encode(const Header& header, std::span<std::byte, kHeaderBytes> out) {
+    Writer writer(out);
+    writer.put(kFrameMagic);
+    writer.put(kVersion);
+    writer.put(static_cast<std::uint8_t>(header.type));
+    writer.put(header.length);
+}
+
+Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
+    Reader reader(in);
+    if (reader.get<std::uint16_t>() != kFrameMagic) {
+        return Decoded::Absent;
+    }
+    if (reader.get<std::uint8_t>() != kVersion) {
+        return Decoded::WrongVersion;
+    }
+    const auto type = reader.get<std::uint8_t>();
+    if (type == 0 || type >= kTypes) {
+        return Decoded::Malformed;
+    }
+    header.type = static_cast<Type>(type);
+    header.length = reader.get<std::uint32_t>();
+    return header.length <= longest(header.type) ? Decoded::Ok : Decoded::Malformed;
+}
+
+std::vector<std::byte> encode(const Hello& hello) {
+    const std::size_t settings = std::min(hello.settings.size(), kMaxSettings);
+    std::vector<std::byte> out(kHelloFixed + settings);
+    Writer writer(out);
+    writer.put_bytes(hello.nonce.data(), hello.nonce.size());
+    writer.put(hello.nranks);
+    writer.put(hello.rank);
+    writer.put(hello.nccl_version);
+    writer.put_text(hello.deft_version, kDeftVersionBytes);
+    writer.put_text(hello.host, kHostBytes);
+    writer.put_bytes(hello.settings.data(), settings);
+    return out;
+}
+
+bool decode(std::span<const std::byte> in, Hello& hello) {
+    if (in.size() > longest(Type::Hello)) {
+        return false;
+    }
+    Reader reader(in);
+    reader.get_bytes(hello.nonce.data(), hello.nonce.size());
+    hello.nranks = reader.get<std::uint32_t>();
+    hello.rank = reader.get<std::uint32_t>();
+    hello.nccl_version = reader.get<std::int32_t>();
+    hello.deft_version = reader.get_text(kDeftVersionBytes);
+    hello.host = reader.get_text(kHostBytes);
+    if (!reader.ok()) {
+        return false;
+    }
+    hello.settings = reader.get_text(reader.left());
+    return hello.rank < hello.nranks && hello.nranks <= 0x7fffffffu;
+}
+
+std::vector<std::byte> encode(const Verdict& verdict) {
+    const std::size_t size = std::min(verdict.reason.size(), kLongestReason);
+    std::vector<std::byte> out(1 + size);
+    Writer writer(out);
+    writer.put<std::uint8_t>(verdict.on ? 1 : 0);
+    writer.put_bytes(verdict.reason.data(), size);
+    return out;
+}
+
+bool decode(std::span<const std::byte> in, Verdict& verdict) {
+    Reader reader(in);
+    const auto on = reader.get<std::uint8_t>();
+    verdict.on = on == 1;
+    verdict.reason = reader.get_text(reader.left());
+    return reader.ok() && on <= 1 && in.size() <= longest(Type::Verdict);
+}
+
+std::vector<std::byte> encode(const Prepare& prepare) {
+    std::vector<std::byte> out(16 + prepare.body.size());
+    Writer writer(out);
+    writer.put(prepare.serial);
+    writer.put(prepare.switch_call);
+    writer.put_bytes(prepare.body.data(), prepare.body.size());
+    return out;
+}
+
+bool decode(std::span<const std::byte> in, Prepare& prepare) {
+    Reader reader(in);
+    prepare.serial = reader.get<std::uint64_t>();
+    prepare.switch_call = reader.get<std::uint64_t>();
+    prepare.body = reader.rest();
+    return reader.ok() && in.size() <= longest(Type::Prepare);
+}
+
+std::vector<std::byte> encode(const Meeting& meeting) {
+    std::vector<std::byte> out(8 + kTrailerBytes);
+    Writer writer(out);
+    writer.put(meeting.child);
+    writer.put_bytes(meeting.trailer.data(), meeting.trailer.size());
+    return out;
+}
+
+std::vector<std::byte> encode_question(std::uint64_t child) {
+    std::vector<std::byte> out(8);
+    Writer(out).put(child);
+    return out;
+}
+
+bool decode(std::span<const std::byte> in, Meeting& meeting) {
+    Reader reader(in);
+    meeting.child = reader.get<std::uint64_t>();
+    reader.get_bytes(meeting.trailer.data(), meeting.trailer.size());
+    return reader.ok() && reader.left() == 0;
+}
+
+bool decode_question(std::span<const std::byte> in, std::uint64_t& child) {
+    Reader reader(in);
+    child = reader.get<std::uint64_t>();
+    return reader.ok() && reader.left() == 0;
+}
+
+std::vector<std::byte> encode(const Word& word) {
+    std::vector<std::byte> out(9);
+    Writer writer(out);
+    writer.put(word.serial);
+    writer.put<std::uint8_t>(word.yes ? 1 : 0);
+    return out;
+}
+
+bool decode(std::span<const std::byte> in, Word& word) {
+    Reader reader(in);
+    word.serial = reader.get<std::uint64_t>();
+    const auto yes = reader.get<std::uint8_t>();
+    word.yes = yes == 1;
+    return reader.ok() && reader.left() == 0 && yes <= 1;
+}
+
+}  // namespace deft::agreement::wire

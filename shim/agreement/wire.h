@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks say to each other while they agree, and the only code that reads it. All integers
+// are little-endian. No decoder trusts a length or a rank before it has checked it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "topology/interfaces.h"
+
+namespace deft::agreement::wire {
+
+inline constexpr std::uint8_t kVersion = 1;
+
+// ---- the trailer: bytes 64..127 of a unique id --------------------------------------------------
+
+inline constexpr std::size_t kTrailerAt = 64;
+inline constexpr std::size_t kTrailerBytes = 64;
+inline constexpr std::size_t kMaxEndpoints = 5;  // IPv4; less if there are IPv6 ones
+
+using Nonce = std::array<std::uint8_t, 16>;
+// Takes the same time wherever the two differ.
+bool equal(const Nonce& a, const Nonce& b);
+
+struct Endpoint {
+    Address address;
+    std::uint16_t port = 0;
+};
+
+struct Trailer {
+    Nonce nonce{};
+    std::array<Endpoint, kMaxEndpoints> endpoints;
+    std::size_t count = 0;
+};
+
+enum class Decoded {
+    Ok,
+    Absent,        // zeros, or something that is not ours
+    WrongVersion,  // ours, of another release
+    Malformed
+};
+
+// Puts in as many endpoints as fit, in their order.
+void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out);
+Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer);
+
+// ---- frames -------------------------------------------------------------------------------------
+
+// magic u16, version u8, type u8, payload length u32.
+inline constexpr std::size_t kHeaderBytes = 8;
+
+enum class Type : std::uint8_t {
+    Hello = 1,     // member -> leader, the first on a connection
+    AllHere = 2,   // leader -> member: everybody has come and agrees
+    Ack = 3,       // member -> leader
+    Verdict = 4,   // leader -> member
+    Report = 5,    // member -> leader: opaque
+    Prepare = 6,   // leader -> member
+    Answer = 7,    // member -> leader
+    Decision = 8,  // leader -> member
+    Leave = 9,     // either: a clean end
+    Closed = 10,   // leader -> member: a rank is gone, there will be no more proposals
+    Post = 11,     // member -> leader: where the ranks of a child communicator meet
+    Ask = 12,      // member -> leader: the same, as a question
+    Found = 13,    // leader -> member: the answer
+};
+inline constexpr std::uint8_t kTypes = 14;
+// The longest payload of a type; 0 for those without one and for unknown types.
+std::size_t longest(Type type);
+
+struct Header {
+    Type type = Type::Hello;
+    std::uint32_t length = 0;
+};
+void encode(const Header& header, std::span<std::byte, kHeaderBytes> out);
+// Malformed: a wrong magic, an unknown type, or a length beyond what the type may have.
+Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header);
+
+struct Hello {
+    Nonce nonce{};  // at the same place in all versions
+    std::uint32_t nranks = 0;
+    std::uint32_t rank = 0;
+    std::int32_t nccl_version = 0;
+    std::string deft_version;  // at most 15 bytes
+    std::string host;          // at most 63 bytes
+    std::string settings;
+};
+std::vector<std::byte> encode(const Hello& hello);
+bool decode(std::span<const std::byte> in, Hello& hello);
+
+struct Verdict {
+    bool on = false;
+    std::string reason;
+};
+std::vector<std::byte> encode(const Verdict& verdict);
+bool decode(std::span<const std::byte> in, Verdict& verdict);
+
+// Its body follows the two numbers.
+struct Prepare {
+    std::uint64_t serial = 0;
+    std::uint64_t switch_call = 0;
+    std::span<const std::byte> body;
+};
+std::vector<std::byte> encode(const Prepare& prepare);
+bool decode(std::span<const std::byte> in, Prepare& prepare);
+
+// Where a child of the communicator meets: the trailer of its own leader, by the child's hash. A
+// question has no trailer.
+struct Meeting {
+    std::uint64_t child = 0;
+    std::array<std::byte, kTrailerBytes> trailer{};
+};
+std::vector<std::byte> encode(const Meeting& meeting);
+std::vector<std::byte> encode_question(std::uint64_t child);
+bool decode(std::span<const std::byte> in, Meeting& meeting);
+bool decode_question(std::span<const std::byte> in, std::uint64_t& child);
+
+// An answer (yes) or a decision (commit).
+struct Word {
+    std::uint64_t serial = 0;
+    bool yes = false;
+};
+std::vector<std::byte> encode(const Word& word);
+bool decode(std::span<const std::byte> in, Word& word);
+
+}  // namespace deft::agreement::wire

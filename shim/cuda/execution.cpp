@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/cuda/execution.h"
+
+#include <dlfcn.h>
+#include <atomic>
+
+#include "shim/cuda/resolver.h"
+
+namespace deft::cuda {
+namespace {
+
+std::atomic<const Execution*> g_execution{nullptr};
+
+}  // namespace
+
+const Execution* Execution::get() noexcept {
+    if (const Execution* found = g_execution.load(std::memory_order_acquire)) {
+        return found;
+    }
+    const Driver* const driver = Driver::get();
+    void* const library =
+        driver != nullptr ? ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+    if (library == nullptr) {
+        return nullptr;
+    }
+    Resolver resolver(library);
+    Execution filled;
+    filled.driver = driver;
+    resolver.find(filled.StreamCreateWithPriority, "cuStreamCreateWithPriority",
+                  "cuStreamCreateWithPriority");
+    resolver.find(filled.StreamGetPriority, "cuStreamGetPriority", "cuStreamGetPriority");
+    resolver.find(filled.StreamDestroy, "cuStreamDestroy", "cuStreamDestroy_v2");
+    resolver.find(filled.StreamWaitEvent, "cuStreamWaitEvent", "cuStreamWaitEvent");
+    resolver.find(filled.StreamQuery, "cuStreamQuery", "cuStreamQuery");
+    resolver.find(filled.EventDestroy, "cuEventDestroy", "cuEventDestroy_v2");
+    resolver.find(filled.MemAlloc, "cuMemAlloc", "cuMemAlloc_v2");
+    resolver.find(filled.MemFree, "cuMemFree", "cuMemFree_v2");
+    resolver.look(filled.MemAllocAsync, "cuMemAllocAsync", "cuMemAllocAsync");
+    resolver.look(filled.MemFreeAsync, "cuMemFreeAsync", "cuMemFreeAsync");
+    resolver.find(filled.MemHostAlloc, "cuMemHostAlloc", "cuMemHostAlloc");
+    resolver.find(filled.MemFreeHost, "cuMemFreeHost", "cuMemFreeHost");
+    resolver.find(filled.MemcpyDtoDAsync, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2");
+    resolver.find(filled.MemcpyDtoHAsync, "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2");
+    resolver.find(filled.MemcpyHtoDAsync, "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2");
+    resolver.find(filled.MemsetD8Async, "cuMemsetD8Async", "cuMemsetD8Async");
+    resolver.find(filled.ModuleLoadData, "cuModuleLoadData", "cuModuleLoadData");
+    resolver.find(filled.ModuleUnload, "cuModuleUnload", "cuModuleUnload");
+    resolver.find(filled.ModuleGetFunction, "cuModuleGetFunction", "cuModuleGetFunction");
+    resolver.find(filled.LaunchKernel, "cuLaunchKernel", "cuLaunchKernel");
+    if (!resolver.complete()) {
+        return nullptr;
+    }
+    static constinit Execution execution;
+    static std::atomic_flag filling = ATOMIC_FLAG_INIT;
+    if (!filling.test_and_set()) {
+        execution = filled;
+        g_execution.store(&execution, std::memory_order_release);
+    }
+    return g_execution.load(std::memory_order_acquire);
+}
+
+Context primary_context(const Driver& driver, int ordinal) noexcept {
+    int device = 0;
+    Context context = nullptr;
+    if (driver.DeviceGet(&device, ordinal) != kSuccess ||
+        driver.DevicePrimaryCtxRetain(&context, device) != kSuccess) {
+        return nullptr;
+    }
+    return context;
+}
+
+}  // namespace deft::cuda

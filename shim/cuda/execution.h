@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the driver API that moves data: found beside Driver, because a job that is only
+// observed must not depend on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/cuda/driver.h"
+
+namespace deft::cuda {
+
+using DevicePointer = std::uint64_t;            // CUdeviceptr
+using Module = struct OpaqueModule*;            // CUmodule
+using KernelFunction = struct OpaqueFunction*;  // CUfunction
+
+enum : unsigned {
+    kEventDisableTiming = 2,
+    kHostAllocPortable = 1,
+};
+
+// Entry points; all are set in one that get() returns, but those said to be optional.
+struct Execution {
+    const Driver* driver = nullptr;
+    int (*StreamCreateWithPriority)(Stream* stream, unsigned flags, int priority) = nullptr;
+    int (*StreamGetPriority)(Stream stream, int* priority) = nullptr;
+    int (*StreamDestroy)(Stream stream) = nullptr;
+    int (*StreamWaitEvent)(Stream stream, Event event, unsigned flags) = nullptr;
+    int (*StreamQuery)(Stream stream) = nullptr;
+    int (*EventDestroy)(Event event) = nullptr;
+    int (*MemAlloc)(DevicePointer* memory, std::size_t bytes) = nullptr;
+    int (*MemFree)(DevicePointer memory) = nullptr;
+    int (*MemAllocAsync)(DevicePointer* memory, std::size_t bytes,
+                         Stream stream) = nullptr;                       // opt.
+    int (*MemFreeAsync)(DevicePointer memory, Stream stream) = nullptr;  // opt.
+    int (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
+    int (*MemFreeHost)(void* memory) = nullptr;
+    int (*MemcpyDtoDAsync)(DevicePointer to, DevicePointer from, std::size_t bytes,
+                           Stream stream) = nullptr;
+    int (*MemcpyDtoHAsync)(void* to, DevicePointer from, std::size_t bytes,
+                           Stream stream) = nullptr;
+    int (*MemcpyHtoDAsync)(DevicePointer to, const void* from, std::size_t bytes,
+                           Stream stream) = nullptr;
+    int (*MemsetD8Async)(DevicePointer to, unsigned char value, std::size_t bytes,
+                         Stream stream) = nullptr;
+    int (*ModuleLoadData)(Module* module, const void* image) = nullptr;
+    int (*ModuleUnload)(Module module) = nullptr;
+    int (*ModuleGetFunction)(KernelFunction* function, Module module, const char* name) = nullptr;
+    int (*LaunchKernel)(KernelFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        Stream stream, void** parameters, void** extra) = nullptr;
+
+    // As Driver::get(): null if the process has no driver, or one too old. Not for the hot path.
+    static const Execution* get() noexcept;
+};
+
+// The device's primary context, retained for good (the job's communicators live as long as the
+// process). Null if the driver refuses.
+Context primary_context(const Driver& driver, int ordinal) noexcept;
+
+}  // namespace deft::cuda

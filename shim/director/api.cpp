@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API of include/deft/deft.h, as far as plans are concerned.
+#include <cstring>
+
+#include "deft/deft.h"
+#include "shim/director/directors.h"
+#include "shim/interpose/hook.h"
+
+DEFT_HOOK int deft_should_step(void) {
+    return deft::director::should_step() ? 1 : 0;
+}
+
+DEFT_HOOK int deft_flush(void) {
+    return deft::director::flush();
+}
+
+DEFT_HOOK int deft_stats(deft_stats_t* stats) {
+    constexpr std::size_t kFirst = sizeof(std::size_t) + sizeof(std::uint64_t);
+    if (stats == nullptr || stats->size < kFirst) {
+        return -1;
+    }
+    deft_stats_t all{};
+    all.size = stats->size;
+    deft::director::add_up(all);
+    std::memcpy(stats, &all, stats->size < sizeof(all) ? stats->size : sizeof(all));
+    return 0;
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hooks' and the council's side of the director; course.cpp has the background thread's.
+#include "shim/director/director.h"
+
+#include <algorithm>
+
+#include "shim/cuda/driver.h"
+#include "topology/base/log.h"
+
+namespace deft::director {
+namespace {
+
+// A decision takes milliseconds, and the leader cancels after Proposal::patience (10 s). Whoever
+// waits longer than this has lost the others.
+constexpr std::chrono::seconds kDecisionDeadline{30};
+
+class Inside {
+public:
+    explicit Inside(std::atomic<std::uint32_t>& count) : count_(count) {
+        count_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    ~Inside() { count_.fetch_sub(1, std::memory_order_release); }
+    Inside(const Inside&) = delete;
+
+private:
+    std::atomic<std::uint32_t>& count_;
+};
+
+}  // namespace
+
+Director::Director(const Seat& seat, agreement::Council& council)
+    : seat_(seat), council_(council), nccl_(executor::Nccl::from(*seat.table)) {
+    council_.attach(this);
+}
+
+bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
+                          deft_cuda_stream_t stream, int& result) noexcept {
+    const Inside inside(inside_);
+    // Sequentially consistent, as prepare() is: either it sees that this call has been made, or
+    // this call sees the switch.
+    ordinal_.store(ordinal + 1, std::memory_order_seq_cst);
+    if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !switch_over(ordinal, result)) {
+        return true;
+    }
+    if (failed_.load(std::memory_order_relaxed)) {
+        result = DEFT_NCCL_SYSTEM_ERROR;
+        return true;
+    }
+    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    if (active == nullptr || active->broken()) {
+        return false;
+    }
+    if (grouped) {
+        // No plan is made for grouped gradients, so this is another sequence, on every rank.
+        active->end(executor::BreakReason::Sequence);
+        return false;
+    }
+    return active->all_reduce(call, stream, result);
+}
+
+bool Director::should_step() noexcept {
+    const Inside inside(inside_);
+    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    if (active == nullptr) {
+        stepped_ = nullptr;
+        return true;
+    }
+    if (active != stepped_) {
+        stepped_ = active;
+        zeroed_ = 0;
+    }
+    const std::uint64_t before = zeroed_;
+    zeroed_ = active->stats().zeroed;
+    return zeroed_ == before;
+}
+
+int Director::flush() noexcept {
+    const Inside inside(inside_);
+    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    if (active == nullptr || active->broken()) {
+        return 0;
+    }
+    if (!active->between_iterations()) {
+        return -1;
+    }
+    active->end(executor::BreakReason::Stopped);
+    return static_cast<int>(active->in_flight());
+}
+
+// At the call where a proposal takes effect. False: it cannot be known what the others do, and the
+// communicator has to fail.
+bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
+    if (switch_state_.load(std::memory_order_seq_cst) == Switch::Prepared) {
+        const auto deadline = agreement::Clock::now() + kDecisionDeadline;
+        const agreement::Decision decision =
+            council_.wait_decision(switch_serial_.load(std::memory_order_acquire), deadline);
+        if (decision == agreement::Decision::Lost) {
+            if (!ended_.load(std::memory_order_acquire)) {
+                DEFT_WARN(
+                    "rank %d: the other ranks were lost while a plan was being switched; the "
+                    "communicator fails, because going on alone would mix different plans",
+                    seat_.rank);
+            }
+            failed_.store(true, std::memory_order_relaxed);
+            result = DEFT_NCCL_SYSTEM_ERROR;
+            return false;
+        }
+    }
+    if (switch_state_.load(std::memory_order_seq_cst) == Switch::Committed) {
+        if (executor::Executor* const old = active_.load(std::memory_order_relaxed)) {
+            old->end(executor::BreakReason::Stopped);
+        }
+        active_.store(next_.load(std::memory_order_acquire), std::memory_order_seq_cst);
+        DEFT_DEBUG("rank %d: switched at gradient call %llu", seat_.rank,
+                   static_cast<unsigned long long>(ordinal));
+    }
+    switch_at_.store(kNever, std::memory_order_seq_cst);
+    switch_state_.store(Switch::None, std::memory_order_seq_cst);
+    return true;
+}
+
+agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcept {
+    Order order;
+    try {
+        if (ended() || !decode(proposal.body, order)) {
+            return agreement::Answer::No;
+        }
+        const std::lock_guard lock(inbox_mutex_);
+        if (order.kind == Kind::Stage) {
+            prepared_.emplace_back(proposal.serial, std::move(order));
+            return agreement::Answer::Yes;
+        }
+        executor::Executor* next = nullptr;
+        if (order.kind == Kind::Arm) {
+            if (staged_ready_ != order.stage) {
+                return agreement::Answer::No;
+            }
+            next = staged_pointer_;
+        }
+        prepared_.emplace_back(proposal.serial, std::move(order));
+        next_.store(next, std::memory_order_release);
+        switch_serial_.store(proposal.serial, std::memory_order_release);
+        switch_state_.store(Switch::Prepared, std::memory_order_seq_cst);
+        switch_at_.store(proposal.switch_call, std::memory_order_seq_cst);
+        if (ordinal_.load(std::memory_order_seq_cst) > proposal.switch_call) {
+            // The call has been made. Should it be waiting, decided(false) releases it: this No
+            // makes the leader cancel.
+            switch_state_.store(Switch::Cancelled, std::memory_order_seq_cst);
+            return agreement::Answer::No;
+        }
+        return agreement::Answer::Yes;
+    } catch (...) {
+        return agreement::Answer::No;
+    }
+}
+
+void Director::decided(std::uint64_t serial, bool commit) noexcept {
+    const std::lock_guard lock(inbox_mutex_);
+    const auto found = std::find_if(prepared_.begin(), prepared_.end(),
+                                    [serial](const auto& p) { return p.first == serial; });
+    if (found == prepared_.end()) {
+        return;
+    }
+    Order order = std::move(found->second);
+    prepared_.erase(found);
+    if (order.kind == Kind::Stage) {
+        if (commit) {
+            orders_.push_back(std::move(order));  // capacity 4 is reserved: no throw in practice
+        } else {
+            stage_cancelled_ = true;
+        }
+        return;
+    }
+    if (commit) {
+        switch_state_.store(Switch::Committed, std::memory_order_seq_cst);
+        (order.kind == Kind::Arm ? armed_committed_ : forward_committed_) = true;
+    } else {
+        switch_at_.store(kNever, std::memory_order_seq_cst);
+        switch_state_.store(Switch::Cancelled, std::memory_order_seq_cst);
+        arm_cancelled_ = true;
+    }
+}
+
+void Director::heard(int rank, std::span<const std::byte> report) noexcept {
+    try {
+        Staged staged;
+        if (decode(report, staged)) {
+            const std::lock_guard lock(inbox_mutex_);
+            answers_[rank] = std::move(staged);
+            return;
+        }
+        guard::Statistics statistics;
+        constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
+        if (guard::decode(report, statistics)) {
+            const std::lock_guard lock(inbox_mutex_);
+            if (measured_.size() < kMost) {
+                measured_.emplace_back(rank, statistics);
+            }
+        }
+    } catch (...) {
+    }
+}
+
+void Director::closed(const char* why) noexcept {
+    DEFT_INFO("rank %d: no more plans on this communicator: %s", seat_.rank, why);
+    const std::lock_guard lock(inbox_mutex_);
+    no_more_ = true;
+}
+
+int Director::merge_async_error(int error) noexcept {
+    if (error != DEFT_NCCL_SUCCESS && error != DEFT_NCCL_IN_PROGRESS) {
+        return error;
+    }
+    if (failed_.load(std::memory_order_relaxed)) {
+        return DEFT_NCCL_SYSTEM_ERROR;
+    }
+    const Inside inside(inside_);
+    for (const auto& published : published_lanes_) {
+        if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
+            const int own = lane->async_error();
+            if (own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS) {
+                return own;
+            }
+        }
+    }
+    return error;
+}
+
+void Director::end(bool abort) noexcept {
+    if (ended_.exchange(true, std::memory_order_seq_cst)) {
+        return;
+    }
+    council_.leave();  // releases whoever waits for a decision
+    if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
+        active->end(executor::BreakReason::Stopped);
+    }
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->abort();  // tick() holds the lock while it makes a lane
+    }
+    if (abort) {
+        // A hook may be inside NCCL with a lane, waiting for a peer that is gone: only the abort
+        // of the lane releases it. Lanes are freed by nobody after this.
+        for (const auto& published : published_lanes_) {
+            if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
+                lane->abort();
+            }
+        }
+    }
+    council_.detach(this);
+    const std::lock_guard lock(work_mutex_);
+    // From here on no hook takes the executor: the communicator is ending, so the job makes no call
+    // on it but those under way.
+    active_.store(nullptr, std::memory_order_seq_cst);
+    next_.store(nullptr, std::memory_order_seq_cst);
+    if (!abort) {
+        for (const auto& lane : lanes_) {
+            lane->close();
+        }
+    }
+    retire(std::move(current_));
+    retire(std::move(staged_));
+    if (inside_.load(std::memory_order_seq_cst) == 0) {
+        retired_.clear();
+    } else {
+        // Somebody is still inside: what he uses is left to him.
+        for (auto& old : retired_) {
+            (void)old.release();
+        }
+        retired_.clear();
+    }
+    for (auto& lane : lanes_) {
+        (void)lane.release();  // async_error() may be asked at any time; what is left is small
+    }
+    lanes_.clear();
+}
+
+}  // namespace deft::director

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides for one communicator what is done with its gradient calls, and sees to it that all ranks
+// do it from the same call on. docs/director.md tells the whole course.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "shim/agreement/council.h"
+#include "shim/director/job_view.h"
+#include "shim/director/message.h"
+#include "shim/executor/executor.h"
+#include "shim/executor/lanes.h"
+#include "shim/guard/guard.h"
+#include "shim/interpose/call.h"
+#include "shim/interpose/nccl_table.h"
+#include "shim/iteration/report.h"
+
+namespace deft::director {
+
+// What it is told about its communicator once that is ready.
+struct Seat {
+    deft_nccl_comm_t comm = nullptr;
+    const NcclTable* table = nullptr;
+    std::uint32_t serial = 0;
+    int rank = 0;
+    int nranks = 0;
+    int device = 0;
+};
+
+// Threads: all_reduce() is called by hooks, tick() by the shim's background thread, the Member's
+// functions by the agreement thread, end() by the hook that ends the communicator. Never freed: a
+// hook may hold a pointer for as long as the process lives, and what is left after end() is small.
+class Director final : public agreement::Member {
+public:
+    Director(const Seat& seat, agreement::Council& council);
+    Director(const Director&) = delete;
+
+    // A gradient call of the job, the ordinal-th of this communicator. True: it has been dealt
+    // with, and `result` is what the hook returns. False: the hook forwards it. Allocates nothing
+    // and locks nothing; waits only at a switch whose decision is not known yet.
+    bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
+                    deft_cuda_stream_t stream, int& result) noexcept;
+
+    // Looks at what has been learned and takes the next step. May wait for other ranks. True while
+    // something is under way, so that the next look should come soon.
+    bool tick(Track& track) noexcept;
+
+    // The communicator is being destroyed (or aborted): its lanes go first. Waits as
+    // ncclCommDestroy does; abort waits for nobody.
+    void end(bool abort) noexcept;
+
+    // An asynchronous error of a lane, or `error` as it is.
+    int merge_async_error(int error) noexcept;
+
+    // Waits for a tick that is under way.
+    PlanFacts facts() noexcept;
+    // False if calls of the iteration just made received zeros. The thread of the gradient calls.
+    bool should_step() noexcept;
+    // Ends the plan in force between two iterations. The generations that are dropped; -1: this is
+    // the middle of an iteration. The thread of the gradient calls.
+    int flush() noexcept;
+    const Seat& seat() const { return seat_; }
+    bool ended() const { return ended_.load(std::memory_order_acquire); }
+
+    agreement::Answer prepare(const agreement::Proposal& proposal) noexcept override;
+    void decided(std::uint64_t serial, bool commit) noexcept override;
+    void heard(int rank, std::span<const std::byte> report) noexcept override;
+    void closed(const char* why) noexcept override;
+
+private:
+    static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    static constexpr std::size_t kMaxLanes = 8;
+
+    // What a switch call finds.
+    enum class Switch : std::uint8_t { None, Prepared, Committed, Cancelled };
+
+    // The leader's course.
+    enum class Course : std::uint8_t { Watching, Staging, Arming, Running, Fallen, Resting };
+
+    struct Stage {
+        Order order;
+        planner::Plan plan;
+        std::int64_t since_ns = 0;
+    };
+
+    const Seat seat_;
+    agreement::Council& council_;
+    const executor::Nccl nccl_;
+
+    // The hooks' side.
+    std::atomic<std::uint64_t> ordinal_{0};         // of the next gradient call
+    std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
+    std::atomic<std::uint64_t> switch_serial_{0};
+    std::atomic<Switch> switch_state_{Switch::None};
+    std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
+    std::atomic<executor::Executor*> active_{nullptr};  // in force
+    std::atomic<std::uint32_t> inside_{0};
+    executor::Executor* stepped_ =
+        nullptr;  // should_step(): whose zeros were counted, and how many
+    std::uint64_t zeroed_ = 0;
+    std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
+    std::atomic<executor::Lane*> opening_{nullptr};
+    std::atomic<bool> failed_{false};
+    std::atomic<bool> ended_{false};
+
+    std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
+    std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided
+    std::vector<Order> orders_;                                // committed Stages
+    std::map<int, Staged> answers_;                            // leader: by rank
+    std::vector<std::pair<int, guard::Statistics>> measured_;  // leader: by rank, as they came
+    std::uint64_t staged_ready_ = 0;                // serial of the Stage that can be armed
+    executor::Executor* staged_pointer_ = nullptr;  // its executor
+    bool armed_committed_ = false;
+    bool forward_committed_ = false;
+    bool arm_cancelled_ = false;
+    bool stage_cancelled_ = false;
+    bool no_more_ = false;  // the council has closed
+
+    std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
+    std::vector<std::unique_ptr<executor::Lane>> lanes_;
+    std::unique_ptr<Stage> staging_;              // being made ready on this rank
+    std::unique_ptr<executor::Executor> staged_;  // ready, not in force
+    std::uint64_t staged_serial_ = 0;
+    std::unique_ptr<executor::Executor> current_;  // in force
+    std::vector<std::unique_ptr<executor::Executor>> retired_;
+    std::string said_;  // the last reason given for doing nothing
+
+    Course course_ = Course::Watching;
+    std::uint64_t next_serial_ = 1;
+    std::uint64_t stage_serial_ = 0;
+    std::uint64_t planned_signature_ = 0;  // already decided about
+    std::int64_t course_since_ns_ = 0;
+    std::uint64_t arm_tries_ = 0;
+    bool arm_proposed_ = false;
+    bool gain_checked_ = false;
+    PlanFacts facts_;       // counters of executors that are gone
+    bool falling_ = false;  // the guard has asked for Forward
+    std::uint64_t breaks_ = 0;
+    struct Made {
+        planner::Plan plan;
+        double before_ms = 0;
+    };
+    std::map<std::uint64_t, Made> plans_;  // by signature
+    planner::Plan plan_;                   // the leader's latest
+    planner::Profile profile_;             // it was made for
+    std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
+    double before_ms_ = 0;                 // median iteration before the plan
+
+    bool switch_over(std::uint64_t ordinal, int& result) noexcept;
+    void step(Track& track);
+    void lead(Track& track, const JobView& view);
+    bool decide(const Track& track, const JobView& view);
+    bool propose_stage(const JobView& view);
+    void watch_staging();
+    std::uint64_t switch_call(const JobView& view, std::uint64_t not_before);
+    void propose_arm(const JobView& view);
+    void check_gain(Track& track, const JobView& view);
+    void watch_accuracy(const JobView& view);
+    bool propose_forward(const JobView& view);
+    std::uint64_t iteration() const;
+    void make_ready(const JobView& view);
+    bool open_lanes(const Order& order, std::string& problem);
+    void answer_stage(bool ready, const std::string& reason);
+    void settle(Track& track);
+    void retire(std::unique_ptr<executor::Executor> old);
+    void enter(Course course);
+    void say(const char* why);
+    void note_counters(const executor::Executor& executor);
+};
+
+}  // namespace deft::director

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/director/directors.h"
+
+#include <mutex>
+#include <vector>
+
+#include "shim/director/director.h"
+#include "shim/interpose/mode.h"
+
+namespace deft::director {
+namespace {
+
+struct Directors {
+    std::mutex mutex;  // guards what follows
+    std::vector<Director*> alive;
+};
+
+Directors& process() {
+    static auto& directors = *new Directors;  // never destroyed: threads may outlive exit()
+    return directors;
+}
+
+}  // namespace
+
+void introduce(Communicator& communicator, agreement::Council* council) noexcept {
+    if (council == nullptr || !plans(shim_mode()) || communicator.nranks.load() < 2 ||
+        communicator.director.load(std::memory_order_acquire) != nullptr) {
+        return;
+    }
+    try {
+        Seat seat;
+        seat.comm = communicator.handle;
+        seat.table = communicator.table;
+        seat.serial = communicator.serial;
+        seat.rank = communicator.rank;
+        seat.nranks = communicator.nranks;
+        seat.device = communicator.device;
+        Directors& directors = process();
+        const std::lock_guard lock(directors.mutex);
+        if (communicator.director.load(std::memory_order_acquire) != nullptr) {
+            return;
+        }
+        // Those that have ended stay for the last report, within reason.
+        constexpr std::size_t kListed = 64;
+        if (directors.alive.size() >= kListed) {
+            std::erase_if(directors.alive, [](const Director* d) { return d->ended(); });
+        }
+        directors.alive.reserve(directors.alive.size() + 1);
+        auto* const director = new Director(seat, *council);
+        directors.alive.push_back(director);
+        communicator.director.store(director, std::memory_order_release);
+    } catch (...) {
+        // Without a director every call is forwarded; the other ranks hear no answer and do the
+        // same.
+    }
+}
+
+bool tick(int device, Track& track) noexcept {
+    bool any = false;
+    std::size_t i = 0;
+    for (;;) {
+        Director* director = nullptr;
+        {
+            Directors& directors = process();
+            const std::lock_guard lock(directors.mutex);
+            if (i >= directors.alive.size()) {
+                return any;
+            }
+            director = directors.alive[i++];
+        }
+        if (director->seat().device == device && !director->ended()) {
+            any = director->tick(track) || any;  // may take long: without the lock
+        }
+    }
+}
+
+bool should_step() noexcept {
+    bool step = true;
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    for (Director* const director : directors.alive) {
+        step = director->should_step() && step;
+    }
+    return step;
+}
+
+int flush() noexcept {
+    int dropped = 0;
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    for (Director* const director : directors.alive) {
+        const int own = director->flush();
+        if (own < 0) {
+            return -1;
+        }
+        dropped += own;
+    }
+    return dropped;
+}
+
+void add_up(deft_stats_t& stats) noexcept {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    for (Director* const director : directors.alive) {
+        const PlanFacts facts = director->facts();
+        stats.in_force += facts.state == "running" ? 1 : 0;
+        stats.switched += facts.switched;
+        stats.ended += facts.ended;
+        stats.iterations += facts.iterations;
+        stats.executed_calls += facts.executed;
+        stats.forwarded_calls += facts.forwarded;
+        stats.launched_bytes += facts.launched_bytes;
+        stats.delivered += facts.delivered;
+        stats.zeroed_calls += facts.zeroed;
+        stats.dropped += facts.dropped;
+        stats.guard_decisions += facts.guard_decisions;
+    }
+}
+
+std::vector<PlanFacts> facts(int device) {
+    std::vector<PlanFacts> all;
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    for (Director* const director : directors.alive) {
+        if (director->seat().device == device) {
+            all.push_back(director->facts());
+        }
+    }
+    return all;
+}
+
+}  // namespace deft::director

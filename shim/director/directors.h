@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directors of this process.
+#pragma once
+
+#include "deft/deft.h"
+#include "shim/interpose/registry.h"
+#include "shim/iteration/report.h"
+#include "shim/iteration/track.h"
+
+namespace deft::director {
+
+// Gives a communicator whose details are known a director, if its mode plans and its ranks may come
+// to an agreement. Any thread.
+void introduce(Communicator& communicator, agreement::Council* council) noexcept;
+
+// The background thread's turn, for the communicators of one device. True while something is under
+// way.
+bool tick(int device, Track& track) noexcept;
+
+// What came of planning on one device, for its report. The background thread, or the one in exit().
+std::vector<PlanFacts> facts(int device);
+
+// deft_should_step(), deft_flush(), deft_stats() of include/deft/deft.h.
+bool should_step() noexcept;
+int flush() noexcept;
+void add_up(deft_stats_t& stats) noexcept;
+
+}  // namespace deft::director

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/director/job_view.h"
+
+#include "shim/planner/measured_profile.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::uint64_t kIterationsToPlanWith = 6;
+constexpr std::uint64_t kTimesToPlanWith = 4;  // of each bucket
+
+planner::Spread seconds(const Samples& milliseconds) {
+    const Summary summary = milliseconds.summary();
+    return {summary.median * 1e-3, summary.p10 * 1e-3, summary.p90 * 1e-3, summary.n};
+}
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) {
+        hash = (hash ^ (value >> (8 * i) & 0xff)) * 0x100000001b3u;  // FNV-1a
+    }
+    return hash;
+}
+
+const char* obstacle(const CallRecord& call, const CallRecord& first) {
+    if (call.function != Function::AllReduce) {
+        return "gradients travel by reduce-scatter (FSDP or a distributed optimizer)";
+    }
+    if (call.comm_serial != first.comm_serial) {
+        return "gradients travel over several communicators";
+    }
+    if (call.group != 0) {
+        return "gradients travel in groups of calls";
+    }
+    if (call.op >= DEFT_NCCL_NUM_OPS) {
+        return "gradients are reduced by an operation of the job's own";
+    }
+    if (call.nranks < 2) {
+        return "the communicator has one rank";
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+JobView view_job(const Track& track, bool times) {
+    JobView view;
+    const Profile* const profile = track.current_profile();
+    if (profile == nullptr || track.iteration_start() == CallRecord::kNoOrdinal) {
+        view.reason = "no iteration has been learned yet";
+        return view;
+    }
+    view.learned = true;
+    const std::vector<CallRecord>& shape = track.current_shape();
+    planner::MeasuredJob job;
+    const CallRecord* first = nullptr;
+    view.signature = 0xcbf29ce484222325u;
+    view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        const CallRecord& call = shape[i];
+        if (!carries_gradient(call)) {
+            continue;
+        }
+        first = first != nullptr ? first : &call;
+        if (const char* reason = obstacle(call, *first)) {
+            view.reason = reason;
+            return view;
+        }
+        view.gradients.push_back({call.count, call.type, call.op});
+        view.signature = mix(mix(mix(view.signature, call.count), call.type),
+                             static_cast<std::uint64_t>(call.op));
+        const Profile::Place& place = profile->places()[i];
+        view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
+        if (times) {
+            job.buckets.push_back(
+                {payload_bytes(call), seconds(place.ready_ms), seconds(place.transfer_ms)});
+        }
+    }
+    if (first == nullptr) {
+        view.reason = "the iteration has no gradients";
+        return view;
+    }
+    view.serial = first->comm_serial;
+    view.nranks = first->nranks;
+    view.start = track.iteration_start();
+    if (!times || !view.measured) {
+        return view;
+    }
+    job.name = "job";
+    job.ranks = static_cast<std::uint32_t>(first->nranks);
+    job.compute = seconds(profile->compute_ms());
+    job.iteration = seconds(profile->iteration_ms());
+    view.profile = planner::measured_profile(job);
+    return view;
+}
+
+}  // namespace deft::director

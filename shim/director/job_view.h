@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be planned of one rank's cycle: the gradient calls of one communicator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/iteration/track.h"
+#include "shim/planner/profile.h"
+
+namespace deft::director {
+
+// One gradient call of the iteration, as the executor will meet it.
+struct Gradient {
+    std::uint64_t count = 0;
+    int type = 0;
+    int op = 0;
+
+    bool operator==(const Gradient&) const = default;
+};
+
+struct JobView {
+    bool learned = false;      // a cycle is in force; without one the rest means nothing
+    std::string reason;        // why nothing can be planned; empty if it can
+    std::uint32_t serial = 0;  // of the communicator
+    int nranks = 0;
+    std::vector<Gradient> gradients;  // in call order
+    std::uint64_t signature = 0;      // of the gradients; equal on all ranks
+    std::uint64_t start = 0;          // ordinal of a gradient call that began an iteration
+    planner::Profile profile;         // times as measured so far
+    bool measured = false;            // enough iterations were timed to plan with
+};
+
+// Looks at the cycle in force. Pure. Without times, which cost sorting, there is no profile.
+JobView view_job(const Track& track, bool times);
+
+}  // namespace deft::director

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/director/settings.h"
+
+#include <cstdio>
+#include <stdexcept>
+
+#include "shim/planner/adviser.h"
+#include "shim/planner/policies/policy.h"
+#include "topology/base/config.h"
+#include "topology/base/log.h"
+
+namespace deft::director {
+namespace {
+
+// Settings that decide what is done with a call: ranks that differ in one would part ways.
+constexpr Key kAgreed[] = {Key::Mode,      Key::MaxDelay, Key::MaxMerge,
+                           Key::WarmUp,    Key::Plan,     Key::Predict,
+                           Key::Optimizer, Key::Guard,    Key::MaxShadowBytes};
+
+// "delay1", "merge2", "merge2-delay1"; Config has checked the form.
+void read_forced(const std::string& text, Settings& settings) {
+    if (text == "auto") {
+        return;
+    }
+    unsigned delay = 0;
+    unsigned merge = 1;
+    if (std::sscanf(text.c_str(), "merge%u-delay%u", &merge, &delay) < 1) {
+        merge = 1;
+        std::sscanf(text.c_str(), "delay%u", &delay);
+    }
+    settings.forced_delay = delay;
+    settings.forced_merge = merge;
+}
+
+std::string line(const char* format, double a, double b, double c) {
+    char text[256];
+    std::snprintf(text, sizeof(text), format, a, b, c);
+    return text;
+}
+
+}  // namespace
+
+Settings Settings::process() {
+    const Config& config = Config::process();
+    Settings settings;
+    settings.mode = shim_mode();
+    settings.warm_up = static_cast<std::uint64_t>(config.integer(Key::WarmUp));
+    settings.max_shadow_bytes = static_cast<std::uint64_t>(config.integer(Key::MaxShadowBytes));
+    if (settings.mode >= ShimMode::Deft) {
+        settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
+        settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
+        read_forced(config.text(Key::Plan), settings);
+    } else {
+        settings.warm_up = 0;  // nothing is late: nothing to warm up for
+    }
+    return settings;
+}
+
+std::string Settings::terms() {
+    const Config& config = Config::process();
+    std::string terms;
+    for (const Key key : kAgreed) {
+        terms += terms.empty() ? "" : " ";
+        terms += variable(key).name;
+        terms += "=" + config.text(key);
+    }
+    return terms;
+}
+
+planner::Plan choose_plan(const planner::Profile& profile, const Settings& settings,
+                          std::string& note) {
+    planner::Fabric fabric;
+    fabric.name = "as measured";
+    fabric.links.push_back(planner::link_from_transfers(profile));
+    // The plugin stripes every message over all links, and NCCL's own transport is one link too.
+    fabric.striped = true;
+    if (fabric.links.front().name.empty()) {
+        throw std::invalid_argument("no transfer has been timed (CUDA events are not available)");
+    }
+    planner::Options options;
+    options.max_delay = settings.max_delay;
+    options.max_merge = settings.max_merge;
+    planner::Plan plan;
+    if (settings.forced_merge > 0) {
+        plan = planner::plan_generations(profile, fabric, options, settings.forced_merge,
+                                         settings.forced_delay);
+        note = line("DEFT_PLAN asks for it: %.2f ms predicted, %.2f ms now, bound %.2f ms",
+                    plan.predicted.iteration * 1e3, profile.iteration.median * 1e3,
+                    plan.predicted.bound * 1e3);
+        plan.predicted.verdict = planner::Verdict::Use;
+        return plan;
+    }
+    plan = planner::make_plan(settings.mode == ShimMode::Covap ? "covap" : "best", profile, fabric,
+                              options);
+    note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
+                              plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
+                              plan.predicted.bound * 1e3);
+    return plan;
+}
+
+guard::Settings guard_settings() {
+    const Config& config = Config::process();
+    guard::Settings settings;
+    settings.mode = config.is(Key::Guard, "off")    ? guard::Mode::Off
+                    : config.is(Key::Guard, "warn") ? guard::Mode::Warn
+                                                    : guard::Mode::Strict;
+    executor::Optimizer optimizer;
+    std::string problem;
+    if (executor::parse_optimizer(config.text(Key::Optimizer), optimizer, problem)) {
+        settings.learning_rate = optimizer.learning_rate;
+        settings.momentum = optimizer.momentum;
+    }
+    return settings;
+}
+
+executor::Prediction choose_prediction(const planner::Plan& plan) {
+    const Config& config = Config::process();
+    executor::Optimizer optimizer;
+    executor::Prediction prediction;
+    std::string problem;
+    if (!executor::parse_optimizer(config.text(Key::Optimizer), optimizer, problem) ||
+        !executor::parse_prediction(config.text(Key::Predict), optimizer, plan.predicted.max_delay,
+                                    plan.predicted.max_merge, prediction, problem)) {
+        DEFT_WARN_ONCE("%s; late gradients are delivered as they are", problem.c_str());
+        return {};
+    }
+    return prediction;
+}
+
+}  // namespace deft::director

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/executor/executor.h"
+
+#include <time.h>
+
+#include "shim/executor/counters.h"
+#include "shim/executor/sampler.h"
+#include "shim/executor/shadow.h"
+#include "topology/base/log.h"
+
+namespace deft::executor {
+namespace {
+
+constexpr int kLeaveSteps = 2000;  // of half a millisecond: how long stop() waits
+
+}  // namespace
+
+const char* to_string(BreakReason reason) {
+    switch (reason) {
+        case BreakReason::None:
+            return "nothing";
+        case BreakReason::Sequence:
+            return "the sequence of gradient calls changed";
+        case BreakReason::Capture:
+            return "a gradient call is captured into a CUDA graph";
+        case BreakReason::Error:
+            return "an operation failed";
+        case BreakReason::Stopped:
+            return "it was ended";
+    }
+    return "?";
+}
+
+Executor::Executor(const cuda::Execution& driver, const Nccl& nccl, int device,
+                   std::vector<Lane*> lanes, Script script, const ExecutorOptions& options) noexcept
+    : driver_(driver),
+      nccl_(nccl),
+      device_(device),
+      lanes_(std::move(lanes)),
+      script_(std::move(script)),
+      options_(options) {}
+
+Executor::~Executor() {
+    end(BreakReason::Stopped);
+    if (counters_ != nullptr && shadow_ != nullptr) {
+        count_dropped();
+    }
+}
+
+std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const Nccl& nccl,
+                                           int device, std::vector<Lane*> lanes, Script script,
+                                           const ExecutorOptions& options,
+                                           std::string& problem) noexcept {
+    try {
+        problem.clear();
+        if (!nccl.complete() || script.actions.empty()) {
+            problem = "the NCCL library lacks functions that plans need";
+            return nullptr;
+        }
+        if (lanes.size() < script.lanes) {
+            problem = "it needs " + std::to_string(script.lanes) + " lanes, there are " +
+                      std::to_string(lanes.size());
+            return nullptr;
+        }
+        for (const Lane* lane : lanes) {
+            if (lane == nullptr || !lane->ready()) {
+                problem = "a lane is not open";
+                return nullptr;
+            }
+        }
+        std::unique_ptr<Executor> executor(
+            new Executor(driver, nccl, device, std::move(lanes), std::move(script), options));
+        executor->counters_ = std::make_unique<Counters>();
+        const std::uint32_t lane_count = executor->script_.lanes;
+        executor->shadow_ =
+            Shadow::create(driver, device, executor->script_, options.max_shadow_bytes,
+                           options.statistics ? Sampler::device_bytes(lane_count) : 0,
+                           options.statistics ? Sampler::events(lane_count) : 0, problem);
+        if (executor->shadow_ == nullptr) {
+            return nullptr;
+        }
+        for (const Lane* lane : executor->lanes_) {
+            executor->streams_.push_back(lane->stream());
+        }
+        if (options.statistics) {
+            executor->sampler_ = Sampler::create(driver, *executor->shadow_, lane_count,
+                                                 options.complete_every, problem);
+            if (executor->sampler_ == nullptr) {
+                return nullptr;
+            }
+        }
+        return executor;
+    } catch (...) {
+        problem = "no memory";
+        return nullptr;
+    }
+}
+
+const Action* Executor::next(const Call& call, cuda::Stream stream) noexcept {
+    if (broken()) {
+        return nullptr;
+    }
+    const std::uint32_t position = position_.load(std::memory_order_relaxed);
+    const std::uint64_t iteration = iteration_.load(std::memory_order_relaxed);
+    const Shape& expected = script_.shapes[position];
+    if (call.count != expected.count || call.type != expected.type || call.op != expected.op) {
+        end(BreakReason::Sequence);
+        return nullptr;
+    }
+    bool captured = false;
+    if (!cuda::recordable(*driver_.driver, stream, captured) && captured) {
+        end(BreakReason::Capture);
+        return nullptr;
+    }
+    if (position == 0) {
+        Counters::add(counters_->iterations);
+        if (sampler_ != nullptr) {
+            sampler_->begin(iteration);
+        }
+    }
+    running_ = iteration;
+    const bool wraps = position + 1 == script_.shapes.size();
+    position_.store(wraps ? 0 : position + 1, std::memory_order_relaxed);
+    iteration_.store(iteration + (wraps ? 1 : 0), std::memory_order_relaxed);
+    const Action& action = script_.action(iteration, position);
+    if (action.forward && action.nothing()) {
+        Counters::add(counters_->forwarded);
+        if (wraps) {
+            end_iteration();
+        }
+        return nullptr;
+    }
+    return &action;
+}
+
+bool Executor::all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept {
+    const Action* const action = next(call, stream);
+    if (action == nullptr) {
+        return false;
+    }
+    result = run(*action, call, stream);
+    return !(action->forward && result == DEFT_NCCL_SUCCESS);
+}
+
+int Executor::run(const Action& action, const Call& call, cuda::Stream stream) noexcept {
+    inside_.fetch_add(1);
+    int result = DEFT_NCCL_SUCCESS;
+    if (why() == BreakReason::Stopped) {
+        // Ended between next() and here: the buffers may be read, but not by us any more.
+        result = DEFT_NCCL_INVALID_USAGE;
+    } else {
+        const cuda::Current current(*driver_.driver, shadow_->context());
+        const auto bucket = static_cast<std::uint32_t>(
+            static_cast<std::size_t>(&action - script_.actions.data()) % script_.shapes.size());
+        // Calls on one bucket are ordered even if the job changes streams between them.
+        if (!current ||
+            driver_.StreamWaitEvent(stream, shadow_->done(bucket), 0) != cuda::kSuccess) {
+            result = failed("wait for the last call", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        }
+        if (result == DEFT_NCCL_SUCCESS) {
+            result = accumulate(action, call, stream);
+        }
+        if (result == DEFT_NCCL_SUCCESS &&
+            driver_.driver->EventRecord(shadow_->ready(bucket), stream) != cuda::kSuccess) {
+            result = failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        }
+        if (result == DEFT_NCCL_SUCCESS) {
+            result = launch(action, call, stream);
+        }
+        if (result == DEFT_NCCL_SUCCESS) {
+            result = deliver(action, call, stream);
+        }
+        if (result == DEFT_NCCL_SUCCESS &&
+            driver_.driver->EventRecord(shadow_->done(bucket), stream) != cuda::kSuccess) {
+            result = failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        }
+        if (result == DEFT_NCCL_SUCCESS && bucket + 1 == script_.shapes.size()) {
+            result = end_iteration();
+        }
+        Counters::add(action.forward ? counters_->forwarded : counters_->executed);
+    }
+    inside_.fetch_sub(1);
+    return result;
+}
+
+int Executor::end_iteration() noexcept {
+    if (sampler_ == nullptr) {
+        return DEFT_NCCL_SUCCESS;
+    }
+    const cuda::Current current(*driver_.driver, shadow_->context());
+    if (!current || sampler_->end(streams_) != cuda::kSuccess) {
+        return failed("norm", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    }
+    return DEFT_NCCL_SUCCESS;
+}
+
+int Executor::failed(const char* what, int result) noexcept {
+    DEFT_WARN("a gradient's %s failed (%s); the plan ends here", what, nccl_.text(result));
+    end(BreakReason::Error);
+    return result;
+}
+
+void Executor::end(BreakReason reason) noexcept {
+    std::uint8_t none = 0;
+    if (why_.compare_exchange_strong(none, static_cast<std::uint8_t>(reason)) &&
+        reason != BreakReason::Stopped) {
+        DEFT_INFO("the plan ends in iteration %llu: %s",
+                  static_cast<unsigned long long>(iteration_.load()), to_string(reason));
+    } else if (reason == BreakReason::Stopped) {
+        why_.store(static_cast<std::uint8_t>(reason));
+    }
+}
+
+bool Executor::stop() noexcept {
+    end(BreakReason::Stopped);
+    for (int i = 0; i < kLeaveSteps && inside_.load() > 0; ++i) {
+        const timespec pause{0, 500'000};
+        ::nanosleep(&pause, nullptr);
+    }
+    return inside_.load() == 0;
+}
+
+std::uint64_t Executor::in_flight() const noexcept {
+    std::uint64_t undelivered = 0;
+    for (std::uint32_t s = 0; s < shadow_->slots(); ++s) {
+        const SlotState state = shadow_->slot(s).state;
+        undelivered += state == SlotState::Filling || state == SlotState::Sent ? 1 : 0;
+    }
+    return undelivered;
+}
+
+void Executor::count_dropped() noexcept {
+    for (std::uint64_t left = in_flight(); left > 0; --left) {
+        Counters::add(counters_->dropped);
+    }
+}
+
+ExecutorStats Executor::stats() const noexcept {
+    ExecutorStats stats;
+    stats.iterations = counters_->iterations;
+    stats.executed = counters_->executed;
+    stats.forwarded = counters_->forwarded;
+    stats.launched = counters_->launched;
+    stats.launched_bytes = counters_->launched_bytes;
+    stats.delivered = counters_->delivered;
+    stats.predicted = counters_->predicted;
+    stats.zeroed = counters_->zeroed;
+    stats.dropped = counters_->dropped;
+    stats.shadow_bytes = script_.shadow_bytes;
+    return stats;
+}
+
+bool Executor::take(Statistics& statistics) noexcept {
+    if (sampler_ == nullptr || !sampler_->take(statistics)) {
+        return false;
+    }
+    if (script_.shapes.front().op == DEFT_NCCL_AVG) {  // as sums, whatever the job asked for
+        const double ranks = lanes_.empty() ? 1 : lanes_.front()->nranks();
+        statistics.reduced_square *= ranks * ranks;
+    }
+    return true;
+}
+
+}  // namespace deft::executor

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a script inside the hooks of one communicator.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/cuda/execution.h"
+#include "shim/executor/lanes.h"
+#include "shim/executor/prediction.h"
+#include "shim/executor/script.h"
+#include "shim/executor/statistics.h"
+#include "shim/interpose/call.h"
+
+namespace deft::executor {
+
+class Shadow;
+class Sampler;
+
+struct ExecutorOptions {
+    std::uint64_t max_shadow_bytes = ~0ULL;  // create() refuses a script that needs more
+    Prediction prediction{};
+    std::uint64_t first_iteration = 0;  // where covap's coefficient schedule stands
+    bool statistics = false;            // measure norms, for take()
+    std::uint32_t complete_every = 8;   // iterations between two complete measurements
+};
+
+// Counters since create(); any thread.
+struct ExecutorStats {
+    std::uint64_t iterations = 0;  // begun
+    std::uint64_t executed = 0;    // calls
+    std::uint64_t forwarded = 0;   // calls left to the hook, not counting those after a break
+    std::uint64_t launched = 0;    // transfers
+    std::uint64_t launched_bytes = 0;
+    std::uint64_t delivered = 0;  // generations
+    std::uint64_t predicted = 0;  // of them extrapolated or damped
+    std::uint64_t zeroed = 0;     // calls that delivered zeros, in whole or in part
+    std::uint64_t dropped = 0;    // generations that a break or the end left undelivered
+    std::uint64_t shadow_bytes = 0;
+};
+
+enum class BreakReason : std::uint8_t { None, Sequence, Capture, Error, Stopped };
+const char* to_string(BreakReason reason);
+
+// Threads: create() and the destructor run on a background thread, all_reduce() on whichever
+// thread makes the job's calls on this communicator (one at a time, as NCCL demands), the rest on
+// any. The lanes must outlive it.
+class Executor {
+public:
+    // Allocates everything the script needs: shadow memory, events, kernels. Null and `problem` if
+    // it cannot be had; nothing is left behind then. `lanes` by index; all on `device`.
+    static std::unique_ptr<Executor> create(const cuda::Execution& driver, const Nccl& nccl,
+                                            int device, std::vector<Lane*> lanes, Script script,
+                                            const ExecutorOptions& options,
+                                            std::string& problem) noexcept;
+    // Does not wait: memory is given back in stream order behind what is in flight.
+    ~Executor();
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+
+    // The next gradient call of the job. The first one is position 0 of iteration 0, so the
+    // director arms the executor between two iterations. True: `result` is what the hook returns.
+    // False: the hook forwards the call as it is (by plan, or because the executor is broken).
+    // Never waits, allocates or locks.
+    bool all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept;
+
+    // The same in two steps, for calls inside a group: next() when the call is made, run() when the
+    // outermost group has ended. Between them the caller keeps what next() returned. Null: forward.
+    const Action* next(const Call& call, cuda::Stream stream) noexcept;
+    int run(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+
+    // Nothing is executed any more; what is in flight finishes and is dropped. All ranks must break
+    // at the same call; so it is for the director between iterations, and for ends.
+    void end(BreakReason reason) noexcept;
+    // Also waits until no hook is inside, at most a second: after that the lanes may be aborted.
+    // True if nobody is inside any more. Any thread.
+    bool stop() noexcept;
+    bool broken() const noexcept { return why_.load(std::memory_order_acquire) != 0; }
+    BreakReason why() const noexcept {
+        return static_cast<BreakReason>(why_.load(std::memory_order_acquire));
+    }
+    // True between two iterations: the next call expected is position 0.
+    bool between_iterations() const noexcept {
+        return position_.load(std::memory_order_relaxed) == 0;
+    }
+    std::uint64_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
+
+    ExecutorStats stats() const noexcept;
+    // Generations of regions that have been begun and not delivered. The thread of the calls, or
+    // any once it makes none.
+    std::uint64_t in_flight() const noexcept;
+    // Takes the statistics of the oldest finished iteration not yet taken. False if there is none.
+    // One background thread.
+    bool take(Statistics& statistics) noexcept;
+
+    const Script& script() const noexcept { return script_; }
+
+private:
+    struct Counters;
+    Executor(const cuda::Execution& driver, const Nccl& nccl, int device, std::vector<Lane*> lanes,
+             Script script, const ExecutorOptions& options) noexcept;
+    int accumulate(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    int launch(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
+    int end_iteration() noexcept;
+    int failed(const char* what, int result) noexcept;
+    void count_dropped() noexcept;
+
+    const cuda::Execution& driver_;
+    const Nccl nccl_;
+    const int device_;
+    const std::vector<Lane*> lanes_;
+    const Script script_;
+    const ExecutorOptions options_;
+    std::unique_ptr<Shadow> shadow_;
+    std::unique_ptr<Sampler> sampler_;
+    std::atomic<std::uint64_t> iteration_{0};
+    std::atomic<std::uint32_t> position_{0};
+    std::atomic<std::uint8_t> why_{0};
+    std::atomic<std::uint32_t> inside_{0};
+    std::uint64_t running_ = 0;          // iteration of the call being run
+    std::vector<cuda::Stream> streams_;  // of the lanes
+    std::unique_ptr<Counters> counters_;
+};
+
+}  // namespace deft::executor

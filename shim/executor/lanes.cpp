@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/executor/lanes.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "shim/executor/lane_config.h"
+#include "topology/base/log.h"
+
+namespace deft::executor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void nap() {
+    const timespec pause{0, 500'000};
+    ::nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+const char* to_string(LaneState state) {
+    switch (state) {
+        case LaneState::Idle:
+            return "idle";
+        case LaneState::Opening:
+            return "opening";
+        case LaneState::Ready:
+            return "ready";
+        case LaneState::Failed:
+            return "failed";
+        case LaneState::Aborted:
+            return "aborted";
+        case LaneState::Closed:
+            return "closed";
+    }
+    return "?";
+}
+
+// ncclCommInitRankConfig waits until all ranks have come, for ever if one does not. So a thread of
+// its own waits there, and open() stops waiting for that thread when it wants. Whoever comes last
+// ends a communicator that nobody wants any more.
+struct Lane::Opening {
+    Nccl nccl;
+    const cuda::Execution* driver = nullptr;
+    cuda::Context context = nullptr;
+    deft_nccl_unique_id_t id{};
+    int nranks = 0;
+    int rank = 0;
+    ConfigBytes config;
+    bool configured = false;
+    std::string net_name;
+
+    std::mutex mutex;
+    bool finished = false;
+    bool unwanted = false;
+    int result = 0;
+    // NCCL sets it before it starts to wait, so that it can be aborted from elsewhere.
+    deft_nccl_comm_t comm = nullptr;
+
+    static void* run(void* argument) {
+        const std::unique_ptr<std::shared_ptr<Opening>> own(
+            static_cast<std::shared_ptr<Opening>*>(argument));
+        Opening& self = **own;
+        int result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
+        {
+            const cuda::Current current(*self.driver->driver, self.context);
+            if (current) {
+                result = self.configured
+                             ? self.nccl.CommInitRankConfig(&self.comm, self.nranks, self.id,
+                                                            self.rank, self.config.get())
+                             : self.nccl.CommInitRank(&self.comm, self.nranks, self.id, self.rank);
+            }
+        }
+        bool abort = false;
+        {
+            const std::lock_guard lock(self.mutex);
+            self.result = result;
+            self.finished = true;
+            abort = self.unwanted && result == DEFT_NCCL_SUCCESS;
+        }
+        if (abort) {
+            self.nccl.CommAbort(self.comm);
+        }
+        return nullptr;
+    }
+
+    static bool start(const std::shared_ptr<Opening>& opening) {
+        auto* const argument = new std::shared_ptr<Opening>(opening);
+        sigset_t all;
+        sigset_t before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        pthread_t thread;
+        const int error = ::pthread_create(&thread, nullptr, run, argument);
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        if (error != 0) {
+            delete argument;
+            return false;
+        }
+        ::pthread_setname_np(thread, "deft-lane");
+        ::pthread_detach(thread);
+        return true;
+    }
+};
+
+Lane::Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept
+    : nccl_(nccl), driver_(driver), device_(device) {}
+
+Lane::~Lane() = default;
+
+bool Lane::failed(std::string& problem, const char* step, int result) noexcept {
+    try {
+        problem = std::string(step) + (stop_         ? " was aborted"
+                                       : result != 0 ? std::string(": ") + nccl_.text(result)
+                                                     : std::string(" took too long"));
+    } catch (...) {
+    }
+    LaneState opening = LaneState::Opening;
+    state_.compare_exchange_strong(opening, stop_ ? LaneState::Aborted : LaneState::Failed);
+    return false;
+}
+
+bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const LaneConfig& config,
+                std::string& problem) noexcept {
+    LaneState idle = LaneState::Idle;
+    if (!state_.compare_exchange_strong(idle, LaneState::Opening)) {
+        return failed(problem, "a lane that was opened before", DEFT_NCCL_INVALID_USAGE);
+    }
+    try {
+        config_ = config;
+        nranks_ = nranks;
+        rank_ = rank;
+        context_ = cuda::primary_context(*driver_.driver, device_);
+        const auto opening = std::make_shared<Opening>();
+        opening->nccl = nccl_;
+        opening->driver = &driver_;
+        opening->context = context_;
+        opening->id = id;
+        opening->nranks = nranks;
+        opening->rank = rank;
+        LaneConfig own = config;
+        if (config.net_name != nullptr) {
+            opening->net_name = config.net_name;  // must live as long as the thread
+            own.net_name = opening->net_name.c_str();
+        }
+        opening->configured =
+            nccl_.CommInitRankConfig != nullptr && make_config(nccl_.version, own, opening->config);
+        {
+            const cuda::Current current(*driver_.driver, context_);
+            if (context_ == nullptr || !current ||
+                driver_.StreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking,
+                                                 config.priority) != cuda::kSuccess) {
+                stream_ = nullptr;
+                return failed(problem, "its stream", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+            }
+        }
+        if (!Opening::start(opening)) {
+            return failed(problem, "its thread", DEFT_NCCL_SYSTEM_ERROR);
+        }
+        const auto until = Clock::now() + config.deadline;
+        for (;;) {
+            {
+                const std::lock_guard lock(opening->mutex);
+                if (opening->finished) {
+                    if (opening->result != DEFT_NCCL_SUCCESS) {
+                        return failed(problem, "its communicator", opening->result);
+                    }
+                    comm_.store(opening->comm, std::memory_order_release);
+                    break;
+                }
+                if (stop_.load() || Clock::now() >= until) {
+                    opening->unwanted = true;
+                }
+            }
+            if (opening->unwanted) {
+                // Not aborted from here: in a blocking initialisation NCCL frees the communicator
+                // itself when it fails. The thread ends it, or waits in NCCL for the others.
+                return failed(problem, "its communicator", 0);
+            }
+            nap();
+        }
+        LaneState expected = LaneState::Opening;
+        if (!state_.compare_exchange_strong(expected, LaneState::Ready) || stop_.load()) {
+            abort();  // an abort() in between may not have seen the communicator
+            return failed(problem, "its communicator", 0);
+        }
+        return true;
+    } catch (...) {
+        return failed(problem, "its memory", DEFT_NCCL_SYSTEM_ERROR);
+    }
+}
+
+bool Lane::idle_by(Clock::time_point deadline) noexcept {
+    for (;;) {
+        const int state = driver_.StreamQuery(stream_);
+        if (state != cuda::kNotReady) {
+            return state == cuda::kSuccess;
+        }
+        if (stop_.load() || Clock::now() >= deadline) {
+            return false;
+        }
+        nap();
+    }
+}
+
+bool Lane::sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,
+                        std::string& problem) noexcept {
+    // Ones of every rank: the sum tells how many ranks took part.
+    const auto until = Clock::now() + config_.deadline;
+    users_.fetch_add(1);
+    int result = stop_.load() ? DEFT_NCCL_INVALID_USAGE : DEFT_NCCL_SUCCESS;
+    if (result == DEFT_NCCL_SUCCESS &&
+        driver_.MemsetD8Async(memory, 1, bytes, stream_) != cuda::kSuccess) {
+        result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
+    }
+    if (result == DEFT_NCCL_SUCCESS) {
+        auto* const buffer = reinterpret_cast<void*>(memory);
+        result = nccl_.AllReduce(buffer, buffer, bytes / 4, DEFT_NCCL_UINT32, DEFT_NCCL_SUM, comm(),
+                                 stream_);
+    }
+    users_.fetch_sub(1);
+    if (result != DEFT_NCCL_SUCCESS) {
+        return failed(problem, "its first all-reduce", result);
+    }
+    if (driver_.MemcpyDtoHAsync(last, memory + bytes - 4, 4, stream_) != cuda::kSuccess ||
+        !idle_by(until)) {
+        return failed(problem, "its first all-reduce", 0);
+    }
+    if (*last != 0x01010101U * static_cast<std::uint32_t>(nranks_)) {
+        return failed(problem, "its first all-reduce", DEFT_NCCL_INTERNAL_ERROR);
+    }
+    return true;
+}
+
+bool Lane::warm_up(std::string& problem) noexcept {
+    if (!ready()) {
+        return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
+    }
+    const cuda::Current current(*driver_.driver, context_);
+    int mode = cuda::kCaptureModeRelaxed;
+    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
+    cuda::DevicePointer memory = 0;
+    void* last = nullptr;  // pinned: a copy into other memory would wait without a deadline
+    const std::size_t largest = std::max<std::size_t>(config_.warm_up_bytes / 4 * 4, 4);
+    const bool pooled = current && driver_.MemAllocAsync != nullptr &&
+                        driver_.MemFreeAsync != nullptr &&
+                        driver_.MemAllocAsync(&memory, largest, stream_) == cuda::kSuccess;
+    bool good = current && (pooled || driver_.MemAlloc(&memory, largest) == cuda::kSuccess) &&
+                driver_.MemHostAlloc(&last, 4, cuda::kHostAllocPortable) == cuda::kSuccess;
+    if (!good) {
+        failed(problem, "its first all-reduce", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    }
+    // NCCL connects for an algorithm and protocol when a size first needs them.
+    for (const std::size_t bytes : {std::size_t{4}, std::size_t{256} * 1024, largest}) {
+        good = good && sum_is_right(memory, std::min(bytes, largest),
+                                    static_cast<std::uint32_t*>(last), problem);
+    }
+    if (pooled) {
+        driver_.MemFreeAsync(memory, stream_);
+    } else if (good) {
+        driver_.MemFree(memory);
+    }
+    if (good) {
+        driver_.MemFreeHost(last);  // else NCCL may still be at it: left behind
+    }
+    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
+    return good;
+}
+
+void Lane::abort() noexcept {
+    stop_.store(true);
+    const deft_nccl_comm_t comm = comm_.exchange(nullptr);
+    if (comm != nullptr) {
+        // Others that are using it leave in a moment; one that is stuck inside NCCL is released by
+        // the abort.
+        const auto until = Clock::now() + std::chrono::seconds(1);
+        while (users_.load() > 0 && Clock::now() < until) {
+            nap();
+        }
+        nccl_.CommAbort(comm);
+    }
+    LaneState state = state_.load();
+    while (state != LaneState::Closed && state != LaneState::Aborted &&
+           !state_.compare_exchange_weak(state, LaneState::Aborted)) {
+    }
+}
+
+void Lane::close() noexcept {
+    const deft_nccl_comm_t comm = comm_.exchange(nullptr);
+    state_.store(LaneState::Closed);
+    const cuda::Current current(*driver_.driver, context_);
+    if (comm != nullptr) {
+        const int result = nccl_.CommDestroy(comm);
+        if (result != DEFT_NCCL_SUCCESS) {
+            DEFT_WARN("a lane's communicator cannot be destroyed: %s", nccl_.text(result));
+        }
+    }
+    if (stream_ != nullptr && current) {
+        driver_.StreamDestroy(stream_);
+        stream_ = nullptr;
+    }
+}
+
+int Lane::async_error() noexcept {
+    if (nccl_.CommGetAsyncError == nullptr) {
+        return DEFT_NCCL_SUCCESS;
+    }
+    users_.fetch_add(1);
+    const deft_nccl_comm_t comm = this->comm();
+    int error = DEFT_NCCL_SUCCESS;
+    if (comm != nullptr && nccl_.CommGetAsyncError(comm, &error) != DEFT_NCCL_SUCCESS) {
+        error = DEFT_NCCL_INTERNAL_ERROR;
+    }
+    users_.fetch_sub(1);
+    return error;
+}
+
+}  // namespace deft::executor

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lane: a communicator of our own with the same members as the job's, and a stream to use it on.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "shim/cuda/execution.h"
+#include "shim/executor/nccl.h"
+
+namespace deft::executor {
+
+struct LaneConfig {
+    // Steers what the network plugin does with the lane; NCCL 2.26 and later. -1: not set. Only
+    // for deft's own plugin: another one may take it for a traffic class of the wire.
+    int traffic_class = -1;
+    const char* net_name = nullptr;               // NCCL 2.17 and later; null: NCCL chooses
+    int max_ctas = 0;                             // NCCL 2.17 and later; 0: NCCL chooses
+    int priority = 0;                             // of the stream: that of the job's
+    std::chrono::milliseconds deadline{60000};    // of open() and of warm_up(), each
+    std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size sent by warm_up()
+};
+
+enum class LaneState { Idle, Opening, Ready, Failed, Aborted, Closed };
+const char* to_string(LaneState state);
+
+// Made and ended on a background thread, used by hooks. abort() may come from any thread in any
+// state.
+class Lane {
+public:
+    Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept;
+    // Never calls NCCL or CUDA: at exit they may be gone. close() or abort() first, or the
+    // communicator is left behind.
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    // Creates communicator and stream. Collective over the ranks, in the same order on all. Waits,
+    // at most config.deadline; abort() ends it early. False: `problem` says why, and nothing is
+    // left behind.
+    bool open(const deft_nccl_unique_id_t& id, int nranks, int rank, const LaneConfig& config,
+              std::string& problem) noexcept;
+    // Makes NCCL connect what it would connect at first use: all-reduces of three sizes, checked.
+    // Collective; waits as open() does.
+    bool warm_up(std::string& problem) noexcept;
+    // Ends the communicator whatever it is doing. Any thread, any state, any number of times.
+    void abort() noexcept;
+    // Destroys communicator and stream; waits for what is in flight, and for the other ranks as
+    // ncclCommDestroy does. Background thread.
+    void close() noexcept;
+
+    LaneState state() const noexcept { return state_.load(std::memory_order_acquire); }
+    bool ready() const noexcept { return state() == LaneState::Ready; }
+    // NCCL's asynchronous error of the lane, DEFT_NCCL_SUCCESS if it is not open. Any thread.
+    int async_error() noexcept;
+
+    // Valid while ready.
+    deft_nccl_comm_t comm() const noexcept { return comm_.load(std::memory_order_acquire); }
+    cuda::Stream stream() const noexcept { return stream_; }
+    int device() const noexcept { return device_; }
+    int nranks() const noexcept { return nranks_; }
+
+private:
+    struct Opening;  // what open() shares with the thread that waits inside NCCL
+    bool sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,
+                      std::string& problem) noexcept;
+    bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
+    bool failed(std::string& problem, const char* step, int result) noexcept;
+
+    const Nccl nccl_;
+    const cuda::Execution& driver_;
+    const int device_;
+    LaneConfig config_{};
+    int nranks_ = 0;
+    int rank_ = 0;
+    cuda::Context context_ = nullptr;
+    cuda::Stream stream_ = nullptr;
+    std::atomic<deft_nccl_comm_t> comm_{nullptr};
+    std::atomic<LaneState> state_{LaneState::Idle};
+    std::atomic<bool> stop_{false};
+    std::atomic<int> users_{0};  // calls on comm_ that must be over before it is destroyed
+};
+
+}  // namespace deft::executor

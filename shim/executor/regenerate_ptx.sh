@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compiles kernels.cu to kernels_ptx.inc (or to the file named), with the nvcc of the path or NVCC.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${1:-$here/kernels_ptx.inc}
+nvcc=${NVCC:-nvcc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$nvcc" -ptx -O3 -std=c++14 -fmad=false -arch=compute_75 -o "$work/kernels.ptx" "$here/kernels.cu"
+# The instructions are old; the newest version of the language is not needed, and would keep drivers
+# older than the toolkit from loading them. 6.3 is the first that knows sm_75 (CUDA 10.0).
+sed -i -e 's/^\.version .*/.version 6.3/' -e '/^\/\//d' -e '/^$/d' "$work/kernels.ptx"
+ptxas=$(dirname "$(command -v "$nvcc")")/ptxas
+if [ -x "$ptxas" ]; then
+    "$ptxas" -arch=sm_75 -o /dev/null "$work/kernels.ptx"
+fi
+{
+    echo '// SPDX-License-Identifier: Apache-2.0'
+    echo '// Made by regenerate_ptx.sh from kernels.cu: do not edit.'
+    # One literal a line: compilers limit the length of a raw one.
+    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/\t/\\t/g' -e 's/.*/"&\\n"/' "$work/kernels.ptx"
+} > "$out"

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the executor measures of the gradients of one iteration.
+#pragma once
+
+#include <cstdint>
+
+namespace deft::executor {
+
+// Of what the lanes carried in one iteration of the job, on this rank.
+struct Statistics {
+    std::uint64_t iteration = 0;  // since the executor was armed
+    bool complete = false;        // all bytes measured, before and after; else a window, after only
+    double local_square = 0;      // squared norm of what this rank contributed; complete only
+    double reduced_square = 0;    // squared norm of the reduced sums
+    std::uint64_t bytes = 0;      // measured after the reduction
+    double merged = 1;            // gradients in one sum, mean over bytes
+    std::uint64_t not_finite = 0;  // values of the reduced sums that are NaN or infinite
+};
+
+}  // namespace deft::executor

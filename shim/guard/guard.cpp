@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/guard/guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace deft::guard {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x3164726175670001ULL;  // with the version of the layout
+constexpr std::size_t kMostRounds = 64;
+constexpr std::uint32_t kHighInARow = 2;
+constexpr std::uint64_t kSwitching = 20;  // iterations in which an agreed switch has happened
+
+double median(std::deque<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+}  // namespace
+
+const char* to_string(Action action) {
+    switch (action) {
+        case Action::Keep:
+            return "keep";
+        case Action::Tighten:
+            return "tighten";
+        case Action::FallBack:
+            return "fall back";
+        case Action::Resume:
+            return "resume";
+    }
+    return "?";
+}
+
+std::array<std::byte, kReportBytes> encode(const Statistics& s) {
+    std::array<std::byte, kReportBytes> bytes{};
+    const std::uint64_t flags = s.complete ? 1 : 0;
+    const std::uint64_t words[] = {kMagic + (flags << 8), s.iteration, s.bytes, s.not_finite};
+    const double numbers[] = {s.local_square, s.reduced_square, s.merged};
+    static_assert(sizeof(words) + sizeof(numbers) == kReportBytes);
+    std::memcpy(bytes.data(), words, sizeof(words));
+    std::memcpy(bytes.data() + sizeof(words), numbers, sizeof(numbers));
+    return bytes;
+}
+
+bool decode(std::span<const std::byte> bytes, Statistics& statistics) {
+    std::uint64_t words[4];
+    double numbers[3];
+    if (bytes.size() != kReportBytes) {
+        return false;
+    }
+    std::memcpy(words, bytes.data(), sizeof(words));
+    std::memcpy(numbers, bytes.data() + sizeof(words), sizeof(numbers));
+    if ((words[0] & ~0x100ULL) != kMagic) {
+        return false;
+    }
+    for (const double number : numbers) {
+        if (!(number >= 0)) {
+            return false;  // NaN too
+        }
+    }
+    statistics = {words[1], (words[0] & 0x100) != 0,   numbers[0], numbers[1],
+                  words[2], std::max(numbers[2], 1.0), words[3]};
+    return true;
+}
+
+Noise noise_of(double local_square, double reduced_square, int ranks, double merged) {
+    if (ranks < 2 || merged <= 0) {
+        return {reduced_square, 0};
+    }
+    // The sum G has E|G|^2 = n^2 |g|^2 + n v, a rank's own contribution |g|^2 + v.
+    const double n = ranks;
+    const double variance = std::max(0.0, (n * n * local_square - reduced_square) / (n * n - n));
+    const double signal = std::max(0.0, reduced_square - n * variance);
+    // A sum of k iterations has k times the mean and k times the variance of one.
+    return {signal / (merged * merged), n * variance / merged};
+}
+
+void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
+    plan_ = plan;
+    delay_ = 0;
+    merge_ = 1;
+    for (const planner::Delivery& d : plan.deliveries) {
+        delay_ = std::max(delay_, d.delay());
+        merge_ = std::max(merge_, d.generation.count);
+    }
+    const bool synchronous = delay_ == 0 && merge_ == 1;
+    if (!synchronous) {
+        state_ = State::Watching;
+    } else if (state_ != State::Synchronous && state_ != State::GivenUp) {
+        state_ = falls_ > 0 ? State::Fallen : State::Synchronous;
+        fallen_at_ = iteration;
+    }
+    rounds_.clear();
+    alarm_.clear();
+    high_ = 0;
+    norms_.clear();  // sums of another number of gradients have another norm
+    noises_.clear();
+}
+
+void Guard::report(int rank, const Statistics& statistics) {
+    if (settings_.mode == Mode::Off || rank < 0 || rank >= ranks_) {
+        return;
+    }
+    if (statistics.not_finite > 0 || !std::isfinite(statistics.reduced_square)) {
+        char text[96];
+        std::snprintf(text, sizeof(text),
+                      "%llu values that are not finite in the sums of iteration %llu",
+                      static_cast<unsigned long long>(statistics.not_finite),
+                      static_cast<unsigned long long>(statistics.iteration));
+        alarm_ = text;
+        return;
+    }
+    if (!statistics.complete || statistics.bytes == 0) {
+        return;
+    }
+    Round& round = rounds_[statistics.iteration];
+    round.local[rank] = statistics.local_square;
+    if (!round.have_reduced) {
+        round.have_reduced = true;
+        round.reduced = statistics;  // equal on all ranks
+    }
+    if (round.local.size() == static_cast<std::size_t>(ranks_)) {
+        judge(round);
+        rounds_.erase(rounds_.begin(), std::next(rounds_.find(statistics.iteration)));
+    } else if (rounds_.size() > kMostRounds) {
+        rounds_.erase(rounds_.begin());
+    }
+}
+
+void Guard::judge(const Round& round) {
+    double local = 0;
+    for (const auto& [rank, square] : round.local) {
+        local += square / ranks_;
+    }
+    judge_norm(std::sqrt(round.reduced.reduced_square / static_cast<double>(round.reduced.bytes)),
+               round.reduced.iteration);
+    noises_.push_back(noise_of(local, round.reduced.reduced_square, ranks_, round.reduced.merged));
+    if (noises_.size() > settings_.window) {
+        noises_.pop_front();
+    }
+    // Numerator and denominator are averaged apart: their quotient is far too noisy for a mean.
+    noise_ = {};
+    for (const Noise& one : noises_) {
+        noise_.mean_square += one.mean_square / static_cast<double>(noises_.size());
+        noise_.noise_square += one.noise_square / static_cast<double>(noises_.size());
+    }
+}
+
+void Guard::judge_norm(double rms, std::uint64_t iteration) {
+    const bool enough = norms_.size() >= 5;
+    const double usual = enough ? median(norms_) : 0;
+    high_ = enough && rms > settings_.growth * usual ? high_ + 1 : 0;
+    if (high_ >= kHighInARow) {
+        char text[128];
+        std::snprintf(text, sizeof(text),
+                      "the norm of the reduced gradients grew to %.1f times its median at "
+                      "iteration %llu",
+                      rms / std::max(usual, 1e-300), static_cast<unsigned long long>(iteration));
+        alarm_ = text;
+    }
+    if (high_ == 0) {  // what is under suspicion does not become usual
+        norms_.push_back(rms);
+        if (norms_.size() > settings_.window) {
+            norms_.pop_front();
+        }
+    }
+}
+
+std::optional<std::string> Guard::progress_problem() const {
+    if (noises_.size() < settings_.least || noise_.mean_square <= 0) {
+        return std::nullopt;
+    }
+    planner::GradientStatistics s;
+    s.mean = std::sqrt(noise_.mean_square);
+    s.noise = std::sqrt(noise_.noise_square);
+    s.learning_rate = settings_.learning_rate > 0 ? settings_.learning_rate : 1;
+    s.state = settings_.distance * s.learning_rate * s.mean;
+    s.momentum = settings_.momentum;
+    const planner::ConvergenceEstimate estimate =
+        planner::estimate_convergence(plan_, s, settings_.epsilon);
+    if (estimate.accepted) {
+        return std::nullopt;
+    }
+    char text[192];
+    std::snprintf(text, sizeof(text), "%s: %.1f %% of expected progress (noise scale %.1f)",
+                  estimate.reason.c_str(), 100 * estimate.loss, noise_.scale());
+    return std::string(text);
+}
+
+Decision Guard::make(Action action, std::uint32_t delay, std::uint32_t merge,
+                     std::uint64_t iteration, std::string reason) {
+    ++decisions_;
+    return {action, delay, merge, iteration, settings_.mode == Mode::Strict, std::move(reason)};
+}
+
+Decision Guard::decide(std::uint64_t iteration) {
+    const Decision keep{Action::Keep, delay_, merge_, iteration, false, ""};
+    if (settings_.mode == Mode::Off) {
+        return keep;
+    }
+    if ((state_ == State::Fallen || state_ == State::GivenUp) && !alarm_.empty()) {
+        // Reports come from delayed plans only: from the last moments of the one that fell, or from
+        // one that is still in force because the switch did not come about.
+        const std::string reason = std::exchange(alarm_, "");
+        if (iteration < fallen_at_ + kSwitching) {
+            return keep;
+        }
+        fallen_at_ = iteration;
+        return make(Action::FallBack, 0, 1, iteration, reason);
+    }
+    if (state_ == State::Fallen && iteration >= fallen_at_ + hold_ && iteration > fallen_at_) {
+        state_ = State::Waiting;
+        return make(Action::Resume, resume_delay_, resume_merge_, iteration,
+                    "synchronous for " + std::to_string(iteration - fallen_at_) + " iterations");
+    }
+    if (state_ != State::Watching) {
+        return keep;
+    }
+    // In mode warn the plan stays, and the same thing is said again only when it happens again.
+    const State after = settings_.mode == Mode::Strict ? State::Waiting : State::Watching;
+    if (!alarm_.empty()) {
+        const std::string reason = std::exchange(alarm_, "");
+        high_ = 0;
+        if (settings_.mode == Mode::Strict) {
+            ++falls_;
+            hold_ = std::uint64_t{settings_.hold} << std::min(falls_ - 1, 20U);
+            resume_delay_ = delay_;
+            resume_merge_ = merge_;
+            fallen_at_ = iteration;
+            state_ = falls_ > settings_.most_falls ? State::GivenUp : State::Fallen;
+        }
+        return make(Action::FallBack, 0, 1, iteration, reason);
+    }
+    if (const auto problem = progress_problem()) {
+        noises_.clear();  // judged; measure again
+        state_ = after;
+        // Merging costs progress, so it goes first; then the delay.
+        if (merge_ > 1) {
+            return make(Action::Tighten, delay_, merge_ - 1, iteration, *problem);
+        }
+        return make(delay_ > 1 ? Action::Tighten : Action::FallBack, delay_ - 1, 1, iteration,
+                    *problem);
+    }
+    return keep;
+}
+
+}  // namespace deft::guard

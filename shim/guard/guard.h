@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeFT's Preserver: decides from measured gradients whether a delayed or merged plan may go on.
+// Pure: no CUDA, no clock, no threads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shim/executor/statistics.h"
+#include "shim/planner/convergence.h"
+
+namespace deft::guard {
+
+using executor::Statistics;
+
+enum class Mode : std::uint8_t {
+    Strict,  // decisions are carried out
+    Warn,    // and only said
+    Off,
+};
+
+// What one rank reports to the one that decides.
+inline constexpr std::size_t kReportBytes = 56;
+std::array<std::byte, kReportBytes> encode(const Statistics& statistics);
+// False for anything encode() did not make.
+bool decode(std::span<const std::byte> bytes, Statistics& statistics);
+
+struct Settings {
+    Mode mode = Mode::Strict;
+    double epsilon = 0.01;         // loss of expected progress that is accepted
+    double growth = 3;             // times the running median of the reduced norm
+    std::uint32_t window = 20;     // complete measurements in the median
+    std::uint32_t least = 8;       // complete measurements before progress is judged
+    std::uint32_t hold = 200;      // iterations of synchronous training before the plan resumes;
+                                   // doubled at every fall
+    std::uint32_t most_falls = 3;  // after that it stays synchronous
+    // State of the random walk in steps of the mean gradient: how far the optimum is taken to be.
+    double distance = 100;
+    double learning_rate = 0;  // 0: unknown (only ratios matter then)
+    double momentum = 0;
+};
+
+enum class Action : std::uint8_t {
+    Keep,      // go on
+    Tighten,   // plan again within `max_delay` and `max_merge`
+    FallBack,  // synchronous from now on
+    Resume,    // the plan may come back, within `max_delay` and `max_merge`
+};
+const char* to_string(Action action);
+
+struct Decision {
+    Action action = Action::Keep;
+    std::uint32_t max_delay = 0;
+    std::uint32_t max_merge = 1;
+    std::uint64_t iteration = 0;
+    bool act = false;  // false: mode is warn; say it and go on
+    std::string reason;
+};
+
+// Gradient noise from local and reduced norms (McCandlish et al., arXiv 1812.06162, appendix A.1):
+// the contribution of one rank is a gradient of a small batch, the sum of all one of a big batch.
+struct Noise {
+    double mean_square = 0;   // squared norm of the true gradient, in the scale of the sum
+    double noise_square = 0;  // variance of the sum, all elements
+    // Batches of the job's size whose sum has as much noise as signal.
+    double scale() const { return mean_square > 0 ? noise_square / mean_square : 0; }
+};
+// `local_square` is the mean over ranks; merged gradients are brought back to one iteration.
+Noise noise_of(double local_square, double reduced_square, int ranks, double merged);
+
+// Lives on the rank that decides. One thread.
+class Guard {
+public:
+    Guard(const Settings& settings, int ranks) : settings_(settings), ranks_(ranks) {}
+
+    // A plan with these caps has been switched to; synchronous ones have 0 and 1.
+    void plan_in_force(const planner::Plan& plan, std::uint64_t iteration);
+    // A report of one rank.
+    void report(int rank, const Statistics& statistics);
+    // Once per iteration or so, whether or not there are reports: what to do now. A decision other
+    // than Keep is made once; the next comes after plan_in_force() or, in mode warn, later. A fall
+    // is repeated if its cause is reported again 20 iterations later: the switch did not succeed.
+    Decision decide(std::uint64_t iteration);
+
+    const Noise& noise() const { return noise_; }
+    std::uint32_t falls() const { return falls_; }
+    std::uint64_t decisions() const { return decisions_; }
+
+private:
+    enum class State : std::uint8_t { Synchronous, Watching, Waiting, Fallen, GivenUp };
+    struct Round {
+        std::map<int, double> local;
+        Statistics reduced;
+        bool have_reduced = false;
+    };
+    void judge_norm(double rms, std::uint64_t iteration);
+    void judge(const Round& round);
+    Decision make(Action action, std::uint32_t delay, std::uint32_t merge, std::uint64_t iteration,
+                  std::string reason);
+    std::optional<std::string> progress_problem() const;
+
+    const Settings settings_;
+    const int ranks_;
+    State state_ = State::Synchronous;
+    planner::Plan plan_;
+    std::uint32_t delay_ = 0;  // of the plan in force
+    std::uint32_t merge_ = 1;
+    std::uint32_t resume_delay_ = 0;  // of the plan that fell
+    std::uint32_t resume_merge_ = 1;
+    std::uint64_t fallen_at_ = 0;
+    std::uint64_t hold_ = 0;
+    std::uint32_t falls_ = 0;
+    std::uint32_t high_ = 0;  // complete measurements in a row beyond the growth limit
+    std::uint64_t decisions_ = 0;
+    std::map<std::uint64_t, Round> rounds_;  // by iteration; few
+    std::deque<double> norms_;               // root mean squares of complete measurements
+    std::deque<Noise> noises_;
+    Noise noise_;
+    std::string alarm_;  // why the plan must fall, found in a report
+};
+
+}  // namespace deft::guard

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/interpose/rendezvous.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/director/settings.h"
+#include "shim/interpose/fork_guard.h"
+#include "shim/interpose/mode.h"
+#include "topology/base/config.h"
+#include "topology/base/log.h"
+
+namespace deft::rendezvous {
+namespace {
+
+// Releases known to leave bytes 64..127 of the unique id alone.
+constexpr int kOldestNccl = 21300;
+constexpr int kNewestNccl = 23100;  // exclusive
+
+// NCCL builds the id from NCCL_COMM_ID, on each rank anew, with this in place of a random number.
+constexpr unsigned char kFixedMagic[8] = {0x80, 0x02, 0x80, 0x02, 0x80, 0x02, 0x80, 0x02};
+
+void forwarded(const char* why) {
+    DEFT_WARN_ONCE("every call is forwarded to NCCL unchanged, on every rank: %s", why);
+}
+
+}  // namespace
+
+bool agreement_wanted() noexcept {
+    return plans(shim_mode());
+}
+
+void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept {
+    if (result != DEFT_NCCL_SUCCESS || id == nullptr || !hook.watched() || !agreement_wanted()) {
+        return;
+    }
+    const int version = hook.table()->version;
+    // NCCL has read its own configuration files by now, and put what they say into the environment.
+    const char* const fixed = std::getenv("NCCL_COMM_ID");
+    if ((fixed != nullptr && *fixed != '\0') ||
+        std::memcmp(id->internal, kFixedMagic, sizeof(kFixedMagic)) == 0) {
+        forwarded("NCCL_COMM_ID is set, so each rank makes the unique id for itself");
+        return;
+    }
+    if (version < kOldestNccl || version >= kNewestNccl) {
+        DEFT_WARN_ONCE(
+            "every call is forwarded to NCCL unchanged, on every rank: it is not known whether "
+            "NCCL %d leaves the spare bytes of its unique id alone",
+            version);
+        return;
+    }
+    try {
+        std::string why;
+        if (!agreement::write_trailer(*id, why)) {
+            forwarded(why.c_str());
+        }
+    } catch (...) {
+    }
+}
+
+agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks,
+                         int rank) noexcept {
+    if (!hook.watched() || !agreement_wanted() || nranks < 2) {
+        return nullptr;
+    }
+    try {
+        std::string why;
+        if (!agreement::has_trailer(id, &why)) {
+            forwarded(why.c_str());
+            return nullptr;
+        }
+        agreement::Terms terms;
+        terms.nccl_version = hook.table()->version;
+        terms.settings = director::Settings::terms();
+        terms.timeout = Config::process().duration(Key::AgreeTimeout);
+        ForkGuard::process().arm();
+        return agreement::join(id, nranks, rank, terms);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+bool acceptable(agreement::Council* council, int nranks) noexcept {
+    if (!agreement_wanted() || !shim_required() || nranks == 1) {
+        return true;
+    }
+    if (council == nullptr) {
+        DEFT_WARN(
+            "DEFT_REQUIRE=1: the communicator fails because its ranks cannot agree (see the "
+            "message above)");
+        return false;
+    }
+    // Longer than the longest that a member waits for its leader.
+    const auto limit = 2 * Config::process().duration(Key::AgreeTimeout) + std::chrono::seconds(5);
+    if (council->wait_verdict(agreement::Clock::now() + limit) == agreement::Verdict::On) {
+        return true;
+    }
+    try {
+        DEFT_WARN("DEFT_REQUIRE=1: the communicator fails because not every rank can use deft: %s",
+                  council->reason().c_str());
+    } catch (...) {
+    }
+    return false;
+}
+
+}  // namespace deft::rendezvous

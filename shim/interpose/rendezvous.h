@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the hooks meet the agreement: which unique ids carry a trailer, which communicators get a
+// council. Nothing of it happens in the modes off and observe.
+#pragma once
+
+#include "shim/agreement/council.h"
+#include "shim/interpose/hook.h"
+
+namespace deft::rendezvous {
+
+// True if this process's mode diverts calls, for which all ranks have to agree.
+bool agreement_wanted() noexcept;
+
+// After the library has made a unique id for the job.
+void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept;
+
+// Before the library is asked for a communicator from this id: begins the agreement, which goes on
+// while NCCL waits for the other ranks. Null if there is nothing to agree on; why is said once.
+agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks,
+                         int rank) noexcept;
+
+// Under DEFT_REQUIRE=1, when a communicator has been made: waits, with a deadline, for what its
+// ranks agree on. False, and the reason in the log, if it has to fail.
+bool acceptable(agreement::Council* council, int nranks) noexcept;
+
+}  // namespace deft::rendezvous

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fixture for misuse: short deadlines, and the reports of the software device captured.
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+#include "tests/component/softnccl/ranks.h"
+#include "tests/softdev/cuda/softdev.h"
+
+namespace softdev::test {
+
+class Strict : public ::testing::Test {
+protected:
+    void SetUp() override {
+        setenv("SOFTDEV_DEADLINE", "2", 1);
+        setenv("SOFTDEV_NCCL_GRACE", "0.2", 1);
+        before_ = softdevReports();
+        ::testing::internal::CaptureStderr();
+    }
+    void TearDown() override {
+        if (!taken_) {
+            ::testing::internal::GetCapturedStderr();
+        }
+        unsetenv("SOFTDEV_DEADLINE");
+        unsetenv("SOFTDEV_NCCL_GRACE");
+    }
+    std::string reports() {
+        taken_ = true;
+        return ::testing::internal::GetCapturedStderr();
+    }
+    unsigned long new_reports() const { return softdevReports() - before_; }
+
+private:
+    unsigned long before_ = 0;
+    bool taken_ = false;
+};
+
+// Waits for an asynchronous error.
+inline ncclResult_t wait_error(ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (state == ncclSuccess && std::chrono::steady_clock::now() < until) {
+        EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return state;
+}
+
+inline void abort(Rank& self) {
+    EXPECT_EQ(ncclCommAbort(self.comm), ncclSuccess);
+    self.comm = nullptr;
+}
+
+}  // namespace softdev::test

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/softdev/cuda/executor_kernels.h"
+
+#include <cstring>
+#include <string>
+
+#include "tests/softdev/nccl/narrow_float.h"
+
+namespace softdev {
+namespace {
+
+struct F32 {
+    using Stored = float;
+    using Number = float;
+    static float load(float x) { return x; }
+    static float store(float x) { return x; }
+};
+struct F64 {
+    using Stored = double;
+    using Number = double;
+    static double load(double x) { return x; }
+    static double store(double x) { return x; }
+};
+template <typename Narrow>
+struct Half16 {
+    using Stored = Narrow;
+    using Number = float;
+    static float load(Narrow x) { return nccl::widen(x); }
+    static Narrow store(float x) {
+        Narrow out;
+        nccl::narrow(x, out);
+        return out;
+    }
+};
+using Bf16 = Half16<nccl::Bfloat>;
+using F16 = Half16<nccl::Half>;
+
+template <typename T>
+T argument(void** args, int i) {
+    T value;
+    std::memcpy(&value, args[i], sizeof value);
+    return value;
+}
+
+template <typename E>
+void accumulate(const unsigned*, const unsigned*, void** args) {
+    using Stored = typename E::Stored;
+    auto* to = argument<Stored*>(args, 0);
+    const auto* from = argument<const Stored*>(args, 1);
+    const auto factor = static_cast<typename E::Number>(argument<double>(args, 2));
+    const auto count = argument<unsigned long long>(args, 3);
+    for (unsigned long long i = 0; i < count; ++i) {
+        to[i] = E::store(factor * E::load(to[i]) + E::load(from[i]));
+    }
+}
+
+template <typename E>
+void combine(const unsigned*, const unsigned*, void** args) {
+    using Stored = typename E::Stored;
+    using Number = typename E::Number;
+    auto* to = argument<Stored*>(args, 0);
+    const auto* x = argument<const Stored*>(args, 1);
+    const auto* y = argument<const Stored*>(args, 2);
+    const auto* z = argument<const Stored*>(args, 3);
+    const auto a = static_cast<Number>(argument<double>(args, 4));
+    const auto b = static_cast<Number>(argument<double>(args, 5));
+    const auto c = static_cast<Number>(argument<double>(args, 6));
+    const auto count = argument<unsigned long long>(args, 7);
+    const bool add = argument<unsigned>(args, 8) != 0;
+    for (unsigned long long i = 0; i < count; ++i) {
+        Number sum = a * E::load(x[i]);
+        if (y != nullptr) {
+            sum = sum + b * E::load(y[i]);
+        }
+        if (z != nullptr) {
+            sum = sum + c * E::load(z[i]);
+        }
+        if (add) {
+            sum = E::load(to[i]) + sum;
+        }
+        to[i] = E::store(sum);
+    }
+}
+
+template <typename E>
+void square(const unsigned*, const unsigned*, void** args) {
+    const auto* x = argument<const typename E::Stored*>(args, 0);
+    const auto count = argument<unsigned long long>(args, 1);
+    auto* sum = argument<double*>(args, 2);
+    auto* not_finite = argument<unsigned long long*>(args, 3);
+    double own = 0;
+    unsigned long long bad = 0;
+    for (unsigned long long i = 0; i < count; ++i) {
+        const double value = E::load(x[i]);
+        if (value - value == 0) {
+            own += value * value;
+        } else {
+            ++bad;
+        }
+    }
+    if (own != 0) {
+        *sum += own;
+    }
+    if (bad != 0) {
+        *not_finite += bad;
+    }
+}
+
+template <typename E>
+std::size_t bytes(void** args, int i) {
+    return argument<unsigned long long>(args, i) * sizeof(typename E::Stored);
+}
+
+template <typename E>
+std::size_t accumulate_accesses(const unsigned*, const unsigned*, void** args,
+                                softdev_access_t* out, std::size_t max) {
+    if (max < 2 || bytes<E>(args, 3) == 0) {
+        return 0;
+    }
+    out[0] = {argument<void*>(args, 0), bytes<E>(args, 3), 1};
+    out[1] = {argument<void*>(args, 1), bytes<E>(args, 3), 0};
+    return 2;
+}
+
+template <typename E>
+std::size_t combine_accesses(const unsigned*, const unsigned*, void** args, softdev_access_t* out,
+                             std::size_t max) {
+    std::size_t n = 0;
+    for (int i = 0; i < 4 && n < max; ++i) {
+        void* const pointer = argument<void*>(args, i);
+        if (pointer != nullptr && bytes<E>(args, 7) != 0) {
+            out[n++] = {pointer, bytes<E>(args, 7), i == 0};
+        }
+    }
+    return n;
+}
+
+template <typename E>
+std::size_t square_accesses(const unsigned*, const unsigned*, void** args, softdev_access_t* out,
+                            std::size_t max) {
+    if (max < 3 || bytes<E>(args, 1) == 0) {
+        return 0;
+    }
+    out[0] = {argument<void*>(args, 0), bytes<E>(args, 1), 0};
+    out[1] = {argument<void*>(args, 2), sizeof(double), 1};
+    out[2] = {argument<void*>(args, 3), sizeof(unsigned long long), 1};
+    return 3;
+}
+
+template <typename E>
+void add(std::vector<std::shared_ptr<Kernel>>& all, const std::string& ending) {
+    const auto one = [&all, &ending](const char* name, softdev_kernel_t fn,
+                                     softdev_kernel_accesses_t accesses,
+                                     std::vector<std::size_t> sizes) {
+        auto kernel = std::make_shared<Kernel>();
+        kernel->name = name + ending;
+        kernel->fn = fn;
+        kernel->accesses = accesses;
+        kernel->sizes = std::move(sizes);
+        all.push_back(std::move(kernel));
+    };
+    one("deft_accumulate_", accumulate<E>, accumulate_accesses<E>, {8, 8, 8, 8});
+    one("deft_combine_", combine<E>, combine_accesses<E>, {8, 8, 8, 8, 8, 8, 8, 8, 4});
+    one("deft_square_", square<E>, square_accesses<E>, {8, 8, 8, 8});
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<Kernel>> executor_kernels() {
+    std::vector<std::shared_ptr<Kernel>> all;
+    add<F32>(all, "f32");
+    add<F64>(all, "f64");
+    add<Bf16>(all, "bf16");
+    add<F16>(all, "f16");
+    return all;
+}
+
+}  // namespace softdev

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a data-parallel job whose gradients are known numbers, so that what its updates
+// receive can be told apart: iteration t of rank r contributes (t + 1) * (r + 1) in every element.
+// Prints "t first second" per iteration: what both buckets held, divided by the sum of r + 1.
+//
+// usage: plan_main RANK RANKS ID_FILE ITERATIONS [HOW]
+//   Runs until a plan is in force on all ranks, then ITERATIONS more. HOW:
+//   plain    runs ITERATIONS and waits for no plan
+//   abort    ends the communicator by ncclCommAbort
+//   step     asks deft_should_step() and prints nothing where there is no update
+//   change   then gives the buckets other sizes, prints "changed", and does it all again
+//   flush    then calls deft_flush(), prints "flushed N", and does it all again
+#include <cuda.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "deft/deft.h"
+#include "tests/system/shim/exchange_id.h"
+
+namespace {
+
+constexpr int kMetricEvery = 10;
+constexpr int kMostIterations = 30'000;
+
+void check(int result, const char* what) {
+    if (result != 0) {
+        std::printf("%s failed: %d\n", what, result);
+        std::exit(1);
+    }
+}
+
+float same_everywhere(const float* at, size_t count, const char* what) {
+    for (size_t i = 1; i < count; ++i) {
+        check(at[i] != at[0], what);
+    }
+    return at[0];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    check(argc < 5, "usage");
+    const int rank = std::atoi(argv[1]);
+    const int ranks = std::atoi(argv[2]);
+    const int iterations = std::atoi(argv[4]);
+    const std::string how = argc > 5 ? argv[5] : "";
+    size_t first = 50'001;
+    size_t second = 70'000;
+    const size_t total = first + second;
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    CUdeviceptr memory = 0;
+    check(cuInit(0), "cuInit");
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(cuMemAlloc(&memory, (total + 2) * sizeof(float)), "cuMemAlloc");
+    auto* const data = reinterpret_cast<float*>(memory);
+    ncclComm_t comm = nullptr;
+    check(ncclCommInitRank(&comm, ranks, deft::test::exchange_id(rank, argv[3]), rank),
+          "ncclCommInitRank");
+    const auto reduce = [&](float* at, size_t count) {
+        check(ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
+    };
+    auto* const should_step =
+        reinterpret_cast<decltype(&deft_should_step)>(::dlsym(RTLD_DEFAULT, "deft_should_step"));
+    auto* const flush =
+        reinterpret_cast<decltype(&deft_flush)>(::dlsym(RTLD_DEFAULT, "deft_flush"));
+    auto* const stats =
+        reinterpret_cast<decltype(&deft_stats)>(::dlsym(RTLD_DEFAULT, "deft_stats"));
+    check(should_step == nullptr || flush == nullptr || stats == nullptr, "deft's C API");
+    const float weights = static_cast<float>(ranks * (ranks + 1) / 2);
+    std::vector<float> host(total + 2);
+    int rounds = how == "change" || how == "flush" ? 2 : 1;
+    float plans_wanted = 1;
+    int left = how == "plain" ? iterations : -1;
+    for (int t = 0; rounds > 0; ++t) {
+        check(t == kMostIterations, "waiting for a plan");
+        host.assign(total + 2, static_cast<float>((t + 1) * (rank + 1)));
+        deft_stats_t now{};
+        now.size = sizeof(now);
+        if (t % kMetricEvery == 0) {
+            check(stats(&now), "deft_stats");
+        }
+        host[total + 1] = static_cast<float>(now.switched);
+        check(cuMemcpyHtoDAsync(memory, host.data(), host.size() * sizeof(float), stream), "copy");
+        check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        ::usleep(1500);  // forward, and backward until the first bucket is complete
+        reduce(data, first);
+        ::usleep(500);
+        reduce(data + first, second);
+        if (t % kMetricEvery == 0) {
+            reduce(data + total, 2);  // metrics: nothing may ever happen to them
+        }
+        check(cuMemcpyDtoHAsync(host.data(), memory, host.size() * sizeof(float), stream), "copy");
+        check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        const float one = same_everywhere(host.data(), first, "bucket 0");
+        const float two = same_everywhere(host.data() + first, second, "bucket 1");
+        if (how == "step" && should_step() == 0) {
+            check(one != 0 || two != 0, "no update, but a gradient");
+        } else {
+            std::printf("%d %g %g\n", t, static_cast<double>(one / weights),
+                        static_cast<double>(two / weights));
+        }
+        if (t % kMetricEvery == 0) {
+            check(host[total] != static_cast<float>(t + 1) * weights, "the metric");
+            if (left < 0 && host[total + 1] >= plans_wanted * static_cast<float>(ranks)) {
+                left = iterations;
+            }
+        }
+        if (left >= 0 && left-- == 0) {
+            --rounds;
+            plans_wanted += 1;
+            if (rounds > 0 && how == "change") {
+                first -= 1'000;
+                second += 1'000;
+                std::printf("changed\n");
+            } else if (rounds > 0) {
+                std::printf("flushed %d\n", flush());
+            }
+        }
+    }
+    if (how == "abort") {
+        check(ncclCommAbort(comm), "ncclCommAbort");
+    } else {
+        check(ncclCommDestroy(comm), "ncclCommDestroy");
+    }
+    return 0;
+}

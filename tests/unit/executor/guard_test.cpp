@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/guard/guard.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/component/executor/plans.h"
+
+namespace deft::guard {
+namespace {
+
+using executor::test::uniform_plan;
+
+constexpr int kRanks = 4;
+
+planner::Plan plan(std::uint32_t merge, std::uint32_t delay) {
+    return uniform_plan({4096, 8192}, merge, delay);
+}
+
+// Reports of all ranks for one iteration. `signal` and `noise` are squared norms: of the true
+// gradient and of one rank's deviation from it.
+void report_all(Guard& guard, std::uint64_t iteration, double signal, double noise,
+                double merged = 1) {
+    for (int r = 0; r < kRanks; ++r) {
+        Statistics s;
+        s.iteration = iteration;
+        s.complete = true;
+        s.local_square = merged * merged * signal + merged * noise;
+        s.reduced_square = kRanks * kRanks * merged * merged * signal + kRanks * merged * noise;
+        s.bytes = 12288;
+        s.merged = merged;
+        guard.report(r, s);
+    }
+}
+
+TEST(Noise, IsFoundInRandomGradients) {
+    std::mt19937_64 random(7);
+    std::normal_distribution<double> normal;
+    constexpr int kSize = 2000;
+    std::vector<double> truth(kSize);
+    for (double& x : truth) {
+        x = 0.05 * normal(random);
+    }
+    double signal = 0;
+    for (const double x : truth) {
+        signal += x * x;
+    }
+    for (const int merged : {1, 2}) {
+        double local = 0;
+        double reduced = 0;
+        constexpr int kTrials = 200;
+        for (int trial = 0; trial < kTrials; ++trial) {
+            std::vector<double> sum(kSize);
+            for (int r = 0; r < kRanks; ++r) {
+                for (int i = 0; i < kSize; ++i) {
+                    double x = 0;
+                    for (int m = 0; m < merged; ++m) {
+                        x += truth[i] + 0.3 * normal(random);
+                    }
+                    local += x * x / (kRanks * kTrials);
+                    sum[i] += x;
+                }
+            }
+            for (const double x : sum) {
+                reduced += x * x / kTrials;
+            }
+        }
+        const Noise noise = noise_of(local, reduced, kRanks, merged);
+        EXPECT_NEAR(noise.mean_square / (kRanks * kRanks * signal), 1, 0.05);
+        EXPECT_NEAR(noise.noise_square / (kRanks * 0.09 * kSize), 1, 0.05);
+    }
+}
+
+TEST(Report, SurvivesTheWire) {
+    Statistics s;
+    s.iteration = 77;
+    s.complete = true;
+    s.local_square = 1.5;
+    s.reduced_square = 2.5;
+    s.bytes = 4096;
+    s.merged = 2;
+    s.not_finite = 3;
+    const auto bytes = encode(s);
+    Statistics back;
+    ASSERT_TRUE(decode(bytes, back));
+    EXPECT_EQ(back.iteration, 77U);
+    EXPECT_TRUE(back.complete);
+    EXPECT_EQ(back.local_square, 1.5);
+    EXPECT_EQ(back.reduced_square, 2.5);
+    EXPECT_EQ(back.bytes, 4096U);
+    EXPECT_EQ(back.merged, 2);
+    EXPECT_EQ(back.not_finite, 3U);
+    EXPECT_FALSE(decode(std::span(bytes).first(kReportBytes - 1), back));
+    auto bad = bytes;
+    bad[0] ^= std::byte{0x40};
+    EXPECT_FALSE(decode(bad, back));
+    s.local_square = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_FALSE(decode(encode(s), back));
+}
+
+TEST(Guard, LeavesAHealthyPlanAlone) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    for (std::uint64_t t = 0; t < 400; t += 8) {
+        report_all(guard, t, 1.0 / (1.0 + double(t) / 100), 0.5);
+        EXPECT_EQ(guard.decide(t).action, Action::Keep) << t;
+    }
+    EXPECT_NEAR(guard.noise().noise_square, kRanks * 0.5, 1e-9);
+}
+
+TEST(Guard, FallsBackOnValuesThatAreNotFinite) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    Statistics bad;
+    bad.iteration = 5;
+    bad.bytes = 4096;
+    bad.not_finite = 2;
+    guard.report(1, bad);
+    const Decision decision = guard.decide(6);
+    EXPECT_EQ(decision.action, Action::FallBack);
+    EXPECT_TRUE(decision.act);
+    EXPECT_NE(decision.reason.find("not finite"), std::string::npos);
+    EXPECT_EQ(guard.decide(7).action, Action::Keep);  // once
+}
+
+TEST(Guard, ResumesLaterAndLaterAndThenGivesUp) {
+    Settings settings;
+    settings.hold = 100;
+    settings.most_falls = 2;
+    Guard guard(settings, kRanks);
+    std::uint64_t t = 0;
+    std::uint64_t hold = 100;
+    for (int fall = 0; fall < 3; ++fall) {
+        guard.plan_in_force(plan(2, 1), t);
+        Statistics bad;
+        bad.not_finite = 1;
+        guard.report(0, bad);
+        ASSERT_EQ(guard.decide(++t).action, Action::FallBack);
+        guard.plan_in_force(plan(1, 0), ++t);
+        if (fall == 2) {
+            break;
+        }
+        EXPECT_EQ(guard.decide(t + hold - 1).action, Action::Keep);
+        const Decision back = guard.decide(t += hold);
+        ASSERT_EQ(back.action, Action::Resume) << fall;
+        EXPECT_EQ(back.max_delay, 1U);
+        EXPECT_EQ(back.max_merge, 2U);
+        hold *= 2;
+    }
+    EXPECT_EQ(guard.decide(t + 1000000).action, Action::Keep);
+    EXPECT_EQ(guard.falls(), 3U);
+}
+
+TEST(Guard, RepeatsAFallThatDidNotHappenAndResumesWithoutBeingTold) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    Statistics bad;
+    bad.not_finite = 1;
+    guard.report(0, bad);
+    ASSERT_EQ(guard.decide(5).action, Action::FallBack);
+    guard.report(0, bad);  // from the last moments of the plan
+    EXPECT_EQ(guard.decide(8).action, Action::Keep);
+    EXPECT_EQ(guard.decide(40).action, Action::Keep);
+    guard.report(0, bad);  // it still runs
+    EXPECT_EQ(guard.decide(41).action, Action::FallBack);
+    EXPECT_EQ(guard.falls(), 1U);
+    EXPECT_EQ(guard.decide(41 + 199).action, Action::Keep);
+    EXPECT_EQ(guard.decide(41 + 200).action, Action::Resume);
+}
+
+TEST(Guard, FallsBackWhenNormsGrowAndStayHigh) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    std::uint64_t t = 0;
+    for (; t < 80; t += 8) {
+        report_all(guard, t, 1, 0.5);
+        ASSERT_EQ(guard.decide(t).action, Action::Keep);
+    }
+    report_all(guard, t, 100, 50);  // one alone is an outlier
+    EXPECT_EQ(guard.decide(t).action, Action::Keep);
+    report_all(guard, t += 8, 1, 0.5);
+    EXPECT_EQ(guard.decide(t).action, Action::Keep);
+    report_all(guard, t += 8, 16, 8);
+    EXPECT_EQ(guard.decide(t).action, Action::Keep);
+    report_all(guard, t += 8, 100, 50);
+    const Decision decision = guard.decide(t);
+    EXPECT_EQ(decision.action, Action::FallBack);
+    EXPECT_NE(decision.reason.find("norm of the reduced gradients grew"), std::string::npos);
+}
+
+TEST(Guard, TightensMergingThatCostsProgress) {
+    // Very noisy gradients near the optimum: sums of several are steps of another kind.
+    Settings settings;
+    settings.distance = 3;
+    Guard guard(settings, kRanks);
+    guard.plan_in_force(plan(4, 0), 0);
+    Decision decision;
+    for (std::uint64_t t = 0; t < 400 && decision.action == Action::Keep; t += 8) {
+        report_all(guard, t, 1, 40, 4);
+        decision = guard.decide(t);
+    }
+    ASSERT_EQ(decision.action, Action::Tighten) << decision.reason;
+    EXPECT_EQ(decision.max_merge, 3U);
+    EXPECT_GE(decision.iteration, 8U * 7);
+    // The tightened plan is judged by new measurements.
+    guard.plan_in_force(plan(1, 1), decision.iteration);
+    for (std::uint64_t t = 400; t < 800; t += 8) {
+        report_all(guard, t, 1, 40);
+        EXPECT_EQ(guard.decide(t).action, Action::Keep);
+    }
+}
+
+TEST(Guard, OnlySaysSoInModeWarn) {
+    Settings settings;
+    settings.mode = Mode::Warn;
+    Guard guard(settings, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    for (int i = 0; i < 3; ++i) {
+        Statistics bad;
+        bad.not_finite = 1;
+        guard.report(0, bad);
+        const Decision decision = guard.decide(static_cast<std::uint64_t>(i));
+        EXPECT_EQ(decision.action, Action::FallBack);
+        EXPECT_FALSE(decision.act);
+    }
+    EXPECT_EQ(guard.falls(), 0U);
+}
+
+TEST(Guard, IsSilentWhenOffOrSynchronous) {
+    Settings settings;
+    settings.mode = Mode::Off;
+    Guard off(settings, kRanks);
+    Guard synchronous({}, kRanks);
+    off.plan_in_force(plan(1, 1), 0);
+    synchronous.plan_in_force(plan(1, 0), 0);
+    for (Guard* guard : {&off, &synchronous}) {
+        Statistics bad;
+        bad.not_finite = 1;
+        guard->report(0, bad);
+        EXPECT_EQ(guard->decide(10).action, Action::Keep);
+    }
+}
+
+TEST(Guard, ForgetsIterationsThatSomeRankNeverReports) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    for (std::uint64_t t = 0; t < 100000; ++t) {
+        Statistics s;
+        s.iteration = t;
+        s.complete = true;
+        s.bytes = 1;
+        guard.report(0, s);
+    }
+    EXPECT_EQ(guard.decide(100000).action, Action::Keep);
+}
+
+}  // namespace
+}  // namespace deft::guard

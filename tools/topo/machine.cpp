@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/topo/machine.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "tools/topo/xml.h"
+
+namespace deft::tools {
+namespace {
+
+constexpr std::size_t kLargestFile = std::size_t{64} << 20;
+constexpr std::uint32_t kNvidia = 0x10de;
+constexpr std::uint32_t kAmazon = 0x1d0f;
+
+bool read_file(const std::string& path, std::string& text, std::string& problem) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream content;
+    if (!file || !(content << file.rdbuf())) {
+        // An empty file fails the same way, without an errno.
+        problem = errno != 0 ? std::strerror(errno) : "the file is empty";
+        return false;
+    }
+    text = content.str();
+    if (text.size() > kLargestFile) {
+        problem = "larger than any topology";
+        return false;
+    }
+    return true;
+}
+
+const char* why_not_rdma(const Nic& nic) {
+    return nic.kind == "efa" ? "EFA: deft has no driver for it"
+                             : "no network interface, and deft drives only TCP so far";
+}
+
+Nic* find_nic(Machine& machine, const Interface& link) {
+    for (Nic& nic : machine.nics) {
+        if (nic.name == link.name && nic.has_interface) {
+            return &nic;
+        }
+    }
+    return nullptr;
+}
+
+const char* virtual_kind(const Interface& link) {
+    if (link.loopback) {
+        return "loopback";
+    }
+    return link.pci_path.empty() ? "virtual" : "ethernet";
+}
+
+}  // namespace
+
+bool is_gpu(std::uint32_t pci_class, std::uint32_t vendor) {
+    return vendor == kNvidia && (pci_class >> 8 == 0x0300 || pci_class >> 8 == 0x0302);
+}
+
+std::string nic_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device) {
+    if (vendor == kAmazon && (device & 0xfff0) == 0xefa0) {
+        return "efa";
+    }
+    switch (pci_class >> 8) {
+        case 0x0200:
+            return "ethernet";
+        case 0x0207:
+            return "infiniband";
+        default:
+            return pci_class >> 16 == 0x02 ? "network" : "";
+    }
+}
+
+bool read_machine_file(const std::string& path, Machine& machine, std::string& problem) {
+    std::string text;
+    XmlElement root;
+    std::string why;
+    errno = 0;
+    bool good = read_file(path, text, why) && parse_xml(text, root, why);
+    if (good && root.name == "system") {
+        good = read_nccl_xml(root, machine, why);
+        machine.source = path + " (NCCL topology)";
+    } else if (good && root.name == "topology") {
+        good = read_hwloc_xml(root, machine, why);
+        machine.source = path + " (hwloc)";
+    } else if (good) {
+        good = false;
+        why = fmt::format(
+            "the outermost element is <{}>, neither hwloc's <topology> nor NCCL's <system>",
+            root.name);
+    }
+    if (!good) {
+        problem = path + ": " + why;
+        return false;
+    }
+    judge_by_hardware(machine);
+    add_devices(machine);
+    return true;
+}
+
+void judge_by_hardware(Machine& machine) {
+    for (Nic& nic : machine.nics) {
+        if (nic.has_interface) {
+            nic.link = "tcp";
+        } else if (!nic.rdma.empty() || nic.kind == "efa") {
+            nic.reason = why_not_rdma(nic);
+        } else {
+            // NCCL's files name no interfaces; such a card most often has one.
+            nic.link = nic.kind == "ethernet" || nic.kind == "infiniband" ? "tcp" : "";
+            nic.reason = nic.link.empty() ? "no network interface" : "";
+        }
+    }
+}
+
+void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection& selection,
+                    Machine& machine) {
+    machine.problem = selection.problem;
+    for (const Interface& link : all) {
+        Nic* known = find_nic(machine, link);
+        Nic& nic = known != nullptr ? *known : machine.nics.emplace_back();
+        if (known == nullptr) {
+            nic.name = link.name;
+            nic.has_interface = true;
+            nic.kind = virtual_kind(link);
+            nic.pci = pci_place(link.pci_path, link.numa_node);
+        }
+        nic.model = nic.model.empty() ? link.driver : nic.model;
+        nic.speed_mbps = link.speed_mbps;
+        nic.state = link.up ? "up" : "down";
+        for (const Address& address : link.addresses) {
+            nic.addresses.push_back(fmt::format("{}/{}", address.text(), address.prefix));
+        }
+        nic.reason = selection.problem.empty() ? "" : "no interface is used: see below";
+        for (const auto& skipped : selection.skipped) {
+            if (skipped.name == link.name) {
+                nic.reason = skipped.reason;
+            }
+        }
+        for (const Interface& used : selection.links) {
+            // A literal address is a link on the interface that carries it.
+            const bool here =
+                used.name == link.name ||
+                std::any_of(link.addresses.begin(), link.addresses.end(), [&](const Address& own) {
+                    return used.index == 0 && used.addresses[0] == own;
+                });
+            if (here) {
+                nic.link = "tcp";
+                nic.reason.clear();
+            }
+        }
+    }
+    for (Nic& nic : machine.nics) {
+        if (!nic.has_interface) {
+            nic.reason = why_not_rdma(nic);
+        } else if (nic.link.empty() && nic.reason.empty()) {
+            nic.reason = "not in this network namespace";
+        }
+    }
+}
+
+void add_devices(Machine& machine) {
+    std::vector<LinkPlace> places;
+    std::vector<const Nic*> nics;
+    for (const Nic& nic : machine.nics) {
+        if (!nic.link.empty()) {
+            places.push_back({nic.pci, nic.speed_mbps});
+            nics.push_back(&nic);
+        }
+    }
+    std::vector<PciPlace> gpus;
+    for (const Gpu& gpu : machine.gpus) {
+        gpus.push_back(gpu.pci);
+    }
+    const std::vector<AffinityGroup> groups = group_by_affinity(places, gpus);
+    for (const AffinityGroup& group : groups) {
+        ShownDevice& device = machine.devices.emplace_back();
+        device.name =
+            groups.size() == 1 ? "deft" : fmt::format("deft{}", machine.devices.size() - 1);
+        device.shared = group.shared;
+        device.nearest = nics[group.nearest]->name;
+        bool known = true;
+        for (const std::size_t i : group.links) {
+            device.links.push_back(nics[i]->name);
+            device.speed_mbps += nics[i]->speed_mbps;
+            known = known && nics[i]->speed_mbps > 0;
+        }
+        device.speed_mbps = known ? device.speed_mbps : 0;
+    }
+}
+
+Machine this_machine() {
+    Machine machine;
+    if (!read_hwloc_live(machine)) {
+        machine = Machine{};
+        read_sysfs_machine("/sys", machine);
+    }
+    machine.live = true;
+    add_interfaces(list_interfaces(), process_interfaces(), machine);
+    add_devices(machine);
+    return machine;
+}
+
+}  // namespace deft::tools

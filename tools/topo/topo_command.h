@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// `deft topo`: what links a host has, how near they are to its GPUs, and what deft would use.
+#pragma once
+
+#include <string>
+
+#include "tools/topo/machine.h"
+
+namespace deft::tools {
+
+struct TopoOptions {
+    std::string input;  // an XML file; empty: this host
+    bool json = false;
+};
+
+int topo(const TopoOptions& options);
+
+std::string topo_text(const Machine& machine);
+std::string topo_json(const Machine& machine);
+
+}  // namespace deft::tools
