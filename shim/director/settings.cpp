@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/director/settings.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 
@@ -17,14 +18,20 @@ constexpr Key kAgreed[] = {Key::Mode,      Key::MaxDelay, Key::MaxMerge,
                            Key::WarmUp,    Key::Plan,     Key::Predict,
                            Key::Optimizer, Key::Guard,    Key::MaxShadowBytes};
 
-// "delay1", "merge2", "merge2-delay1"; Config has checked the form.
+// "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
+// mode is not for this one.
 void read_forced(const std::string& text, Settings& settings) {
-    if (text == "auto") {
-        return;
-    }
     unsigned delay = 0;
     unsigned merge = 1;
-    if (std::sscanf(text.c_str(), "merge%u-delay%u", &merge, &delay) < 1) {
+    const bool covap = std::sscanf(text.c_str(), "covap%u", &merge) == 1;
+    if (text == "auto" || covap != (settings.mode == ShimMode::Covap)) {
+        if (text != "auto") {
+            DEFT_WARN_ONCE("DEFT_PLAN=%s is no plan of this DEFT_MODE and is not carried out",
+                           text.c_str());
+        }
+        return;
+    }
+    if (!covap && std::sscanf(text.c_str(), "merge%u-delay%u", &merge, &delay) < 1) {
         merge = 1;
         std::sscanf(text.c_str(), "delay%u", &delay);
     }
@@ -82,8 +89,12 @@ planner::Plan choose_plan(const planner::Profile& profile, const Settings& setti
     options.max_merge = settings.max_merge;
     planner::Plan plan;
     if (settings.forced_merge > 0) {
-        plan = planner::plan_generations(profile, fabric, options, settings.forced_merge,
-                                         settings.forced_delay);
+        options.covap_interval = settings.forced_merge;
+        options.max_merge = std::max(options.max_merge, settings.forced_merge);
+        plan = settings.mode == ShimMode::Covap
+                   ? planner::make_plan("covap", profile, fabric, options)
+                   : planner::plan_generations(profile, fabric, options, settings.forced_merge,
+                                               settings.forced_delay);
         note = line("DEFT_PLAN asks for it: %.2f ms predicted, %.2f ms now, bound %.2f ms",
                     plan.predicted.iteration * 1e3, profile.iteration.median * 1e3,
                     plan.predicted.bound * 1e3);
