@@ -1,210 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the delivery policies do to accuracy: the same training, plain and through deft, over optimizers and seeds.
+"""What the delivery policies do to accuracy: the same trainings, plain and through deft, over models, optimizers and seeds.
 
     python3 perf/accuracy/run.py --build build [--models tiny-mlp] [--optimizers momentum,adam] [--policies plain,delay1]
                                  [--seeds 5] [--out perf/results/accuracy]
 
-Two ranks on the software device train a small model on scikit-learn's digits (perf/jobs/ddp.py, an unmodified PyTorch DDP job).
-Each run is a line of OUT.jsonl; runs that are there already are not repeated, so a stopped matrix goes on where it was.
-OUT.md has the table (test accuracy, mean and standard deviation over seeds; a cell is marked where it lies more than two
-standard errors below plain), OUT.svg the loss curves of the first seed.
+Two ranks on the software device train small models on real data (train.py, unmodified DistributedDataParallel). Each training
+is a line of OUT.jsonl; those that are there already are not repeated, so a stopped matrix goes on where it was. OUT.md has the
+tables, OUT.svg the loss curves of the first seed. Exit codes: 0 done; 1 something failed; 2 wrong usage.
 """
 
 import argparse
+import concurrent.futures
 import json
-import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common")]
 import machine  # noqa: E402
+import report   # noqa: E402
 
-WARM_UP = 44    # iterations: two epochs
+WARM_UP = 44    # iterations that every plan leaves synchronous
 # The learning rate that is best, or near it, for the plain job.
 RATES = {"tiny-mlp": {"sgd": 0.5, "momentum": 0.05, "nesterov": 0.05, "adam": 0.002, "adamw": 0.002},
+         "tumor-mlp": {"sgd": 0.2, "momentum": 0.02, "nesterov": 0.02, "adam": 0.001, "adamw": 0.001},
          "tiny-transformer": {"sgd": 0.2, "momentum": 0.02, "nesterov": 0.02, "adam": 0.002, "adamw": 0.002}}
-OPTIMIZERS = {"sgd": "sgd", "momentum": "sgd:momentum=0.9", "nesterov": "sgd:momentum=0.9", "adam": "adam", "adamw": "adamw"}
-# name: DEFT_* settings; None: without deft
+EPOCHS = {"tiny-mlp": 14, "tumor-mlp": 20, "tiny-transformer": 12}
+BATCH = {"tiny-mlp": 32, "tumor-mlp": 16, "tiny-transformer": 32}
+OPTIMIZERS = {"momentum": "sgd:momentum=0.9", "adam": "adam", "sgd": "sgd", "nesterov": "sgd:momentum=0.9", "adamw": "adamw"}
+LATE = {"DEFT_MODE": "deft"}
+# name: DEFT_* settings; None: without deft. covapN sends 1/N of the gradients: what coverage rates up to N need.
 POLICIES = {
     "plain": None,
     "exact": {"DEFT_MODE": "exact"},
-    "delay1": {"DEFT_MODE": "deft", "DEFT_PLAN": "delay1", "DEFT_PREDICT": "none"},
-    "delay1+predict": {"DEFT_MODE": "deft", "DEFT_PLAN": "delay1", "DEFT_PREDICT": "auto"},
-    "merge2": {"DEFT_MODE": "deft", "DEFT_PLAN": "merge2", "DEFT_PREDICT": "none"},
-    "merge2late": {"DEFT_MODE": "deft", "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "none"},
-    "merge2late+predict": {"DEFT_MODE": "deft", "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "auto"},
+    "delay1": {**LATE, "DEFT_PLAN": "delay1", "DEFT_PREDICT": "none"},
+    "delay1+predict": {**LATE, "DEFT_PLAN": "delay1", "DEFT_PREDICT": "auto"},
+    "merge2": {**LATE, "DEFT_PLAN": "merge2", "DEFT_PREDICT": "none"},
+    "merge2late": {**LATE, "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "none"},
+    "merge2late+predict": {**LATE, "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "auto"},
+    "covap2": {"DEFT_MODE": "covap", "DEFT_PLAN": "covap2"},
+    "covap4": {"DEFT_MODE": "covap", "DEFT_PLAN": "covap4"},
 }
+KEY = ("model", "optimizer", "policy", "seed")
+TRIES = 3       # of a training whose plan came into force late
 
 
-def parse():
-    parser = argparse.ArgumentParser(description="Accuracy of delivery policies over models, optimizers and seeds.")
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"accuracy: {message}; --help lists the options\n")
+
+
+def parse(arguments):
+    parser = OneLineParser(prog="perf/accuracy/run.py", description="Accuracy of delivery policies over models, optimizers and seeds.")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--models", default=",".join(RATES))
     parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--guard", default="strict", choices=["strict", "warn", "off"])
+    parser.add_argument("--parallel", type=int, default=2, help="jobs at once (2); results do not depend on it")
     parser.add_argument("--out", default=os.path.join(ROOT, "perf", "results", "accuracy"), help="path without extension")
-    parser.add_argument("--report", action="store_true", help="run nothing: write the table and the curves of what is there")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds one run may take")
-    options = parser.parse_args()
+    parser.add_argument("--report", action="store_true", help="run nothing: write the tables and the curves of what is there")
+    parser.add_argument("--timeout", type=float, default=1500, help="seconds one job (a policy, an optimizer) may take")
+    parser.add_argument("--python", default="/usr/bin/python3", help="Python that has torch and sklearn")
+    options = parser.parse_args(arguments)
     for name, known in (("models", RATES), ("optimizers", OPTIMIZERS), ("policies", POLICIES)):
         chosen = [item.strip() for item in getattr(options, name).split(",")]
         for item in chosen:
             if item not in known:
-                parser.error(f"--{name}: {item!r} is none of {', '.join(known)}")
+                parser.error(f"--{name}: '{item}' is none of {', '.join(known)}")
         setattr(options, name, chosen)
+    if options.seeds < 1 or options.parallel < 1:
+        parser.error("--seeds and --parallel must be at least 1")
     options.build = os.path.abspath(options.build)
     options.out = os.path.abspath(options.out)
     return options
 
 
-def run(options, model, optimizer, policy, seed):
-    """One training; the line for OUT.jsonl."""
+def pinned(line):
+    """Did the plan come into force at the iteration it was to, so that the result depends on the seed alone?"""
+    plan = line.get("plan", {})
+    if POLICIES[line["policy"]] is None or line["policy"] == "exact":
+        return True
+    # The last iteration is under way when the counters are read.
+    return bool(plan.get("guard_decisions")) or plan.get("iterations", 0) in (line["iterations"] - WARM_UP - 1,
+                                                                              line["iterations"] - WARM_UP)
+
+
+def run(options, optimizer, policy, works):
+    """Trains what is listed, in one job of two ranks; the lines that came out, and why the rest did not."""
     with tempfile.TemporaryDirectory(prefix="deft-accuracy-") as folder:
-        result = os.path.join(folder, "result.json")
-        job = [os.path.join(options.build, "tests", "softdev", "torch", "softdev-torch"), "--ranks", "2",
-               os.path.join(ROOT, "perf", "jobs", "ddp.py"), "--model", model, "--optimizer", optimizer,
-               "--lr", str(RATES[model][optimizer]), "--seed", str(seed), "--epochs", str(options.epochs),
-               "--bucket-cap-mb", "0.016", "--print-every", "1000", "--json", result]
+        work, out = os.path.join(folder, "work.json"), os.path.join(folder, "out.jsonl")
+        with open(work, "w", encoding="utf-8") as file:
+            json.dump(works, file)
+        settings = POLICIES[policy]
+        late = settings is not None and policy != "exact"
+        job = [options.python, os.path.join(ROOT, "tests", "softdev", "torch", "launch.py"), "--libs",
+               os.path.join(options.build, "tests", "softdev"), "--ranks", "2", os.path.join(HERE, "train.py"),
+               "--work", work, "--out", out, "--folder", folder, "--warm-up", str(WARM_UP if late else 0)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("DEFT_", "NCCL_"))}
         environment.update({"NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-        settings = POLICIES[policy]
         if settings is not None:
             environment.update({**settings, "DEFT_OPTIMIZER": OPTIMIZERS[optimizer], "DEFT_WARMUP": str(WARM_UP),
-                                "DEFT_GUARD": options.guard, "DEFT_INTERFACES": "lo",
-                                "DEFT_OUT": os.path.join(folder, "observe-%r.json")})
+                                "DEFT_MAX_MERGE": "4" if policy == "covap4" else "2",
+                                "DEFT_GUARD": options.guard, "DEFT_INTERFACES": "lo"})
             job = [os.path.join(options.build, "tools", "deft"), "run", "--mode", settings["DEFT_MODE"], "--library",
                    os.path.join(options.build, "packaging", "libnccl-net-deft.so"), "--", *job]
         else:
             environment["NCCL_NET_PLUGIN"] = "none"
-        done = subprocess.run(job, env=environment, capture_output=True, text=True, timeout=options.timeout, check=False,
-                              cwd=folder)
-        line = {"model": model, "optimizer": optimizer, "lr": RATES[model][optimizer], "policy": policy, "seed": seed,
-                "epochs": options.epochs, "guard": options.guard}
-        if done.returncode != 0 or not os.path.exists(result):
-            return {**line, "failed": (done.stderr or done.stdout)[-400:]}
-        with open(result, encoding="utf-8") as file:
-            results = json.load(file)
-        line.update({"accuracy": results["test_accuracy"], "epoch_losses": results["epoch_losses"],
-                     "replicas_equal": results["replicas_equal"], "median_ms": results["iteration_ms"]["median"]})
-        observed = os.path.join(folder, "observe-0.json")
-        if settings is not None and os.path.exists(observed):
-            with open(observed, encoding="utf-8") as file:
-                plans = json.load(file).get("plans", [])
-            if plans:
-                line.update({name: plans[0][name] for name in ("state", "switched", "iterations", "guard_decisions")})
-        return line
+        why = ""
+        try:
+            done = subprocess.run(job, env=environment, capture_output=True, text=True, timeout=options.timeout, check=False,
+                                  cwd=folder)
+            why = (done.stderr or done.stdout)[-600:] if done.returncode else ""
+            guard = [line for line in done.stderr.splitlines() if "accuracy guard" in line]
+        except subprocess.TimeoutExpired:
+            why, guard = f"not done after {options.timeout:.0f} s", []
+        lines = report.read(out)
+        for line in lines:
+            line.update({"policy": policy, "guard": options.guard})
+        return lines, why, guard
 
 
-def read(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.strip()]
-    except FileNotFoundError:
-        return []
+class Matrix:
+    """The trainings that are done, and the file they go to."""
 
+    def __init__(self, options):
+        self.options, self.path = options, options.out + ".jsonl"
+        self.lines, self.lock, self.failed = report.read(self.path), threading.Lock(), False
+        self.machine = machine.describe()
 
-def cell(runs, plain):
-    """One cell of the table."""
-    if not runs:
-        return "-"
-    values = [100 * one["accuracy"] for one in runs if "accuracy" in one]
-    if len(values) < len(runs):
-        return f"{len(runs) - len(values)} failed"
-    mean = statistics.mean(values)
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    mark = ""
-    base = [100 * one["accuracy"] for one in plain if "accuracy" in one]
-    if base and runs is not plain and len(values) > 1 and len(base) > 1:
-        error = math.sqrt(spread ** 2 / len(values) + statistics.variance(base) / len(base))
-        mark = " below" if statistics.mean(base) - mean > 2 * error else ""
-    fallen = sum(1 for one in runs if one.get("guard_decisions"))
-    not_in_force = sum(1 for one in runs if one["policy"] not in ("plain", "exact") and not one.get("switched"))
-    notes = ([f"guard acted in {fallen}"] if fallen else []) + ([f"no plan in {not_in_force}"] if not_in_force else [])
-    if not all(one["replicas_equal"] for one in runs):
-        notes.append("REPLICAS DIFFER")
-    loss = statistics.mean(one["epoch_losses"][-1] for one in runs)
-    return f"{mean:.1f} ± {spread:.1f} ({loss:.3f}){mark}" + (f" [{'; '.join(notes)}]" if notes else "")
+    def missing(self, optimizer, policy):
+        known = {tuple(line[key] for key in KEY) for line in self.lines}
+        return [{"model": model, "optimizer": optimizer, "lr": RATES[model][optimizer], "seed": seed, "epochs": EPOCHS[model],
+                 "batch": BATCH[model]} for seed in range(1, self.options.seeds + 1) for model in self.options.models
+                if (model, optimizer, policy, seed) not in known]
 
+    def keep(self, lines):
+        with self.lock, open(self.path, "a", encoding="utf-8") as file:
+            for line in lines:
+                line["cpu"] = self.machine["cpu"]
+                self.lines.append(line)
+                file.write(json.dumps(line) + "\n")
 
-def write_table(options, lines):
-    """Markdown: one table per model, a row per policy, a column per optimizer."""
-    text = ["# Accuracy of delivery policies", "",
-            f"`python3 perf/accuracy/run.py`: digits, 2 ranks x batch 32, {options.epochs} epochs of 22 iterations, the first "
-            f"{WARM_UP} iterations synchronous. Test accuracy in %, mean ± standard deviation over seeds (training loss of the "
-            "last epoch); `below`: more than two standard errors under plain. Raw data beside this file.", ""]
-    for model in options.models:
-        text += [f"## {model}", "", "| policy | " + " | ".join(f"{name}, lr {RATES[model][name]}" for name in options.optimizers)
-                 + " | runs |", "|---|" + "---|" * (len(options.optimizers) + 1)]
-        for policy in options.policies:
-            cells, count = [], 0
-            for optimizer in options.optimizers:
-                def chosen(which):
-                    return [one for one in lines if (one["model"], one["optimizer"], one["policy"]) == (model, optimizer, which)]
-                mine = chosen(policy)
-                count += len(mine)
-                cells.append(cell(mine, chosen("plain") if policy != "plain" else mine))
-            text.append(f"| {policy} | " + " | ".join(cells) + f" | {count} |")
-        text.append("")
-    with open(options.out + ".md", "w", encoding="utf-8") as file:
-        file.write("\n".join(text))
-
-
-def write_curves(options, lines):
-    """SVG: training loss by epoch, first seed, a panel per model and optimizer."""
-    panels = [(model, optimizer) for model in options.models for optimizer in options.optimizers]
-    width, height, columns = 300, 200, len(options.optimizers)
-    colours = ["#222222", "#4477aa", "#cc3311", "#228833", "#aa3377", "#ee7733", "#66ccee"]
-    rows = math.ceil(len(panels) / columns)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width * columns} {height * rows + 24}" font-size="11">']
-    for index, (model, optimizer) in enumerate(panels):
-        left, top = width * (index % columns), height * (index // columns)
-        parts.append(f'<text x="{left + 30}" y="{top + 14}">{model}, {optimizer}</text>')
-        for number, policy in enumerate(options.policies):
-            for one in lines:
-                if (one["model"], one["optimizer"], one["policy"], one["seed"]) == (model, optimizer, policy, 1) \
-                        and "epoch_losses" in one:
-                    points = " ".join(f"{left + 30 + (width - 50) * step / max(1, len(one['epoch_losses']) - 1):.1f},"
-                                      f"{top + 20 + (height - 50) * (1 - min(loss, 2.4) / 2.4):.1f}"
-                                      for step, loss in enumerate(one["epoch_losses"]))
-                    parts.append(f'<polyline points="{points}" fill="none" stroke="{colours[number % 7]}"/>')
-    for number, policy in enumerate(options.policies):
-        parts.append(f'<text x="{30 + 130 * number}" y="{height * rows + 16}" fill="{colours[number % 7]}">{policy}</text>')
-    with open(options.out + ".svg", "w", encoding="utf-8") as file:
-        file.write("\n".join(parts + ["</svg>\n"]))
+    def cell(self, optimizer, policy):
+        """All that is missing of one policy and optimizer."""
+        works = self.missing(optimizer, policy)
+        for attempt in range(TRIES):
+            if not works:
+                return
+            lines, why, guard = run(self.options, optimizer, policy, works)
+            good = [line for line in lines if pinned(line) or attempt == TRIES - 1]
+            for line in good:
+                line["pinned"] = pinned(line)
+            self.keep(good)
+            done = {(line["model"], line["seed"]) for line in good}
+            works = [work for work in works if (work["model"], work["seed"]) not in done]
+            mean = sum(line["accuracy"] for line in lines) / max(1, len(lines))
+            print(f"{policy} {optimizer}: {len(good)} trainings, {100 * mean:.1f} %"
+                  + (f", {len(lines) - len(good)} again: the plan came late" if len(lines) > len(good) else "")
+                  + (f"; failed: {why.strip()}" if why else "") + "".join(f"\n  {line}" for line in guard[:2]), flush=True)
+        self.failed = self.failed or bool(works)
 
 
 def main():
-    options = parse()
-    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
-    path = options.out + ".jsonl"
-    lines = read(path)
-    known = {(one["model"], one["optimizer"], one["policy"], one["seed"]) for one in lines}
-    wanted = [(model, optimizer, policy, seed) for seed in range(1, options.seeds + 1) for model in options.models
-              for optimizer in options.optimizers for policy in options.policies]
-    failed = 0
-    with open(path, "a", encoding="utf-8") as file:
-        for number, one in enumerate(wanted):
-            if one in known or options.report:
-                continue
-            line = run(options, *one)
-            failed += "failed" in line
-            line["machine"] = machine.describe()
-            lines.append(line)
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            print(f"{number + 1}/{len(wanted)} {' '.join(map(str, one))}: "
-                  + (f"{100 * line['accuracy']:.1f} %" if "accuracy" in line else f"failed: {line['failed'][-200:]}"), flush=True)
-    write_table(options, lines)
-    write_curves(options, lines)
+    options = parse(sys.argv[1:])
+    os.makedirs(os.path.dirname(options.out), exist_ok=True)
+    matrix = Matrix(options)
+    if not options.report:
+        cells = [(optimizer, policy) for optimizer in options.optimizers for policy in options.policies]
+        with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
+            for future in [pool.submit(matrix.cell, *one) for one in cells]:
+                future.result()
+    report.write(options, matrix.lines, {"models": RATES, "policies": list(POLICIES), "warm_up": WARM_UP, "epochs": EPOCHS,
+                                          "batch": BATCH})
     print(f"{options.out}.md, .svg and .jsonl written")
-    return 1 if failed else 0
+    return 1 if matrix.failed else 0
 
 
 if __name__ == "__main__":

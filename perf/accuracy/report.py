@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and curves of perf/accuracy: what each policy reached, beside plain."""
+
+import json
+import math
+import os
+import statistics
+
+COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377", "#bbbbbb"]
+DATA = {"tiny-mlp": "scikit-learn's digits", "tiny-transformer": "scikit-learn's digits",
+        "tumor-mlp": "scikit-learn's breast cancer data"}
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.strip()]
+    except FileNotFoundError:
+        return []
+
+
+def percent(runs):
+    return [100 * one["accuracy"] for one in runs]
+
+
+def below(runs, plain):
+    """Is the mean more than two standard errors of the difference under plain's?"""
+    if len(runs) < 2 or len(plain) < 2:
+        return False
+    error = math.sqrt(statistics.variance(percent(runs)) / len(runs) + statistics.variance(percent(plain)) / len(plain))
+    return statistics.mean(percent(plain)) - statistics.mean(percent(runs)) > 2 * error
+
+
+def cell(runs, plain):
+    """One cell: test accuracy, spread, training loss, and what else has to be known."""
+    if not runs:
+        return "-"
+    values = percent(runs)
+    notes = ["**below**"] if runs is not plain and below(runs, plain) else []
+    acted = sum(bool(one.get("plan", {}).get("guard_decisions")) for one in runs)
+    notes += [f"guard acted in {acted}"] if acted else []
+    late = sum(not one.get("pinned", True) for one in runs)
+    notes += [f"plan late in {late}"] if late else []
+    notes += [] if all(one["replicas_equal"] for one in runs) else ["REPLICAS DIFFER"]
+    notes += [f"{len(runs)} seeds"] if len(runs) != len(plain) else []
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    loss = statistics.mean(one["epoch_losses"][-1] for one in runs)
+    return f"{statistics.mean(values):.1f} ± {spread:.1f} ({loss:.3f})" + (f" [{'; '.join(notes)}]" if notes else "")
+
+
+def epochs_to(one, target):
+    """Epochs until the test accuracy first reaches the target; None if it never does."""
+    for number, accuracy in enumerate(one["epoch_accuracies"]):
+        if accuracy >= target:
+            return number + 1
+    return None
+
+
+def target_of(plain):
+    """One point under what plain reaches in the mean."""
+    return statistics.mean(one["accuracy"] for one in plain) - 0.01
+
+
+def time_to_accuracy(runs, plain):
+    """Epochs to the target, against plain's: the median over seeds, and how many never got there."""
+    if not runs or not plain:
+        return "-"
+    target = target_of(plain)
+    ours = [epochs_to(one, target) for one in runs]
+    reached = [value for value in ours if value is not None]
+    if not reached:
+        return "never"
+    missed = len(ours) - len(reached)
+    return f"{statistics.mean(reached):.1f}" + (f" ({missed} of {len(ours)} never)" if missed else "")
+
+
+def speeds(options):
+    """{policy: {coverage rate: iteration time over that without deft}} from perf/policies, where it was measured."""
+    path = os.path.join(os.path.dirname(options.out), "policies.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file).get("relative", {})
+    except (OSError, ValueError):
+        return {}
+
+
+def table(title, options, rows, words):
+    """Markdown: a row per policy, a column per optimizer; `rows` (policy, optimizer) -> text."""
+    text = [title, "", "| policy | " + " | ".join(options.optimizers) + " |", "|---|" + "---|" * len(options.optimizers)]
+    for policy in words:
+        text.append(f"| {policy} | " + " | ".join(rows(policy, optimizer) for optimizer in options.optimizers) + " |")
+    return text + [""]
+
+
+def summary(options, lines, chosen):
+    """What the tables come to, in counts."""
+    cells = late = acted = under = 0
+    under_names = []
+    for model in options.models:
+        for optimizer in options.optimizers:
+            plain = chosen(model, optimizer, "plain")
+            for policy in options.policies:
+                runs = chosen(model, optimizer, policy)
+                if not runs or policy in ("plain", "exact") or policy.startswith("covap"):
+                    continue
+                cells += 1
+                late += any(not one.get("pinned", True) for one in runs)
+                guarded = any(one.get("plan", {}).get("guard_decisions") for one in runs)
+                acted += guarded
+                if below(runs, plain) and not guarded:
+                    under += 1
+                    under_names.append(f"{model} {optimizer} {policy}")
+    same = sum(one["checksum"] == other["checksum"] for one in lines if one["policy"] == "exact" for other in lines
+               if other["policy"] == "plain" and all(one[key] == other[key] for key in ("model", "optimizer", "seed")))
+    exact = sum(one["policy"] == "exact" for one in lines)
+    equal = sum(one["replicas_equal"] for one in lines)
+    return [f"* {len(lines)} trainings; replicas equal in {equal} of {len(lines)}.",
+            f"* exact: the same bits as plain in {same} of {exact} trainings.",
+            f"* mode deft, default caps: {cells} cells; {under} more than two standard errors under plain without the guard having "
+            f"acted" + (f" ({', '.join(under_names)})" if under_names else "") + f"; the guard acted in {acted}"
+            + (f"; in {late} a plan came into force later than it was to" if late else "") + ".", ""]
+
+
+def write(options, lines, facts):
+    def chosen(model, optimizer, policy):
+        return [one for one in lines if (one["model"], one["optimizer"], one["policy"]) == (model, optimizer, policy)]
+    text = ["# Accuracy of delivery policies", "",
+            f"`python3 perf/accuracy/run.py`: 2 ranks on the software device, DistributedDataParallel with several buckets, the first "
+            f"{facts['warm_up']} iterations synchronous, learning rates tuned for plain, up to {options.seeds} seeds. Test accuracy in %: "
+            "mean ± standard deviation over seeds (training loss of the last epoch); **below**: more than two standard errors "
+            "under plain. Raw data beside this file.", "", *summary(options, lines, chosen)]
+    relative = speeds(options)
+    for model in options.models:
+        rates = ", ".join(f"{name} {facts['models'][model][name]}" for name in options.optimizers)
+        text += table(f"## {model}\n\n{DATA[model]}, {facts['epochs'][model]} epochs, batch {facts['batch'][model]} a rank; "
+                      f"learning rates: {rates}.", options,
+                      lambda policy, optimizer, model=model: cell(chosen(model, optimizer, policy), chosen(model, optimizer, "plain")),
+                      options.policies)
+        text += table("Epochs to within one point of plain's final accuracy (mean over the seeds that got there):", options,
+                      lambda policy, optimizer, model=model: time_to_accuracy(chosen(model, optimizer, policy),
+                                                                              chosen(model, optimizer, "plain")), options.policies)
+    if relative:
+        text += times(options, chosen, relative)
+    with open(options.out + ".md", "w", encoding="utf-8") as file:
+        file.write("\n".join(text))
+    curves(options, lines)
+
+
+def times(options, chosen, relative):
+    """Time to accuracy: epochs to the target times the iteration time perf/policies measured."""
+    rates = sorted({rate for by_rate in relative.values() for rate in by_rate}, key=float)
+    text = ["## Time to accuracy", "",
+            "Epochs to the target (above) times the iteration time that perf/policies measured for the policy, over the same "
+            "product for plain without deft: medians over models and optimizers, of cells where every seed reached the target "
+            "(how many of them). Below 1 is sooner.", "",
+            "| policy | " + " | ".join(f"coverage rate {rate}" for rate in rates) + " | cells |", "|---|" + "---|" * (len(rates) + 1)]
+    for policy in options.policies:
+        speed = relative.get(policy.replace("merge2late", "merge2-delay1").replace("+predict", ""))
+        if policy == "plain" or not speed:
+            continue
+        ratios, cells = [], 0
+        for model in options.models:
+            for optimizer in options.optimizers:
+                runs, plain = chosen(model, optimizer, policy), chosen(model, optimizer, "plain")
+                if not runs or not plain:
+                    continue
+                cells += 1
+                ours = [epochs_to(one, target_of(plain)) for one in runs]
+                theirs = [epochs_to(one, target_of(plain)) for one in plain]
+                if None not in ours and None not in theirs:
+                    ratios.append(statistics.mean(ours) / statistics.mean(theirs))
+        figures = [f"{statistics.median(ratios) * speed[rate]:.2f}" if ratios and rate in speed else "-" for rate in rates]
+        text.append(f"| {policy} | " + " | ".join(figures) + f" | {len(ratios)} of {cells} |")
+    return text + [""]
+
+
+def curves(options, lines):
+    """SVG: training loss by epoch, first seed, a panel per model and optimizer."""
+    panels = [(model, optimizer) for model in options.models for optimizer in options.optimizers]
+    width, height, columns = 300, 200, len(options.optimizers)
+    rows = math.ceil(len(panels) / columns)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width * columns} {height * rows + 40}" font-size="11" '
+             'font-family="sans-serif">', '<rect width="100%" height="100%" fill="#ffffff"/>']
+    for index, (model, optimizer) in enumerate(panels):
+        left, top = width * (index % columns), height * (index // columns)
+        parts.append(f'<text x="{left + 30}" y="{top + 14}">{model}, {optimizer}: training loss by epoch</text>')
+        parts.append(f'<path d="M{left + 30},{top + 20} V{top + height - 30} H{left + width - 20}" fill="none" stroke="#999999"/>')
+        for level in (0, 1, 2):
+            y = top + 20 + (height - 50) * (1 - level / 2.4)
+            parts.append(f'<text x="{left + 26}" y="{y + 4:.1f}" text-anchor="end" fill="#666666">{level}</text>')
+        for number, policy in enumerate(options.policies):
+            for one in lines:
+                if (one["model"], one["optimizer"], one["policy"], one["seed"]) == (model, optimizer, policy, 1):
+                    losses = [loss if math.isfinite(loss) else 2.4 for loss in one["epoch_losses"]]
+                    points = " ".join(f"{left + 30 + (width - 50) * step / max(1, len(losses) - 1):.1f},"
+                                      f"{top + 20 + (height - 50) * (1 - min(loss, 2.4) / 2.4):.1f}"
+                                      for step, loss in enumerate(losses))
+                    parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[number % len(COLOURS)]}"/>')
+    for number, policy in enumerate(options.policies):
+        parts.append(f'<text x="{30 + 150 * number}" y="{height * rows + 24}" font-size="13" '
+                     f'fill="{COLOURS[number % len(COLOURS)]}">{policy}</text>')
+    with open(options.out + ".svg", "w", encoding="utf-8") as file:
+        file.write("\n".join(parts + ["</svg>\n"]))

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lower bounds of an iteration, computed apart from deft's planner (docs/planner.md has the formulas and their sources).
+
+`ready` are seconds from the start of the iteration, `costs` seconds each bucket holds all links together at their summed rate.
+"""
+
+
+def costs(bytes_of_buckets, gbit_per_s, ranks):
+    """A ring all-reduce sends and receives 2 (n - 1) / n of a message on every rank; both directions run at once."""
+    return [8e-9 * size * 2 * (ranks - 1) / ranks / gbit_per_s for size in bytes_of_buckets]
+
+
+def synchronous(compute, ready, cost):
+    """The update waits for all gradients of its own iteration: bucket i is not sent before it is ready."""
+    end = compute
+    for first, start in enumerate(ready):
+        end = max(end, start + sum(cost[first:]))
+    return end
+
+
+def delayed(compute, cost, max_merge):
+    """Gradients may be an iteration late and max_merge iterations may share a transfer: only the volume holds it up."""
+    return max(compute, sum(cost) / max_merge)
+
+
+def of_mode(mode, compute, ready, cost, max_merge=2):
+    return delayed(compute, cost, max_merge) if mode in ("deft", "covap") else synchronous(compute, ready, cost)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one job, a process per rank, on the hosts of a network; shared by the benchmarks of whole jobs."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+# Left out of the ranks' environment: what would put another deft or another plugin into a run.
+FOREIGN = ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+TAIL_LINES = 12
+
+
+class RunFailed(RuntimeError):
+    """A rank failed or the job did not end; the message holds its last lines."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Parts:
+    """The files of one build that whole jobs need; RunFailed names the first that is missing."""
+
+    def __init__(self, build, root):
+        build = os.path.abspath(build)
+        self.deft = os.path.join(build, "tools", "deft")
+        self.library = os.path.join(build, "packaging", "libnccl-net-deft.so")
+        self.replay = os.path.join(build, "perf", "jobs", "replay", "replay")
+        self.raw_tcp = os.path.join(build, "perf", "links", "raw_tcp")
+        self.libraries = os.path.join(build, "tests", "softdev")
+        self.launcher = os.path.join(root, "tests", "softdev", "torch", "launch.py")
+        self.ddp = os.path.join(root, "perf", "jobs", "ddp.py")
+        for path in (self.deft, self.library, self.replay, self.raw_tcp,
+                     os.path.join(self.libraries, "nccl", "libnccl.so.2")):
+            if not os.path.exists(path):
+                raise RunFailed(f"{path} is missing; remedy: ./dev build")
+
+
+class Run:
+    """What one run left: `results` is rank 0's JSON, `observed` deft's report of rank 0 or {}, `warnings` deft's WARN lines,
+    `sent` the bytes host 0 sent on each link."""
+
+    def __init__(self, results, observed, warnings, sent, seconds):
+        self.results, self.observed, self.warnings, self.sent, self.seconds = results, observed, warnings, sent, seconds
+
+    @property
+    def plan(self):
+        plans = self.observed.get("plans") or [{}]
+        return plans[0]
+
+
+def _counters(host):
+    return {device: host.counters().get(device, (0, 0))[1] for device in host.devices}
+
+
+def run(network, parts, job, mode=None, settings=None, links=None, timeout=180):
+    """One job on all hosts of the network, a rank each.
+
+    job: function (results path, scratch folder) -> command of one rank. mode: DEFT_MODE, or None for a run without deft over
+    NCCL's own Socket transport. links: the links it may use (default: all). settings: more environment.
+    """
+    with tempfile.TemporaryDirectory(prefix="deft-run-") as folder:
+        results = os.path.join(folder, "results.json")
+        command = job(results, folder)
+        if mode is not None:
+            command = [parts.deft, "run", "--mode", mode, "--out", os.path.join(folder, "observe-%r.json"), "--library",
+                       parts.library, "--", *command]
+        world, port = len(network.hosts), free_port()
+        used = range(len(network.rates)) if links is None else links
+        ranks, logs = [], [os.path.join(folder, f"{rank}.log") for rank in range(world)]
+        before, start = _counters(network.hosts[0]), time.monotonic()
+        try:
+            for rank, host in enumerate(network.hosts):
+                environment = {name: value for name, value in os.environ.items()
+                               if name not in FOREIGN and not name.startswith(("DEFT_", "NCCL_"))}
+                environment.update({
+                    "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                    "MASTER_ADDR": host.address(0) if rank == 0 else network.hosts[0].address(0), "MASTER_PORT": str(port),
+                    # The hosts share one host name; NCCL must not take their ranks for neighbours with shared memory.
+                    "NCCL_HOSTID": host.name, "NCCL_SOCKET_IFNAME": "=" + ",".join(f"eth{link}" for link in used),
+                    "LD_LIBRARY_PATH": ":".join(os.path.join(parts.libraries, part) for part in ("cuda", "nccl")),
+                    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
+                    **({"NCCL_NET_PLUGIN": "none"} if mode is None else {}), **(settings or {})})
+                with open(logs[rank], "wb") as log:
+                    ranks.append(host.popen(command, env=environment, replace_env=True, stdout=log, stderr=subprocess.STDOUT,
+                                            cwd=folder, start_new_session=True))
+            _wait(ranks, logs, start + timeout)
+        finally:
+            for rank in ranks:
+                if rank.poll() is None:
+                    os.killpg(rank.pid, signal.SIGKILL)
+                rank.wait()
+        seconds, after = time.monotonic() - start, _counters(network.hosts[0])
+        observed = {}
+        path = os.path.join(folder, "observe-0.json")
+        if mode is not None:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    observed = json.load(file)
+            except (OSError, ValueError) as error:
+                raise RunFailed(f"deft left no readable report ({error}); was it preloaded?") from error
+        with open(logs[0], encoding="utf-8", errors="replace") as file:
+            warnings = [line.strip() for line in file if "WARN" in line]
+        try:
+            with open(results, encoding="utf-8") as file:
+                return Run(json.load(file), observed, warnings, [after[name] - before[name] for name in after], seconds)
+        except (OSError, ValueError) as error:
+            raise RunFailed(f"the job left no readable results ({error})") from error
+
+
+def _wait(ranks, logs, end):
+    while True:
+        codes = [rank.poll() for rank in ranks]
+        if all(code == 0 for code in codes):
+            return
+        bad = next((rank for rank, code in enumerate(codes) if code not in (None, 0)), None)
+        if bad is not None or time.monotonic() > end:
+            rank = bad if bad is not None else codes.index(None)
+            what = f"ended with code {codes[rank]}" if bad is not None else "did not end in time"
+            with open(logs[rank], encoding="utf-8", errors="replace") as file:
+                tail = "\n".join("    " + line for line in file.read().splitlines()[-TAIL_LINES:]) or "    (nothing)"
+            raise RunFailed(f"rank {rank} {what}; it last said:\n{tail}")
+        time.sleep(0.05)
+
+
+def raw_gbit(network, parts, seconds=0.5, port=5001):
+    """Gbit/s of plain TCP on each link, all at once: [link]."""
+    server = network.hosts[1].popen([parts.raw_tcp, "serve", str(port)], stdout=subprocess.PIPE)
+    try:
+        if server.stdout.readline() != b"ready\n":
+            raise RunFailed("raw_tcp does not listen")
+        pairs = [f"{network.hosts[0].address(link)}={network.hosts[1].address(link)}" for link in range(len(network.rates))]
+        return json.loads(network.hosts[0].run([parts.raw_tcp, "stream", str(port), str(seconds), "1", *pairs]))["lanes"]
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iteration time of whole jobs without deft, in mode exact and in mode deft, beside the lower bound of each mode.
+
+    python3 perf/e2e/run.py --build build [--jobs replay,ddp] [--cases 2gbit+1gbit,...] [--rounds 3] [--json FILE]
+
+Every round runs the modes one after the other on the same links, with plain TCP on all links measured in between; a figure is
+the median over rounds of figures paired within a round. Exit codes: 0 all bars met; 1 one is not, or a run failed; 2 wrong
+usage; 3 the machine lacks something.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
+
+import bounds   # noqa: E402
+import hosts    # noqa: E402
+import machine  # noqa: E402
+import ranks    # noqa: E402
+
+MODES = ("plain", "exact", "deft")
+CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
+NEAR = 1.05      # times the lower bound that a mode may take
+LOSS = 1.02      # times the run without deft that no mode may take
+WARM_UP = 20     # DEFT_WARMUP
+# The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of bytes and of compute.
+SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
+
+
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"e2e: {message}; --help lists the options\n")
+
+
+def parse(arguments):
+    parser = OneLineParser(prog="perf/e2e/run.py", description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--jobs", default="replay,ddp", help="replay, ddp, or both (default)")
+    parser.add_argument("--cases", default=",".join(CASES), help="rates of the links, joined by '+': a list (default: all four)")
+    parser.add_argument("--modes", default=",".join(MODES), help="default: plain,exact,deft")
+    parser.add_argument("--coverage", default="0.9,1.6", help="replay: time to transfer over time to compute, on all links (a list)")
+    parser.add_argument("--compute", type=float, default=80.0, help="replay: milliseconds of compute an iteration (80)")
+    parser.add_argument("--iterations", type=int, default=110, help="of one run (110); the last --window are looked at")
+    parser.add_argument("--window", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=3, help="paired rounds behind each median (3)")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds one run may take (180)")
+    parser.add_argument("--json", help="write figures and raw samples to this file; cases that are there already are kept")
+    parser.add_argument("--python", default="/usr/bin/python3", help="Python that has torch and sklearn, for the DDP job")
+    options = parser.parse_args(arguments)
+    options.jobs, options.modes = options.jobs.split(","), options.modes.split(",")
+    for name, chosen, known in (("--jobs", options.jobs, ("replay", "ddp")), ("--modes", options.modes, MODES)):
+        for one in chosen:
+            if one not in known:
+                parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
+    if "plain" not in options.modes:
+        parser.error("--modes: plain is what the others are compared with")
+    try:
+        options.coverage = [float(value) for value in options.coverage.split(",")]
+        options.cases = [case.split("+") for case in options.cases.split(",")]
+        for case in options.cases:
+            for rate in case:
+                if hosts.rate_bits(rate) is None:
+                    parser.error("--cases: a lower bound needs links with a rate")
+    except (ValueError, hosts.SetupError) as error:
+        parser.error(str(error))
+    if min(options.coverage) <= 0 or options.compute <= 0 or options.rounds < 1 or options.window < 1:
+        parser.error("--coverage, --compute, --rounds and --window must be above 0")
+    if options.iterations < options.window + WARM_UP + 30:
+        parser.error(f"--iterations must be at least --window + {WARM_UP + 30}: a plan has to come into force before")
+    return options
+
+
+def profile(path, compute_ms, coverage, gbit, count):
+    """Writes the replayed iteration: all gradients together take `coverage` times the compute on all links."""
+    total = coverage * compute_ms / 1e3 * gbit * 1e9 / 8 * count / (2 * (count - 1))
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"format": "deft-profile", "version": 1, "name": f"coverage {coverage:g}", "source": "perf/e2e",
+                   "forward_ms": compute_ms / 3, "backward_ms": compute_ms * 2 / 3,
+                   "buckets": [{"bytes": int(share * total) // 4 * 4, "ready_ms": max(0.0, (at - 1 / 3) * compute_ms)}
+                               for share, at in SHARES]}, file)
+
+
+def jobs_of(options, parts):
+    """(name, coverage or None) of every job."""
+    jobs = [("replay", value) for value in options.coverage] if "replay" in options.jobs else []
+    return jobs + ([("ddp", None)] if "ddp" in options.jobs else [])
+
+
+def command_of(job, coverage, options, parts, gbit):
+    def replay(results, folder):
+        path = os.path.join(folder, "profile.json")
+        profile(path, options.compute, coverage, gbit, 2)
+        return [parts.replay, "--profile", path, "--iterations", str(options.iterations), "--alone", "8",
+                "--id-file", os.path.join(folder, "id"), "--json", results]
+
+    def ddp(results, _folder):
+        return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs", "100",
+                "--iterations", str(options.iterations), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results]
+    return replay if job == "replay" else ddp
+
+
+def settled(run, window):
+    return statistics.median(run.results["iteration_ms"]["raw"][-window:])
+
+
+def shape(job, run):
+    """(compute, ready, bytes) of the job's iteration in seconds and bytes, as it really took."""
+    if job == "replay":
+        wanted = run.results["compute_ms"]
+        compute = (run.results["alone_ms"]["median"] or wanted) / 1e3
+        return (compute, [bucket["ready_ms"] / wanted * compute for bucket in run.results["buckets"]],
+                [bucket["bytes"] for bucket in run.results["buckets"]])
+    buckets = run.observed.get("buckets", [])
+    if not buckets:
+        raise ranks.RunFailed("deft has learned no iteration of the DDP job; more --iterations are needed")
+    compute = run.observed["iterations"]["compute_ms"]["median"] / 1e3
+    return compute, [bucket["ready_ms"]["median"] / 1e3 for bucket in buckets], [bucket["bytes"] for bucket in buckets]
+
+
+def one_round(job, coverage, options, parts, network, gbit):
+    """The modes one after the other: {mode: figures}."""
+    fast = max(range(len(network.rates)), key=lambda link: hosts.rate_bits(network.rates[link]))
+    command = command_of(job, coverage, options, parts, gbit)
+    runs = {}
+    # The DDP job's own shape is what deft reports in mode observe.
+    for mode in options.modes + (["observe"] if job == "ddp" else []):
+        runs[mode] = ranks.run(network, parts, command, None if mode == "plain" else mode,
+                               {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else None,
+                               [fast] if mode == "plain" else None, options.timeout)
+    compute, ready, sizes = shape(job, runs["observe" if job == "ddp" else "plain"])
+    cost = bounds.costs(sizes, gbit, len(network.hosts))
+    plain = settled(runs["plain"], options.window)
+    figures = {}
+    for mode, run in runs.items():
+        took = settled(run, options.window)
+        bound = 1e3 * bounds.of_mode(mode, compute, ready, cost)
+        plan = run.plan
+        figures[mode] = {
+            "iteration_ms": took, "raw_ms": run.results["iteration_ms"]["raw"], "bound_ms": bound, "of_bound": took / bound,
+            "of_plain": took / plain, "compute_ms": compute * 1e3, "transfer_ms": 1e3 * sum(cost), "sent": run.sent,
+            "replicas_equal": run.results["replicas_equal"], "warnings": run.warnings, "state": plan.get("state", ""),
+            "policy": plan.get("policy", ""), "reason": plan.get("reason", ""), "switched": plan.get("switched", 0),
+            "predicted_ms": plan.get("predicted_ms"), "before_ms": plan.get("before_ms"),
+            "guard_decisions": plan.get("guard_decisions", 0)}
+    return figures
+
+
+def measure(job, coverage, rates, options, parts):
+    with hosts.create(2, rates, "namespaces") as network:
+        raw, rounds = [], []
+        for _ in range(options.rounds):
+            lanes = ranks.raw_gbit(network, parts)
+            raw.append(lanes)
+            rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
+    title = job if coverage is None else f"{job}, coverage {coverage:g}"
+    result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "rounds": rounds, "bars": [], "modes": {}}
+    for mode in rounds[0]:
+        of = {key: statistics.median(one[mode][key] for one in rounds)
+              for key in ("iteration_ms", "bound_ms", "of_bound", "of_plain", "compute_ms", "transfer_ms")}
+        last = rounds[-1][mode]
+        of.update({"plan": plan_words(mode, [one[mode] for one in rounds]), "sent_MB": [sent / 1e6 for sent in last["sent"]]})
+        result["modes"][mode] = of
+        if mode in ("exact", "deft"):
+            result["bars"] += [{"bar": f"{mode}: times its lower bound", "value": of["of_bound"], "need": NEAR,
+                                "met": of["of_bound"] <= NEAR},
+                               {"bar": f"{mode}: times the run without deft", "value": of["of_plain"], "need": LOSS,
+                                "met": of["of_plain"] <= LOSS}]
+        if not all(one[mode]["replicas_equal"] for one in rounds):
+            result["bars"].append({"bar": f"{mode}: replicas equal", "value": 0, "need": 1, "met": False})
+    return result
+
+
+def plan_words(mode, rounds):
+    """What happened to the plan, in a few words."""
+    if mode in ("plain", "observe"):
+        return "-"
+    last = rounds[-1]
+    if last["state"] == "running":
+        return f"{last['policy']}, in force in {sum(one['state'] == 'running' for one in rounds)} of {len(rounds)}"
+    words = last["state"] + (f": {last['reason']}" if last["reason"] else "")
+    return words + (", was in force" if last["switched"] else ", never in force")
+
+
+def show(result):
+    print(f"\n{result['case']}, {result['job']}: plain TCP {sum(result['raw_gbit'][-1]):.2f} Gbit/s")
+    for mode, of in result["modes"].items():
+        print(f"  {mode:8} {of['iteration_ms']:7.1f} ms  bound {of['bound_ms']:7.1f}  x {of['of_bound']:.3f}   "
+              f"of plain {of['of_plain']:.3f}   {of['plan']}")
+    for bar in result["bars"]:
+        print(f"    {'met ' if bar['met'] else 'NOT '} {bar['value']:.3f} <= {bar['need']:g} {bar['bar']}", flush=True)
+
+
+def table(results):
+    """Markdown of all cases."""
+    lines = ["| links, job | mode | iteration, ms | lower bound, ms | times the bound | times without deft | plan |",
+             "|---|---|---|---|---|---|---|"]
+    for result in results:
+        for mode, of in result.get("modes", {}).items():
+            if mode == "observe":
+                continue
+            near = "" if mode == "plain" or of["of_bound"] <= NEAR else " MISSED"
+            loss = "" if of["of_plain"] <= LOSS else " MISSED"
+            lines.append(f"| {result['case']}, {result['job']} | {mode} | {of['iteration_ms']:.1f} | {of['bound_ms']:.1f} | "
+                         f"{of['of_bound']:.3f}{near} | {of['of_plain']:.3f}{loss} | {of['plan']} |")
+    return "\n".join(lines) + "\n"
+
+
+def save(path, options, environment, results):
+    document = {"format": "deft-e2e", "version": 1, "machine": environment, "rounds": options.rounds,
+                "iterations": options.iterations, "window": options.window, "results": results}
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    os.replace(path + ".new", path)
+    with open(os.path.splitext(path)[0] + ".md", "w", encoding="utf-8") as file:
+        file.write("# Iteration time against the lower bound of each mode\n\n`python3 perf/e2e/run.py`; medians of "
+                   f"{options.rounds} paired rounds; {environment['cpu']}, {environment['cpus']} cores, two hosts made of network "
+                   "namespaces. Bars: 1.05 times the bound, 1.02 times the run without deft.\n\n" + table(results))
+
+
+def main():
+    options = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    environment, failed = machine.describe(), False
+    results = []
+    if options.json and os.path.exists(options.json):
+        with open(options.json, encoding="utf-8") as file:
+            results = json.load(file)["results"]
+    try:
+        parts = ranks.Parts(options.build, ROOT)
+        if hosts.choose("namespaces")[0] == "userns":
+            hosts.enter_user_namespace()
+        for rates in options.cases:
+            for job, coverage in jobs_of(options, parts):
+                start = time.monotonic()
+                try:
+                    result = measure(job, coverage, rates, options, parts)
+                except ranks.RunFailed as error:
+                    failed = True
+                    print(f"\n{'+'.join(rates)}, {job}: failed: {error}", flush=True)
+                    continue
+                result["took_s"] = round(time.monotonic() - start, 1)
+                show(result)
+                results = [one for one in results if (one["case"], one["job"]) != (result["case"], result["job"])] + [result]
+                if options.json:
+                    save(options.json, options, environment, results)
+    except (hosts.SetupError, ranks.RunFailed) as error:
+        print(f"e2e: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    bars = [bar for result in results for bar in result["bars"]]
+    missed = sum(not bar["met"] for bar in bars)
+    print(f"\n{len(bars) - missed} of {len(bars)} bars met")
+    return 1 if missed or failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
