@@ -126,7 +126,7 @@ agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcep
             return agreement::Answer::No;
         }
         const std::lock_guard lock(inbox_mutex_);
-        if (order.kind == Kind::Stage) {
+        if (order.kind != Kind::Arm && order.kind != Kind::Forward) {
             prepared_.emplace_back(proposal.serial, std::move(order));
             return agreement::Answer::Yes;
         }
@@ -163,10 +163,13 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
     }
     Order order = std::move(found->second);
     prepared_.erase(found);
-    if (order.kind == Kind::Stage) {
+    if (order.kind != Kind::Arm && order.kind != Kind::Forward) {
+        if (commit && order.kind == Kind::Drop) {
+            drop_stage(order.stage);
+        }
         if (commit) {
             orders_.push_back(std::move(order));  // capacity 4 is reserved: no throw in practice
-        } else {
+        } else if (order.kind != Kind::Drop) {
             stage_cancelled_ = true;
         }
         return;
@@ -186,6 +189,9 @@ void Director::heard(int rank, std::span<const std::byte> report) noexcept {
         Staged staged;
         if (decode(report, staged)) {
             const std::lock_guard lock(inbox_mutex_);
+            if (staged.step == Step::Refused) {
+                drop_stage(staged.stage);  // tick() may be waiting for this rank
+            }
             answers_[rank] = std::move(staged);
             return;
         }

@@ -86,8 +86,18 @@ private:
 
     struct Stage {
         Order order;
-        planner::Plan plan;
         std::int64_t since_ns = 0;
+        bool learned = false;  // and said so
+        bool open = false;     // all ranks have
+        bool dropped = false;
+        std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
+    };
+
+    // Why something cannot be done, and whether that may change; empty if it can.
+    struct Problem {
+        std::string why;
+        bool may_pass = false;
+        bool empty() const { return why.empty(); }
     };
 
     const Seat seat_;
@@ -107,12 +117,14 @@ private:
     std::uint64_t zeroed_ = 0;
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
     std::atomic<executor::Lane*> opening_{nullptr};
+    std::atomic<std::uint64_t> opening_stage_{0};  // its staging
+    std::atomic<std::uint64_t> dropped_stage_{0};
     std::atomic<bool> failed_{false};
     std::atomic<bool> ended_{false};
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
     std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided
-    std::vector<Order> orders_;                                // committed Stages
+    std::vector<Order> orders_;                                // committed Stages and Opens
     std::map<int, Staged> answers_;                            // leader: by rank
     std::vector<std::pair<int, guard::Statistics>> measured_;  // leader: by rank, as they came
     std::uint64_t staged_ready_ = 0;                // serial of the Stage that can be armed
@@ -125,9 +137,8 @@ private:
 
     std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
     std::vector<std::unique_ptr<executor::Lane>> lanes_;
-    std::unique_ptr<Stage> staging_;              // being made ready on this rank
-    std::unique_ptr<executor::Executor> staged_;  // ready, not in force
-    std::uint64_t staged_serial_ = 0;
+    std::unique_ptr<Stage> staging_;               // being made ready on this rank
+    std::unique_ptr<executor::Executor> staged_;   // ready, not in force
     std::unique_ptr<executor::Executor> current_;  // in force
     std::vector<std::unique_ptr<executor::Executor>> retired_;
     std::string said_;  // the last reason given for doing nothing
@@ -137,6 +148,11 @@ private:
     std::uint64_t stage_serial_ = 0;
     std::uint64_t planned_signature_ = 0;  // already decided about
     std::int64_t course_since_ns_ = 0;
+    std::int64_t retry_at_ns_ = 0;   // not before
+    std::uint32_t stage_tries_ = 0;  // refused in a row
+    bool open_proposed_ = false;
+    std::size_t agreed_lanes_ = 0;  // that every rank has
+    std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready
     std::uint64_t arm_tries_ = 0;
     bool arm_proposed_ = false;
     bool gain_checked_ = false;
@@ -165,9 +181,15 @@ private:
     void watch_accuracy(const JobView& view);
     bool propose_forward(const JobView& view);
     std::uint64_t iteration() const;
-    void make_ready(const JobView& view);
-    bool open_lanes(const Order& order, std::string& problem);
-    void answer_stage(bool ready, const std::string& reason);
+    void take_orders();
+    void make_ready(JobView& view);
+    Problem prepare_executor();
+    Problem open_lanes(const Order& order);
+    void answer_stage(Step step, const Problem& problem);
+    void drop_stage(std::uint64_t stage) noexcept;
+    bool propose_open(Problem& problem);
+    void propose_drop();
+    void refuse(const Problem& problem);
     void settle(Track& track);
     void retire(std::unique_ptr<executor::Executor> old);
     void enter(Course course);

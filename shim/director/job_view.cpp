@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/director/job_view.h"
 
+#include <algorithm>
+
 #include "shim/planner/measured_profile.h"
 
 namespace deft::director {
@@ -19,6 +21,16 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
         hash = (hash ^ (value >> (8 * i) & 0xff)) * 0x100000001b3u;  // FNV-1a
     }
     return hash;
+}
+
+std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
+    std::uint64_t signature = 0xcbf29ce484222325u;
+    for (const Gradient& gradient : gradients) {
+        signature =
+            mix(mix(mix(signature, gradient.count), static_cast<std::uint64_t>(gradient.type)),
+                static_cast<std::uint64_t>(gradient.op));
+    }
+    return signature;
 }
 
 const char* obstacle(const CallRecord& call, const CallRecord& first) {
@@ -42,6 +54,22 @@ const char* obstacle(const CallRecord& call, const CallRecord& first) {
 
 }  // namespace
 
+bool turn_to(JobView& view, std::uint64_t signature) {
+    if (view.signature == signature) {
+        return true;
+    }
+    std::vector<Gradient> turned = view.gradients;
+    for (std::size_t i = 1; i < turned.size(); ++i) {
+        std::rotate(turned.begin(), turned.begin() + 1, turned.end());
+        if (signature_of(turned) == signature) {
+            view.gradients = std::move(turned);
+            view.signature = signature;
+            return true;
+        }
+    }
+    return false;
+}
+
 JobView view_job(const Track& track, bool times) {
     JobView view;
     const Profile* const profile = track.current_profile();
@@ -53,7 +81,6 @@ JobView view_job(const Track& track, bool times) {
     const std::vector<CallRecord>& shape = track.current_shape();
     planner::MeasuredJob job;
     const CallRecord* first = nullptr;
-    view.signature = 0xcbf29ce484222325u;
     view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;
     for (std::size_t i = 0; i < shape.size(); ++i) {
         const CallRecord& call = shape[i];
@@ -66,8 +93,6 @@ JobView view_job(const Track& track, bool times) {
             return view;
         }
         view.gradients.push_back({call.count, call.type, call.op});
-        view.signature = mix(mix(mix(view.signature, call.count), call.type),
-                             static_cast<std::uint64_t>(call.op));
         const Profile::Place& place = profile->places()[i];
         view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
         if (times) {
@@ -79,6 +104,7 @@ JobView view_job(const Track& track, bool times) {
         view.reason = "the iteration has no gradients";
         return view;
     }
+    view.signature = signature_of(view.gradients);
     view.serial = first->comm_serial;
     view.nranks = first->nranks;
     view.start = track.iteration_start();

@@ -32,6 +32,11 @@ struct JobView {
     bool measured = false;            // enough iterations were timed to plan with
 };
 
+// Makes the gradients begin where another rank's iteration does, if they are the same calls in the
+// same order: two ranks that missed different calls at the start may have learned it from different
+// places. False if they are not.
+bool turn_to(JobView& view, std::uint64_t signature);
+
 // Looks at the cycle in force. Pure. Without times, which cost sorting, there is no profile.
 JobView view_job(const Track& track, bool times);
 

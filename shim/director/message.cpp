@@ -6,7 +6,7 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::size_t kMaxLanes = 16;
@@ -90,6 +90,7 @@ std::vector<std::byte> encode(const Order& order) {
     out.word(order.stage);
     out.word(order.signature);
     out.text(order.plan);
+    out.word(order.keep);
     out.byte(static_cast<std::uint8_t>(order.lanes.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         out.raw(id.internal, sizeof(id.internal));
@@ -101,7 +102,8 @@ std::vector<std::byte> encode(const Staged& staged) {
     Writer out(kStaged);
     out.word(staged.stage);
     out.word(staged.ordinal);
-    out.byte(staged.ready ? 1 : 0);
+    out.byte(static_cast<std::uint8_t>(staged.step));
+    out.byte(staged.may_pass ? 1 : 0);
     out.text(staged.reason);
     return out.take();
 }
@@ -113,8 +115,10 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.stage = in.word();
     order.signature = in.word();
     order.plan = in.text();
+    order.keep = in.word();
     const std::size_t lanes = in.byte();
-    if (!in.ok() || lanes > kMaxLanes || kind < 1 || kind > 3) {
+    if (!in.ok() || lanes > kMaxLanes || kind < static_cast<std::uint8_t>(Kind::Stage) ||
+        kind > static_cast<std::uint8_t>(Kind::Drop)) {
         return false;
     }
     order.lanes.resize(lanes);
@@ -128,9 +132,11 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
     Reader in(bytes, kStaged);
     staged.stage = in.word();
     staged.ordinal = in.word();
-    staged.ready = in.byte() != 0;
+    const std::uint8_t step = in.byte();
+    staged.step = static_cast<Step>(step);
+    staged.may_pass = in.byte() != 0;
     staged.reason = in.text();
-    return in.finished();
+    return in.finished() && step <= static_cast<std::uint8_t>(Step::Ready);
 }
 
 }  // namespace deft::director

@@ -13,26 +13,36 @@
 namespace deft::director {
 
 enum class Kind : std::uint8_t {
-    Stage = 1,   // make ready for this plan: lanes, memory. Changes nothing yet
-    Arm = 2,     // the staged plan is in force from the switch call on
-    Forward = 3  // from the switch call on every call is forwarded
+    Stage = 1,    // this plan is meant: say when its cycle has been learned
+    Arm = 2,      // the staged plan is in force from the switch call on
+    Forward = 3,  // from the switch call on every call is forwarded
+    Open = 4,     // all have learned it: make lanes and memory ready. Changes nothing yet
+    Drop = 5      // a rank has refused the staging: nobody waits for it any longer
 };
 
-// The body of a proposal. `plan` (JSON), `lanes` and what follows are for Stage only.
+// The body of a proposal. `plan` (JSON) is for Stage, `keep` and `lanes` are for Open.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about
     std::uint64_t signature = 0;  // of the gradients the plan is for
     std::string plan;
-    std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make; empty: those there are
+    std::uint64_t keep = 0;  // so many of the lanes that are there stay; others are ended
+    std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make
+};
+
+enum class Step : std::uint8_t {
+    Refused = 0,
+    Learned = 1,  // the plan's cycle is this rank's
+    Ready = 2     // lanes and memory are there
 };
 
 // A rank's answer to a Stage, and where it stands.
 struct Staged {
     std::uint64_t stage = 0;
     std::uint64_t ordinal = 0;  // gradient calls made so far
-    bool ready = false;
-    std::string reason;  // why not
+    Step step = Step::Refused;
+    bool may_pass = false;  // of a refusal: it may be worth trying again
+    std::string reason;     // of a refusal
 };
 
 std::vector<std::byte> encode(const Order& order);

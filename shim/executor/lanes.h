@@ -49,6 +49,9 @@ public:
     bool warm_up(std::string& problem) noexcept;
     // Ends the communicator whatever it is doing. Any thread, any state, any number of times.
     void abort() noexcept;
+    // Makes open() and warm_up() return soon; the lane is good for nothing after it but abort().
+    // Any thread; waits for nobody.
+    void give_up() noexcept { stop_.store(true); }
     // Destroys communicator and stream; waits for what is in flight, and for the other ranks as
     // ncclCommDestroy does. Background thread.
     void close() noexcept;

@@ -26,7 +26,7 @@
 namespace {
 
 constexpr int kMetricEvery = 10;
-constexpr int kMostIterations = 30'000;
+constexpr unsigned kMostSeconds = 420;  // however slow the machine
 
 void check(int result, const char* what) {
     if (result != 0) {
@@ -46,6 +46,7 @@ float same_everywhere(const float* at, size_t count, const char* what) {
 
 int main(int argc, char** argv) {
     check(argc < 5, "usage");
+    ::alarm(kMostSeconds);  // ends the process, wherever it waits
     const int rank = std::atoi(argv[1]);
     const int ranks = std::atoi(argv[2]);
     const int iterations = std::atoi(argv[4]);
@@ -83,7 +84,6 @@ int main(int argc, char** argv) {
     float plans_wanted = 1;
     int left = how == "plain" ? iterations : -1;
     for (int t = 0; rounds > 0; ++t) {
-        check(t == kMostIterations, "waiting for a plan");
         host.assign(total + 2, static_cast<float>((t + 1) * (rank + 1)));
         deft_stats_t now{};
         now.size = sizeof(now);

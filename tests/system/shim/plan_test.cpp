@@ -113,6 +113,10 @@ std::map<int, int> lags(const std::vector<Row>& rows, int bucket) {
         }
         ++seen[row.iteration + 1 - upto];
     }
+    if (seen.empty()) {
+        ADD_FAILURE() << "no iterations";
+        seen[0] = 0;
+    }
     return seen;
 }
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the report says of the plans of one communicator.
+#include <utility>
+
+#include "shim/director/director.h"
+
+namespace deft::director {
+
+void Director::note_counters(const executor::Executor& executor) {
+    const executor::ExecutorStats stats = executor.stats();
+    facts_.iterations += stats.iterations;
+    facts_.executed += stats.executed;
+    facts_.forwarded += stats.forwarded;
+    facts_.launched_bytes += stats.launched_bytes;
+    facts_.delivered += stats.delivered;
+    facts_.predicted_deliveries += stats.predicted;
+    facts_.zeroed += stats.zeroed;
+    facts_.dropped += stats.dropped;
+    facts_.shadow_bytes = stats.shadow_bytes;
+}
+
+PlanFacts Director::facts() noexcept {
+    const std::lock_guard lock(work_mutex_);
+    PlanFacts facts = facts_;
+    try {
+        if (current_ != nullptr) {
+            note_counters(*current_);
+            std::swap(facts, facts_);
+        }
+        constexpr const char* kCourses[] = {"watching", "staging", "arming",
+                                            "running",  "fallen",  "resting"};
+        facts.state = council_.verdict() == agreement::Verdict::Pending ? "agreeing"
+                      : council_.verdict() == agreement::Verdict::Off   ? "no agreement"
+                      : current_ != nullptr                             ? "running"
+                      : staging_ != nullptr                             ? "staging"
+                                            : kCourses[static_cast<std::size_t>(course_)];
+        facts.reason = council_.verdict() == agreement::Verdict::Off ? council_.reason()
+                       : current_ != nullptr                         ? ""
+                                                                     : said_;
+        const planner::Prediction& predicted = plan_.predicted;
+        facts.policy = plan_.policy;
+        facts.predicted_ms = predicted.iteration * 1e3;
+        facts.baseline_ms = predicted.baseline * 1e3;
+        facts.bound_ms = predicted.bound * 1e3;
+        facts.updates = predicted.updates;
+        facts.max_delay = predicted.max_delay;
+        facts.max_merge = predicted.max_merge;
+        facts.before_ms = before_ms_;
+        facts.period = plan_.period;
+        for (const double start : predicted.cycles) {
+            facts.cycles_ms.push_back(start * 1e3);
+        }
+        for (const planner::Transfer& transfer : plan_.transfers) {
+            if (facts.transfers.size() < PlanFacts::kListed) {
+                facts.transfers.push_back(
+                    {transfer.bucket, transfer.link, transfer.start * 1e3, transfer.finish * 1e3});
+            }
+        }
+        facts.guard_decisions = guard_ != nullptr ? guard_->decisions() : 0;
+    } catch (...) {
+    }
+    return facts;
+}
+
+}  // namespace deft::director

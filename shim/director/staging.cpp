@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making a plan ready on every rank, in two steps: all ranks say that they have learned the cycle,
+// and only then lanes are opened, which waits for every rank. Nothing here changes what happens to
+// a call.
+#include <algorithm>
+
+#include "shim/cuda/event_pool.h"
+#include "shim/director/director.h"
+#include "shim/director/settings.h"
+#include "shim/planner/plan_json.h"
+#include "topology/base/log.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+// A rank that has not learned the cycle by then is in another one.
+constexpr std::int64_t kLearnDeadline = 20 * kSecond;
+// Of a whole staging: longer than one lane may take to open and to warm up.
+constexpr std::int64_t kStageDeadline = 180 * kSecond;
+// What failed for a reason that may pass is tried again, seldom and not for ever.
+constexpr std::int64_t kFirstRetry = 1 * kSecond;
+constexpr std::uint32_t kStageTries = 6;
+
+std::vector<executor::Shape> shapes_of(const JobView& view) {
+    std::vector<executor::Shape> shapes;
+    for (const Gradient& gradient : view.gradients) {
+        shapes.push_back({gradient.count, gradient.type, gradient.op});
+    }
+    return shapes;
+}
+
+}  // namespace
+
+void Director::answer_stage(Step step, const Problem& problem) {
+    Staged staged;
+    staged.stage = staging_->order.stage;
+    staged.ordinal = ordinal_.load(std::memory_order_seq_cst);
+    staged.step = problem.empty() ? step : Step::Refused;
+    staged.may_pass = problem.may_pass;
+    staged.reason = problem.why;
+    council_.report(encode(staged));
+    if (staged.step != Step::Learned) {
+        staging_.reset();
+    }
+}
+
+// What the leader has ordered and has not been answered yet.
+void Director::take_orders() {
+    const std::lock_guard lock(inbox_mutex_);
+    for (Order& order : orders_) {
+        if (order.kind == Kind::Stage) {
+            staging_ = std::make_unique<Stage>();
+            staging_->order = std::move(order);
+            staging_->since_ns = cuda::host_now();
+        } else if (staging_ != nullptr && order.stage == staging_->order.stage) {
+            staging_->open = order.kind == Kind::Open;
+            staging_->dropped = order.kind == Kind::Drop;
+            staging_->order.keep = order.keep;
+            staging_->order.lanes = std::move(order.lanes);
+        }
+    }
+    orders_.clear();
+}
+
+// The next step towards the plan that the leader has sent.
+void Director::make_ready(JobView& view) {
+    const std::int64_t waited = cuda::host_now() - staging_->since_ns;
+    if (staging_->dropped || waited > kStageDeadline) {
+        staging_.reset();
+        return;
+    }
+    if (!staging_->learned) {
+        if (view.reason.empty() && turn_to(view, staging_->order.signature)) {
+            staging_->learned = true;
+            staging_->shapes = shapes_of(view);
+            answer_stage(Step::Learned, {});
+        } else if (waited > kLearnDeadline) {
+            answer_stage(
+                Step::Refused,
+                {view.reason.empty() ? "another sequence of gradients was learned" : view.reason,
+                 true});
+        }
+        return;
+    }
+    if (staging_->open) {
+        answer_stage(Step::Ready, prepare_executor());
+    }
+}
+
+// Lanes and an executor.
+Director::Problem Director::prepare_executor() {
+    const Order& order = staging_->order;
+    const cuda::Execution* const driver = cuda::Execution::get();
+    if (driver == nullptr) {
+        return {"the CUDA driver lacks functions that plans need", false};
+    }
+    if (Problem problem = open_lanes(order); !problem.empty()) {
+        return problem;
+    }
+    const Settings settings = Settings::process();
+    const planner::Plan plan = planner::plan_from_json(order.plan);
+    executor::ExecutorOptions options;
+    options.max_shadow_bytes = settings.max_shadow_bytes;
+    options.prediction = choose_prediction(plan);
+    options.statistics =
+        settings.mode >= ShimMode::Deft && guard_settings().mode != guard::Mode::Off;
+    executor::CompileOptions compile;
+    compile.lanes = static_cast<std::uint32_t>(lanes_.size());
+    compile.history = options.prediction.history();
+    compile.max_delay = std::max(settings.max_delay, settings.forced_delay);
+    compile.max_merge = std::max(settings.max_merge, settings.forced_merge);
+    compile.residual = settings.mode == ShimMode::Covap;
+    Problem problem;
+    executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
+    std::vector<executor::Lane*> lanes;
+    for (const auto& lane : lanes_) {
+        lanes.push_back(lane.get());
+    }
+    if (problem.empty()) {
+        staged_ = executor::Executor::create(*driver, nccl_, seat_.device, std::move(lanes),
+                                             std::move(script), options, problem.why);
+    }
+    plan_ = plan;
+    if (problem.empty() && staged_ == nullptr) {
+        problem.why = "no memory";
+    }
+    if (problem.empty()) {
+        const std::lock_guard lock(inbox_mutex_);
+        staged_ready_ = order.stage;
+        staged_pointer_ = staged_.get();
+    }
+    return problem;
+}
+
+Director::Problem Director::open_lanes(const Order& order) {
+    const cuda::Execution* const driver = cuda::Execution::get();
+    // Those of a staging that failed on another rank have no partner there.
+    while (lanes_.size() > order.keep) {
+        published_lanes_[lanes_.size() - 1].store(nullptr, std::memory_order_seq_cst);
+        lanes_.back()->abort();
+        (void)lanes_.back().release();  // a hook may be asking it for its errors
+        lanes_.pop_back();
+    }
+    if (lanes_.size() < order.keep) {
+        return {"a lane is missing", false};
+    }
+    for (const deft_nccl_unique_id_t& id : order.lanes) {
+        if (lanes_.size() == kMaxLanes) {
+            return {"too many lanes", false};
+        }
+        auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
+        Problem problem;
+        opening_stage_.store(order.stage, std::memory_order_seq_cst);
+        opening_.store(lane.get(), std::memory_order_seq_cst);
+        const bool open =
+            !ended() && dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
+            lane->open(id, seat_.nranks, seat_.rank, executor::LaneConfig{}, problem.why) &&
+            lane->warm_up(problem.why);
+        opening_.store(nullptr, std::memory_order_seq_cst);
+        if (!open) {
+            lane->abort();
+            (void)lane.release();  // end() or drop_stage() may be at it at this moment
+            if (problem.empty()) {
+                problem.why = "the others gave up";
+            }
+            problem.may_pass = true;
+            return problem;
+        }
+        published_lanes_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
+        lanes_.push_back(std::move(lane));
+    }
+    return {};
+}
+
+// A rank has refused: nobody waits any longer for the lanes of that staging. Any thread.
+void Director::drop_stage(std::uint64_t stage) noexcept {
+    dropped_stage_.store(stage, std::memory_order_seq_cst);
+    // Lanes are never freed while a communicator lives, so the pointer stays good.
+    executor::Lane* const lane = opening_.load(std::memory_order_seq_cst);
+    if (lane != nullptr && opening_stage_.load(std::memory_order_seq_cst) == stage) {
+        lane->give_up();
+    }
+}
+
+bool Director::propose_stage(const JobView& view) {
+    agreement::Proposal proposal;
+    proposal.serial = next_serial_++;
+    proposal.switch_call = kNever;
+    Order order;
+    order.kind = Kind::Stage;
+    order.stage = proposal.serial;
+    order.signature = view.signature;
+    order.plan = planner::plan_to_json(plan_);
+    proposal.body = encode(order);
+    stage_serial_ = proposal.serial;
+    open_proposed_ = false;
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        answers_.clear();
+        stage_cancelled_ = false;
+    }
+    if (!council_.propose(std::move(proposal))) {
+        return false;
+    }
+    enter(Course::Staging);
+    return true;
+}
+
+// All ranks are about to open lanes at once. False: the council is busy.
+bool Director::propose_open(Problem& problem) {
+    agreement::Proposal proposal;
+    proposal.serial = next_serial_;
+    proposal.switch_call = kNever;
+    Order order;
+    order.kind = Kind::Open;
+    order.stage = stage_serial_;
+    order.keep = agreed_lanes_;
+    const std::size_t wanted = std::max<std::size_t>(plan_.links.size(), 1);
+    for (std::size_t i = agreed_lanes_; i < wanted; ++i) {
+        deft_nccl_unique_id_t id{};
+        if (seat_.table->GetUniqueId == nullptr ||
+            seat_.table->GetUniqueId(&id) != DEFT_NCCL_SUCCESS) {
+            problem = {"NCCL gives no unique id for a lane", true};
+            return true;
+        }
+        order.lanes.push_back(id);
+    }
+    proposal.body = encode(order);
+    if (!council_.propose(std::move(proposal))) {
+        return false;
+    }
+    ++next_serial_;
+    wanted_lanes_ = std::max(wanted, agreed_lanes_);
+    return true;
+}
+
+void Director::propose_drop() {
+    agreement::Proposal proposal;
+    proposal.serial = next_serial_++;
+    proposal.switch_call = kNever;
+    Order order;
+    order.kind = Kind::Drop;
+    order.stage = stage_serial_;
+    proposal.body = encode(order);
+    (void)council_.propose(std::move(proposal));  // without it they find out by their deadlines
+}
+
+void Director::watch_staging() {
+    Problem refused;
+    std::size_t learned = 0;
+    std::size_t ready = 0;
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        for (const auto& [rank, staged] : answers_) {
+            if (staged.stage != stage_serial_) {
+                continue;
+            }
+            learned += staged.step == Step::Learned ? 1 : 0;
+            ready += staged.step == Step::Ready ? 1 : 0;
+            // One that will not pass is the one to tell.
+            if (staged.step == Step::Refused && (refused.empty() || !staged.may_pass)) {
+                refused = {"rank " + std::to_string(rank) + ": " + staged.reason, staged.may_pass};
+            }
+        }
+        if (refused.empty() && stage_cancelled_) {
+            refused = {"a rank did not answer", true};
+        }
+    }
+    const auto all = static_cast<std::size_t>(seat_.nranks);
+    if (refused.empty() && cuda::host_now() - course_since_ns_ > kStageDeadline) {
+        refused = {"a rank was not ready in time", true};
+    }
+    if (refused.empty() && !open_proposed_ && learned == all) {
+        open_proposed_ = propose_open(refused);
+    }
+    if (!refused.empty()) {
+        propose_drop();
+        refuse(refused);
+    } else if (ready == all) {
+        agreed_lanes_ = wanted_lanes_;
+        stage_tries_ = 0;
+        arm_tries_ = 0;
+        arm_proposed_ = false;
+        enter(Course::Arming);
+    }
+}
+
+// Nothing comes of this staging. What may pass is tried again: 1, 2, 4 ... seconds later.
+void Director::refuse(const Problem& problem) {
+    say(problem.why.c_str());
+    enter(Course::Watching);
+    if (!problem.may_pass) {
+        return;
+    }
+    if (++stage_tries_ == kStageTries) {
+        say(("given up after " + std::to_string(kStageTries) +
+             " attempts; the last: " + problem.why)
+                .c_str());
+        enter(Course::Resting);
+        return;
+    }
+    planned_signature_ = 0;
+    retry_at_ns_ = cuda::host_now() + (kFirstRetry << (stage_tries_ - 1));
+}
+
+}  // namespace deft::director

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// At which call a plan comes into force, or every call is forwarded again.
+#include <algorithm>
+
+#include "shim/cuda/event_pool.h"
+#include "shim/director/director.h"
+#include "shim/director/settings.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::int64_t kArmDeadline = 30'000'000'000;
+constexpr std::uint64_t kArmTries = 5;
+// The switch lies this far ahead of the rank that is furthest.
+constexpr double kSwitchAheadMs = 500;
+constexpr std::uint64_t kSwitchAheadIterations = 3;
+
+}  // namespace
+
+// The start of an iteration far enough ahead of every rank.
+std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_before) {
+    const std::uint64_t length = view.gradients.size();
+    std::uint64_t furthest = ordinal_.load(std::memory_order_seq_cst);
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        for (const auto& [rank, staged] : answers_) {
+            furthest = std::max(furthest, staged.ordinal);
+        }
+    }
+    const double iteration_ms = std::max(before_ms_, 0.1);
+    const std::uint64_t ahead =
+        kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
+    const std::uint64_t from = std::max(furthest + (ahead << arm_tries_) * length, not_before);
+    const std::uint64_t past = from > view.start ? from - view.start : 0;
+    return view.start + (past + length - 1) / length * length;
+}
+
+void Director::propose_arm(const JobView& view) {
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        if (armed_committed_) {
+            return;  // settle() sees it come into force
+        }
+        if (arm_proposed_ && !arm_cancelled_) {
+            return;
+        }
+        arm_cancelled_ = false;
+    }
+    if (arm_proposed_) {
+        ++arm_tries_;
+        arm_proposed_ = false;
+    }
+    const bool late = cuda::host_now() - course_since_ns_ > kArmDeadline;
+    const bool other = view.reason.empty() && view.signature != planned_signature_;
+    if (arm_tries_ >= kArmTries || late || other) {
+        refuse({other                 ? "the job's iteration has changed"
+                : view.reason.empty() ? "the ranks did not agree on a call to switch at"
+                                      : view.reason,
+                true});
+        return;
+    }
+    if (!view.reason.empty()) {
+        return;  // a metric, a barrier: the cycle is seen again soon
+    }
+    agreement::Proposal proposal;
+    proposal.serial = next_serial_++;
+    proposal.switch_call = switch_call(view, Settings::process().warm_up * view.gradients.size());
+    Order order;
+    order.kind = Kind::Arm;
+    order.stage = stage_serial_;
+    order.signature = view.signature;
+    proposal.body = encode(order);
+    arm_proposed_ = council_.propose(std::move(proposal));
+}
+
+bool Director::propose_forward(const JobView& view) {
+    if (!view.reason.empty()) {
+        return false;
+    }
+    agreement::Proposal proposal;
+    proposal.serial = next_serial_++;
+    proposal.switch_call = switch_call(view, 0);
+    Order order;
+    order.kind = Kind::Forward;
+    proposal.body = encode(order);
+    return council_.propose(std::move(proposal));
+}
+
+}  // namespace deft::director
