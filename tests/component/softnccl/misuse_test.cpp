@@ -81,13 +81,15 @@ TEST_F(Misuse, OfAStaleHandleNamesTheRankThatHeldIt) {
 
 // The input is still being written on a stream that the collective's stream does not wait for.
 TEST_F(Misuse, OfStreamOrderIsSaid) {
-    run_ranks(2, [](Rank& self) {
+    std::latch received(2);  // abort drops what the other rank has not received yet
+    run_ranks(2, [&](Rank& self) {
         CUstream other = nullptr;
         CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
         Device<int> data(std::vector<int>(1000, 1));
         NC(ncclAllReduce(data.get(), data.get(), 1000, ncclInt32, ncclSum, self.comm,
                          self.nccl_stream()));
         self.sync();
+        received.arrive_and_wait();
         CU(cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(data.get()), 7, 1000, other));
         EXPECT_NE(ncclAllReduce(data.get(), data.get(), 1000, ncclInt32, ncclSum, self.comm,
                                 self.nccl_stream()),

@@ -47,19 +47,22 @@ struct CheckedIn {
 // that follows (which has its own root, and is here so that the last of the run can be told of it).
 class Root {
 public:
-    Root(UniqueFd listener, uint64_t magic) : listener_(std::move(listener)), magic_(magic) {}
+    Root(UniqueFd listener, uint64_t magic)
+        : listener_(std::move(listener)),
+          magic_(magic),
+          deadline_(Limits::from_environment().stall) {}
 
     void run() {
         auto until = Clock::time_point::max();
         while (present_ == 0 || present_ < static_cast<int>(ranks_.size())) {
             if (present_ > 0 && until == Clock::time_point::max()) {
-                until = Clock::now() + stall_deadline();
+                until = Clock::now() + deadline_;
             }
             if (Clock::now() >= until) {
                 return fail(
                     ncclRemoteError,
                     format("%s did not call ncclCommInitRank within %.0f s", missing().c_str(),
-                           std::chrono::duration<double>(stall_deadline()).count()));
+                           std::chrono::duration<double>(deadline_).count()));
             }
             if (!step()) {
                 return;
@@ -110,7 +113,7 @@ private:
         UniqueFd fd = accept_on(listener_.get(), {Clock::now() + 1s});
         Hello hello{};
         // A stranger (port scan, stale rank of another job) is dropped and the meeting goes on.
-        if (!fd || !receive_all(fd.get(), &hello, sizeof hello, {Clock::now() + 2s}) ||
+        if (!fd || !receive_all(fd.get(), &hello, sizeof hello, {Clock::now() + 10s}) ||
             hello.magic != magic_) {
             return true;
         }
@@ -184,6 +187,7 @@ private:
 
     UniqueFd listener_;
     uint64_t magic_;
+    const std::chrono::milliseconds deadline_;
     std::vector<CheckedIn> ranks_;
     RootGroup group_{0, 0};
     int nranks_ = 0;
@@ -205,8 +209,8 @@ void write_head(ncclUniqueId& id, uint64_t magic, const Address& address) {
 }
 
 UniqueFd reach(const IdHead& head, const Hello& hello, const Patience& patience) {
-    const auto refused_for =
-        head.magic == kEnvMagic ? stall_deadline() : std::chrono::milliseconds(2000);
+    const auto refused_for = head.magic == kEnvMagic ? Limits::from_environment().stall
+                                                     : std::chrono::milliseconds(2000);
     UniqueFd fd = connect_to(head.root, patience, refused_for);
     if (!fd || !send_all(fd.get(), &hello, sizeof hello, patience)) {
         throw Error(patience.cancelled() ? ncclInternalError : ncclRemoteError,

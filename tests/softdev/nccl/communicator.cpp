@@ -104,7 +104,7 @@ std::string Communicator::name() const {
 }
 
 Patience Communicator::patience() const {
-    return {Clock::now() + stall_deadline(), &abort_};
+    return {Clock::now() + limits.stall, &abort_};
 }
 
 Communicator::Health Communicator::health() const {
@@ -166,7 +166,7 @@ void Communicator::letter(int peer, Letter type, uint64_t key, const std::string
         case Letter::kCall:
         case Letter::kSend:
         case Letter::kMismatch:
-            if (strict()) {
+            if (limits.strict) {
                 check_->letter(peer, type, payload);
             }
             break;
@@ -288,7 +288,7 @@ void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
     }
     Gate& gate = resources_->service.finished();
     const auto begun = Clock::now();
-    const auto until = begun + stall_deadline();
+    const auto until = begun + limits.stall;
     const auto soon =
         begun + 1s;  // the connections to a rank that has left may still be finished by it
     const auto waits_for_lost = [&] {

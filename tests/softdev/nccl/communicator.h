@@ -16,6 +16,7 @@
 #include "tests/softdev/nccl/call_check.h"
 #include "tests/softdev/nccl/config.h"
 #include "tests/softdev/nccl/control.h"
+#include "tests/softdev/nccl/env.h"
 #include "tests/softdev/nccl/progress.h"
 #include "tests/softdev/nccl/reduce.h"
 #include "tests/softdev/nccl/service.h"
@@ -53,6 +54,7 @@ public:
     int rank;  // -1 for a child of a split until the others said who is in it
     int nranks;
     Config config;
+    const Limits limits = Limits::from_environment();
     int device = -1;
     CUcontext context = nullptr;
     uint64_t hash = 0;

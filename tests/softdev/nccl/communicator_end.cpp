@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 // Until no operation runs and (unless operations_only) no other thread is inside a call. As in NCCL
 // this waits for graphs that hold captured operations to be destroyed, but here not for ever.
 void Communicator::wait_idle(bool operations_only) {
-    const auto until = Clock::now() + stall_deadline();
+    const auto until = Clock::now() + limits.stall;
     for (;;) {
         const uint64_t seen = idle.seen();
         const int held = captured_.load();
@@ -46,7 +46,7 @@ void Communicator::finalize() {
             }
         }
     }
-    const auto until = Clock::now() + stall_deadline();
+    const auto until = Clock::now() + limits.stall;
     while (!mine.empty() && !Progress::drained(mine) && health() == Health::kGood) {
         const uint64_t seen = resources_->progress.moved().seen();
         if (Clock::now() >= until) {

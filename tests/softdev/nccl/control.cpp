@@ -64,7 +64,7 @@ void Control::meet(UniqueFd listener, const std::vector<Address>& addresses,
                                                 rank_, left, strerror(errno)));
         }
         MeshHello hello{};
-        if (receive_all(fd.get(), &hello, sizeof hello, {Clock::now() + 5s, abort_}) &&
+        if (receive_all(fd.get(), &hello, sizeof hello, {Clock::now() + 20s, abort_}) &&
             hello.magic == magic_ && hello.rank > rank_ && hello.rank < nranks_ &&
             !peers_[hello.rank]->fd) {
             peers_[hello.rank]->fd = std::move(fd);

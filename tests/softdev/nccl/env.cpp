@@ -49,16 +49,9 @@ static std::chrono::milliseconds env_seconds(const char* name, double fallback) 
     return std::chrono::milliseconds(static_cast<int64_t>((valid ? value : fallback) * 1000));
 }
 
-std::chrono::milliseconds stall_deadline() {
-    return env_seconds("SOFTDEV_DEADLINE", 60);
-}
-
-std::chrono::milliseconds failure_grace() {
-    return env_seconds("SOFTDEV_NCCL_GRACE", 5);
-}
-
-bool strict() {
-    return env_text("SOFTDEV_STRICT").value_or("error") != "off";
+Limits Limits::from_environment() {
+    return {env_seconds("SOFTDEV_DEADLINE", 60), env_seconds("SOFTDEV_NCCL_GRACE", 5),
+            env_text("SOFTDEV_STRICT").value_or("error") != "off"};
 }
 
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {

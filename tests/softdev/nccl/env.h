@@ -15,10 +15,16 @@ std::optional<std::string> env_text(const char* name);
 // NCCL does.
 int64_t env_int(const char* name, int64_t fallback);
 
-int nccl_version();                          // SOFTDEV_NCCL_VERSION, default 22809
-std::chrono::milliseconds stall_deadline();  // SOFTDEV_DEADLINE seconds, default 60
-std::chrono::milliseconds failure_grace();   // SOFTDEV_NCCL_GRACE seconds, default 5
-bool strict();                               // SOFTDEV_STRICT is not "off"
+int nccl_version();  // SOFTDEV_NCCL_VERSION, default 22809
+
+// How patient and how strict a communicator is. Read when it is made, by the thread that makes it:
+// its own threads never look at the environment, which the application may be changing.
+struct Limits {
+    std::chrono::milliseconds stall;  // SOFTDEV_DEADLINE seconds, default 60
+    std::chrono::milliseconds grace;  // SOFTDEV_NCCL_GRACE seconds, default 5
+    bool strict;                      // SOFTDEV_STRICT is not "off"
+    static Limits from_environment();
+};
 
 // Equal for ranks that NCCL would take to be on one host: NCCL_HOSTID, else host name, boot id and
 // network namespace (so that namespaces on one machine count as hosts).

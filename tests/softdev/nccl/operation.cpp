@@ -23,7 +23,7 @@ void Operation::begin() {
             const bool sending = a.call.function == static_cast<int32_t>(Function::kSend);
             a.call.number = ++comm.message_numbers[{a.peer, sending}];
         }
-        if (!strict()) {
+        if (!comm.limits.strict) {
             continue;
         }
         if (a.peer < 0) {
@@ -129,10 +129,10 @@ CUresult Operation::run_work(const Work& work) {
 bool Operation::give_up(const Kernel& kernel, Clock::time_point stuck_since, CUresult* result) {
     Communicator& comm = *communicator;
     const auto stuck = Clock::now() - stuck_since;
-    if (comm.health() == Communicator::Health::kGood && stuck >= stall_deadline()) {
+    if (comm.health() == Communicator::Health::kGood && stuck >= comm.limits.stall) {
         comm.fail(ncclRemoteError,
                   format("%s has not moved for %.0f s, waiting for %s; %s", label.c_str(),
-                         std::chrono::duration<double>(stall_deadline()).count(),
+                         std::chrono::duration<double>(comm.limits.stall).count(),
                          kernel.waiting_for().c_str(), comm.describe_stall().c_str()),
                   true);
     } else if (comm.health() == Communicator::Health::kGood && stuck >= 2s) {
@@ -158,7 +158,7 @@ bool Operation::give_up(const Kernel& kernel, Clock::time_point stuck_since, CUr
     }
     // The application may find the error with ncclCommGetAsyncError and abort; a stream that nobody
     // aborts must not hang, so after a while the operation fails.
-    const auto until = Clock::now() + failure_grace();
+    const auto until = Clock::now() + comm.limits.grace;
     while (Clock::now() < until) {
         const uint64_t seen = comm.resources().progress.moved().seen();
         if (comm.health() == Communicator::Health::kAborted) {

@@ -10,6 +10,7 @@ See README.md beside this file.
 
 import argparse
 import os
+import random
 import runpy
 import signal
 import socket
@@ -51,11 +52,28 @@ def parse(arguments):
     return options
 
 
+def free_port():
+    """A port nobody listens on now, below those that the kernel hands out: between here and rank 0's listening, other
+    programs' connections could take one of those."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as limits:
+            first = int(limits.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 32768
+    for _ in range(100):
+        port = random.randrange(10000, first) if first > 11000 else 0
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    raise OSError(f"no free port found between 10000 and {first}")
+
+
 def start_ranks(options):
     """Starts the ranks as processes of their own; the first that fails ends the others. Returns the exit code."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, os.path.realpath(__file__), "--bind", options.bind]
     if options.libs:
         command += ["--libs", options.libs]

@@ -169,7 +169,8 @@ TEST(Processes, SurviveADeadRankByShrinking) {
 }
 
 TEST(Processes, MeetAtNcclCommId) {
-    const std::string port = std::to_string(20000 + getpid() % 20000);
+    // Below the ports that the kernel hands out by itself.
+    const std::string port = std::to_string(10000 + getpid() % 20000);
     Options options;
     options.environment = {{"NCCL_COMM_ID", "127.0.0.1:" + port}};
     const auto outcome = run_processes(
@@ -211,6 +212,24 @@ TEST(Processes, ShareADeviceOnlyAsDifferentHosts) {
     }
 }
 
+TEST(Processes, OfTwoVersionsDoNotMeet) {
+    Options options;
+    options.of_rank = {{}, {{"SOFTDEV_NCCL_VERSION", "22703"}}};
+    const auto outcome = run_processes(
+        2,
+        [](Process& process) {
+            use_device(process.rank);
+            const ncclUniqueId id = process.unique_id();
+            ncclComm_t comm = nullptr;
+            EXPECT_EQ(ncclCommInitRank(&comm, 2, id, process.rank), ncclInvalidUsage);
+            EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("Mismatched NCCL version"));
+            process.barrier();  // the root is a thread of rank 0
+            return 0;
+        },
+        options);
+    EXPECT_TRUE(outcome.good()) << outcome.text();
+}
+
 TEST(Processes, WriteNcclsLogFile) {
     const std::string log = ::testing::TempDir() + "softnccl-%p-" + std::to_string(getpid());
     Options options;
@@ -236,7 +255,7 @@ TEST(Processes, WriteNcclsLogFile) {
 // The harness itself: a rank that hangs is killed and its stack shown.
 TEST(Harness, KillsWhatHangs) {
     Options options;
-    options.limit = 1s;
+    options.limit = 5s;
     const auto outcome = run_processes(
         2,
         [](Process& process) {

@@ -2,7 +2,6 @@
 """What the tests of the torch launcher share: finding the parts, starting ranks, waiting with a deadline."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,10 @@ LIBRARIES = os.environ.get("SOFTDEV_LIBDIR", os.path.join(BUILD, "tests", "softd
 DEFT = os.path.join(BUILD, "tools", "deft")
 LIBRARY = os.path.join(BUILD, "packaging", "libnccl-net-deft.so")
 SKIP = 77
+sys.path.insert(0, os.path.dirname(LAUNCHER))
+
+from launch import free_port  # noqa: E402
+
 # Of a whole job; a loaded machine of two cores takes tens of seconds to import torch four times.
 DEADLINE = float(os.environ.get("TEST_DEADLINE", "150"))
 
@@ -35,12 +38,6 @@ def find_python():
         except OSError:
             pass
     return None
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Job:
