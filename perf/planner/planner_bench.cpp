@@ -90,8 +90,9 @@ void best(benchmark::State& state) {
     const Profile profile = model_profile(make_model("llama-2-7b"), run);
     const Fabric fabric = four_links();
     Options options;
-    options.max_delay = 4;
-    options.max_merge = 4;
+    options.max_delay = static_cast<std::uint32_t>(state.range(0));
+    options.max_merge = static_cast<std::uint32_t>(state.range(1));
+    options.max_period = static_cast<std::uint32_t>(state.range(2));
     for (auto _ : state) {
         benchmark::DoNotOptimize(make_plan("best", profile, fabric, options));
     }
@@ -100,7 +101,12 @@ void best(benchmark::State& state) {
     state.counters["gap_percent"] = 100 * plan.predicted.gap;
     state.counters["period"] = plan.period;
 }
-BENCHMARK(best)->Unit(benchmark::kMillisecond);
+BENCHMARK(best)
+    ->ArgNames({"delay", "merge", "period"})
+    ->Args({1, 2, 4})  // the default caps
+    ->Args({4, 4, 4})
+    ->Args({4, 4, 64})
+    ->Unit(benchmark::kMillisecond);
 
 void ten_thousand_ranks(benchmark::State& state) {
     Profile profile;

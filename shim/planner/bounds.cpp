@@ -8,42 +8,42 @@
 
 namespace deft::planner {
 
-double lower_bound(const Profile& profile, const Fabric& fabric, Barrier barrier,
-                   std::uint32_t max_delay, std::uint32_t max_merge) {
-    const double rate = fabric.best_rate();
+namespace {
+
+double synchronous(const Profile& profile, Barrier barrier, double rate) {
     std::vector<double> costs;
     costs.reserve(profile.size());
     for (const Bucket& bucket : profile.buckets) {
         costs.push_back(static_cast<double>(bucket.bytes) / rate);
     }
-    // Merged and not late: the update that gets the sum still waits for it, the others for nothing.
-    // Over `max_merge` iterations that is one synchronous iteration and the rest compute.
-    const double synchronous =
-        barrier == Barrier::Update ? time_ddp(profile, costs) : time_optimal(profile, costs);
-    if (max_delay == 0) {
-        const double merge = std::max(1U, max_merge);
-        return std::max(profile.compute(), (synchronous + (merge - 1) * profile.compute()) / merge);
-    }
-    return time_delayed(profile, costs, 1.0, 1.0 / std::max(1U, max_merge));
+    return barrier == Barrier::Update ? time_ddp(profile, costs) : time_optimal(profile, costs);
+}
+
+}  // namespace
+
+double lower_bound(const Profile& profile, const Fabric& fabric, Barrier barrier,
+                   std::uint32_t max_delay, std::uint32_t max_merge) {
+    const double rate = fabric.best_rate() * std::max(1U, max_merge);
+    // Merged and not late: an update waits for what it gets. Least is waited where every iteration
+    // sends its share of the model (convexity: time is the largest of straight lines in the bytes).
+    return max_delay == 0
+               ? std::max(profile.compute(), synchronous(profile, barrier, rate))
+               : std::max(profile.compute(), static_cast<double>(profile.bytes()) / rate);
 }
 
 double lower_bound(const Plan& plan, const Profile& profile, const Fabric& fabric) {
     std::uint32_t delay = 0;
     std::uint32_t merge = 1;
-    bool cut = false;
+    bool staggered = false;  // updates in different iterations of the period, as COVAP's
     for (const Delivery& d : plan.deliveries) {
         delay = std::max(delay, d.delay());
         merge = std::max(merge, d.generation.count);
-        cut = cut || d.generation.count > 1;
+        staggered = staggered || d.iteration != plan.deliveries.front().iteration;
     }
-    // Staggered merging (COVAP) sends a part of the model in every iteration: no iteration is the
-    // synchronous one, so only the volume bounds it.
-    bool staggered = false;
-    for (const Delivery& d : plan.deliveries) {
-        staggered = staggered || (cut && d.iteration != plan.deliveries.front().iteration);
-    }
-    if (delay == 0 && staggered) {
-        delay = 1;
+    if (delay == 0 && merge > 1 && !staggered) {
+        // The update that gets the sum waits for all of it, the iterations between for nothing.
+        const double one = synchronous(profile, plan.barrier, fabric.best_rate());
+        return std::max(profile.compute(), (one + (merge - 1) * profile.compute()) / merge);
     }
     return lower_bound(profile, fabric, plan.barrier, delay, merge);
 }

@@ -10,9 +10,9 @@ namespace deft::planner {
 // `max_delay` iterations late and merges at most `max_merge` iterations. Latencies and per-message
 // costs count as nothing and cuts as free, so real plans stay above it.
 //   max_delay 0, Barrier::Update: F + max(B, max_k ready_k + sum_{i>=k} s_i / rate)
-//   max_delay 0, Barrier::Layer:  the preemptive optimum on one link of the summed rate
-//   max_delay > 0:                max(F + B, sum s_i / (rate * max_merge))
-// where rate is the most all links move together.
+//   max_delay 0, Barrier::Layer:  the preemptive optimum on one link of this rate
+//   max_delay > 0:                max(F + B, sum s_i / rate)
+// where rate is the most all links move together, times max_merge.
 double lower_bound(const Profile& profile, const Fabric& fabric, Barrier barrier,
                    std::uint32_t max_delay, std::uint32_t max_merge);
 

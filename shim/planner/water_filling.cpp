@@ -5,12 +5,40 @@
 #include <cmath>
 
 namespace deft::planner {
+namespace {
+
+constexpr std::size_t kNoGroup = ~std::size_t{0};
+
+// By link: the group that slows it when all its links move at once, and how many times.
+struct Sharing {
+    std::size_t group = kNoGroup;
+    double slower = 1;
+};
+
+std::vector<Sharing> sharing(const Fabric& fabric) {
+    std::vector<Sharing> of(fabric.links.size());
+    for (std::size_t g = 0; g < fabric.groups.size(); ++g) {
+        double rate = 0;
+        for (const Link& link : fabric.links) {
+            rate += link.group == fabric.groups[g].name ? link.best_rate() : 0;
+        }
+        for (std::size_t j = 0; j < fabric.links.size(); ++j) {
+            if (fabric.links[j].group == fabric.groups[g].name && rate > fabric.groups[g].rate) {
+                of[j] = {g, rate / fabric.groups[g].rate};
+            }
+        }
+    }
+    return of;
+}
+
+}  // namespace
 
 WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<double>& busy_until) {
     const std::size_t m = fabric.links.size();
     const auto from = [&](std::size_t j) { return busy_until.empty() ? 0.0 : busy_until[j]; };
     WaterFilling result;
     result.bytes.assign(m, 0);
+    const std::vector<Sharing> shared = sharing(fabric);
     const bool lines = std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
         return link.hops.empty() && link.cost.points.empty() && link.cost.beta > 0;
     });
@@ -21,6 +49,9 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
             order[j] = j;
         }
         const auto alpha = [&](std::size_t j) { return from(j) + fabric.links[j].latency(); };
+        const auto beta_of = [&](std::size_t j) {
+            return fabric.links[j].cost.beta * shared[j].slower;
+        };
         std::stable_sort(order.begin(), order.end(),
                          [&](std::size_t a, std::size_t b) { return alpha(a) < alpha(b); });
         double weighted = bytes;
@@ -28,7 +59,7 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
         double until = INFINITY;
         std::size_t used = 0;
         for (; used < m && alpha(order[used]) < until; ++used) {
-            const double beta = fabric.links[order[used]].cost.beta;
+            const double beta = beta_of(order[used]);
             weighted += alpha(order[used]) / beta;
             speed += 1 / beta;
             until = weighted / speed;
@@ -36,7 +67,7 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
         result.seconds = until;
         for (std::size_t k = 0; k < used; ++k) {
             const std::size_t j = order[k];
-            result.bytes[j] = std::max(0.0, (until - alpha(j)) / fabric.links[j].cost.beta);
+            result.bytes[j] = std::max(0.0, (until - alpha(j)) / beta_of(j));
         }
         return result;
     }
@@ -45,13 +76,24 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
     for (std::size_t j = 0; j < m; ++j) {
         hi = std::min(hi, from(j) + fabric.links[j].seconds(bytes));
     }
+    // A link slowed by its group carries what it would in so much less time after its start-up.
+    const auto carries = [&](std::size_t j, double until) {
+        const double latency = fabric.links[j].latency();
+        const double time = until - from(j);
+        return fabric.links[j].bytes_within(
+            time > latency ? latency + (time - latency) / shared[j].slower : time);
+    };
     const auto carried = [&](double until) {
         double sum = 0;
         for (std::size_t j = 0; j < m; ++j) {
-            sum += fabric.links[j].bytes_within(until - from(j));
+            sum += carries(j, until);
         }
         return sum;
     };
+    // Links that slow each other down may carry less than the best of them alone.
+    for (int i = 0; i < 200 && carried(hi) < bytes; ++i) {
+        hi *= 2;
+    }
     for (int i = 0; i < 60 && hi - lo > 1e-12 * hi; ++i) {
         const double mid = 0.5 * (lo + hi);
         (carried(mid) >= bytes ? hi : lo) = mid;
@@ -59,7 +101,7 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
     result.seconds = hi;
     double sum = 0;
     for (std::size_t j = 0; j < m; ++j) {
-        result.bytes[j] = std::min(bytes, fabric.links[j].bytes_within(hi - from(j)));
+        result.bytes[j] = std::min(bytes, carries(j, hi));
         sum += result.bytes[j];
     }
     // Bisection carries a hair too much, and a curve's floor more than that: take it back evenly.

@@ -16,7 +16,7 @@ struct WaterFilling {
 
 // For lines alpha + beta*s: s_j = (T - alpha_j)/beta_j with T = (s + sum alpha/beta)/(sum 1/beta)
 // over the links with alpha_j < T. For any other curve T is found by bisection. `busy_until`, if
-// not empty, says when each link becomes free.
+// not empty, says when each link becomes free. Links of a group share its rate.
 WaterFilling water_fill(const Fabric& fabric, double bytes,
                         const std::vector<double>& busy_until = {});
 

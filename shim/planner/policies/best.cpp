@@ -3,7 +3,8 @@
 // combinations of their ideas:
 //   - messages cut over all links so that their parts end together (water-filling), under every
 //     order another policy chose for one link as fast as all together;
-//   - whole buckets spread over links, largest first;
+//   - whole buckets spread over links, largest first or deadline first;
+//   - the same over fewer links, where links share a pipe or disturb the compute;
 //   - generations of 1..max_merge iterations delivered 1..max_delay iterations late;
 //   - reduce-scatters and all-gathers as separate items, where layers wait for themselves only.
 // "Do nothing" wins unless something beats it by more than the noise. Ties go to less staleness,
@@ -45,8 +46,6 @@ Plan spread(const Plan& plan, const Profile& profile, const Fabric& fabric,
     builder.plan().deliveries = plan.deliveries;
     return builder.finish(profile, fabric);
 }
-
-// A reduce-scatter and its all-gather must cut the same way, which equal sizes guarantee.
 
 // Generations of `merge` iterations, sent as their gradients become ready in the last of them and
 // used `delay` iterations later. Cut over all links, or whole buckets.
@@ -121,6 +120,43 @@ std::size_t links_used(const Plan& plan) {
     return used.size();
 }
 
+// Sets of links that may be faster than all together, these left out: the k fastest, and, where
+// links share or disturb and are few, every other set.
+std::vector<std::vector<std::uint32_t>> fewer_links(const Profile& profile, const Fabric& fabric) {
+    const double mean = static_cast<double>(profile.bytes()) / static_cast<double>(profile.size());
+    const auto order = by_speed(fabric, mean);
+    std::vector<std::vector<std::uint32_t>> sets;
+    const bool apart = fabric.groups.empty() &&
+                       std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
+                           return link.compute_slowdown == 0 && link.overlap_penalty == 0;
+                       });
+    if (!apart && order.size() <= 4) {
+        for (std::uint32_t mask = 1; mask + 1 < 1U << order.size(); ++mask) {
+            auto& set = sets.emplace_back();
+            for (std::size_t k = 0; k < order.size(); ++k) {
+                if ((mask >> k & 1) != 0) {
+                    set.push_back(order[k]);
+                }
+            }
+        }
+    } else {
+        for (std::size_t k = 1; k < order.size(); ++k) {
+            sets.emplace_back(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
+        }
+    }
+    return sets;
+}
+
+// A plan for some links of the fabric, as one for all of it.
+Plan renumbered(Plan plan, const std::vector<std::uint32_t>& links, const Profile& profile,
+                const Fabric& fabric) {
+    for (Transfer& t : plan.transfers) {
+        t.link = links[t.link];
+    }
+    evaluate(plan, profile, fabric);
+    return plan;
+}
+
 class Choice {
 public:
     Choice(const Options& options, Plan first) : options_(options), best_(std::move(first)) {}
@@ -190,6 +226,22 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
         consider(plan_mg_wfbp, within);
         if (!choice.settled(bound)) {
             choice.offer(plan_edf(profile, fabric, within));
+        }
+        for (const auto& links : fewer_links(profile, fabric)) {
+            Fabric few = fabric;
+            few.links.clear();
+            for (const std::uint32_t j : links) {
+                few.links.push_back(fabric.links[j]);
+            }
+            if (choice.settled(lower_bound(profile, few, options.barrier, 0, 1))) {
+                continue;
+            }
+            choice.offer(renumbered(plan_edf(profile, few, within), links, profile, fabric));
+            if (links.size() > 1 && options.allow_split) {
+                const Plan order = plan_wfbp(profile, few.merged(), within);
+                choice.offer(
+                    renumbered(spread(order, profile, few, within), links, profile, fabric));
+            }
         }
         if (options.barrier == Barrier::Layer) {
             consider(plan_dear, within);
