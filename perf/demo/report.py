@@ -6,6 +6,9 @@ import json
 import os
 import statistics
 
+import bounds
+import hosts
+
 LOSS_TOLERANCE = 1e-6
 
 
@@ -74,14 +77,60 @@ def plan_of(phase):
     return plans[0] if plans else {}
 
 
+def plan_words(phase):
+    """Is a plan in force, and if not, why not: one line."""
+    facts, total = plan_of(phase), phase["job"]["iterations"]
+    if not facts:
+        return "no plan: deft met no communicator to plan for"
+    under = f"{facts['iterations']} of {total} iterations under it, {facts['updates_per_iteration']:g} updates per iteration"
+    if facts["state"] == "running":
+        return f"plan '{facts['policy']}' in force at the end: {under}"
+    why = f" ({facts['reason']})" if facts.get("reason") else ""
+    if facts.get("switched"):
+        return f"plan '{facts['policy']}' was in force and is not any more, state {facts['state']}{why}: {under}"
+    if facts.get("reason"):
+        return f"no plan in force: {facts['reason']}"
+    if facts.get("policy"):
+        return (f"no plan in force, state {facts['state']}: the best one predicts {facts['predicted_ms']:.0f} ms per iteration, the job "
+                f"as it is takes {facts['baseline_ms']:.0f} ms" + ("" if facts["predicted_ms"] < 0.98 * facts["baseline_ms"] else
+                                                                   ": nothing to gain beyond striping"))
+    return f"no plan in force, state {facts['state']}: the job was too short to learn its iteration"
+
+
+def measured_shape(phases):
+    """(compute, ready, bytes) of an iteration in seconds and bytes, from the first run that has them; None without."""
+    for phase in phases.values():
+        for file in phase.get("observed", [])[:1]:
+            buckets, compute = file.get("buckets", []), (file.get("iterations") or {}).get("compute_ms") or {}
+            ready = [(bucket.get("ready_ms") or {}).get("median") for bucket in buckets]
+            # Under a plan that delays, calls return at once: what they show is no transfer any more.
+            if buckets and compute.get("median") and None not in ready and phase.get("mode") in ("observe", "exact"):
+                return compute["median"] / 1e3, [value / 1e3 for value in ready], [bucket["bytes"] for bucket in buckets]
+    return None
+
+
+def lower_bounds(phases, rates, ranks):
+    """{run: ms no iteration can be shorter than}: the links at their full rates, compute as it was measured; {} without."""
+    shape, bits = measured_shape(phases), [hosts.rate_bits(rate) for rate in rates]
+    if shape is None or None in bits:
+        return {}
+    compute, ready, sizes = shape
+    found = {}
+    for name in phases:
+        gbit = (max(bits) if name == "plain" else sum(bits)) / 1e9
+        found[name] = 1e3 * bounds.of_mode(name, compute, ready, bounds.costs(sizes, gbit, ranks))
+    return found
+
+
 def _planned(phase, words):
     facts = plan_of(phase)
     return words(facts) if facts.get("policy") else "-"
 
 
-def comparison(phases, shaped):
-    """Rows that set the runs side by side, the first one their names. Each is a phase of result.json. Without namespaces
-    the kernel's counters are those of the whole machine's loopback interface, and are left out."""
+def comparison(phases, shaped, limits):
+    """Rows that set the runs side by side, the first one their names. Each is a phase of result.json. `limits`: see
+    lower_bounds. Without namespaces the kernel's counters are those of the whole machine's loopback interface, and are left
+    out."""
     runs = list(phases.values())
     rows = [["", *("without deft" if name == "plain" else f"mode {name}" for name in phases)]]
     rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in runs)])
@@ -92,7 +141,7 @@ def comparison(phases, shaped):
     rows.append(["speed-up", *(f"{settled_ms(runs[0]) / settled_ms(run):.2f}" if settled_ms(run) else "-" for run in runs)])
     rows.append(["plan", *(_planned(run, lambda facts: facts["state"]) for run in runs)])
     rows.append(["predicted, ms", *(_planned(run, lambda facts: f"{facts['predicted_ms']:.0f}") for run in runs)])
-    rows.append(["bound of the mode, ms", *(_planned(run, lambda facts: f"{facts['bound_ms']:.0f}") for run in runs)])
+    rows.append(["lower bound, ms", *(f"{limits[name]:.0f}" if name in limits else "-" for name in phases)])
     rows.append(["updates per iteration",
                  *(_planned(run, lambda facts: f"{facts['updates_per_iteration']:g}") if plan_of(run).get("switched") else "1"
                    for run in runs)])

@@ -210,11 +210,9 @@ def judge(options, phases, world):
         if mode in EXACT:
             print(f"mode {mode}: losses with and without deft agree: {same[mode]}")
             good = good and same[mode] != "no"
-        facts = report.plan_of(phase)
-        if facts.get("reason"):
-            print(f"mode {mode}: nothing planned: {facts['reason']}")
-        elif mode not in EXACT and not facts.get("switched"):
-            print(f"mode {mode}: no plan came into force: the job was too short, or no plan gains more than the noise")
+        if mode != "observe":
+            phase["plan"] = report.plan_words(phase)
+            print(f"mode {mode}: {phase['plan']}")
     equal = all(phase["job"]["replicas_equal"] for phase in phases.values())
     print(f"replicas equal in every run: {'yes' if equal else 'NO'}")
     return good and equal, same
@@ -223,7 +221,8 @@ def judge(options, phases, world):
 def conclude(options, network, reason, phases, folder, seconds):
     """Prints the comparison, writes result.json and timeline.html; returns the exit code."""
     world = options.hosts * options.ranks_per_host
-    rows = report.comparison(phases, network.shaped)
+    limits = report.lower_bounds(phases, options.rates, world)
+    rows = report.comparison(phases, network.shaped, limits)
     print()
     print("\n".join(report.table(rows)))
     first = phases[options.modes[0]]
@@ -240,15 +239,15 @@ def conclude(options, network, reason, phases, folder, seconds):
     for phase in phases.values():
         phase["job"].pop("format", None)
     with open(os.path.join(folder, "timeline.html"), "w", encoding="utf-8") as file:
-        file.write(timeline.page(phases, rows))
+        file.write(timeline.page(phases, rows, options.rates, limits))
     report.write(os.path.join(folder, "result.json"), {
-        "format": "deft-demo", "version": 2, "machine": machine.describe(), "seconds": round(seconds, 1),
+        "format": "deft-demo", "version": 3, "machine": machine.describe(), "seconds": round(seconds, 1),
         "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason, "hosts": options.hosts,
                     "ranks_per_host": options.ranks_per_host,
                     "links": [{"name": f"eth{link}" if network.shaped else network.hosts[0].address(link),
                                "rate": rate, "bits_per_second": hosts.rate_bits(rate)}
                               for link, rate in enumerate(options.rates)]},
-        "phases": phases, "losses_agree": same, "good": good})
+        "comparison": rows, "lower_bound_ms": limits, "phases": phases, "losses_agree": same, "good": good})
     print(f"{os.path.join(folder, 'result.json')} has all figures, timeline.html the picture; {seconds:.0f} s in all")
     return 0 if good else 1
 

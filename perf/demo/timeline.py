@@ -3,6 +3,9 @@
 
 import html
 
+import hosts
+import report
+
 COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "deft": "#228833", "covap": "#aa3377"}
 WIDTH = 900
 
@@ -39,53 +42,125 @@ def iterations(phases):
     return "\n".join(parts + ["</svg>"])
 
 
-def plan(facts, buckets):
-    """An SVG of one period of a plan: when gradients become ready, and what each lane carries."""
-    period = max(1, facts["period"]) * facts["predicted_ms"]
-    end = max([period] + [transfer["finish_ms"] for transfer in facts["transfers"]])
-    lanes = 1 + max((transfer["link"] for transfer in facts["transfers"]), default=0)
-    left, row = 90, 26
-    height = row * (lanes + 1) + 30
+def _median(quantiles):
+    return (quantiles or {}).get("median")
 
-    def x(milliseconds):
-        return left + (WIDTH - left) * milliseconds / end
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one period of the plan">',
-             _text(0, row - 9, "gradients")]
-    for start in facts["cycles_ms"]:
-        for index, bucket in enumerate(buckets):
-            ready = (bucket.get("ready_ms") or {}).get("median")
-            if ready is not None:
-                parts.append(_box(x(start + ready) - 1, 4, 3, row - 8, "#cc3311", f"bucket {index} ready, {ready:.1f} ms"))
-    for lane in range(lanes):
-        parts.append(_text(0, row * (lane + 2) - 9, f"lane {lane}"))
-    for transfer in facts["transfers"]:
-        y = row * (transfer["link"] + 1) + 2
-        parts.append(_box(x(transfer["start_ms"]), y, x(transfer["finish_ms"]) - x(transfer["start_ms"]), row - 6,
-                          f"hsl({(transfer['bucket'] * 47) % 360},55%,55%)",
-                          f"bucket {transfer['bucket']}: {transfer['start_ms']:.1f} to {transfer['finish_ms']:.1f} ms"))
-    for number in range(max(1, facts["period"]) + 1):
-        at = x(number * facts["predicted_ms"])
-        parts.append(f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height - 24}" stroke="#999999" stroke-dasharray="3 3"/>')
-        parts.append(_text(at, height - 8, f"{number * facts['predicted_ms']:.0f} ms", 11, "middle"))
+def _axis(parts, end, height, left, marks=6):
+    """Vertical lines at round times up to `end`."""
+    step = next((size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if end / size <= marks), end / marks)
+    for number in range(int(end / step) + 1):
+        at = left + (WIDTH - left) * number * step / end
+        parts.append(f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height - 20}" stroke="#dddddd"/>')
+        parts.append(_text(at, height - 6, f"{number * step:.0f} ms", 11, "middle"))
+
+
+def one_iteration(phase, rates, end, bound):
+    """An SVG of one iteration of a run on a scale up to `end`: compute, what the job sees of its all-reduces, and for how long
+    each link carries its bytes at its full rate. Medians and totals of the whole run."""
+    left, row, seen = 130, 26, (phase.get("observed") or [{}])[0]
+    links = [(f"eth{link}", rate) for link, rate in enumerate(rates)]
+    traffic = phase["traffic"][0]
+    rows = ["compute", "all-reduces", *(name for name, _ in links if name in traffic)]
+    height = row * len(rows) + 26
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one iteration as measured">']
+    _axis(parts, end, height, left)
+
+    def bar(line, start, length, colour, title):
+        scale = (WIDTH - left) / end
+        parts.append(_box(left + start * scale, line * row + 2, length * scale, row - 6, colour, title))
+    for number, name in enumerate(rows):
+        parts.append(_text(0, (number + 1) * row - 9, name))
+    compute, exposed = (_median((seen.get("iterations") or {}).get(name)) for name in ("compute_ms", "exposed_ms"))
+    if compute:
+        bar(0, 0, compute, "#ddaa33", f"compute, {compute:.0f} ms")
+        bar(0, compute, exposed or 0, "#eeeeee", f"waiting for gradients, {exposed or 0:.0f} ms")
+    else:
+        parts.append(_text(left + 4, row - 9, "not observed", 12, colour="#888888"))
+    before = 0.0
+    for index, bucket in enumerate(seen.get("buckets", [])):
+        ready, took = _median(bucket.get("ready_ms")), _median(bucket.get("transfer_ms"))
+        if ready is None or took is None:
+            continue
+        start = max(ready, before)
+        before = start + took
+        bar(1, start, took, f"hsl({(index * 47) % 360},55%,55%)",
+            f"bucket {index}, {bucket['bytes'] / 1e6:.1f} MB: ready at {ready:.0f} ms, takes {took:.0f} ms")
+    for number, (name, rate) in enumerate((name, rate) for name, rate in links if name in traffic):
+        sent = traffic[name]["sent"] / max(1, phase["job"]["iterations"])
+        length = 8e3 * sent / hosts.rate_bits(rate) if hosts.rate_bits(rate) else 0.0
+        bar(2 + number, 0, length, "#4477aa", f"{name} at {rate}: {sent / 1e6:.1f} MB an iteration, {length:.0f} ms at its full rate")
+    for at, colour, words in ((report.settled_ms(phase), "#000000", "iteration"), (bound, "#cc3311", "lower bound")):
+        if at:
+            x = left + (WIDTH - left) * min(at, end) / end
+            parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height - 20}" stroke="{colour}" stroke-width="2">'
+                         f"<title>{words}, {at:.0f} ms</title></line>")
     return "\n".join(parts + ["</svg>"])
 
 
-def page(phases, rows):
-    """The whole page; `rows` is the comparison as a table, the first row its head."""
+def plan(facts, observed):
+    """An SVG of one period of a plan as predicted: backward and forward, when gradients become ready, what each lane carries.
+    The planner's time counts from the start of backward, the observer's from the start of forward."""
+    period = max(1, facts["period"]) * facts["predicted_ms"]
+    end = max([period] + [transfer["finish_ms"] for transfer in facts["transfers"]])
+    lanes = 1 + max((transfer["link"] for transfer in facts["transfers"]), default=0)
+    left, row = 130, 26
+    height = row * (lanes + 2) + 26
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one period of the plan">']
+    _axis(parts, end, height, left)
+    scale = (WIDTH - left) / end
+    for number, name in enumerate(["compute", "gradients ready", *(f"lane {lane}" for lane in range(lanes))]):
+        parts.append(_text(0, (number + 1) * row - 9, name))
+    compute = _median((observed.get("iterations") or {}).get("compute_ms")) or 0.0
+    ready = [_median(bucket.get("ready_ms")) for bucket in observed.get("buckets", [])]
+    ready = [value for value in ready if value is not None]
+    forward = min([compute / 3, *ready[:1]])
+    starts = facts["cycles_ms"]
+    for number, start in enumerate(starts):
+        following = starts[number + 1] if number + 1 < len(starts) else period
+        parts.append(_box(left + start * scale, 2, min(compute - forward, following - start) * scale, row - 6, "#ddaa33", "backward"))
+        parts.append(_box(left + max(start, following - forward) * scale, 2, min(forward, following - start) * scale, row - 6, "#eecc66",
+                          "forward of the next iteration"))
+        for index, value in enumerate(ready):
+            if start + value - forward <= end:
+                parts.append(_box(left + (start + value - forward) * scale - 1, row + 4, 3, row - 8, "#cc3311",
+                                  f"bucket {index} ready, {value - forward:.0f} ms after the start of backward"))
+    for transfer in facts["transfers"]:
+        parts.append(_box(left + transfer["start_ms"] * scale, row * (transfer["link"] + 2) + 2,
+                          (transfer["finish_ms"] - transfer["start_ms"]) * scale, row - 6,
+                          f"hsl({(transfer['bucket'] * 47) % 360},55%,55%)",
+                          f"bucket {transfer['bucket']}: {transfer['start_ms']:.1f} to {transfer['finish_ms']:.1f} ms"))
+    for number in range(max(1, facts["period"]) + 1):
+        at = left + number * facts["predicted_ms"] * scale
+        parts.append(f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height - 20}" stroke="#000000" stroke-dasharray="3 3"/>')
+    return "\n".join(parts + ["</svg>"])
+
+
+def page(phases, rows, rates, limits):
+    """The whole page; `rows` is the comparison as a table, the first row its head; `limits` the lower bounds in ms."""
     body = ["<h1>deft demo</h1>", "<table>"]
     for number, row in enumerate(rows):
         cell = "th" if number == 0 else "td"
         body.append("<tr>" + "".join(f"<{cell}>{html.escape(text)}</{cell}>" for text in row) + "</tr>")
-    body += ["</table>", "<h2>Every iteration</h2>", iterations(phases)]
+    body += ["</table>", "<h2>One iteration of each run</h2>",
+             "<p>Medians as deft's hooks measured them, and for how long each link carries an iteration's bytes at its full rate. Black: "
+             "the iteration (second half of the run); red: no iteration of this mode can be shorter. Under a plan that delays, an "
+             "all-reduce of the job only takes what has arrived before.</p>"]
+    end = 1.05 * max([report.settled_ms(phase) for phase in phases.values()] + list(limits.values()))
+    for name, phase in phases.items():
+        body += [f"<h3>{'Without deft' if name == 'plain' else f'Mode {html.escape(name)}'}</h3>",
+                 f"<p>{html.escape(phase['plan'])}</p>" if phase.get("plan") else "",
+                 one_iteration(phase, rates, max(end, 1e-3), limits.get(name))]
+    body += ["<h2>Every iteration</h2>", iterations(phases)]
     for name, phase in phases.items():
         for observed in phase.get("observed", [])[:1]:
             for facts in observed.get("plans", []):
                 if facts["policy"]:
-                    body += [f"<h2>Mode {html.escape(name)}: plan {html.escape(facts['policy'])}, one period as predicted</h2>",
+                    body += [f"<h2>Mode {html.escape(name)}: plan {html.escape(facts['policy'])}, one period as predicted"
+                             + ("" if facts.get("switched") else " (never in force)") + "</h2>",
                              f"<p>{facts['predicted_ms']:.1f} ms per iteration predicted, {facts['baseline_ms']:.1f} ms as the job "
                              f"was, bound {facts['bound_ms']:.1f} ms; {facts['updates_per_iteration']:g} updates per iteration; "
-                             f"state: {html.escape(facts['state'])}</p>", plan(facts, observed.get("buckets", []))]
+                             f"state: {html.escape(facts['state'])}</p>", plan(facts, observed)]
     return ("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>deft demo</title><style>\n"
             "body{font:15px/1.4 sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222}\n"
             "table{border-collapse:collapse}td,th{border-bottom:1px solid #ddd;padding:.2em .8em;text-align:right}\n"

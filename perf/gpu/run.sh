@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Loads the library into the real NCCL on a machine with a GPU: two ranks on one GPU (a host id each) all-reduce over
-# NCCL's own socket transport and then through deft's plugin, preloaded, in mode observe. Writes
-# perf/results/gpu-<gpu>.json. Needs: an NVIDIA driver, g++, Meson and Ninja, cuda.h and nccl.h (toolkit or wheels).
+# NCCL's own socket transport and then through deft's plugin, preloaded, in mode observe; then train with PyTorch DDP in
+# every mode over two loopback links. Writes perf/results/gpu-<gpu>.json. Needs: an NVIDIA driver, g++, Meson and Ninja,
+# cuda.h and nccl.h (toolkit or wheels); for DDP a Python (PYTHON, default python3) with a CUDA PyTorch and scikit-learn.
+# Exit codes: 0 all good; 1 something was wrong; 3 a part is missing; 77 no GPU.
 # usage: perf/gpu/run.sh [BUILD_DIR]
 set -euo pipefail
 cd -- "$(dirname -- "$0")/../.."
@@ -50,6 +52,12 @@ timeout 180 "${common[@]}" NCCL_DEBUG_FILE="$logs/deft.%p" LD_PRELOAD="$library"
     DEFT_INTERFACES=lo DEFT_MODE=observe DEFT_OUT="$logs/observe-%r-%p.json" "$program" >"$logs/deft.json"
 grep -qhiE 'Using network deft' "$logs"/deft.* || { say "NCCL did not use the plugin; see $logs"; exit 1; }
 
+say "PyTorch DDP, two ranks, in every mode"
+ddp=0
+"${PYTHON:-python3}" perf/gpu/ddp_modes.py --library "$library" --json "$logs/ddp.json" >&2 || ddp=$?
+[ "$ddp" -ne 3 ] || printf '{"skipped": "no PyTorch with CUDA"}\n' >"$logs/ddp.json"
+[ -e "$logs/ddp.json" ] || printf '{"failed": "see above"}\n' >"$logs/ddp.json"
+
 mkdir -p perf/results
 result=perf/results/gpu-$(tr -cs 'A-Za-z0-9' '-' <<<"$gpu" | sed 's/-*$//').json
 python3 - "$logs" "$result" "$gpu" "$(git describe --always --dirty 2>/dev/null || echo unknown)" <<'PYTHON'
@@ -61,10 +69,11 @@ driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=c
 observed = [json.load(open(p)) for p in sorted(glob.glob(os.path.join(logs, "observe-*.json")))]
 out = {"what": "two ranks on one GPU, all-reduce over loopback", "revision": revision,
        "machine": {"gpu": gpu, "driver": driver, "cores": os.cpu_count(), "kernel": platform.release()},
-       "socket": read("socket.json"), "deft": read("deft.json"),
+       "socket": read("socket.json"), "deft": read("deft.json"), "ddp": read("ddp.json"),
        "observe": [{k: o.get(k) for k in ("library", "nccl", "rank", "ranks", "calls", "plugin", "links")}
                    for o in observed]}
 json.dump(out, open(result, "w"), indent=1)
 print(json.dumps(out, indent=1))
 PYTHON
 say "written: $result"
+exit "$ddp"

@@ -6,8 +6,10 @@
 namespace deft {
 namespace {
 
-// A call that starts this soon after the stream's previous one ended was waiting for it.
+// A call that starts this soon after the stream's previous one ended was waiting for it. A busy
+// host or a loaded device takes longer to go on; beside a long wait, a short gap is just that.
 constexpr std::int64_t kBackToBack = 20'000;
+constexpr std::int64_t kGapOfWait = 20;  // parts of the wait that a gap may last
 
 double milliseconds(std::int64_t nanoseconds) {
     return static_cast<double>(nanoseconds) * 1e-6;
@@ -72,10 +74,11 @@ std::vector<std::int64_t> Profile::ready_times() const {
     for (std::size_t i = 0; i < current_.size(); ++i) {
         const TimedCall& call = current_[i];
         const auto delays = [&call](const TimedCall& earlier) {
+            const std::int64_t gap =
+                std::max(kBackToBack, (earlier.end - call.issued) / kGapOfWait);
             return earlier.stream == call.stream &&
                    (earlier.group == 0 || earlier.group != call.group) &&
-                   earlier.end <= call.start + kBackToBack &&
-                   call.start - earlier.end < kBackToBack;
+                   earlier.end <= call.start + kBackToBack && call.start - earlier.end < gap;
         };
         waited[i] = std::any_of(current_.begin(), current_.begin() + static_cast<std::ptrdiff_t>(i),
                                 delays) ||

@@ -94,7 +94,8 @@ float gradient(int rank, int iteration) {
 
 class Job {
 public:
-    Job(const Options& options, const Profile& profile) : options_(options), profile_(profile) {
+    Job(const Options& options, const Profile& profile, const std::vector<Piece>& schedule)
+        : options_(options), profile_(profile), schedule_(schedule) {
         check(cuInit(0), "cuInit");
         int devices = 0;
         check(cuDeviceGetCount(&devices), "cuDeviceGetCount");
@@ -117,6 +118,9 @@ public:
             CUevent ready = nullptr;
             check(cuEventCreate(&ready, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
             ready_.push_back(ready);
+            CUevent arrived = nullptr;
+            check(cuEventCreate(&arrived, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+            arrived_.push_back(arrived);
         }
         check(cuEventCreate(&reduced_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
         ncclUniqueId id;
@@ -145,7 +149,10 @@ public:
                 check(cuEventSynchronize(starts[static_cast<std::size_t>(t - options_.ahead)]),
                       "cuEventSynchronize");
             }
-            one(t, reduce);
+            schedule_.empty() ? one(t, reduce) : one_scheduled(t, reduce, t > 0 && reduce);
+        }
+        if (reduce && !schedule_.empty()) {
+            wait_for_all();
         }
         check(cuEventRecord(starts.back(), compute_), "cuEventRecord");
         check(cuEventSynchronize(starts.back()), "cuEventSynchronize");
@@ -208,8 +215,10 @@ public:
         for (const CUdeviceptr memory : memory_) {
             check(cuMemFree(memory), "cuMemFree");
         }
-        for (CUevent event : ready_) {
-            check(cuEventDestroy(event), "cuEventDestroy");
+        for (const auto& events : {ready_, arrived_}) {
+            for (CUevent event : events) {
+                check(cuEventDestroy(event), "cuEventDestroy");
+            }
         }
         check(cuEventDestroy(reduced_), "cuEventDestroy");
         check(cuStreamDestroy(compute_), "cuStreamDestroy");
@@ -225,19 +234,73 @@ private:
               "cuLaunchKernel");
     }
 
-    // Forward and backward up to the first gradient, its all-reduce, backward up to the next one;
-    // then everything waits for the sums, as an optimizer does.
-    void one(int iteration, bool reduce) {
+    void fill(std::size_t bucket, int iteration) {
         const float value = gradient(options_.rank, iteration);
         unsigned bits = 0;
         std::memcpy(&bits, &value, sizeof(bits));
+        check(cuMemsetD32Async(memory_[bucket], bits, profile_.buckets[bucket].bytes / 4, compute_),
+              "cuMemsetD32Async");
+    }
+
+    void wait_for_all() {
+        check(cuEventRecord(reduced_, transfers_), "cuEventRecord");
+        check(cuStreamWaitEvent(compute_, reduced_, 0), "cuStreamWaitEvent");
+    }
+
+    // Forward layer by layer, input side first, each when its own gradient has come; backward; then
+    // the pieces in their order, each not before its bucket's gradient exists. The host is ahead of
+    // the device, so that they stand in the stream by then.
+    void one_scheduled(int iteration, bool reduce, bool wait) {
+        double left = profile_.forward;
+        for (std::size_t i = memory_.size(); i-- > 0;) {
+            if (wait) {
+                check(cuStreamWaitEvent(compute_, arrived_[i], 0), "cuStreamWaitEvent");
+            }
+            compute(profile_.buckets[i].forward);
+            left -= profile_.buckets[i].forward;
+        }
+        compute(left);
+        double now = profile_.forward;
+        for (std::size_t i = 0; i < memory_.size(); ++i) {
+            compute(profile_.buckets[i].ready - now);
+            now = profile_.buckets[i].ready;
+            fill(i, iteration);
+            check(cuEventRecord(ready_[i], compute_), "cuEventRecord");
+        }
+        compute(profile_.compute - now);
+        for (std::size_t at = 0; reduce && at < schedule_.size();) {
+            const std::size_t begin = at;
+            std::size_t end = at;
+            for (; end < schedule_.size() && schedule_[end].message == schedule_[begin].message;
+                 ++end) {
+                check(cuStreamWaitEvent(transfers_, ready_[schedule_[end].bucket], 0),
+                      "cuStreamWaitEvent");
+            }
+            check(ncclGroupStart(), "ncclGroupStart");
+            for (; at < end; ++at) {
+                const Piece& piece = schedule_[at];
+                void* const memory = reinterpret_cast<void*>(memory_[piece.bucket] + piece.begin);
+                check(ncclAllReduce(memory, memory, (piece.end - piece.begin) / 4, ncclFloat,
+                                    ncclSum, comm_, transfers_),
+                      "ncclAllReduce");
+            }
+            check(ncclGroupEnd(), "ncclGroupEnd");
+            for (std::size_t i = begin; i < end; ++i) {  // a bucket's last record counts
+                check(cuEventRecord(arrived_[schedule_[i].bucket], transfers_), "cuEventRecord");
+            }
+        }
+    }
+
+    // Forward and backward up to the first gradient, its all-reduce, backward up to the next one;
+    // then everything waits for the sums, as an optimizer does.
+    void one(int iteration, bool reduce) {
         double now = 0;
         for (std::size_t i = 0; i < memory_.size(); ++i) {
             const Bucket& bucket = profile_.buckets[i];
             compute(bucket.ready - now);
             now = bucket.ready;
             const std::size_t count = bucket.bytes / sizeof(float);
-            check(cuMemsetD32Async(memory_[i], bits, count, compute_), "cuMemsetD32Async");
+            fill(i, iteration);
             if (reduce) {
                 check(cuEventRecord(ready_[i], compute_), "cuEventRecord");
                 check(cuStreamWaitEvent(transfers_, ready_[i], 0), "cuStreamWaitEvent");
@@ -248,19 +311,20 @@ private:
         }
         compute(profile_.compute - now);
         if (reduce) {
-            check(cuEventRecord(reduced_, transfers_), "cuEventRecord");
-            check(cuStreamWaitEvent(compute_, reduced_, 0), "cuStreamWaitEvent");
+            wait_for_all();
         }
     }
 
     const Options& options_;
     const Profile& profile_;
+    const std::vector<Piece>& schedule_;
     CUmodule module_ = nullptr;
     CUfunction kernel_ = nullptr;
     CUstream compute_ = nullptr;
     CUstream transfers_ = nullptr;
     std::vector<CUdeviceptr> memory_;  // one gradient a bucket
-    std::vector<CUevent> ready_;
+    std::vector<CUevent> ready_;       // the gradient exists
+    std::vector<CUevent> arrived_;     // its sum does; schedules only
     CUevent reduced_ = nullptr;
     ncclComm_t comm_ = nullptr;
 };
@@ -295,8 +359,8 @@ void print(const Options& options, const std::string& text) {
 
 }  // namespace
 
-int run_rank(const Options& options, const Profile& profile) {
-    Job job(options, profile);
+int run_rank(const Options& options, const Profile& profile, const std::vector<Piece>& schedule) {
+    Job job(options, profile, schedule);
     const std::vector<double> alone = job.iterate(options.alone, false);
     const std::vector<double> iterations = job.iterate(options.iterations, true);
     const Job::Ending ending = job.look(options.iterations);
@@ -312,6 +376,7 @@ int run_rank(const Options& options, const Profile& profile) {
             {"format", "replay"},
             {"version", 1},
             {"profile", profile.name},
+            {"schedule", options.schedule},
             {"time_scale", options.time_scale},
             {"size_scale", options.size_scale},
             {"nccl", version},

@@ -83,10 +83,14 @@ int main(int argc, char** argv) {
         }
         const replay::Profile profile =
             replay::read_profile(options.profile).scaled(options.time_scale, options.size_scale);
+        std::vector<replay::Piece> schedule;
+        if (!options.schedule.empty()) {
+            schedule = replay::read_schedule(options.schedule, profile);
+        }
         if (options.rank < 0) {
             return start_ranks(options, argc, argv);
         }
-        return replay::run_rank(options, profile);
+        return replay::run_rank(options, profile, schedule);
     } catch (const replay::InputError& error) {
         std::fprintf(stderr, "replay: %s\n", error.what());
         return 2;

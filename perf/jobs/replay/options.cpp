@@ -42,6 +42,9 @@ bool parse(int argc, char** argv, Options& options) {
                    "The iteration: deft plan --save-profile, deft sim --json, or a report of mode "
                    "observe")
         ->required();
+    app.add_option("--schedule", options.schedule,
+                   "A plan of period 1 (deft plan --policy bytescheduler --out): the job sends its "
+                   "pieces itself, and forward of a layer waits for that layer's gradient only");
     app.add_option("--time-scale", options.time_scale, "Compute takes this many times as long (1)")
         ->check(CLI::Range(1e-6, 1e6));
     app.add_option("--size-scale", options.size_scale, "Gradients are this many times as large (1)")

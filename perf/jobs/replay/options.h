@@ -8,6 +8,7 @@ namespace replay {
 
 struct Options {
     std::string profile;    ///< path
+    std::string schedule;   ///< path; empty: whole buckets, and the update waits for all
     double time_scale = 1;  ///< of compute
     double size_scale = 1;  ///< of gradients
     int iterations = 100;   ///< with all-reduces

@@ -60,12 +60,15 @@ const Json& buckets_of(const Json& from, const std::string& at) {
 Profile from_profile(const std::string& at, const Json& json) {
     Profile profile;
     const double forward = seconds(json, at, "forward_ms");
+    profile.forward = forward;
     profile.compute = forward + seconds(json, at, "backward_ms");
     const Json& buckets = buckets_of(json, at);
     for (std::size_t i = 0; i < buckets.size(); ++i) {
         const std::string where = at + ": buckets[" + std::to_string(i) + "]";
-        profile.buckets.push_back(
-            {size_of(buckets[i], where), forward + seconds(buckets[i], where, "ready_ms")});
+        const bool layers = buckets[i].is_object() && buckets[i].contains("forward_ms");
+        profile.buckets.push_back({size_of(buckets[i], where),
+                                   forward + seconds(buckets[i], where, "ready_ms"),
+                                   layers ? seconds(buckets[i], where, "forward_ms") : 0});
     }
     return profile;
 }
@@ -77,8 +80,8 @@ Profile from_observe(const std::string& at, const Json& json) {
         const std::string where = at + ": buckets[" + std::to_string(i) + "]";
         // Medians of noisy times may cross; the job sent the buckets in this order all the same.
         const double before = profile.buckets.empty() ? 0 : profile.buckets.back().ready;
-        profile.buckets.push_back(
-            {size_of(buckets[i], where), std::max(before, median(buckets[i], where, "ready_ms"))});
+        profile.buckets.push_back({size_of(buckets[i], where),
+                                   std::max(before, median(buckets[i], where, "ready_ms")), 0});
     }
     const Json& iterations = member(json, at, "iterations");
     profile.compute = std::max(profile.buckets.back().ready,
@@ -88,6 +91,7 @@ Profile from_observe(const std::string& at, const Json& json) {
 
 void check(const std::string& name, const Profile& profile) {
     double before = 0;
+    double owned = 0;  // of forward
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < profile.buckets.size(); ++i) {
         const Bucket& bucket = profile.buckets[i];
@@ -99,6 +103,10 @@ void check(const std::string& name, const Profile& profile) {
         }
         before = bucket.ready;
         bytes += bucket.bytes;
+        owned += bucket.forward;
+    }
+    if (owned > profile.forward * (1 + 1e-9)) {
+        throw InputError(name + ": the buckets' forward_ms exceed the profile's");
     }
     if (bytes > kMostBytes) {
         throw InputError(name + ": the buckets hold more than 2^40 bytes together");
@@ -117,9 +125,11 @@ std::uint64_t Profile::bytes() const {
 
 Profile Profile::scaled(double time, double size) const {
     Profile other = *this;
+    other.forward *= time;
     other.compute *= time;
     for (Bucket& bucket : other.buckets) {
         bucket.ready *= time;
+        bucket.forward *= time;
         const double floats = std::round(static_cast<double>(bucket.bytes) * size / 4);
         bucket.bytes = 4 * static_cast<std::uint64_t>(std::max(1.0, floats));
     }
@@ -149,16 +159,20 @@ Profile profile_from_text(const std::string& name, const std::string& text) {
     return profile;
 }
 
-Profile read_profile(const std::string& path) {
+std::string read_text(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
-        throw InputError(path + ": cannot be read; deft plan --save-profile FILE writes one");
+        throw InputError(path + ": cannot be read");
     }
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     if (file.bad()) {
         throw InputError(path + ": cannot be read");
     }
-    return profile_from_text(path, text);
+    return text;
+}
+
+Profile read_profile(const std::string& path) {
+    return profile_from_text(path, read_text(path));
 }
 
 }  // namespace replay

@@ -18,11 +18,13 @@ public:
 struct Bucket {
     std::uint64_t bytes = 0;  ///< of its gradient
     double ready = 0;         ///< seconds after the start of the iteration
+    double forward = 0;       ///< seconds of forward that need its weights; 0: not known
 };
 
 /// Time counts from the start of the forward pass, as the job's first kernel of an iteration.
 struct Profile {
     std::string name;
+    double forward = 0;           ///< seconds; 0: not known
     double compute = 0;           ///< seconds of forward and backward together
     std::vector<Bucket> buckets;  ///< in the order they are sent; `ready` never falls
 
@@ -36,5 +38,7 @@ struct Profile {
 /// Throws InputError.
 Profile profile_from_text(const std::string& name, const std::string& text);
 Profile read_profile(const std::string& path);
+/// A whole file; InputError where it cannot be read.
+std::string read_text(const std::string& path);
 
 }  // namespace replay

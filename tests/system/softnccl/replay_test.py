@@ -15,6 +15,12 @@ REPLAY = ""
 DEADLINE = 120
 PROFILE = {"format": "deft-profile", "version": 1, "name": "small", "forward_ms": 2.0, "backward_ms": 6.0,
            "buckets": [{"bytes": 4096, "ready_ms": 2.0}, {"bytes": 65540, "ready_ms": 6.0}]}
+LAYERS = {**PROFILE, "buckets": [{**PROFILE["buckets"][0], "forward_ms": 0.5}, {**PROFILE["buckets"][1], "forward_ms": 1.0}]}
+# Sends bucket 1 in two pieces around bucket 0, the last two as one message.
+PLAN = {"format": "deft-plan", "version": 1, "period": 1, "bucket_bytes": [4096, 65540], "transfers": [
+    {"bucket": 0, "begin": 0, "end": 4096, "link": 0, "operation": "all-reduce", "order": 1, "message": 1},
+    {"bucket": 1, "begin": 0, "end": 32768, "link": 0, "operation": "all-reduce", "order": 0, "message": 0},
+    {"bucket": 1, "begin": 32768, "end": 65540, "link": 0, "operation": "all-reduce", "order": 2, "message": 1}]}
 OBSERVED = {"format": "deft-observe", "version": 1, "iterations": {"compute_ms": {"median": 9.0, "n": 5}},
             "buckets": [{"bytes": 4096, "ready_ms": {"median": 3.0, "n": 5}},
                         {"bytes": 8192, "ready_ms": {"median": 2.5, "n": 5}}]}
@@ -69,6 +75,33 @@ class Replay(unittest.TestCase):
         self.assertEqual([bucket["bytes"] for bucket in result["buckets"]], [408, 6556])
         self.assertEqual([bucket["ready_ms"] for bucket in result["buckets"]], [2.0, 4.0])
 
+    def test_pieces_of_a_schedule(self):
+        plan = self.write(PLAN, "plan.json")
+        for arguments in ((), ("--size-scale", "0.001"), ("--ahead", "3")):
+            with self.subTest(arguments=arguments):
+                result = self.replay(LAYERS, "--schedule", plan, *arguments)
+                self.assertEqual(result["elements_not_the_sum"], 0)
+                self.assertTrue(result["replicas_equal"])
+                self.assertGreaterEqual(min(result["iteration_ms"]["raw"][1:]), 8.0 - 0.01)
+
+    def test_bad_schedules_are_one_line(self):
+        def changed(which, **members):
+            return {**PLAN, "transfers": [{**one, **(members if at == which else {})} for at, one in enumerate(PLAN["transfers"])]}
+        good = self.write(LAYERS, "good.json")
+        for content, mention in (("{", "no plan"), (LAYERS, "no plan"), ({**PLAN, "period": 2}, "period is not 1"),
+                                 ({**PLAN, "bucket_bytes": [4096]}, "another profile"),
+                                 (changed(1, end=32764), "bucket 1 are sent twice or never"),
+                                 (changed(1, begin=4), "bucket 1 are sent twice or never"),
+                                 (changed(2, begin=0), "bucket 1 are sent twice or never"),
+                                 ({**PLAN, "transfers": PLAN["transfers"][1:]}, "bucket 0 are sent twice or never"),
+                                 (changed(0, bucket=2), "transfers[0]: there is no such bucket"),
+                                 (changed(0, link=1), "transfers[0]: not an all-reduce on the first link"),
+                                 (changed(0, operation="all-gather"), "transfers[0]: not an all-reduce"),
+                                 (changed(0, order=-1), "order is missing or no whole number")):
+            with self.subTest(content=content):
+                self.one_line(mention, "--profile", good, "--ranks", "2", "--schedule", self.write(content, "plan.json"))
+        self.one_line("/nosuch: cannot be read", "--profile", good, "--ranks", "2", "--schedule", "/nosuch")
+
     def test_recorded(self):
         result = self.replay(OBSERVED)
         self.assertEqual(result["compute_ms"], 9.0)
@@ -110,6 +143,7 @@ class Replay(unittest.TestCase):
             (changed(buckets=[{**bucket, "ready_ms": 3}, bucket]), "buckets[1]: ready_ms is before"),
             (changed(forward_ms="2"), "forward_ms is no time"), (changed(backward_ms=-1), "backward_ms is no time"),
             ({**OBSERVED, "buckets": [{"bytes": 4, "ready_ms": {"median": None, "n": 0}}]}, "ready_ms was not measured"),
+            (changed(buckets=[{**bucket, "forward_ms": 2.5}]), "the buckets' forward_ms exceed"),
             ({"format": "deft-sim"}, "profile is missing")]
         for content, mention in cases:
             with self.subTest(content=content):

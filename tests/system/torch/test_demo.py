@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 import support
 
@@ -44,8 +45,14 @@ class Demo(support.TorchTest):
             self.assertEqual(len(result["phases"][mode]["observed"]), 2)
             self.assertTrue(result["phases"][mode]["observed"][0]["buckets"], text)
             self.assertTrue(result["phases"][mode]["job"]["replicas_equal"], text)
+            # In force or not, the demo says so, in as many words.
+            self.assertRegex(result["phases"][mode]["plan"], "^(plan '|no plan)")
+            self.assertIn(f"mode {mode}: {result['phases'][mode]['plan']}", text)
         with open(os.path.join(self.folder, "timeline.html"), encoding="utf-8") as file:
-            self.assertIn("</html>", file.read())
+            page = file.read()
+        self.assertIn("</html>", page)
+        self.assertEqual(page.count('aria-label="one iteration as measured"'), 3, "one picture a run")
+        xml.etree.ElementTree.fromstring(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
         if result["network"]["shaped"]:
             plain, deft = (result["phases"][name]["traffic"][0] for name in ("plain", "exact"))
             self.assertLess(plain["eth1"]["sent"], 100000, "without deft the second link is idle")

@@ -89,6 +89,19 @@ TEST(Profile, ACallBehindAnotherWasReadyBeforeItStarted) {
     EXPECT_DOUBLE_EQ(profile.exposed_ms().summary().median, 28);  // 170 - 142
 }
 
+TEST(Profile, AShortGapAfterALongWaitIsNoComputing) {
+    // The stream takes 2 ms to go on after call 0, behind which call 1 stood for 50 ms.
+    Profile profile(3);
+    for (const std::int64_t at : {0, 200}) {
+        profile.add(call(0, at + 30, at + 30, at + 90));
+        profile.add(call(1, at + 40, at + 92, at + 100));
+        // Found the stream idle: it was ready when it started.
+        profile.add(call(2, at + 119, at + 120, at + 130));
+    }
+    EXPECT_DOUBLE_EQ(profile.places()[1].ready_ms.summary().median, 111);  // 240 + 1 - 130
+    EXPECT_DOUBLE_EQ(profile.places()[2].ready_ms.summary().median, 190);  // 320 - 130
+}
+
 TEST(Profile, CallsOnOtherStreamsDoNotHoldUp) {
     Profile profile(2);
     for (const std::int64_t at : {0, 100}) {

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch DDP without deft and in every mode: two ranks on one device, two links that are loopback addresses.
+
+    python3 perf/gpu/ddp_modes.py --library LIB [--json FILE] [--prefix "launcher --libs DIR"]
+
+perf/gpu/run.sh calls it on a GPU; with --prefix the software device's launcher it runs on CPUs (a system test does that).
+Checks that losses agree with those without deft (observe and exact: to rounding; deft and covap: that the job still learns)
+and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
+"""
+
+import argparse
+import glob
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
+RANKS = 2
+LINKS = ("400mbit", "200mbit")
+WARM_UP = 20
+# name: settings; None: without deft
+MODES = {
+    "plain": None,
+    "observe": {"DEFT_MODE": "observe"},
+    "exact": {"DEFT_MODE": "exact"},
+    "deft": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP)},
+    "delay1": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "delay1"},
+    "covap": {"DEFT_MODE": "covap", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "covap2"},
+}
+SAME = ("observe", "exact")  # promise the numbers of the job without deft
+CLOSE = 1e-3                 # of losses: PyTorch's own kernels need not give the same bits twice
+
+
+class Failed(RuntimeError):
+    """One line, and the rank's last lines."""
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--library", required=True, help="libnccl-net-deft.so")
+    parser.add_argument("--prefix", default="", help="put before the job's script (the software device's launcher and its options)")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--iterations", type=int, default=120)
+    parser.add_argument("--model", default="transformer")
+    parser.add_argument("--bucket-cap-mb", type=float, default=5.0)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds one job may take")
+    parser.add_argument("--json", help="write the results there")
+    options = parser.parse_args(arguments)
+    options.modes = options.modes.split(",")
+    for mode in options.modes:
+        if mode not in MODES:
+            parser.error(f"--modes: '{mode}' is none of {', '.join(MODES)}")
+    if "plain" not in options.modes:
+        parser.error("--modes: plain is what the others are compared with")
+    options.library = os.path.abspath(options.library)
+    if not os.path.exists(options.library):
+        parser.error(f"--library {options.library}: there is no such file")
+    return options
+
+
+def interfaces(rank):
+    """Two links between the two ranks, paced by deft itself."""
+    return ",".join(f"127.77.{link}.{rank + 1}@{rate}" for link, rate in enumerate(LINKS))
+
+
+def run(options, mode, folder):
+    """One job; its results and rank 0's plan."""
+    results = os.path.join(folder, f"{mode}.json")
+    command = [options.python, *options.prefix.split(), JOB, "--model", options.model, "--epochs", "100", "--iterations",
+               str(options.iterations), "--bucket-cap-mb", str(options.bucket_cap_mb), "--print-every", "1000", "--json", results]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks, logs = [], [os.path.join(folder, f"{mode}-{rank}.log") for rank in range(RANKS)]
+    try:
+        for rank in range(RANKS):
+            environment = {name: value for name, value in os.environ.items() if not name.startswith(("DEFT_", "NCCL_NET"))}
+            # Each rank a host of its own: NCCL lets two ranks share a device only then, and every byte crosses the network.
+            environment.update({"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+                                "MASTER_PORT": str(port), "NCCL_HOSTID": f"deft-host{rank}", "NCCL_SOCKET_IFNAME": "lo",
+                                "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_RAS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
+                                "NCCL_NET_PLUGIN": "none", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+            if MODES[mode] is not None:
+                environment.update({"LD_PRELOAD": options.library, "NCCL_NET_PLUGIN": options.library, "DEFT_OPTIMIZER": "adam",
+                                    "DEFT_INTERFACES": interfaces(rank), "DEFT_OUT": os.path.join(folder, f"{mode}-%r.report"),
+                                    **MODES[mode]})
+            with open(logs[rank], "wb") as log:
+                ranks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
+                                              stdin=subprocess.DEVNULL, start_new_session=True))
+        wait(ranks, logs, mode, time.monotonic() + options.timeout)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                os.killpg(rank.pid, signal.SIGKILL)
+            rank.wait()
+    with open(results, encoding="utf-8") as file:
+        result = json.load(file)
+    reports = []
+    for path in sorted(glob.glob(os.path.join(folder, f"{mode}-*.report"))):
+        with open(path, encoding="utf-8") as file:
+            reports.append(json.load(file))
+    return result, reports
+
+
+def wait(ranks, logs, mode, end):
+    while True:
+        codes = [rank.poll() for rank in ranks]
+        if all(code == 0 for code in codes):
+            return
+        bad = next((rank for rank, code in enumerate(codes) if code not in (None, 0)), None)
+        if bad is not None or time.monotonic() > end:
+            rank = bad if bad is not None else codes.index(None)
+            with open(logs[rank], encoding="utf-8", errors="replace") as file:
+                tail = "\n    ".join(file.read().splitlines()[-12:])
+            raise Failed(f"{mode}: rank {rank} "
+                         + (f"ended with code {codes[rank]}" if bad is not None else "did not end in time") + f":\n    {tail}")
+        time.sleep(0.1)
+
+
+def judge(mode, result, reports, plain):
+    """What is wrong with a run: a list of lines."""
+    wrong = []
+    if not result["replicas_equal"]:
+        wrong.append("replicas differ")
+    ours, theirs = result["epoch_losses"], plain["epoch_losses"]
+    if not all(math.isfinite(loss) for loss in ours):
+        wrong.append("a loss is not finite")
+    elif mode in SAME and any(abs(a - b) > CLOSE * max(1.0, abs(b)) for a, b in zip(ours, theirs)):
+        wrong.append(f"losses differ from those without deft: {ours[-1]:.6f}, not {theirs[-1]:.6f}")
+    elif ours[-1] >= ours[0]:
+        wrong.append("the job does not learn")
+    if mode != "plain":
+        if len(reports) != RANKS or not all(one.get("hooks", {}).get("in_path") for one in reports):
+            wrong.append("hooks were not in the path on every rank")
+        if not all(one.get("plugin", {}).get("loaded") for one in reports):
+            wrong.append("NCCL did not take the plugin on every rank")
+    if mode in ("delay1", "covap") and not any(plan.get("switched") for one in reports for plan in one.get("plans", [])):
+        wrong.append("the plan did not come into force")
+    return wrong
+
+
+def main():
+    options = parse(sys.argv[1:])
+    if not options.prefix:
+        check = subprocess.run([options.python, "-c", "import torch, sklearn, sys; sys.exit(not torch.cuda.is_available())"],
+                               capture_output=True, check=False)
+        if check.returncode:
+            print(f"ddp: {options.python} has no PyTorch with CUDA, or no scikit-learn (pip install torch scikit-learn)", file=sys.stderr)
+            return 3
+    document, good = {"what": "PyTorch DDP, two ranks on one device, two loopback links", "links": LINKS, "modes": {}}, True
+    with tempfile.TemporaryDirectory(prefix="deft-gpu-") as folder:
+        plain = None
+        for mode in options.modes:
+            try:
+                result, reports = run(options, mode, folder)
+            except (Failed, OSError, ValueError) as error:
+                print(f"ddp: {error}", file=sys.stderr)
+                document["modes"][mode] = {"failed": str(error)}
+                good = False
+                if mode == "plain":
+                    break
+                continue
+            plain = plain or result
+            wrong = judge(mode, result, reports, plain)
+            plan = next((plan for one in reports[:1] for plan in one.get("plans", [])), {})
+            document["modes"][mode] = {"job": result, "plan": plan, "wrong": wrong,
+                                       "links": [one.get("links") for one in reports]}
+            good = good and not wrong
+            print(f"{mode:8} {result['iteration_ms']['median']:7.1f} ms, loss {result['loss']:.6f}, replicas "
+                  f"{'equal' if result['replicas_equal'] else 'DIFFER'}"
+                  + (f", plan {plan.get('policy') or '-'} ({plan.get('state')})" if plan else "")
+                  + "".join(f"; WRONG: {line}" for line in wrong), flush=True)
+    document["good"] = good
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
