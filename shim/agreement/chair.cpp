@@ -10,8 +10,6 @@ namespace {
 
 constexpr auto kLastWord = std::chrono::seconds(2);
 constexpr std::size_t kMaxLeaving = 256;
-constexpr std::size_t kMaxChildren = 4096;
-constexpr std::size_t kMaxAsking = 65536;
 
 }  // namespace
 
@@ -344,95 +342,6 @@ bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const s
     }
     lost(rank, "sent nonsense");
     return false;
-}
-
-void Chair::begin_vote(Proposal&& proposal, Clock::time_point now) {
-    proposal_ = std::move(proposal);
-    patience_ = now + proposal_.patience;
-    voting_ = true;
-    for (Seated& seat : seats_) {
-        seat.vote = Vote::None;
-    }
-    const std::vector<std::byte> frame =
-        wire::encode(wire::Prepare{proposal_.serial, proposal_.switch_call, proposal_.body});
-    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-        if (rank != own()) {
-            (void)seats_[rank].stream.send(wire::Type::Prepare, frame);
-        }
-    }
-    switch (core_.ask(proposal_)) {
-        case Answer::No:
-            seats_[own()].vote = Vote::No;
-            break;
-        case Answer::Yes:
-            seats_[own()].vote = Vote::Yes;
-            break;
-        case Answer::Later:
-            break;
-    }
-    count_votes();
-}
-
-void Chair::count_votes() {
-    bool all = true;
-    for (const Seated& seat : seats_) {
-        if (seat.vote == Vote::No) {
-            decide(false);
-            return;
-        }
-        all = all && seat.vote == Vote::Yes;
-    }
-    if (all) {
-        decide(true);
-    }
-}
-
-void Chair::decide(bool commit) {
-    voting_ = false;
-    patience_ = kNever;
-    // If this rank's own hook has given up waiting, nobody may switch.
-    const bool own_part = core_.begin_decision(proposal_.serial);
-    commit = commit && own_part;
-    const std::vector<std::byte> frame = wire::encode(wire::Word{proposal_.serial, commit});
-    for (Seated& seat : seats_) {
-        (void)seat.stream.send(wire::Type::Decision, frame);
-    }
-    if (own_part) {
-        core_.finish_decision(proposal_.serial, commit);
-    }
-}
-
-void Chair::post(const wire::Meeting& meeting) {
-    if (board_.size() == kMaxChildren) {
-        board_.erase(board_.begin());
-    }
-    board_[meeting.child] = meeting;
-    for (std::size_t i = 0; i < asking_.size();) {
-        if (asking_[i].child == meeting.child) {
-            const Asking asking = asking_[i];
-            asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
-            tell(asking, meeting);
-        } else {
-            ++i;
-        }
-    }
-}
-
-void Chair::ask(const Asking& asking) {
-    const auto known = board_.find(asking.child);
-    if (known != board_.end()) {
-        tell(asking, known->second);
-    } else if (asking_.size() < kMaxAsking) {
-        asking_.push_back(asking);
-    }
-}
-
-void Chair::tell(const Asking& asking, const wire::Meeting& meeting) {
-    if (asking.council != nullptr) {
-        Council::Core::tell_child(asking.council, &meeting, "what the first rank said is damaged");
-    } else {
-        (void)seats_[asking.rank].stream.send(wire::Type::Found, wire::encode(meeting));
-    }
 }
 
 void Chair::leave(Clock::time_point now) {

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agreement thread's wait for its connections, and who may come in.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+
+#include "shim/agreement/chair.h"
+#include "shim/agreement/service.h"
+#include "topology/base/log.h"
+
+namespace deft::agreement {
+namespace {
+
+constexpr std::size_t kMaxGuests = 256;
+constexpr std::size_t kMaxEarly = 4096;
+constexpr std::size_t kAcceptsPerTurn = 64;
+constexpr auto kHelloLimit = std::chrono::seconds(5);
+constexpr auto kEvictable = std::chrono::seconds(1);  // a guest this old makes way for a new one
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+}  // namespace
+
+void Service::wait(Clock::time_point now) {
+    set_.clear();
+    set_.push_back({wake_fd_.load(), POLLIN, 0});
+    listening_at_ = set_.size();
+    listening_ = 0;
+    Clock::time_point due = kNever;
+    {
+        const Monitor::Lock lock(monitor_);
+        // A full table of guests, or of descriptors, is waited out: those who come meanwhile stay
+        // in the kernel's queue.
+        const bool full = guests_.size() >= kMaxGuests && now - guests_.front().since < kEvictable;
+        if (full) {
+            due = guests_.front().since + kEvictable;
+        } else if (now < accept_again_) {
+            due = accept_again_;
+        } else if (listener_ != nullptr && listener_->ours()) {
+            listening_ = listener_->size();
+            for (std::size_t i = 0; i < listening_; ++i) {
+                set_.push_back({listener_->fd(i), POLLIN, 0});
+            }
+        }
+    }
+    for (Guest& guest : guests_) {
+        guest.stream.gather(set_);
+        due = std::min(due, guest.since + kHelloLimit);
+    }
+    for (Council* council : councils_) {
+        council->core_->role->gather(set_);
+        due = std::min(due, council->core_->role->due());
+    }
+    int timeout = -1;
+    if (due != kNever) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now()).count();
+        timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+    }
+    if (::poll(set_.data(), static_cast<nfds_t>(set_.size()), timeout) <= 0) {
+        for (pollfd& entry : set_) {
+            entry.revents = 0;
+        }
+    }
+    if (set_[0].revents != 0) {
+        std::uint64_t count = 0;
+        (void)!::read(set_[0].fd, &count, sizeof(count));
+    }
+    now = Clock::now();
+    for (Council* council : councils_) {
+        council->core_->role->ready(set_, now);
+    }
+    read_guests(now);
+    accept_all(now);
+}
+
+void Service::accept_all(Clock::time_point now) {
+    for (std::size_t i = 0; i < listening_; ++i) {
+        if (set_[listening_at_ + i].revents == 0) {
+            continue;
+        }
+        for (std::size_t accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
+            if (guests_.size() >= kMaxGuests) {
+                if (now - guests_.front().since < kEvictable) {
+                    return;
+                }
+                guests_.erase(guests_.begin());
+                strangers_.fetch_add(1, std::memory_order_relaxed);
+            }
+            UniqueFd fd(::accept4(set_[listening_at_ + i].fd, nullptr, nullptr,
+                                  SOCK_NONBLOCK | SOCK_CLOEXEC));
+            if (!fd) {
+                if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                    accept_again_ = now + kAcceptPause;
+                }
+                break;
+            }
+            tune(fd.get());
+            guests_.push_back({Stream(std::move(fd)), {}, now});
+        }
+    }
+}
+
+void Service::read_guests(Clock::time_point now) {
+    for (std::size_t i = 0; i < guests_.size();) {
+        if (read_guest(guests_[i], now)) {
+            ++i;
+        } else {
+            guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+}
+
+// False when this one is dealt with, one way or another.
+bool Service::read_guest(Guest& guest, Clock::time_point now) {
+    const bool stale = now - guest.since >= kHelloLimit;
+    if (guest.stream.ready(set_) == 0 && !stale) {
+        return true;
+    }
+    const bool alive = guest.stream.fill();
+    wire::Header header;
+    std::span<const std::byte> payload;
+    switch (guest.stream.next(header, payload, wire::longest(wire::Type::Hello))) {
+        case Stream::Next::Frame:
+            if (header.type == wire::Type::Hello && wire::decode(payload, guest.hello)) {
+                admit(std::move(guest), early_);
+                return false;
+            }
+            break;
+        case Stream::Next::None:
+            if (alive && !stale) {
+                return true;
+            }
+            break;
+        case Stream::Next::Bad:
+            if (guest.stream.other_version()) {
+                DEFT_WARN_ONCE(
+                    "a rank's deft speaks another protocol version than this one: install the same "
+                    "release on all hosts");
+            }
+            break;
+    }
+    strangers_.fetch_add(1, std::memory_order_relaxed);
+    DEFT_DEBUG("dropped a connection that did not say a proper hello");
+    return false;
+}
+
+void Service::admit(Guest&& guest, std::deque<Guest>& early) {
+    Chair* chair = nullptr;
+    bool known = false;
+    bool over = false;
+    {
+        const Monitor::Lock lock(monitor_);
+        for (const Issued& issued : issued_) {
+            if (wire::equal(issued.nonce, guest.hello.nonce)) {
+                known = issued.maker == ::getpid();
+                over = issued.over;
+                chair = issued.chair;
+            }
+        }
+    }
+    if (chair != nullptr) {
+        chair->adopt(std::move(guest.stream), guest.hello);
+    } else if (over) {
+        (void)guest.stream.send(
+            wire::Type::Verdict,
+            wire::encode(wire::Verdict{false, "the leader has ended its communicator"}));
+    } else if (known) {
+        if (early.size() == kMaxEarly) {
+            early.pop_front();
+        }
+        early.push_back(std::move(guest));
+    } else {
+        strangers_.fetch_add(1, std::memory_order_relaxed);
+        DEFT_DEBUG("dropped a connection that did not know the secret of any communicator");
+    }
+}
+
+}  // namespace deft::agreement
