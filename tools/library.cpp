@@ -133,6 +133,18 @@ Library find_library(const std::string& wanted, const std::string& executable) {
                             executable)};
 }
 
+std::string find_observer() {
+    const fs::path folder = fs::path(own_executable()).parent_path();
+    for (const char* place : {DEFT_DATADIR_FROM_BINDIR "/deft/observer", "python/observer"}) {
+        const fs::path path = (folder / place).lexically_normal();
+        std::error_code ignored;
+        if (fs::exists(path / "sitecustomize.py", ignored)) {
+            return path.string();
+        }
+    }
+    return {};
+}
+
 std::string library_version(const std::string& path) {
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {

@@ -118,6 +118,17 @@ std::string add_plugin(Environment& environment) {
     return {};
 }
 
+// Python looks there for its sitecustomize. A folder with a colon cannot be named in the variable.
+void add_observer(Environment& environment, const Config& config) {
+    const std::string folder = find_observer();
+    if (!config.is(Key::Mode, "deft") || !config.flag(Key::ObserveOptimizer) ||
+        !config.text(Key::Optimizer).empty() || folder.empty() || folder.find(':') != folder.npos) {
+        return;
+    }
+    const std::string others = environment.get("PYTHONPATH").value_or("");
+    environment.set("PYTHONPATH", others.empty() ? folder : folder + ":" + others);
+}
+
 // What the loader will refuse to do for this program, or an empty string.
 std::string preload_obstacle(const std::string& file, int depth = 0) {
     struct stat status {};
@@ -236,6 +247,7 @@ int run(const RunOptions& options) {
         complain(wrong + "; nothing was started");
         return kNotStarted;
     }
+    add_observer(environment, config);
     // What only weakens deft is said, and is an error when deft is required.
     const bool required = config.flag(Key::Require);
     const std::string file =

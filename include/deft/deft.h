@@ -28,6 +28,12 @@ int deft_should_step(void);
  * checkpoint, at the end of training). -1 in the middle of an iteration: nothing is done. */
 int deft_flush(void);
 
+/* Names the job's optimizer, in the form of DEFT_OPTIMIZER ("sgd:momentum=0.9,lr=0.1", "adamw",
+ * "unknown"), for plans that are made from then on; DEFT_OPTIMIZER, where set, wins. The leader's
+ * word counts for all ranks. `deft run` does it for PyTorch jobs. 0, or -1 if the text is not
+ * understood: then nothing changes. Any thread. */
+int deft_set_optimizer(const char* optimizer);
+
 /* Counters since the process began, over all its communicators. `size` is set by the caller to
  * sizeof(deft_stats_t); fields beyond it are not written. */
 typedef struct {

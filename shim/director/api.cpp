@@ -4,6 +4,7 @@
 
 #include "deft/deft.h"
 #include "shim/director/directors.h"
+#include "shim/director/optimizer.h"
 #include "shim/interpose/hook.h"
 
 DEFT_HOOK int deft_should_step(void) {
@@ -12,6 +13,10 @@ DEFT_HOOK int deft_should_step(void) {
 
 DEFT_HOOK int deft_flush(void) {
     return deft::director::flush();
+}
+
+DEFT_HOOK int deft_set_optimizer(const char* optimizer) {
+    return optimizer != nullptr && deft::director::set_optimizer(optimizer) ? 0 : -1;
 }
 
 DEFT_HOOK int deft_stats(deft_stats_t* stats) {

@@ -10,9 +10,10 @@
 namespace deft::director {
 namespace {
 
-// A decision takes milliseconds, and the leader cancels after Proposal::patience (10 s). Whoever
-// waits longer than this has lost the others.
-constexpr std::chrono::seconds kDecisionDeadline{30};
+// A decision takes milliseconds, and the leader cancels after Proposal::patience (10 s). A leader
+// that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back.
+// Whoever waits longer than this has lost the others.
+constexpr std::chrono::seconds kDecisionDeadline{120};
 
 class Inside {
 public:

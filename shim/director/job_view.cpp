@@ -23,16 +23,6 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     return hash;
 }
 
-std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
-    std::uint64_t signature = 0xcbf29ce484222325u;
-    for (const Gradient& gradient : gradients) {
-        signature =
-            mix(mix(mix(signature, gradient.count), static_cast<std::uint64_t>(gradient.type)),
-                static_cast<std::uint64_t>(gradient.op));
-    }
-    return signature;
-}
-
 const char* obstacle(const CallRecord& call, const CallRecord& first) {
     if (call.function != Function::AllReduce) {
         return "gradients travel by reduce-scatter (FSDP or a distributed optimizer)";
@@ -53,6 +43,16 @@ const char* obstacle(const CallRecord& call, const CallRecord& first) {
 }
 
 }  // namespace
+
+std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
+    std::uint64_t signature = 0xcbf29ce484222325u;
+    for (const Gradient& gradient : gradients) {
+        signature =
+            mix(mix(mix(signature, gradient.count), static_cast<std::uint64_t>(gradient.type)),
+                static_cast<std::uint64_t>(gradient.op));
+    }
+    return signature;
+}
 
 bool turn_to(JobView& view, std::uint64_t signature) {
     if (view.signature == signature) {

@@ -32,6 +32,9 @@ struct JobView {
     bool measured = false;            // enough iterations were timed to plan with
 };
 
+// Equal for equal calls in equal order.
+std::uint64_t signature_of(const std::vector<Gradient>& gradients);
+
 // Makes the gradients begin where another rank's iteration does, if they are the same calls in the
 // same order: two ranks that missed different calls at the start may have learned it from different
 // places. False if they are not.

@@ -20,12 +20,14 @@ enum class Kind : std::uint8_t {
     Drop = 5      // a rank has refused the staging: nobody waits for it any longer
 };
 
-// The body of a proposal. `plan` (JSON) is for Stage, `keep` and `lanes` are for Open.
+// The body of a proposal. `plan` (JSON) and `prediction` are for Stage, `keep` and `lanes` are for
+// Open.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about
     std::uint64_t signature = 0;  // of the gradients the plan is for
     std::string plan;
+    std::string prediction;  // executor::to_text()
     std::uint64_t keep = 0;  // so many of the lanes that are there stay; others are ended
     std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make
 };

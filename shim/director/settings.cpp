@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "shim/director/optimizer.h"
 #include "shim/planner/adviser.h"
 #include "shim/planner/policies/policy.h"
 #include "topology/base/config.h"
@@ -57,6 +58,17 @@ Settings Settings::process() {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
         settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
         read_forced(config.text(Key::Plan), settings);
+        // A sum of two gradients is a step of twice the length. Momentum spreads it over many
+        // steps and adaptive optimizers rescale it; plain SGD near its largest stable learning rate
+        // diverges (docs/accuracy.md).
+        const executor::Optimizer optimizer = known_optimizer();
+        settings.unmerged = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
+                            settings.max_merge > 1 && optimizer.plain() &&
+                            config.setting(Key::MaxMerge).source == ValueSource::Default;
+        settings.merge_cap = settings.max_merge;
+        if (settings.unmerged) {
+            settings.max_merge = 1;
+        }
     } else {
         settings.warm_up = 0;  // nothing is late: nothing to warm up for
     }
@@ -106,6 +118,9 @@ planner::Plan choose_plan(const planner::Profile& profile, const Settings& setti
     note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
                               plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
                               plan.predicted.bound * 1e3);
+    if (settings.unmerged) {
+        note += "; plain SGD, so gradients are not merged (DEFT_MAX_MERGE allows it)";
+    }
     return plan;
 }
 
@@ -115,23 +130,19 @@ guard::Settings guard_settings() {
     settings.mode = config.is(Key::Guard, "off")    ? guard::Mode::Off
                     : config.is(Key::Guard, "warn") ? guard::Mode::Warn
                                                     : guard::Mode::Strict;
-    executor::Optimizer optimizer;
-    std::string problem;
-    if (executor::parse_optimizer(config.text(Key::Optimizer), optimizer, problem)) {
-        settings.learning_rate = optimizer.learning_rate;
-        settings.momentum = optimizer.momentum;
-    }
+    const executor::Optimizer optimizer = known_optimizer();
+    settings.learning_rate = optimizer.learning_rate;
+    settings.momentum = optimizer.momentum;
     return settings;
 }
 
 executor::Prediction choose_prediction(const planner::Plan& plan) {
     const Config& config = Config::process();
-    executor::Optimizer optimizer;
     executor::Prediction prediction;
     std::string problem;
-    if (!executor::parse_optimizer(config.text(Key::Optimizer), optimizer, problem) ||
-        !executor::parse_prediction(config.text(Key::Predict), optimizer, plan.predicted.max_delay,
-                                    plan.predicted.max_merge, prediction, problem)) {
+    if (!executor::parse_prediction(config.text(Key::Predict), known_optimizer(),
+                                    plan.predicted.max_delay, plan.predicted.max_merge, prediction,
+                                    problem)) {
         DEFT_WARN_ONCE("%s; late gradients are delivered as they are", problem.c_str());
         return {};
     }

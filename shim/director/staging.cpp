@@ -102,16 +102,19 @@ Director::Problem Director::prepare_executor() {
     const planner::Plan plan = planner::plan_from_json(order.plan);
     executor::ExecutorOptions options;
     options.max_shadow_bytes = settings.max_shadow_bytes;
-    options.prediction = choose_prediction(plan);
+    Problem problem;
+    if (!executor::parse_prediction(order.prediction, {}, plan.predicted.max_delay,
+                                    plan.predicted.max_merge, options.prediction, problem.why)) {
+        return problem;
+    }
     options.statistics =
         settings.mode >= ShimMode::Deft && guard_settings().mode != guard::Mode::Off;
     executor::CompileOptions compile;
     compile.lanes = static_cast<std::uint32_t>(lanes_.size());
     compile.history = options.prediction.history();
     compile.max_delay = std::max(settings.max_delay, settings.forced_delay);
-    compile.max_merge = std::max(settings.max_merge, settings.forced_merge);
+    compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
     compile.residual = settings.mode == ShimMode::Covap;
-    Problem problem;
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
     std::vector<executor::Lane*> lanes;
     for (const auto& lane : lanes_) {
@@ -192,6 +195,7 @@ bool Director::propose_stage(const JobView& view) {
     order.stage = proposal.serial;
     order.signature = view.signature;
     order.plan = planner::plan_to_json(plan_);
+    order.prediction = executor::to_text(choose_prediction(plan_));
     proposal.body = encode(order);
     stage_serial_ = proposal.serial;
     open_proposed_ = false;

@@ -29,6 +29,7 @@ struct Optimizer {
     Family family = Family::Unknown;
     double momentum = 0;       // of Sgd; Nesterov counts as momentum
     double learning_rate = 0;  // 0: unknown
+    bool plain() const { return family == Family::Sgd && momentum == 0; }
     bool operator==(const Optimizer&) const = default;
 };
 

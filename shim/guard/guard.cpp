@@ -13,6 +13,10 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3164726175670001ULL;  // with the version of the layout
 constexpr std::size_t kMostRounds = 64;
 constexpr std::uint32_t kHighInARow = 2;
+constexpr std::uint32_t kLowInARow = 4;
+constexpr std::size_t kEnough = 5;  // norms for a median
+// Before there are so many: times the limit, against the smallest norm so far.
+constexpr double kEarly = 2;
 constexpr std::uint64_t kSwitching = 20;  // iterations in which an agreed switch has happened
 
 double median(std::deque<double> values) {
@@ -98,6 +102,9 @@ void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
     rounds_.clear();
     alarm_.clear();
     high_ = 0;
+    low_ = 0;
+    measured_ = 0;
+    at_switch_ = 0;
     norms_.clear();  // sums of another number of gradients have another norm
     noises_.clear();
 }
@@ -152,15 +159,20 @@ void Guard::judge(const Round& round) {
 }
 
 void Guard::judge_norm(double rms, std::uint64_t iteration) {
-    const bool enough = norms_.size() >= 5;
-    const double usual = enough ? median(norms_) : 0;
-    high_ = enough && rms > settings_.growth * usual ? high_ + 1 : 0;
+    judge_collapse(rms, iteration);
+    const bool enough = norms_.size() >= kEnough;
+    const double usual = enough           ? median(norms_)
+                         : norms_.empty() ? rms
+                                          : *std::min_element(norms_.begin(), norms_.end());
+    const double limit = settings_.growth * (enough ? 1 : kEarly);
+    high_ = rms > limit * usual ? high_ + 1 : 0;
     if (high_ >= kHighInARow) {
         char text[128];
         std::snprintf(text, sizeof(text),
-                      "the norm of the reduced gradients grew to %.1f times its median at "
+                      "the norm of the reduced gradients grew to %.1f times its %s at "
                       "iteration %llu",
-                      rms / std::max(usual, 1e-300), static_cast<unsigned long long>(iteration));
+                      rms / std::max(usual, 1e-300), enough ? "median" : "first value",
+                      static_cast<unsigned long long>(iteration));
         alarm_ = text;
     }
     if (high_ == 0) {  // what is under suspicion does not become usual
@@ -168,6 +180,24 @@ void Guard::judge_norm(double rms, std::uint64_t iteration) {
         if (norms_.size() > settings_.window) {
             norms_.pop_front();
         }
+    }
+}
+
+void Guard::judge_collapse(double rms, std::uint64_t iteration) {
+    ++measured_;
+    if (measured_ <= 2) {
+        at_switch_ = std::max(at_switch_, rms);
+    }
+    const bool low = measured_ <= settings_.collapse_soon && rms * settings_.collapse < at_switch_;
+    low_ = low ? low_ + 1 : 0;
+    if (low_ == kLowInARow) {
+        char text[160];
+        std::snprintf(text, sizeof(text),
+                      "the norm of the reduced gradients collapsed to 1/%.0f of what it was at the "
+                      "switch, at iteration %llu: the training may have diverged",
+                      at_switch_ / std::max(rms, 1e-300),
+                      static_cast<unsigned long long>(iteration));
+        alarm_ = text;
     }
 }
 

@@ -34,10 +34,14 @@ bool decode(std::span<const std::byte> bytes, Statistics& statistics);
 
 struct Settings {
     Mode mode = Mode::Strict;
-    double epsilon = 0.01;         // loss of expected progress that is accepted
-    double growth = 3;             // times the running median of the reduced norm
-    std::uint32_t window = 20;     // complete measurements in the median
-    std::uint32_t least = 8;       // complete measurements before progress is judged
+    double epsilon = 0.01;  // loss of expected progress that is accepted
+    double growth = 3;      // times the running median of the reduced norm
+    // A network that has diverged and died has gradients that are small, finite and steady: so far
+    // below those at the switch, this soon after it, no training gets.
+    double collapse = 20;              // times smaller than at the switch
+    std::uint32_t collapse_soon = 40;  // complete measurements after it
+    std::uint32_t window = 20;         // complete measurements in the median
+    std::uint32_t least = 8;           // complete measurements before progress is judged
     std::uint32_t hold = 200;      // iterations of synchronous training before the plan resumes;
                                    // doubled at every fall
     std::uint32_t most_falls = 3;  // after that it stays synchronous
@@ -101,6 +105,7 @@ private:
         bool have_reduced = false;
     };
     void judge_norm(double rms, std::uint64_t iteration);
+    void judge_collapse(double rms, std::uint64_t iteration);
     void judge(const Round& round);
     Decision make(Action action, std::uint32_t delay, std::uint32_t merge, std::uint64_t iteration,
                   std::string reason);
@@ -117,7 +122,10 @@ private:
     std::uint64_t fallen_at_ = 0;
     std::uint64_t hold_ = 0;
     std::uint32_t falls_ = 0;
-    std::uint32_t high_ = 0;  // complete measurements in a row beyond the growth limit
+    std::uint32_t high_ = 0;      // complete measurements in a row beyond the growth limit
+    std::uint32_t low_ = 0;       // and so far below those at the switch
+    std::uint32_t measured_ = 0;  // complete measurements since the switch
+    double at_switch_ = 0;        // the larger norm of the first two
     std::uint64_t decisions_ = 0;
     std::map<std::uint64_t, Round> rounds_;  // by iteration; few
     std::deque<double> norms_;               // root mean squares of complete measurements

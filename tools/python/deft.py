@@ -11,7 +11,7 @@ Where the job does not run under deft, should_step() is always True, flush() ret
 
 import ctypes
 
-__all__ = ["available", "flush", "should_step", "stats", "version"]
+__all__ = ["available", "flush", "set_optimizer", "should_step", "stats", "version"]
 
 
 class _Stats(ctypes.Structure):
@@ -27,6 +27,7 @@ def _find():
         process.deft_version.restype = ctypes.c_char_p
         process.deft_should_step.restype = process.deft_flush.restype = process.deft_stats.restype = ctypes.c_int
         process.deft_stats.argtypes = [ctypes.POINTER(_Stats)]
+        process.deft_set_optimizer.argtypes, process.deft_set_optimizer.restype = [ctypes.c_char_p], ctypes.c_int
         return process
     except (AttributeError, OSError):
         return None
@@ -48,6 +49,12 @@ def version():
 def should_step():
     """False if the gradients just reduced are zeros that stand for "no update". Once per iteration, before the optimizer."""
     return _library is None or _library.deft_should_step() != 0
+
+
+def set_optimizer(text):
+    """Names the job's optimizer ("sgd:momentum=0.9,lr=0.1", "adamw"); `deft run` does it for PyTorch's own classes."""
+    if _library and _library.deft_set_optimizer(text.encode()) != 0:
+        raise ValueError(f"deft.set_optimizer({text!r}): not understood; see DEFT_OPTIMIZER in docs/configuration.md")
 
 
 def flush():

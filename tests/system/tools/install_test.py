@@ -57,7 +57,8 @@ class InstallTest(unittest.TestCase):
         files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*") if path.is_file())
         ends = ("bin/deft", "libnccl-net-deft.so", "pkgconfig/deft.pc", "include/deft/deft.h", "include/deft/abi/net.h",
                 "man1/deft.1", "man5/deft.conf.5", "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
-                "doc/deft/configuration.md", "share/deft/python/deft.py")
+                "doc/deft/configuration.md", "share/deft/python/deft.py",
+                "share/deft/observer/sitecustomize.py")
         for end in ends:
             self.assertTrue(any(name.endswith(end) for name in files), f"{end} is missing")
         unexpected = [name for name in files if not name.endswith(ends) and "/include/deft/" not in name]

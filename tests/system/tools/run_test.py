@@ -150,6 +150,32 @@ class RunTest(unittest.TestCase):
         self.check_refused(125, "--library /no/lib.so", "No such file", arguments=["run", "--library", "/no/lib.so"])
         self.check_refused(125, "not a shared library", arguments=["run", "--library", __file__])
 
+    def observed(self, script, env=None):
+        """What deft was told of the optimizers that a job makes with a small stand-in for torch.optim."""
+        optim = pathlib.Path(self.folder, "python", "torch", "optim")
+        optim.mkdir(parents=True, exist_ok=True)
+        (optim.parent / "__init__.py").touch()
+        (optim / "optimizer.py").write_text("class Optimizer:\n    def __init__(self, params, defaults):\n"
+                                            "        self.defaults = defaults\n")
+        (optim / "__init__.py").write_text(
+            "from .optimizer import Optimizer\nclass SGD(Optimizer):\n    def __init__(self, params, lr, momentum=0):\n"
+            "        super().__init__(params, dict(lr=lr, momentum=momentum))\n"
+            "class AdamW(Optimizer):\n    def __init__(self, params, lr):\n        super().__init__(params, dict(lr=lr))\n")
+        (optim.parents[1] / "sitecustomize.py").write_text("print('mine')\n")
+        result = self.deft("run", "--mode", "deft", "--log", "info", "--", "/usr/bin/python3", "-c",
+                           "import torch.optim as o\n" + script, env={"PYTHONPATH": str(optim.parents[1]), **(env or {})})
+        self.assertEqual((result.returncode, result.stdout), (0, "mine\n"), result.stderr)
+        return [line.split("the job's optimizer: ")[1] for line in result.stderr.splitlines() if "optimizer" in line]
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_the_optimizer_of_a_pytorch_job_is_observed(self):
+        self.assertEqual(self.observed("o.SGD([], 0.1, momentum=0.9)"), ["sgd:momentum=0.9,lr=0.1"])
+        self.assertEqual(self.observed("assert o.AdamW([], 1e-3).defaults == {'lr': 1e-3}"), ["adamw:lr=0.001"])
+        self.assertEqual(self.observed("o.SGD([], 0.1); o.AdamW([], 0.1)"), ["sgd:momentum=0,lr=0.1", "unknown"])
+        self.assertEqual(self.observed("class Mine(o.SGD): pass\nMine([], 0.1)"), ["unknown"])
+        self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
+        self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OPTIMIZER": "adam"}), [])
+
     def test_command_that_cannot_be_started(self):
         script = os.path.join(self.folder, "script")
         pathlib.Path(script).write_text("#!/no/interpreter\n")

@@ -191,6 +191,42 @@ TEST(Guard, FallsBackWhenNormsGrowAndStayHigh) {
     EXPECT_NE(decision.reason.find("norm of the reduced gradients grew"), std::string::npos);
 }
 
+TEST(Guard, FallsBackWhenNormsExplodeRightAfterTheSwitch) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(2, 0), 0);
+    report_all(guard, 0, 1, 0.5);
+    EXPECT_EQ(guard.decide(0).action, Action::Keep);
+    report_all(guard, 8, 100, 50);
+    EXPECT_EQ(guard.decide(8).action, Action::Keep) << "one alone is an outlier";
+    report_all(guard, 16, 1e4, 5e3);
+    EXPECT_EQ(guard.decide(16).action, Action::FallBack);
+}
+
+TEST(Guard, FallsBackWhenTheNetworkHasDied) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(2, 0), 0);
+    report_all(guard, 0, 1, 0.5);
+    Decision decision;
+    std::uint64_t t = 8;
+    for (; t < 200 && decision.action == Action::Keep; t += 8) {
+        report_all(guard, t, 1e-6, 1e-4);  // only the last layer's bias is left
+        decision = guard.decide(t);
+    }
+    ASSERT_EQ(decision.action, Action::FallBack);
+    EXPECT_LE(t, 48U);
+    EXPECT_NE(decision.reason.find("collapsed"), std::string::npos) << decision.reason;
+}
+
+TEST(Guard, LetsATrainingThatSucceedsComeToRest) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    for (std::uint64_t t = 0; t < 8000; t += 8) {
+        const double norm = std::exp(-static_cast<double>(t) / 400);
+        report_all(guard, t, norm * norm, norm * norm / 2);
+        EXPECT_EQ(guard.decide(t).action, Action::Keep) << t;
+    }
+}
+
 TEST(Guard, TightensMergingThatCostsProgress) {
     // Very noisy gradients near the optimum: sums of several are steps of another kind.
     Settings settings;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What directors say to each other, and how two ranks' views of one cycle are brought together.
+#include <gtest/gtest.h>
+
+#include "shim/director/job_view.h"
+#include "shim/director/message.h"
+#include "shim/director/optimizer.h"
+
+namespace deft::director {
+namespace {
+
+Order full_order() {
+    Order order;
+    order.kind = Kind::Open;
+    order.stage = 7;
+    order.signature = 0x1234;
+    order.plan = "{\"x\": 1}";
+    order.prediction = "lead:0.9";
+    order.keep = 3;
+    order.lanes.resize(2);
+    order.lanes[1].internal[5] = 42;
+    return order;
+}
+
+TEST(Message, OrderSurvivesTheWire) {
+    const Order order = full_order();
+    Order back;
+    ASSERT_TRUE(decode(encode(order), back));
+    EXPECT_EQ(back.kind, Kind::Open);
+    EXPECT_EQ(back.stage, 7U);
+    EXPECT_EQ(back.signature, 0x1234U);
+    EXPECT_EQ(back.plan, order.plan);
+    EXPECT_EQ(back.prediction, "lead:0.9");
+    EXPECT_EQ(back.keep, 3U);
+    ASSERT_EQ(back.lanes.size(), 2U);
+    EXPECT_EQ(back.lanes[1].internal[5], 42);
+}
+
+TEST(Message, AnswerSurvivesTheWire) {
+    Staged staged{9, 77, Step::Refused, true, "why"};
+    Staged back;
+    ASSERT_TRUE(decode(encode(staged), back));
+    EXPECT_EQ(back.stage, 9U);
+    EXPECT_EQ(back.ordinal, 77U);
+    EXPECT_EQ(back.step, Step::Refused);
+    EXPECT_TRUE(back.may_pass);
+    EXPECT_EQ(back.reason, "why");
+}
+
+TEST(Message, NothingShorterLongerOrDamagedIsTaken) {
+    const std::vector<std::byte> order = encode(full_order());
+    const std::vector<std::byte> staged = encode(Staged{1, 2, Step::Ready, false, "x"});
+    Order order_back;
+    Staged staged_back;
+    for (std::size_t size = 0; size < order.size(); ++size) {
+        EXPECT_FALSE(decode(std::span(order).first(size), order_back)) << size;
+    }
+    for (std::size_t size = 0; size < staged.size(); ++size) {
+        EXPECT_FALSE(decode(std::span(staged).first(size), staged_back)) << size;
+    }
+    auto longer = order;
+    longer.push_back({});
+    EXPECT_FALSE(decode(longer, order_back));
+    auto unknown = order;
+    unknown[2] = std::byte{99};  // the kind
+    EXPECT_FALSE(decode(unknown, order_back));
+    EXPECT_FALSE(decode(staged, order_back));
+}
+
+CallRecord call(Function function, std::uint64_t count, std::uint64_t ordinal) {
+    CallRecord record;
+    record.function = function;
+    record.count = count;
+    record.type = DEFT_NCCL_FLOAT32;
+    record.op = DEFT_NCCL_SUM;
+    record.nranks = 4;
+    record.device = 0;
+    record.comm_serial = 1;
+    record.ordinal = ordinal;
+    return record;
+}
+
+// What is said of a job with this iteration.
+JobView view_of(const std::vector<CallRecord>& iteration) {
+    Track track;
+    std::uint64_t ordinal = 0;
+    for (int i = 0; i < 8; ++i) {
+        for (CallRecord record : iteration) {
+            record.ordinal = carries_gradient(record) ? ordinal++ : CallRecord::kNoOrdinal;
+            track.feed(record);
+        }
+    }
+    return view_job(track, false);
+}
+
+TEST(View, NamesWhatItLeavesAlone) {
+    const CallRecord bucket = call(Function::AllReduce, 100'000, 0);
+    const CallRecord other = call(Function::AllReduce, 200'000, 0);
+    EXPECT_EQ(view_of({bucket, other}).reason, "");
+    EXPECT_EQ(view_of({bucket, other}).gradients.size(), 2U);
+
+    // FSDP: parameters are gathered twice, gradients scattered.
+    const JobView fsdp =
+        view_of({call(Function::AllGather, 50'000, 0), call(Function::AllGather, 60'000, 0),
+                 call(Function::AllGather, 50'000, 0), call(Function::ReduceScatter, 60'000, 0),
+                 call(Function::ReduceScatter, 50'000, 0)});
+    EXPECT_TRUE(fsdp.learned);
+    EXPECT_NE(fsdp.reason.find("reduce-scatter"), std::string::npos) << fsdp.reason;
+
+    // Megatron: activations are reduced over the tensor-parallel group, gradients over another.
+    CallRecord tensor_parallel = other;
+    tensor_parallel.comm_serial = 2;
+    EXPECT_NE(view_of({tensor_parallel, bucket}).reason.find("several communicators"),
+              std::string::npos);
+
+    CallRecord grouped = bucket;
+    grouped.group = 1;
+    EXPECT_NE(view_of({grouped, other}).reason.find("groups"), std::string::npos);
+    CallRecord scaled = bucket;
+    scaled.op = DEFT_NCCL_NUM_OPS + 3;
+    EXPECT_NE(view_of({scaled, other}).reason.find("of the job's own"), std::string::npos);
+    CallRecord alone = bucket;
+    alone.nranks = 1;
+    EXPECT_NE(view_of({alone}).reason.find("one rank"), std::string::npos);
+    // Metrics only: nothing of it is a gradient.
+    EXPECT_NE(view_of({call(Function::AllReduce, 1, 0), call(Function::Broadcast, 100'000, 0)})
+                  .reason.find("no"),
+              std::string::npos);
+}
+
+TEST(View, TurnsToWhereTheLeaderBegins) {
+    JobView view;
+    view.gradients = {{3, 7, 0}, {1, 7, 0}, {2, 7, 0}};
+    JobView leader;
+    leader.gradients = {{1, 7, 0}, {2, 7, 0}, {3, 7, 0}};
+    leader.signature = signature_of(leader.gradients);
+    view.signature = signature_of(view.gradients);
+    ASSERT_NE(view.signature, leader.signature);
+    ASSERT_TRUE(turn_to(view, leader.signature));
+    EXPECT_EQ(view.gradients, leader.gradients);
+    EXPECT_EQ(view.signature, leader.signature);
+    const auto before = view.gradients;
+    EXPECT_FALSE(turn_to(view, 1));
+    EXPECT_EQ(view.gradients, before);
+    view.gradients = {{2, 7, 0}, {1, 7, 0}, {3, 7, 0}};  // another order, no rotation
+    view.signature = signature_of(view.gradients);
+    EXPECT_FALSE(turn_to(view, leader.signature));
+}
+
+TEST(Optimizer, IsWhatTheJobSaysLast) {
+    EXPECT_EQ(known_optimizer(), executor::Optimizer{});
+    EXPECT_TRUE(set_optimizer("sgd:momentum=0,lr=0.5"));
+    EXPECT_TRUE(known_optimizer().plain());
+    EXPECT_EQ(known_optimizer().learning_rate, 0.5);
+    EXPECT_FALSE(set_optimizer("nonsense"));
+    EXPECT_TRUE(known_optimizer().plain()) << "what is not understood changes nothing";
+    EXPECT_TRUE(set_optimizer("sgd:momentum=0.9"));
+    EXPECT_FALSE(known_optimizer().plain());
+    EXPECT_TRUE(set_optimizer("unknown"));
+    EXPECT_EQ(known_optimizer(), executor::Optimizer{});
+}
+
+}  // namespace
+}  // namespace deft::director
