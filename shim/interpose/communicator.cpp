@@ -8,6 +8,7 @@
 #include "shim/director/directors.h"
 #include "shim/interpose/group.h"
 #include "shim/interpose/mode.h"
+#include "shim/interpose/rendezvous.h"
 #include "shim/iteration/observer.h"
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
@@ -82,6 +83,18 @@ int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank,
     return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council}, result);
 }
 
+int made_from(const Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child,
+              std::uint64_t hash, int result) noexcept {
+    return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent},
+                       result);
+}
+
+agreement::Council* council_of(Hook& hook) noexcept {
+    return hook.watched() && hook.communicator()
+               ? hook.communicator()->council.load(std::memory_order_acquire)
+               : nullptr;
+}
+
 bool ask_details(Communicator& communicator) noexcept {
     if (communicator.details_known()) {
         return true;
@@ -113,6 +126,12 @@ bool ask_details(Communicator& communicator) noexcept {
     communicator.rank = rank;
     communicator.nranks = nranks;
     communicator.device = device;
+    if (agreement::Council* const parent =
+            communicator.parent.exchange(nullptr, std::memory_order_acq_rel)) {
+        communicator.council.store(
+            rendezvous::inherit(*parent, communicator.hash, table->version, nranks, rank),
+            std::memory_order_release);
+    }
     if (agreement::Council* const council = communicator.council.load(std::memory_order_acquire)) {
         council->created();  // a nonblocking one: it is only now
     }

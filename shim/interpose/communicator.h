@@ -25,6 +25,11 @@ int starting(const Hook& hook, Function function) noexcept;
 // `council`: what rendezvous::join() began for it; left if there is no communicator.
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
          int result, agreement::Council* council = nullptr) noexcept;
+// The same for a child of the hook's communicator: split off or shrunk, without an id of its own.
+int made_from(const Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child,
+              std::uint64_t hash, int result) noexcept;
+// What the hook's communicator agrees by; null: nothing, or it is not known.
+agreement::Council* council_of(Hook& hook) noexcept;
 
 // The entry of the communicator a watched call is made on, with its rank, size and device once the
 // library tells them. One that no hook saw made (an entry point newer than this list) is added.

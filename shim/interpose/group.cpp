@@ -42,6 +42,7 @@ int add(const Pending& pending, int result) noexcept {
         return result;
     }
     entry->council.store(pending.council, std::memory_order_release);
+    entry->parent.store(pending.parent, std::memory_order_release);
     if (pending.council != nullptr && result == DEFT_NCCL_SUCCESS) {
         pending.council->created();
     }
@@ -50,7 +51,8 @@ int add(const Pending& pending, int result) noexcept {
         communicator::tell_about_plugin();
     }
     if (!pending.watched || result != DEFT_NCCL_SUCCESS ||
-        rendezvous::acceptable(pending.council, entry->nranks.load(std::memory_order_relaxed))) {
+        rendezvous::acceptable(entry->council.load(std::memory_order_acquire),
+                               entry->nranks.load(std::memory_order_relaxed))) {
         return result;
     }
     const deft_nccl_comm_t refused = *pending.where;

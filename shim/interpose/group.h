@@ -19,6 +19,7 @@ struct Pending {
     int nranks;  // -1 unknown
     bool watched;
     agreement::Council* council = nullptr;  // joined before the library was asked
+    agreement::Council* parent = nullptr;   // of a child without an id: its parent's
 };
 
 unsigned depth() noexcept;

@@ -75,9 +75,11 @@ DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl
         return refused;
     }
     const std::uint64_t hash = communicator::child_hash(hook, static_cast<std::uint64_t>(color));
+    auto* const parent = communicator::council_of(hook);
     const int result = hook.table()->CommSplit(comm, color, key, child, config);
-    return color == DEFT_NCCL_SPLIT_NOCOLOR ? result
-                                            : communicator::made(hook, child, hash, -1, -1, result);
+    return color == DEFT_NCCL_SPLIT_NOCOLOR
+               ? result
+               : communicator::made_from(hook, parent, child, hash, result);
 }
 
 DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
@@ -89,8 +91,9 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
         return refused;
     }
     const std::uint64_t hash = communicator::child_hash(hook, 0);
+    auto* const parent = communicator::council_of(hook);
     const int result = hook.table()->CommShrink(comm, excluded, count, child, config, flags);
-    return communicator::made(hook, child, hash, -1, -1, result);
+    return communicator::made_from(hook, parent, child, hash, result);
 }
 
 DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {

@@ -141,6 +141,7 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->asked = 0;
     entry->gradient_calls = 0;
     entry->council = nullptr;
+    entry->parent = nullptr;
     entry->director = nullptr;
     entry->handle.store(comm, std::memory_order_release);
     const std::size_t start = hash_of(comm);

@@ -34,6 +34,8 @@ struct Communicator {
     std::atomic<std::uint32_t> asked{0};     // times its details were asked for
     std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
     std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
+    std::atomic<agreement::Council*> parent{
+        nullptr};  // of a child: its parent's, until it is asked
     std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned
     std::atomic<std::uint32_t> pins{0};                  // readers, and one for being registered
 

@@ -24,6 +24,14 @@ void forwarded(const char* why) {
     DEFT_WARN_ONCE("every call is forwarded to NCCL unchanged, on every rank: %s", why);
 }
 
+agreement::Terms terms_of(int nccl_version) {
+    agreement::Terms terms;
+    terms.nccl_version = nccl_version;
+    terms.settings = director::Settings::terms();
+    terms.timeout = Config::process().duration(Key::AgreeTimeout);
+    return terms;
+}
+
 }  // namespace
 
 bool agreement_wanted() noexcept {
@@ -69,12 +77,20 @@ agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int 
             forwarded(why.c_str());
             return nullptr;
         }
-        agreement::Terms terms;
-        terms.nccl_version = hook.table()->version;
-        terms.settings = director::Settings::terms();
-        terms.timeout = Config::process().duration(Key::AgreeTimeout);
         ForkGuard::process().arm();
-        return agreement::join(id, nranks, rank, terms);
+        return agreement::join(id, nranks, rank, terms_of(hook.table()->version));
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
+                            int nranks, int rank) noexcept {
+    if (!agreement_wanted() || name == 0 || nranks < 2) {
+        return nullptr;
+    }
+    try {
+        return agreement::inherit(parent, name, nranks, rank, terms_of(nccl_version));
     } catch (...) {
         return nullptr;
     }

@@ -19,6 +19,11 @@ void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept;
 agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks,
                          int rank) noexcept;
 
+// When a child of a communicator is ready, which has no id: its ranks find each other through their
+// parent's agreement. `name` is equal on all its ranks and on no other child. Null as from join().
+agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
+                            int nranks, int rank) noexcept;
+
 // Under DEFT_REQUIRE=1, when a communicator has been made: waits, with a deadline, for what its
 // ranks agree on. False, and the reason in the log, if it has to fail.
 bool acceptable(agreement::Council* council, int nranks) noexcept;

@@ -10,14 +10,23 @@
 //   step     asks deft_should_step() and prints nothing where there is no update
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
+//   unsteady runs ITERATIONS, waits for no plan, and has other buckets every ten iterations
+//   split    trains on a communicator that is split off, with the ranks in the opposite order
+//   busy     destroys the communicator without waiting for its last transfers
+//   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
+//   communicator
+//            from another thread while it waits for it; prints "aborted"
+// A job whose communicator fails prints "lost", aborts it and ends.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "deft/deft.h"
@@ -40,6 +49,60 @@ float same_everywhere(const float* at, size_t count, const char* what) {
         check(at[i] != at[0], what);
     }
     return at[0];
+}
+
+[[noreturn]] void give_up(ncclComm_t comm) {
+    std::printf("lost\n");
+    ncclCommAbort(comm);
+    std::exit(0);
+}
+
+// As a framework's watchdog does: never only waits.
+void wait(CUstream stream, ncclComm_t comm) {
+    for (;;) {
+        const CUresult state = cuStreamQuery(stream);
+        if (state == CUDA_SUCCESS) {
+            return;
+        }
+        ncclResult_t error = ncclSuccess;
+        if (state != CUDA_ERROR_NOT_READY || ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
+            (error != ncclSuccess && error != ncclInProgress)) {
+            give_up(comm);
+        }
+        ::usleep(50);
+    }
+}
+
+bool exists(const std::string& path) {
+    return ::access(path.c_str(), F_OK) == 0;
+}
+
+// Rank 1 makes no more calls; rank 0 is in the middle of an iteration when its communicator goes.
+int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
+          const std::string& aborted) {
+    if (rank != 0) {
+        while (!exists(aborted)) {
+            ::usleep(1000);
+        }
+        check(ncclCommAbort(comm), "ncclCommAbort");
+        return 0;
+    }
+    std::atomic<bool> called{false};
+    std::thread watchdog([&] {
+        while (!called.load()) {
+            ::usleep(100);
+        }
+        check(ncclCommAbort(comm), "ncclCommAbort");
+        std::fclose(std::fopen(aborted.c_str(), "w"));
+        std::printf("aborted\n");
+    });
+    check(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
+    called = true;
+    watchdog.join();
+    while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+        ::usleep(100);
+    }
+    return 0;
 }
 
 }  // namespace
@@ -68,8 +131,15 @@ int main(int argc, char** argv) {
     ncclComm_t comm = nullptr;
     check(ncclCommInitRank(&comm, ranks, deft::test::exchange_id(rank, argv[3]), rank),
           "ncclCommInitRank");
+    ncclComm_t whole = nullptr;
+    if (how == "split") {
+        whole = comm;
+        check(ncclCommSplit(whole, 0, -rank, &comm, nullptr), "ncclCommSplit");
+    }
     const auto reduce = [&](float* at, size_t count) {
-        check(ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
+        if (ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream) != ncclSuccess) {
+            give_up(comm);
+        }
     };
     auto* const should_step =
         reinterpret_cast<decltype(&deft_should_step)>(::dlsym(RTLD_DEFAULT, "deft_should_step"));
@@ -82,9 +152,17 @@ int main(int argc, char** argv) {
     std::vector<float> host(total + 2);
     int rounds = how == "change" || how == "flush" ? 2 : 1;
     float plans_wanted = 1;
-    int left = how == "plain" ? iterations : -1;
+    int left = how == "plain" || how == "unsteady" ? iterations : -1;
+    const int stalls = how.starts_with("stall-") ? std::atoi(how.c_str() + 6) : 0;
     for (int t = 0; rounds > 0; ++t) {
         host.assign(total + 2, static_cast<float>((t + 1) * (rank + 1)));
+        if (t > 0 && t == stalls) {
+            return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
+        }
+        if (how == "unsteady" && t > 0 && t % kMetricEvery == 0) {
+            first = 50'001 - 1'000 * (t / kMetricEvery % 4);
+            second = total - first;
+        }
         deft_stats_t now{};
         now.size = sizeof(now);
         if (t % kMetricEvery == 0) {
@@ -101,7 +179,7 @@ int main(int argc, char** argv) {
             reduce(data + total, 2);  // metrics: nothing may ever happen to them
         }
         check(cuMemcpyDtoHAsync(host.data(), memory, host.size() * sizeof(float), stream), "copy");
-        check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        wait(stream, comm);
         const float one = same_everywhere(host.data(), first, "bucket 0");
         const float two = same_everywhere(host.data() + first, second, "bucket 1");
         if (how == "step" && should_step() == 0) {
@@ -123,6 +201,11 @@ int main(int argc, char** argv) {
                 first -= 1'000;
                 second += 1'000;
                 std::printf("changed\n");
+            } else if (rounds == 0 && stalls < 0) {
+                return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
+            } else if (rounds == 0 && how == "busy") {
+                reduce(data, first);
+                reduce(data + first, second);
             } else if (rounds > 0) {
                 std::printf("flushed %d\n", flush());
             }
@@ -132,6 +215,9 @@ int main(int argc, char** argv) {
         check(ncclCommAbort(comm), "ncclCommAbort");
     } else {
         check(ncclCommDestroy(comm), "ncclCommDestroy");
+    }
+    if (whole != nullptr) {
+        check(ncclCommDestroy(whole), "ncclCommDestroy");
     }
     return 0;
 }
