@@ -42,5 +42,7 @@ part startup "what preloading adds to /bin/true (bar: 0.2 ms)" python3 perf/prel
 part hook "what a hook adds to a call (bar: 1 us)" hook_cost
 part links "the plugin over one and over several links, beside raw TCP and the Socket transport" \
     python3 perf/links --build "$build" --case unequal,one-link --pairs 2 --seconds 0.5 --json "$out/links.json"
+part e2e "a replayed job over two links against the lower bound of each mode (bar: 1.05)" \
+    python3 perf/e2e/run.py --build "$build" --jobs replay --cases 1gbit+500mbit --coverage 0.9 --rounds 1 --json "$out/e2e.json"
 printf '\nfigures in %s\n' "$out"
 [ ${#failed[@]} -eq 0 ] || { printf 'failed: %s\n' "${failed[*]}" >&2; exit 1; }

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks compute from their samples, and what they say about wrong usage. Runs no benchmark."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
+sys.dont_write_bytecode = True
+
+
+def load(name, *path):
+    folder = os.path.join(ROOT, "perf", *path[:-1])
+    sys.path.insert(0, folder)
+    try:
+        spec = importlib.util.spec_from_file_location(name, os.path.join(folder, path[-1]))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(folder)
+        sys.modules.pop("report", None)
+
+
+bounds = load("bounds", "common", "bounds.py")
+accuracy = load("accuracy_run", "accuracy", "run.py")
+accuracy_report = load("accuracy_report", "accuracy", "report.py")
+e2e = load("e2e_run", "e2e", "run.py")
+policies = load("policies_run", "policies", "run.py")
+
+
+class Bounds(unittest.TestCase):
+    def test_costs(self):
+        # Two ranks send what a message holds once; four ranks one and a half times.
+        self.assertAlmostEqual(bounds.costs([125_000_000], 1.0, 2)[0], 1.0)
+        self.assertAlmostEqual(bounds.costs([125_000_000], 2.0, 4)[0], 0.75)
+
+    def test_synchronous(self):
+        self.assertAlmostEqual(bounds.synchronous(10, [4, 9], [2, 3]), 12)   # the last one is late
+        self.assertAlmostEqual(bounds.synchronous(10, [4, 9], [7, 3]), 14)   # the first one holds the second up
+        self.assertAlmostEqual(bounds.synchronous(10, [4, 6], [2, 3]), 10)   # all hidden
+
+    def test_delayed(self):
+        self.assertAlmostEqual(bounds.delayed(10, [7, 8], 1), 15)
+        self.assertAlmostEqual(bounds.of_mode("deft", 10, [4, 9], [9, 15]), 12)
+        self.assertAlmostEqual(bounds.of_mode("exact", 10, [4, 9], [9, 15]), 28)
+
+
+def line(policy, value, seed=1, **more):
+    return {"model": "tiny-mlp", "optimizer": "adam", "policy": policy, "seed": seed, "accuracy": value, "epoch_losses": [1.0, 0.1],
+            "epoch_accuracies": [0.5, value], "replicas_equal": True, "checksum": "0", "iterations": 300, **more}
+
+
+class Accuracy(unittest.TestCase):
+    def test_a_cell_under_plain_says_so(self):
+        plain = [line("plain", 0.97 + 0.002 * seed, seed) for seed in range(5)]
+        same = [line("delay1", 0.968 + 0.002 * seed, seed) for seed in range(5)]
+        worse = [line("delay1", 0.94 + 0.002 * seed, seed) for seed in range(5)]
+        self.assertFalse(accuracy_report.below(same, plain))
+        self.assertTrue(accuracy_report.below(worse, plain))
+        self.assertIn("**below**", accuracy_report.cell(worse, plain))
+        self.assertNotIn("below", accuracy_report.cell(same, plain))
+        self.assertIn("REPLICAS DIFFER", accuracy_report.cell([line("delay1", 0.9, replicas_equal=False)] * 5, plain))
+        self.assertIn("guard acted in 1", accuracy_report.cell([line("delay1", 0.97, plan={"guard_decisions": 2})], plain))
+
+    def test_epochs_to_accuracy(self):
+        plain = [line("plain", 0.97)]
+        self.assertEqual(accuracy_report.time_to_accuracy([line("delay1", 0.961)], plain), "2.0")
+        self.assertEqual(accuracy_report.time_to_accuracy([line("delay1", 0.95)], plain), "never")
+        self.assertEqual(accuracy_report.time_to_accuracy([line("delay1", 0.961), line("delay1", 0.9)], plain), "2.0 (1 of 2 never)")
+
+    def test_pinned(self):
+        full = 300 - accuracy.WARM_UP
+        self.assertTrue(accuracy.pinned(line("delay1", 0.9, plan={"iterations": full - 1, "guard_decisions": 0})))
+        self.assertFalse(accuracy.pinned(line("delay1", 0.9, plan={"iterations": full - 2, "guard_decisions": 0})))
+        self.assertFalse(accuracy.pinned(line("delay1", 0.9)))
+        self.assertTrue(accuracy.pinned(line("exact", 0.9)))
+
+    def test_tables_and_curves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = types.SimpleNamespace(out=os.path.join(folder, "a"), models=["tiny-mlp"], optimizers=["adam"],
+                                            policies=["plain", "exact", "delay1"], seeds=1)
+            lines = [line("plain", 0.97), line("exact", 0.97), line("delay1", 0.96, plan={"guard_decisions": 0})]
+            accuracy_report.write(options, lines, {"models": accuracy.RATES, "warm_up": 44, "epochs": accuracy.EPOCHS,
+                                                   "batch": accuracy.BATCH})
+            with open(options.out + ".md", encoding="utf-8") as file:
+                text = file.read()
+            self.assertIn("replicas equal in 3 of 3", text)
+            self.assertIn("exact: the same bits as plain in 1 of 1", text)
+            self.assertIn("| delay1 | 96.0 ± 0.0 (0.100) |", text)
+            with open(options.out + ".svg", encoding="utf-8") as file:
+                self.assertEqual(file.read().count("<polyline"), 3)
+
+
+class Policies(unittest.TestCase):
+    def cell(self, policy, took, **more):
+        return {"model": "vgg19", "coverage": 2.0, "policy": policy, "iteration_ms": took, "error": 0.1, "in_force": True, **more}
+
+    def test_relative_and_table(self):
+        cells = [self.cell("plain", 100.0), self.cell("deft", 50.0), self.cell("us-byte", 80.0), self.cell("bytescheduler", 90.0),
+                 self.cell("delay1", 70.0, in_force=False)]
+        self.assertEqual(policies.relative(cells)["deft"], {"2": 0.5})
+        text = policies.markdown({"cells": cells, "links": "a", "compute_ms": 40, "machine": {"cpu": "x", "cpus": 2}})
+        self.assertIn("| vgg19 | 1.60 |", text)       # the better stand-in over deft
+        self.assertIn("| delay1 | 70.0 (+10 %)* |", text)
+        self.assertIn("over 4 cells", text)           # a plan that was not in force is no prediction's fault
+
+
+class EndToEnd(unittest.TestCase):
+    def test_profile_has_the_coverage(self):
+        import json
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "p.json")
+            e2e.profile(path, 80.0, 1.5, 1.0, 2)
+            with open(path, encoding="utf-8") as file:
+                made = json.load(file)
+        sizes = [bucket["bytes"] for bucket in made["buckets"]]
+        self.assertAlmostEqual(sum(bounds.costs(sizes, 1.0, 2)), 1.5 * 0.080, places=4)
+        self.assertLessEqual(made["buckets"][-1]["ready_ms"], made["backward_ms"])
+
+
+class Usage(unittest.TestCase):
+    def test_wrong_usage_is_one_line(self):
+        for script, arguments, mention in (
+                ("e2e", ["--jobs", "x"], "--jobs: 'x'"), ("e2e", ["--cases", "2gbits"], "2gbits"),
+                ("e2e", ["--cases", "unshaped"], "links with a rate"), ("e2e", ["--coverage", "0"], "--coverage"),
+                ("e2e", ["--modes", "deft"], "plain is what"), ("e2e", ["--iterations", "60"], "--iterations"),
+                ("policies", ["--policies", "best"], "'best'"), ("policies", ["--coverage", "a"], "'a'"),
+                ("policies", ["--links", "fast"], "fast"), ("policies", ["--window", "0"], "--window"),
+                ("accuracy", ["--policies", "delay9"], "'delay9'"), ("accuracy", ["--seeds", "0"], "--seeds"),
+                ("accuracy", ["--models", "gpt"], "'gpt'")):
+            with self.subTest(script=script, arguments=arguments):
+                done = subprocess.run([sys.executable, os.path.join(ROOT, "perf", script, "run.py"), *arguments],
+                                      capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+                self.assertIn(mention, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
