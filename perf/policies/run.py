@@ -149,7 +149,8 @@ def cell(model, coverage, policy, network, parts, options, gbit, lanes):
             "gradient_bytes": run.results["gradient_bytes"], "raw_gbit": lanes, "raw_ms": times, "state": plan.get("state", ""),
             "reason": plan.get("reason", ""), "chosen": plan.get("policy", ""), "planned_ms": plan.get("predicted_ms"),
             "updates_per_iteration": plan.get("updates_per_iteration"), "in_force": plan.get("state") == "running",
-            "replicas_equal": run.results["replicas_equal"], "sent": run.sent}
+            "replicas_equal": run.results["replicas_equal"], "sent": run.sent,
+            "load": round(os.getloadavg()[0], 2)}
 
 
 def needs_plan(policy):
@@ -248,8 +249,8 @@ def main():
                         document["cells"].append(one)
                         print(f"{name:10} {coverage:4g} {policy:14} {one['iteration_ms']:7.1f} ms, predicted {one['predicted_ms']:7.1f} "
                               f"({100 * one['error']:+.0f} %) {one['state']} {one['chosen']} {one['reason']}", flush=True)
-                    if options.json and missing:
-                        save(options.json, document)
+                        if options.json:
+                            save(options.json, document)
     except (hosts.SetupError, ranks.RunFailed) as error:
         print(f"policies: {error}", file=sys.stderr)
         return 3
