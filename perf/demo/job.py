@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -22,9 +23,16 @@ class JobError(RuntimeError):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port nobody listens on now, below those that Linux hands out by itself (32768 and up): another program's
+    connection could take one of those before rank 0 listens."""
+    while True:
+        port = random.randrange(10000, 30000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
 
 
 class Progress:

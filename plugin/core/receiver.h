@@ -37,7 +37,8 @@ public:
 
 struct ReceiverOptions {
     Nanos link_timeout = 30 * kSecond;
-    std::size_t absent = 0;  // paths the sender knows to be dead: establish() does not wait for them
+    std::size_t absent =
+        0;  // paths the sender knows to be dead: establish() does not wait for them
     char name[96] = "";
 };
 

@@ -119,8 +119,8 @@ EventPool::State EventPool::resolve(int pair, std::int64_t& start_ns,
     if (!current) {
         return State::Failed;
     }
-    const Event start = events_[static_cast<std::size_t>(2 * pair)];
-    const Event end = events_[static_cast<std::size_t>(2 * pair + 1)];
+    const Event start = events_[2 * static_cast<std::size_t>(pair)];
+    const Event end = events_[2 * static_cast<std::size_t>(pair) + 1];
     const int state = driver_.EventQuery(end);
     if (state == kNotReady) {
         return State::Pending;

@@ -64,8 +64,7 @@ __device__ inline u64 thread_count() {
 }
 
 template <typename E>
-__device__ inline typename E::stored one_accumulate(typename E::stored to,
-                                                    typename E::stored from,
+__device__ inline typename E::stored one_accumulate(typename E::stored to, typename E::stored from,
                                                     typename E::number factor) {
     return E::store(factor * E::load(to) + E::load(from));
 }
@@ -98,8 +97,7 @@ struct Factors {
     typename E::number a, b, c;
     bool y, z, add;
     __device__ typename E::stored operator()(typename E::stored to, typename E::stored px,
-                                             typename E::stored py,
-                                             typename E::stored pz) const {
+                                             typename E::stored py, typename E::stored pz) const {
         typename E::number sum = a * E::load(px);
         if (y) {
             sum = sum + b * E::load(py);
@@ -138,13 +136,14 @@ __device__ inline void combine(typename E::stored* to, const typename E::stored*
         done = vectors * V::kSize;
     }
     for (u64 i = done + thread_number(); i < count; i += thread_count()) {
-        to[i] = f(f.add ? to[i] : (typename E::stored)0, x[i],
-                  f.y ? y[i] : (typename E::stored)0, f.z ? z[i] : (typename E::stored)0);
+        to[i] = f(f.add ? to[i] : (typename E::stored)0, x[i], f.y ? y[i] : (typename E::stored)0,
+                  f.z ? z[i] : (typename E::stored)0);
     }
 }
 
 template <typename E>
-__device__ inline void square(const typename E::stored* x, u64 count, double* sum, u64* not_finite) {
+__device__ inline void square(const typename E::stored* x, u64 count, double* sum,
+                              u64* not_finite) {
     typedef Vector<E> V;
     double own = 0;
     u64 bad = 0;

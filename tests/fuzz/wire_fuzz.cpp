@@ -45,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     switch (which) {
         case 0:
             decode_as<wire::Handle, wire::kHandleBytes>(data, size, [](const wire::Handle& handle) {
-                require(handle.endpoints.count >= 1 && handle.endpoints.count <= wire::kMaxEndpoints);
+                require(handle.endpoints.count >= 1 &&
+                        handle.endpoints.count <= wire::kMaxEndpoints);
                 for (std::size_t i = 0; i < handle.endpoints.count; ++i) {
                     require(handle.endpoints.entries[i].link < wire::kMaxLinks);
                 }

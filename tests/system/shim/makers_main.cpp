@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators made in every way, two ranks as threads of one process, each with a device of its
+// own: sums are checked, in captured streams too. Prints one line per way.
+#include <cuda.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kRanks = 2;
+constexpr size_t kCount = 50'000;
+
+void check(int result, const char* what) {
+    if (result != 0) {
+        std::printf("%s failed: %d (%s)\n", what, result, ncclGetLastError(nullptr));
+        std::fflush(stdout);
+        std::_Exit(1);
+    }
+}
+#define MUST(call) check(static_cast<int>(call), #call)
+
+// One rank's device, stream and buffer.
+struct Rank {
+    explicit Rank(int number) : rank(number) {
+        CUcontext context = nullptr;
+        MUST(cuInit(0));
+        MUST(cuDevicePrimaryCtxRetain(&context, rank));
+        MUST(cuCtxSetCurrent(context));
+        MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        MUST(cuMemAlloc(&memory, kCount * sizeof(int)));
+    }
+    ~Rank() {
+        cuMemFree(memory);
+        cuStreamDestroy(stream);
+    }
+    Rank(const Rank&) = delete;
+
+    int reduce(ncclComm_t comm) const {
+        return ncclAllReduce(data(), data(), kCount, ncclInt32, ncclSum, comm, stream);
+    }
+    int* data() const { return reinterpret_cast<int*>(memory); }
+    void fill(int value) const {
+        MUST(cuMemsetD32Async(memory, static_cast<unsigned>(value), kCount, stream));
+        MUST(cuStreamSynchronize(stream));
+    }
+    void expect(int value) const {
+        std::vector<int> host(kCount);
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuMemcpyDtoH(host.data(), memory, kCount * sizeof(int)));
+        for (const int one : host) {
+            check(one != value, "the sum");
+        }
+    }
+
+    int rank;
+    CUstream stream = nullptr;
+    CUdeviceptr memory = 0;
+};
+
+// Until a nonblocking communicator is ready; the test's own limit ends a job that never is.
+void wait_ready(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        MUST(ncclCommGetAsyncError(comm, &state));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    check(state, "a nonblocking call");
+}
+
+void sum_over(const Rank& self, ncclComm_t comm, int ranks) {
+    self.fill(1);
+    for (int i = 0; i < 3; ++i) {
+        MUST(self.reduce(comm));
+    }
+    self.expect(ranks * ranks * ranks);
+}
+
+void in_threads(const char* way, const std::function<void(const Rank&)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+        threads.emplace_back([&, rank] { body(Rank(rank)); });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    std::printf("%s\n", way);
+}
+
+ncclUniqueId new_id() {
+    ncclUniqueId id;
+    MUST(ncclGetUniqueId(&id));
+    return id;
+}
+
+void captured(const Rank& self, ncclComm_t comm) {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    self.fill(1);
+    MUST(cuStreamBeginCapture(self.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    MUST(self.reduce(comm));
+    MUST(cuStreamEndCapture(self.stream, &graph));
+    MUST(cuGraphInstantiate(&exec, graph, 0));
+    self.expect(1);  // not at the capture
+    for (int launch = 0; launch < 4; ++launch) {
+        MUST(cuGraphLaunch(exec, self.stream));
+    }
+    self.expect(16);
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
+void init_all() {
+    ncclComm_t comms[kRanks] = {};
+    MUST(ncclCommInitAll(comms, kRanks, nullptr));
+    in_threads("InitAll", [&](const Rank& self) {
+        sum_over(self, comms[self.rank], kRanks);
+        captured(self, comms[self.rank]);
+        ncclComm_t both = nullptr;
+        MUST(ncclCommSplit(comms[self.rank], 0, -self.rank, &both, nullptr));
+        sum_over(self, both, kRanks);
+        ncclComm_t one = nullptr;
+        MUST(ncclCommSplit(both, self.rank == 0 ? 3 : NCCL_SPLIT_NOCOLOR, 0, &one, nullptr));
+        check((one == nullptr) != (self.rank != 0), "who is in the split");
+        if (one != nullptr) {
+            sum_over(self, one, 1);
+            MUST(ncclCommDestroy(one));
+        }
+        MUST(ncclCommFinalize(both));
+        MUST(ncclCommDestroy(both));
+        if (self.rank == 0) {
+            int without[] = {1};
+            ncclComm_t alone = nullptr;
+            MUST(ncclCommShrink(comms[0], without, 1, &alone, nullptr, NCCL_SHRINK_DEFAULT));
+            sum_over(self, alone, 1);
+            MUST(ncclCommDestroy(alone));
+        }
+        MUST(ncclCommDestroy(comms[self.rank]));
+    });
+}
+
+void scalable() {
+    ncclUniqueId ids[] = {new_id(), new_id()};
+    in_threads("Scalable", [&](const Rank& self) {
+        ncclComm_t comm = nullptr;
+        MUST(ncclCommInitRankScalable(&comm, kRanks, self.rank, 2, ids, nullptr));
+        sum_over(self, comm, kRanks);
+        MUST(ncclCommDestroy(comm));
+    });
+}
+
+void nonblocking() {
+    const ncclUniqueId id = new_id();
+    in_threads("Nonblocking", [&](const Rank& self) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ncclComm_t comm = nullptr;
+        check(ncclCommInitRankConfig(&comm, kRanks, id, self.rank, &config) != ncclInProgress,
+              "ncclInProgress of the initialisation");
+        wait_ready(comm);
+        self.fill(1);
+        for (int i = 0; i < 3; ++i) {
+            check(self.reduce(comm) != ncclInProgress, "ncclInProgress of a call");
+            wait_ready(comm);
+        }
+        self.expect(kRanks * kRanks * kRanks);
+        check(ncclCommFinalize(comm) != ncclInProgress, "ncclInProgress of the end");
+        wait_ready(comm);
+        MUST(ncclCommDestroy(comm));
+    });
+}
+
+// Both ranks' calls from one thread, joined by groups.
+void grouped() {
+    const ncclUniqueId id = new_id();
+    ncclComm_t comms[kRanks] = {};
+    const Rank one(1), zero(0);
+    const Rank* ranks[] = {&zero, &one};
+    const auto use = [](int device) {
+        CUcontext context = nullptr;
+        MUST(cuDevicePrimaryCtxRetain(&context, device));
+        MUST(cuCtxSetCurrent(context));
+    };
+    MUST(ncclGroupStart());
+    for (int rank = 0; rank < kRanks; ++rank) {
+        use(rank);
+        MUST(ncclCommInitRank(&comms[rank], kRanks, id, rank));
+    }
+    MUST(ncclGroupEnd());
+    for (int rank = 0; rank < kRanks; ++rank) {
+        use(rank);
+        ranks[rank]->fill(1);
+    }
+    for (int i = 0; i < 3; ++i) {
+        MUST(ncclGroupStart());
+        for (int rank = 0; rank < kRanks; ++rank) {
+            use(rank);
+            MUST(ranks[rank]->reduce(comms[rank]));
+        }
+        MUST(ncclGroupEnd());
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+        use(rank);
+        ranks[rank]->expect(kRanks * kRanks * kRanks);
+        MUST(ncclCommDestroy(comms[rank]));
+    }
+    std::printf("Grouped\n");
+}
+
+}  // namespace
+
+int main() {
+    init_all();
+    scalable();
+    nonblocking();
+    grouped();
+    return 0;
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators made in every way NCCL has, blocking and not, and captured calls: the same results
+// with the hooks as without, and every call counted.
+#include <gtest/gtest.h>
+
+#include "tests/system/shim/process.h"
+
+namespace deft::test {
+namespace {
+
+constexpr const char* kDone = "InitAll\nScalable\nNonblocking\nGrouped\n";
+
+Environment loopback() {
+    return {{"NCCL_SOCKET_IFNAME", "lo"}, {"DEFT_INTERFACES", "lo"}};
+}
+
+TEST(Makers, WorkWithoutThePreload) {
+    const Outcome outcome = run({MAKERS_MAIN}, loopback());
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.out, kDone);
+}
+
+TEST(Makers, AreForwardedInModeOff) {
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["DEFT_MODE"] = "off";
+    const Outcome outcome = run({MAKERS_MAIN}, environment);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.out, kDone);
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_TRUE(outcome.reports.empty());
+}
+
+class ModesOfMakers : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ModesOfMakers, AreForwardedAndCounted) {
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["DEFT_MODE"] = GetParam();
+    const Outcome outcome = run({MAKERS_MAIN}, environment);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.out, kDone);
+    EXPECT_EQ(count(outcome.err, "softdev: error"), 0u) << outcome.err;
+    EXPECT_EQ(count(outcome.err, "WARN"), 0u) << outcome.err;
+    ASSERT_EQ(outcome.reports.size(), 2u) << "one for each device; calls are the process's";
+    const nlohmann::json& calls = outcome.reports.at("rank1.json")["calls"];
+    EXPECT_EQ(calls["ncclCommInitAll"], 1);
+    EXPECT_EQ(calls["ncclCommSplit"], 4);
+    EXPECT_EQ(calls["ncclCommShrink"], 1);
+    EXPECT_EQ(calls["ncclCommInitRankScalable"], 2);
+    EXPECT_EQ(calls["ncclCommInitRankConfig"], 2);
+    EXPECT_EQ(calls["ncclCommInitRank"], 2);
+    EXPECT_EQ(calls["ncclCommFinalize"], 4);
+    EXPECT_EQ(calls["ncclCommDestroy"], 12);
+    EXPECT_EQ(calls["ncclAllReduce"], 38);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ModesOfMakers, ::testing::Values("observe", "exact", "deft"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace deft::test
