@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The set-ups in which the papers report their headline figures, as far as they are known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/planner/fabric.h"
+#include "shim/planner/options.h"
+#include "shim/planner/plan.h"
+#include "shim/planner/profile.h"
+
+namespace deft::headlines {
+
+// One line of a table: a policy against another in one set-up.
+struct Row {
+    std::string setup;
+    std::string policy;
+    std::string against;
+    double coverage = 0;    // all-reduces on the first link / compute
+    double seconds = 0;     // per iteration
+    double reference = 0;   // of `against`
+    double updates = 1;     // per iteration
+    std::uint32_t age = 0;  // iterations, oldest gradient
+    double speed_up() const { return reference / seconds; }
+};
+
+// DeFT on two links (the second slower by 1.65) over ByteScheduler and US-Byte on the first, for a
+// model at one coverage rate. `capped`: within deft's own caps (delay 1, merge 2), else as the
+// paper, where nothing but the knapsacks limits staleness.
+std::vector<Row> deft_rows(const std::string& model, double coverage, bool capped);
+
+// DeAR over the fastest of the job as it is, MG-WFBP and ByteScheduler; `link` is a preset.
+Row dear_row(const std::string& model, const std::string& link, std::uint32_t gpus);
+
+// US-Byte over `against` ("bytescheduler", "wfbp") at one coverage rate.
+Row us_byte_row(const std::string& model, double coverage, std::uint32_t gpus,
+                const std::string& against);
+
+// COVAP over the job as it is, on a link of so many bytes per second.
+Row covap_row(const std::string& model, double compute_seconds, double rate, std::uint32_t gpus);
+
+}  // namespace deft::headlines
