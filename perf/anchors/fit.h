@@ -6,8 +6,9 @@
 
 namespace deft::anchors {
 
-// Deterministic pattern search from fixed starts. What it lowers: the largest relative error, then
-// the root of the mean square, with a penalty for every pair of methods in the wrong order.
+// Deterministic: each method from the best of many random points within plausible ranges by pattern
+// search, then all four together. What it lowers: a smooth form of the largest relative error, with
+// a penalty for every pair of methods in the wrong order.
 std::array<Constants, kMethods> fit_link(int link);
 
 }  // namespace deft::anchors

@@ -14,13 +14,19 @@ using planner::Fabric;
 using planner::Link;
 using planner::Profile;
 
-Fabric fabric_of(const Constants& c, int gpus) {
+Fabric fabric_of(const Constants& c, int method, int gpus) {
     Fabric fabric;
     Link link;
     link.name = "nic";
     link.cost.alpha = 2.0 * (gpus - 1) * c.hop;
     link.cost.beta = 2.0 * (gpus - 1) / gpus / c.rate;
-    link.per_message = c.per_message;
+    if (method == kByteScheduler) {
+        planner::CostCurve negotiation;
+        negotiation.alpha = c.per_message;
+        link.hops = {{"coordinator", negotiation}, {"wire", link.cost}};
+    } else {
+        link.per_message = c.per_message;
+    }
     link.compute_slowdown = c.contention;
     fabric.links.push_back(link);
     return fabric;
@@ -53,7 +59,7 @@ double simulated(int /*link*/, int model, int method, int size, const Constants&
         bucket.ready += late;
     }
     profile.backward += late;
-    const Fabric fabric = fabric_of(c, kGpus[size]);
+    const Fabric fabric = fabric_of(c, method, kGpus[size]);
     planner::Options options;
     // A start-up nothing is worth: BSP sends everything in one message.
     options.startup_seconds = method == 0 ? 1.0 : 0.0;

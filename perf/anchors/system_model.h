@@ -12,7 +12,7 @@ namespace deft::anchors {
 struct Constants {
     double rate = 1e9;       // bytes per second of each rank's ring
     double hop = 0;          // seconds per ring step: a message starts up in 2(n-1) of them
-    double per_message = 0;  // seconds of negotiation and launch per message, on the link
+    double per_message = 0;  // seconds of negotiation and launch per message (see simulated())
     double contention = 0;   // compute takes (1 + this) times as long while the link is busy
     double framework = 0;    // seconds of compute lost per tensor the framework handles
 
@@ -23,7 +23,9 @@ struct Constants {
     }
 };
 
-// Simulated seconds per iteration; indices as in ddl_benchmarks.h.
+// Simulated seconds per iteration; indices as in ddl_benchmarks.h. WFBP and MG-WFBP pay per_message
+// on the link. ByteScheduler negotiates the messages its credit allows while others travel, one at
+// a time: there it holds a resource of its own in front of the link.
 double simulated(int link, int model, int method, int size, const Constants& constants);
 
 struct Residuals {
