@@ -12,6 +12,9 @@ namespace {
 constexpr const char* kDdl =
     "HKBU-HPML ddl-benchmarks 2020, BSP rows of ResNet-50 and BERT-Base at 8 to 32 GPUs, 4 per "
     "node";
+constexpr const char* kEfa =
+    "nccl-tests on 4 p4d nodes of 8 A100 and four 100 Gb/s EFA NICs (NVIDIA/nccl issue 527)";
+constexpr const char* kNdr = "nccl-tests on two nodes of one H100 (NVIDIA/nccl-tests issue 232)";
 constexpr const char* kA100 =
     "nccl-tests on one node of 8 A100 with NVLink (ml-engineering network benchmarks)";
 constexpr const char* kH200 = "nccl-tests on one node of 8 H200 with NVSwitch (ml-engineering)";
@@ -45,7 +48,12 @@ const std::vector<LinkPreset>& link_presets() {
         {"100Gb-IB",
          "4.5 GB/s per rank ring: ddl-benchmarks, 4.45-6.3 GB/s, bound inside the node"},
         {"56Gb-IB", "start-up and rate stored in dear_pytorch for 8 to 64 GPUs"},
-        {"100Gb-NIC", "11 GB/s, one 100 Gb/s NIC beside NVLink (assumed from its line rate)"},
+        {"100Gb-NIC",
+         "7.4 GB/s per 100 Gb/s EFA NIC: a quarter of what 4 p4d nodes reached with four"},
+        {"4x100Gb-EFA",
+         "29.6 GB/s bus rate: nccl-tests, 1 GiB on 4 p4d nodes (NVIDIA/nccl issue 527)"},
+        {"400Gb-IB",
+         "41 GB/s bus rate: nccl-tests, 32 MiB, one H100 a node (NVIDIA/nccl-tests issue 232)"},
         {"nvlink-a100", "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
         {"nvlink-h200", "8 H200: measured curve, 1 MiB to 16 GiB"},
     };
@@ -84,9 +92,15 @@ Link preset_link(std::string_view name, std::uint32_t ranks) {
         link.cost.beta = row->beta;
         return link;
     }
-    if (name == "100Gb-NIC") {
-        Link link = ring_link(label, ranks, 10e-6, 11e9);
-        link.source = "line rate less protocol";
+    if (name == "100Gb-NIC" || name == "4x100Gb-EFA") {
+        Link link = ring_link(label, ranks, 10e-6, name == "100Gb-NIC" ? 29.6e9 / 4 : 29.6e9);
+        link.source = kEfa;
+        return link;
+    }
+    if (name == "400Gb-IB") {
+        // 113 us at 2 MiB, 154 at 4, 231 at 8, 421 at 16, 812 at 32, all between two ranks.
+        Link link = ring_link(label, ranks, 25e-6, 41.3e9);
+        link.source = kNdr;
         return link;
     }
     if (name == "nvlink-a100" || name == "nvlink-h200") {

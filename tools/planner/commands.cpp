@@ -57,7 +57,7 @@ void PlannerCommands::add_to(CLI::App& app) {
         command
             ->add_option("--ranks", options.ranks,
                          "Ranks of the job; default: as in the profile, else 16")
-            ->check(CLI::Range(1U, 1000000U));
+            ->check(CLI::Range(2U, 1000000U));
         command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
             ->check(CLI::Range(0U, 1000U))
             ->capture_default_str();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
@@ -97,6 +98,28 @@ Link link_from(const Field& from, std::uint32_t ranks) {
 }
 
 #ifdef DEFT_HAVE_TOML
+// The TOML reader calls itself for every bracket: a file of brackets would end the stack.
+void expect_shallow(const std::string& name, const std::string& text) {
+    constexpr int kDeepest = 64;
+    int depth = 0;
+    int deepest = 0;
+    char quote = 0;
+    for (const char c : text) {
+        if (quote != 0) {
+            quote = c == quote || c == '\n' ? 0 : quote;
+        } else if (c == '"' || c == '\'') {
+            quote = c;
+        } else if (c == '[' || c == '{') {
+            deepest = std::max(deepest, ++depth);
+        } else if ((c == ']' || c == '}') && depth > 0) {
+            --depth;
+        }
+    }
+    if (deepest > kDeepest) {
+        throw InputError(fmt::format("{}: brackets nested more than {} deep", name, kDeepest));
+    }
+}
+
 nlohmann::json from_toml(const toml::value& value) {
     switch (value.type()) {
         case toml::value_t::boolean:
@@ -136,6 +159,7 @@ nlohmann::json from_toml(const toml::value& value) {
 
 nlohmann::json parse_toml(const std::string& name, const std::string& text) {
 #ifdef DEFT_HAVE_TOML
+    expect_shallow(name, text);
     std::istringstream stream(text);
     try {
         return from_toml(toml::parse(stream, name));

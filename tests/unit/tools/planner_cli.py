@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `deft plan`, `deft sim` and `deft advise` as a user does. Usage: planner_cli.py DEFT"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+DEFT = os.path.abspath(sys.argv[1])
+POLICIES = ["none", "wfbp", "mg-wfbp", "bytescheduler", "us-byte", "dear", "deft", "covap", "edf", "fewest-links", "best"]
+
+
+class PlannerCommands(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, text, mode="w"):
+        path = os.path.join(self.folder.name, name)
+        with open(path, mode) as out:
+            out.write(text)
+        return path
+
+    def deft(self, *arguments, code=0):
+        done = subprocess.run([DEFT, *arguments], capture_output=True, text=True, timeout=240, cwd=self.folder.name)
+        self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout}{done.stderr}")
+        if code == 0:
+            self.assertEqual(done.stderr, "")
+            return done.stdout
+        # One clear line and nothing else.
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("deft: "), done.stderr)
+        return done.stderr
+
+    def test_sim_prints_every_policy(self):
+        out = self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "16", "--policy", "all")
+        rows = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in POLICIES]
+        self.assertEqual(rows, POLICIES)
+        self.assertIn("ddl-benchmarks", out)  # where the link's rate comes from
+
+    def test_sim_json_agrees_with_one_policy(self):
+        arguments = ("sim", "--profile", "model:gpt2", "--links", "100Gb-IB,10GbE", "--ranks", "8", "--json")
+        everything = json.loads(self.deft(*arguments))
+        self.assertEqual([row["policy"] for row in everything["policies"]], POLICIES)
+        alone = json.loads(self.deft(*arguments, "--policy", "best"))
+        self.assertEqual(alone["policies"], everything["policies"][-1:])
+        best = everything["policies"][-1]
+        for row in everything["policies"]:
+            self.assertGreaterEqual(row["gap"], -1e-9)
+            if row["barrier"] == "update" and row["max_delay"] <= 1 and row["max_merge"] <= 2:
+                self.assertLessEqual(best["iteration_ms"], row["iteration_ms"] * 1.03)  # the noise of "do nothing"
+
+    def test_plan_writes_what_it_is_asked_for(self):
+        self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy", "deft",
+                  "--svg", "a.svg", "--trace", "a.json", "--out", "p.json", "--save-profile", "profile.json")
+        xml.dom.minidom.parse(os.path.join(self.folder.name, "a.svg"))
+        with open(os.path.join(self.folder.name, "a.json"), encoding="utf-8") as file:
+            self.assertGreater(len(json.load(file)["traceEvents"]), 10)
+        with open(os.path.join(self.folder.name, "p.json"), encoding="utf-8") as file:
+            plan = json.load(file)
+        printed = json.loads(self.deft("plan", "--profile", "profile.json", "--links", "10GbE,10GbE-gloo", "--ranks", "16",
+                                       "--policy", "deft", "--json"))
+        self.assertEqual(printed["transfers"], plan["transfers"])
+
+    def test_links_files(self):
+        toml = self.file("l.toml", '[[links]]\nname = "a"\ngbit_per_s = 9.4\n')
+        same = self.file("l.json", '{"links": [{"name": "a", "gbit_per_s": 9.4}]}')
+        one = json.loads(self.deft("sim", "--profile", "model:vgg16", "--links", toml, "--json"))
+        two = json.loads(self.deft("sim", "--profile", "model:vgg16", "--links", same, "--json"))
+        self.assertEqual(one, two)
+
+    def test_advise_reads_a_trace(self):
+        events = []
+        for step in range(3):
+            at = 1000 + step * 100000
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 100000})
+            for k in range(2):
+                events.append({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                               "ts": at + 40000 + 20000 * k, "dur": 15000,
+                               "args": {"In msg nelems": 1000000 * (k + 1), "dtype": "Float"}})
+        trace = self.file("t.json", json.dumps({"traceEvents": events}))
+        out = self.deft("advise", trace)
+        self.assertIn("bucket   1:      8000000 bytes", out)
+        found = json.loads(self.deft("advise", trace, "--json"))[0]
+        self.assertLessEqual(found["delay"]["gain"]["low"], found["delay"]["gain"]["high"])
+
+    def test_wrong_usage_is_2(self):
+        for arguments, says in [
+            (["sim"], "--profile and --links"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--policy", "fastest"], "'fastest' is none of"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "1"], "--ranks"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--jitter", "-1"], "--jitter"),
+            (["plan", "--profile", "model:vgg19", "--links", "10GbE", "--max-merge", "0"], "--max-merge"),
+            (["plan", "--profile", "model:vgg19", "--links", "10GbE", "spare"], "spare"),
+            (["advise"], "name a trace"),
+        ]:
+            self.assertIn(says, self.deft(*arguments, code=2))
+
+    def test_wrong_input_is_1_and_names_it(self):
+        deep = self.file("deep.toml", "links = " + "[" * 200000)
+        for arguments, says in [
+            (["--profile", "model:vgg", "--links", "10GbE"], "model:vgg: no such model"),
+            (["--profile", "no.json", "--links", "10GbE"], "no.json: "),
+            (["--profile", ".", "--links", "10GbE"], ".: "),
+            (["--profile", self.file("empty.json", ""), "--links", "10GbE"], "empty.json: "),
+            (["--profile", self.file("cut.gz", b"\x1f\x8b\x08abc", "wb"), "--links", "10GbE"], "cut.gz: "),
+            (["--profile", self.file("text", "hello"), "--links", "10GbE"], "text: "),
+            (["--profile", "model:vgg19", "--links", "1GbE"], "'1GbE' is neither a file nor a preset"),
+            (["--profile", "model:vgg19", "--links", "no.toml"], "no.toml: "),
+            (["--profile", "model:vgg19", "--links", deep], "deep.toml: "),
+            (["--profile", "model:vgg19", "--links", self.file("l.json", '{"links":[{"name":"a","gbit_per_s":-1}]}')],
+             "links[0].gbit_per_s: -1 is outside"),
+            (["--profile", "model:vgg19", "--links", "10GbE", "--svg", "no/such/folder.svg"], "no/such/folder.svg: "),
+        ]:
+            self.assertIn(says, self.deft("sim", "--policy", "none", *arguments, code=1))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
