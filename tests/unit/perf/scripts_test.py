@@ -68,6 +68,12 @@ class Accuracy(unittest.TestCase):
         self.assertIn("REPLICAS DIFFER", accuracy_report.cell([line("delay1", 0.9, replicas_equal=False)] * 5, plain))
         self.assertIn("guard acted in 1", accuracy_report.cell([line("delay1", 0.97, plan={"guard_decisions": 2})], plain))
 
+    def test_the_default_does_not_merge_plain_sgd(self):
+        self.assertTrue(accuracy_report.may_choose("merge2", "momentum"))
+        self.assertFalse(accuracy_report.may_choose("merge2", "sgd"))
+        self.assertTrue(accuracy_report.may_choose("delay1+predict", "sgd"))
+        self.assertFalse(accuracy_report.may_choose("delay1", "momentum"))
+
     def test_epochs_to_accuracy(self):
         plain = [line("plain", 0.97)]
         self.assertEqual(accuracy_report.time_to_accuracy([line("delay1", 0.961)], plain), "2.0")
