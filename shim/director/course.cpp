@@ -19,7 +19,13 @@ constexpr std::size_t kMaxPlans = 16;  // remembered
 
 bool Director::tick(Track& track) noexcept {
     const std::unique_lock lock(work_mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || ended() || council_.verdict() != agreement::Verdict::On) {
+    if (!lock.owns_lock()) {
+        return false;
+    }
+    if (abandoned_.exchange(false, std::memory_order_acq_rel)) {
+        clean_up(true);
+    }
+    if (ended() || council_.verdict() != agreement::Verdict::On) {
         return false;
     }
     try {

@@ -254,18 +254,32 @@ void Director::end(bool abort) noexcept {
         }
     }
     council_.detach(this);
-    const std::lock_guard lock(work_mutex_);
     // From here on no hook takes the executor: the communicator is ending, so the job makes no call
     // on it but those under way.
     active_.store(nullptr, std::memory_order_seq_cst);
     next_.store(nullptr, std::memory_order_seq_cst);
-    if (!abort) {
-        for (const auto& lane : lanes_) {
+    if (abort) {
+        // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for
+        // the very transfer that only the abort of the communicator ends: tick() cleans up later.
+        abandoned_.store(true, std::memory_order_release);
+        return;
+    }
+    const std::lock_guard lock(work_mutex_);
+    clean_up(false);
+}
+
+// With work_mutex_ held, after end().
+void Director::clean_up(bool abort) noexcept {
+    for (const auto& lane : lanes_) {
+        if (abort) {
+            lane->abort();
+        } else {
             lane->close();
         }
     }
     retire(std::move(current_));
     retire(std::move(staged_));
+    staging_.reset();
     if (inside_.load(std::memory_order_seq_cst) == 0) {
         retired_.clear();
     } else {

@@ -68,6 +68,8 @@ public:
     int flush() noexcept;
     const Seat& seat() const { return seat_; }
     bool ended() const { return ended_.load(std::memory_order_acquire); }
+    // tick() has nothing to do any more.
+    bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
 
     agreement::Answer prepare(const agreement::Proposal& proposal) noexcept override;
     void decided(std::uint64_t serial, bool commit) noexcept override;
@@ -121,6 +123,7 @@ private:
     std::atomic<std::uint64_t> dropped_stage_{0};
     std::atomic<bool> failed_{false};
     std::atomic<bool> ended_{false};
+    std::atomic<bool> abandoned_{false};  // aborted; tick() has to clean up
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
     std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided
@@ -169,6 +172,7 @@ private:
     std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
     double before_ms_ = 0;                 // median iteration before the plan
 
+    void clean_up(bool abort) noexcept;
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;
     void step(Track& track);
     void lead(Track& track, const JobView& view);

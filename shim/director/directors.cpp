@@ -43,7 +43,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         // Those that have ended stay for the last report, within reason.
         constexpr std::size_t kListed = 64;
         if (directors.alive.size() >= kListed) {
-            std::erase_if(directors.alive, [](const Director* d) { return d->ended(); });
+            std::erase_if(directors.alive, [](const Director* d) { return d->over(); });
         }
         directors.alive.reserve(directors.alive.size() + 1);
         auto* const director = new Director(seat, *council);
@@ -68,7 +68,7 @@ bool tick(int device, Track& track) noexcept {
             }
             director = directors.alive[i++];
         }
-        if (director->seat().device == device && !director->ended()) {
+        if (director->seat().device == device && !director->over()) {
             any = director->tick(track) || any;  // may take long: without the lock
         }
     }

@@ -245,28 +245,25 @@ bool Lane::warm_up(std::string& problem) noexcept {
     int mode = cuda::kCaptureModeRelaxed;
     driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
     cuda::DevicePointer memory = 0;
-    void* last = nullptr;  // pinned: a copy into other memory would wait without a deadline
     const std::size_t largest = std::max<std::size_t>(config_.warm_up_bytes / 4 * 4, 4);
     const bool pooled = current && driver_.MemAllocAsync != nullptr &&
                         driver_.MemFreeAsync != nullptr &&
                         driver_.MemAllocAsync(&memory, largest, stream_) == cuda::kSuccess;
     bool good = current && (pooled || driver_.MemAlloc(&memory, largest) == cuda::kSuccess) &&
-                driver_.MemHostAlloc(&last, 4, cuda::kHostAllocPortable) == cuda::kSuccess;
+                (word_ != nullptr ||
+                 driver_.MemHostAlloc(&word_, 4, cuda::kHostAllocPortable) == cuda::kSuccess);
     if (!good) {
         failed(problem, "its first all-reduce", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
     // NCCL connects for an algorithm and protocol when a size first needs them.
     for (const std::size_t bytes : {std::size_t{4}, std::size_t{256} * 1024, largest}) {
         good = good && sum_is_right(memory, std::min(bytes, largest),
-                                    static_cast<std::uint32_t*>(last), problem);
+                                    static_cast<std::uint32_t*>(word_), problem);
     }
     if (pooled) {
         driver_.MemFreeAsync(memory, stream_);
     } else if (good) {
         driver_.MemFree(memory);
-    }
-    if (good) {
-        driver_.MemFreeHost(last);  // else NCCL may still be at it: left behind
     }
     driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
     return good;
@@ -299,6 +296,10 @@ void Lane::close() noexcept {
         if (result != DEFT_NCCL_SUCCESS) {
             DEFT_WARN("a lane's communicator cannot be destroyed: %s", nccl_.text(result));
         }
+    }
+    if (word_ != nullptr && current) {
+        driver_.MemFreeHost(word_);
+        word_ = nullptr;
     }
     if (stream_ != nullptr && current) {
         driver_.StreamDestroy(stream_);

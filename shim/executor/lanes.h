@@ -82,6 +82,9 @@ private:
     int rank_ = 0;
     cuda::Context context_ = nullptr;
     cuda::Stream stream_ = nullptr;
+    // Where warm_up() finds its sum. Pinned: a copy into other memory would wait without a
+    // deadline. Kept until close(), because freeing it waits for the whole device.
+    void* word_ = nullptr;
     std::atomic<deft_nccl_comm_t> comm_{nullptr};
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};

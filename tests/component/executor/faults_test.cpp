@@ -201,6 +201,7 @@ TEST(Faults, AThousandIterationsWithAChangeEveryTen) {
         std::int64_t since = 0;
         std::size_t start = 0;
         std::size_t total = 0;
+        CU(cuCtxSynchronize());  // what warming up the lanes has given back comes in stream order
         CU(cuMemGetInfo(&start, &total));
         for (std::int64_t t = 0; t < 1000; ++t) {
             if (t % 10 == 0) {

@@ -15,12 +15,17 @@ TEST(Guest, StartsNoThreadBeforeTheFirstCommunicator) {
     const Outcome off =
         run({LINKED_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "off"}});
     EXPECT_EQ(off.out, "threads before=1 after=1\n");
+    for (const char* mode : {"exact", "deft", "covap"}) {
+        const Outcome plans =
+            run({LINKED_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", mode}});
+        EXPECT_TRUE(plans.out.starts_with("threads before=1 ")) << mode << ": " << plans.out;
+    }
 }
 
 TEST(Guest, AllocatesNothingInACall) {
     const Outcome without = run({ALLOCATION_MAIN});
     ASSERT_EQ(without.out, "start=0 calls=0 result=0\n");
-    for (const char* mode : {"off", "observe"}) {
+    for (const char* mode : {"off", "observe", "exact", "deft"}) {
         const Outcome outcome =
             run({ALLOCATION_MAIN}, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", mode}});
         // Before main there is one: the C++ run time, linked in, sets memory aside for exceptions.

@@ -74,6 +74,7 @@ inline void expect_sound(const Job& job) {
     for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
         SCOPED_TRACE("rank " + std::to_string(rank));
         ASSERT_EQ(job.ranks[rank].status, 0) << job.ranks[rank].out << job.ranks[rank].err;
+        EXPECT_EQ(count(job.ranks[rank].out, "lost"), 0u) << job.ranks[rank].err;
         EXPECT_EQ(count(job.ranks[rank].err, "WARN"), 0u) << job.ranks[rank].err;
         EXPECT_EQ(count(job.ranks[rank].err, "softdev: error"), 0u) << job.ranks[rank].err;
         EXPECT_EQ(job.ranks[rank].out, job.ranks[0].out) << "replicas differ";

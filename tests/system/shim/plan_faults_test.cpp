@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to a job under a plan when a rank is stopped or dies, memory is short, its iteration
+// keeps changing, or its communicator goes while transfers are in flight. Every job ends by itself:
+// plan_main has a deadline of its own.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "tests/system/shim/plan_job.h"
+
+namespace deft::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Environment kDelay{{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}};
+
+bool says(const Started& rank, const std::string& text) {
+    const auto deadline = std::chrono::steady_clock::now() + 300s;
+    while (read_file(rank.err).find(text) == std::string::npos) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            return false;
+        }
+        std::this_thread::sleep_for(2ms);
+    }
+    return true;
+}
+
+class Stopped : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
+
+TEST_P(Stopped, ForHalfAMinute) {
+    const auto [rank, when] = GetParam();
+    const Folder folder;
+    const auto started = start_ranks(folder, 2, 300, kDelay, "");
+    const bool there = says(started[0], when);
+    ::kill(started[static_cast<std::size_t>(rank)].pid, SIGSTOP);
+    if (there) {
+        std::this_thread::sleep_for(30s);  // the fault itself
+    }
+    ::kill(started[static_cast<std::size_t>(rank)].pid, SIGCONT);
+    const Job job = finish_ranks(started, folder);
+    ASSERT_TRUE(there) << job.ranks[0].err;
+    expect_sound(job);
+    EXPECT_GE(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    for (const int bucket : {0, 1}) {
+        EXPECT_EQ(lags(job.rows[0], bucket).rbegin()->first, 1);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Stopped,
+                         ::testing::Combine(::testing::Values(0, 1),
+                                            ::testing::Values("INFO plan: ", "plan in force")));
+
+class Killed : public ::testing::TestWithParam<int> {};
+
+TEST_P(Killed, TheOthersNoticeAndEnd) {
+    const Folder folder;
+    Environment environment = kDelay;
+    environment["DEFT_LINK_TIMEOUT"] = "2s";
+    const auto started = start_ranks(folder, 3, 1'000'000, environment, "");
+    bool there = true;
+    for (const Started& rank : started) {
+        there = there && says(rank, "plan in force");
+    }
+    ::kill(started[static_cast<std::size_t>(GetParam())].pid, SIGKILL);
+    const Job job = finish_ranks(started, folder);
+    ASSERT_TRUE(there);
+    for (int rank = 0; rank < 3; ++rank) {
+        const Outcome& outcome = job.ranks[static_cast<std::size_t>(rank)];
+        if (rank != GetParam()) {
+            EXPECT_EQ(outcome.status, 0) << outcome.err;
+            EXPECT_TRUE(outcome.out.ends_with("lost\n"))
+                << outcome.out.substr(outcome.out.size() -
+                                      std::min<std::size_t>(200, outcome.out.size()))
+                << outcome.err;
+            EXPECT_EQ(lags(job.rows[static_cast<std::size_t>(rank)], 0).rbegin()->first, 1)
+                << "every number before it is right";
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Killed, ::testing::Values(0, 2));
+
+TEST(PlanFaults, AMemoryCapThatIsHitLeavesTheJobAsItIs) {
+    Environment environment = kDelay;
+    environment["DEFT_MAX_SHADOW_BYTES"] = "1000";
+    const Job job = run(2, 1000, environment, "plain");
+    expect_sound(job);
+    for (const Row& row : job.rows[0]) {
+        ASSERT_EQ(row.bucket[0], row.iteration + 1);
+        ASSERT_EQ(row.bucket[1], row.iteration + 1);
+    }
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 0u) << job.ranks[0].err;
+}
+
+TEST(PlanFaults, AThousandIterationsWithAChangeEveryTen) {
+    const Job job = run(2, 1000, kDelay, "unsteady");
+    expect_sound(job);
+    ASSERT_GE(job.rows[0].size(), 1000u);
+    for (const Row& row : job.rows[0]) {
+        for (const std::int64_t value : row.bucket) {
+            // This iteration's, the one before's under a plan, or nothing where a plan begins.
+            const std::int64_t lag = row.iteration + 1 - value;
+            ASSERT_TRUE(lag == 0 || lag == 1 || value == 0)
+                << "iteration " << row.iteration << ": " << value;
+        }
+    }
+}
+
+TEST(PlanFaults, DestroyedWithTransfersInFlight) {
+    const Job job = run(2, 50, kDelay, "busy");
+    expect_sound(job);
+}
+
+class Aborted : public ::testing::TestWithParam<int> {};
+
+TEST_P(Aborted, FromAnotherThreadInTheMiddleOfAnIteration) {
+    const Job job = run(2, 50, kDelay, "stall-" + std::to_string(GetParam()));
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(rank.status, 0) << rank.out << rank.err;
+    }
+    // Rank 1 may see its peer go in the middle of a lane's transfer.
+    EXPECT_EQ(count(job.ranks[0].err, "softdev: error"), 0u) << job.ranks[0].err;
+    EXPECT_EQ(count(job.ranks[0].out, "aborted\n"), 1u) << job.ranks[0].out;
+    if (GetParam() < 0) {
+        EXPECT_GE(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    }
+}
+
+// Before the ranks have agreed, while they learn, plan, stage (iterations of 2 ms), under the plan.
+INSTANTIATE_TEST_SUITE_P(Iterations, Aborted, ::testing::Values(1, 8, 15, 25, 40, -1));
+
+}  // namespace
+}  // namespace deft::test
