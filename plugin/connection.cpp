@@ -75,8 +75,10 @@ public:
             admitted.incarnation = guest.hello.incarnation;
             admitted.counters = &LinkStats::process().link(link.name.c_str(), "tcp");
             admitted.counters->speed_mbps.store(link.speed_mbps, std::memory_order_relaxed);
-            admitted.path = std::make_unique<TcpPath>(std::move(guest.fd), TcpPath::Role::Receiver,
-                                                      link.name + " <- peer's " + guest.hello.link);
+            admitted.path =
+                std::make_unique<TcpPath>(std::move(guest.fd), TcpPath::Role::Receiver,
+                                          link.name + " <- peer's " + guest.hello.link,
+                                          (guest.hello.flags & wire::kFlagChecked) != 0);
             return true;
         }
     }
@@ -213,11 +215,22 @@ int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionO
                                                  : connect_paths(device, options, now, attempt);
 }
 
+// Each route so many times, all of them once before any of them twice.
+void multiply(std::vector<Route>& routes, std::size_t streams) {
+    const std::size_t links = routes.size();
+    while (routes.size() < std::min(links * streams, wire::kMaxPaths)) {
+        routes.push_back(routes[routes.size() - links]);
+    }
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        routes[i].streams = (routes.size() - i % links + links - 1) / links;
+    }
+}
+
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   Nanos now, Attempt& attempt) {
     const wire::Handle& handle = attempt.handle;
     const LaneView view = view_of(*device, options.lane);
-    const std::vector<Route> routes = plan_routes(view.links, handle.endpoints);
+    std::vector<Route> routes = plan_routes(view.links, handle.endpoints);
     if (routes.empty()) {
         DEFT_WARN(
             "none of this host's links can reach the peer at %s: they share no address family "
@@ -225,8 +238,10 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
             handle.endpoints.entries[0].address.text().c_str());
         return DEFT_NET_SYSTEM_ERROR;
     }
+    multiply(routes, options.streams);
     wire::Hello hello = hello_of(options, handle);
     hello.paths = static_cast<std::uint16_t>(routes.size());
+    hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     while (hello.connection == 0) {
         if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {
             DEFT_WARN("getrandom failed");
@@ -247,6 +262,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     }
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
+    sender.early_done = !options.checksum;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
                   handle.endpoints.entries[0].address.text().c_str());
@@ -292,6 +308,7 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         const std::size_t paths = guest.hello.paths;
         ReceiverOptions options;
         options.link_timeout = options_.link_timeout;
+        options.lazy_acks = (guest.hello.flags & wire::kFlagChecked) == 0;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
         std::snprintf(options.name, sizeof(options.name), "connection %016llx",
@@ -324,6 +341,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
                 "all hosts");
             return DEFT_NET_INVALID_USAGE;
         case wire::Decoded::Malformed:
+        case wire::Decoded::Damaged:
             DEFT_WARN("the peer's connection handle is damaged");
             return DEFT_NET_INVALID_ARGUMENT;
     }

@@ -46,6 +46,8 @@ bool switched_off() {
 ConnectionOptions connection_options(void* context, int traffic_class) {
     ConnectionOptions options;
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
+    options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
+    options.checksum = Config::process().is(Key::Checksum, "crc32c");
     options.lane =
         context != nullptr ? static_cast<const Context*>(context)->traffic_class : traffic_class;
     return options;

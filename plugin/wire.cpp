@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "plugin/core/crc32c.h"
+
 namespace deft::net::wire {
 namespace {
 
@@ -13,6 +15,8 @@ constexpr std::uint32_t kWelcomeMagic = 0x4c455744;  // "DWEL"
 constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
+constexpr std::size_t kHeaderSumAt = 44;
+constexpr std::size_t kControlSumAt = 6;
 
 class Writer {
 public:
@@ -262,7 +266,8 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
     writer.put(chunk.index);
     writer.put(std::uint16_t{0});
     writer.put(header.checksum);
-    writer.put(std::uint32_t{0});
+    const bool checked = (header.flags & kFlagChecksum) != 0;
+    writer.put(checked ? crc32c(0, out.data(), kHeaderSumAt) : std::uint32_t{0});
 }
 
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) {
@@ -282,6 +287,10 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     reader.get<std::uint16_t>();
     header.checksum = reader.get<std::uint32_t>();
     chunk.data = nullptr;
+    if ((header.flags & kFlagChecksum) != 0 &&
+        reader.get<std::uint32_t>() != crc32c(0, in.data(), kHeaderSumAt)) {
+        return Decoded::Damaged;
+    }
     if (type == static_cast<std::uint8_t>(FrameType::Bye)) {
         header.type = FrameType::Bye;
         return chunk.length == 0 ? Decoded::Ok : Decoded::Malformed;
@@ -305,7 +314,19 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     return chunk.length == expected ? Decoded::Ok : Decoded::Malformed;
 }
 
-void encode(const Control& control, std::span<std::byte, kControlBytes> out) {
+namespace {
+
+// Of a control frame without its two bytes for this. Never 0, which says that there is none.
+std::uint16_t control_sum(std::span<const std::byte, kControlBytes> frame) {
+    std::uint32_t sum = crc32c(0, frame.data(), kControlSumAt);
+    sum = crc32c(sum, frame.data() + kControlSumAt + 2, kControlBytes - kControlSumAt - 2);
+    const auto folded = static_cast<std::uint16_t>(sum ^ sum >> 16);
+    return folded == 0 ? std::uint16_t{0xffff} : folded;
+}
+
+}  // namespace
+
+void encode(const Control& control, std::span<std::byte, kControlBytes> out, bool checked) {
     Writer writer(out);
     writer.put(kControlMagic);
     writer.put(control.kind);
@@ -315,9 +336,12 @@ void encode(const Control& control, std::span<std::byte, kControlBytes> out) {
     writer.put(control.received);
     writer.put(control.completed);
     writer.put(control.posted);
+    if (checked) {
+        Writer(out.subspan(kControlSumAt, 2)).put(control_sum(out));
+    }
 }
 
-Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control) {
+Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control, bool checked) {
     Reader reader(in);
     if (reader.get<std::uint16_t>() != kControlMagic) {
         return Decoded::NotDeft;
@@ -325,12 +349,15 @@ Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control) {
     const auto kind = reader.get<std::uint8_t>();
     reader.get<std::uint8_t>();
     control.path = reader.get<std::uint16_t>();
-    reader.get<std::uint16_t>();
+    const auto sum = reader.get<std::uint16_t>();
     control.received = reader.get<std::uint64_t>();
     control.completed = reader.get<std::uint64_t>();
     control.posted = reader.get<std::uint64_t>();
+    if (checked && sum != control_sum(in)) {
+        return Decoded::Damaged;
+    }
     if (kind < static_cast<std::uint8_t>(Control::Kind::State) ||
-        kind > static_cast<std::uint8_t>(Control::Kind::PathDown) || control.path >= kMaxPaths ||
+        kind > static_cast<std::uint8_t>(Control::Kind::Damaged) || control.path >= kMaxPaths ||
         control.completed > control.posted) {
         return Decoded::Malformed;
     }

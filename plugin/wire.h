@@ -29,7 +29,8 @@ enum class Decoded {
     Ok,
     NotDeft,       // wrong magic: something else speaks here
     WrongVersion,  // deft, but another protocol version (see the version field)
-    Malformed      // deft of this version, with values that cannot be
+    Malformed,     // deft of this version, with values that cannot be
+    Damaged        // its checksum says that it is not what was sent
 };
 
 using Secret = std::array<std::uint8_t, 16>;
@@ -68,6 +69,8 @@ void set_attempt(std::span<std::byte, kHandleBytes> encoded, std::uint64_t attem
 
 // Only a question: what are all your endpoints? Answered with a welcome, then closed.
 inline constexpr std::uint8_t kFlagAsk = 1;
+// Every frame of this path carries a checksum, in both directions.
+inline constexpr std::uint8_t kFlagChecked = 2;
 
 // First bytes on a new connection, from the sender.
 struct Hello {
@@ -106,15 +109,17 @@ enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2 };
 struct ChunkHeader {
     FrameType type = FrameType::Chunk;
     std::uint8_t flags = 0;
-    std::uint32_t checksum = 0;
+    std::uint32_t checksum = 0;  // of the payload; with kFlagChecksum the header has its own
     Chunk chunk;
 };
 inline constexpr std::uint8_t kFlagChecksum = 1;
 void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out);
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header);
 
-// Receiver to sender: control frames of fixed size.
-void encode(const Control& control, std::span<std::byte, kControlBytes> out);
-Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control);
+// Receiver to sender: control frames of fixed size, with a checksum if `checked`. Decoding then
+// demands one.
+void encode(const Control& control, std::span<std::byte, kControlBytes> out, bool checked = false);
+Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control,
+               bool checked = false);
 
 }  // namespace deft::net::wire

@@ -132,7 +132,7 @@ def many_connections(bench, options):
     sockets = [side["descriptors"] / (2 * count * paths) for side in sides]
     memory = [side["memory_kib"] / (2 * count) for side in sides]
     cpu = [side["cpu_percent"] for side in sides]
-    bars = [bar("memory of a connection, KiB (docs/plugin.md)", max(memory), 100, False),
+    bars = [bar("memory of a connection, KiB (docs/limits.md)", max(memory), 100, False),
             bar("sockets of a connection and link (one, and the listeners')", max(sockets), 1.1, False),
             bar("idle CPU of a rank, % of a core", max(cpu), 1.0, False)]
     return bars, {"ranks": len(sides), "connections of a rank": 2 * count, "KiB of a connection": spread(memory),

@@ -27,7 +27,8 @@ struct Chunk {
 
 // The receiver's state, told to the sender. All counts only grow.
 struct Control {
-    enum class Kind : std::uint8_t { State = 1, Bye = 2, PathDown = 3 };
+    // Damaged: what came on this path was not what had been sent; the path ends.
+    enum class Kind : std::uint8_t { State = 1, Bye = 2, PathDown = 3, Damaged = 4 };
     Kind kind = Kind::State;
     std::uint16_t path = 0;       // PathDown: which one the receiver has lost
     std::uint64_t received = 0;   // chunks that came in whole on this path since it was connected
@@ -59,7 +60,8 @@ protected:
 class Path {
 public:
     enum class Poll { Idle, Worked, Failed };
-    enum class Loss { None, Ended, Reset, TimedOut, Unreachable, Protocol };
+    // Damaged: a checksum was wrong, here or at the peer.
+    enum class Loss { None, Ended, Reset, TimedOut, Unreachable, Protocol, Damaged };
 
     virtual ~Path() = default;
     virtual Post post(const Chunk& chunk) = 0;

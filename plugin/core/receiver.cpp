@@ -185,7 +185,7 @@ void Receiver::arrived(Link& link, const Chunk& chunk) {
     worked_ = true;
     link.counters->bytes_received.fetch_add(chunk.length, std::memory_order_relaxed);
     // Small messages on a single path are acknowledged now and then, all else at once.
-    const bool lazy = links_.size() == 1 && chunk.total <= kEagerBytes;
+    const bool lazy = options_.lazy_acks && links_.size() == 1 && chunk.total <= kEagerBytes;
     link.tell = link.tell || !lazy || link.received - link.told_received >= kLazyAcks;
     if (chunk.message < completed_) {
         return;

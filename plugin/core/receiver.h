@@ -37,6 +37,7 @@ public:
 
 struct ReceiverOptions {
     Nanos link_timeout = 30 * kSecond;
+    bool lazy_acks = true;  // of small messages on a single path: see SenderOptions::early_done
     std::size_t absent =
         0;  // paths the sender knows to be dead: establish() does not wait for them
     char name[96] = "";

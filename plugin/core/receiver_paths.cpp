@@ -74,6 +74,10 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
     const Path::Loss loss = link.path->loss();
     link.ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
     apply(link, PathEvent::Lost, why);
+    if (loss == Path::Loss::Damaged) {
+        DEFT_WARN("%s: %s. They are sent again; if it repeats, look at the NIC, cable and switch",
+                  options_.name, why);
+    }
     link.path->close(0);
     link.path.reset();
     link.tell = false;
@@ -97,8 +101,11 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
 
 void Receiver::timers(Nanos now) {
     next_timers_ = now + kTimerInterval;
+    // On a single path TCP itself is the best at surviving an outage: the sender may have been told
+    // that small messages are done, and nobody may be there to send them again.
     for (auto& link : links_) {
-        if (link->path && door_->carrier(link->index).lost != link->carrier_lost) {
+        if (links_.size() > 1 && link->path &&
+            door_->carrier(link->index).lost != link->carrier_lost) {
             lose(*link, "the link lost its carrier", now);
         }
     }

@@ -19,7 +19,7 @@ constexpr std::uint64_t kLookForAcks = kSlots / 2;
 Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers,
                Nanos now)
     : options_(options), started_(now), last_alive_(now) {
-    if (dialers.size() == 1) {
+    if (dialers.size() == 1 && options_.early_done) {
         copies_.reset(
             new std::byte[kSlots * kEagerBytes]);  // pages that are never used cost nothing
     }
@@ -122,7 +122,7 @@ void Sender::cut(Slot& slot) {
     double fastest = 0;
     std::size_t count = 0;
     for (const auto& link : links_) {
-        if (link->state == PathState::Up) {
+        if (takes(*link)) {
             fastest = std::max(fastest, link->rate.bytes_per_second());
             ++count;
         }
@@ -165,8 +165,7 @@ Sender::Link* Sender::choose(std::uint64_t bytes) {
     const std::size_t count = std::min(links_.size(), outlooks.size());
     for (std::size_t i = 0; i < count; ++i) {
         const Link& link = *links_[i];
-        outlooks[i] = {link.state == PathState::Up,
-                       link.rate.bytes_per_second() * link.dialer->weight(),
+        outlooks[i] = {takes(link), link.rate.bytes_per_second() * link.dialer->weight(),
                        link.rate.outstanding(), link.rate.latency()};
     }
     const int best = earliest_finish(std::span(outlooks.data(), count), bytes);
@@ -220,13 +219,14 @@ bool Sender::poll_link(Link& link, Nanos now, bool reading) {
 }
 
 void Sender::on_control(Link& link, const Control& control) {
-    last_alive_ = now_;
+    last_alive_ = link.damaged ? last_alive_ : now_;
     const std::uint64_t first = link.first_flight;
     // `received` is a claim of the peer: never more than what was posted.
     const std::uint64_t received = control.kind == Control::Kind::PathDown ? 0 : control.received;
     while (link.first_flight < std::min(received, link.next_flight)) {
         const Flight& flight = link.flights[link.first_flight++ % kFlights];
         link.rate.acknowledged(flight.length, flight.posted_at, now_);
+        link.delivered += flight.length;
         Slot& slot = this->slot(flight.message);
         if (slot.message == flight.message && !slot.delivered) {
             acknowledge(slot, flight.index);
@@ -246,7 +246,8 @@ void Sender::on_control(Link& link, const Control& control) {
     // Only acknowledgements show that bytes get through: the way back may work while this one does
     // not.
     if (link.first_flight != first) {
-        link.last_progress = now_;
+        link.last_progress = last_alive_ = now_;
+        link.damaged = false;
         if (link.state == PathState::Suspect) {
             apply(link, PathEvent::Progress, "acknowledgements came again");
         }

@@ -13,6 +13,7 @@
 #include "plugin/core/failure.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
+#include "plugin/core/path_trials.h"
 #include "plugin/core/rate.h"
 #include "plugin/core/request.h"
 #include "plugin/core/scheduler.h"
@@ -21,6 +22,9 @@ namespace deft::net {
 
 struct SenderOptions {
     Nanos link_timeout = 30 * kSecond;
+    // With one path, a small message is done once the kernel has it. Not where it may have to be
+    // sent again after NCCL has stopped looking after this connection.
+    bool early_done = true;
     char name[96] = "";  // of the connection, for messages
 };
 
@@ -49,6 +53,9 @@ public:
     std::size_t paths() const { return links_.size(); }
     PathState state(std::size_t path) const { return links_[path]->state; }
     const RateEstimator& rate(std::size_t path) const { return links_[path]->rate; }
+    // How often a path was found to add nothing (core/path_trials.h), and if this one is now.
+    std::uint64_t drops() const { return trials_.drops(); }
+    bool dropped(std::size_t path) const { return trials_.dropped(path); }
 
 private:
     struct Slot : Request {
@@ -81,6 +88,7 @@ private:
         std::uint64_t first_flight = 0;
         std::uint64_t next_flight = 0;
         std::uint32_t incarnation = 0;
+        std::uint64_t delivered = 0;  // bytes acknowledged on it, ever
         Nanos last_progress = 0;
         Nanos retry_at = 0;
         Nanos back_off = 0;
@@ -90,6 +98,7 @@ private:
         Nanos up_since = 0;
         Carrier carrier;  // of the local link, when the path was made or last lost
         int failed_attempts = 0;
+        bool damaged = false;     // it was lost to damaged bytes, and carried none whole since
         bool refused = false;     // the last attempt found nobody listening
         bool peer_ended = false;  // the peer closed or reset it, rather than the network
 
@@ -122,6 +131,10 @@ private:
     void fail(int code, const char* text);
     std::size_t usable() const { return usable_; }
     void count_usable();
+    void try_paths(Nanos now);
+    bool takes(const Link& link) const {
+        return link.state == PathState::Up && !(trials_.out(link.index) && spare_);
+    }
 
     SenderOptions options_;
     Failure failure_;
@@ -133,6 +146,8 @@ private:
     std::uint64_t oldest_ = 0;       // all older messages are delivered
     std::uint64_t completed_ = 0;    // as the receiver told
     std::uint64_t posted_ = 0;
+    PathTrials trials_;
+    bool spare_ = false;  // some usable path is not left out by the trials
     std::size_t usable_ = 0;
     Link* only_ = nullptr;  // the one usable path, if there is just one
     Nanos now_ = 0;

@@ -36,28 +36,60 @@ Sender::Ready Sender::establish(Nanos now) {
         return Ready::Failed;
     }
     std::size_t tried = 0;
+    std::size_t up = 0;
     for (const auto& link : links_) {
+        up += link->state == PathState::Up ? 1 : 0;
         tried += link->state != PathState::Up && link->failed_attempts > 0 ? 1 : 0;
     }
     if (usable_ == 0) {
         return Ready::NotYet;
     }
     first_up_ = first_up_ == 0 ? now : first_up_;
-    const bool all = usable_ + tried == links_.size();
+    const bool all = up + tried == links_.size();
     return all || now - first_up_ > kGrace ? Ready::Yes : Ready::NotYet;
 }
 
 void Sender::count_usable() {
     usable_ = 0;
     only_ = nullptr;
+    spare_ = std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
+        return link->state == PathState::Up && !trials_.out(link->index);
+    });
     for (const auto& link : links_) {
-        if (link->state == PathState::Up) {
+        if (takes(*link)) {
             only_ = link.get();
             ++usable_;
         }
     }
     if (usable_ != 1) {
         only_ = nullptr;
+    }
+}
+
+// Leaves out paths that add nothing to the others.
+void Sender::try_paths(Nanos now) {
+    std::array<PathTrials::Sample, PathTrials::kMaxPaths> samples;
+    const std::size_t count = std::min(links_.size(), samples.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        const Link& link = *links_[i];
+        samples[i] = {link.state == PathState::Up, link.delivered, link.rate.latency()};
+    }
+    std::uint64_t backlog = 0;
+    for (std::uint64_t message = oldest_; message < next_message_; ++message) {
+        backlog += slot(message).delivered ? 0 : slot(message).size;
+    }
+    const std::uint64_t before = trials_.drops();
+    if (!trials_.tick(now, std::span(samples.data(), count), backlog)) {
+        return;
+    }
+    count_usable();
+    if (trials_.drops() != before) {
+        for (const auto& link : links_) {
+            if (trials_.dropped(link->index)) {
+                DEFT_INFO("path %s of %s adds nothing to the others: not used for a while",
+                          link->dialer->describe(), options_.name);
+            }
+        }
     }
 }
 
@@ -109,6 +141,7 @@ void Sender::requeue(Link& link) {
 void Sender::lose(Link& link, const char* why, Nanos now) {
     const Path::Loss loss = link.path->loss();
     link.peer_ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
+    link.damaged = loss == Path::Loss::Damaged;
     apply(link, PathEvent::Lost, why);
     requeue(link);
     idle(link, now);
@@ -120,10 +153,16 @@ void Sender::lose(Link& link, const char* why, Nanos now) {
     const bool lasted = now - link.up_since > kFlapping;
     link.back_off = lasted ? kFirstBackOff : std::min(2 * link.back_off, kMaxBackOff);
     link.retry_at = now + (link.peer_ended && lasted ? 0 : link.back_off);
+    if (link.damaged && usable_ == 0) {  // there is nothing better to wait for
+        link.retry_at = std::min(link.retry_at, now + kFirstBackOff);
+    }
     link.carrier = link.dialer->carrier();
     link.refused = false;
     // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was.
-    last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
+    // One that only brings damaged bytes is not.
+    if (!link.damaged) {
+        last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
+    }
     if (usable_ == 0) {
         all_lost_ = now;
     }
@@ -143,8 +182,13 @@ void Sender::timers(Nanos now) {
                 dial(*link, now);
                 break;
         }
-        link->rate.age(now);
+        if (!trials_.out(link->index)) {
+            link->rate.age(now);
+        }
         link->dialer->counters().sample(now);
+    }
+    if (links_.size() > 1) {
+        try_paths(now);
     }
     check_all_lost(now);
     pump(now);
@@ -212,7 +256,7 @@ void Sender::dial(Link& link, Nanos now) {
             link.failed_attempts = 0;
             link.up_since = now;
             link.peer_ended = link.refused = false;
-            link.last_progress = last_alive_ = now;
+            link.last_progress = now;
             posted_ = std::max(posted_, connected.posted);
             apply(link, PathEvent::Connected, "connected");
             link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
@@ -244,6 +288,7 @@ void Sender::check_all_lost(Nanos now) {
     }
     bool ended = true;
     bool refused = false;
+    bool tried = true;
     const Link* last = nullptr;
     for (const auto& link : links_) {
         if (link->state == PathState::Up || link->state == PathState::Suspect) {
@@ -251,10 +296,11 @@ void Sender::check_all_lost(Nanos now) {
         }
         ended = ended && link->peer_ended;
         refused = refused || link->refused;
+        tried = tried && link->failed_attempts > 0;
         last = link.get();
     }
     // Once connected, a peer that closed every path and listens no more is a dead process.
-    if (first_up_ != 0 && ended && (refused || now - all_lost_ > kPeerGone)) {
+    if (first_up_ != 0 && ended && (refused || (tried && now - all_lost_ > kPeerGone))) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
     } else if (now - last_alive_ > options_.link_timeout) {
         char text[256];

@@ -209,6 +209,7 @@ bool TcpAcceptor::read_hello(Pending& pending, Nanos now) {
         }
         case wire::Decoded::NotDeft:
         case wire::Decoded::Malformed:
+        case wire::Decoded::Damaged:
             break;
     }
     strangers_.fetch_add(1, std::memory_order_relaxed);

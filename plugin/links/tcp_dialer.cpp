@@ -83,7 +83,8 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     description_ = link_of(*device_, route_).name + " " + own.text() + " -> " + peer.address.text();
     SocketTuning tuning;
     tuning.dead_after = dead_after_;
-    tuning.pacing_bytes_per_second = link_of(*device_, route_).pacing_bytes_per_second;
+    tuning.pacing_bytes_per_second =
+        link_of(*device_, route_).pacing_bytes_per_second / route_.streams;
     begin_error_ = 0;
     stage_ = Stage::Connecting;
     if (!worth_it) {
@@ -198,6 +199,7 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
                                            ": install the same release on all hosts");
         case wire::Decoded::NotDeft:
         case wire::Decoded::Malformed:
+        case wire::Decoded::Damaged:
             return fail(Result::Failed, "the peer's welcome makes no sense");
     }
     if (welcome.answer != wire::Answer::Accepted) {
@@ -214,7 +216,8 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
         (connected.speed_mbps == 0 || welcome.speed_mbps < connected.speed_mbps)) {
         connected.speed_mbps = welcome.speed_mbps;
     }
-    connected.path = std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_);
+    connected.path = std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_,
+                                               (hello_.flags & wire::kFlagChecked) != 0);
     stage_ = Stage::Idle;
     preferred_ = candidate_;
     attempts_ = 0;

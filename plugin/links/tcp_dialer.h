@@ -16,7 +16,8 @@ namespace deft::net {
 // Where a path may go: one address of ours and the addresses of the peer it could reach, best
 // first.
 struct Route {
-    std::size_t link = 0;  // ours
+    std::size_t link = 0;     // ours
+    std::size_t streams = 1;  // routes like this one, which share the link
     std::vector<std::pair<Address, wire::Endpoint>> candidates;
 };
 

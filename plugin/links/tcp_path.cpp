@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "plugin/core/crc32c.h"
+
 namespace deft::net {
 namespace {
 
@@ -24,8 +26,8 @@ bool would_block() {
 
 }  // namespace
 
-TcpPath::TcpPath(UniqueFd fd, Role role, std::string description)
-    : fd_(std::move(fd)), role_(role), description_(std::move(description)) {}
+TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, bool checked)
+    : fd_(std::move(fd)), role_(role), checked_(checked), description_(std::move(description)) {}
 
 Path::Poll TcpPath::lost(Loss loss, const char* text) {
     if (loss_ == Loss::None) {
@@ -49,6 +51,17 @@ Path::Poll TcpPath::lost_errno(const char* call) {
     return lost(loss, text.c_str());
 }
 
+// The receiver tells the sender why, if there is room for it: an end without a reason looks like a
+// peer that is gone.
+Path::Poll TcpPath::damaged() {
+    if (role_ == Role::Receiver) {
+        Control control;
+        control.kind = Control::Kind::Damaged;
+        (void)send(control);
+    }
+    return lost(Loss::Damaged, "bytes arrived damaged (checksum)");
+}
+
 Post TcpPath::post(const Chunk& chunk) {
     if (loss_ != Loss::None) {
         return Post::Failed;
@@ -64,6 +77,10 @@ Post TcpPath::post(const Chunk& chunk) {
     }
     wire::ChunkHeader header;
     header.chunk = chunk;
+    if (checked_) {
+        header.flags = wire::kFlagChecksum;
+        header.checksum = crc32c(0, chunk.data, chunk.length);
+    }
     wire::encode(header, header_);
     header_left_ = header_.size();
     data_ = chunk.data;
@@ -109,7 +126,7 @@ Post TcpPath::send(const Control& control) {
             return Post::Again;
         }
     }
-    wire::encode(control, control_);
+    wire::encode(control, control_, checked_);
     control_left_ = control_.size();
     return write_control() == Poll::Failed ? Post::Failed : Post::Ok;
 }
@@ -135,6 +152,7 @@ Post TcpPath::send_bye() {
     }
     wire::ChunkHeader header;
     header.type = wire::FrameType::Bye;
+    header.flags = checked_ ? wire::kFlagChecksum : std::uint8_t{0};
     wire::encode(header, header_);
     header_left_ = header_.size();
     data_left_ = 0;
@@ -181,8 +199,12 @@ Path::Poll TcpPath::read_controls(PathEvents& events) {
             Control control;
             if (wire::decode(std::span<const std::byte, wire::kControlBytes>(stage_.data() + at,
                                                                              wire::kControlBytes),
-                             control) != wire::Decoded::Ok) {
-                return lost(Loss::Protocol, "the peer sent what is no control frame");
+                             control, checked_) != wire::Decoded::Ok) {
+                return checked_ ? damaged()
+                                : lost(Loss::Protocol, "the peer sent what is no control frame");
+            }
+            if (control.kind == Control::Kind::Damaged) {
+                return lost(Loss::Damaged, "the peer got damaged bytes (checksum)");
             }
             events.control(control);
         }
@@ -203,8 +225,13 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     wire::ChunkHeader header;
     if (wire::decode(std::span<const std::byte, wire::kChunkBytes>(stage_.data() + stage_begin_,
                                                                    wire::kChunkBytes),
-                     header) != wire::Decoded::Ok) {
-        lost(Loss::Protocol, "the peer sent what is no chunk header");
+                     header) != wire::Decoded::Ok ||
+        (checked_ && (header.flags & wire::kFlagChecksum) == 0)) {
+        if (checked_) {
+            damaged();
+        } else {
+            lost(Loss::Protocol, "the peer sent what is no chunk header");
+        }
         return Step::Failed;
     }
     if (header.type == wire::FrameType::Bye) {
@@ -217,23 +244,30 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     if (small && staged() < wire::kChunkBytes + chunk.length) {
         return Step::NeedMore;
     }
+    const std::size_t here = std::min<std::size_t>(staged() - wire::kChunkBytes, chunk.length);
+    const std::byte* const payload = stage_.data() + stage_begin_ + wire::kChunkBytes;
+    sum_ = checked_ ? crc32c(0, payload, here) : 0;
+    if (checked_ && here == chunk.length && sum_ != header.checksum) {
+        damaged();
+        return Step::Failed;
+    }
     std::byte* destination = nullptr;
     const PathEvents::Place place = events.place(chunk, destination);
     if (place == PathEvents::Place::Refuse) {
         lost(Loss::Protocol, "the peer broke the protocol");
         return Step::Failed;
     }
-    stage_begin_ += wire::kChunkBytes;
-    const std::size_t here = std::min<std::size_t>(staged(), chunk.length);
     if (place == PathEvents::Place::Store && here > 0) {
-        std::memcpy(destination, stage_.data() + stage_begin_, here);
+        std::memcpy(destination, payload, here);
     }
-    stage_begin_ += here;
+    stage_begin_ += wire::kChunkBytes + here;
     if (small) {
         events.arrived(chunk);
         return Step::Go;
     }
     chunk_ = chunk;
+    expected_ = header.checksum;
+    verify_ = checked_;
     payload_left_ = chunk.length - here;
     if (payload_left_ == 0) {
         events.arrived(chunk_);
@@ -252,6 +286,7 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     std::size_t asked = payload_left_;
     if (place == PathEvents::Place::Discard) {
         // tcp(7): MSG_TRUNC throws the bytes away without copying them.
+        verify_ = false;
         got = recv(fd_.get(), nullptr, payload_left_, MSG_DONTWAIT | MSG_TRUNC);
     } else {
         stage_begin_ = stage_end_ = 0;
@@ -273,8 +308,14 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     }
     drained = static_cast<std::size_t>(got) < asked;
     const std::size_t of_chunk = std::min(static_cast<std::size_t>(got), payload_left_);
+    if (verify_) {
+        sum_ = crc32c(sum_, destination + (chunk_.length - payload_left_), of_chunk);
+    }
     payload_left_ -= of_chunk;
     stage_end_ = stage_begin_ + static_cast<std::size_t>(got) - of_chunk;
+    if (payload_left_ == 0 && verify_ && sum_ != expected_) {
+        return damaged();
+    }
     if (payload_left_ == 0) {
         events.arrived(chunk_);
     }

@@ -16,7 +16,8 @@ namespace deft::net {
 class TcpPath final : public Path {
 public:
     enum class Role { Sender, Receiver };
-    TcpPath(UniqueFd fd, Role role, std::string description);
+    // `checked`: frames carry checksums both ways, as the hello said.
+    TcpPath(UniqueFd fd, Role role, std::string description, bool checked = false);
     ~TcpPath() override = default;
 
     Post post(const Chunk& chunk) override;
@@ -44,10 +45,12 @@ private:
     Poll read_payload(PathEvents& events, bool& drained);
     Poll lost(Loss loss, const char* text);
     Poll lost_errno(const char* call);
+    Poll damaged();
     std::size_t staged() const { return stage_end_ - stage_begin_; }
 
     UniqueFd fd_;
     Role role_;
+    bool checked_;
     std::string description_;
     Loss loss_ = Loss::None;
     std::string failure_;
@@ -67,6 +70,9 @@ private:
     std::size_t stage_end_ = 0;
     Chunk chunk_;
     std::size_t payload_left_ = 0;
+    std::uint32_t sum_ = 0;       // of its bytes so far
+    std::uint32_t expected_ = 0;  // as its header says
+    bool verify_ = false;         // false too once some of it was thrown away unseen
 };
 
 }  // namespace deft::net

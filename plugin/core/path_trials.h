@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which paths are worth using: one that shares a bottleneck with another adds nothing, or takes
+// away. Pure: fed with what was delivered, asked which paths to leave out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "plugin/core/clock.h"
+
+namespace deft::net {
+
+// Now and then, under load, a path is left out for a tenth of a second. If hardly any of what it
+// carried is missed in the total, twice, it is left out for seconds, later minutes, and tried
+// again. Over time the trials of a useful path cost less than a hundredth of its part. A path that
+// is left out stays connected, and all are used again once any is lost or found.
+class PathTrials {
+public:
+    static constexpr std::size_t kMaxPaths = 16;
+
+    struct Sample {
+        bool up = false;
+        std::uint64_t delivered = 0;  // bytes acknowledged since the connection was made
+        Nanos latency = 0;
+    };
+    // Called about every millisecond while the connection is driven; `backlog`: bytes of messages
+    // begun and not delivered. True if out() has changed.
+    bool tick(Nanos now, std::span<const Sample> paths, std::uint64_t backlog);
+    // The path is not to be given chunks, as long as another one is up.
+    bool out(std::size_t path) const { return ((dropped_ | tried_) >> path & 1) != 0; }
+    // It was found useless and stays out until it is tried again.
+    bool dropped(std::size_t path) const { return (dropped_ >> path & 1) != 0; }
+    std::uint64_t drops() const { return drops_; }
+
+private:
+    enum class Phase { Watch, Joining, Before, Leaving, Without, Returning, After };
+    using Mask = std::uint32_t;
+
+    void enter(Phase phase, Nanos now, std::uint64_t delivered);
+    void step(Nanos now, std::span<const Sample> paths, std::uint64_t delivered);
+    bool choose(std::span<const Sample> paths);
+    void judge(Nanos now);
+    void give_up(Nanos wait);
+
+    Mask up_ = 0;
+    Mask dropped_ = 0;
+    Mask tested_ = 0;  // found useful once
+    Mask tried_ = 0;   // out for the moment of a trial
+    Phase phase_ = Phase::Watch;
+    std::size_t candidate_ = 0;
+    int useless_rounds_ = 0;
+    bool retrying_ = false;  // the candidate had been dropped before
+    Nanos last_tick_ = 0;
+    Nanos busy_ = 0;         // under load, since the last trial
+    Nanos wait_ = 0;         // so long until the next
+    Nanos useful_wait_ = 0;  // grows while trials find nothing
+    Nanos settle_ = 0;
+    Nanos window_ = 0;  // by the rate when the last trial began
+    Nanos latency_ = 0;
+    Nanos phase_start_ = 0;
+    Nanos phase_idle_ = 0;
+    std::uint64_t phase_delivered_ = 0;
+    std::uint64_t candidate_delivered_ = 0;
+    double share_ = 0;   // of the candidate, while it was used
+    double before_ = 0;  // totals, bytes per second
+    double without_ = 0;
+    double after_ = 0;
+    std::array<std::uint64_t, kMaxPaths> seen_{};  // delivered, when the last trial ended
+    std::array<Nanos, kMaxPaths> retry_at_{};
+    std::array<Nanos, kMaxPaths> back_off_{};
+    std::array<double, kMaxPaths> load_{};  // backlog when it was dropped
+    double load_now_ = 0;
+    std::uint64_t drops_ = 0;
+};
+
+}  // namespace deft::net

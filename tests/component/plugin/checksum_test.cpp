@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bits that flip on the way, which TCP's own checksum is assumed not to notice.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/component/plugin/relay.h"
+#include "tests/component/plugin/tcp_pair.h"
+#include "topology/link_stats.h"
+
+namespace deft::net::testing {
+namespace {
+
+ConnectionOptions checked(bool on) {
+    ConnectionOptions options;
+    options.checksum = on;
+    return options;
+}
+
+// A pair whose first `relays` endpoints are reached through relays.
+struct Scene {
+    Scene(std::size_t links, std::size_t relays, bool checksum, Nanos link_timeout = 30 * kSecond)
+        : pair(links, link_timeout, checked(checksum)) {
+        wire::Handle handle;
+        EXPECT_EQ(wire::decode(pair.handle, handle), wire::Decoded::Ok);
+        for (std::size_t i = 0; i < relays; ++i) {
+            relay.push_back(std::make_unique<Relay>(handle.endpoints.entries[i]));
+        }
+        wire::encode(handle, pair.handle);
+    }
+    bool establish() {
+        const Nanos deadline = steady_now() + kPatience;
+        while (!pair.step() && steady_now() < deadline) {
+            step();
+        }
+        return pair.sender != nullptr && pair.receiver != nullptr;
+    }
+    void step() {
+        for (const auto& each : relay) {
+            each->step();
+        }
+    }
+    std::uint64_t flips() const {
+        std::uint64_t sum = 0;
+        for (const auto& each : relay) {
+            sum += each->flips;
+        }
+        return sum;
+    }
+
+    TcpPair pair;
+    std::vector<std::unique_ptr<Relay>> relay;
+};
+
+struct Outcome {
+    std::size_t wrong = 0;  // messages that came otherwise than they were sent
+    bool complete = false;
+};
+
+// Messages of random sizes, up to `depth` in flight, each compared byte by byte.
+Outcome run(Scene& scene, std::size_t messages, std::size_t largest, std::size_t depth = 4) {
+    struct Flight {
+        Request* send = nullptr;
+        Request* receive = nullptr;
+        bool sent = false;
+        bool received = false;
+        std::vector<std::byte> data;
+        std::vector<std::byte> buffer;
+    };
+    Outcome outcome;
+    std::vector<Flight> flights(messages);
+    std::mt19937 random(3);
+    for (std::size_t i = 0; i < messages; ++i) {
+        const std::size_t size = random() % 3 == 0 ? random() % 5000 : random() % largest;
+        flights[i].data = bytes_of(size, static_cast<unsigned>(i));
+        flights[i].buffer.resize(largest);
+    }
+    Sender& sender = *scene.pair.sender;
+    Receiver& receiver = *scene.pair.receiver;
+    std::size_t first = 0;
+    const Nanos deadline = steady_now() + 2 * kPatience;
+    while (first < messages && steady_now() < deadline) {
+        if (sender.failure() || receiver.failure()) {
+            return outcome;
+        }
+        scene.step();
+        receiver.progress(steady_now());  // as the helper thread does for who is not polled
+        for (std::size_t i = first; i < std::min(messages, first + depth); ++i) {
+            Flight& flight = flights[i];
+            const Nanos now = steady_now();
+            if (flight.receive == nullptr) {
+                flight.receive =
+                    receiver.irecv(flight.buffer.data(), flight.buffer.size(), false, now);
+            }
+            if (flight.send == nullptr) {
+                flight.send = sender.isend(flight.data.data(), flight.data.size(), now);
+            }
+            if (flight.send == nullptr || flight.receive == nullptr) {
+                break;
+            }
+            std::size_t size = 0;
+            flight.sent = flight.sent || sender.test(flight.send, now, nullptr);
+            if (!flight.received && receiver.test(flight.receive, now, &size)) {
+                flight.received = true;
+                const bool same =
+                    size == flight.data.size() &&
+                    std::equal(flight.data.begin(), flight.data.end(), flight.buffer.begin());
+                outcome.wrong += same ? 0 : 1;
+            }
+        }
+        while (first < messages && flights[first].sent && flights[first].received) {
+            ++first;
+        }
+    }
+    outcome.complete = first == messages;
+    return outcome;
+}
+
+// Flips a bit once in so many bytes of one direction, beyond the first `spare` of a connection.
+Relay::Damage once_in(std::uint64_t bytes, bool to_receiver, std::uint64_t spare = 100) {
+    auto passed = std::make_shared<std::uint64_t>(0);
+    return [=](bool towards, std::uint64_t begin, std::size_t size) -> long {
+        if (towards != to_receiver || begin < spare) {
+            return -1;
+        }
+        const std::uint64_t before = *passed;
+        *passed += size;
+        return before / bytes != *passed / bytes
+                   ? static_cast<long>(std::mt19937(static_cast<unsigned>(before))() % size)
+                   : -1;
+    };
+}
+
+std::uint64_t resent() {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < LinkStats::process().size(); ++i) {
+        sum += LinkStats::process()[i].resent_bytes.load();
+    }
+    return sum;
+}
+
+TEST(Checksum, WithoutItAFlippedBitIsDelivered) {
+    Scene scene(1, 1, false);
+    ASSERT_TRUE(scene.establish());
+    // In the midst of the payload of a large message.
+    scene.relay[0]->damage = [done = false](bool towards, std::uint64_t begin,
+                                            std::size_t size) mutable -> long {
+        if (done || !towards || begin < 100000 || size < 1000) {
+            return -1;
+        }
+        done = true;
+        return 500;
+    };
+    std::vector<std::byte> data = bytes_of(1 << 20, 1);
+    std::vector<std::byte> buffer(1 << 20);
+    Request* receive =
+        scene.pair.receiver->irecv(buffer.data(), buffer.size(), false, steady_now());
+    Request* send = scene.pair.sender->isend(data.data(), data.size(), steady_now());
+    const Nanos deadline = steady_now() + kPatience;
+    bool sent = false;
+    bool received = false;
+    while (!(sent && received) && steady_now() < deadline) {
+        scene.step();
+        sent = sent || scene.pair.sender->test(send, steady_now(), nullptr);
+        received = received || scene.pair.receiver->test(receive, steady_now(), nullptr);
+    }
+    ASSERT_TRUE(sent && received);
+    EXPECT_EQ(scene.flips(), 1U);
+    EXPECT_NE(data, buffer);
+}
+
+TEST(Checksum, FlippedBitsAreSentAgain) {
+    for (const std::size_t links : {1, 2}) {
+        SCOPED_TRACE(links);
+        Scene scene(links, links, true);
+        for (auto& relay : scene.relay) {
+            relay->damage = once_in(1'000'000, true);
+        }
+        ASSERT_TRUE(scene.establish());
+        const std::uint64_t before = resent();
+        const Outcome outcome = run(scene, 120, 400000);
+        EXPECT_TRUE(outcome.complete) << scene.pair.sender->failure().text;
+        EXPECT_EQ(outcome.wrong, 0U);
+        EXPECT_GT(scene.flips(), 0U);
+        EXPECT_GT(scene.relay[0]->connections, 1U);
+        EXPECT_GT(resent(), before);
+    }
+}
+
+// Small messages are done for NCCL before they are acknowledged: their copies are sent again.
+TEST(Checksum, FlippedBitsOfSmallMessagesAreSentAgain) {
+    Scene scene(1, 1, true);
+    scene.relay[0]->damage = once_in(200'000, true);
+    ASSERT_TRUE(scene.establish());
+    const Outcome outcome = run(scene, 400, 6000, 8);
+    EXPECT_TRUE(outcome.complete) << scene.pair.sender->failure().text;
+    EXPECT_EQ(outcome.wrong, 0U);
+    EXPECT_GT(scene.flips(), 0U);
+}
+
+// A flipped count of completed messages would make the sender forget what has not arrived.
+TEST(Checksum, FlippedAcknowledgementsAreNoticed) {
+    for (const std::size_t links : {1, 2}) {
+        SCOPED_TRACE(links);
+        Scene scene(links, links, true);
+        for (auto& relay : scene.relay) {
+            relay->damage = once_in(1500, false, 700);
+        }
+        ASSERT_TRUE(scene.establish());
+        const Outcome outcome = run(scene, 150, 300000);
+        EXPECT_TRUE(outcome.complete) << scene.pair.sender->failure().text;
+        EXPECT_EQ(outcome.wrong, 0U);
+        EXPECT_GT(scene.flips(), 0U);
+    }
+}
+
+TEST(Checksum, PathThatOnlyDamagesIsGivenUpInTime) {
+    Scene scene(1, 1, true, 1500 * kMillisecond);
+    scene.relay[0]->damage = once_in(1, true);
+    ASSERT_TRUE(scene.establish());
+    const Outcome outcome = run(scene, 3, 100000);
+    EXPECT_FALSE(outcome.complete);
+    EXPECT_EQ(outcome.wrong, 0U);
+    EXPECT_TRUE(scene.pair.sender->failure() || scene.pair.receiver->failure());
+}
+
+}  // namespace
+}  // namespace deft::net::testing

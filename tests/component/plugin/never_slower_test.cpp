@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths that add nothing are left out, and those that add something are kept; on a virtual clock.
+#include <gtest/gtest.h>
+
+#include "tests/component/plugin/traffic.h"
+
+namespace deft::net::testing {
+namespace {
+
+FakeLink link(double gbit) {
+    FakeLink fake;
+    fake.bytes_per_second = gbit * 1e9 / 8;
+    fake.socket_buffer = 64 * 1024;
+    return fake;
+}
+
+TrafficOptions for_seconds(double seconds, double gbit) {
+    TrafficOptions options;
+    options.size = [](std::size_t) { return 256 * 1024; };
+    options.capacity = 256 * 1024;
+    options.messages = static_cast<std::size_t>(seconds * gbit * 1e9 / 8 / (256 * 1024));
+    options.step = 20 * kMicrosecond;
+    return options;
+}
+
+double rate(const TrafficResult& result) {
+    return static_cast<double>(result.bytes) * 8 / static_cast<double>(result.elapsed);
+}
+
+// Of the last second.
+double last_rate(const TrafficResult& result) {
+    std::uint64_t bytes = 0;
+    for (const auto& [time, size] : result.log) {
+        bytes += time >= result.elapsed - kSecond ? size : 0;
+    }
+    return static_cast<double>(bytes) * 8 / 1e9;
+}
+
+TEST(NeverSlower, PathThroughTheSamePipeIsLeftOut) {
+    FakeWire wire({link(0.1), link(0.1)});
+    wire.links[1].shares = &wire.links[0];
+    ASSERT_TRUE(wire.establish());
+    const TrafficResult result = run_traffic(wire, for_seconds(6, 0.1));
+    ASSERT_TRUE(result.complete);
+    EXPECT_GE(wire.sender->drops(), 1U);
+    EXPECT_TRUE(wire.sender->dropped(0) != wire.sender->dropped(1));
+    EXPECT_GE(rate(result), 0.97 * 0.1);
+}
+
+TEST(NeverSlower, IsTriedAgainOnceItsPipeIsItsOwn) {
+    FakeWire wire({link(0.1), link(0.1)});
+    wire.links[1].shares = &wire.links[0];
+    ASSERT_TRUE(wire.establish());
+    ASSERT_TRUE(run_traffic(wire, for_seconds(5, 0.1)).complete);
+    ASSERT_EQ(wire.sender->drops(), 1U);
+    wire.links[1].shares = nullptr;
+    const TrafficResult result = run_traffic(wire, for_seconds(14, 0.2));
+    ASSERT_TRUE(result.complete);
+    EXPECT_FALSE(wire.sender->dropped(0) || wire.sender->dropped(1));
+    EXPECT_EQ(wire.sender->drops(), 1U);
+    EXPECT_GE(last_rate(result), 0.9 * 0.2);
+}
+
+TEST(NeverSlower, UsefulPathsAreKept) {
+    for (const double slow : {0.1, 0.05, 0.02}) {
+        SCOPED_TRACE(slow);
+        FakeWire wire({link(0.1), link(slow)});
+        ASSERT_TRUE(wire.establish());
+        const TrafficResult result = run_traffic(wire, for_seconds(8, 0.1 + slow));
+        ASSERT_TRUE(result.complete);
+        EXPECT_EQ(wire.sender->drops(), 0U);
+        EXPECT_GE(rate(result), 0.95 * (0.1 + slow));
+    }
+}
+
+// The pipe of the other three is one; one path of its own.
+TEST(NeverSlower, OneOfSeveralIsEnough) {
+    FakeWire wire({link(0.1), link(0.1), link(0.1), link(0.1)});
+    wire.links[1].shares = wire.links[2].shares = &wire.links[0];
+    ASSERT_TRUE(wire.establish());
+    const TrafficResult result = run_traffic(wire, for_seconds(9, 0.2));
+    ASSERT_TRUE(result.complete);
+    EXPECT_FALSE(wire.sender->dropped(3));
+    EXPECT_GE(wire.sender->drops(), 1U);
+    // With all four in use it stays at 0.148: the shared pipe's paths look like four equal ones.
+    EXPECT_GE(last_rate(result), 0.85 * 0.2);
+}
+
+TEST(NeverSlower, PathLeftOutCarriesOnWhenTheOtherDies) {
+    for (const bool black_hole : {false, true}) {
+        SCOPED_TRACE(black_hole);
+        FakeWire wire({link(0.1), link(0.1)});
+        wire.links[1].shares = &wire.links[0];
+        ASSERT_TRUE(wire.establish());
+        ASSERT_TRUE(run_traffic(wire, for_seconds(5, 0.1)).complete);
+        const std::size_t left = wire.sender->dropped(0) ? 0 : 1;
+        ASSERT_TRUE(wire.sender->dropped(left));
+        TrafficOptions options = for_seconds(2, 0.1);
+        options.each_step = [&](Nanos since) {
+            const bool now = since > 500 * kMillisecond;
+            wire.links[1 - left].black_hole = black_hole && now;
+            wire.links[1 - left].carrier = black_hole || !now;
+        };
+        const TrafficResult result = run_traffic(wire, options);
+        ASSERT_TRUE(result.complete) << wire.sender->failure().text;
+        EXPECT_LE(result.longest_stall, black_hole ? kSecond : 100 * kMillisecond);
+        EXPECT_GT(wire.counters[left]->chunks_sent.load(), 0U);
+    }
+}
+
+}  // namespace
+}  // namespace deft::net::testing
