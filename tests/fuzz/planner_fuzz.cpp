@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Not TOML: the reader Debian packages (toml11 3.7) reads beyond its buffer where a string is
+// malformed. What `deft plan`, `deft sim` and `deft advise` read: the first byte picks the reader,
+// the rest is the file. A file is refused with an InputError (a JsonError for plans) that names it,
+// or what was read can be planned with.
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "shim/planner/bounds.h"
+#include "shim/planner/json.h"
+#include "shim/planner/plan_json.h"
+#include "tools/planner/fields.h"
+#include "tools/planner/links_reader.h"
+#include "tools/planner/profile_reader.h"
+
+using namespace deft;
+
+namespace {
+
+void require(bool condition) {
+    if (!condition) {
+        std::abort();
+    }
+}
+
+void read_profile(const std::string& text) {
+    const planner::Profile profile = tools::profile_from_text("f", text);
+    require(profile.problem().empty());
+    require(std::isfinite(profile.compute()));
+    // What is written can be read again.
+    tools::profile_from_text("f", tools::profile_to_json(profile).dump());
+}
+
+void read_links(const nlohmann::json& json) {
+    const planner::Fabric fabric = tools::links_from_json("f", json, 16);
+    require(fabric.problem().empty());
+    require(fabric.merged().problem().empty());
+    for (const planner::Link& link : fabric.links) {
+        require(link.seconds(1e6) >= 0);
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    if (size == 0) {
+        return 0;
+    }
+    const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+    try {
+        switch (data[0] % 4) {
+            case 0:
+                read_profile(text);
+                break;
+            case 1:
+                read_links(tools::parse_json("f", text));
+                break;
+            case 2:
+                tools::inflate("f", text, 1 << 20);
+                break;
+            default: {
+                const planner::Plan plan = planner::plan_from_json(text);
+                require(planner::plan_from_json(planner::plan_to_json(plan)) == plan);
+            }
+        }
+    } catch (const tools::InputError& error) {
+        require(std::string(error.what()).find('f') != std::string::npos);
+    } catch (const planner::JsonError&) {
+    }
+    return 0;
+}
