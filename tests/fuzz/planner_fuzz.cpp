@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Not TOML: the reader Debian packages (toml11 3.7) reads beyond its buffer where a string is
-// malformed. What `deft plan`, `deft sim` and `deft advise` read: the first byte picks the reader,
+// What `deft plan`, `deft sim` and `deft advise` read: the first byte picks the reader,
 // the rest is the file. A file is refused with an InputError (a JsonError for plans) that names it,
 // or what was read can be planned with.
 #include <cmath>
@@ -51,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
     try {
-        switch (data[0] % 4) {
+        switch (data[0] % 8) {
             case 0:
                 read_profile(text);
                 break;
@@ -60,6 +59,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 break;
             case 2:
                 tools::inflate("f", text, 1 << 20);
+                break;
+            case 4:
+                read_links(tools::parse_toml("f", text));
                 break;
             default: {
                 const planner::Plan plan = planner::plan_from_json(text);

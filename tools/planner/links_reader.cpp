@@ -7,10 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
-#ifdef DEFT_HAVE_TOML
-#include <sstream>
-#include <toml.hpp>
-#endif
 
 #include "shim/planner/collective.h"
 #include "shim/planner/presets.h"
@@ -97,82 +93,7 @@ Link link_from(const Field& from, std::uint32_t ranks) {
     return link;
 }
 
-#ifdef DEFT_HAVE_TOML
-// The TOML reader calls itself for every bracket: a file of brackets would end the stack.
-void expect_shallow(const std::string& name, const std::string& text) {
-    constexpr int kDeepest = 64;
-    int depth = 0;
-    int deepest = 0;
-    char quote = 0;
-    for (const char c : text) {
-        if (quote != 0) {
-            quote = c == quote || c == '\n' ? 0 : quote;
-        } else if (c == '"' || c == '\'') {
-            quote = c;
-        } else if (c == '[' || c == '{') {
-            deepest = std::max(deepest, ++depth);
-        } else if ((c == ']' || c == '}') && depth > 0) {
-            --depth;
-        }
-    }
-    if (deepest > kDeepest) {
-        throw InputError(fmt::format("{}: brackets nested more than {} deep", name, kDeepest));
-    }
-}
-
-nlohmann::json from_toml(const toml::value& value) {
-    switch (value.type()) {
-        case toml::value_t::boolean:
-            return value.as_boolean();
-        case toml::value_t::integer:
-            return value.as_integer();
-        case toml::value_t::floating:
-            return value.as_floating();
-        case toml::value_t::string:
-            return std::string(value.as_string());
-        case toml::value_t::array: {
-            nlohmann::json list = nlohmann::json::array();
-            for (const auto& item : value.as_array()) {
-                list.push_back(from_toml(item));
-            }
-            return list;
-        }
-        case toml::value_t::table: {
-            nlohmann::json object = nlohmann::json::object();
-            for (const auto& [key, item] : value.as_table()) {
-                object[key] = from_toml(item);
-            }
-            return object;
-        }
-        case toml::value_t::empty:
-        case toml::value_t::offset_datetime:
-        case toml::value_t::local_datetime:
-        case toml::value_t::local_date:
-        case toml::value_t::local_time:
-            break;
-    }
-    return nullptr;  // a date: no field of ours, the reader of the field says so
-}
-#endif
-
 }  // namespace
-
-nlohmann::json parse_toml(const std::string& name, const std::string& text) {
-#ifdef DEFT_HAVE_TOML
-    expect_shallow(name, text);
-    std::istringstream stream(text);
-    try {
-        return from_toml(toml::parse(stream, name));
-    } catch (const std::exception& error) {
-        std::string what = error.what();  // several lines with a picture: the first says it
-        what = what.substr(0, what.find('\n'));
-        throw InputError(what.find(name) == std::string::npos ? name + ": " + what : what);
-    }
-#else
-    (void)text;
-    throw InputError(name + ": this command was built without a TOML reader; write JSON");
-#endif
-}
 
 Fabric links_from_json(const std::string& name, const nlohmann::json& json, std::uint32_t ranks) {
     const Field root(name, json);

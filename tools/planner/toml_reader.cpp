@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// parse_toml(): toml++ in a file of its own, as its header takes long to compile.
+#include <nlohmann/json.hpp>
+
+#include "tools/planner/fields.h"
+#include "tools/planner/links_reader.h"
+#ifdef DEFT_HAVE_TOML
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#endif
+
+namespace deft::tools {
+
+#ifdef DEFT_HAVE_TOML
+namespace {
+
+nlohmann::json from_toml(const toml::node& node) {
+    if (const auto* const table = node.as_table()) {
+        nlohmann::json object = nlohmann::json::object();
+        for (const auto& [key, item] : *table) {
+            object[std::string(key.str())] = from_toml(item);
+        }
+        return object;
+    }
+    if (const auto* const array = node.as_array()) {
+        nlohmann::json list = nlohmann::json::array();
+        for (const auto& item : *array) {
+            list.push_back(from_toml(item));
+        }
+        return list;
+    }
+    if (const auto* const text = node.as_string()) {
+        return text->get();
+    }
+    if (const auto* const whole = node.as_integer()) {
+        return whole->get();
+    }
+    if (const auto* const number = node.as_floating_point()) {
+        return number->get();
+    }
+    if (const auto* const flag = node.as_boolean()) {
+        return flag->get();
+    }
+    return nullptr;  // a date: no field of ours, the reader of the field says so
+}
+
+}  // namespace
+
+nlohmann::json parse_toml(const std::string& name, const std::string& text) {
+    try {
+        return from_toml(toml::parse(text, name));
+    } catch (const toml::parse_error& error) {
+        throw InputError(fmt::format("{}: line {}: {}", name, error.source().begin.line,
+                                     std::string_view(error.description())));
+    }
+}
+#else
+nlohmann::json parse_toml(const std::string& name, const std::string&) {
+    throw InputError(name + ": this command was built without a TOML reader; write JSON");
+}
+#endif
+
+}  // namespace deft::tools
