@@ -5,6 +5,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <nmmintrin.h>
 #elif defined(__aarch64__)
 #include <arm_acle.h>
@@ -94,8 +95,13 @@ DEFT_CRC_TARGET inline std::uint32_t step8(std::uint32_t sum, std::uint64_t word
 DEFT_CRC_TARGET inline std::uint32_t step1(std::uint32_t sum, unsigned char byte) {
     return _mm_crc32_u8(sum, byte);
 }
+// Not __builtin_cpu_supports: it brings a constructor of the compiler's own into the library.
 bool has_instruction() {
-    return __builtin_cpu_supports("sse4.2") != 0;
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSE4_2) != 0;
 }
 #else
 #define DEFT_CRC_TARGET __attribute__((target("+crc")))

@@ -78,6 +78,7 @@ TEST(Faults, TooLittleMemoryIsRefusedWithTheReason) {
         std::size_t before = 0;
         std::size_t after = 0;
         std::size_t total = 0;
+        CU(cuCtxSynchronize());  // what warming up the lanes has given back comes in stream order
         CU(cuMemGetInfo(&before, &total));
         ExecutorOptions options;
         options.max_shadow_bytes = script.shadow_bytes - 1;
