@@ -30,6 +30,7 @@ int reduce_in_place(Process& process) {
         EXPECT_EQ(cuMemsetD32(data + block * kBlock * 4, block_value(block, process.rank), kBlock),
                   CUDA_SUCCESS);
     }
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);  // the fills are asynchronous, on another stream
     const ncclUniqueId id = process.unique_id();
     ncclComm_t comm = nullptr;
     EXPECT_EQ(ncclCommInitRank(&comm, process.nranks, id, process.rank), ncclSuccess)
