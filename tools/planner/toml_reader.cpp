@@ -7,6 +7,14 @@
 #ifdef DEFT_HAVE_TOML
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <stdexcept>
+
+// toml++ 3.3 asserts what a file may say ("[[*"), and assumes it under NDEBUG: checked here
+// instead.
+#undef NDEBUG
+#define TOML_ASSERT(expr) \
+    static_cast<void>((expr) ? 0 : throw std::invalid_argument("this is not TOML"))
 #include <toml++/toml.h>
 #endif
 
@@ -48,11 +56,20 @@ nlohmann::json from_toml(const toml::node& node) {
 }  // namespace
 
 nlohmann::json parse_toml(const std::string& name, const std::string& text) {
+    // toml++ 3.3 takes some code points outside strings for what cannot happen.
+    const auto beyond = std::find_if(text.begin(), text.end(),
+                                     [](char c) { return static_cast<unsigned char>(c) > 0x7f; });
+    if (beyond != text.end()) {
+        throw InputError(fmt::format("{}: line {}: only ASCII is understood in TOML; write JSON",
+                                     name, 1 + std::count(text.begin(), beyond, '\n')));
+    }
     try {
         return from_toml(toml::parse(text, name));
     } catch (const toml::parse_error& error) {
         throw InputError(fmt::format("{}: line {}: {}", name, error.source().begin.line,
                                      std::string_view(error.description())));
+    } catch (const std::invalid_argument& error) {
+        throw InputError(name + ": " + error.what());
     }
 }
 #else

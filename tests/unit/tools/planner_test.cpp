@@ -301,8 +301,8 @@ TEST(Links, MistakesNameFileAndField) {
     EXPECT_THAT(complaint_of([] { parse_toml("l.toml", "a = " + std::string(100000, '[')); }),
                 HasSubstr("l.toml"));
     // A string that never ends, an escape that is none: refused, nothing read beyond the text.
-    for (const char* text :
-         {R"(a = ")", "a = \'\'\'", R"(a = "\u12")", "a = \"x\ny\"", "a = 1\na = 2"}) {
+    for (const char* text : {R"(a = ")", "a = \'\'\'", R"(a = "\u12")", "a = \"x\ny\"",
+                             "a = 1\na = 2", "[[*x]]", "a\xcd\xa7 = 1"}) {
         EXPECT_THAT(complaint_of([&] { parse_toml("l.toml", text); }), StartsWith("l.toml: "));
     }
 }
