@@ -13,6 +13,7 @@ import glob
 import json
 import math
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -45,7 +46,7 @@ class Failed(RuntimeError):
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--library", required=True, help="libnccl-net-deft.so")
-    parser.add_argument("--prefix", default="", help="put before the job's script (the software device's launcher and its options)")
+    parser.add_argument("--prefix", default="", help="put before the job's script (the software device's launcher and its options, quoted as for a shell)")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--iterations", type=int, default=120)
@@ -74,7 +75,7 @@ def interfaces(rank):
 def run(options, mode, folder):
     """One job; its results and rank 0's plan."""
     results = os.path.join(folder, f"{mode}.json")
-    command = [options.python, *options.prefix.split(), JOB, "--model", options.model, "--epochs", "100", "--iterations",
+    command = [options.python, *shlex.split(options.prefix), JOB, "--model", options.model, "--epochs", "100", "--iterations",
                str(options.iterations), "--bucket-cap-mb", str(options.bucket_cap_mb), "--print-every", "1000", "--json", results]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,9 @@ FOLDER = os.path.join(support.ROOT, "perf", "gpu")
 class GpuScript(support.TorchTest):
     def modes(self, folder, *arguments):
         out = os.path.join(folder, "out.json")
-        # The prefix is split at blanks: what may have them is reached through a link.
-        link = os.path.join(folder, "l")
-        os.symlink(support.LIBRARIES, link)
-        launcher = os.path.join(folder, "launch")
-        os.symlink(support.LAUNCHER, launcher)
+        prefix = shlex.join([support.LAUNCHER, "--libs", support.LIBRARIES])
         done = subprocess.run([sys.executable, os.path.join(FOLDER, "ddp_modes.py"), "--library", support.LIBRARY, "--python",
-                               self.python, "--prefix", f"{os.path.realpath(launcher)} --libs {link}", "--model", "small",
+                               self.python, "--prefix", prefix, "--model", "small",
                                "--bucket-cap-mb", "0.2", "--iterations", "40", "--timeout", str(support.DEADLINE), "--json", out,
                                *arguments], capture_output=True, text=True, check=False)
         with open(out, encoding="utf-8") as file:
