@@ -158,6 +158,10 @@ def main():
             return 3
     document, good = {"what": "PyTorch DDP, two ranks on one device, two loopback links", "links": LINKS, "modes": {}}, True
     with tempfile.TemporaryDirectory(prefix="deft-gpu-") as folder:
+        # LD_PRELOAD is cut at blanks, which the library's path may have.
+        link = os.path.join(folder, "libnccl-net-deft.so")
+        os.symlink(options.library, link)
+        options.library = link
         plain = None
         for mode in options.modes:
             try:
