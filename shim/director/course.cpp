@@ -14,6 +14,9 @@ namespace {
 // A job whose cycle ends this often is left alone.
 constexpr std::uint64_t kMaxBreaks = 20;
 constexpr std::size_t kMaxPlans = 16;  // remembered
+// Lanes cost memory, and a profile grows old: a plan is made no earlier than this before the end of
+// the warm-up.
+constexpr double kPlanAheadMs = 60'000;
 
 }  // namespace
 
@@ -164,6 +167,14 @@ void Director::lead(Track& track, const JobView& view) {
     }
 }
 
+// How long the job goes on before DEFT_WARMUP iterations are over, at its present pace.
+double Director::warm_up_left_ms(const JobView& view) const {
+    const std::uint64_t length = std::max<std::size_t>(view.gradients.size(), 1);
+    const std::uint64_t done = ordinal_.load(std::memory_order_seq_cst) / length;
+    const std::uint64_t wanted = Settings::process().warm_up;
+    return wanted > done ? static_cast<double>(wanted - done) * profile_.iteration.median * 1e3 : 0;
+}
+
 // True if there is a plan worth carrying out.
 bool Director::decide(const Track& track, const JobView& view) {
     if (const auto known = plans_.find(view.signature); known != plans_.end()) {
@@ -178,6 +189,13 @@ bool Director::decide(const Track& track, const JobView& view) {
     }
     planned_signature_ = view.signature;
     profile_ = view_job(track, true).profile;
+    const double left_ms = warm_up_left_ms(view);
+    if (left_ms > kPlanAheadMs) {
+        planned_signature_ = 0;
+        const double wait_ms = std::min(left_ms - kPlanAheadMs / 2, kPlanAheadMs / 4);
+        retry_at_ns_ = cuda::host_now() + static_cast<std::int64_t>(wait_ms * 1e6);
+        return false;
+    }
     std::string note;
     plan_ = choose_plan(profile_, Settings::process(), note);
     before_ms_ = profile_.iteration.median * 1e3;

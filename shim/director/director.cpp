@@ -2,6 +2,7 @@
 // The hooks' and the council's side of the director; course.cpp has the background thread's.
 #include "shim/director/director.h"
 
+#include <time.h>
 #include <algorithm>
 
 #include "shim/cuda/driver.h"
@@ -14,6 +15,7 @@ namespace {
 // that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back.
 // Whoever waits longer than this has lost the others.
 constexpr std::chrono::seconds kDecisionDeadline{120};
+constexpr std::chrono::seconds kOpeningGrace{3};
 
 class Inside {
 public:
@@ -233,6 +235,17 @@ int Director::merge_async_error(int error) noexcept {
     return error;
 }
 
+// A lane that is being made when the communicator ends is made first, if that takes no longer than
+// this: torn down in the middle, it would look to the other ranks like a link that died. They all
+// end their communicators now, so nobody is kept from making it.
+void Director::await_opening() const noexcept {
+    const auto until = agreement::Clock::now() + kOpeningGrace;
+    while (opening_.load(std::memory_order_seq_cst) != nullptr && agreement::Clock::now() < until) {
+        const timespec pause{0, 1'000'000};
+        ::nanosleep(&pause, nullptr);
+    }
+}
+
 void Director::end(bool abort) noexcept {
     if (ended_.exchange(true, std::memory_order_seq_cst)) {
         return;
@@ -240,6 +253,9 @@ void Director::end(bool abort) noexcept {
     council_.leave();  // releases whoever waits for a decision
     if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
         active->end(executor::BreakReason::Stopped);
+    }
+    if (!abort) {
+        await_opening();
     }
     if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
         lane->abort();  // tick() holds the lock while it makes a lane

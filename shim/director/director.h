@@ -172,10 +172,12 @@ private:
     std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
     double before_ms_ = 0;                 // median iteration before the plan
 
+    void await_opening() const noexcept;
     void clean_up(bool abort) noexcept;
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;
     void step(Track& track);
     void lead(Track& track, const JobView& view);
+    double warm_up_left_ms(const JobView& view) const;
     bool decide(const Track& track, const JobView& view);
     bool propose_stage(const JobView& view);
     void watch_staging();
