@@ -184,7 +184,7 @@ def run_phases(options, parts, python, network, folder):
 
     for mode in options.modes:
         deft = job.Phase(mode, f"with deft, mode {mode}", network, folder, options.ranks_per_host, options.timeout)
-        settings = {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": options.optimizer}
+        settings = {"DEFT_WARMUP": str(WARM_UP)}
         command = [parts["deft"], "run", "--mode", mode, "--out", os.path.join(folder, f"{mode}-observe-%r.json"),
                    "--library", parts["library"], "--", *rank_command(deft.results_file)]
         results, seconds, traffic = deft.run(

@@ -5,6 +5,7 @@
 
 #include "shim/cuda/event_pool.h"
 #include "shim/director/director.h"
+#include "shim/director/optimizer.h"
 #include "shim/director/settings.h"
 #include "topology/base/log.h"
 
@@ -144,8 +145,10 @@ void Director::lead(Track& track, const JobView& view) {
                 if (view.learned) {
                     say(view.reason.c_str());
                 }
-            } else if (view.signature != planned_signature_ && cuda::host_now() >= retry_at_ns_ &&
-                       decide(track, view) && !propose_stage(view)) {
+            } else if ((view.signature != planned_signature_ ||
+                        planned_for_ != known_optimizer()) &&
+                       cuda::host_now() >= retry_at_ns_ && decide(track, view) &&
+                       !propose_stage(view)) {
                 planned_signature_ = 0;  // the council is busy: try again
             }
             break;
@@ -177,6 +180,7 @@ double Director::warm_up_left_ms(const JobView& view) const {
 
 // True if there is a plan worth carrying out.
 bool Director::decide(const Track& track, const JobView& view) {
+    planned_for_ = known_optimizer();
     if (const auto known = plans_.find(view.signature); known != plans_.end()) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;

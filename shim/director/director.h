@@ -150,6 +150,7 @@ private:
     std::uint64_t next_serial_ = 1;
     std::uint64_t stage_serial_ = 0;
     std::uint64_t planned_signature_ = 0;  // already decided about
+    executor::Optimizer planned_for_;
     std::int64_t course_since_ns_ = 0;
     std::int64_t retry_at_ns_ = 0;   // not before
     std::uint32_t stage_tries_ = 0;  // refused in a row

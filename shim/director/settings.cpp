@@ -48,6 +48,27 @@ std::string line(const char* format, double a, double b, double c) {
 
 }  // namespace
 
+void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
+                        Settings& settings) {
+    settings.combined = own_delay && own_merge;
+    if (!optimizer.known() && !own_delay && !own_merge) {
+        // Momentum does not bear late sums as they are, plain SGD no merged ones.
+        settings.max_delay = 0;
+        settings.max_merge = 1;
+        settings.unknown_optimizer = true;
+        settings.limited =
+            "the optimizer is not known, so gradients are neither delayed nor merged; set "
+            "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
+            "DEFT_MAX_MERGE";
+    } else if (optimizer.plain() && !own_merge) {
+        // A sum of two gradients is a step of twice the length. Momentum spreads it over many steps
+        // and adaptive optimizers rescale it; plain SGD near its largest stable learning rate
+        // diverges.
+        settings.max_merge = 1;
+        settings.limited = "plain SGD, so gradients are not merged (DEFT_MAX_MERGE allows it)";
+    }
+}
+
 Settings Settings::process() {
     const Config& config = Config::process();
     Settings settings;
@@ -58,16 +79,12 @@ Settings Settings::process() {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
         settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
         read_forced(config.text(Key::Plan), settings);
-        // A sum of two gradients is a step of twice the length. Momentum spreads it over many
-        // steps and adaptive optimizers rescale it; plain SGD near its largest stable learning rate
-        // diverges (docs/accuracy.md).
-        const executor::Optimizer optimizer = known_optimizer();
-        settings.unmerged = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
-                            settings.max_merge > 1 && optimizer.plain() &&
-                            config.setting(Key::MaxMerge).source == ValueSource::Default;
+        settings.delay_cap = settings.max_delay;
         settings.merge_cap = settings.max_merge;
-        if (settings.unmerged) {
-            settings.max_merge = 1;
+        if (settings.mode == ShimMode::Deft && settings.forced_merge == 0) {
+            limit_by_optimizer(
+                known_optimizer(), config.setting(Key::MaxDelay).source != ValueSource::Default,
+                config.setting(Key::MaxMerge).source != ValueSource::Default, settings);
         }
     } else {
         settings.warm_up = 0;  // nothing is late: nothing to warm up for
@@ -85,6 +102,27 @@ std::string Settings::terms() {
     }
     return terms;
 }
+
+namespace {
+
+// The fastest plan. Sums that are merged and late as well cost more accuracy than either alone, so
+// one of the two is chosen; that with an update every iteration unless merging is clearly faster.
+planner::Plan best_within(const planner::Profile& profile, const planner::Fabric& fabric,
+                          const planner::Options& options, bool combined) {
+    constexpr double kClearly = 0.95;
+    if (combined || options.max_delay == 0 || options.max_merge <= 1) {
+        return planner::make_plan("best", profile, fabric, options);
+    }
+    planner::Options one = options;
+    one.max_merge = 1;
+    planner::Plan late = planner::make_plan("best", profile, fabric, one);
+    one = options;
+    one.max_delay = 0;
+    planner::Plan merged = planner::make_plan("best", profile, fabric, one);
+    return merged.predicted.iteration < kClearly * late.predicted.iteration ? merged : late;
+}
+
+}  // namespace
 
 planner::Plan choose_plan(const planner::Profile& profile, const Settings& settings,
                           std::string& note) {
@@ -113,13 +151,16 @@ planner::Plan choose_plan(const planner::Profile& profile, const Settings& setti
         plan.predicted.verdict = planner::Verdict::Use;
         return plan;
     }
-    plan = planner::make_plan(settings.mode == ShimMode::Covap ? "covap" : "best", profile, fabric,
-                              options);
+    plan = settings.mode == ShimMode::Covap
+               ? planner::make_plan("covap", profile, fabric, options)
+               : best_within(profile, fabric, options, settings.combined);
     note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
                               plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
                               plan.predicted.bound * 1e3);
-    if (settings.unmerged) {
-        note += "; plain SGD, so gradients are not merged (DEFT_MAX_MERGE allows it)";
+    if (settings.unknown_optimizer) {
+        DEFT_WARN_ONCE("mode deft: %s", settings.limited);
+    } else if (*settings.limited != '\0') {
+        note += std::string("; ") + settings.limited;
     }
     return plan;
 }

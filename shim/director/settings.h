@@ -17,9 +17,14 @@ struct Settings {
     ShimMode mode = ShimMode::Off;
     std::uint32_t max_delay = 0;  // iterations
     std::uint32_t max_merge = 1;  // gradients in one update
-    std::uint32_t merge_cap = 1;  // DEFT_MAX_MERGE itself: what another rank's plan may ask for
-    bool unmerged = false;        // max_merge is 1 because the optimizer is plain SGD
-    std::uint64_t warm_up = 0;    // synchronous iterations before the first plan
+    // DEFT_MAX_DELAY and DEFT_MAX_MERGE themselves: what the leader's plan may ask for, which may
+    // know the optimizer better.
+    std::uint32_t delay_cap = 0;
+    std::uint32_t merge_cap = 1;
+    bool combined = false;           // one plan may delay and merge
+    const char* limited = "";        // why the caps are lower than those set by default; for people
+    bool unknown_optimizer = false;  // that is why
+    std::uint64_t warm_up = 0;       // synchronous iterations before the first plan
     std::uint64_t max_shadow_bytes = 0;
     // A plan the operator insists on, whatever the prediction says; 0, 0: none.
     std::uint32_t forced_delay = 0;
@@ -29,6 +34,11 @@ struct Settings {
     // Everything that has to be equal on all ranks, in words.
     static std::string terms();
 };
+
+// Lowers the caps that are set by default to what the optimizer bears (measured: docs/accuracy.md).
+// What the operator has set (own_...) stays; with both set, one plan may delay and merge.
+void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
+                        Settings& settings);
 
 // The plan for this job, its prediction and verdict. `note` says in one line what was decided and
 // why. Throws std::invalid_argument where nothing can be planned.

@@ -112,7 +112,7 @@ Director::Problem Director::prepare_executor() {
     executor::CompileOptions compile;
     compile.lanes = static_cast<std::uint32_t>(lanes_.size());
     compile.history = options.prediction.history();
-    compile.max_delay = std::max(settings.max_delay, settings.forced_delay);
+    compile.max_delay = std::max(settings.delay_cap, settings.forced_delay);
     compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
     compile.residual = settings.mode == ShimMode::Covap;
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);

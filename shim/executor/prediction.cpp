@@ -53,8 +53,10 @@ bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& p
     if (name == "sgd" || name == "nesterov") {
         parsed.family = Optimizer::Family::Sgd;
     } else if (name == "adam" || name == "adamw" || name == "nadam" || name == "radam" ||
-               name == "adamax" || name == "adagrad" || name == "adadelta" || name == "rmsprop" ||
-               name == "lamb") {
+               name == "adamax" || name == "lamb") {
+        parsed.family = Optimizer::Family::Adaptive;
+        parsed.momentum = 0.9;  // beta1 where nobody says otherwise
+    } else if (name == "adagrad" || name == "adadelta" || name == "rmsprop") {
         parsed.family = Optimizer::Family::Adaptive;
     } else if (!name.empty() && name != "unknown") {
         problem = "optimizer \"" + std::string(name) + "\" is not known";
@@ -97,7 +99,7 @@ bool parse_prediction(std::string_view text, const Optimizer& optimizer, std::ui
     } else if (text == "quad") {
         parsed = {PredictionKind::Quad, 0};
     } else if (text == "auto") {
-        if (delay > 0 && optimizer.family == Optimizer::Family::Sgd) {
+        if (delay > 0 && (optimizer.momentum > 0 || optimizer.plain())) {
             // An update of `merge` gradients comes with as many steps of momentum, and is late by
             // as many updates as fit into the delay.
             const std::uint32_t steps = merge > 0 ? merge : 1;

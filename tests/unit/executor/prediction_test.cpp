@@ -59,7 +59,10 @@ TEST(Prediction, AutoFollowsTheOptimizer) {
     EXPECT_NEAR(predict("auto", momentum, 1, 2).value, 0.81, 1e-12);
     EXPECT_EQ(predict("auto", momentum, 0, 2).kind, PredictionKind::None);
     EXPECT_EQ(predict("auto", optimizer("sgd")), (Prediction{PredictionKind::Damp, 0.5}));
-    EXPECT_EQ(predict("auto", optimizer("adam")).kind, PredictionKind::None);
+    EXPECT_EQ(predict("auto", optimizer("adam")), (Prediction{PredictionKind::Lead, 0.9}));
+    EXPECT_NEAR(predict("auto", optimizer("adamw:momentum=0.95"), 1, 1).value, 0.95, 1e-12);
+    EXPECT_EQ(predict("auto", optimizer("adam:momentum=0")).kind, PredictionKind::None);
+    EXPECT_EQ(predict("auto", optimizer("rmsprop")).kind, PredictionKind::None);
     EXPECT_EQ(predict("auto", optimizer("unknown")).kind, PredictionKind::None);
 }
 

@@ -31,8 +31,10 @@ def _text(optimizer, defaults):
     values = dict(defaults)
     text = kind.__name__.lower()
     parts = []
-    if text == "sgd":
+    if text in ("sgd", "rmsprop"):
         parts.append("momentum=%g" % float(values.get("momentum", 0)))
+    elif isinstance(values.get("betas"), (tuple, list)):
+        parts.append("momentum=%g" % float(values["betas"][0]))
     rate = values.get("lr")
     if isinstance(rate, (int, float)):
         parts.append("lr=%g" % rate)
