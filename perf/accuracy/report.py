@@ -7,8 +7,8 @@ import os
 import statistics
 
 COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377", "#bbbbbb"]
-# Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto; plain SGD it does not merge.
-DEFAULTS = ("delay1+predict", "merge2", "merge2late+predict")
+# Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto (it delays or merges); plain SGD it does not merge.
+DEFAULTS = ("delay1+predict", "merge2")
 UNMERGED = ("sgd",)
 
 
@@ -111,7 +111,7 @@ def table(title, options, rows, words):
 def summary(options, lines, chosen):
     """What the tables come to, in counts: lines of Markdown."""
     text = []
-    for title, default in (("as it is set by default (late sums predicted by the optimizer, plain SGD not merged)", True),
+    for title, default in (("as it is set by default (delayed or merged, not both; late sums predicted by the optimizer, plain SGD not merged)", True),
                            ("with plans that it does not choose by itself (not predicted; plain SGD merged)", False)):
         cells, acted, under, gone = 0, 0, [], 0
         for model in options.models:
