@@ -2,18 +2,21 @@
 """DDP's options on a small model, one after the other. Rank 0 writes what came out to the file named by OUT:
 {"<option>": {"sums": [...], "losses": [...], "replicas": true}}. The same numbers must come with every backend.
 
-BACKEND (default nccl), OPTIONS (comma list, default all), CLOSING=destroy|plain (how the program ends).
+BACKEND (default nccl), OPTIONS (comma list, default all), CLOSING=destroy|plain (how the program ends), ITERATIONS and PACE
+(seconds from one iteration to the next, so that a plan can be made meanwhile).
 """
 
 import json
 import os
+import time
 
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel
 
-ITERATIONS = 4
+ITERATIONS = int(os.environ.get("ITERATIONS", "4"))
+PACE = float(os.environ.get("PACE", "0"))
 
 
 class Branches(nn.Module):
@@ -46,6 +49,7 @@ def run(name, rank, world):
     data = torch.Generator().manual_seed(100 + rank)
     losses = []
     for iteration in range(ITERATIONS):
+        time.sleep(PACE)
         optimizer.zero_grad(set_to_none=False)
         inputs = torch.randn(16, 64, generator=data)
         if name == "no_sync":

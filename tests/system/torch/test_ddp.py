@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP's options give with NCCL the numbers that they give with gloo, with and without deft preloaded."""
+"""DDP's options give with NCCL the numbers that they give with gloo, with and without deft preloaded, and under its plans."""
 
+import glob
 import json
 import os
 
@@ -35,6 +36,28 @@ class DdpOptions(support.TorchTest):
         gloo, _ = self.results(2, "gloo", launcher=False)
         plain, _ = self.results(2, "nccl", env={"CLOSING": "plain"})
         self.compare(plain, gloo, exactly=True)
+
+    def planned(self, plan, paced):
+        """The results under a plan, and for how many iterations it was in force on each rank."""
+        results, job = self.results(2, "nccl", env={**paced, "DEFT_PLAN": plan, "DEFT_WARMUP": "0", "DEFT_GUARD": "off"},
+                                    prefix=[support.DEFT, "run", "--mode", "deft", "--log", "info", "--out",
+                                            "observed-%r.json", "--library", support.LIBRARY, "--"])
+        iterations = []
+        for path in sorted(glob.glob(os.path.join(job.folder.name, "observed-*.json"))):
+            with open(path, encoding="utf-8") as file:
+                iterations.append(sum(plan["iterations"] for plan in json.load(file)["plans"]))
+        return results, iterations, job
+
+    def test_under_a_plan(self):
+        paced = {"ITERATIONS": "45", "PACE": "0.02"}
+        plain, _ = self.results(2, "nccl", env={"ITERATIONS": "45"})
+        synchronous, iterations, job = self.planned("delay0", paced)
+        self.compare(synchronous, plain, exactly=True)
+        self.assertEqual(len(iterations), 2, job.outputs())
+        self.assertGreater(min(iterations), 0, job.outputs())
+        late, iterations, job = self.planned("delay1", {**paced, "OPTIONS": "no_sync,find_unused_parameters"})
+        self.assertGreater(min(iterations), 0, job.outputs())
+        self.assertTrue(all(result["replicas"] for result in late.values()))
 
     def test_four_ranks(self):
         few = {"OPTIONS": "default,find_unused_parameters,new_group"}
