@@ -113,7 +113,12 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
         if (executor::Executor* const old = active_.load(std::memory_order_relaxed)) {
             old->end(executor::BreakReason::Stopped);
         }
-        active_.store(next_.load(std::memory_order_acquire), std::memory_order_seq_cst);
+        executor::Executor* const next = next_.load(std::memory_order_acquire);
+        if (next != nullptr) {
+            used_lanes_.store(std::max(used_lanes_.load(), next->lanes()),
+                              std::memory_order_seq_cst);
+        }
+        active_.store(next, std::memory_order_seq_cst);
         DEFT_DEBUG("rank %d: switched at gradient call %llu", seat_.rank,
                    static_cast<unsigned long long>(ordinal));
     }
@@ -224,8 +229,9 @@ int Director::merge_async_error(int error) noexcept {
         return DEFT_NCCL_SYSTEM_ERROR;
     }
     const Inside inside(inside_);
-    for (const auto& published : published_lanes_) {
-        if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
+    const std::size_t used = used_lanes_.load(std::memory_order_seq_cst);
+    for (std::size_t i = 0; i < used; ++i) {
+        if (executor::Lane* const lane = published_lanes_[i].load(std::memory_order_seq_cst)) {
             const int own = lane->async_error();
             if (own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS) {
                 return own;

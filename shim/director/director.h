@@ -99,6 +99,7 @@ private:
     struct Problem {
         std::string why;
         bool may_pass = false;
+        bool lanes_made = false;
         bool empty() const { return why.empty(); }
     };
 
@@ -118,6 +119,9 @@ private:
         nullptr;  // should_step(): whose zeros were counted, and how many
     std::uint64_t zeroed_ = 0;
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
+    // Of those the first so many have been in a plan in force: from then on their errors are the
+    // communicator's. What becomes of one that was never used concerns nobody but the staging.
+    std::atomic<std::size_t> used_lanes_{0};
     std::atomic<executor::Lane*> opening_{nullptr};
     std::atomic<std::uint64_t> opening_stage_{0};  // its staging
     std::atomic<std::uint64_t> dropped_stage_{0};

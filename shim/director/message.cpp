@@ -138,7 +138,7 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
     staged.step = static_cast<Step>(step);
     staged.may_pass = in.byte() != 0;
     staged.reason = in.text();
-    return in.finished() && step <= static_cast<std::uint8_t>(Step::Ready);
+    return in.finished() && step <= static_cast<std::uint8_t>(Step::Unfit);
 }
 
 }  // namespace deft::director

@@ -35,7 +35,8 @@ struct Order {
 enum class Step : std::uint8_t {
     Refused = 0,
     Learned = 1,  // the plan's cycle is this rank's
-    Ready = 2     // lanes and memory are there
+    Ready = 2,    // lanes and memory are there
+    Unfit = 3     // refused with its lanes made: the others make theirs in peace
 };
 
 // A rank's answer to a Stage, and where it stands.

@@ -36,7 +36,7 @@ void Director::answer_stage(Step step, const Problem& problem) {
     Staged staged;
     staged.stage = staging_->order.stage;
     staged.ordinal = ordinal_.load(std::memory_order_seq_cst);
-    staged.step = problem.empty() ? step : Step::Refused;
+    staged.step = problem.empty() ? step : problem.lanes_made ? Step::Unfit : Step::Refused;
     staged.may_pass = problem.may_pass;
     staged.reason = problem.why;
     council_.report(encode(staged));
@@ -103,6 +103,7 @@ Director::Problem Director::prepare_executor() {
     executor::ExecutorOptions options;
     options.max_shadow_bytes = settings.max_shadow_bytes;
     Problem problem;
+    problem.lanes_made = true;
     if (!executor::parse_prediction(order.prediction, {}, plan.predicted.max_delay,
                                     plan.predicted.max_merge, options.prediction, problem.why)) {
         return problem;
@@ -254,6 +255,7 @@ void Director::watch_staging() {
     Problem refused;
     std::size_t learned = 0;
     std::size_t ready = 0;
+    bool lanes_missing = false;
     {
         const std::lock_guard lock(inbox_mutex_);
         for (const auto& [rank, staged] : answers_) {
@@ -262,24 +264,30 @@ void Director::watch_staging() {
             }
             learned += staged.step == Step::Learned ? 1 : 0;
             ready += staged.step == Step::Ready ? 1 : 0;
+            lanes_missing = lanes_missing || staged.step == Step::Refused;
             // One that will not pass is the one to tell.
-            if (staged.step == Step::Refused && (refused.empty() || !staged.may_pass)) {
+            if ((staged.step == Step::Refused || staged.step == Step::Unfit) &&
+                (refused.empty() || !staged.may_pass)) {
                 refused = {"rank " + std::to_string(rank) + ": " + staged.reason, staged.may_pass};
             }
         }
         if (refused.empty() && stage_cancelled_) {
             refused = {"a rank did not answer", true};
+            lanes_missing = true;
         }
     }
     const auto all = static_cast<std::size_t>(seat_.nranks);
     if (refused.empty() && cuda::host_now() - course_since_ns_ > kStageDeadline) {
         refused = {"a rank was not ready in time", true};
+        lanes_missing = true;
     }
     if (refused.empty() && !open_proposed_ && learned == all) {
         open_proposed_ = propose_open(refused);
     }
     if (!refused.empty()) {
-        propose_drop();
+        if (lanes_missing) {
+            propose_drop();
+        }
         refuse(refused);
     } else if (ready == all) {
         agreed_lanes_ = wanted_lanes_;

@@ -97,6 +97,7 @@ public:
     bool take(Statistics& statistics) noexcept;
 
     const Script& script() const noexcept { return script_; }
+    std::size_t lanes() const noexcept { return lanes_.size(); }
 
 private:
     struct Counters;
