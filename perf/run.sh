@@ -38,6 +38,14 @@ for mode, added in result["added"].items():
 PYTHON
 }
 
+# Not among the default targets; planner_bench needs Google Benchmark.
+ninja -C "$build" perf/headlines/headlines >/dev/null || failed+=(headlines)
+ninja -C "$build" perf/planner/planner_bench >/dev/null 2>&1 ||
+    printf '\nplanner_bench: not built; it needs Google Benchmark (libbenchmark-dev)\n'
+[ ! -x "$build/perf/planner/planner_bench" ] ||
+    part planner "how long planning takes" "$build/perf/planner/planner_bench" --benchmark_min_time=0.1 \
+        --benchmark_out="$out/planner.json" --benchmark_out_format=json
+part headlines "the papers' headline figures beside the simulator's" "$build/perf/headlines/headlines"
 part startup "what preloading adds to /bin/true (bar: 0.2 ms)" python3 perf/preload/startup --json "$out/startup.json"
 part hook "what a hook adds to a call (bar: 1 us)" hook_cost
 part links "the plugin over one and over several links, beside raw TCP and the Socket transport" \

@@ -139,7 +139,7 @@ void Engine::land(const Flight& flight) {
     --flying_[message.link];
     for (const std::uint32_t x : message.parts) {
         const Transfer& t = plan_.transfers[x];
-        first_start_[x] = {flight.period, flight.start, now_};
+        last_seen_[x] = {flight.period, flight.start, now_};
         const std::int64_t newest =
             static_cast<std::int64_t>(flight.period) * plan_.period + t.generation.newest();
         if (newest < 0) {
@@ -371,8 +371,13 @@ SimulationResult Engine::run() {
     for (double& busy : busy_) {
         result_.link_busy.push_back(now_ > 0 ? busy / now_ : 0);
     }
-    for (const Span& span : first_start_) {
-        const double base = cycle_start_[std::min(iterations_, span.period * plan_.period)];
+    for (std::size_t x = 0; x < last_seen_.size(); ++x) {
+        // Counted from its own iteration: a lag that still grows must not move it before that.
+        const Span& span = last_seen_[x];
+        const std::uint32_t at = plan_.transfers[x].iteration;
+        const double offset = at < result_.cycles.size() ? result_.cycles[at] : 0;
+        const double base =
+            cycle_start_[std::min(iterations_, span.period * plan_.period + at)] - offset;
         result_.starts.push_back(span.start - base);
         result_.finishes.push_back(span.finish - base);
     }

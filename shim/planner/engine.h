@@ -77,7 +77,7 @@ public:
         busy_.assign(fabric.links.size(), 0.0);
         cycle_start_.assign(iterations + 1, engine::kNever);
         exposed_at_.assign(iterations + 1, 0.0);
-        first_start_.assign(plan.transfers.size(), {});
+        last_seen_.assign(plan.transfers.size(), {});
     }
 
     SimulationResult run();
@@ -145,7 +145,7 @@ private:
         double start = 0;
         double finish = 0;
     };
-    std::vector<Span> first_start_;  // last instance seen of each transfer
+    std::vector<Span> last_seen_;  // last instance of each transfer
     SimulationResult result_;
 };
 

@@ -2,6 +2,7 @@
 #include "shim/planner/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <tuple>
 
@@ -47,7 +48,12 @@ void count_updates(Plan& plan, const Profile& profile) {
 
 }  // namespace
 
-void evaluate(Plan& plan, const Profile& profile, const Fabric& fabric) {
+double gap_to(double bound, double seconds) {
+    const double gap = bound > 0 ? seconds / bound - 1 : 0;
+    return std::abs(gap) < 1e-9 ? 0 : gap;  // rounding is no gap
+}
+
+void arrange(Plan& plan, const Profile& profile, const Fabric& fabric) {
     if (const std::string why = profile.problem(); !why.empty()) {
         throw std::invalid_argument("profile: " + why);
     }
@@ -74,6 +80,11 @@ void evaluate(Plan& plan, const Profile& profile, const Fabric& fabric) {
                   return std::tuple_cat(place(a), std::tuple(a.generation.first)) <
                          std::tuple_cat(place(b), std::tuple(b.generation.first));
               });
+    count_updates(plan, profile);
+}
+
+void evaluate(Plan& plan, const Profile& profile, const Fabric& fabric) {
+    arrange(plan, profile, fabric);
     const SimulationResult run = simulate(plan, profile, fabric);
     for (std::size_t x = 0; x < plan.transfers.size(); ++x) {
         plan.transfers[x].start = run.stuck ? 0 : run.starts[x];
@@ -83,9 +94,8 @@ void evaluate(Plan& plan, const Profile& profile, const Fabric& fabric) {
     p.iteration = run.iteration;
     p.exposed = run.exposed;
     p.cycles = run.cycles;
-    count_updates(plan, profile);
     p.bound = lower_bound(plan, profile, fabric);
-    p.gap = p.bound > 0 ? p.iteration / p.bound - 1 : 0;
+    p.gap = gap_to(p.bound, p.iteration);
 }
 
 }  // namespace deft::planner

@@ -10,4 +10,10 @@ namespace deft::planner {
 // rest. Throws std::invalid_argument if the profile or the fabric has a problem.
 void evaluate(Plan& plan, const Profile& profile, const Fabric& fabric);
 
+// The same without the simulation: everything but the predicted times and the bound.
+void arrange(Plan& plan, const Profile& profile, const Fabric& fabric);
+
+// How much longer than the bound, as a fraction of it.
+double gap_to(double bound, double seconds);
+
 }  // namespace deft::planner

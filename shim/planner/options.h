@@ -39,9 +39,13 @@ struct Options {
     double startup_seconds = 0;                   // MG-WFBP plans with it: 0 is the link's own
     double target_seconds = 0;                    // fewest-links: 0 is the time all links reach
 
+    // False: a policy leaves the predicted times out (0), for a search that simulates few plans.
+    bool predict = true;
+
     // DeFT
     double capacity_factor = 1.0;  // knapsacks this much larger than the windows (tightening loop)
-    std::uint32_t effort = 8000;   // windows packed at most; beyond: the job as it is
+    // Pieces times links looked at while packing windows: how finely the tightening loop searches.
+    std::uint64_t effort = 200000;
 
     bool operator==(const Options&) const = default;
 };

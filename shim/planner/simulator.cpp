@@ -2,10 +2,9 @@
 #include "shim/planner/simulator.h"
 
 #include <algorithm>
-#include <map>
-#include <string>
 
 #include "shim/planner/engine.h"
+#include "shim/planner/plan_floor.h"
 
 namespace deft::planner {
 namespace {
@@ -46,65 +45,6 @@ double load(const Plan& plan, const Fabric& fabric) {
     return most / plan.period;
 }
 
-// Seconds per iteration the busiest resource or shared pipe is held at least, in the long run.
-double least_held(const Plan& plan, const Fabric& fabric) {
-    std::map<std::string, double> held;  // by resource
-    std::map<std::string, std::uint32_t> in_flight;
-    for (const Link& link : fabric.links) {
-        const auto raise = [&](const std::string& resource) {
-            in_flight[resource] = std::max(in_flight[resource], link.in_flight);
-        };
-        raise('\1' + link.name);
-        for (const Hop& hop : link.hops) {
-            raise(hop.resource);
-        }
-    }
-    std::vector<double> piped(fabric.groups.size(), 0.0);
-    std::vector<const Transfer*> open(fabric.links.size(), nullptr);  // message being summed
-    std::vector<double> bytes(fabric.links.size(), 0.0);
-    const auto close = [&](std::uint32_t j) {
-        if (open[j] == nullptr) {
-            return;
-        }
-        const Link& link = fabric.links[j];
-        const double share = open[j]->operation == Operation::AllReduce ? 1 : 0.5;
-        const auto add = [&](const std::string& resource, const CostCurve& cost, double extra) {
-            // Latencies may overlap, bytes move one message at a time.
-            held[resource] += in_flight[resource] > 1
-                                  ? share * (cost.seconds(bytes[j]) - cost.latency())
-                                  : share * cost.seconds(bytes[j]) + extra;
-        };
-        if (link.hops.empty()) {
-            add('\1' + link.name, link.cost, link.per_message);
-        }
-        for (std::size_t h = 0; h < link.hops.size(); ++h) {
-            add(link.hops[h].resource, link.hops[h].cost, h == 0 ? link.per_message : 0);
-        }
-        for (std::size_t g = 0; g < fabric.groups.size(); ++g) {
-            piped[g] += fabric.groups[g].name == link.group ? share * bytes[j] : 0.0;
-        }
-        bytes[j] = 0;
-    };
-    for (const Transfer& t : plan.transfers) {
-        if (open[t.link] != nullptr && open[t.link]->message != t.message) {
-            close(t.link);
-        }
-        open[t.link] = &t;
-        bytes[t.link] += static_cast<double>(t.bytes());
-    }
-    double most = 0;
-    for (std::uint32_t j = 0; j < fabric.links.size(); ++j) {
-        close(j);
-    }
-    for (const auto& [resource, seconds] : held) {
-        most = std::max(most, seconds);
-    }
-    for (std::size_t g = 0; g < piped.size(); ++g) {
-        most = std::max(most, piped[g] / fabric.groups[g].rate);
-    }
-    return most / plan.period;
-}
-
 }  // namespace
 
 SimulationResult simulate(const Plan& plan, const Profile& profile, const Fabric& fabric,
@@ -113,12 +53,16 @@ SimulationResult simulate(const Plan& plan, const Profile& profile, const Fabric
         return Engine(plan, profile, fabric, simulation, simulation.iterations, 0).run();
     }
     const std::uint32_t back = reach(plan) / plan.period + 1;
+    const bool lags = std::any_of(plan.deliveries.begin(), plan.deliveries.end(),
+                                  [](const Delivery& d) { return d.delay() > 0; });
+    // Where nothing is late every iteration begins with idle links: one period is like any other.
+    if (!lags && simulation.jitter <= 0 && simulation.rate_changes.empty()) {
+        return Engine(plan, profile, fabric, simulation, plan.period, 0).run();
+    }
     SimulationResult run =
         Engine(plan, profile, fabric, simulation, (back + 2) * plan.period, 0).run();
     // Updates that may lag hide an overload for as long as the lag grows, which is for ever where
     // it is slight. Start from the other side: with every queue full.
-    const bool lags = std::any_of(plan.deliveries.begin(), plan.deliveries.end(),
-                                  [](const Delivery& d) { return d.delay() > 0; });
     if (lags && !run.stuck && load(plan, fabric) > 0.95 * run.iteration) {
         const double full = (back + 1) * plan.period * run.iteration;
         SimulationResult other =
@@ -127,7 +71,8 @@ SimulationResult simulate(const Plan& plan, const Profile& profile, const Fabric
             run = std::move(other);
         }
         // Two links nearly alike hide a hair of it even so.
-        const double least = simulation.rate_changes.empty() ? least_held(plan, fabric) : 0;
+        const double least =
+            simulation.rate_changes.empty() ? held_at_least(plan, profile, fabric) : 0;
         if (run.iteration < least) {
             run.exposed += least - run.iteration;
             run.iteration = least;

@@ -94,7 +94,7 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
     for (int i = 0; i < 200 && carried(hi) < bytes; ++i) {
         hi *= 2;
     }
-    for (int i = 0; i < 60 && hi - lo > 1e-12 * hi; ++i) {
+    for (int i = 0; i < 60 && hi - lo > 1e-10 * hi; ++i) {
         const double mid = 0.5 * (lo + hi);
         (carried(mid) >= bytes ? hi : lo) = mid;
     }

@@ -16,101 +16,13 @@
 
 #include "shim/planner/bounds.h"
 #include "shim/planner/evaluate.h"
+#include "shim/planner/plan_floor.h"
 #include "shim/planner/policies/builder.h"
 #include "shim/planner/policies/policy.h"
-#include "shim/planner/water_filling.h"
+#include "shim/planner/policies/spreading.h"
 
 namespace deft::planner {
 namespace {
-
-// A plan made for one merged link, its messages cut over the links of the real fabric.
-Plan spread(const Plan& plan, const Profile& profile, const Fabric& fabric,
-            const Options& options) {
-    PlanBuilder builder(plan.policy.c_str(), plan.barrier, plan.period);
-    for (const Transfer& t : plan.transfers) {
-        const auto shares = split_bytes(water_fill(fabric, static_cast<double>(t.bytes())),
-                                        t.bytes(), options.grain, options.least_piece);
-        std::uint64_t at = t.begin;
-        for (std::uint32_t j = 0; j < shares.size(); ++j) {
-            if (shares[j] == 0) {
-                continue;
-            }
-            Transfer& part = builder.add(t.bucket, at, at + shares[j], j);
-            part.operation = t.operation;
-            part.iteration = t.iteration;
-            part.stage = t.stage;
-            part.generation = t.generation;
-            at += shares[j];
-        }
-    }
-    builder.plan().deliveries = plan.deliveries;
-    return builder.finish(profile, fabric);
-}
-
-// Generations of `merge` iterations, sent as their gradients become ready in the last of them and
-// used `delay` iterations later. Cut over all links, or whole buckets.
-Plan generations(const Profile& profile, const Fabric& fabric, const Options& options,
-                 std::uint32_t merge, std::uint32_t delay, bool cut) {
-    PlanBuilder builder("generations", Barrier::Update, merge);
-    const std::size_t m = fabric.links.size();
-    const std::uint32_t n = static_cast<std::uint32_t>(profile.size());
-    std::vector<std::uint32_t> link(n, 0);
-    if (!cut) {
-        std::vector<std::uint32_t> order(n);
-        for (std::uint32_t i = 0; i < n; ++i) {
-            order[i] = i;
-        }
-        std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-            return profile.buckets[a].bytes > profile.buckets[b].bytes;
-        });
-        std::vector<double> busy(m, 0);
-        for (const std::uint32_t i : order) {
-            double best = INFINITY;
-            for (std::uint32_t j = 0; j < m; ++j) {
-                const double end = busy[j] + fabric.links[j].seconds(
-                                                 static_cast<double>(profile.buckets[i].bytes));
-                if (end < best) {
-                    best = end;
-                    link[i] = j;
-                }
-            }
-            busy[link[i]] = best;
-        }
-    }
-    const Generation sent{0, merge};
-    const std::uint32_t at = (merge - 1 + delay) % merge;
-    const Generation delivered{
-        static_cast<std::int32_t>(at) - static_cast<std::int32_t>(delay + merge - 1), merge};
-    for (std::uint32_t i = 0; i < n; ++i) {
-        const std::uint64_t bytes = profile.buckets[i].bytes;
-        std::vector<std::uint64_t> shares(m, 0);
-        shares[link[i]] = bytes;
-        if (cut) {
-            shares = split_bytes(water_fill(fabric, static_cast<double>(bytes)), bytes,
-                                 options.grain, options.least_piece);
-        }
-        std::uint64_t begin = 0;
-        for (std::uint32_t j = 0; j < m; ++j) {
-            if (shares[j] > 0) {
-                Transfer& t = builder.add(i, begin, begin + shares[j], j);
-                t.iteration = merge - 1;
-                t.generation = sent;
-                begin += shares[j];
-            }
-        }
-        builder.deliver(at, i, 0, bytes, delivered);
-    }
-    return builder.finish(profile, fabric);
-}
-
-// Seconds per iteration the busiest link is held.
-double busiest(const Plan& plan, const Fabric& fabric) {
-    std::vector<double> held(fabric.links.size(), 0);
-    for (const Transfer& t : plan.transfers) {
-        held[t.link] += fabric.links[t.link].occupancy(static_cast<double>(t.bytes()));
-    }
-    return *std::max_element(held.begin(), held.end()) / plan.period;
-}
 
 std::size_t links_used(const Plan& plan) {
     std::set<std::uint32_t> used;
@@ -153,136 +65,242 @@ Plan renumbered(Plan plan, const std::vector<std::uint32_t>& links, const Profil
     for (Transfer& t : plan.transfers) {
         t.link = links[t.link];
     }
-    evaluate(plan, profile, fabric);
+    arrange(plan, profile, fabric);
     return plan;
 }
 
+// Takes plans without predicted times and simulates those that may still win.
 class Choice {
 public:
-    Choice(const Options& options, Plan first) : options_(options), best_(std::move(first)) {}
+    Choice(const Profile& profile, const Fabric& fabric, const Options& options, Plan first)
+        : profile_(profile), fabric_(fabric), options_(options), best_(std::move(first)) {}
 
-    double seconds(const Plan& plan) const {
-        const double per = plan.predicted.iteration;
+    // Seconds that count, of a plan that takes `iteration` for each.
+    double seconds(const Plan& plan, double iteration) const {
         return options_.objective == Objective::UpdateTime && plan.predicted.updates > 0
-                   ? per / plan.predicted.updates
-                   : per;
+                   ? iteration / plan.predicted.updates
+                   : iteration;
     }
-    void offer(Plan plan) {
-        const Prediction& p = plan.predicted;
-        if (p.max_delay > options_.max_delay || p.max_merge > options_.max_merge ||
-            plan.period > options_.max_period || !std::isfinite(p.iteration) ||
-            (options_.barrier == Barrier::Update && plan.barrier == Barrier::Layer)) {
-            return;
+    double seconds(const Plan& plan) const { return seconds(plan, plan.predicted.iteration); }
+
+    // Seconds per iteration in which compute waits; infinite if the plan was not simulated.
+    double offer(Plan plan) {
+        if (!allowed(plan)) {
+            return INFINITY;
         }
+        const double least = seconds(plan, plan_floor(plan, profile_, fabric_) * (1 - 1e-9));
+        const bool preferred = secondary(plan) < secondary(best_);
+        if (hopeless(least, preferred ? 0 : UINT32_MAX)) {
+            return INFINITY;
+        }
+        evaluate(plan, profile_, fabric_);
+        if (!std::isfinite(plan.predicted.iteration)) {
+            return INFINITY;
+        }
+        // A tie is measured against the fastest seen, so that ties do not add up.
+        const double waits = plan.predicted.exposed;
         const double mine = seconds(plan);
         const double theirs = seconds(best_);
-        const auto secondary = [](const Plan& a) {
-            return std::tuple(a.predicted.max_age, a.predicted.mean_age, links_used(a),
-                              a.transfers.size());
-        };
-        // A tie is measured against the fastest seen, so that ties do not add up.
-        constexpr double kTie = 1 + 1e-4;
-        fastest_ = std::min({fastest_, mine, theirs});
-        if (theirs > fastest_ * kTie
-                ? mine <= fastest_
-                : mine <= fastest_ * kTie && secondary(plan) < secondary(best_)) {
+        fastest_ = std::min(fastest(), mine);
+        if (theirs > fastest_ * kTie ? mine <= fastest_ : mine <= fastest_ * kTie && preferred) {
             best_ = std::move(plan);
         }
+        return waits;
+    }
+    // No plan that takes so long at least, its oldest gradient so late at least, can win.
+    bool hopeless(double least, std::uint32_t age) const {
+        return least * kTie >= seconds(best_) &&
+               !(age <= best_.predicted.max_age && least <= fastest() * kTie);
     }
     // Nothing of this kind can be better by more than a tie.
-    bool settled(double bound) const { return seconds(best_) <= bound * (1 + 1e-4); }
+    bool settled(double bound) const { return seconds(best_) <= bound * kTie; }
     Plan& best() { return best_; }
 
 private:
+    static constexpr double kTie = 1 + 1e-4;
+
+    double fastest() const { return std::min(fastest_, seconds(best_)); }
+    bool allowed(const Plan& plan) const {
+        const Prediction& p = plan.predicted;
+        return p.max_delay <= options_.max_delay && p.max_merge <= options_.max_merge &&
+               plan.period <= options_.max_period &&
+               (options_.barrier == Barrier::Layer || plan.barrier == Barrier::Update);
+    }
+    static std::tuple<std::uint32_t, double, std::size_t, std::size_t> secondary(const Plan& plan) {
+        return {plan.predicted.max_age, plan.predicted.mean_age, links_used(plan),
+                plan.transfers.size()};
+    }
+
+    const Profile& profile_;
+    const Fabric& fabric_;
     const Options& options_;
     Plan best_;
     double fastest_ = INFINITY;
 };
 
+// Plans that change no numbers.
+class Synchronous {
+public:
+    Synchronous(const Profile& profile, const Fabric& fabric, const Options& options,
+                Choice& choice, Shares& cut)
+        : profile_(profile),
+          fabric_(fabric),
+          options_(options),
+          choice_(choice),
+          cut_(cut),
+          split_(fabric.links.size() > 1 && options.allow_split),
+          one_(split_ ? fabric.merged() : fabric) {}
+
+    void offer_all() {
+        const double bound = lower_bound(profile_, fabric_, options_.barrier, 0, 1);
+        if (choice_.settled(bound) && choice_.hopeless(bound, 0)) {
+            return;
+        }
+        if (options_.barrier == Barrier::Layer) {
+            choice_.offer(plan_wfbp(profile_, fabric_, options_));  // else it is the job as it is
+        }
+        if (split_) {
+            choice_.offer(
+                spread(plan_wfbp(profile_, one_, options_), profile_, fabric_, options_, cut_));
+        }
+        consider(plan_mg_wfbp, options_);
+        if (!choice_.settled(bound)) {
+            choice_.offer(plan_edf(profile_, fabric_, options_));
+        }
+        fewer();
+        if (options_.barrier == Barrier::Layer) {
+            consider(plan_dear, options_);
+            consider(plan_us_byte, options_);
+            consider(plan_bytescheduler, options_);
+            Options whole = options_;
+            whole.partition_bytes = 0;
+            whole.grain = std::max<std::uint64_t>(whole.grain, whole.least_piece);
+            consider(plan_bytescheduler, whole);
+        }
+    }
+
+private:
+    void consider(Plan (*make)(const Profile&, const Fabric&, const Options&),
+                  const Options& with) {
+        choice_.offer(make(profile_, fabric_, with));
+        if (split_) {
+            choice_.offer(spread(make(profile_, one_, with), profile_, fabric_, with, cut_));
+        }
+    }
+
+    void fewer() {
+        for (const auto& links : fewer_links(profile_, fabric_)) {
+            Fabric few = fabric_;
+            few.links.clear();
+            for (const std::uint32_t j : links) {
+                few.links.push_back(fabric_.links[j]);
+            }
+            if (choice_.hopeless(lower_bound(profile_, few, options_.barrier, 0, 1), 0)) {
+                continue;
+            }
+            choice_.offer(renumbered(plan_edf(profile_, few, options_), links, profile_, fabric_));
+            if (links.size() > 1 && options_.allow_split) {
+                Shares cut(few, options_);
+                // First ready, first sent: its order needs no cost, any one link will do.
+                Fabric any = few;
+                any.links.resize(1);
+                choice_.offer(renumbered(
+                    spread(plan_wfbp(profile_, any, options_), profile_, few, options_, cut), links,
+                    profile_, fabric_));
+            }
+        }
+    }
+
+    const Profile& profile_;
+    const Fabric& fabric_;
+    const Options& options_;
+    Choice& choice_;
+    Shares& cut_;
+    const bool split_;
+    const Fabric one_;
+};
+
+// Late and merged generations, those that can be fastest first, the less stale of two alike.
+void offer_generations(const Profile& profile, const Fabric& fabric, const Options& options,
+                       Choice& choice, Shares& cut) {
+    const bool split = fabric.links.size() > 1 && options.allow_split;
+    const std::uint32_t most_late = std::min(options.max_delay, 8U);
+    struct Kind {
+        double least;
+        std::uint32_t merge;
+    };
+    std::vector<Kind> kinds;
+    for (std::uint32_t merge = most_late > 0 ? 1 : 2;
+         merge <= std::min({options.max_merge, options.max_period, 8U}); ++merge) {
+        const double reach = lower_bound(profile, fabric, Barrier::Update, most_late, merge);
+        kinds.push_back(
+            {options.objective == Objective::UpdateTime ? reach * merge : reach, merge});
+    }
+    std::stable_sort(kinds.begin(), kinds.end(),
+                     [](const Kind& a, const Kind& b) { return a.least < b.least; });
+    const std::vector<std::uint32_t> whole = largest_first(profile, fabric);
+    for (const Kind& kind : kinds) {
+        // Merging that is not late still has the updates in between for nothing.
+        const std::uint32_t first = kind.merge == 1 ? 1 : 0;
+        if (choice.hopeless(kind.least, kind.merge - 1 + first)) {
+            continue;
+        }
+        struct Draft {
+            double least;
+            bool parts;
+            Plan plan;
+        };
+        std::vector<Draft> drafts;
+        for (std::uint32_t delay = first; delay <= most_late; ++delay) {
+            for (const bool parts : {false, true}) {
+                if (!parts || split) {
+                    Plan plan = generations(profile, fabric, options, kind.merge, delay,
+                                            parts ? std::vector<std::uint32_t>() : whole, cut);
+                    const double least = plan_floor(plan, profile, fabric);
+                    drafts.push_back({least, parts, std::move(plan)});
+                }
+            }
+        }
+        std::stable_sort(drafts.begin(), drafts.end(),
+                         [](const Draft& a, const Draft& b) { return a.least < b.least; });
+        std::uint32_t enough[] = {UINT32_MAX, UINT32_MAX};  // delay at which compute never waits
+        for (Draft& draft : drafts) {
+            const std::uint32_t delay = draft.plan.predicted.max_delay;
+            std::uint32_t& least = enough[draft.parts ? 1 : 0];
+            if (delay < least && choice.offer(std::move(draft.plan)) <= 1e-9 * profile.compute()) {
+                least = delay;  // more cannot help
+            }
+        }
+    }
+}
+
 }  // namespace
 
 Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& options) {
-    const bool many = fabric.links.size() > 1;
-    const Fabric one = many && options.allow_split ? fabric.merged() : fabric;
-    Options within = options;
     const Plan as_is = plan_none(profile, fabric, options);
-    Choice choice(options, as_is);
-    const auto consider = [&](Plan (*make)(const Profile&, const Fabric&, const Options&),
-                              const Options& with) {
-        choice.offer(make(profile, fabric, with));
-        if (many && options.allow_split) {
-            choice.offer(spread(make(profile, one, with), profile, fabric, with));
-        }
-    };
-    // Same numbers first: they win every tie.
-    const double bound = lower_bound(profile, fabric, options.barrier, 0, 1);
-    if (!choice.settled(bound)) {
-        if (options.barrier == Barrier::Layer) {
-            choice.offer(plan_wfbp(profile, fabric, within));  // else it is the job as it is
-        }
-        if (many && options.allow_split) {
-            choice.offer(spread(plan_wfbp(profile, one, within), profile, fabric, within));
-        }
-        consider(plan_mg_wfbp, within);
-        if (!choice.settled(bound)) {
-            choice.offer(plan_edf(profile, fabric, within));
-        }
-        for (const auto& links : fewer_links(profile, fabric)) {
-            Fabric few = fabric;
-            few.links.clear();
-            for (const std::uint32_t j : links) {
-                few.links.push_back(fabric.links[j]);
-            }
-            if (choice.settled(lower_bound(profile, few, options.barrier, 0, 1))) {
-                continue;
-            }
-            choice.offer(renumbered(plan_edf(profile, few, within), links, profile, fabric));
-            if (links.size() > 1 && options.allow_split) {
-                const Plan order = plan_wfbp(profile, few.merged(), within);
-                choice.offer(
-                    renumbered(spread(order, profile, few, within), links, profile, fabric));
-            }
-        }
-        if (options.barrier == Barrier::Layer) {
-            consider(plan_dear, within);
-            consider(plan_us_byte, within);
-            consider(plan_bytescheduler, within);
-            within.partition_bytes = 0;
-            within.grain = std::max<std::uint64_t>(within.grain, within.least_piece);
-            consider(plan_bytescheduler, within);
-            within = options;
-        }
-    }
-    for (std::uint32_t merge = 1; merge <= std::min(options.max_merge, 8U); ++merge) {
-        // Merging that is not late still has the updates in between for nothing.
-        for (std::uint32_t delay = merge == 1 ? 1 : 0; delay <= std::min(options.max_delay, 8U);
-             ++delay) {
-            const double reach = lower_bound(profile, fabric, Barrier::Update, delay, merge);
-            const double per_update =
-                options.objective == Objective::UpdateTime ? reach * merge : reach;
-            bool full = true;  // more delay cannot help: the links are busy all the time
-            for (const bool cut : {false, true}) {
-                if (choice.settled(per_update) || (cut && !(many && options.allow_split))) {
-                    continue;
-                }
-                Plan plan = generations(profile, fabric, options, merge, delay, cut);
-                full = full && plan.predicted.iteration <= busiest(plan, fabric) * (1 + 1e-4);
-                choice.offer(std::move(plan));
-            }
-            if (full) {
-                break;
-            }
-        }
-    }
+    Choice choice(profile, fabric, options, as_is);
+    Options drafts = options;
+    drafts.predict = false;
+    Shares cut(fabric, options);
     const double least =
         lower_bound(profile, fabric, options.barrier, options.max_delay, options.max_merge);
+    const double same_numbers = lower_bound(profile, fabric, options.barrier, 0, 1);
+    Synchronous synchronous(profile, fabric, drafts, choice, cut);
+    // First what can be fastest: the rest falls by its floors. Ties go to what changes no numbers.
+    if (least * (1 + 1e-4) < same_numbers) {
+        offer_generations(profile, fabric, drafts, choice, cut);
+        synchronous.offer_all();
+    } else {
+        synchronous.offer_all();
+        if (!choice.settled(least)) {
+            offer_generations(profile, fabric, drafts, choice, cut);
+        }
+    }
     if (!choice.settled(least) && options.max_merge > 1) {
-        choice.offer(plan_covap(profile, fabric, options));
+        choice.offer(plan_covap(profile, fabric, drafts));
     }
     if (!choice.settled(least) && options.max_delay > 0) {
-        Options quick = options;
-        quick.effort = std::min(options.effort, 250U);
-        choice.offer(plan_deft(profile, fabric, quick));
+        choice.offer(plan_deft(profile, fabric, drafts));
     }
     Plan plan = std::move(choice.best());
     if (choice.seconds(plan) >= choice.seconds(as_is) * (1 - options.noise)) {
@@ -290,13 +308,8 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     }
     plan.policy = "best";
     plan.predicted.bound = least;
-    plan.predicted.gap = plan.predicted.iteration / least - 1;
+    plan.predicted.gap = gap_to(least, plan.predicted.iteration);
     return plan;
-}
-
-Plan plan_generations(const Profile& profile, const Fabric& fabric, const Options& options,
-                      std::uint32_t merge, std::uint32_t delay) {
-    return generations(profile, fabric, options, merge, delay, true);
 }
 
 }  // namespace deft::planner

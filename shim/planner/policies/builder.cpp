@@ -54,11 +54,11 @@ void PlanBuilder::deliver(std::uint32_t iteration, std::uint32_t bucket, std::ui
     plan_.deliveries.push_back({iteration, bucket, begin, end, generation});
 }
 
-Plan PlanBuilder::finish(const Profile& profile, const Fabric& fabric) {
+Plan PlanBuilder::finish(const Profile& profile, const Fabric& fabric, const Options& options) {
     if (plan_.deliveries.empty()) {
         plan_.deliveries = synchronous_deliveries(profile);
     }
-    evaluate(plan_, profile, fabric);
+    options.predict ? evaluate(plan_, profile, fabric) : arrange(plan_, profile, fabric);
     return std::move(plan_);
 }
 

@@ -25,7 +25,7 @@ public:
     void deliver(std::uint32_t iteration, std::uint32_t bucket, std::uint64_t begin,
                  std::uint64_t end, Generation generation);
     Plan& plan() { return plan_; }
-    Plan finish(const Profile& profile, const Fabric& fabric);
+    Plan finish(const Profile& profile, const Fabric& fabric, const Options& options);
 
 private:
     Plan plan_;

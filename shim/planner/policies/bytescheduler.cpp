@@ -63,7 +63,7 @@ Plan ideal(const Profile& profile, const Fabric& fabric, const Options& options)
         sent[next] += size;
         now = until;
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ Plan plan_bytescheduler(const Profile& profile, const Fabric& fabric, const Opti
         }
         now = wake;
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

@@ -67,7 +67,7 @@ Plan plan_covap(const Profile& profile, const Fabric& fabric, const Options& opt
             builder.deliver(t, piece.bucket, piece.begin, piece.end, kept);
         }
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

@@ -34,7 +34,7 @@ Plan plan_dear(const Profile& profile, const Fabric& fabric, const Options& opti
         t.operation = Operation::AllGather;
         t.stage = Stage::Forward;
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

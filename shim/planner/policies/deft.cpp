@@ -52,7 +52,7 @@ public:
     // an update leaves the caps.
     bool run();
     Plan plan() const;
-    // As many windows were packed as Options::effort allows.
+    // As much was packed as Options::effort allows.
     bool exhausted() const { return packed_ >= options_.effort; }
     // Empty again, to run with options that have changed since.
     void reset();
@@ -82,7 +82,9 @@ private:
     std::vector<Sent> sent_;
     std::vector<Update> updates_;
     PackingSolver solver_;
-    std::uint32_t packed_ = 0;
+    PackingProblem problem_;            // of one window, and which pieces it is about
+    std::vector<std::uint32_t> items_;  // (kept between windows: no allocation)
+    std::uint64_t packed_ = 0;
     std::int64_t from_ = 0, period_ = 0;
 };
 
@@ -115,7 +117,7 @@ void Queues::cut() {
 
 void Queues::stage(std::int64_t cycle, Stage stage, double window) {
     const std::size_t m = fabric_.links.size();
-    PackingProblem problem;
+    PackingProblem& problem = problem_;
     problem.links = m;
     problem.capacity.assign(m, window * options_.capacity_factor * (1 + 1e-9));
     for (;;) {
@@ -126,7 +128,8 @@ void Queues::stage(std::int64_t cycle, Stage stage, double window) {
         if (count_ == 0) {
             return;
         }
-        std::vector<std::uint32_t> items;
+        std::vector<std::uint32_t>& items = items_;
+        items.clear();
         problem.value.clear();
         problem.cost.clear();
         for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
@@ -138,7 +141,7 @@ void Queues::stage(std::int64_t cycle, Stage stage, double window) {
             }
         }
         const Packing& packing = solver_.greedy(problem);
-        ++packed_;
+        packed_ += problem.cost.size();
         for (std::size_t k = 0; k < items.size(); ++k) {
             if (packing.link[k] == Packing::kUnsent) {
                 continue;
@@ -259,7 +262,7 @@ Plan Queues::plan() const {
                              static_cast<std::uint32_t>(u.count)});
         }
     }
-    return builder.finish(profile_, fabric_);
+    return builder.finish(profile_, fabric_, options_);
 }
 
 }  // namespace
@@ -273,14 +276,27 @@ Plan plan_deft(const Profile& profile, const Fabric& fabric, const Options& opti
         Queues queues(profile, fabric, widened);
         // A generation has max_delay iterations to travel in and stands for max_merge of them.
         const double least =
-            queues.load() / std::min(options.max_delay, std::max(1U, options.max_merge));
-        widened.capacity_factor = std::max(options.capacity_factor, least);
-        for (int step = 0; step < 200 && !queues.exhausted();
-             ++step, widened.capacity_factor *= 1.05) {
-            if (queues.run()) {
-                return queues.plan();
-            }
+            std::max(options.capacity_factor,
+                     queues.load() / std::min(options.max_delay, std::max(1U, options.max_merge)));
+        const auto at = [&](int step) {
             queues.reset();
+            widened.capacity_factor = least * std::pow(1.05, step);
+            return queues.run();
+        };
+        // The least step that works, by halving. With the last everything fits, as with none of
+        // the steps tried before the effort is used up.
+        constexpr int kSteps = 200;
+        int works = kSteps;
+        if (at(0)) {
+            return queues.plan();
+        }
+        for (int fails = 0; works - fails > 1 && !queues.exhausted();) {
+            const int middle = (works + fails) / 2;
+            (at(middle) ? works : fails) = middle;
+        }
+        widened.effort = UINT64_MAX;
+        if (at(works)) {
+            return queues.plan();
         }
     }
     Plan plan = plan_none(profile, fabric, options);

@@ -43,40 +43,49 @@ public:
     bool fits(double length, std::vector<Assigned>* out = nullptr) const {
         std::vector<std::uint32_t> left(n_);
         std::iota(left.begin(), left.end(), 0U);
+        std::vector<std::uint32_t> late;     // for the next link: what is late once stays late here
+        std::vector<std::uint32_t> arrived;  // a heap, nearest deadline first
+        const auto later = [&](std::uint32_t a, std::uint32_t b) {
+            return slack_[a] != slack_[b] ? slack_[a] < slack_[b] : a > b;
+        };
         for (const std::uint32_t j : links_) {
             double now = 0;
-            while (!left.empty()) {
-                std::size_t next = left.size();
-                double wake = INFINITY;
-                for (std::size_t k = 0; k < left.size(); ++k) {
-                    const std::uint32_t i = left[k];
-                    const double ready = profile_.buckets[i].ready;
-                    // Rounding must not decide whether the optimum itself is feasible.
-                    if (std::max(now, ready) + costs_[j][i] > (length - slack_[i]) * (1 + 1e-12)) {
+            std::size_t next = 0;  // buckets stand in the order of their ready times
+            const auto in_time = [&](std::uint32_t i) {
+                // Rounding must not decide whether the optimum itself is feasible.
+                return std::max(now, profile_.buckets[i].ready) + costs_[j][i] <=
+                       (length - slack_[i]) * (1 + 1e-12);
+            };
+            late.clear();
+            for (;;) {
+                while (next < left.size() &&
+                       (arrived.empty() || profile_.buckets[left[next]].ready <= now)) {
+                    const std::uint32_t i = left[next++];
+                    if (!in_time(i)) {
+                        late.push_back(i);
                         continue;
                     }
-                    if (ready > now) {
-                        wake = ready;  // buckets stand in the order of their ready times
-                        break;
-                    }
-                    if (next == left.size() || slack_[i] > slack_[left[next]]) {
-                        next = k;
-                    }
+                    now = std::max(now, arrived.empty() ? profile_.buckets[i].ready : now);
+                    arrived.push_back(i);
+                    std::push_heap(arrived.begin(), arrived.end(), later);
                 }
-                if (next == left.size()) {
-                    if (wake == INFINITY) {
-                        break;
-                    }
-                    now = wake;
+                if (arrived.empty()) {
+                    break;
+                }
+                std::pop_heap(arrived.begin(), arrived.end(), later);
+                const std::uint32_t bucket = arrived.back();
+                arrived.pop_back();
+                if (!in_time(bucket)) {
+                    late.push_back(bucket);
                     continue;
                 }
-                const std::uint32_t bucket = left[next];
                 if (out != nullptr) {
                     out->push_back({bucket, j, now});
                 }
-                left.erase(left.begin() + static_cast<std::ptrdiff_t>(next));
                 now += costs_[j][bucket];
             }
+            std::sort(late.begin(), late.end());
+            left.swap(late);
         }
         return left.empty();
     }
@@ -116,7 +125,7 @@ Plan plan_edf(const Profile& profile, const Fabric& fabric, const Options& optio
         plan.policy = "edf";
         return plan;
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

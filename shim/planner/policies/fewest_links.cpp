@@ -15,7 +15,9 @@
 
 namespace deft::planner {
 
-Plan plan_fewest_links(const Profile& profile, const Fabric& fabric, const Options& options) {
+Plan plan_fewest_links(const Profile& profile, const Fabric& fabric, const Options& with) {
+    Options options = with;
+    options.predict = true;  // it compares times
     const Plan all = plan_edf(profile, fabric, options);
     const double target =
         options.target_seconds > 0 ? options.target_seconds : all.predicted.iteration;

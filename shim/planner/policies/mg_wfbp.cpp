@@ -43,7 +43,7 @@ Plan plan_mg_wfbp(const Profile& profile, const Fabric& fabric, const Options& o
         }
         builder.add(i, 0, profile.buckets[i].bytes, 0);
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

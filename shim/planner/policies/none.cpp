@@ -6,12 +6,12 @@
 
 namespace deft::planner {
 
-Plan plan_none(const Profile& profile, const Fabric& fabric, const Options&) {
+Plan plan_none(const Profile& profile, const Fabric& fabric, const Options& options) {
     PlanBuilder builder("none", Barrier::Update);
     for (std::uint32_t i = 0; i < profile.size(); ++i) {
         builder.add(i, 0, profile.buckets[i].bytes, 0);
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

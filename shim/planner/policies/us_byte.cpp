@@ -28,7 +28,7 @@ public:
     Plan run() {
         under_backward();
         under_forward();
-        return builder_.finish(profile_, fabric_);
+        return builder_.finish(profile_, fabric_, options_);
     }
 
 private:

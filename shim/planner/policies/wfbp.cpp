@@ -13,7 +13,7 @@ Plan plan_wfbp(const Profile& profile, const Fabric& fabric, const Options& opti
     for (std::uint32_t i = 0; i < profile.size(); ++i) {
         builder.add(i, 0, profile.buckets[i].bytes, 0);
     }
-    return builder.finish(profile, fabric);
+    return builder.finish(profile, fabric, options);
 }
 
 }  // namespace deft::planner

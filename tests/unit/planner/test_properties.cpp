@@ -11,6 +11,7 @@
 #include "shim/planner/check.h"
 #include "shim/planner/closed_forms.h"
 #include "shim/planner/packing.h"
+#include "shim/planner/plan_floor.h"
 #include "shim/planner/plan_json.h"
 #include "shim/planner/policies/builder.h"
 #include "shim/planner/policies/policy.h"
@@ -90,6 +91,49 @@ RC_GTEST_PROP(Property, BestIsTheFastestWithinTheCaps, ()) {
             RC_ASSERT(best.predicted.iteration <= plan.predicted.iteration * (1 + 2e-4));
         }
     }
+    for (std::uint32_t merge = 1; merge <= one.options.max_merge; ++merge) {
+        for (std::uint32_t delay = 0; delay <= one.options.max_delay; ++delay) {
+            const Plan plan = plan_generations(one.profile, one.fabric, one.options, merge, delay);
+            RC_LOG() << "merge " << merge << ", delay " << delay << ": " << plan.predicted.iteration
+                     << " s, best " << best.predicted.iteration << std::endl;
+            RC_ASSERT(best.predicted.iteration <= plan.predicted.iteration * (1 + 2e-4));
+        }
+    }
+}
+
+// `best` drops plans whose floor cannot win: a floor above the simulated time would lose the best.
+RC_GTEST_PROP(Property, NoPlanIsFasterThanItsFloor, ()) {
+    const Case one = draw();
+    for (const Policy& policy : policies()) {
+        const Plan plan = make_plan(policy.name, one.profile, one.fabric, one.options);
+        RC_LOG() << policy.name << ": " << plan.predicted.iteration << " s" << std::endl;
+        RC_ASSERT(plan_floor(plan, one.profile, one.fabric) <=
+                  plan.predicted.iteration * (1 + 1e-9));
+    }
+    for (std::uint32_t merge = 1; merge <= one.options.max_merge; ++merge) {
+        for (std::uint32_t delay = 0; delay <= one.options.max_delay; ++delay) {
+            const Plan plan = plan_generations(one.profile, one.fabric, one.options, merge, delay);
+            RC_LOG() << "merge " << merge << ", delay " << delay << ": " << plan.predicted.iteration
+                     << " s" << std::endl;
+            RC_ASSERT(plan_floor(plan, one.profile, one.fabric) <=
+                      plan.predicted.iteration * (1 + 1e-9));
+        }
+    }
+}
+
+// Within the noise: the knapsacks of `deft` fall differently under other caps.
+RC_GTEST_PROP(Property, WiderCapsNeverSlowBestDown, ()) {
+    Case one = draw();
+    one.options.noise = 0;
+    const auto best = [&] {
+        return make_plan("best", one.profile, one.fabric, one.options).predicted.iteration;
+    };
+    const double before = best();
+    ++one.options.max_merge;
+    const double merged = best();
+    RC_ASSERT(merged <= before * 1.02);
+    ++one.options.max_delay;
+    RC_ASSERT(best() <= merged * 1.02);
 }
 
 RC_GTEST_PROP(Property, MutatedPlansAreRejected, ()) {

@@ -141,7 +141,7 @@ TEST(Simulator, AllGatherWaitsForItsReduceScatterOnAnotherLink) {
         builder.add(i, 0, 1000000000, 0).operation = Operation::ReduceScatter;
         builder.add(i, 0, 1000000000, 1).operation = Operation::AllGather;
     }
-    const Plan plan = builder.finish(profile, fabric);
+    const Plan plan = builder.finish(profile, fabric, {});
     // RS 1..1.5 and 2..2.5 on a; AG 1.5..2 and 2.5..3 on b.
     EXPECT_NEAR(plan.predicted.iteration, 4, 1e-12);
     EXPECT_NEAR(plan.transfers[3].start, 2.5, 1e-12);
