@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace deft::tools {
 
@@ -185,15 +186,80 @@ std::string read_file(const std::string& path) {
     return bytes;
 }
 
+namespace {
+
+// Where in a document the parser stopped: the path of the field it was about to read.
+class Place : public nlohmann::json_sax<nlohmann::json> {
+public:
+    bool null() override { return next(); }
+    bool boolean(bool) override { return next(); }
+    bool number_integer(number_integer_t) override { return next(); }
+    bool number_unsigned(number_unsigned_t) override { return next(); }
+    bool number_float(number_float_t, const string_t&) override { return next(); }
+    bool string(string_t&) override { return next(); }
+    bool binary(binary_t&) override { return next(); }
+    bool start_object(std::size_t) override { return open(false); }
+    bool end_object() override { return close(); }
+    bool start_array(std::size_t) override { return open(true); }
+    bool end_array() override { return close(); }
+    bool key(string_t& name) override {
+        levels_.back().name = name.substr(0, 40);
+        return true;
+    }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+        return false;
+    }
+    std::string path() const {
+        std::string path;
+        for (const Level& level : levels_) {
+            if (level.array) {
+                path += fmt::format("[{}]", level.index);
+            } else if (!level.name.empty()) {
+                path += (path.empty() ? "" : ".") + level.name;
+            }
+        }
+        return levels_.size() <= 16 ? path : "";
+    }
+
+private:
+    struct Level {
+        bool array = false;
+        std::size_t index = 0;
+        std::string name;
+    };
+    bool next() {
+        if (!levels_.empty()) {
+            ++levels_.back().index;
+            levels_.back().name.clear();
+        }
+        return true;
+    }
+    bool open(bool array) {
+        levels_.push_back({array, 0, ""});
+        return true;
+    }
+    bool close() {
+        levels_.pop_back();
+        return next();
+    }
+
+    std::vector<Level> levels_;
+};
+
+}  // namespace
+
 nlohmann::json parse_json(const std::string& name, const std::string& text) {
     try {
         return nlohmann::json::parse(text);
     } catch (const nlohmann::json::exception& error) {
+        Place place;
+        nlohmann::json::sax_parse(text, &place);
+        const std::string path = place.path();
         // Its message begins with a bracketed id; keep what people can use.
         std::string what = error.what();
         const auto end = what.find("] ");
         what = end == std::string::npos ? what : what.substr(end + 2);
-        throw InputError(name + ": " + what.substr(0, 200));
+        throw InputError(name + ": " + (path.empty() ? "" : path + ": ") + what.substr(0, 200));
     }
 }
 

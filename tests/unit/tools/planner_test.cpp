@@ -324,6 +324,12 @@ TEST(Files, BrokenGzipAndBombs) {
     EXPECT_THAT(complaint_of([] { read_file("/"); }), StartsWith("/: "));
     EXPECT_THAT(complaint_of([] { parse_json("x", std::string(100000, '[')); }), StartsWith("x: "));
     EXPECT_THAT(complaint_of([] { parse_json("x", "1e999"); }), StartsWith("x: "));
+    EXPECT_THAT(complaint_of([] {
+                    parse_json("x", R"({"a":[],"links":[{"n":{"k":1}},{"gbit_per_s":1e999}]})");
+                }),
+                AllOf(StartsWith("x: links[1].gbit_per_s: "), HasSubstr("1e999")));
+    EXPECT_THAT(complaint_of([] { parse_json("x", R"({"a":1,"b":[0,NaN]})"); }),
+                StartsWith("x: b[1]: "));
 }
 
 TEST(Timelines, SvgAndTraceHoldEveryBar) {
