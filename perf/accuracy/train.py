@@ -101,8 +101,13 @@ def train(work, warm_up):
     return result
 
 
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Trains what --work lists; run.py starts it.")
+    parser = OneLineParser(description="Trains what --work lists; run.py starts it.")
     parser.add_argument("--work", required=True, help="JSON: a list of {model, optimizer, lr, seed, epochs, batch}")
     parser.add_argument("--out", required=True)
     parser.add_argument("--folder", required=True, help="where the ranks meet")

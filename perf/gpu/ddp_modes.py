@@ -43,8 +43,13 @@ class Failed(RuntimeError):
     """One line, and the rank's last lines."""
 
 
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
+
+
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = OneLineParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--library", required=True, help="libnccl-net-deft.so")
     parser.add_argument("--prefix", default="", help="put before the job's script (the software device's launcher and its options, quoted as for a shell)")
     parser.add_argument("--python", default=sys.executable)

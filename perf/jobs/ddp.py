@@ -14,13 +14,17 @@ import statistics
 import time
 import zlib
 
-import numpy
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-import torch.nn.functional as functional
-from sklearn.datasets import load_digits
-from torch.nn.parallel import DistributedDataParallel
+try:
+    import numpy
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    import torch.nn.functional as functional
+    from sklearn.datasets import load_digits
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"ddp.py: Python has no module '{missing.name}'; install torch, numpy and scikit-learn (Debian: "
+                     "python3-torch python3-numpy python3-sklearn)") from None
 
 WARMUP_ITERATIONS = 3  # not timed: DDP lays its buckets out anew after the first iteration
 TEST_IMAGES = 360
@@ -156,8 +160,13 @@ def train(options, device):
     }
 
 
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
+
+
 def parse():
-    parser = argparse.ArgumentParser(description="Trains a small transformer on the digits data with DDP over NCCL.")
+    parser = OneLineParser(description="Trains a small transformer on the digits data with DDP over NCCL.")
     parser.add_argument("--model", choices=MODELS, default="transformer")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--iterations", type=int, help="stop after so many (default: whole epochs)")

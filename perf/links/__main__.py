@@ -42,8 +42,13 @@ CASES = {
 }
 
 
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
+
+
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="perf/links", description=__doc__.split("\n", maxsplit=1)[0],
+    parser = OneLineParser(prog="perf/links", description=__doc__.split("\n", maxsplit=1)[0],
                                      epilog="cases: " + ", ".join(CASES))
     parser.add_argument("--case", default=",".join(CASES), help="which cases, a list (default: all)")
     parser.add_argument("--pairs", type=int, default=5, help="paired runs behind each median (default: 5)")

@@ -148,6 +148,26 @@ class Usage(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
                 self.assertIn(mention, done.stderr)
 
+    def test_scripts_with_other_names(self):
+        for script, arguments, mention in (
+                (("preload", "startup"), ["--runs", "x"], "'x'"), (("preload", "startup"), ["--library", "/no/such"], "/no/such"),
+                (("links", "__main__.py"), ["--pairs", "x"], "'x'"), (("links", "__main__.py"), ["--case", "x"], "'x'"),
+                (("gpu", "ddp_modes.py"), [], "--library")):
+            with self.subTest(script=script, arguments=arguments):
+                done = subprocess.run([sys.executable, os.path.join(ROOT, "perf", *script), *arguments],
+                                      capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+                self.assertIn(mention, done.stderr)
+
+    def test_the_job_names_the_module_it_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "numpy.py"), "w", encoding="utf-8") as file:
+                file.write("raise ModuleNotFoundError('none', name='numpy')\n")
+            done = subprocess.run([sys.executable, os.path.join(ROOT, "perf", "jobs", "ddp.py")], capture_output=True,
+                                  text=True, check=False, timeout=60, env=dict(os.environ, PYTHONPATH=folder))
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("'numpy'", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
