@@ -75,10 +75,14 @@ public:
             admitted.incarnation = guest.hello.incarnation;
             admitted.counters = &LinkStats::process().link(link.name.c_str(), "tcp");
             admitted.counters->speed_mbps.store(link.speed_mbps, std::memory_order_relaxed);
+            TcpPath::Options options;
+            options.checked = (guest.hello.flags & wire::kFlagChecked) != 0;
+            // Everywhere else each message is acknowledged by a frame of ours, and the kernel's
+            // acknowledgement travels with it.
+            options.look_first = guest.hello.paths == 1 && !options.checked;
             admitted.path =
                 std::make_unique<TcpPath>(std::move(guest.fd), TcpPath::Role::Receiver,
-                                          link.name + " <- peer's " + guest.hello.link,
-                                          (guest.hello.flags & wire::kFlagChecked) != 0);
+                                          link.name + " <- peer's " + guest.hello.link, options);
             return true;
         }
     }

@@ -216,8 +216,10 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
         (connected.speed_mbps == 0 || welcome.speed_mbps < connected.speed_mbps)) {
         connected.speed_mbps = welcome.speed_mbps;
     }
-    connected.path = std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_,
-                                               (hello_.flags & wire::kFlagChecked) != 0);
+    TcpPath::Options options;
+    options.checked = (hello_.flags & wire::kFlagChecked) != 0;
+    connected.path =
+        std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_, options);
     stage_ = Stage::Idle;
     preferred_ = candidate_;
     attempts_ = 0;

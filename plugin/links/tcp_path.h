@@ -16,8 +16,13 @@ namespace deft::net {
 class TcpPath final : public Path {
 public:
     enum class Role { Sender, Receiver };
-    // `checked`: frames carry checksums both ways, as the hello said.
-    TcpPath(UniqueFd fd, Role role, std::string description, bool checked = false);
+    struct Options {
+        bool checked = false;     // frames carry checksums both ways, as the hello said
+        bool look_first = false;  // receiver: see looked_
+    };
+    TcpPath(UniqueFd fd, Role role, std::string description, Options options);
+    TcpPath(UniqueFd fd, Role role, std::string description)
+        : TcpPath(std::move(fd), role, std::move(description), Options{}) {}
     ~TcpPath() override = default;
 
     Post post(const Chunk& chunk) override;
@@ -36,6 +41,7 @@ private:
     static constexpr std::size_t kTail = 1024;   // read beyond a chunk for the next header
     static_assert(kStage >= wire::kChunkBytes + kEagerBytes);
 
+    void begin_frame(const wire::ChunkHeader& header);
     Poll flush();
     Poll write_control();
     Poll read_controls(PathEvents& events);
@@ -43,20 +49,25 @@ private:
     enum class Step { Go, NeedMore, Failed };
     Step take_header(PathEvents& events);
     Poll read_payload(PathEvents& events, bool& drained);
+    bool take_looked_at();
     Poll lost(Loss loss, const char* text);
     Poll lost_errno(const char* call);
     Poll damaged();
+    static bool would_block();  // the last call found nothing to do
     std::size_t staged() const { return stage_end_ - stage_begin_; }
 
     UniqueFd fd_;
     Role role_;
     bool checked_;
+    bool look_first_;
     std::string description_;
     Loss loss_ = Loss::None;
     std::string failure_;
 
-    // Sender: the frame on its way out.
-    std::array<std::byte, wire::kChunkBytes> header_;
+    // Sender: the frame on its way out. The bytes of a very small chunk stand behind its header:
+    // one piece is cheaper for the kernel than two.
+    std::array<std::byte, 256> header_;
+    std::size_t header_end_ = 0;
     std::size_t header_left_ = 0;
     const std::byte* data_ = nullptr;  // NULL: the message was abandoned, send filler
     std::size_t data_left_ = 0;
@@ -70,6 +81,14 @@ private:
     std::size_t stage_end_ = 0;
     Chunk chunk_;
     std::size_t payload_left_ = 0;
+    // Taking a small segment out of the socket makes the kernel answer with an acknowledgement
+    // before recv() returns (tcp_cleanup_rbuf() in net/ipv4/tcp.c), which costs as much as sending
+    // a message. So tiny messages are only looked at (MSG_PEEK), handed over, and taken at the
+    // second poll after that: their receiver has then had time to answer.
+    std::size_t looked_ = 0;      // bytes looked at and handed over, not yet taken
+    bool passed_ = false;         // there was a poll since
+    bool quiet_ = false;          // the socket was found empty since bytes were last read otherwise
+    bool last_tiny_ = false;      // so was the chunk that came last
     std::uint32_t sum_ = 0;       // of its bytes so far
     std::uint32_t expected_ = 0;  // as its header says
     bool verify_ = false;         // false too once some of it was thrown away unseen

@@ -145,8 +145,10 @@ TEST_P(Link, ConnectsAndDescribesItself) {
 
 TEST_P(Link, ChunksArriveWholeAndInOrder) {
     ASSERT_TRUE(connect());
-    const std::size_t sizes[] = {0,     1,       47,      48, 2048, kEagerBytes, kEagerBytes + 1,
-                                 65536, 1 << 20, 3 << 20, 7,  0};
+    const std::size_t sizes[] = {
+        0,     1,       8,       47,   48, 207,         208, 209,
+        256,   257,     8,       2048, 1,  kEagerBytes, 8,   kEagerBytes + 1,
+        65536, 1 << 20, 3 << 20, 7,    0};
     std::vector<std::vector<std::byte>> sent;
     for (const std::size_t size : sizes) {
         sent.push_back(random_bytes(size, static_cast<unsigned>(size)));
@@ -420,7 +422,7 @@ TEST_P(Link, NobodyListensIsRefusedNotPending) {
     EXPECT_STRNE(dialer_->failure(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Link, ::testing::Values(&kTcpKind, &kTcp6Kind),
+INSTANTIATE_TEST_SUITE_P(Kinds, Link, ::testing::Values(&kTcpKind, &kTcp6Kind, &kTcpLookKind),
                          [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace

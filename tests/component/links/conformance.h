@@ -32,5 +32,6 @@ struct LinkKind {
 
 extern const LinkKind kTcpKind;
 extern const LinkKind kTcp6Kind;
+extern const LinkKind kTcpLookKind;  // with TcpPath::Options::look_first
 
 }  // namespace deft::net::testing

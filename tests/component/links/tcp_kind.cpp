@@ -11,8 +11,10 @@ namespace {
 
 class TcpScene final : public LinkScene {
 public:
-    static std::unique_ptr<LinkScene> make(const char* address, std::string& reason) {
+    static std::unique_ptr<LinkScene> make(const char* address, std::string& reason,
+                                           bool look_first = false) {
         auto scene = std::make_unique<TcpScene>();
+        scene->options_.look_first = look_first;
         Interface link;
         link.name = std::string("loopback ") + address;
         link.loopback = link.up = true;
@@ -57,8 +59,8 @@ public:
         admitted.index = guest.hello.path;
         admitted.incarnation = guest.hello.incarnation;
         admitted.counters = &LinkStats::process().link("conformance", "tcp");
-        admitted.path =
-            std::make_unique<TcpPath>(std::move(guest.fd), TcpPath::Role::Receiver, "accepted");
+        admitted.path = std::make_unique<TcpPath>(std::move(guest.fd), TcpPath::Role::Receiver,
+                                                  "accepted", options_);
         return true;
     }
 
@@ -68,6 +70,7 @@ public:
     }
 
 private:
+    TcpPath::Options options_;
     std::shared_ptr<const Device> device_;
     std::shared_ptr<TcpAcceptor> acceptor_;
     std::unique_ptr<Admission> admission_;
@@ -77,6 +80,8 @@ private:
 
 const LinkKind kTcpKind = {"Tcp",
                            [](std::string& reason) { return TcpScene::make("127.0.0.2", reason); }};
+const LinkKind kTcpLookKind = {
+    "TcpLook", [](std::string& reason) { return TcpScene::make("127.0.0.3", reason, true); }};
 const LinkKind kTcp6Kind = {"Tcp6",
                             [](std::string& reason) { return TcpScene::make("::1", reason); }};
 

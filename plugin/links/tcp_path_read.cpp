@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes in on a TcpPath: control frames at the sender, chunks at the receiver.
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugin/core/crc32c.h"
+#include "plugin/links/tcp_path.h"
+
+namespace deft::net {
+namespace {
+
+constexpr int kReadsPerPoll = 16;   // other paths get their turn
+constexpr std::size_t kTiny = 256;  // chunks up to this are looked at first, see looked_
+constexpr std::size_t kLook = 1024;
+
+}  // namespace
+
+Path::Poll TcpPath::read_controls(PathEvents& events) {
+    Poll result = Poll::Idle;
+    for (int reads = 0; reads < kReadsPerPoll; ++reads) {
+        const std::size_t room = 1024 - stage_end_;
+        const ssize_t got = recv(fd_.get(), stage_.data() + stage_end_, room, MSG_DONTWAIT);
+        if (got < 0) {
+            return would_block() ? result : lost_errno("receive");
+        }
+        if (got == 0) {
+            return lost(Loss::Ended, "the peer closed the connection");
+        }
+        result = Poll::Worked;
+        stage_end_ += static_cast<std::size_t>(got);
+        std::size_t at = 0;
+        for (; stage_end_ - at >= wire::kControlBytes; at += wire::kControlBytes) {
+            Control control;
+            if (wire::decode(std::span<const std::byte, wire::kControlBytes>(stage_.data() + at,
+                                                                             wire::kControlBytes),
+                             control, checked_) != wire::Decoded::Ok) {
+                return checked_ ? damaged()
+                                : lost(Loss::Protocol, "the peer sent what is no control frame");
+            }
+            if (control.kind == Control::Kind::Damaged) {
+                return lost(Loss::Damaged, "the peer got damaged bytes (checksum)");
+            }
+            events.control(control);
+        }
+        std::memmove(stage_.data(), stage_.data() + at, stage_end_ - at);
+        stage_end_ -= at;
+        if (static_cast<std::size_t>(got) < room) {
+            break;  // the kernel had no more
+        }
+    }
+    return result;
+}
+
+// Takes one header, and with it a whole small chunk, off the stage.
+TcpPath::Step TcpPath::take_header(PathEvents& events) {
+    if (staged() < wire::kChunkBytes) {
+        return Step::NeedMore;
+    }
+    wire::ChunkHeader header;
+    if (wire::decode(std::span<const std::byte, wire::kChunkBytes>(stage_.data() + stage_begin_,
+                                                                   wire::kChunkBytes),
+                     header) != wire::Decoded::Ok ||
+        (checked_ && (header.flags & wire::kFlagChecksum) == 0)) {
+        if (checked_) {
+            damaged();
+        } else {
+            lost(Loss::Protocol, "the peer sent what is no chunk header");
+        }
+        return Step::Failed;
+    }
+    if (header.type == wire::FrameType::Bye) {
+        stage_begin_ += wire::kChunkBytes;
+        events.peer_closed();
+        return Step::Go;
+    }
+    const Chunk& chunk = header.chunk;
+    const bool small = chunk.length <= kEagerBytes;
+    if (small && staged() < wire::kChunkBytes + chunk.length) {
+        return Step::NeedMore;
+    }
+    const std::size_t here = std::min<std::size_t>(staged() - wire::kChunkBytes, chunk.length);
+    const std::byte* const payload = stage_.data() + stage_begin_ + wire::kChunkBytes;
+    sum_ = checked_ ? crc32c(0, payload, here) : 0;
+    if (checked_ && here == chunk.length && sum_ != header.checksum) {
+        damaged();
+        return Step::Failed;
+    }
+    std::byte* destination = nullptr;
+    const PathEvents::Place place = events.place(chunk, destination);
+    if (place == PathEvents::Place::Refuse) {
+        lost(Loss::Protocol, "the peer broke the protocol");
+        return Step::Failed;
+    }
+    if (place == PathEvents::Place::Store && here > 0) {
+        std::memcpy(destination, payload, here);
+    }
+    stage_begin_ += wire::kChunkBytes + here;
+    last_tiny_ = chunk.length <= kTiny;
+    if (small) {
+        events.arrived(chunk);
+        return Step::Go;
+    }
+    chunk_ = chunk;
+    expected_ = header.checksum;
+    verify_ = checked_;
+    payload_left_ = chunk.length - here;
+    if (payload_left_ == 0) {
+        events.arrived(chunk_);
+    }
+    return Step::Go;
+}
+
+// Reads the rest of a large chunk straight to where it belongs, and the next header behind it.
+Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
+    std::byte* destination = nullptr;
+    const PathEvents::Place place = events.place(chunk_, destination);
+    if (place == PathEvents::Place::Refuse) {
+        return lost(Loss::Protocol, "the peer broke the protocol");
+    }
+    ssize_t got;
+    std::size_t asked = payload_left_;
+    if (place == PathEvents::Place::Discard) {
+        // tcp(7): MSG_TRUNC throws the bytes away without copying them.
+        verify_ = false;
+        got = recv(fd_.get(), nullptr, payload_left_, MSG_DONTWAIT | MSG_TRUNC);
+    } else {
+        stage_begin_ = stage_end_ = 0;
+        iovec parts[2];
+        parts[0] = {destination + (chunk_.length - payload_left_), payload_left_};
+        parts[1] = {stage_.data(), kTail};
+        msghdr message{};
+        message.msg_iov = parts;
+        message.msg_iovlen = 2;
+        asked += kTail;
+        got = recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    }
+    if (got < 0) {
+        drained = true;
+        return would_block() ? Poll::Idle : lost_errno("receive");
+    }
+    if (got == 0) {
+        return lost(Loss::Ended, "the peer closed the connection");
+    }
+    drained = static_cast<std::size_t>(got) < asked;
+    const std::size_t of_chunk = std::min(static_cast<std::size_t>(got), payload_left_);
+    if (verify_) {
+        sum_ = crc32c(sum_, destination + (chunk_.length - payload_left_), of_chunk);
+    }
+    payload_left_ -= of_chunk;
+    stage_end_ = stage_begin_ + static_cast<std::size_t>(got) - of_chunk;
+    if (payload_left_ == 0 && verify_ && sum_ != expected_) {
+        return damaged();
+    }
+    if (payload_left_ == 0) {
+        events.arrived(chunk_);
+    }
+    return Poll::Worked;
+}
+
+// Takes out of the socket what was only looked at. False if it cannot be had now.
+bool TcpPath::take_looked_at() {
+    while (looked_ > 0) {
+        const ssize_t got = recv(fd_.get(), nullptr, looked_, MSG_DONTWAIT | MSG_TRUNC);
+        if (got <= 0) {
+            return false;
+        }
+        looked_ -= std::min(static_cast<std::size_t>(got), looked_);
+    }
+    return true;
+}
+
+Path::Poll TcpPath::read_chunks(PathEvents& events) {
+    if (looked_ > 0 && !passed_) {
+        passed_ = true;
+        return Poll::Idle;
+    }
+    Poll result = Poll::Idle;
+    bool drained = false;
+    for (int reads = 0; reads < kReadsPerPoll; ++reads) {
+        if (payload_left_ == 0) {
+            Step step = Step::Go;
+            while (payload_left_ == 0 && step == Step::Go) {
+                step = take_header(events);
+            }
+            if (step == Step::Failed) {
+                return Poll::Failed;
+            }
+        }
+        const bool whole = staged() == 0 && payload_left_ == 0;
+        if (!(whole && drained) && !take_looked_at()) {
+            return lost_errno("receive");
+        }
+        if (drained) {
+            return result;
+        }
+        if (payload_left_ > 0) {
+            stage_begin_ = stage_end_ = 0;  // take_header used up all of it
+            const Poll poll = read_payload(events, drained);
+            if (poll == Poll::Failed) {
+                return poll;
+            }
+            result = poll == Poll::Worked ? poll : result;
+            continue;
+        }
+        std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());
+        stage_end_ -= stage_begin_;
+        stage_begin_ = 0;
+        const bool look = look_first_ && quiet_ && last_tiny_ && whole;
+        const std::size_t room = look ? kLook : stage_.size() - stage_end_;
+        const ssize_t got = recv(fd_.get(), stage_.data() + stage_end_, room,
+                                 look ? MSG_DONTWAIT | MSG_PEEK : MSG_DONTWAIT);
+        if (got < 0) {
+            quiet_ = true;
+            return would_block() ? result : lost_errno("receive");
+        }
+        if (got == 0) {
+            return lost(Loss::Ended, "the peer closed the connection");
+        }
+        const auto bytes = static_cast<std::size_t>(got);
+        result = Poll::Worked;
+        drained = bytes < room;
+        quiet_ = look && drained;
+        stage_end_ += bytes;
+        looked_ = look ? bytes : 0;
+        passed_ = false;
+    }
+    return result;
+}
+
+}  // namespace deft::net

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a TcpPath takes bytes out of its socket.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "plugin/links/tcp_path.h"
+
+namespace deft::net::testing {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes frame(std::uint64_t message, const Bytes& data) {
+    wire::ChunkHeader header;
+    header.chunk.message = message;
+    header.chunk.total = data.size();
+    header.chunk.chunk_size = header.chunk.length = static_cast<std::uint32_t>(data.size());
+    Bytes out(wire::kChunkBytes);
+    wire::encode(header, std::span(out).first<wire::kChunkBytes>());
+    out.insert(out.end(), data.begin(), data.end());
+    return out;
+}
+
+Bytes random_bytes(std::size_t size, unsigned seed) {
+    std::mt19937 random(seed);
+    Bytes data(size);
+    for (std::byte& each : data) {
+        each = static_cast<std::byte>(random());
+    }
+    return data;
+}
+
+// A receiving path whose peer is a plain socket.
+struct Scene final : PathEvents {
+    UniqueFd peer;
+    UniqueFd same;  // the path's socket, to look at
+    std::unique_ptr<TcpPath> path;
+    std::vector<Bytes> arrived_bytes;
+    Bytes buffer = Bytes(1 << 20);
+
+    explicit Scene(bool look_first) {
+        const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t length = sizeof(address);
+        auto* generic = reinterpret_cast<sockaddr*>(&address);
+        EXPECT_EQ(bind(listener.get(), generic, length), 0);
+        EXPECT_EQ(listen(listener.get(), 1), 0);
+        EXPECT_EQ(getsockname(listener.get(), generic, &length), 0);
+        peer = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        EXPECT_EQ(connect(peer.get(), generic, length), 0);
+        UniqueFd accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        same = UniqueFd(dup(accepted.get()));
+        TcpPath::Options options;
+        options.look_first = look_first;
+        path = std::make_unique<TcpPath>(std::move(accepted), TcpPath::Role::Receiver, "test",
+                                         options);
+    }
+
+    Place place(const Chunk&, std::byte*& destination) override {
+        destination = buffer.data();
+        return Place::Store;
+    }
+    void arrived(const Chunk& chunk) override {
+        arrived_bytes.emplace_back(buffer.begin(), buffer.begin() + chunk.length);
+    }
+    void control(const Control&) override {}
+    void peer_closed() override {}
+
+    void write(const Bytes& bytes) const {
+        ASSERT_EQ(send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(bytes.size()));
+    }
+    std::size_t unread() const {
+        int bytes = 0;
+        EXPECT_EQ(ioctl(same.get(), FIONREAD, &bytes), 0);
+        return static_cast<std::size_t>(bytes);
+    }
+    Path::Poll poll() { return path->poll(*this, true); }
+    // Writes, waits for it to be there, and polls until it has arrived.
+    bool deliver(const Bytes& bytes) {
+        const std::size_t count = arrived_bytes.size();
+        write(bytes);
+        const Nanos deadline = steady_now() + 60 * kSecond;
+        while (arrived_bytes.size() == count && steady_now() < deadline) {
+            if (poll() == Path::Poll::Failed) {
+                return false;
+            }
+        }
+        return arrived_bytes.size() > count;
+    }
+};
+
+TEST(TcpPath, TinyMessageIsHandedOverBeforeItIsTaken) {
+    for (const bool look_first : {false, true}) {
+        SCOPED_TRACE(look_first);
+        Scene scene(look_first);
+        const Bytes tiny = frame(0, random_bytes(8, 1));
+        ASSERT_TRUE(scene.deliver(tiny));  // what came last was tiny
+        while (scene.poll() != Path::Poll::Idle) {
+        }
+        for (int i = 0; i < 100; ++i) {
+            ASSERT_TRUE(scene.deliver(tiny));
+            EXPECT_EQ(scene.unread(), look_first ? tiny.size() : 0);
+            ASSERT_EQ(scene.poll(), Path::Poll::Idle);
+            EXPECT_EQ(scene.unread(), look_first ? tiny.size() : 0);
+            ASSERT_EQ(scene.poll(), Path::Poll::Idle);
+            EXPECT_EQ(scene.unread(), 0U);
+        }
+        EXPECT_EQ(scene.arrived_bytes.size(), 101U);
+    }
+}
+
+TEST(TcpPath, LargeMessagesAreTakenAtOnce) {
+    Scene scene(true);
+    const Bytes large = frame(0, random_bytes(5000, 1));
+    for (int i = 0; i < 10; ++i) {
+        ASSERT_TRUE(scene.deliver(large));
+        ASSERT_EQ(scene.poll(), Path::Poll::Idle);
+        EXPECT_EQ(scene.unread(), 0U);
+    }
+}
+
+// Any mixture of sizes, cut anywhere by the network, with polls at any moment.
+TEST(TcpPath, NothingIsLostOrDoubledHoweverTheBytesCome) {
+    for (unsigned seed = 1; seed <= 40; ++seed) {
+        SCOPED_TRACE(seed);
+        Scene scene(true);
+        std::mt19937 random(seed);
+        std::vector<Bytes> sent;
+        Bytes stream;
+        for (std::uint64_t i = 0; i < 300; ++i) {
+            const std::size_t kind = random() % 10;
+            const std::size_t size = kind < 7   ? random() % 64
+                                     : kind < 9 ? random() % 1200
+                                                : random() % 30000;
+            sent.push_back(random_bytes(size, seed * 1000 + static_cast<unsigned>(i)));
+            const Bytes next = frame(i, sent.back());
+            stream.insert(stream.end(), next.begin(), next.end());
+        }
+        const Nanos deadline = steady_now() + 60 * kSecond;
+        for (std::size_t at = 0; scene.arrived_bytes.size() < sent.size();) {
+            ASSERT_LT(steady_now(), deadline);
+            const std::size_t most = random() % 3 == 0 ? 5000 : 120;
+            const std::size_t bytes = std::min<std::size_t>(random() % most, stream.size() - at);
+            if (bytes > 0) {
+                scene.write(Bytes(stream.begin() + static_cast<std::ptrdiff_t>(at),
+                                  stream.begin() + static_cast<std::ptrdiff_t>(at + bytes)));
+                at += bytes;
+            }
+            for (unsigned polls = random() % 5; polls > 0; --polls) {
+                ASSERT_NE(scene.poll(), Path::Poll::Failed) << scene.path->failure();
+            }
+        }
+        EXPECT_EQ(scene.arrived_bytes, sent);
+        shutdown(scene.peer.get(), SHUT_WR);
+        while (scene.poll() != Path::Poll::Failed) {
+            ASSERT_LT(steady_now(), deadline);
+        }
+        EXPECT_EQ(scene.path->loss(), Path::Loss::Ended);
+        EXPECT_EQ(scene.arrived_bytes.size(), sent.size());
+    }
+}
+
+// A socket that is closed with unread bytes resets the connection.
+TEST(TcpPath, ClosingTakesWhatWasLookedAt) {
+    Scene scene(true);
+    const Bytes tiny = frame(0, random_bytes(8, 1));
+    ASSERT_TRUE(scene.deliver(tiny));
+    while (scene.poll() != Path::Poll::Idle) {
+    }
+    ASSERT_TRUE(scene.deliver(tiny));
+    ASSERT_GT(scene.unread(), 0U);
+    scene.path->close(kSecond);
+    EXPECT_EQ(scene.unread(), 0U);
+}
+
+}  // namespace
+}  // namespace deft::net::testing
