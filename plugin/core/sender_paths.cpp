@@ -101,8 +101,9 @@ void Sender::apply(Link& link, PathEvent event, const char* why) {
     }
     link.dialer->counters().transitions.fetch_add(1, std::memory_order_relaxed);
     const bool news = link.incarnation > 1 || before == PathState::Up;
-    if (news && (link.state == PathState::Down ? before != PathState::Probing
-                                               : link.state == PathState::Up)) {
+    const bool attempt = link.state == PathState::Probing ||
+                         (before == PathState::Probing && link.state == PathState::Down);
+    if (news && !attempt) {
         DEFT_INFO("path %s of %s is %s: %s", link.dialer->describe(), options_.name,
                   to_string(link.state), why);
     } else {
