@@ -124,7 +124,8 @@ def one_link(bench, options):
         raw_half.append(bench.raw_ping()["half_round_trip_us"])
         for kind in ((SOCKET, PLUGIN) if number % 2 else (PLUGIN, SOCKET)):
             half[kind].append(bench.latency(kind))
-            for size, figures in bench.bandwidth(kind, sizes, 8, options.seconds / 2).items():
+            for size, figures in bench.bandwidth(kind, sizes, 8, options.seconds / 2,
+                                                 cpus=tools.two_cpus()).items():
                 rate[kind][size].append(figures["gbit"])
                 cpu[kind][size].append(figures["cpu"])
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -13,6 +14,21 @@ SOCKET, MPTCP, PLUGIN = "socket", "mptcp", "deft"
 
 class RunFailed(RuntimeError):
     """A program under test failed; the message holds its last line."""
+
+
+def two_cpus():
+    """A CPU for each end of a measurement; none where there is only one. Left to itself the scheduler puts both ends on
+    one CPU now and then, and latency and CPU time then say more about it than about the transport."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return cpus[:2] if len(cpus) > 1 and shutil.which("taskset") else []
+
+
+def on_cpu(cpus, end):
+    return ["taskset", "-c", str(cpus[end])] if cpus else []
+
+
+def apart(cpus):
+    return ["--cpus", ",".join(map(str, cpus))] if cpus else []
 
 
 class Bench:
@@ -52,7 +68,18 @@ class Bench:
         return self._raw_tcp(["stream", str(PORT), str(seconds), str(streams), *self._pairs(links)])
 
     def raw_ping(self, link=0, rounds=20000, size=8):
-        return self._raw_tcp(["ping", str(PORT), str(rounds), str(size), *self._pairs([link])])
+        """A ping-pong of plain TCP, each end on a CPU of its own: {"half_round_trip_us", "p99"}."""
+        cpus = two_cpus()
+        server = self.network.hosts[1].popen([*on_cpu(cpus, 1), self._raw, "serve", str(PORT + 1)], stdout=subprocess.PIPE)
+        try:
+            if server.stdout.readline() != b"ready\n":
+                raise RunFailed("raw_tcp does not listen")
+            return json.loads(self.network.hosts[0].run(
+                [*on_cpu(cpus, 0), self._raw, "ping", str(PORT + 1), str(rounds), str(size), *self._pairs([link])], timeout=120))
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
 
     def enable_mptcp(self):
         """What an administrator does for MPTCP on every host. False, with the reason, where the kernel has none."""
@@ -114,15 +141,17 @@ class Bench:
     def netperf(self, kind, arguments, links=None, extra=None):
         return self.finish(self.start_netperf(kind, arguments, links, extra))[0]
 
-    def bandwidth(self, kind, sizes, depth, seconds=1.0, links=None, extra=None):
+    def bandwidth(self, kind, sizes, depth, seconds=1.0, links=None, cpus=()):
         """{size: {"gbit", "cpu"}} of one netperf run."""
         lines = self.netperf(kind, ["--mode", "bw", "--sizes", ",".join(map(str, sizes)), "--depth", str(depth), "--time",
-                                    str(seconds), "--reps", "1"], links, extra)
+                                    str(seconds), "--reps", "1", *apart(cpus)], links)
         return {line["bytes"]: {"gbit": line["gbit_per_s"]["median"], "cpu": line["cpu_s_per_gb"]["median"]}
                 for line in lines if line["kind"] == "bandwidth"}
 
-    def latency(self, kind, size=8, seconds=0.6, links=None, extra=None):
-        lines = self.netperf(kind, ["--mode", "lat", "--latency-sizes", str(size), "--time", str(seconds)], links, extra)
+    def latency(self, kind, size=8, seconds=0.6, links=None):
+        """Half of a ping-pong's time in microseconds, each end on a CPU of its own."""
+        lines = self.netperf(kind, ["--mode", "lat", "--latency-sizes", str(size), "--time", str(seconds),
+                                    *apart(two_cpus())], links)
         return next(line["half_round_trip_us"]["p50"] for line in lines if line["kind"] == "latency")
 
     def sent(self, link):

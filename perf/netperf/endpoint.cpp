@@ -132,7 +132,7 @@ json Endpoint::describe() {
         {"seconds", options_.seconds},         {"repetitions", options_.repetitions},
         {"connections", options_.connections}, {"bidirectional", options_.bidirectional},
         {"device", options_.device},           {"interfaces", options_.interfaces},
-        {"sleep_us", options_.sleep_us}};
+        {"sleep_us", options_.sleep_us},       {"cpus", options_.cpus}};
     return all;
 }
 

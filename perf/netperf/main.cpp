@@ -5,6 +5,7 @@
 // failed), 2 (wrong use).
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -41,6 +42,12 @@ int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd 
             parent.send(result);
         }
     };
+    if (options.cpus[side] >= 0) {
+        cpu_set_t cpu;
+        CPU_ZERO(&cpu);
+        CPU_SET(options.cpus[side], &cpu);
+        sched_setaffinity(0, sizeof(cpu), &cpu);
+    }
     try {
         Endpoint endpoint(options, side, &control);
         report(endpoint.describe());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/netperf/options.h"
 
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,6 +57,27 @@ void check_namespaces(const std::string& list, Options* options) {
     }
 }
 
+void check_cpus(const std::string& list, Options* options) {
+    const std::vector<std::string> numbers = split(list, "--cpus");
+    if (numbers.size() != 2) {
+        throw UsageError("--cpus " + list + ": two numbers are needed, A,B");
+    }
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    for (int i = 0; i < 2; ++i) {
+        const std::string& number = numbers[i];
+        const bool digits =
+            number.size() <= 4 && number.find_first_not_of("0123456789") == std::string::npos;
+        const int cpu = digits ? std::atoi(number.c_str()) : -1;
+        if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &allowed)) {
+            throw UsageError("--cpus " + list + ": \"" + number +
+                             "\" is no CPU this process may use; see nproc(1) and taskset(1)");
+        }
+        options->cpus[i] = cpu;
+    }
+}
+
 }  // namespace
 
 size_t parse_size(const std::string& text) {
@@ -96,6 +118,7 @@ bool parse_command_line(int argc, char** argv, Options* options) {
     std::string latency_sizes;
     std::string depths;
     std::string namespaces;
+    std::string cpus;
     std::string mode = "all";
     app.add_option("--plugin", options->plugin,
                    "File or name of the plugin as in NCCL_NET_PLUGIN, or \"socket\" for the "
@@ -114,6 +137,7 @@ bool parse_command_line(int argc, char** argv, Options* options) {
         ->check(CLI::Range(1, 256));
     app.add_option("--netns", namespaces,
                    "A,B: network namespaces of the two processes, names or paths");
+    app.add_option("--cpus", cpus, "A,B: CPUs that the two processes are bound to");
     app.add_option("--ifname", options->interfaces, "Sets NCCL_SOCKET_IFNAME");
     app.add_option("--device", options->device,
                    "Device of every connection (default: they take turns)")
@@ -161,6 +185,9 @@ bool parse_command_line(int argc, char** argv, Options* options) {
     }
     if (!namespaces.empty()) {
         check_namespaces(namespaces, options);
+    }
+    if (!cpus.empty()) {
+        check_cpus(cpus, options);
     }
     if (options->plugin.find('/') != std::string::npos &&
         access(options->plugin.c_str(), R_OK) != 0) {
