@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written by `anchors --fit`: one set per link and method.
+// Written by `anchors --fit` and, for 10GbE, `anchors --refine`: one set per link and method.
 // {bytes per second, seconds per ring step, per message, contention, per tensor}
 #pragma once
 
@@ -10,10 +10,10 @@ namespace deft::anchors {
 inline constexpr std::array<std::array<Constants, kMethods>, kLinks> kConstants = {{
     {{
         // 10GbE
-        {1.25e+09, 1.0094e-06, 2.7597e-05, 0.0024014, 2.2472e-05},  // BSP
-        {1.077e+09, 1.3095e-06, 0.00033492, 0.073299, 0.00026198},  // WFBP
-        {9.8916e+08, 7.7178e-05, 2.2435e-05, 0, 0},                 // MG-WFBP
-        {1.2128e+09, 1.664e-05, 2.1965e-05, 0.019612, 0.00082295},  // BS
+        {1.25e+09, 1.7315e-06, 1.9021e-05, 0.14062, 2.7599e-05},      // BSP
+        {1.1063e+09, 1.4168e-06, 0.00044223, 0.04679, 7.1278e-05},    // WFBP
+        {9.8984e+08, 7.6656e-05, 0.00012531, 0.0023515, 7.9201e-05},  // MG-WFBP
+        {1.1711e+09, 1.6429e-05, 0.0017633, 0.018868, 0.00057124},    // BS
     }},
     {{
         // 100Gb IB

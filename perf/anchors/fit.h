@@ -11,4 +11,7 @@ namespace deft::anchors {
 // a penalty for every pair of methods in the wrong order.
 std::array<Constants, kMethods> fit_link(int link);
 
+// From the stored constants on: the largest error, in units of its bar, with every order right.
+std::array<Constants, kMethods> refine_link(int link);
+
 }  // namespace deft::anchors
