@@ -7,13 +7,13 @@ import os
 import statistics
 
 COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377", "#bbbbbb"]
-# Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto (it delays or merges); plain SGD it does not merge.
-DEFAULTS = ("delay1+predict", "merge2")
-UNMERGED = ("sgd",)
+# Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto, by optimizer.
+DEFAULTS = {"adam": ("delay1+predict", "merge2"), "adamw": ("delay1+predict", "merge2"), "momentum": ("delay1+predict",),
+            "nesterov": ("delay1+predict",)}
 
 
 def may_choose(policy, optimizer):
-    return policy in DEFAULTS and not (optimizer in UNMERGED and policy.startswith("merge"))
+    return policy in DEFAULTS.get(optimizer, ())
 
 
 DATA = {"tiny-mlp": "scikit-learn's digits", "tiny-transformer": "scikit-learn's digits",
@@ -111,8 +111,8 @@ def table(title, options, rows, words):
 def summary(options, lines, chosen):
     """What the tables come to, in counts: lines of Markdown."""
     text = []
-    for title, default in (("as it is set by default (delayed or merged, not both; late sums predicted by the optimizer, plain SGD not merged)", True),
-                           ("with plans that it does not choose by itself (not predicted; plain SGD merged)", False)):
+    for title, default in (("as it is set by default (delayed and predicted; Adam and AdamW also merged; plain SGD neither)", True),
+                           ("with plans that it does not choose by itself (not predicted, merged and late, momentum merged, plain SGD)", False)):
         cells, acted, under, gone = 0, 0, [], 0
         for model in options.models:
             for optimizer in options.optimizers:

@@ -31,7 +31,7 @@ RATES = {"tiny-mlp": {"sgd": 0.5, "momentum": 0.05, "nesterov": 0.05, "adam": 0.
          "tiny-transformer": {"sgd": 0.2, "momentum": 0.02, "nesterov": 0.02, "adam": 0.002, "adamw": 0.002}}
 EPOCHS = {"tiny-mlp": 14, "tumor-mlp": 20, "tiny-transformer": 12}
 BATCH = {"tiny-mlp": 32, "tumor-mlp": 16, "tiny-transformer": 32}
-OPTIMIZERS = {"momentum": "sgd:momentum=0.9", "adam": "adam", "sgd": "sgd", "nesterov": "sgd:momentum=0.9", "adamw": "adamw"}
+OPTIMIZERS = {"momentum": "sgd:momentum=0.9", "adam": "adam", "sgd": "sgd", "nesterov": "sgd:momentum=0.9,nesterov=1", "adamw": "adamw"}
 LATE = {"DEFT_MODE": "deft"}
 # name: DEFT_* settings; None: without deft. covapN sends 1/N of the gradients: what coverage rates up to N need.
 POLICIES = {

@@ -51,21 +51,30 @@ std::string line(const char* format, double a, double b, double c) {
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings) {
     settings.combined = own_delay && own_merge;
-    if (!optimizer.known() && !own_delay && !own_merge) {
+    using Family = executor::Optimizer::Family;
+    if (own_delay || own_merge) {
+        return;
+    }
+    if (!optimizer.known()) {
         // Momentum does not bear late sums as they are, plain SGD no merged ones.
         settings.max_delay = 0;
-        settings.max_merge = 1;
         settings.unknown_optimizer = true;
         settings.limited =
             "the optimizer is not known, so gradients are neither delayed nor merged; set "
             "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
             "DEFT_MAX_MERGE";
-    } else if (optimizer.plain() && !own_merge) {
-        // A sum of two gradients is a step of twice the length. Momentum spreads it over many steps
-        // and adaptive optimizers rescale it; plain SGD near its largest stable learning rate
-        // diverges.
+    } else if (optimizer.momentum == 0) {
+        // A late gradient has no momentum to be predicted from, a sum is a step of twice the
+        // length.
+        settings.max_delay = 0;
+        settings.limited =
+            "an optimizer without momentum bears neither delay nor merging (the caps "
+            "DEFT_MAX_DELAY and DEFT_MAX_MERGE allow them)";
+    } else if (optimizer.family == Family::Sgd) {
+        settings.limited = "SGD with momentum is not merged (DEFT_MAX_MERGE allows it)";
+    }
+    if (optimizer.family != Family::Adaptive || optimizer.momentum == 0) {
         settings.max_merge = 1;
-        settings.limited = "plain SGD, so gradients are not merged (DEFT_MAX_MERGE allows it)";
     }
 }
 

@@ -52,6 +52,7 @@ bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& p
     Optimizer parsed;
     if (name == "sgd" || name == "nesterov") {
         parsed.family = Optimizer::Family::Sgd;
+        parsed.nesterov = name == "nesterov";
     } else if (name == "adam" || name == "adamw" || name == "nadam" || name == "radam" ||
                name == "adamax" || name == "lamb") {
         parsed.family = Optimizer::Family::Adaptive;
@@ -77,8 +78,11 @@ bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& p
             parsed.momentum = value;
         } else if (key == "lr") {
             parsed.learning_rate = value;
+        } else if (key == "nesterov" && (value == 0 || value == 1)) {
+            parsed.nesterov = value == 1;
         } else {
-            problem = "\"" + std::string(item) + "\": expects momentum=0..1 or lr=NUMBER";
+            problem =
+                "\"" + std::string(item) + "\": expects momentum=0..1, lr=NUMBER or nesterov=0|1";
             return false;
         }
     }
@@ -105,7 +109,11 @@ bool parse_prediction(std::string_view text, const Optimizer& optimizer, std::ui
             const std::uint32_t steps = merge > 0 ? merge : 1;
             const double momentum = std::pow(optimizer.momentum, steps);
             const std::uint32_t late = (delay + steps - 1) / steps;
-            parsed = optimizer.momentum > 0
+            const bool heavy_ball =
+                optimizer.family == Optimizer::Family::Sgd && !optimizer.nesterov;
+            parsed = optimizer.momentum > 0 && heavy_ball && delay == 1 && steps == 1
+                         ? Prediction{PredictionKind::Quad, 0}
+                     : optimizer.momentum > 0
                          ? Prediction{PredictionKind::Lead,
                                       planner::predicted_delivery_lead(momentum, late)}
                          : Prediction{PredictionKind::Damp, 0.5};

@@ -29,18 +29,20 @@ struct Optimizer {
     Family family = Family::Unknown;
     double momentum = 0;       // Nesterov counts as momentum; beta1 of Adam and its family
     double learning_rate = 0;  // 0: unknown
+    bool nesterov = false;
     bool known() const { return family != Family::Unknown; }
     bool plain() const { return family == Family::Sgd && momentum == 0; }
     bool operator==(const Optimizer&) const = default;
 };
 
-// "sgd:momentum=0.9,lr=0.1", "adam", "adamw:momentum=0.95", "unknown"; names as torch.optim's
-// classes in any case. False and `problem` for anything else.
+// "sgd:momentum=0.9,lr=0.1,nesterov=1", "adam", "adamw:momentum=0.95", "unknown"; names as
+// torch.optim's classes in any case. False and `problem` for anything else.
 bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& problem);
 
 // "none", "lead:0.9", "quad", "damp:0.5"; "auto" chooses by the optimizer and the plan's delay and
-// merge: momentum, that of Adam too, gets lead beta + ... + beta^delay, plain SGD is damped by
-// half, adaptive optimizers without momentum and unknown ones get neither (docs/accuracy.md).
+// merge: momentum gets quad for one gradient an iteration late and lead beta + ... + beta^delay
+// otherwise; Nesterov and Adam's family get that lead; plain SGD is damped by half; adaptive
+// optimizers without momentum and unknown ones get none (docs/accuracy.md).
 bool parse_prediction(std::string_view text, const Optimizer& optimizer, std::uint32_t delay,
                       std::uint32_t merge, Prediction& prediction, std::string& problem);
 

@@ -24,14 +24,16 @@ Prediction predict(const char* text, const Optimizer& known = {}, std::uint32_t 
 }
 
 TEST(Optimizer, IsReadFromText) {
-    EXPECT_EQ(optimizer("SGD:momentum=0.9,lr=0.1"), (Optimizer{Optimizer::Family::Sgd, 0.9, 0.1}));
+    EXPECT_EQ(optimizer("SGD:momentum=0.9,lr=0.1"),
+              (Optimizer{Optimizer::Family::Sgd, 0.9, 0.1, false}));
     EXPECT_EQ(optimizer("AdamW").family, Optimizer::Family::Adaptive);
     EXPECT_EQ(optimizer("").family, Optimizer::Family::Unknown);
     EXPECT_EQ(optimizer("unknown").family, Optimizer::Family::Unknown);
-    Optimizer kept{Optimizer::Family::Sgd, 0.5, 0};
+    Optimizer kept{Optimizer::Family::Sgd, 0.5, 0, false};
     std::string problem;
-    for (const char* bad : {"sgdd", "sgd:momentum", "sgd:momentum=x", "sgd:momentum=1",
-                            "sgd:momentum=-1", "sgd:beta=1", "sgd:momentum=nan"}) {
+    for (const char* bad :
+         {"sgdd", "sgd:momentum", "sgd:momentum=x", "sgd:momentum=1", "sgd:momentum=-1",
+          "sgd:beta=1", "sgd:nesterov=2", "sgd:momentum=nan"}) {
         problem.clear();
         EXPECT_FALSE(parse_optimizer(bad, kept, problem)) << bad;
         EXPECT_NE(problem, "") << bad;
@@ -54,7 +56,9 @@ TEST(Prediction, IsReadFromText) {
 
 TEST(Prediction, AutoFollowsTheOptimizer) {
     const Optimizer momentum = optimizer("sgd:momentum=0.9");
-    EXPECT_NEAR(predict("auto", momentum, 1, 1).value, 0.9, 1e-12);
+    EXPECT_EQ(predict("auto", momentum, 1, 1).kind, PredictionKind::Quad);
+    EXPECT_NEAR(predict("auto", optimizer("sgd:nesterov=1,momentum=0.9"), 1, 1).value, 0.9, 1e-12);
+    EXPECT_NEAR(predict("auto", optimizer("nesterov:momentum=0.9"), 1, 1).value, 0.9, 1e-12);
     EXPECT_NEAR(predict("auto", momentum, 2, 1).value, 1.71, 1e-12);
     EXPECT_NEAR(predict("auto", momentum, 1, 2).value, 0.81, 1e-12);
     EXPECT_EQ(predict("auto", momentum, 0, 2).kind, PredictionKind::None);

@@ -71,9 +71,11 @@ class Accuracy(unittest.TestCase):
         self.assertIn("guard acted in 1", accuracy_report.cell([line("delay1", 0.97, plan={"guard_decisions": 2})], plain))
 
     def test_the_default_does_not_merge_plain_sgd(self):
-        self.assertTrue(accuracy_report.may_choose("merge2", "momentum"))
+        self.assertTrue(accuracy_report.may_choose("merge2", "adamw"))
+        self.assertFalse(accuracy_report.may_choose("merge2", "momentum"))
         self.assertFalse(accuracy_report.may_choose("merge2", "sgd"))
-        self.assertTrue(accuracy_report.may_choose("delay1+predict", "sgd"))
+        self.assertFalse(accuracy_report.may_choose("delay1+predict", "sgd"))
+        self.assertTrue(accuracy_report.may_choose("delay1+predict", "momentum"))
         self.assertFalse(accuracy_report.may_choose("delay1", "momentum"))
 
     def test_epochs_to_accuracy(self):

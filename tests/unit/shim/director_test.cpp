@@ -170,8 +170,9 @@ std::pair<std::uint32_t, std::uint32_t> caps(const char* name, bool delay = fals
 TEST(Caps, AreThoseTheOptimizerBears) {
     using Caps = std::pair<std::uint32_t, std::uint32_t>;
     EXPECT_EQ(caps("adamw"), Caps(1, 2));
-    EXPECT_EQ(caps("sgd:momentum=0.9"), Caps(1, 2));
-    EXPECT_EQ(caps("sgd"), Caps(1, 1));
+    EXPECT_EQ(caps("sgd:momentum=0.9"), Caps(1, 1));
+    EXPECT_EQ(caps("sgd"), Caps(0, 1));
+    EXPECT_EQ(caps("rmsprop"), Caps(0, 1));
     EXPECT_EQ(caps("unknown"), Caps(0, 1));
     EXPECT_EQ(caps("unknown", true, false), Caps(1, 2)) << "set by the operator";
     EXPECT_EQ(caps("sgd", false, true), Caps(1, 2)) << "set by the operator";

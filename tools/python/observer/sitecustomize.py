@@ -33,6 +33,8 @@ def _text(optimizer, defaults):
     parts = []
     if text in ("sgd", "rmsprop"):
         parts.append("momentum=%g" % float(values.get("momentum", 0)))
+        if values.get("nesterov"):
+            parts.append("nesterov=1")
     elif isinstance(values.get("betas"), (tuple, list)):
         parts.append("momentum=%g" % float(values["betas"][0]))
     rate = values.get("lr")
