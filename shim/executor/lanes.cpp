@@ -111,8 +111,6 @@ struct Lane::Opening {
 Lane::Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept
     : nccl_(nccl), driver_(driver), device_(device) {}
 
-Lane::~Lane() = default;
-
 bool Lane::failed(std::string& problem, const char* step, int result) noexcept {
     try {
         problem = std::string(step) + (stop_         ? " was aborted"

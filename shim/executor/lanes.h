@@ -35,7 +35,7 @@ public:
     Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept;
     // Never calls NCCL or CUDA: at exit they may be gone. close() or abort() first, or the
     // communicator is left behind.
-    ~Lane();
+    ~Lane() = default;
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 

@@ -17,6 +17,7 @@ enum class Function : std::uint8_t {
 };
 
 inline constexpr std::size_t kFunctions = 0
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a term of the sum
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) +1
 #include "shim/interpose/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION
