@@ -23,13 +23,5 @@ def delayed(compute, cost, max_merge):
     return max(compute, sum(cost) / max_merge)
 
 
-def merged(compute, ready, cost):
-    """Every second iteration sends the sum of two, and its update waits for it; the other one sends nothing."""
-    return (compute + synchronous(compute, ready, cost)) / 2
-
-
-def of_mode(mode, compute, ready, cost):
-    """Of what a mode may do as it is set by default (docs/accuracy.md): deft delays by one iteration or merges two, not both."""
-    if mode == "deft":
-        return min(delayed(compute, cost, 1), merged(compute, ready, cost))
-    return delayed(compute, cost, 2) if mode == "covap" else synchronous(compute, ready, cost)
+def of_mode(mode, compute, ready, cost, max_merge=2):
+    return delayed(compute, cost, max_merge) if mode in ("deft", "covap") else synchronous(compute, ready, cost)
