@@ -146,7 +146,7 @@ void Director::lead(Track& track, const JobView& view) {
                     say(view.reason.c_str());
                 }
             } else if ((view.signature != planned_signature_ ||
-                        planned_for_ != known_optimizer()) &&
+                        !planned_for_.same_kind(known_optimizer())) &&
                        cuda::host_now() >= retry_at_ns_ && decide(track, view) &&
                        !propose_stage(view)) {
                 planned_signature_ = 0;  // the council is busy: try again
@@ -180,7 +180,11 @@ double Director::warm_up_left_ms(const JobView& view) const {
 
 // True if there is a plan worth carrying out.
 bool Director::decide(const Track& track, const JobView& view) {
-    planned_for_ = known_optimizer();
+    if (const executor::Optimizer optimizer = known_optimizer();
+        !planned_for_.same_kind(optimizer)) {
+        planned_for_ = optimizer;
+        plans_.clear();  // made for another one, which may bear more
+    }
     if (const auto known = plans_.find(view.signature); known != plans_.end()) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;

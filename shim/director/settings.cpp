@@ -51,30 +51,27 @@ std::string line(const char* format, double a, double b, double c) {
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings) {
     settings.combined = own_delay && own_merge;
-    using Family = executor::Optimizer::Family;
-    if (own_delay || own_merge) {
-        return;
-    }
-    if (!optimizer.known()) {
-        // Momentum does not bear late sums as they are, plain SGD no merged ones.
+    const bool adaptive = optimizer.family == executor::Optimizer::Family::Adaptive;
+    // A late gradient is predicted from momentum; without, nothing makes up for the delay. A sum of
+    // two is a step of twice the length, which only adaptive optimizers with momentum bear.
+    const bool bears_delay = optimizer.momentum > 0;
+    const bool bears_merging = bears_delay && adaptive;
+    if (!own_delay && !bears_delay) {
         settings.max_delay = 0;
-        settings.unknown_optimizer = true;
+    }
+    if (!own_merge && !bears_merging) {
+        settings.max_merge = 1;
+    }
+    settings.unknown_optimizer = !optimizer.known() && !own_delay && !own_merge;
+    if (settings.unknown_optimizer) {
         settings.limited =
             "the optimizer is not known, so gradients are neither delayed nor merged; set "
             "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
             "DEFT_MAX_MERGE";
-    } else if (optimizer.momentum == 0) {
-        // A late gradient has no momentum to be predicted from, a sum is a step of twice the
-        // length.
-        settings.max_delay = 0;
+    } else if (!bears_merging) {
         settings.limited =
-            "an optimizer without momentum bears neither delay nor merging (the caps "
-            "DEFT_MAX_DELAY and DEFT_MAX_MERGE allow them)";
-    } else if (optimizer.family == Family::Sgd) {
-        settings.limited = "SGD with momentum is not merged (DEFT_MAX_MERGE allows it)";
-    }
-    if (optimizer.family != Family::Adaptive || optimizer.momentum == 0) {
-        settings.max_merge = 1;
+            "the caps that are not set are lowered to what the optimizer bears "
+            "(docs/accuracy.md)";
     }
 }
 

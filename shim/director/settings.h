@@ -36,8 +36,8 @@ struct Settings {
 };
 
 // Lowers the caps that are set by default to what the optimizer bears (measured: docs/accuracy.md).
-// Where the operator has set one of the two (own_...) both stay as they are; with both set, one
-// plan may delay and merge.
+// A cap that the operator has set (own_...) stays as it is; with both set, one plan may delay and
+// merge.
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings);
 

@@ -31,6 +31,10 @@ struct Optimizer {
     double learning_rate = 0;  // 0: unknown
     bool nesterov = false;
     bool known() const { return family != Family::Unknown; }
+    // Whatever the learning rate, which schedules change.
+    bool same_kind(const Optimizer& other) const {
+        return family == other.family && momentum == other.momentum && nesterov == other.nesterov;
+    }
     bool plain() const { return family == Family::Sgd && momentum == 0; }
     bool operator==(const Optimizer&) const = default;
 };

@@ -46,7 +46,7 @@ void expect_done(const Job& job) {
 }
 
 Environment both_halves() {
-    return {{"LD_PRELOAD", PRELOAD}, {"NCCL_NET_PLUGIN", PRELOAD}};
+    return {{"LD_PRELOAD", PRELOAD}, {"NCCL_NET_PLUGIN", PRELOAD}, {"DEFT_MODE", "observe"}};
 }
 
 void expect_profile(const json& report, int iterations) {
@@ -113,7 +113,7 @@ TEST(Observe, RecordsTheJobOnBothRanks) {
 }
 
 TEST(Observe, AJobThatNeverDestroysItsCommunicatorLeavesAReport) {
-    const Job job = run_ranks("leaky", 60, {{"LD_PRELOAD", PRELOAD}});
+    const Job job = run_ranks("leaky", 60, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "observe"}});
     expect_done(job);
     ASSERT_EQ(job.reports.size(), 2u);
     EXPECT_EQ(job.reports.at("rank1.json")["iterations"]["seen"], 60);

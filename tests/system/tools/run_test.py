@@ -158,8 +158,8 @@ class RunTest(unittest.TestCase):
         (optim / "optimizer.py").write_text("class Optimizer:\n    def __init__(self, params, defaults):\n"
                                             "        self.defaults = defaults\n")
         (optim / "__init__.py").write_text(
-            "from .optimizer import Optimizer\nclass SGD(Optimizer):\n    def __init__(self, params, lr, momentum=0):\n"
-            "        super().__init__(params, dict(lr=lr, momentum=momentum))\n"
+            "from .optimizer import Optimizer\nclass SGD(Optimizer):\n    def __init__(self, params, lr, momentum=0, nesterov=False):\n"
+            "        super().__init__(params, dict(lr=lr, momentum=momentum, nesterov=nesterov))\n"
             "class AdamW(Optimizer):\n    def __init__(self, params, lr):\n"
             "        super().__init__(params, dict(lr=lr, betas=(0.8, 0.99)))\n")
         (optim.parents[1] / "sitecustomize.py").write_text("print('mine')\n")
@@ -171,6 +171,7 @@ class RunTest(unittest.TestCase):
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_the_optimizer_of_a_pytorch_job_is_observed(self):
         self.assertEqual(self.observed("o.SGD([], 0.1, momentum=0.9)"), ["sgd:momentum=0.9,lr=0.1"])
+        self.assertEqual(self.observed("o.SGD([], 0.1, momentum=0.9, nesterov=True)"), ["sgd:momentum=0.9,nesterov=1,lr=0.1"])
         self.assertEqual(self.observed("assert o.AdamW([], 1e-3).defaults['lr'] == 1e-3"), ["adamw:momentum=0.8,lr=0.001"])
         self.assertEqual(self.observed("o.SGD([], 0.1); o.AdamW([], 0.1)"), ["sgd:momentum=0,lr=0.1", "unknown"])
         self.assertEqual(self.observed("class Mine(o.SGD): pass\nMine([], 0.1)"), ["unknown"])

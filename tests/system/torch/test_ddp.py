@@ -58,6 +58,7 @@ class DdpOptions(support.TorchTest):
         late, iterations, job = self.planned("delay1", {**paced, "OPTIONS": "no_sync,find_unused_parameters"})
         self.assertGreater(min(iterations), 0, job.outputs())
         self.assertTrue(all(result["replicas"] for result in late.values()))
+        self.assertTrue(any(result["losses"] != plain[option]["losses"] for option, result in late.items()), "nothing came late")
 
     def test_four_ranks(self):
         few = {"OPTIONS": "default,find_unused_parameters,new_group"}

@@ -39,6 +39,9 @@ TEST(Optimizer, IsReadFromText) {
         EXPECT_NE(problem, "") << bad;
     }
     EXPECT_EQ(kept.momentum, 0.5);
+    EXPECT_TRUE(optimizer("adam:lr=1").same_kind(optimizer("adam:lr=2")));
+    EXPECT_FALSE(optimizer("adam").same_kind(optimizer("sgd:momentum=0.9")));
+    EXPECT_FALSE(optimizer("nesterov:momentum=0.9").same_kind(optimizer("sgd:momentum=0.9")));
 }
 
 TEST(Prediction, IsReadFromText) {

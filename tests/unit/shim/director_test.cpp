@@ -174,8 +174,10 @@ TEST(Caps, AreThoseTheOptimizerBears) {
     EXPECT_EQ(caps("sgd"), Caps(0, 1));
     EXPECT_EQ(caps("rmsprop"), Caps(0, 1));
     EXPECT_EQ(caps("unknown"), Caps(0, 1));
-    EXPECT_EQ(caps("unknown", true, false), Caps(1, 2)) << "set by the operator";
-    EXPECT_EQ(caps("sgd", false, true), Caps(1, 2)) << "set by the operator";
+    EXPECT_EQ(caps("unknown", true, false), Caps(1, 1)) << "the delay was set, merging was not";
+    EXPECT_EQ(caps("sgd", false, true), Caps(0, 2)) << "merging was set, the delay was not";
+    EXPECT_EQ(caps("sgd:momentum=0.9", true, false), Caps(1, 1));
+    EXPECT_EQ(caps("sgd", true, true), Caps(1, 2)) << "set by the operator";
     EXPECT_EQ(caps("adam", true, true), Caps(1, 2));
 }
 
