@@ -7,6 +7,7 @@
 #include <string>
 
 #include "plugin/connection.h"
+#include "plugin/core/io_threads.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
@@ -74,6 +75,45 @@ std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
 std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
     return std::span<std::byte, wire::kHandleBytes>(static_cast<std::byte*>(handle),
                                                     wire::kHandleBytes);
+}
+
+// Hands a connection that has just been made to NCCL, and to a helper thread if there are any.
+template <class End>
+void* handed_over(std::unique_ptr<End> end) {
+    const std::int64_t threads = Config::process().integer(Key::IoThreads);
+    if (end != nullptr && threads > 0) {
+        (void)help(*end, static_cast<std::size_t>(threads));
+    }
+    return end.release();
+}
+
+void tell_helper(Endpoint& endpoint) {
+    if (endpoint.helper != nullptr) {
+        wake(*endpoint.helper);
+    }
+}
+
+template <class End>
+int close(void* comm) {
+    const std::unique_ptr<End> end(static_cast<End*>(comm));
+    if (end != nullptr) {
+        unhelp(*end);
+        end->close(kCloseLimit);
+    }
+    return DEFT_NET_SUCCESS;
+}
+
+// True if the request is done; `code` is the connection's failure, 0 for none.
+template <class End>
+bool test(Request* request, std::size_t& size, int& code) {
+    auto& end = *static_cast<End*>(request->owner);
+    const Call call(end);
+    if (!call) {
+        return false;
+    }
+    const bool finished = end.test(request, steady_now(), &size);
+    code = end.failure().code;
+    return finished;
 }
 
 int bad_argument(const char* call, const char* what) {
@@ -172,7 +212,7 @@ int connect(void* context, int index, int traffic_class, void* handle, void** co
         std::unique_ptr<Sender> sender;
         const int result = net::connect(device, connection_options(context, traffic_class),
                                         handle_span(handle), steady_now(), sender);
-        *comm = sender.release();
+        *comm = handed_over(std::move(sender));
         return result;
     });
 }
@@ -180,7 +220,7 @@ int connect(void* context, int index, int traffic_class, void* handle, void** co
 int accept(void* listener, void** comm) noexcept {
     return guarded("accept", [&] {
         count_call();
-        *comm = static_cast<Listener*>(listener)->accept(steady_now()).release();
+        *comm = handed_over(static_cast<Listener*>(listener)->accept(steady_now()));
         return DEFT_NET_SUCCESS;
     });
 }
@@ -193,10 +233,15 @@ int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
         if (size > kMaxMessage) {
             return bad_argument("isend", "the message is larger than maxP2pBytes");
         }
-        if (!sender->failure()) {
-            *request = sender->isend(data, size, steady_now());
+        int code = DEFT_NET_SUCCESS;
+        if (const Call call(*sender); call) {
+            if (!sender->failure()) {
+                *request = sender->isend(data, size, steady_now());
+            }
+            code = sender->failure().code;
         }
-        return sender->failure().code;
+        tell_helper(*sender);
+        return code;
     });
 }
 
@@ -208,10 +253,15 @@ int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** r
             return bad_argument("irecv", "more than maxRecvs buffers");
         }
         *request = nullptr;
-        if (!receiver->failure()) {
-            *request = receiver->irecv(data[0], sizes[0], false, steady_now());
+        int code = DEFT_NET_SUCCESS;
+        if (const Call call(*receiver); call) {
+            if (!receiver->failure()) {
+                *request = receiver->irecv(data[0], sizes[0], false, steady_now());
+            }
+            code = receiver->failure().code;
         }
-        return receiver->failure().code;
+        tell_helper(*receiver);
+        return code;
     });
 }
 
@@ -241,17 +291,9 @@ int test(void* request, int* done, int* sizes) noexcept {
         *done = 0;
         auto* head = static_cast<Request*>(request);
         std::size_t size = 0;
-        bool finished = false;
         int code = DEFT_NET_SUCCESS;
-        if (head->kind == Request::Kind::Send) {
-            auto* sender = static_cast<Sender*>(head->owner);
-            finished = sender->test(head, steady_now(), &size);
-            code = sender->failure().code;
-        } else {
-            auto* receiver = static_cast<Receiver*>(head->owner);
-            finished = receiver->test(head, steady_now(), &size);
-            code = receiver->failure().code;
-        }
+        const bool finished = head->kind == Request::Kind::Send ? test<Sender>(head, size, code)
+                                                                : test<Receiver>(head, size, code);
         if (!finished) {
             return code;
         }
@@ -264,23 +306,11 @@ int test(void* request, int* done, int* sizes) noexcept {
 }
 
 int close_send(void* comm) noexcept {
-    return guarded("closeSend", [&] {
-        const std::unique_ptr<Sender> sender(static_cast<Sender*>(comm));
-        if (sender != nullptr) {
-            sender->close(kCloseLimit);
-        }
-        return DEFT_NET_SUCCESS;
-    });
+    return guarded("closeSend", [&] { return close<Sender>(comm); });
 }
 
 int close_recv(void* comm) noexcept {
-    return guarded("closeRecv", [&] {
-        const std::unique_ptr<Receiver> receiver(static_cast<Receiver*>(comm));
-        if (receiver != nullptr) {
-            receiver->close(kCloseLimit);
-        }
-        return DEFT_NET_SUCCESS;
-    });
+    return guarded("closeRecv", [&] { return close<Receiver>(comm); });
 }
 
 int close_listen(void* comm) noexcept {

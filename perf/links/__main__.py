@@ -34,6 +34,7 @@ CASES = {
     "changed-rate": (TWO, None, rates.changed_rate),
     "shared-pipe": (["unshaped", "unshaped"], "1gbit", rates.shared_pipe),
     "one-link": (["unshaped"], None, rates.one_link),
+    "send-ways": (["unshaped"], None, rates.send_ways),
     "carrier": (TWO, None, lambda bench, options: faults.one_kind(bench, options, "carrier")),
     "delete": (TWO, None, lambda bench, options: faults.one_kind(bench, options, "delete")),
     "blackhole": (TWO, None, lambda bench, options: faults.one_kind(bench, options, "blackhole")),

@@ -113,6 +113,25 @@ def wait_for_traffic(bench, process, link=0, enough=10_000_000, patience=15):
         time.sleep(0.02)
 
 
+def send_ways(bench, options):
+    """Zero-copy and io_uring against plain send() on one unshaped link. No bar: it tells why the plugin uses plain send()."""
+    figures = {}
+    ways = ("send", "zerocopy", "uring", "uring-zerocopy")
+    for size in (64 * KIB, MIB):
+        got = {way: [] for way in ways}
+        for _ in range(options.pairs):
+            for way in ways:
+                got[way].append(bench.send_way(way, size, options.seconds))
+        for way in ways[1:]:
+            if None in got[way]:
+                figures[f"{way}, {name_of(size)}"] = "not on this machine"
+                continue
+            for key, title in (("gbit_per_s", "throughput"), ("cpu_s_per_gb", "CPU s/GB")):
+                figures[f"{way}, {name_of(size)}, {title} against send()"] = spread(
+                    [mine[key] / theirs[key] for mine, theirs in zip(got[way], got["send"])])
+    return [], figures
+
+
 def one_link(bench, options):
     """One unshaped link: nothing to add up, so the plugin must cost nothing."""
     sizes = (64 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB)

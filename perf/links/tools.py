@@ -81,6 +81,17 @@ class Bench:
             server.wait()
             server.stdout.close()
 
+    def send_way(self, way, size, seconds=1.0, link=0):
+        """One way of handing messages to the kernel (send_ways.cpp): {"gbit_per_s", "cpu_s_per_gb"}. None: not here."""
+        host = self.network.hosts[0]
+        process = host.popen([os.path.join(os.path.dirname(self._raw), "send_ways"), way, str(PORT), str(seconds), str(size),
+                              host.address(link), self.network.hosts[1].address(link)],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        output, errors = process.communicate(timeout=60)
+        if process.returncode not in (0, 3):
+            raise RunFailed(errors.strip())
+        return json.loads(output) if process.returncode == 0 else None
+
     def enable_mptcp(self):
         """What an administrator does for MPTCP on every host. False, with the reason, where the kernel has none."""
         if self.mptcp_missing != "not looked for":

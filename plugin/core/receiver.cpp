@@ -112,6 +112,14 @@ void Receiver::progress(Nanos now) {
     }
 }
 
+std::uint64_t Receiver::moved() const {
+    std::uint64_t sum = completed_;
+    for (const auto& link : links_) {
+        sum += link->received;
+    }
+    return sum;
+}
+
 void Receiver::poll_links(const Slot* wanted, Nanos now) {
     for (auto& link : links_) {
         if (!link->path) {

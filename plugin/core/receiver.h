@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plugin/core/clock.h"
+#include "plugin/core/endpoint.h"
 #include "plugin/core/failure.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
@@ -44,7 +45,7 @@ struct ReceiverOptions {
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.
-class Receiver {
+class Receiver final : public Endpoint {
 public:
     // `paths`: as many as the sender said it would make.
     Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
@@ -60,7 +61,9 @@ public:
     // not care when the bytes have come (NCCL's optional completion).
     Request* irecv(void* data, std::size_t size, bool early, Nanos now);
     bool test(Request* request, Nanos now, std::size_t* size);
-    void progress(Nanos now);
+    void progress(Nanos now) override;
+    bool busy() const override { return completed_ < posted_; }
+    std::uint64_t moved() const override;
     void close(Nanos limit);
 
     const Failure& failure() const { return failure_; }

@@ -118,6 +118,14 @@ void Sender::progress(Nanos now) {
     }
 }
 
+std::uint64_t Sender::moved() const {
+    std::uint64_t sum = completed_ + oldest_;
+    for (const auto& link : links_) {
+        sum += link->first_flight + link->next_flight;
+    }
+    return sum;
+}
+
 void Sender::cut(Slot& slot) {
     double fastest = 0;
     std::size_t count = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plugin/core/clock.h"
+#include "plugin/core/endpoint.h"
 #include "plugin/core/failure.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
@@ -29,7 +30,7 @@ struct SenderOptions {
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.
-class Sender {
+class Sender final : public Endpoint {
 public:
     Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers, Nanos now);
     ~Sender();
@@ -45,7 +46,9 @@ public:
     Request* isend(const void* data, std::size_t size, Nanos now);
     // Drives everything; true when this request is done (it is then no longer valid).
     bool test(Request* request, Nanos now, std::size_t* size);
-    void progress(Nanos now);
+    void progress(Nanos now) override;
+    bool busy() const override { return oldest_ < next_message_; }
+    std::uint64_t moved() const override;
     // Ends the connection within `limit`; requests still held are dropped.
     void close(Nanos limit);
 
