@@ -2,7 +2,11 @@
 // Collectives in captured streams: they run once per launch of the graph, never at the capture.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <thread>
 
 #include "tests/component/softnccl/ranks.h"
 #include "tests/softdev/cuda/softdev.h"
@@ -112,6 +116,38 @@ TEST(Capture, FitsMessages) {
         EXPECT_EQ(in.host(), std::vector<int>(count, 1 - self.rank));
         release(graph);
     });
+}
+
+// Data is on its way when the abort comes: it must not take the buffers from under the graph's run.
+TEST(Capture, AnAbortWaitsForTheGraphThatRuns) {
+    for (int round = 0; round < 4; ++round) {
+        std::atomic<int> through{0};  // an abort must not meet the other rank's first launch
+        run_ranks(2, [&](Rank& self) {
+            const size_t count = 8 << 20;
+            const auto data = std::make_unique<Device<int>>(std::vector<int>(count, 1));
+            Captured graph;
+            capture(
+                self,
+                [&] {
+                    NC(ncclAllReduce(data->get(), data->get(), count, ncclInt32, ncclSum, self.comm,
+                                     self.nccl_stream()));
+                },
+                &graph);
+            CU(cuGraphLaunch(graph.exec, self.stream));
+            self.sync();
+            through.fetch_add(1);
+            const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+            while (through.load() < 2 && std::chrono::steady_clock::now() < until) {
+                std::this_thread::yield();
+            }
+            CU(cuGraphLaunch(graph.exec, self.stream));
+            NC(ncclCommAbort(self.comm));
+            self.comm = nullptr;
+            // A run that had not begun says that it came too late, and that sticks to the context.
+            cuStreamSynchronize(self.stream);
+            CU(cuDevicePrimaryCtxReset(self.rank));
+        });
+    }
 }
 
 // As NCCL, the end of a communicator waits for graphs that use it; here not for ever.

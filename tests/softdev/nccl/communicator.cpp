@@ -158,6 +158,17 @@ void Communicator::landed(bool captured) {
     idle.ring();
 }
 
+bool Communicator::begin_replay() {
+    // Counted before the look: the end looks at the count after it has raised its flag.
+    replaying_.fetch_add(1);
+    return health() != Health::kAborted && !leaving_.load();
+}
+
+void Communicator::end_replay() {
+    replaying_.fetch_sub(1);
+    idle.ring();
+}
+
 void Communicator::letter(int peer, Letter type, uint64_t key, const std::string& payload) {
     switch (type) {
         case Letter::kGather:

@@ -122,6 +122,10 @@ public:
     void launched(bool captured);
     void landed(bool captured);
     bool ever_captured() const { return ever_captured_.load(); }
+    // Around each run of a captured operation, which no call announces: the end waits for those
+    // that have begun. False once the communicator ends or is aborted: its parts may be gone.
+    bool begin_replay();
+    void end_replay();
 
     std::mutex launch_mutex;  // one launch at a time
     std::mutex run_mutex;     // one operation at a time, also of graphs on other streams
@@ -168,7 +172,9 @@ private:
     std::atomic<int> async_error_{ncclSuccess};
     std::atomic<int> pending_{ncclSuccess};
     std::atomic<int> running_{0};
-    std::atomic<int> captured_{0};  // those of running_ that graphs hold
+    std::atomic<int> captured_{0};    // those of running_ that graphs hold
+    std::atomic<int> replaying_{0};   // those of captured_ that a graph runs just now
+    bool graphs_waited_for_ = false;  // guarded by shut_down_mutex_, or one finalize at a time
     std::atomic<bool> ever_captured_{false};
     std::atomic<uint64_t> splits_{0};
     std::atomic<uint64_t> shrinks_{0};

@@ -19,11 +19,13 @@ void Communicator::wait_idle(bool operations_only) {
     for (;;) {
         const uint64_t seen = idle.seen();
         const int held = captured_.load();
-        const bool only_graphs = running_.load() <= held && (operations_only || users.load() == 0);
-        if (only_graphs && (held == 0 || health() == Health::kAborted)) {
+        const bool only_graphs = running_.load() <= held && replaying_.load() == 0 &&
+                                 (operations_only || users.load() == 0);
+        if (only_graphs && (held == 0 || graphs_waited_for_ || health() == Health::kAborted)) {
             return;
         }
         if (only_graphs && Clock::now() >= until) {
+            graphs_waited_for_ = true;
             softdevReportOn(device,
                             "nccl: %s ends while %d captured operations are in graphs that were "
                             "not destroyed",

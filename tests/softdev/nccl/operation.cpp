@@ -51,19 +51,33 @@ void Operation::begin() {
 CUresult Operation::run(void* argument) {
     auto* self = static_cast<Operation*>(argument);
     self->ran = true;
+    if (!self->captured) {
+        return self->run_once(true);
+    }
     Communicator& comm = *self->communicator;
+    const CUresult result = self->run_once(comm.begin_replay());
+    comm.end_replay();
+    return result;
+}
+
+// `allowed`: the communicator's parts stay until this returns.
+CUresult Operation::run_once(bool allowed) {
+    Communicator& comm = *communicator;
+    if (!allowed && comm.health() == Communicator::Health::kAborted && !comm.ended()) {
+        return CUDA_SUCCESS;  // as a kernel that sees the abort flag
+    }
     std::lock_guard one(comm.run_mutex);
-    if (self->begins_late) {
-        if (comm.ended()) {
+    if (begins_late) {
+        if (!allowed || comm.ended()) {
             softdevReportOn(comm.device,
                             "nccl: %s: a graph launches %s after the communicator's end",
-                            comm.name().c_str(), self->label.c_str());
+                            comm.name().c_str(), label.c_str());
             return CUDA_ERROR_LAUNCH_FAILED;
         }
         std::lock_guard lock(comm.launch_mutex);
-        self->begin();
+        begin();
     }
-    return self->run_works();
+    return run_works();
 }
 
 void Operation::done(void* argument) {

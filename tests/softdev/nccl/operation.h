@@ -35,6 +35,7 @@ struct Operation {
     static void done(void* operation);  // deletes it
 
 private:
+    CUresult run_once(bool allowed);
     CUresult run_works();
     CUresult run_work(const Work& work);
     // Called when nothing moves; true: give up, with *result.
