@@ -9,7 +9,6 @@ is a line of OUT.jsonl; those that are there already are not repeated, so a stop
 tables, OUT.svg the loss curves of the first seed. Exit codes: 0 done; 1 something failed; 2 wrong usage.
 """
 
-import argparse
 import concurrent.futures
 import json
 import os
@@ -23,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common")]
 import machine  # noqa: E402
 import report   # noqa: E402
+from arguments import OneLineParser  # noqa: E402
 
 WARM_UP = 44    # iterations that every plan leaves synchronous
 # The learning rate that is best, or near it, for the plain job.
@@ -49,13 +49,9 @@ KEY = ("model", "optimizer", "policy", "seed")
 TRIES = 3       # of a training whose plan came into force late
 
 
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"accuracy: {message}; --help lists the options\n")
-
-
 def parse(arguments):
-    parser = OneLineParser(prog="perf/accuracy/run.py", description="Accuracy of delivery policies over models, optimizers and seeds.")
+    parser = OneLineParser(label="accuracy", prog="perf/accuracy/run.py",
+                           description="Accuracy of delivery policies over models, optimizers and seeds.")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--models", default=",".join(RATES))
     parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))

@@ -6,7 +6,6 @@ training to --out. With --warm-up N the first iterations are slowed down, so tha
 however busy the machine is: results then depend on the seed, not on timing. What deft's counters say about that is recorded.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -22,6 +21,9 @@ from sklearn.datasets import load_breast_cancer
 from torch.nn.parallel import DistributedDataParallel
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
+
+from arguments import OneLineParser  # noqa: E402
 # Small models get several buckets, as large ones have at DDP's own sizes.
 BUCKET_BYTES = 24 * 1024
 # The plan is made from the first ten iterations or so; then the job rests while the ranks prepare it.
@@ -99,11 +101,6 @@ def train(work, warm_up):
         result["plan"] = {name: stats[name] - before[name] for name in ("switched", "iterations", "delivered", "zeroed_calls",
                                                                         "dropped", "guard_decisions")}
     return result
-
-
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
 
 
 def main():

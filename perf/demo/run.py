@@ -6,7 +6,6 @@
 Exit codes: 0 done; 1 something ran and failed; 2 wrong usage; 3 the machine lacks something (one line says what).
 """
 
-import argparse
 import fcntl
 import importlib.util
 import os
@@ -24,6 +23,7 @@ import job     # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
 import timeline  # noqa: E402
+from arguments import OneLineParser  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
@@ -43,16 +43,10 @@ class Missing(RuntimeError):
     """The machine or the build lacks something; one line with the remedy."""
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage text."""
-
-    def error(self, message):
-        self.exit(2, f"demo: {message}; --help lists the options\n")
-
-
 def parse(arguments):
-    parser = OneLineParser(prog="./dev demo", allow_abbrev=False, description="Trains a real PyTorch DDP job on several hosts made of "
-                                     "network namespaces, without and with deft, and compares.")
+    parser = OneLineParser(label="demo", prog="./dev demo", allow_abbrev=False,
+                           description="Trains a real PyTorch DDP job on several hosts made of "
+                                       "network namespaces, without and with deft, and compares.")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
     parser.add_argument("--out", help="folder for logs and result.json (default: BUILD/demo)")
     parser.add_argument("--hosts", type=int, default=2)

@@ -8,7 +8,6 @@ the median over rounds of figures paired within a round. Exit codes: 0 all bars 
 usage; 3 the machine lacks something.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -24,6 +23,7 @@ import bounds   # noqa: E402
 import hosts    # noqa: E402
 import machine  # noqa: E402
 import ranks    # noqa: E402
+from arguments import OneLineParser  # noqa: E402
 
 MODES = ("plain", "exact", "deft")
 CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
@@ -34,13 +34,8 @@ WARM_UP = 20     # DEFT_WARMUP
 SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 
 
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"e2e: {message}; --help lists the options\n")
-
-
 def parse(arguments):
-    parser = OneLineParser(prog="perf/e2e/run.py", description=__doc__.split("\n", maxsplit=1)[0])
+    parser = OneLineParser(label="e2e", prog="perf/e2e/run.py", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--jobs", default="replay,ddp", help="replay, ddp, or both (default)")
     parser.add_argument("--cases", default=",".join(CASES), help="rates of the links, joined by '+': a list (default: all four)")

@@ -8,7 +8,6 @@ Checks that losses agree with those without deft (observe and exact: to rounding
 and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
 """
 
-import argparse
 import glob
 import json
 import math
@@ -22,6 +21,10 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
+
+from arguments import OneLineParser  # noqa: E402
+
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
 LINKS = ("400mbit", "200mbit")
@@ -41,11 +44,6 @@ CLOSE = 1e-3                 # of losses: PyTorch's own kernels need not give th
 
 class Failed(RuntimeError):
     """One line, and the rank's last lines."""
-
-
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
 
 
 def parse(arguments):

@@ -7,7 +7,6 @@ Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not, or 
 3 the machine lacks something.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -22,6 +21,7 @@ import hosts   # noqa: E402
 import machine  # noqa: E402
 import rates   # noqa: E402
 import tools   # noqa: E402
+from arguments import OneLineParser  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TWO = ["2gbit", "1gbit"]
@@ -43,14 +43,9 @@ CASES = {
 }
 
 
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
-
-
 def parse(arguments):
     parser = OneLineParser(prog="perf/links", description=__doc__.split("\n", maxsplit=1)[0],
-                                     epilog="cases: " + ", ".join(CASES))
+                           epilog="cases: " + ", ".join(CASES))
     parser.add_argument("--case", default=",".join(CASES), help="which cases, a list (default: all)")
     parser.add_argument("--pairs", type=int, default=5, help="paired runs behind each median (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of one measurement (default: 1)")

@@ -8,7 +8,6 @@ replay job sends the pieces of the planner's reconstruction itself, and a layer'
 which an unmodified job cannot do. Exit codes: 0 done; 1 a run failed; 2 wrong usage; 3 the machine lacks something.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -25,6 +24,7 @@ sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
 import hosts    # noqa: E402
 import machine  # noqa: E402
 import ranks    # noqa: E402
+from arguments import OneLineParser  # noqa: E402
 
 WARM_UP = 5
 LATE = {"DEFT_WARMUP": str(WARM_UP), "DEFT_GUARD": "off"}    # replayed gradients are no training: nothing to guard
@@ -51,13 +51,8 @@ POLICIES = {
 STAND_INS = ("bytescheduler", "us-byte")
 
 
-class OneLineParser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"policies: {message}; --help lists the options\n")
-
-
 def parse(arguments):
-    parser = OneLineParser(prog="perf/policies/run.py", description=__doc__.split("\n", maxsplit=1)[0])
+    parser = OneLineParser(label="policies", prog="perf/policies/run.py", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--models", default="vgg19,resnet101,gpt2", help="of the planner's models (deft sim --profile model:NAME)")
     parser.add_argument("--coverage", default="0.5,1,1.5,2,3", help="time to transfer on all links over time to compute (a list)")
