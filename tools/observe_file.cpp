@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "tools/json_text.h"
 #include "topology/base/unique_fd.h"
 
 namespace deft::tools {
@@ -21,6 +22,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t kVersion = 1;
 constexpr char kFormat[] = "deft-observe";
 constexpr std::size_t kLargest = 64u << 20;
+constexpr double kMost = 1e15;  // milliseconds, rates: beyond, the file is broken
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
     throw std::runtime_error(path + ": " + what);
@@ -60,7 +62,7 @@ public:
     std::int64_t integer(const char* key) const { return integer_of(name(key), required(key)); }
     std::int64_t integer_or_zero(const char* key) const { return absent(key) ? 0 : integer(key); }
 
-    std::optional<double> number(const char* key) const {
+    std::optional<double> number(const char* key, double least = 0) const {
         if (absent(key)) {
             return std::nullopt;
         }
@@ -68,18 +70,22 @@ public:
         if (!value.is_number()) {
             wrong(name(key), "a number", value);
         }
-        return value.get<double>();
+        const double found = value.get<double>();
+        if (!(found >= least && found <= kMost)) {
+            wrong(name(key), least < 0 ? "within 1e15 of 0" : "a number from 0 to 1e15", value);
+        }
+        return found;
     }
 
     Node child(const char* key) const { return Node(file_, name(key), required(key)); }
 
-    Quantiles quantiles(const char* key) const {
+    Quantiles quantiles(const char* key, double least = 0) const {
         Quantiles result;
         if (!absent(key)) {
             const Node node = child(key);
-            result.median = node.number("median");
-            result.p10 = node.number("p10");
-            result.p90 = node.number("p90");
+            result.median = node.number("median", least);
+            result.p10 = node.number("p10", least);
+            result.p90 = node.number("p90", least);
             result.n = node.integer_or_zero("n");
         }
         return result;
@@ -156,13 +162,22 @@ Json parse(const std::string& path, const std::string& text) {
         fail(path, "empty; did the job end before it wrote its report?");
     }
     try {
-        return Json::parse(text);
-    } catch (const Json::parse_error& error) {
-        fail(path, fmt::format("{}: not valid JSON; not a report of deft, or cut off while it was "
-                               "written",
-                               line_and_column(text, error.byte)));
-    } catch (const Json::exception&) {
-        fail(path, "a number in it is out of range; was the file edited?");
+        return parse_json_text(text);
+    } catch (const JsonTextError& error) {
+        const std::string place = error.path.empty() ? "the document" : error.path;
+        switch (error.kind) {
+            case JsonTextError::Kind::Syntax:
+                break;
+            case JsonTextError::Kind::Range:
+                fail(path, place + " is a number out of range; was the file edited?");
+            case JsonTextError::Kind::Limit:
+            case JsonTextError::Kind::Twice:
+                fail(path, place + " is " + error.what() + "; was the file edited?");
+        }
+        fail(path, fmt::format("{}{}: not valid JSON; not a report of deft, or cut off while it "
+                               "was written",
+                               line_and_column(text, error.byte),
+                               error.path.empty() ? "" : ", in " + error.path));
     }
 }
 
@@ -175,7 +190,8 @@ ObservedBucket read_bucket(const Node& node) {
     bucket.type = node.text_or_empty("type");
     bucket.op = node.text_or_empty("op");
     bucket.in_place = node.flag("in_place");
-    bucket.ready_ms = node.quantiles("ready_ms");
+    // Negative where the host ran ahead of the iteration's origin.
+    bucket.ready_ms = node.quantiles("ready_ms", -kMost);
     bucket.transfer_ms = node.quantiles("transfer_ms");
     return bucket;
 }
@@ -199,7 +215,7 @@ ObservedLink read_link(const Node& node) {
 std::int64_t ObserveFile::all_calls() const {
     std::int64_t sum = 0;
     for (const auto& [name, count] : calls) {
-        sum += count;
+        sum = add_counts(sum, count);
     }
     return sum;
 }

@@ -10,6 +10,11 @@
 
 namespace deft::tools {
 
+// Counts of files nobody vouches for: the sum stays at the largest number it can be.
+inline std::int64_t add_counts(std::int64_t a, std::int64_t b) {
+    return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
 // A distribution; `n` 0 or no median: not measured.
 struct Quantiles {
     std::optional<double> median, p10, p90;

@@ -121,7 +121,7 @@ std::string path_lines(const RunReport& run) {
         most = std::max(most, file.all_calls());
         reduces = std::max(reduces, calls_of(file, "ncclAllReduce"));
         loaded += file.plugin_loaded;
-        plugin_calls += file.plugin_calls;
+        plugin_calls = add_counts(plugin_calls, file.plugin_calls);
         if (file.plugin_loaded) {
             abis.insert(file.plugin_abi);
         }
@@ -193,7 +193,7 @@ std::string link_lines(const RunReport& run) {
             sum.sent += static_cast<double>(link.bytes_sent);
             sum.received += static_cast<double>(link.bytes_received);
             sum.again += static_cast<double>(link.resent_bytes);
-            sum.transitions += link.transitions;
+            sum.transitions = add_counts(sum.transitions, link.transitions);
             if (link.busy_ms) {  // ranks of a host share its links: the busiest counts
                 sum.busy = std::max(sum.busy.value_or(0), *link.busy_ms);
             }

@@ -117,8 +117,8 @@ void check_measurements(RunReport& run) {
         if (!file.events_note.empty()) {
             notes.insert(file.events_note);
         }
-        captured += file.captured_calls;
-        lost += file.lost_calls;
+        captured = add_counts(captured, file.captured_calls);
+        lost = add_counts(lost, file.lost_calls);
     }
     if (!unfinished.empty()) {
         run.notes.push_back(

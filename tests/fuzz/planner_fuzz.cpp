@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `deft plan`, `deft sim` and `deft advise` read: the first byte picks the reader,
-// the rest is the file. A file is refused with an InputError (a JsonError for plans) that names it,
-// or what was read can be planned with.
+// What `deft plan`, `deft sim`, `deft advise` and `deft report` read: the first byte picks the
+// reader, the rest is the file. A file is refused with an InputError (a JsonError for plans) that
+// names it, or what was read can be planned with.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -9,8 +9,11 @@
 #include <string>
 
 #include "shim/planner/bounds.h"
+#include "shim/planner/check.h"
+#include "shim/planner/collective.h"
 #include "shim/planner/json.h"
 #include "shim/planner/plan_json.h"
+#include "tools/observe_file.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"
 #include "tools/planner/profile_reader.h"
@@ -42,6 +45,29 @@ void read_links(const nlohmann::json& json) {
     }
 }
 
+// Whatever a plan says, checking it against a job ends, and gives reasons to refuse it.
+void check(const planner::Plan& plan) {
+    planner::Profile profile;
+    profile.forward = 0.1;
+    profile.backward = 0.2;
+    for (std::size_t i = 0; i < plan.bucket_bytes.size() && i < 64; ++i) {
+        planner::Bucket bucket;
+        bucket.bytes = plan.bucket_bytes[i];
+        bucket.ready = 0.2;
+        profile.buckets.push_back(bucket);
+    }
+    if (!profile.problem().empty()) {
+        return;
+    }
+    planner::Fabric fabric;
+    for (std::size_t i = 0; i < plan.links.size() && i < 8; ++i) {
+        fabric.links.push_back(planner::ring_link(plan.links[i], 4, 1e-5, 1e9));
+    }
+    if (fabric.problem().empty()) {
+        check_plan(plan, profile, fabric, {});
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -60,17 +86,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             case 2:
                 tools::inflate("f", text, 1 << 20);
                 break;
+            case 5:
+                tools::parse_observe_file("f", text);
+                break;
             case 4:
                 read_links(tools::parse_toml("f", text));
                 break;
             default: {
                 const planner::Plan plan = planner::plan_from_json(text);
+                check(plan);
                 require(planner::plan_from_json(planner::plan_to_json(plan)) == plan);
             }
         }
     } catch (const tools::InputError& error) {
         require(std::string(error.what()).find('f') != std::string::npos);
     } catch (const planner::JsonError&) {
+    } catch (const std::runtime_error& error) {  // of reports
+        require(std::string(error.what()).starts_with("f: "));
     }
     return 0;
 }

@@ -23,6 +23,13 @@ planner::Options PlannerOptions::options() const {
     result.barrier = barrier == "layer" ? planner::Barrier::Layer : planner::Barrier::Update;
     result.objective =
         objective == "update" ? planner::Objective::UpdateTime : planner::Objective::IterationTime;
+    const auto bytes = [](double mb) { return static_cast<std::uint64_t>(mb * 0x1p20); };
+    if (partition_mb >= 0) {
+        result.partition_bytes = bytes(partition_mb);
+    }
+    if (credit_mb >= 0) {
+        result.credit_bytes = bytes(credit_mb);
+    }
     return result;
 }
 
@@ -53,7 +60,7 @@ void PlannerCommands::add_to(CLI::App& app) {
         command->allow_extras();
         command->add_option(
             "--links", options.links,
-            "Presets separated by commas (\"nvlink-a100,10GbE\"), or a .toml or .json file");
+            "Presets separated by , or + (\"nvlink-a100,10GbE\"), or a .toml or .json file");
         command
             ->add_option("--ranks", options.ranks,
                          "Ranks of the job; default: as in the profile, else 16")
@@ -76,6 +83,14 @@ void PlannerCommands::add_to(CLI::App& app) {
                          "iteration or update: what `best` shortens")
             ->check(CLI::IsMember({"iteration", "update"}))
             ->capture_default_str();
+        command
+            ->add_option("--partition-mb", options.partition_mb,
+                         "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")
+            ->check(CLI::Range(0.0, 65536.0));
+        command
+            ->add_option("--credit-mb", options.credit_mb,
+                         "ByteScheduler's credit, MiB; default 64")
+            ->check(CLI::Range(0.0, 65536.0));
         command->add_flag("--json", options.json, "For programs");
     };
     const auto pictures = [&](CLI::App* command) {
@@ -91,6 +106,8 @@ void PlannerCommands::add_to(CLI::App& app) {
     pictures(plan);
     plan->add_option("--policy", options.policy, "Default: best");
     plan->add_option("--out", options.out, "Write the plan (JSON) into this file");
+    plan->add_option("--check", options.check,
+                     "Make no plan: say whether this saved one may run on profile and links");
     plan->add_option("--save-profile", options.save_profile,
                      "Write the profile (JSON) into this file");
     sim = app.add_subcommand("sim", "Simulate what policies would gain");
@@ -100,6 +117,11 @@ void PlannerCommands::add_to(CLI::App& app) {
     sim->add_option("--jitter", options.jitter, "Each rank computes slower by up to this fraction")
         ->check(CLI::Range(0.0, 10.0));
     sim->add_option("--seed", options.seed, "Of the jitter");
+    sim->add_option("--straggler", options.straggler,
+                    "Compute of one rank takes this many times as long")
+        ->check(CLI::Range(1.0, 1000.0));
+    sim->add_option("--rate-change", options.rate_changes,
+                    "LINK:MS:FACTOR, from then on the link has this part of its rate; repeatable");
     advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");
     common(advise);
     advise->add_option("input", options.inputs, "Observe reports or PyTorch profiler traces");

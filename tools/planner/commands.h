@@ -29,13 +29,17 @@ struct PlannerOptions {
     std::uint32_t max_merge = 2;
     std::string barrier = "update";
     std::string objective = "iteration";
+    double partition_mb = -1, credit_mb = -1;  // below 0: as published
     double jitter = 0;
+    double straggler = 1;
+    std::vector<std::string> rate_changes;
     std::uint64_t seed = 1;
     bool json = false;
     std::string svg;
     std::string trace;
     std::string save_profile;
     std::string out;
+    std::string check;
 
     planner::Options options() const;
     std::uint32_t ranks_for(const planner::Profile& profile) const;

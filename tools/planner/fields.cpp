@@ -6,14 +6,20 @@
 #include <zlib.h>
 #endif
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <vector>
+
+#include "tools/json_text.h"
+#include "topology/base/unique_fd.h"
 
 namespace deft::tools {
 
@@ -81,7 +87,7 @@ std::uint64_t Field::whole(std::uint64_t low, std::uint64_t high) const {
                           value_->get<std::int64_t>() < 0;
     const auto value = negative ? 0 : value_->get<std::uint64_t>();
     if (negative || value < low || value > high) {
-        fail(fmt::format("outside {}..{}", low, high));
+        fail(fmt::format("{} is outside {}..{}", value_->dump(), low, high));
     }
     return value;
 }
@@ -142,7 +148,7 @@ std::string inflate(const std::string& name, const std::string& bytes, std::size
         const int status = ::inflate(&stream, Z_NO_FLUSH);
         out.append(block, 0, block.size() - stream.avail_out);
         if (out.size() > limit) {
-            throw InputError(fmt::format("{}: more than {} bytes once inflated", name, limit));
+            throw InputError(fmt::format("{}: more than {} MiB once inflated", name, limit >> 20));
         }
         if (status == Z_STREAM_END) {
             return out;
@@ -158,108 +164,71 @@ std::string inflate(const std::string& name, const std::string& bytes, std::size
 #endif
 }
 
-std::string read_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                               &std::fclose);
-    if (!file) {
+namespace {
+
+// Opened without waiting for a writer of a pipe that may never come.
+UniqueFd open_input(const std::string& path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0) {
         throw InputError(path + ": " + std::strerror(errno));
     }
-    constexpr std::size_t kLimit = std::size_t{2} << 30;
+    if (S_ISDIR(status.st_mode)) {
+        throw InputError(path + ": a folder; name a file in it");
+    }
+    if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) {
+        throw InputError(path + ": neither a file nor a pipe");
+    }
+    return fd;
+}
+
+// Bytes read, 0 at the end. A pipe may keep silent for a minute.
+std::size_t read_some(const std::string& path, int fd, std::string& block) {
+    constexpr int kPatience = 60000;
+    for (;;) {
+        const ssize_t got = ::read(fd, block.data(), block.size());
+        if (got >= 0) {
+            return static_cast<std::size_t>(got);
+        }
+        if (errno == EAGAIN) {
+            pollfd waiting{fd, POLLIN, 0};
+            if (::poll(&waiting, 1, kPatience) == 0) {
+                throw InputError(path + ": a pipe into which nobody has written for a minute");
+            }
+        } else if (errno != EINTR) {
+            throw InputError(path + ": " + std::strerror(errno));
+        }
+    }
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, std::size_t limit) {
+    const UniqueFd fd = open_input(path);
     std::string bytes;
     std::string block(1 << 18, '\0');
-    for (;;) {
-        const std::size_t got = std::fread(block.data(), 1, block.size(), file.get());
+    while (const std::size_t got = read_some(path, fd.get(), block)) {
         bytes.append(block, 0, got);
-        if (bytes.size() > kLimit) {
-            throw InputError(path + ": larger than 2 GiB");
+        if (bytes.size() > limit) {
+            throw InputError(fmt::format("{}: larger than {} MiB", path, limit >> 20));
         }
-        if (got < block.size()) {
-            break;
-        }
-    }
-    if (std::ferror(file.get()) != 0) {
-        throw InputError(path + ": " + std::strerror(errno));
     }
     if (bytes.size() > 2 && bytes[0] == '\x1f' && bytes[1] == '\x8b') {
-        return inflate(path, bytes, kLimit);
+        return inflate(path, bytes, limit);
     }
     return bytes;
 }
 
-namespace {
-
-// Where in a document the parser stopped: the path of the field it was about to read.
-class Place : public nlohmann::json_sax<nlohmann::json> {
-public:
-    bool null() override { return next(); }
-    bool boolean(bool) override { return next(); }
-    bool number_integer(number_integer_t) override { return next(); }
-    bool number_unsigned(number_unsigned_t) override { return next(); }
-    bool number_float(number_float_t, const string_t&) override { return next(); }
-    bool string(string_t&) override { return next(); }
-    bool binary(binary_t&) override { return next(); }
-    bool start_object(std::size_t) override { return open(false); }
-    bool end_object() override { return close(); }
-    bool start_array(std::size_t) override { return open(true); }
-    bool end_array() override { return close(); }
-    bool key(string_t& name) override {
-        levels_.back().name = name.substr(0, 40);
-        return true;
+nlohmann::json parse_json(const std::string& name, const std::string& text,
+                          TraceEventFilter wanted) {
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+        throw InputError(name + ": empty");
     }
-    bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
-        return false;
-    }
-    std::string path() const {
-        std::string path;
-        for (const Level& level : levels_) {
-            if (level.array) {
-                path += fmt::format("[{}]", level.index);
-            } else if (!level.name.empty()) {
-                path += (path.empty() ? "" : ".") + level.name;
-            }
-        }
-        return levels_.size() <= 16 ? path : "";
-    }
-
-private:
-    struct Level {
-        bool array = false;
-        std::size_t index = 0;
-        std::string name;
-    };
-    bool next() {
-        if (!levels_.empty()) {
-            ++levels_.back().index;
-            levels_.back().name.clear();
-        }
-        return true;
-    }
-    bool open(bool array) {
-        levels_.push_back({array, 0, ""});
-        return true;
-    }
-    bool close() {
-        levels_.pop_back();
-        return next();
-    }
-
-    std::vector<Level> levels_;
-};
-
-}  // namespace
-
-nlohmann::json parse_json(const std::string& name, const std::string& text) {
     try {
-        return nlohmann::json::parse(text);
-    } catch (const nlohmann::json::exception& error) {
-        Place place;
-        nlohmann::json::sax_parse(text, &place);
-        const std::string path = place.path();
-        // Its message begins with a bracketed id; keep what people can use.
-        std::string what = error.what();
-        const auto end = what.find("] ");
-        what = end == std::string::npos ? what : what.substr(end + 2);
-        throw InputError(name + ": " + (path.empty() ? "" : path + ": ") + what.substr(0, 200));
+        return parse_json_text(text, wanted);
+    } catch (const JsonTextError& error) {
+        throw InputError(name + ": " + (error.path.empty() ? "" : error.path + ": ") +
+                         error.what());
     }
 }
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "tools/json_text.h"
+
 namespace deft::tools {
 
 // "links.toml: links[1].rate_gbps: not a number".
@@ -48,13 +50,18 @@ private:
     const nlohmann::json* value_;
 };
 
-// A whole file, inflated where it is gzip, at most 2 GiB. Throws InputError.
-std::string read_file(const std::string& path);
+// Most bytes of a trace, and of any other file, inflated.
+inline constexpr std::size_t kMostTraceBytes = std::size_t{2} << 30;
+inline constexpr std::size_t kMostFileBytes = std::size_t{64} << 20;
+
+// A whole file or pipe, inflated where it is gzip. Throws InputError.
+std::string read_file(const std::string& path, std::size_t limit);
 
 // gzip in memory, at most `limit` bytes out.
 std::string inflate(const std::string& name, const std::string& bytes, std::size_t limit);
 
-// Parses JSON; errors name the file and the line. Numbers beyond double are errors.
-nlohmann::json parse_json(const std::string& name, const std::string& text);
+// Parses JSON (tools/json_text.h). Throws InputError naming file and field.
+nlohmann::json parse_json(const std::string& name, const std::string& text,
+                          TraceEventFilter wanted = nullptr);
 
 }  // namespace deft::tools

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include "shim/planner/collective.h"
@@ -21,23 +22,57 @@ namespace {
 
 constexpr double kDay = 86400;
 
-Link preset(const std::string& where, const std::string& name, std::uint32_t ranks) {
-    try {
-        return planner::preset_link(name, ranks);
-    } catch (const std::invalid_argument&) {
-        std::vector<std::string> names;
-        for (const auto& known : planner::link_presets()) {
-            names.emplace_back(known.name);
-        }
-        throw InputError(fmt::format("{}: '{}' is neither a file nor a preset; known: {}", where,
-                                     name, fmt::join(names, ", ")));
+std::string lower(std::string_view text) {
+    std::string out(text);
+    std::transform(out.begin(), out.end(), out.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return out;
+}
+
+std::string known_presets() {
+    std::vector<std::string> names;
+    for (const auto& known : planner::link_presets()) {
+        names.emplace_back(known.name);
     }
+    return fmt::format("known: {}", fmt::join(names, ", "));
+}
+
+// The preset that is meant: its name in any case, or a beginning that only it has. "100Gb" alone
+// is InfiniBand, as in the measurements its rate is from. Empty: none.
+std::string preset_named(const std::string& name) {
+    const std::string wanted = lower(name) == "100gb" ? "100gb-ib" : lower(name);
+    std::string found;
+    std::size_t matches = 0;
+    for (const auto& known : planner::link_presets()) {
+        const std::string label = lower(known.name);
+        if (label == wanted) {
+            return known.name;
+        }
+        if (!wanted.empty() && label.starts_with(wanted)) {
+            found = known.name;
+            ++matches;
+        }
+    }
+    return matches == 1 ? found : "";
+}
+
+// Reduce-scatter and all-gather inside the node, a ring between the nodes.
+Link hierarchical(const Field& from, const std::string& name, std::uint32_t ranks, double rate,
+                  double hop) {
+    const auto local = static_cast<std::uint32_t>(from["ranks_per_node"].whole(1, 1024));
+    if (ranks % local != 0) {
+        from["ranks_per_node"].fail(
+            fmt::format("{} ranks are no whole number of nodes of {}", ranks, local));
+    }
+    const double inner = from["node_gbit_per_s"].number(1e-6, 1e6) * 1e9 / 8;
+    const double inner_hop = from.number_or("node_latency_us", 0, 0, 1e9) * 1e-6;
+    return planner::hierarchical_link(name, ranks / local, local, inner_hop, inner, hop, rate);
 }
 
 Link link_from(const Field& from, std::uint32_t ranks) {
     from.only({"name", "preset", "gbit_per_s", "points", "alpha_s", "beta_s_per_byte", "latency_us",
                "algorithm", "per_message_us", "compute_slowdown", "overlap_penalty", "in_flight",
-               "group", "source"});
+               "group", "source", "ranks_per_node", "node_gbit_per_s", "node_latency_us"});
     const int ways = int(from.has("preset")) + int(from.has("gbit_per_s")) +
                      int(from.has("points")) + int(from.has("beta_s_per_byte"));
     if (ways != 1) {
@@ -46,11 +81,11 @@ Link link_from(const Field& from, std::uint32_t ranks) {
     Link link;
     const std::string name = from["name"].text();
     if (from.has("preset")) {
-        try {
-            link = planner::preset_link(from["preset"].text(), ranks);
-        } catch (const std::invalid_argument& error) {
-            from["preset"].fail(error.what());
+        const std::string label = preset_named(from["preset"].text());
+        if (label.empty()) {
+            from["preset"].fail("'" + from["preset"].text() + "' is no preset; " + known_presets());
         }
+        link = planner::preset_link(label, ranks);
     } else if (from.has("gbit_per_s")) {
         const double rate = from["gbit_per_s"].number(1e-6, 1e6) * 1e9 / 8;
         const double hop = from.number_or("latency_us", 0, 0, 1e9) * 1e-6;
@@ -59,8 +94,10 @@ Link link_from(const Field& from, std::uint32_t ranks) {
             link = planner::ring_link(name, ranks, hop, rate);
         } else if (algorithm == "tree") {
             link = planner::tree_link(name, ranks, hop, rate);
+        } else if (algorithm == "hierarchical") {
+            link = hierarchical(from, name, ranks, rate, hop);
         } else {
-            from["algorithm"].fail("neither \"ring\" nor \"tree\"");
+            from["algorithm"].fail("none of \"ring\", \"tree\", \"hierarchical\"");
         }
     } else if (from.has("points")) {
         const Field points = from["points"];
@@ -121,17 +158,24 @@ Fabric links_from_json(const std::string& name, const nlohmann::json& json, std:
 
 Fabric read_links(const std::string& what, std::uint32_t ranks) {
     if (what.ends_with(".toml")) {
-        return links_from_json(what, parse_toml(what, read_file(what)), ranks);
+        return links_from_json(what, parse_toml(what, read_file(what, kMostFileBytes)), ranks);
     }
     if (what.ends_with(".json")) {
-        return links_from_json(what, parse_json(what, read_file(what)), ranks);
+        return links_from_json(what, parse_json(what, read_file(what, kMostFileBytes)), ranks);
     }
     Fabric fabric;
     fabric.name = what;
     for (std::size_t from = 0; from <= what.size();) {
-        const auto comma = std::min(what.find(',', from), what.size());
-        fabric.links.push_back(preset("--links", what.substr(from, comma - from), ranks));
-        from = comma + 1;
+        const auto end = std::min(what.find_first_of(",+", from), what.size());
+        const std::string name = what.substr(from, end - from);
+        const std::string label = preset_named(name);
+        if (label.empty()) {
+            throw InputError(
+                fmt::format("--links: '{}' is neither a file (*.toml, *.json) nor a preset; {}",
+                            name, known_presets()));
+        }
+        fabric.links.push_back(planner::preset_link(label, ranks));
+        from = end + 1;
     }
     if (const std::string why = fabric.problem(); !why.empty()) {
         throw InputError("--links: " + why);

@@ -10,7 +10,8 @@
 
 namespace deft::tools {
 
-// Preset names separated by commas ("nvlink-a100,10GbE"), or a file: TOML (*.toml) or JSON.
+// Preset names separated by "," or "+" ("nvlink-a100,10GbE", "10GbE+100Gb"), or a file: TOML
+// (*.toml) or JSON (*.json).
 //
 //     striped = false                      # the plugin stripes every message over all links
 //     [[links]]
@@ -20,7 +21,9 @@ namespace deft::tools {
 //     points = [[65536, 0.00012], ...]     # measured all-reduce: bytes, seconds
 //     alpha_s = 1e-5, beta_s_per_byte = 1e-10   # or a fitted line
 //     latency_us = 20                      # of one step of the ring (with gbit_per_s)
-//     algorithm = "ring"                   # or "tree" (with gbit_per_s)
+//     algorithm = "ring"                   # or "tree", "hierarchical" (with gbit_per_s)
+//     ranks_per_node, node_gbit_per_s, node_latency_us   # hierarchical: inside the node;
+//                                          # gbit_per_s is then the uplink all its ranks share
 //     per_message_us, compute_slowdown, overlap_penalty, in_flight, group, source
 //     [[groups]]
 //     name = "uplink", gbit_per_s = 40     # shared by the links that name it

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shim/planner/check.h"
+#include "shim/planner/json.h"
 #include "shim/planner/plan_json.h"
 #include "shim/planner/policies/policy.h"
 #include "tools/planner/commands.h"
@@ -44,12 +45,37 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
     return text;
 }
 
+// A saved plan, against the profile and the links it is to run on and within the caps.
+int check_saved(const PlannerOptions& options, const planner::Profile& profile,
+                const planner::Fabric& fabric) {
+    planner::Plan plan;
+    try {
+        plan = planner::plan_from_json(read_file(options.check, kMostFileBytes));
+    } catch (const planner::JsonError& error) {
+        throw InputError(options.check + ": " + error.what());
+    }
+    const auto problems = check_plan(plan, profile, fabric, options.options());
+    if (!problems.empty()) {
+        throw InputError(fmt::format(
+            "{}: {}{}", options.check, problems.front(),
+            problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : ""));
+    }
+    return print(
+        fmt::format("{}: sound: policy {}, period {}, {} transfers, {:.3f} ms; "
+                    "fingerprint {:016x}\n",
+                    printable(options.check), printable(plan.policy), plan.period,
+                    plan.transfers.size(), plan.predicted.iteration * 1e3, plan.fingerprint()));
+}
+
 }  // namespace
 
 int plan_command(const PlannerOptions& options) {
     const planner::Profile profile = read_profile(options.profile);
     const planner::Fabric read = read_links(options.links, options.ranks_for(profile));
     const planner::Fabric fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
+    if (!options.check.empty()) {
+        return check_saved(options, profile, fabric);
+    }
     const planner::Plan plan = make_plan(options.policy.empty() ? "best" : options.policy, profile,
                                          fabric, options.options());
     planner::Options any = options.options();

@@ -39,7 +39,8 @@ double value_of(const std::string& what, const std::string& word, const std::str
     return value;
 }
 
-Spread spread_from(const Field& field) {
+// `least`: a gradient may be ready before the iteration begins, when the host runs ahead.
+Spread spread_from(const Field& field, double least = 0) {
     if (field.is_null()) {
         return {};
     }
@@ -49,9 +50,12 @@ Spread spread_from(const Field& field) {
         return {};
     }
     const double most = kDay * 1e3;
-    spread.median = field["median"].number(0, most) / 1e3;
-    spread.p10 = field["p10"].number(0, most) / 1e3;
-    spread.p90 = field["p90"].number(0, most) / 1e3;
+    spread.median = field["median"].number(least, most) / 1e3;
+    spread.p10 = field["p10"].number(least, most) / 1e3;
+    spread.p90 = field["p90"].number(least, most) / 1e3;
+    if (spread.p10 > spread.median || spread.median > spread.p90) {
+        field.fail("p10, median and p90 do not ascend");
+    }
     return spread;
 }
 
@@ -148,7 +152,7 @@ Profile profile_from_observe(const std::string& name, const nlohmann::json& repo
         if (!from.has("ready_ms")) {
             from["ready_ms"].fail("not measured (no CUDA events in this run)");
         }
-        bucket.ready = spread_from(from["ready_ms"]);
+        bucket.ready = spread_from(from["ready_ms"], -kDay * 1e3);
         if (!bucket.ready.measured()) {
             from["ready_ms"].fail("no measurement");
         }
@@ -190,7 +194,7 @@ Profile profile_from_json(const std::string& name, const nlohmann::json& json) {
         bucket.ready = from["ready_ms"].number(0, kDay * 1e3) / 1e3;
         bucket.forward = from.number_or("forward_ms", 0, 0, kDay * 1e3) / 1e3;
         if (from.has("ready_spread_ms")) {
-            bucket.ready_spread = spread_from(from["ready_spread_ms"]);
+            bucket.ready_spread = spread_from(from["ready_spread_ms"], -kDay * 1e3);
         }
         if (from.has("transfer_ms")) {
             bucket.transfer = spread_from(from["transfer_ms"]);
@@ -230,7 +234,7 @@ nlohmann::json profile_to_json(const Profile& profile) {
 }
 
 Profile profile_from_text(const std::string& name, const std::string& text) {
-    const nlohmann::json json = parse_json(name, text);
+    const nlohmann::json json = parse_json(name, text, &trace_event_matters);
     const Field root(name, json);
     if (root.is_object() && root.has("traceEvents")) {
         return profile_from_trace(name, json);
@@ -249,7 +253,7 @@ Profile read_profile(const std::string& what) {
     if (what.starts_with("model:")) {
         return profile_from_model(what);
     }
-    return profile_from_text(what, read_file(what));
+    return profile_from_text(what, read_file(what, kMostTraceBytes));
 }
 
 }  // namespace deft::tools

@@ -22,6 +22,8 @@ planner::Profile profile_from_text(const std::string& name, const std::string& t
 planner::Profile profile_from_model(const std::string& what);
 planner::Profile profile_from_observe(const std::string& name, const nlohmann::json& report);
 planner::Profile profile_from_trace(const std::string& name, const nlohmann::json& trace);
+// Whether profile_from_trace() looks at an event, or has to complain of it.
+bool trace_event_matters(const nlohmann::json& event);
 planner::Profile profile_from_json(const std::string& name, const nlohmann::json& profile);
 nlohmann::json profile_to_json(const planner::Profile& profile);
 

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "shim/planner/bounds.h"
 #include "shim/planner/policies/policy.h"
 #include "tools/planner/commands.h"
+#include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
@@ -19,6 +21,36 @@ struct Result {
     planner::Plan plan;
     planner::SimulationResult run;
 };
+
+// "LINK:MS:FACTOR"; a name may itself hold colons.
+planner::RateChange rate_change_from(const std::string& text, const planner::Fabric& fabric) {
+    const auto number = [&](const std::string& word, double low, double high) {
+        double value = 0;
+        const auto end = std::from_chars(word.data(), word.data() + word.size(), value);
+        if (end.ec != std::errc() || end.ptr != word.data() + word.size() ||
+            !(value >= low && value <= high)) {
+            throw InputError(fmt::format("--rate-change {}: '{}' is no number in {}..{}", text,
+                                         word, low, high));
+        }
+        return value;
+    };
+    const auto last = text.rfind(':');
+    const auto middle = last == std::string::npos || last == 0 ? last : text.rfind(':', last - 1);
+    if (last == std::string::npos || middle == std::string::npos || middle == last) {
+        throw InputError(fmt::format("--rate-change {}: not LINK:MS:FACTOR", text));
+    }
+    planner::RateChange change;
+    const std::string name = text.substr(0, middle);
+    const auto found = std::find_if(fabric.links.begin(), fabric.links.end(),
+                                    [&](const planner::Link& link) { return link.name == name; });
+    if (found == fabric.links.end()) {
+        throw InputError(fmt::format("--rate-change {}: no link is called '{}'", text, name));
+    }
+    change.link = static_cast<std::uint32_t>(found - fabric.links.begin());
+    change.time = number(text.substr(middle + 1, last - middle - 1), 0, 1e9) * 1e-3;
+    change.factor = number(text.substr(last + 1), 1e-6, 1e3);
+    return change;
+}
 
 }  // namespace
 
@@ -32,6 +64,12 @@ int sim_command(const PlannerOptions& options) {
     simulation.jitter = options.jitter;
     simulation.ranks = ranks;
     simulation.seed = options.seed;
+    if (options.straggler > 1) {
+        simulation.compute_factor = {options.straggler};
+    }
+    for (const std::string& text : options.rate_changes) {
+        simulation.rate_changes.push_back(rate_change_from(text, fabric));
+    }
 
     std::vector<Result> results;
     for (const planner::Policy& policy : planner::policies()) {
@@ -42,9 +80,20 @@ int sim_command(const PlannerOptions& options) {
         result.run = simulate(result.plan, profile, fabric, simulation);
         results.push_back(std::move(result));
     }
+    // The job as it is meets the same stragglers and links: what a policy gains is its own.
+    const auto unchanged = std::find_if(results.begin(), results.end(), [](const Result& result) {
+        return result.plan.policy == "none";
+    });
+    const double baseline =
+        (unchanged != results.end()
+             ? unchanged->run
+             : simulate(make_plan("none", profile, fabric, with), profile, fabric, simulation))
+            .iteration;
     std::vector<Timeline> timelines;
-    for (const Result& result : results) {
-        timelines.push_back(timeline_of(result.plan, profile, fabric, simulation));
+    if (results.size() == 1 || !options.svg.empty() || !options.trace.empty()) {
+        for (const Result& result : results) {
+            timelines.push_back(timeline_of(result.plan, profile, fabric, simulation));
+        }
     }
     write_pictures(options, timelines);
 
@@ -70,7 +119,7 @@ int sim_command(const PlannerOptions& options) {
             }
             json["policies"].push_back({{"policy", result.plan.policy},
                                         {"iteration_ms", result.run.iteration * 1e3},
-                                        {"speedup", p.baseline / result.run.iteration},
+                                        {"speedup", baseline / result.run.iteration},
                                         {"exposed_ms", result.run.exposed * 1e3},
                                         {"updates_per_iteration", p.updates},
                                         {"max_delay", p.max_delay},
@@ -101,7 +150,7 @@ int sim_command(const PlannerOptions& options) {
         text += fmt::format(
             "{:<14} {:>12.3f} {:>8.3f} {:>11.3f} {:>10.3f} {:>6} {:>4} {:>6} {:>9.3f} {:>8.2f}  "
             "{}\n",
-            result.plan.policy, result.run.iteration * 1e3, p.baseline / result.run.iteration,
+            result.plan.policy, result.run.iteration * 1e3, baseline / result.run.iteration,
             result.run.exposed * 1e3, p.updates, p.max_delay, p.max_age, p.max_merge, p.bound * 1e3,
             p.gap * 100, to_string(result.plan.barrier));
     }

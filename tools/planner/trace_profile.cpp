@@ -281,6 +281,27 @@ Profile Trace::profile() {
 
 }  // namespace
 
+bool trace_event_matters(const nlohmann::json& event) {
+    if (!event.is_object()) {
+        return false;
+    }
+    for (const char* const name : {"ph", "name", "cat"}) {
+        const auto found = event.find(name);
+        if (found != event.end() && !found->is_null() && !found->is_string()) {
+            return true;
+        }
+    }
+    const auto text = [&](const char* name) {
+        const auto found = event.find(name);
+        return found != event.end() && found->is_string() ? found->get_ref<const std::string&>()
+                                                          : std::string();
+    };
+    const std::string category = text("cat");
+    return (category == "kernel" && is_all_reduce_kernel(text("name"))) ||
+           (category == "cpu_op" && text("name") == "c10d::allreduce_") ||
+           category == "user_annotation";
+}
+
 Profile profile_from_trace(const std::string& name, const nlohmann::json& trace) {
     return Trace(name, trace).profile();
 }

@@ -73,6 +73,43 @@ class PlannerCommands(unittest.TestCase):
         two = json.loads(self.deft("sim", "--profile", "model:vgg16", "--links", same, "--json"))
         self.assertEqual(one, two)
 
+    def test_mixtures_and_repeats(self):
+        arguments = ("sim", "--profile", "model:bert-base", "--links", "10GbE+100Gb", "--ranks", "8", "--json", "--jitter", "0.2")
+        first = self.deft(*arguments)
+        self.assertEqual(first, self.deft(*arguments))
+        rows = json.loads(first)
+        self.assertEqual([link["name"] for link in rows["links"]], ["10GbE", "100Gb-IB"])
+        self.assertEqual(rows["policies"][0]["speedup"], 1)  # the job as it is has the same stragglers
+        other = json.loads(self.deft(*arguments, "--seed", "2"))
+        self.assertNotEqual(other["policies"][0]["iteration_ms"], rows["policies"][0]["iteration_ms"])
+
+    def test_stragglers_and_rate_changes(self):
+        def iteration(seconds, *more):
+            arguments = ("sim", "--profile", f"model:resnet50,seconds={seconds}", "--links", "10GbE", "--policy", "none", "--json")
+            return json.loads(self.deft(*arguments, *more))["policies"][0]["iteration_ms"]
+        computes, sends = iteration(1), iteration(0.01)
+        self.assertGreater(iteration(1, "--straggler", "2"), 1.9 * computes)
+        self.assertGreater(iteration(0.01, "--rate-change", "10GbE:0:0.25"), 2 * sends)
+        self.assertAlmostEqual(iteration(0.01, "--rate-change", "10GbE:100000000:0.25"), sends, places=6)
+        for wrong in ("10GbE", "10GbE:1", "eth9:1:1", "10GbE:x:1", "10GbE:1:0", "10GbE:1:nan", "::", ""):
+            self.assertIn("--rate-change", self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", "--rate-change", wrong,
+                                                     code=1))
+
+    def test_a_saved_plan_is_checked(self):
+        job = ("plan", "--profile", "model:gpt2", "--links", "10GbE,10GbE-gloo")
+        self.deft(*job, "--policy", "deft", "--out", "p.json")
+        self.assertIn("sound: policy deft", self.deft(*job, "--check", "p.json"))
+        self.assertIn("p.json: ", self.deft(*job, "--check", "p.json", "--max-delay", "0", code=1))
+        self.assertIn("p.json: ", self.deft("plan", "--profile", "model:vgg16", "--links", "10GbE", "--check", "p.json", code=1))
+        with open(os.path.join(self.folder.name, "p.json"), encoding="utf-8") as file:
+            plan = json.load(file)
+        plan["transfers"][0]["end"] -= 512
+        self.assertIn("m.json: ", self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
+        plan["transfers"][0]["end"] = "all"
+        self.assertIn("m.json: transfers[0].end: ", self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
+        plan["version"] = 2
+        self.assertIn("m.json: version: ", self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
+
     def test_advise_reads_a_trace(self):
         events = []
         for step in range(3):
@@ -107,9 +144,14 @@ class PlannerCommands(unittest.TestCase):
             (["--profile", "no.json", "--links", "10GbE"], "no.json: "),
             (["--profile", ".", "--links", "10GbE"], ".: "),
             (["--profile", self.file("empty.json", ""), "--links", "10GbE"], "empty.json: "),
+            (["--profile", "/dev/zero", "--links", "10GbE"], "/dev/zero: neither a file nor a pipe"),
+            (["--profile", self.file("twice.json", '{"format": "deft-profile", "buckets": [{"bytes": 1, "bytes": 2}]}'),
+              "--links", "10GbE"], "twice.json: buckets[0].bytes: given twice"),
+            (["--profile", self.file("utf16.json", '{"format": "deft-profile"}'.encode("utf-16"), "wb"), "--links", "10GbE"],
+             "utf16.json: "),
             (["--profile", self.file("cut.gz", b"\x1f\x8b\x08abc", "wb"), "--links", "10GbE"], "cut.gz: "),
             (["--profile", self.file("text", "hello"), "--links", "10GbE"], "text: "),
-            (["--profile", "model:vgg19", "--links", "1GbE"], "'1GbE' is neither a file nor a preset"),
+            (["--profile", "model:vgg19", "--links", "1GbE"], "'1GbE' is neither a file (*.toml, *.json) nor a preset"),
             (["--profile", "model:vgg19", "--links", "no.toml"], "no.toml: "),
             (["--profile", "model:vgg19", "--links", deep], "deep.toml: "),
             (["--profile", "model:vgg19", "--links", self.file("l.json", '{"links":[{"name":"a","gbit_per_s":-1}]}')],

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shim/planner/adviser.h"
+#include "shim/planner/collective.h"
 #include "shim/planner/policies/policy.h"
 #include "shim/planner/presets.h"
 #include "tools/planner/fields.h"
@@ -84,25 +85,26 @@ TEST_P(BrokenReport, NamesFileAndField) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, BrokenReport,
-    testing::Values(Broken{"/format", 7, "format: not a text"},
-                    Broken{"/format", "x", "format: neither"},
-                    Broken{"/format", json(json::value_t::discarded), "format: missing"},
-                    Broken{"/version", 2, "version: this command reads version 1"},
-                    Broken{"/version", "1", "version: not a whole number"},
-                    Broken{"/ranks", -1, "ranks: outside"},
-                    Broken{"/buckets", json::array(), "buckets: none was learned"},
-                    Broken{"/buckets", 3, "buckets: not an array"},
-                    Broken{"/buckets/0", 3, "buckets[0]: not an object"},
-                    Broken{"/buckets/1/bytes", 0, "buckets[1].bytes: outside"},
-                    Broken{"/buckets/1/bytes", 1.5, "buckets[1].bytes: not a whole number"},
-                    Broken{"/buckets/1/bytes", 1ULL << 60, "buckets[1].bytes: outside"},
-                    Broken{"/buckets/1/ready_ms", json(), "buckets[1].ready_ms: not measured"},
-                    Broken{"/buckets/1/ready_ms/median", -1, "buckets[1].ready_ms.median"},
-                    Broken{"/buckets/1/ready_ms/median", "soon",
-                           "buckets[1].ready_ms.median: not a number"},
-                    Broken{"/buckets/1/transfer_ms/p90", 1e300, "buckets[1].transfer_ms.p90"},
-                    Broken{"/iterations", json(json::value_t::discarded), "iterations: missing"},
-                    Broken{"/iterations/time_ms/n", -3, "iterations.time_ms.n: outside"}));
+    testing::Values(
+        Broken{"/format", 7, "format: not a text"}, Broken{"/format", "x", "format: neither"},
+        Broken{"/format", json(json::value_t::discarded), "format: missing"},
+        Broken{"/version", 2, "version: this command reads version 1"},
+        Broken{"/version", "1", "version: not a whole number"},
+        Broken{"/ranks", -1, "ranks: -1 is outside"},
+        Broken{"/buckets", json::array(), "buckets: none was learned"},
+        Broken{"/buckets", 3, "buckets: not an array"},
+        Broken{"/buckets/0", 3, "buckets[0]: not an object"},
+        Broken{"/buckets/1/bytes", 0, "buckets[1].bytes: 0 is outside"},
+        Broken{"/buckets/1/bytes", 1.5, "buckets[1].bytes: not a whole number"},
+        Broken{"/buckets/1/bytes", 1ULL << 60, "buckets[1].bytes: 1152921504606846976 is outside"},
+        Broken{"/buckets/1/ready_ms", json(), "buckets[1].ready_ms: not measured"},
+        Broken{"/buckets/1/ready_ms/median", -1e300, "buckets[1].ready_ms.median"},
+        Broken{"/buckets/1/ready_ms/p90", 1, "buckets[1].ready_ms: p10, median and"},
+        Broken{"/buckets/1/transfer_ms/p10", -1, "buckets[1].transfer_ms.p10"},
+        Broken{"/buckets/1/ready_ms/median", "soon", "buckets[1].ready_ms.median: not a number"},
+        Broken{"/buckets/1/transfer_ms/p90", 1e300, "buckets[1].transfer_ms.p90"},
+        Broken{"/iterations", json(json::value_t::discarded), "iterations: missing"},
+        Broken{"/iterations/time_ms/n", -3, "iterations.time_ms.n: -3 is outside"}));
 
 TEST(SavedProfile, SurvivesAndRefusesUnknownNames) {
     const planner::Profile profile = profile_from_model("model:resnet50");
@@ -192,7 +194,7 @@ TEST(TraceProfile, MistakesNameTheEvent) {
     EXPECT_EQ(says([](json& e) { e[2]["args"].erase("In msg nelems"); }),
               "t.json: traceEvents[2].args.In msg nelems: missing");
     EXPECT_THAT(says([](json& e) { e[3]["args"]["In msg nelems"] = -5; }),
-                HasSubstr("traceEvents[3].args.In msg nelems: outside"));
+                HasSubstr("traceEvents[3].args.In msg nelems: -5 is outside"));
     EXPECT_EQ(says([](json& e) { e[2]["ts"] = "now"; }), "t.json: traceEvents[2].ts: not a number");
     EXPECT_THAT(says([](json& e) { e = json::array(); }), HasSubstr("no NCCL all-reduce kernel"));
     EXPECT_THAT(says([](json& e) { e = 5; }), HasSubstr("traceEvents: not an array"));
@@ -274,7 +276,8 @@ TEST(Links, MistakesNameFileAndField) {
         {R"({"links":[3]})", "links[0]"},
         {R"({"links":[{"name":"a"}]})", "links[0]: needs exactly one of"},
         {R"({"links":[{"name":"a","preset":"10GbE","gbit_per_s":1}]})", "links[0]: needs exactly"},
-        {R"({"links":[{"name":"a","preset":"x"}]})", "links[0].preset: no link is called"},
+        {R"({"links":[{"name":"a","preset":"x"}]})",
+         "links[0].preset: 'x' is no preset; known: 10GbE,"},
         {R"({"links":[{"gbit_per_s":1}]})", "links[0].name: missing"},
         {R"({"links":[{"name":"a","gbit_per_s":0}]})", "links[0].gbit_per_s: 0 is outside"},
         {R"({"links":[{"name":"a","gbit_per_s":"9"}]})", "links[0].gbit_per_s: not a number"},
@@ -284,11 +287,16 @@ TEST(Links, MistakesNameFileAndField) {
         {R"({"links":[{"name":"a","points":[[8,1],[4,1]]}]})",
          "points[1].bytes: sizes must ascend"},
         {R"({"links":[{"name":"a","gbit_per_s":1,"group":"g"}]})", "group: \"g\" is not among"},
-        {R"({"links":[{"name":"a","gbit_per_s":1,"in_flight":0}]})", "in_flight: outside"},
+        {R"({"links":[{"name":"a","gbit_per_s":1,"in_flight":0}]})", "in_flight: 0 is outside"},
         {R"({"links":[{"name":"a","gbit_per_s":1},{"name":"a","gbit_per_s":1}]})",
          "links[1].name: \"a\" is taken"},
         {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"star"}]})",
-         "links[0].algorithm: neither"},
+         "links[0].algorithm: none of"},
+        {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"hierarchical"}]})",
+         "links[0].ranks_per_node: missing"},
+        {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"hierarchical","ranks_per_node":3,
+             "node_gbit_per_s":9}]})",
+         "links[0].ranks_per_node: 8 ranks are no whole number of nodes of 3"},
         {R"({"striped":1,"links":[]})", "striped: neither true nor false"},
         {R"({"links":[{"name":"a","gbit_per_s":1}],"groups":[{"name":"g","gbit_per_s":-1}]})",
          "groups[0].gbit_per_s: -1 is outside"},
@@ -313,15 +321,39 @@ TEST(Links, PresetsByNameAndUnknownOnes) {
     for (const planner::Link& link : fabric.links) {
         EXPECT_NE(link.source, "");
     }
-    EXPECT_THAT(complaint_of([] { read_links("10gbe", 8); }),
-                AllOf(StartsWith("--links: '10gbe'"), HasSubstr("10GbE")));
+    const planner::Fabric mixture = read_links("10gbe+100Gb", 8);
+    ASSERT_EQ(mixture.links.size(), 2U);
+    EXPECT_EQ(mixture.links[0].name, "10GbE");
+    EXPECT_EQ(mixture.links[1].name, "100Gb-IB");
+    EXPECT_EQ(read_links("56gb", 8).links[0], planner::preset_link("56Gb-IB", 8));
+    for (const char* unknown : {"", "10GbE,", "10GbE++56Gb", "1GbE", "1", "nvlink", "links.conf"}) {
+        EXPECT_THAT(complaint_of([&] { read_links(unknown, 8); }),
+                    AllOf(StartsWith("--links: '"), HasSubstr("known: 10GbE, ")))
+            << unknown;
+    }
     EXPECT_THAT(complaint_of([] { read_links("/no/such.toml", 8); }),
                 StartsWith("/no/such.toml: "));
 }
 
+TEST(Links, Hierarchical) {
+    const json file = {{"links",
+                        {{{"name", "a"},
+                          {"gbit_per_s", 80},
+                          {"latency_us", 5},
+                          {"algorithm", "hierarchical"},
+                          {"ranks_per_node", 4},
+                          {"node_gbit_per_s", 800},
+                          {"node_latency_us", 2}}}}};
+    const planner::Fabric read = links_from_json("l", file, 16);
+    const planner::Link same = planner::hierarchical_link("a", 4, 4, 2e-6, 1e11, 5e-6, 1e10);
+    ASSERT_EQ(read.links[0].hops.size(), 3U);
+    EXPECT_DOUBLE_EQ(read.links[0].seconds(1e6), same.seconds(1e6));
+    EXPECT_DOUBLE_EQ(read.links[0].best_rate(), same.best_rate());
+}
+
 TEST(Files, BrokenGzipAndBombs) {
     EXPECT_THAT(complaint_of([] { inflate("x.gz", "\x1f\x8b\x08", 100); }), StartsWith("x.gz: "));
-    EXPECT_THAT(complaint_of([] { read_file("/"); }), StartsWith("/: "));
+    EXPECT_THAT(complaint_of([] { read_file("/", 1000); }), StartsWith("/: a folder"));
     EXPECT_THAT(complaint_of([] { parse_json("x", std::string(100000, '[')); }), StartsWith("x: "));
     EXPECT_THAT(complaint_of([] { parse_json("x", "1e999"); }), StartsWith("x: "));
     EXPECT_THAT(complaint_of([] {
