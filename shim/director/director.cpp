@@ -93,10 +93,16 @@ int Director::flush() noexcept {
 // At the call where a proposal takes effect. False: it cannot be known what the others do, and the
 // communicator has to fail.
 bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
-    if (switch_state_.load(std::memory_order_seq_cst) == Switch::Prepared) {
+    Switch state = switch_state_.load(std::memory_order_seq_cst);
+    const std::uint64_t serial = switch_serial_.load(std::memory_order_acquire);
+    // A proposal is cancelled before the next one is prepared, and may be while this thread is not
+    // running: state and serial are of the proposal for this very call only if that still stands.
+    if (switch_at_.load(std::memory_order_seq_cst) != ordinal) {
+        return true;
+    }
+    if (state == Switch::Prepared) {
         const auto deadline = agreement::Clock::now() + kDecisionDeadline;
-        const agreement::Decision decision =
-            council_.wait_decision(switch_serial_.load(std::memory_order_acquire), deadline);
+        const agreement::Decision decision = council_.wait_decision(serial, deadline);
         if (decision == agreement::Decision::Lost) {
             if (!ended_.load(std::memory_order_acquire)) {
                 DEFT_WARN(
@@ -108,8 +114,9 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
             result = DEFT_NCCL_SYSTEM_ERROR;
             return false;
         }
+        state = decision == agreement::Decision::Commit ? Switch::Committed : Switch::Cancelled;
     }
-    if (switch_state_.load(std::memory_order_seq_cst) == Switch::Committed) {
+    if (state == Switch::Committed) {
         if (executor::Executor* const old = active_.load(std::memory_order_relaxed)) {
             old->end(executor::BreakReason::Stopped);
         }
@@ -121,10 +128,10 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
         active_.store(next, std::memory_order_seq_cst);
         DEFT_DEBUG("rank %d: switched at gradient call %llu", seat_.rank,
                    static_cast<unsigned long long>(ordinal));
+        switch_state_.store(Switch::None, std::memory_order_seq_cst);
+        switch_at_.store(kNever, std::memory_order_seq_cst);
     }
-    switch_at_.store(kNever, std::memory_order_seq_cst);
-    switch_state_.store(Switch::None, std::memory_order_seq_cst);
-    return true;
+    return true;  // cancelled: decided() cleans up, and may have prepared another one since
 }
 
 agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcept {
