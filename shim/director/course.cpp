@@ -139,6 +139,9 @@ void Director::settle(Track& track) {
 }
 
 void Director::lead(Track& track, const JobView& view) {
+    if (!tell_given_up()) {
+        return;
+    }
     switch (course_) {
         case Course::Watching:
             if (!view.reason.empty()) {

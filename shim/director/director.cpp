@@ -33,6 +33,7 @@ private:
 
 Director::Director(const Seat& seat, agreement::Council& council)
     : seat_(seat), council_(council), nccl_(executor::Nccl::from(*seat.table)) {
+    orders_.reserve(8);
     council_.attach(this);
 }
 
@@ -182,10 +183,11 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
         if (commit && order.kind == Kind::Drop) {
             drop_stage(order.stage);
         }
-        if (commit) {
-            orders_.push_back(std::move(order));  // capacity 4 is reserved: no throw in practice
-        } else if (order.kind != Kind::Drop) {
-            stage_cancelled_ = true;
+        // The leader has given up that staging whether or not all ranks have answered.
+        const bool over = order.kind == Kind::Drop || order.kind == Kind::Discard;
+        stage_cancelled_ = stage_cancelled_ || (!commit && !over);
+        if (commit || over) {
+            orders_.push_back(std::move(order));  // capacity is reserved: no throw in practice
         }
         return;
     }
@@ -311,15 +313,10 @@ void Director::clean_up(bool abort) noexcept {
     staging_.reset();
     if (inside_.load(std::memory_order_seq_cst) == 0) {
         retired_.clear();
-    } else {
-        // Somebody is still inside: what he uses is left to him.
-        for (auto& old : retired_) {
-            (void)old.release();
-        }
-        retired_.clear();
-    }
+    }  // else somebody is still inside: what he uses is left to him
+    // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.
     for (auto& lane : lanes_) {
-        (void)lane.release();  // async_error() may be asked at any time; what is left is small
+        ended_lanes_.push_back(std::move(lane));
     }
     lanes_.clear();
 }

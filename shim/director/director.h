@@ -92,6 +92,7 @@ private:
         bool learned = false;  // and said so
         bool open = false;     // all ranks have
         bool dropped = false;
+        bool discarded = false;  // make the lanes that the others wait for, and nothing else
         std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
     };
 
@@ -131,7 +132,7 @@ private:
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
     std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided
-    std::vector<Order> orders_;                                // committed Stages and Opens
+    std::vector<Order> orders_;                                // committed, but no switches
     std::map<int, Staged> answers_;                            // leader: by rank
     std::vector<std::pair<int, guard::Statistics>> measured_;  // leader: by rank, as they came
     std::uint64_t staged_ready_ = 0;                // serial of the Stage that can be armed
@@ -144,9 +145,10 @@ private:
 
     std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
     std::vector<std::unique_ptr<executor::Lane>> lanes_;
-    std::unique_ptr<Stage> staging_;               // being made ready on this rank
-    std::unique_ptr<executor::Executor> staged_;   // ready, not in force
-    std::unique_ptr<executor::Executor> current_;  // in force
+    std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;  // other threads may know them
+    std::unique_ptr<Stage> staging_;                            // being made ready on this rank
+    std::unique_ptr<executor::Executor> staged_;                // ready, not in force
+    std::unique_ptr<executor::Executor> current_;               // in force
     std::vector<std::unique_ptr<executor::Executor>> retired_;
     std::string said_;  // the last reason given for doing nothing
 
@@ -161,6 +163,7 @@ private:
     bool open_proposed_ = false;
     std::size_t agreed_lanes_ = 0;  // that every rank has
     std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready
+    Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
     std::uint64_t arm_tries_ = 0;
     bool arm_proposed_ = false;
     bool gain_checked_ = false;
@@ -199,7 +202,8 @@ private:
     void answer_stage(Step step, const Problem& problem);
     void drop_stage(std::uint64_t stage) noexcept;
     bool propose_open(Problem& problem);
-    void propose_drop();
+    void give_up_staging(Kind how);
+    bool tell_given_up();
     void refuse(const Problem& problem);
     void settle(Track& track);
     void retire(std::unique_ptr<executor::Executor> old);

@@ -120,7 +120,7 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.keep = in.word();
     const std::size_t lanes = in.byte();
     if (!in.ok() || lanes > kMaxLanes || kind < static_cast<std::uint8_t>(Kind::Stage) ||
-        kind > static_cast<std::uint8_t>(Kind::Drop)) {
+        kind > static_cast<std::uint8_t>(Kind::Discard)) {
         return false;
     }
     order.lanes.resize(lanes);

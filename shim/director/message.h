@@ -17,7 +17,8 @@ enum class Kind : std::uint8_t {
     Arm = 2,      // the staged plan is in force from the switch call on
     Forward = 3,  // from the switch call on every call is forwarded
     Open = 4,     // all have learned it: make lanes and memory ready. Changes nothing yet
-    Drop = 5      // a rank has refused the staging: nobody waits for it any longer
+    Drop = 5,     // a rank has refused the staging: nobody waits for it any longer
+    Discard = 6   // nothing comes of the staging; lanes in the making are finished in peace
 };
 
 // The body of a proposal. `plan` (JSON) and `prediction` are for Stage, `keep` and `lanes` are for

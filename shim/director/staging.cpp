@@ -47,17 +47,34 @@ void Director::answer_stage(Step step, const Problem& problem) {
 
 // What the leader has ordered and has not been answered yet.
 void Director::take_orders() {
+    std::unique_ptr<executor::Executor> discarded;  // freed when the lock is not held any more
     const std::lock_guard lock(inbox_mutex_);
+    const bool arming =
+        armed_committed_ || std::any_of(prepared_.begin(), prepared_.end(),
+                                        [](const auto& p) { return p.second.kind == Kind::Arm; });
     for (Order& order : orders_) {
+        // What has been staged and will not be armed gives its memory back at once: the job may
+        // need it, and so may what is staged next.
+        const bool over = order.kind == Kind::Stage ||
+                          ((order.kind == Kind::Drop || order.kind == Kind::Discard) &&
+                           order.stage == staged_ready_);
+        if (over && staged_ != nullptr && !arming) {
+            staged_ready_ = 0;
+            staged_pointer_ = nullptr;
+            discarded = std::move(staged_);
+        }
         if (order.kind == Kind::Stage) {
             staging_ = std::make_unique<Stage>();
             staging_->order = std::move(order);
             staging_->since_ns = cuda::host_now();
         } else if (staging_ != nullptr && order.stage == staging_->order.stage) {
-            staging_->open = order.kind == Kind::Open;
-            staging_->dropped = order.kind == Kind::Drop;
-            staging_->order.keep = order.keep;
-            staging_->order.lanes = std::move(order.lanes);
+            staging_->dropped = staging_->dropped || order.kind == Kind::Drop;
+            staging_->discarded = staging_->discarded || order.kind == Kind::Discard;
+            if (order.kind == Kind::Open) {
+                staging_->open = true;
+                staging_->order.keep = order.keep;
+                staging_->order.lanes = std::move(order.lanes);
+            }
         }
     }
     orders_.clear();
@@ -66,7 +83,7 @@ void Director::take_orders() {
 // The next step towards the plan that the leader has sent.
 void Director::make_ready(JobView& view) {
     const std::int64_t waited = cuda::host_now() - staging_->since_ns;
-    if (staging_->dropped || waited > kStageDeadline) {
+    if (staging_->dropped || (staging_->discarded && !staging_->open) || waited > kStageDeadline) {
         staging_.reset();
         return;
     }
@@ -104,6 +121,10 @@ Director::Problem Director::prepare_executor() {
     options.max_shadow_bytes = settings.max_shadow_bytes;
     Problem problem;
     problem.lanes_made = true;
+    if (staging_->discarded) {
+        problem.why = "the plan was given up";
+        return problem;
+    }
     if (!executor::parse_prediction(order.prediction, {}, plan.predicted.max_delay,
                                     plan.predicted.max_merge, options.prediction, problem.why)) {
         return problem;
@@ -143,7 +164,7 @@ Director::Problem Director::open_lanes(const Order& order) {
     while (lanes_.size() > order.keep) {
         published_lanes_[lanes_.size() - 1].store(nullptr, std::memory_order_seq_cst);
         lanes_.back()->abort();
-        (void)lanes_.back().release();  // a hook may be asking it for its errors
+        ended_lanes_.push_back(std::move(lanes_.back()));  // a hook may be asking it for its errors
         lanes_.pop_back();
     }
     if (lanes_.size() < order.keep) {
@@ -164,7 +185,7 @@ Director::Problem Director::open_lanes(const Order& order) {
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
             lane->abort();
-            (void)lane.release();  // end() or drop_stage() may be at it at this moment
+            ended_lanes_.push_back(std::move(lane));  // end(), drop_stage() may be at it right now
             if (problem.empty()) {
                 problem.why = "the others gave up";
             }
@@ -240,15 +261,30 @@ bool Director::propose_open(Problem& problem) {
     return true;
 }
 
-void Director::propose_drop() {
+// Nothing comes of this staging. Drop: not every rank makes its lanes, so nobody waits for them.
+// Discard: all do; only what is staged goes.
+void Director::give_up_staging(Kind how) {
+    given_up_ = {};
+    given_up_.kind = how;
+    given_up_.stage = stage_serial_;
+    tell_given_up();
+}
+
+// False: the council is busy, and the others have to be told later.
+bool Director::tell_given_up() {
+    if (given_up_.stage == 0) {
+        return true;
+    }
     agreement::Proposal proposal;
-    proposal.serial = next_serial_++;
+    proposal.serial = next_serial_;
     proposal.switch_call = kNever;
-    Order order;
-    order.kind = Kind::Drop;
-    order.stage = stage_serial_;
-    proposal.body = encode(order);
-    (void)council_.propose(std::move(proposal));  // without it they find out by their deadlines
+    proposal.body = encode(given_up_);
+    if (!council_.propose(std::move(proposal))) {
+        return false;
+    }
+    ++next_serial_;
+    given_up_.stage = 0;
+    return true;
 }
 
 void Director::watch_staging() {
@@ -285,9 +321,7 @@ void Director::watch_staging() {
         open_proposed_ = propose_open(refused);
     }
     if (!refused.empty()) {
-        if (lanes_missing) {
-            propose_drop();
-        }
+        give_up_staging(lanes_missing ? Kind::Drop : Kind::Discard);
         refuse(refused);
     } else if (ready == all) {
         agreed_lanes_ = wanted_lanes_;

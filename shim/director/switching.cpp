@@ -53,6 +53,7 @@ void Director::propose_arm(const JobView& view) {
     const bool late = cuda::host_now() - course_since_ns_ > kArmDeadline;
     const bool other = view.reason.empty() && view.signature != planned_signature_;
     if (arm_tries_ >= kArmTries || late || other) {
+        give_up_staging(Kind::Discard);
         refuse({other                 ? "the job's iteration has changed"
                 : view.reason.empty() ? "the ranks did not agree on a call to switch at"
                                       : view.reason,

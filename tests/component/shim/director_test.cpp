@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's director under a leader that the test plays, on the software device, with an NCCL
+// whose communicators come about when the test says so.
+#include <cuda.h>
+
+#include <atomic>
+
+#include "shim/director/director.h"
+#include "shim/planner/plan_json.h"
+#include "tests/component/executor/plans.h"
+#include "tests/component/shim/council_scene.h"
+
+namespace deft::director {
+namespace {
+
+using agreement::test::eventually;
+using agreement::test::Scene;
+using agreement::test::terms;
+
+constexpr int kRanks = 2;
+constexpr std::uint64_t kCounts[] = {50'000, 70'000};
+
+// What the fake NCCL is told and asked.
+struct Fake {
+    std::atomic<bool> held{false};  // makers of communicators wait
+    std::atomic<int> making{0};
+    std::atomic<int> aborted{0};
+    std::atomic<int> destroyed{0};
+    std::atomic<int> error{0};  // asynchronous, of every lane
+};
+Fake g_lanes;
+
+int make(deft_nccl_comm_t* comm, int, deft_nccl_unique_id_t, int) {
+    ++g_lanes.making;
+    eventually([] { return !g_lanes.held.load(); });
+    *comm = reinterpret_cast<deft_nccl_comm_t>(std::uintptr_t{64});
+    return 0;
+}
+
+// Every byte of the sum that a lane's warm-up asks for.
+int all_reduce(const void*, void* receive, size_t count, int, int, deft_nccl_comm_t,
+               deft_cuda_stream_t stream) {
+    return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * 4,
+                           reinterpret_cast<CUstream>(stream));
+}
+
+const NcclTable& fake_table() {
+    static const NcclTable table = [] {
+        NcclTable t;
+        t.CommInitRank = make;
+        t.AllReduce = all_reduce;
+        t.CommDestroy = [](deft_nccl_comm_t) { return ++g_lanes.destroyed, 0; };
+        t.CommAbort = [](deft_nccl_comm_t) { return ++g_lanes.aborted, 0; };
+        t.CommGetAsyncError = [](deft_nccl_comm_t, int* error) {
+            *error = g_lanes.error;
+            return 0;
+        };
+        t.version = 22809;
+        return t;
+    }();
+    return table;
+}
+
+std::uint64_t free_memory() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);  // freed memory comes back in stream order
+    EXPECT_EQ(cuMemGetInfo(&free, &total), CUDA_SUCCESS);
+    return free;
+}
+
+class Follower : public ::testing::Test {
+protected:
+    void SetUp() override {
+        CUcontext context = nullptr;
+        ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+        ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+        g_lanes.held = false;
+        g_lanes.making = g_lanes.aborted = g_lanes.destroyed = g_lanes.error = 0;
+        scene_.join(0)->created();
+        scene_.councils[1] = agreement::join(scene_.id, kRanks, 1, terms());
+        ASSERT_NE(scene_.councils[1], nullptr);
+        scene_[1].created();
+        Seat seat;
+        seat.table = &fake_table();
+        seat.serial = 1;
+        seat.rank = 1;
+        seat.nranks = kRanks;
+        static std::vector<Director*> never_freed;
+        never_freed.push_back(director_ = new Director(seat, scene_[1]));
+        ASSERT_TRUE(scene_.all(agreement::Verdict::On));
+        for (int iteration = 0; iteration < 8; ++iteration) {
+            for (const std::uint64_t count : kCounts) {
+                CallRecord record;
+                record.function = Function::AllReduce;
+                record.count = count;
+                record.type = DEFT_NCCL_FLOAT32;
+                record.op = DEFT_NCCL_SUM;
+                record.nranks = kRanks;
+                record.comm_serial = 1;
+                record.ordinal = ordinal_++;
+                track_.feed(record);
+            }
+        }
+    }
+    void TearDown() override {
+        g_lanes.held = false;
+        director_->end(false);
+    }
+
+    // The leader proposes it and all ranks have heard the decision.
+    void order(Kind kind, std::uint64_t switch_call = ~0ULL) {
+        Order order;
+        order.kind = kind;
+        order.stage = kind == Kind::Stage ? serial_ + 1 : stage_;
+        stage_ = order.stage;
+        order.signature = view_job(track_, false).signature;
+        if (kind == Kind::Stage) {
+            planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4}, 1,
+                                                              delay_, {{1, 0}}, 1);
+            plan.predicted.max_delay = delay_;
+            order.plan = planner::plan_to_json(plan);
+            order.prediction = executor::to_text({});
+        }
+        if (kind == Kind::Open) {
+            order.keep = lanes_;
+            order.lanes.resize(1 - lanes_);
+        }
+        agreement::Proposal proposal;
+        proposal.serial = ++serial_;
+        proposal.switch_call = switch_call;
+        proposal.body = encode(order);
+        proposal.patience = agreement::test::kPatience;
+        ASSERT_TRUE(eventually([&] { return scene_[0].propose(proposal); }));
+        ASSERT_TRUE(eventually([&] { return scene_.member(0).decisions().count(serial_) == 1; }));
+        // The leader's own is the last word it gives; the follower's has been sent by then.
+        ASSERT_EQ(
+            scene_[1].wait_decision(serial_, agreement::Clock::now() + agreement::test::kPatience),
+            agreement::Decision::Commit);
+    }
+    // The rank's last answer about the stage in hand.
+    Staged answer() {
+        Staged last;
+        last.reason = "nothing was heard";
+        for (const auto& [rank, text] : scene_.member(0).heard()) {
+            Staged staged;
+            if (rank == 1 && decode(agreement::test::bytes(text), staged) &&
+                staged.stage == stage_) {
+                last = staged;
+            }
+        }
+        return last;
+    }
+    bool answers(Step step) {
+        return eventually([&] {
+            director_->tick(track_);
+            const Staged last = answer();
+            return last.step == step && last.reason != "nothing was heard";
+        });
+    }
+    // A plan is staged: lanes, memory, all of it.
+    void stage() {
+        order(Kind::Stage);
+        ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+        order(Kind::Open);
+        ASSERT_TRUE(answers(Step::Ready)) << answer().reason;
+        lanes_ = 1;
+    }
+
+    Scene scene_{kRanks};
+    Track track_;
+    Director* director_ = nullptr;
+    std::uint64_t ordinal_ = 0;
+    std::uint64_t serial_ = 0;
+    std::uint64_t stage_ = 0;
+    std::uint64_t lanes_ = 0;  // that are open
+    std::uint32_t delay_ = 1;
+};
+
+class GivenUp : public Follower, public ::testing::WithParamInterface<Kind> {};
+
+TEST_P(GivenUp, StagedMemoryGoesBack) {
+    stage();  // lanes and modules stay
+    order(GetParam());
+    director_->tick(track_);
+    const std::uint64_t before = free_memory();
+    stage();
+    EXPECT_LE(free_memory() + (kCounts[0] + kCounts[1]) * 4, before) << "nothing was staged";
+    order(GetParam());
+    director_->tick(track_);
+    EXPECT_EQ(free_memory(), before);
+    // Once more from the beginning, and it comes into force.
+    stage();
+    order(Kind::Arm, ordinal_ + 2);
+    EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, GivenUp, ::testing::Values(Kind::Drop, Kind::Discard),
+                         [](const auto& info) {
+                             return info.param == Kind::Drop ? "Drop" : "Discard";
+                         });
+
+TEST_F(Follower, ANewStageFreesWhatTheLastOneStaged) {
+    stage();
+    const std::uint64_t held = free_memory();
+    stage();
+    order(Kind::Stage);
+    director_->tick(track_);
+    EXPECT_GE(free_memory(), held + (kCounts[0] + kCounts[1]) * 4);
+}
+
+TEST_F(Follower, ADiscardedStageMakesItsLanesAndNothingElse) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    order(Kind::Discard);
+    ASSERT_TRUE(answers(Step::Unfit)) << answer().reason;
+    EXPECT_EQ(g_lanes.making, 1);
+    EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+// Torn down in the middle, a lane would look to the other ranks like a link that died.
+TEST_F(Follower, ALaneInTheMakingIsFinishedBeforeTheCommunicatorIsDestroyed) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    g_lanes.held = true;
+    std::thread background([&] { director_->tick(track_); });
+    EXPECT_TRUE(eventually([] { return g_lanes.making == 1; }));
+    std::thread job([&] { director_->end(false); });
+    EXPECT_TRUE(eventually([&] { return director_->ended(); }));
+    g_lanes.held = false;
+    job.join();
+    background.join();
+    EXPECT_EQ(g_lanes.aborted, 0);
+    EXPECT_EQ(g_lanes.destroyed, 1);
+}
+
+TEST_F(Follower, AnAbortDoesNotWaitForALaneInTheMaking) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    g_lanes.held = true;
+    std::thread background([&] { director_->tick(track_); });
+    EXPECT_TRUE(eventually([] { return g_lanes.making == 1; }));
+    director_->end(true);
+    background.join();  // open() has given up though NCCL is still at it
+    EXPECT_EQ(g_lanes.destroyed, 0);
+    g_lanes.held = false;
+    EXPECT_TRUE(eventually([] { return g_lanes.aborted == 1; })) << "whoever comes last ends it";
+}
+
+// The leader tears down lanes that nobody will use; ranks that see them go have not failed.
+TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
+    stage();
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
+    g_lanes.error = 0;
+    order(Kind::Arm, ordinal_);
+    Call call;
+    call.count = kCounts[0];
+    call.type = DEFT_NCCL_FLOAT32;
+    call.op = DEFT_NCCL_SUM;
+    CUdeviceptr buffer = 0;
+    ASSERT_EQ(cuMemAlloc(&buffer, kCounts[0] * 4), CUDA_SUCCESS);
+    call.send = call.receive = reinterpret_cast<void*>(buffer);
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    int result = -1;
+    EXPECT_TRUE(director_->all_reduce(call, ordinal_, false,
+                                      reinterpret_cast<deft_cuda_stream_t>(stream), result));
+    EXPECT_EQ(result, DEFT_NCCL_SUCCESS);
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_REMOTE_ERROR);
+    director_->end(false);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    cuStreamDestroy(stream);
+    cuMemFree(buffer);
+}
+
+// A rank that cannot carry the plan out says so when its lanes are made, not before.
+TEST_F(Follower, ARankThatRefusesThePlanMakesItsLanesFirst) {
+    delay_ = 5;  // beyond DEFT_MAX_DELAY
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    ASSERT_TRUE(answers(Step::Unfit)) << answer().reason;
+    EXPECT_FALSE(answer().may_pass);
+    EXPECT_EQ(g_lanes.making, 1);
+    EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+}  // namespace
+}  // namespace deft::director
