@@ -14,24 +14,6 @@ using planner::Fabric;
 using planner::Link;
 using planner::Profile;
 
-Fabric fabric_of(const Constants& c, int method, int gpus) {
-    Fabric fabric;
-    Link link;
-    link.name = "nic";
-    link.cost.alpha = 2.0 * (gpus - 1) * c.hop;
-    link.cost.beta = 2.0 * (gpus - 1) / gpus / c.rate;
-    if (method == kByteScheduler) {
-        planner::CostCurve negotiation;
-        negotiation.alpha = c.per_message;
-        link.hops = {{"coordinator", negotiation}, {"wire", link.cost}};
-    } else {
-        link.per_message = c.per_message;
-    }
-    link.compute_slowdown = c.contention;
-    fabric.links.push_back(link);
-    return fabric;
-}
-
 // Every tensor is a bucket of its own, as these systems see them; MG-WFBP merges them itself.
 const Profile& tensors_of(int model) {
     static const std::array<Profile, kModels> kProfiles = [] {
@@ -50,16 +32,42 @@ const Profile& tensors_of(int model) {
 
 }  // namespace
 
-double simulated(int /*link*/, int model, int method, int size, const Constants& c) {
-    Profile profile = tensors_of(model);
-    // Handling a tensor takes the framework's thread away from compute, in the order of backward.
+Fabric link_of(const Constants& c, int method, int gpus) {
+    Fabric fabric;
+    Link link;
+    link.name = "nic";
+    link.cost.alpha = 2.0 * (gpus - 1) * c.hop;
+    link.cost.beta = 2.0 * (gpus - 1) / gpus / c.rate;
+    if (method == kByteScheduler) {
+        planner::CostCurve negotiation;
+        negotiation.alpha = c.per_message;
+        link.hops = {{"coordinator", negotiation}, {"wire", link.cost}};
+    } else {
+        link.per_message = c.per_message;
+    }
+    link.compute_slowdown = c.contention;
+    fabric.links.push_back(link);
+    return fabric;
+}
+
+// Handling a tensor takes the framework's thread away from compute, in the order of backward.
+Profile handled(Profile tensors, const Constants& c) {
     double late = 0;
-    for (Bucket& bucket : profile.buckets) {
+    for (Bucket& bucket : tensors.buckets) {
         late += c.framework;
         bucket.ready += late;
     }
-    profile.backward += late;
-    const Fabric fabric = fabric_of(c, method, kGpus[size]);
+    tensors.backward += late;
+    return tensors;
+}
+
+double simulated(int /*link*/, int model, int method, int size, const Constants& c) {
+    return system_seconds(tensors_of(model), method, kGpus[size], c);
+}
+
+double system_seconds(const Profile& tensors, int method, int gpus, const Constants& c) {
+    const Profile profile = handled(tensors, c);
+    const Fabric fabric = link_of(c, method, gpus);
     planner::Options options;
     // A start-up nothing is worth: BSP sends everything in one message.
     options.startup_seconds = method == 0 ? 1.0 : 0.0;

@@ -5,6 +5,8 @@
 #include <array>
 
 #include "perf/anchors/ddl_benchmarks.h"
+#include "shim/planner/fabric.h"
+#include "shim/planner/profile.h"
 
 namespace deft::anchors {
 
@@ -23,9 +25,17 @@ struct Constants {
     }
 };
 
-// Simulated seconds per iteration; indices as in ddl_benchmarks.h. WFBP and MG-WFBP pay per_message
-// on the link. ByteScheduler negotiates the messages its credit allows while others travel, one at
-// a time: there it holds a resource of its own in front of the link.
+// The link one method sees on so many GPUs, and a profile whose tensors the framework handles.
+planner::Fabric link_of(const Constants& constants, int method, int gpus);
+planner::Profile handled(planner::Profile tensors, const Constants& constants);
+
+// Simulated seconds per iteration of a method for a profile of one bucket per tensor.
+double system_seconds(const planner::Profile& tensors, int method, int gpus,
+                      const Constants& constants);
+
+// The same for one of the measured rows; indices as in ddl_benchmarks.h. WFBP and MG-WFBP pay
+// per_message on the link. ByteScheduler negotiates the messages its credit allows while others
+// travel, one at a time: there it holds a resource of its own in front of the link.
 double simulated(int link, int model, int method, int size, const Constants& constants);
 
 struct Residuals {

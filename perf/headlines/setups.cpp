@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/headlines/setups.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "perf/anchors/constants.h"
+#include "perf/anchors/system_model.h"
 #include "shim/planner/collective.h"
 #include "shim/planner/model.h"
 #include "shim/planner/policies/policy.h"
@@ -84,9 +87,11 @@ std::vector<Row> deft_rows(const std::string& model, double coverage, bool cappe
     return rows;
 }
 
-Row dear_row(const std::string& model, const std::string& link, std::uint32_t gpus) {
-    // One RTX 2080 Ti: measured for ResNet-50 and BERT-Base (ddl-benchmarks, batch 64); BERT-large
-    // at batch 32 scaled by its floating-point operations.
+namespace {
+
+// One RTX 2080 Ti: measured for ResNet-50 and BERT-Base (ddl-benchmarks, batch 64); BERT-large at
+// batch 32 scaled by its floating-point operations.
+double seconds_2080ti(const std::string& model) {
     const auto work = [](const std::string& name) {
         double sum = 0;
         for (const planner::Layer& layer : planner::make_model(name).layers) {
@@ -95,9 +100,15 @@ Row dear_row(const std::string& model, const std::string& link, std::uint32_t gp
         return sum;
     };
     const double base = 64 / 212.8;
-    const double seconds = model == "resnet50"    ? 64 / 253.1
-                           : model == "bert-base" ? base
-                                                  : base * work(model) / work("bert-base") / 2;
+    return model == "resnet50"    ? 64 / 253.1
+           : model == "bert-base" ? base
+                                  : base * work(model) / work("bert-base") / 2;
+}
+
+}  // namespace
+
+Row dear_row(const std::string& model, const std::string& link, std::uint32_t gpus) {
+    const double seconds = seconds_2080ti(model);
     Fabric fabric;
     fabric.links.push_back(planner::preset_link(link, gpus));
     const Profile profile = profile_of(model, seconds);
@@ -112,6 +123,38 @@ Row dear_row(const std::string& model, const std::string& link, std::uint32_t gp
         }
     }
     return row_of(model + ", " + link, dear, profile, fabric, against, reference);
+}
+
+SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
+    enum Method { kWfbp = 1, kMgWfbp = 2 };
+    const auto& constants = anchors::kConstants[static_cast<std::size_t>(link)];
+    const int n = static_cast<int>(gpus);
+    const Profile tensors = profile_of(model, seconds_2080ti(model), 1);
+    const auto measured = [&](int method) {
+        return anchors::system_seconds(tensors, method, n,
+                                       constants[static_cast<std::size_t>(method)]);
+    };
+    SystemsRow row;
+    row.setup = model + ", " + anchors::kLinkNames[link];
+    row.gpus = gpus;
+    row.wfbp = measured(kWfbp);
+    row.mg_wfbp = measured(kMgWfbp);
+    row.bytescheduler = measured(anchors::kByteScheduler);
+    const Profile profile = anchors::handled(tensors, constants[kWfbp]);
+    const Fabric fabric = anchors::link_of(constants[kWfbp], kWfbp, n);
+    Options options;
+    const auto dear = [&](std::uint64_t fusion) {
+        options.fusion_bytes = fusion;
+        return make_plan("dear", profile, fabric, options).predicted.iteration;
+    };
+    row.dear_unfused = dear(0);
+    row.dear_fused = INFINITY;
+    for (std::uint64_t mb = 1; mb <= 256; mb *= 2) {
+        row.dear_fused = std::min(row.dear_fused, dear(mb * 1000000));
+    }
+    row.dear_fused = std::min(row.dear_fused, dear(25000000));
+    row.us_byte = make_plan("us-byte", profile, fabric).predicted.iteration;
+    return row;
 }
 
 Row us_byte_row(const std::string& model, double coverage, std::uint32_t gpus,

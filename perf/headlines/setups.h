@@ -34,6 +34,19 @@ std::vector<Row> deft_rows(const std::string& model, double coverage, bool cappe
 // DeAR over the fastest of the job as it is, MG-WFBP and ByteScheduler; `link` is a preset.
 Row dear_row(const std::string& model, const std::string& link, std::uint32_t gpus);
 
+// The systems as they were measured (perf/anchors: one set of constants per link and method, fitted
+// at 8 to 32 GPUs), in seconds per iteration, and beside them DeAR and US-Byte, which were not
+// measured: on the wire, with the launch cost and the framework cost of WFBP, the leanest of them.
+struct SystemsRow {
+    std::string setup;
+    std::uint32_t gpus = 0;
+    double wfbp = 0, bytescheduler = 0, mg_wfbp = 0;
+    double dear_unfused = 0;  // a message per tensor, as WFBP and ByteScheduler
+    double dear_fused = 0;    // the best of its tuner's thresholds, 1 to 256 MB
+    double us_byte = 0;
+};
+SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus);
+
 // US-Byte over `against` ("bytescheduler", "wfbp") at one coverage rate.
 Row us_byte_row(const std::string& model, double coverage, std::uint32_t gpus,
                 const std::string& against);
