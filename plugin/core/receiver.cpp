@@ -190,7 +190,6 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
 
 void Receiver::arrived(Link& link, const Chunk& chunk) {
     ++link.received;
-    worked_ = true;
     link.counters->bytes_received.fetch_add(chunk.length, std::memory_order_relaxed);
     // Small messages on a single path are acknowledged now and then, all else at once.
     const bool lazy = options_.lazy_acks && links_.size() == 1 && chunk.total <= kEagerBytes;

@@ -143,7 +143,7 @@ private:
     Nanos all_lost_ = 0;
     std::size_t up_ = 0;
     bool peer_bye_ = false;
-    bool worked_ = false;
+    bool damage_told_ = false;  // once per connection aloud
 };
 
 }  // namespace deft::net

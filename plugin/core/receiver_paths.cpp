@@ -75,8 +75,11 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
     link.ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
     apply(link, PathEvent::Lost, why);
     if (loss == Path::Loss::Damaged) {
-        DEFT_WARN("%s: %s. They are sent again; if it repeats, look at the NIC, cable and switch",
-                  options_.name, why);
+        log::write(damage_told_ ? log::Level::Info : log::Level::Warn,
+                   "%s: %s. They are sent again; if it repeats (DEFT_LOG=info tells each time), "
+                   "look at the NIC, cable and switch",
+                   options_.name, why);
+        damage_told_ = true;
     }
     link.path->close(0);
     link.path.reset();
