@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <barrier>
+#include <cstdint>
 #include <latch>
 
 #include "tests/component/softnccl/strict.h"
@@ -43,6 +44,99 @@ TEST_F(Misuse, RefusesFreedAndShortMemory) {
         abort(self);
     });
     EXPECT_GE(new_reports(), 1u);
+}
+
+// Before anything is made of them: a wrapped byte count would pass, a large one fill the memory.
+TEST_F(Misuse, RefusesCountsThatNoMemoryHolds) {
+    run_ranks(1, [](Rank& self) {
+        Device<float> data(10);
+        for (const size_t count : {SIZE_MAX, size_t{1} << 62, size_t{1} << 61}) {
+            EXPECT_EQ(ncclAllReduce(data.get(), data.get(), count, ncclFloat32, ncclSum, self.comm,
+                                    self.nccl_stream()),
+                      ncclInvalidArgument)
+                << count;
+        }
+        expect_sum(self, self.comm, 1);
+        EXPECT_EQ(ncclAllReduce(data.get(), data.get(), size_t{1} << 60, ncclFloat32, ncclSum,
+                                self.comm, self.nccl_stream()),
+                  ncclInvalidArgument);
+        abort(self);
+    });
+    EXPECT_THAT(reports(), HasSubstr("ncclAllReduce(count=1152921504606846976, float32, sum) runs "
+                                     "past the end"));
+}
+
+TEST_F(Misuse, SaysBuffersThatOverlap) {
+    run_ranks(2, [](Rank& self) {
+        Device<float> data(100);
+        float* at = data.get();
+        const auto stream = self.nccl_stream();
+        const int other = 1 - self.rank;
+        const auto refused = ncclInvalidUsage;
+        EXPECT_EQ(ncclAllReduce(at, at + 1, 10, ncclFloat32, ncclSum, self.comm, stream), refused);
+        EXPECT_EQ(ncclAllGather(at + 10 * other, at, 10, ncclFloat32, self.comm, stream), refused);
+        EXPECT_EQ(
+            ncclReduceScatter(at, at + 10 * other, 10, ncclFloat32, ncclSum, self.comm, stream),
+            refused);
+        EXPECT_EQ(ncclAlltoAll(at, at, 10, ncclFloat32, self.comm, stream), refused);
+        // In place, side by side, and where a rank does not touch the buffer.
+        NC(ncclAllGather(at + 10 * self.rank, at, 10, ncclFloat32, self.comm, stream));
+        NC(ncclReduceScatter(at, at + 10 * self.rank, 10, ncclFloat32, ncclSum, self.comm, stream));
+        NC(ncclAllReduce(at, at + 10, 10, ncclFloat32, ncclSum, self.comm, stream));
+        NC(ncclBroadcast(self.rank == 0 ? at : at + 3, at, 10, ncclFloat32, 0, self.comm, stream));
+        NC(ncclGather(at + 10 * self.rank, at, 10, ncclFloat32, 1, self.comm, stream));
+        self.sync();
+    });
+    EXPECT_EQ(new_reports(), 8u);
+    EXPECT_THAT(reports(), HasSubstr("ncclAlltoAll: sendbuff"));
+}
+
+TEST_F(Misuse, SaysAStreamThatIsNone) {
+    run_ranks(1, [](Rank& self) {
+        Device<float> data(10);
+        CUstream gone = nullptr;
+        CU(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+        CU(cuStreamDestroy(gone));
+        EXPECT_EQ(ncclAllReduce(data.get(), data.get(), 10, ncclFloat32, ncclSum, self.comm,
+                                reinterpret_cast<cudaStream_t>(gone)),
+                  ncclUnhandledCudaError);
+        expect_sum(self, self.comm, 1);
+    });
+    EXPECT_EQ(new_reports(), 1u);
+    EXPECT_THAT(reports(), HasSubstr("is no stream, or a destroyed one"));
+}
+
+// Two ranks that wait for each other in different calls: both calls are named.
+TEST_F(Misuse, NamesTheCallsThatWaitForConnections) {
+    run_ranks(2, [](Rank& self) {
+        Device<float> data(10);
+        EXPECT_EQ(self.rank == 0
+                      ? ncclSend(data.get(), 10, ncclFloat32, 1, self.comm, self.nccl_stream())
+                      : ncclAllReduce(data.get(), data.get(), 10, ncclFloat32, ncclSum, self.comm,
+                                      self.nccl_stream()),
+                  ncclRemoteError);
+        abort(self);
+    });
+    const std::string said = reports();
+    EXPECT_THAT(said, HasSubstr("now in ncclSend(count=10, float32, root=1)"));
+    EXPECT_THAT(said, HasSubstr("now in ncclAllReduce(count=10, float32, sum)"));
+}
+
+TEST_F(Misuse, OfSimulateEndEndsTheGroupToo) {
+    run_ranks(2, [](Rank& self) {
+        ncclSimInfo_t wrong = NCCL_SIM_INFO_INITIALIZER;
+        wrong.magic = 1;
+        NC(ncclGroupStart());
+        EXPECT_EQ(ncclGroupSimulateEnd(&wrong), ncclInvalidArgument);
+        EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+        // What makes communicators is carried out: the handle must not stay unfinished.
+        ncclComm_t child = nullptr;
+        NC(ncclGroupStart());
+        NC(ncclCommSplit(self.comm, 0, self.rank, &child, nullptr));
+        NC(ncclGroupSimulateEnd(nullptr));
+        expect_sum(self, child, 2);
+        NC(ncclCommDestroy(child));
+    });
 }
 
 TEST_F(Misuse, SaysAGroupThatIsNeverEnded) {

@@ -83,6 +83,70 @@ void check_buffers(const Task& task, const char* name) {
     }
 }
 
+// Buffers that overlap have to be in place, exactly: NCCL says nothing else and computes nonsense.
+void check_overlap(const Task& task, const char* name) {
+    const Communicator& comm = *task.communicator;
+    const size_t one = task.count * type_size(task.type);
+    const size_t all = one * static_cast<size_t>(comm.nranks);
+    const size_t own = one * static_cast<size_t>(comm.rank);
+    const bool at_root = task.root == comm.rank;
+    size_t read = one;
+    size_t written = one;
+    size_t send_in_place = 0;     // where in the receive buffer the send buffer may be
+    size_t receive_in_place = 0;  // the other way round
+    bool allowed = true;
+    switch (task.function) {
+        case Function::kAllReduce:
+            break;
+        case Function::kReduce:
+        case Function::kBroadcast:
+            if (!at_root) {
+                return;
+            }
+            break;
+        case Function::kAllGather:
+            written = all;
+            send_in_place = own;
+            break;
+        case Function::kReduceScatter:
+            read = all;
+            receive_in_place = own;
+            break;
+        case Function::kAlltoAll:
+            read = written = all;
+            allowed = false;
+            break;
+        case Function::kGather:
+            if (!at_root) {
+                return;
+            }
+            written = all;
+            send_in_place = own;
+            break;
+        case Function::kScatter:
+            if (!at_root) {
+                return;
+            }
+            read = all;
+            receive_in_place = own;
+            break;
+        case Function::kSend:
+        case Function::kRecv:
+            return;
+    }
+    const auto from = reinterpret_cast<uintptr_t>(task.send);
+    const auto to = reinterpret_cast<uintptr_t>(task.receive);
+    const bool overlap = one > 0 && from < to + written && to < from + read;
+    if (overlap && !(allowed && from + receive_in_place == to + send_in_place)) {
+        const std::string text = format(
+            "nccl%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap and are "
+            "not in place",
+            name, task.send, read, task.receive, written);
+        softdevReportOn(comm.device, "nccl: %s: %s", comm.name().c_str(), text.c_str());
+        throw Error(ncclInvalidUsage, text);
+    }
+}
+
 ncclResult_t enqueue(const Call& call, ncclComm_t handle) {
     const char* name = function_name(call.function);
     return api(name, [&] {
@@ -93,6 +157,12 @@ ncclResult_t enqueue(const Call& call, ncclComm_t handle) {
             require_ready(comm, name);
             if (type_size(call.type) == 0) {
                 throw Error(ncclInvalidArgument, format("%s : invalid type %d", name, call.type));
+            }
+            if (call.count >
+                SIZE_MAX / 2 / type_size(call.type) / static_cast<size_t>(comm.nranks)) {
+                throw Error(ncclInvalidArgument,
+                            format("%s : %s: count %zu of %s is more than memory can hold", name,
+                                   comm.name().c_str(), call.count, type_name(call.type)));
             }
             const bool message =
                 call.function == Function::kSend || call.function == Function::kRecv;
@@ -115,6 +185,15 @@ ncclResult_t enqueue(const Call& call, ncclComm_t handle) {
             task.root = rooted ? call.root : -1;
             task.stream = reinterpret_cast<CUstream>(call.stream);
             const CUdevice device = softdevStreamDevice(task.stream);
+            const bool implicit = task.stream == nullptr || task.stream == CU_STREAM_LEGACY ||
+                                  task.stream == CU_STREAM_PER_THREAD;
+            if (device < 0 && !implicit) {
+                softdevReportOn(comm.device,
+                                "nccl: %s: nccl%s: %p is no stream, or a destroyed one",
+                                comm.name().c_str(), name, static_cast<void*>(task.stream));
+                throw Error(ncclUnhandledCudaError,
+                            format("%s : Cuda failure 'invalid resource handle'", name));
+            }
             if (device >= 0 && task.stream != nullptr && device != comm.device) {
                 throw Error(ncclInvalidArgument,
                             format("%s : the stream belongs to device %d, the communicator to %d",
@@ -126,6 +205,9 @@ ncclResult_t enqueue(const Call& call, ncclComm_t handle) {
                 task.reduction = reduction_of(call, comm, name);
             }
             check_buffers(task, name);
+            if (comm.limits.strict) {
+                check_overlap(task, name);
+            }
             log_info(kSubsysColl,
                      "%s: opCount %llx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d "
                      "comm %p [nranks=%d] "

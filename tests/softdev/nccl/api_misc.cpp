@@ -99,12 +99,6 @@ SOFTNCCL_API ncclResult_t pncclGroupEnd() {
 SOFTNCCL_ALIAS(ncclResult_t, ncclGroupEnd, ())
 
 SOFTNCCL_API ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* info) {
-    return api("GroupSimulateEnd", [&] {
-        if (info != nullptr && info->magic != 0x74685283) {
-            throw Error(ncclInvalidArgument,
-                        "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
-        }
-        return group_simulate_end(info);
-    });
+    return api("GroupSimulateEnd", [&] { return group_simulate_end(info); });
 }
 SOFTNCCL_ALIAS(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t*))

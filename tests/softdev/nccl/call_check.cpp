@@ -77,7 +77,12 @@ uint64_t CallCheck::calls() const {
 
 std::string CallCheck::last_call() const {
     std::lock_guard lock(mutex_);
-    return last_;
+    return entering_.empty() ? last_ : last_ + ", now in " + entering_;
+}
+
+void CallCheck::entering(const std::string& calls) {
+    std::lock_guard lock(mutex_);
+    entering_ = calls;
 }
 
 void CallCheck::collective(const CallHeader& call) {

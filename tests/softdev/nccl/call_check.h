@@ -42,6 +42,8 @@ public:
 
     uint64_t calls() const;  // collectives so far
     std::string last_call() const;
+    // The calls that wait for their connections now ("": none), for the reports of all ranks.
+    void entering(const std::string& calls);
 
 private:
     using Key = std::pair<int, uint64_t>;  // peer, number
@@ -60,6 +62,7 @@ private:
     std::map<Key, CallHeader> sends_;  // announced by peers
     uint64_t calls_ = 0;
     std::string last_ = "none";
+    std::string entering_;
 };
 
 enum class Function : int32_t {

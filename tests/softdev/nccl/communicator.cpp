@@ -59,6 +59,8 @@ std::shared_ptr<Communicator> find_communicator(ncclComm_t handle, const char* c
     if (handle == nullptr) {
         throw Error(ncclInvalidArgument, format("%s : comm argument is NULL", call));
     }
+    const std::string place =
+        std::string(call).starts_with("nccl") ? call : std::string("nccl") + call;
     std::string text;
     int device = softdevCurrentDevice();
     {
@@ -69,15 +71,15 @@ std::shared_ptr<Communicator> find_communicator(ncclComm_t handle, const char* c
         }
         for (const ncclComm& old : table().handles) {
             if (&old == handle) {
-                text = format(
-                    "nccl%s: rank %d of %d: the communicator %p was destroyed or aborted before",
-                    call, old.rank, old.nranks, static_cast<void*>(handle));
+                text =
+                    format("%s: rank %d of %d: the communicator %p was destroyed or aborted before",
+                           place.c_str(), old.rank, old.nranks, static_cast<void*>(handle));
                 device = old.device;
             }
         }
     }
     if (text.empty()) {
-        text = format("nccl%s: %p is no communicator", call, static_cast<void*>(handle));
+        text = format("%s: %p is no communicator", place.c_str(), static_cast<void*>(handle));
     }
     softdevReportOn(device, "%s", text.c_str());
     throw Error(ncclInvalidArgument,

@@ -107,6 +107,9 @@ void run_tasks(std::vector<Task>& tasks) {
         const auto wishes = launches[i].wishes();
         batches.push_back(wishes.empty() ? nullptr
                                          : by_communicator[i].first->begin_connect(wishes));
+        if (batches.back() != nullptr) {
+            by_communicator[i].first->check().entering(launches[i].label());
+        }
     }
     std::exception_ptr first;
     for (size_t i = 0; i < launches.size(); ++i) {
@@ -114,6 +117,9 @@ void run_tasks(std::vector<Task>& tasks) {
             by_communicator[i].first->finish_connect(batches[i]);
         } catch (...) {
             first = first ? first : std::current_exception();
+        }
+        if (batches[i] != nullptr) {
+            by_communicator[i].first->check().entering("");
         }
     }
     if (first) {
@@ -185,6 +191,38 @@ ncclResult_t start_in_background(Content content) {
     return ncclInProgress;
 }
 
+ncclResult_t run_group(Content content) {
+    const auto communicators = content.communicators();
+    if (communicators.empty()) {
+        return ncclSuccess;
+    }
+    const bool blocking = communicators[0]->config.blocking;
+    for (const auto& c : communicators) {
+        if (c->config.blocking != blocking) {
+            throw Error(
+                ncclInvalidArgument,
+                "Blocking and nonblocking communicators are not allowed in the same group.");
+        }
+    }
+    if (!blocking) {
+        return start_in_background(std::move(content));
+    }
+    std::exception_ptr failure;
+    {
+        const Inside inside(communicators);
+        try {
+            execute(content);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+    }
+    finish_jobs(content.jobs);
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+    return ncclSuccess;
+}
+
 }  // namespace
 
 int group_depth() {
@@ -225,8 +263,13 @@ ncclResult_t group_simulate_end(ncclSimInfo_t* info) {
     if (--t_group.depth > 0) {
         return ncclSuccess;
     }
-    const Content content = std::exchange(t_group.content, {});
+    Content content = std::exchange(t_group.content, {});
     const ncclResult_t error = std::exchange(t_group.error, ncclSuccess);
+    if (info != nullptr && info->magic != 0x74685283) {  // ends the group all the same, as in NCCL
+        finish_jobs(content.jobs);
+        throw Error(ncclInvalidArgument,
+                    "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
+    }
     float total = content.tasks.empty() ? NCCL_UNDEF_FLOAT : 0;
     for (const Task& task : content.tasks) {
         // A rough model: 50 us and 1 GB/s.
@@ -235,7 +278,13 @@ ncclResult_t group_simulate_end(ncclSimInfo_t* info) {
     if (info != nullptr) {
         info->estimatedTime = total;
     }
-    return error;
+    if (error != ncclSuccess) {
+        finish_jobs(content.jobs);
+        return error;
+    }
+    // What makes or ends communicators is carried out, in NCCL too: only launches are simulated.
+    content.tasks.clear();
+    return run_group(std::move(content));
 }
 
 ncclResult_t group_end() {
@@ -252,35 +301,7 @@ ncclResult_t group_end() {
         finish_jobs(content.jobs);
         return error;  // said when it happened
     }
-    const auto communicators = content.communicators();
-    if (communicators.empty()) {
-        return ncclSuccess;
-    }
-    const bool blocking = communicators[0]->config.blocking;
-    for (const auto& c : communicators) {
-        if (c->config.blocking != blocking) {
-            throw Error(
-                ncclInvalidArgument,
-                "Blocking and nonblocking communicators are not allowed in the same group.");
-        }
-    }
-    if (!blocking) {
-        return start_in_background(std::move(content));
-    }
-    std::exception_ptr failure;
-    {
-        const Inside inside(communicators);
-        try {
-            execute(content);
-        } catch (...) {
-            failure = std::current_exception();
-        }
-    }
-    finish_jobs(content.jobs);
-    if (failure) {
-        std::rethrow_exception(failure);
-    }
-    return ncclSuccess;
+    return run_group(std::move(content));
 }
 
 }  // namespace softdev::nccl

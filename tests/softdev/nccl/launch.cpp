@@ -148,6 +148,19 @@ void add_accesses(const Task& task, std::vector<softdev_access_t>& accesses) {
     }
 }
 
+// Before any work is made of it: a wrong count asks for more steps than there is memory for. The
+// stream checks again, in its order.
+void check_ranges(Communicator& comm, const std::string& label,
+                  const std::vector<softdev_access_t>& accesses) {
+    for (const softdev_access_t& access : accesses) {
+        if (softdevCheckRange(access.ptr, access.bytes, label.c_str()) != CUDA_SUCCESS) {
+            const std::string text = label + ": Cuda failure 'invalid argument'";
+            comm.fail(ncclUnhandledCudaError, text, false);
+            throw Error(ncclInvalidArgument, text);
+        }
+    }
+}
+
 class CurrentContext {
 public:
     explicit CurrentContext(CUcontext context) {
@@ -172,6 +185,11 @@ void order(CUstream before, CUstream after) {
 
 Launch::Launch(std::shared_ptr<Communicator> communicator, std::vector<Task> tasks)
     : communicator_(std::move(communicator)), tasks_(std::move(tasks)) {}
+
+std::string Launch::label() const {
+    const std::string first = "nccl" + header_of(tasks_.front()).text();
+    return tasks_.size() > 1 ? first + format(" and %zu more", tasks_.size() - 1) : first;
+}
 
 std::set<Communicator::Wish> Launch::wishes() const {
     std::set<Communicator::Wish> wishes;
@@ -226,6 +244,7 @@ void Launch::start() {
     const CurrentContext context(comm.context);
     auto operation = std::make_unique<Operation>();
     operation->communicator = communicator_;
+    operation->label = label();
     std::vector<softdev_access_t> accesses;
     std::vector<Task> with_messages;
     std::vector<CUstream> streams;
@@ -234,9 +253,9 @@ void Launch::start() {
             streams.push_back(task.stream);
         }
         add_accesses(task, accesses);
-        if (operation->label.empty()) {
-            operation->label = std::string("nccl") + header_of(task).text();
-        }
+    }
+    check_ranges(comm, operation->label, accesses);
+    for (const Task& task : tasks_) {
         if (task.function != Function::kSend && task.function != Function::kRecv) {
             operation->announcements.push_back({header_of(task), -1});
         }
@@ -247,9 +266,6 @@ void Launch::start() {
         } else if (task.count > 0) {
             operation->works.push_back(collective_work(task, choose(task)));
         }
-    }
-    if (tasks_.size() > 1) {
-        operation->label += format(" and %zu more", tasks_.size() - 1);
     }
     if (!with_messages.empty()) {
         operation->works.push_back(message_work(comm, with_messages, operation->announcements));

@@ -41,6 +41,7 @@ class Launch {
 public:
     Launch(std::shared_ptr<Communicator> communicator, std::vector<Task> tasks);
 
+    std::string label() const;  // the calls, for reports
     // Throws Error (a receive without its send to itself, ...). Nothing is started.
     std::set<Communicator::Wish> wishes() const;
     void start();  // the connections exist; throws Error

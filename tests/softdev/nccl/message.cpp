@@ -128,15 +128,15 @@ Work message_work(Communicator& comm, const std::vector<Task>& tasks,
     }
     if (own_sends.size() != own_receives.size()) {
         throw Error(ncclInvalidUsage,
-                    format("a rank's sends to itself (%zu) and receives from itself (%zu) in one "
-                           "group do not pair",
-                           own_sends.size(), own_receives.size()));
+                    format("%s: ncclSend, ncclRecv: a rank's sends to itself (%zu) and receives "
+                           "from itself (%zu) in one group do not pair",
+                           comm.name().c_str(), own_sends.size(), own_receives.size()));
     }
     for (size_t i = 0; i < own_sends.size(); ++i) {
         if (own_sends[i].bytes != own_receives[i].bytes) {
             throw Error(ncclInvalidUsage,
-                        format("send to itself of %zu bytes meets a receive of %zu",
-                               own_sends[i].bytes, own_receives[i].bytes));
+                        format("%s: ncclSend of %zu bytes to itself meets an ncclRecv of %zu",
+                               comm.name().c_str(), own_sends[i].bytes, own_receives[i].bytes));
         }
         if (own_sends[i].from != own_receives[i].to) {
             Program program;
