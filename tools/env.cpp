@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/environment.h"
+#include "tools/settings_check.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -98,6 +99,14 @@ std::string shown_default(const Variable& variable) {
     return variable.default_text[0] == '\0' ? "(empty)" : variable.default_text;
 }
 
+std::vector<std::string> problems_of(const Config& config) {
+    std::vector<std::string> problems(config.problems().begin(), config.problems().end());
+    for (std::string& problem : text_problems(config)) {
+        problems.push_back(std::move(problem));
+    }
+    return problems;
+}
+
 std::string roff(std::string_view text) {
     std::string escaped;
     for (const char c : text) {
@@ -149,7 +158,7 @@ std::string human_settings(const Config& config) {
     for (const std::string& warning : config.warnings()) {
         text += "warning: " + printable(warning) + "\n";
     }
-    for (const std::string& problem : config.problems()) {
+    for (const std::string& problem : problems_of(config)) {
         text += "problem: " + printable(problem) + "\n";
     }
     return text;
@@ -176,8 +185,7 @@ std::string json_settings(const Config& config) {
     }
     document["warnings"] =
         std::vector<std::string>(config.warnings().begin(), config.warnings().end());
-    document["problems"] =
-        std::vector<std::string>(config.problems().begin(), config.problems().end());
+    document["problems"] = problems_of(config);
     // Values come from the environment and need not be UTF-8.
     return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -262,7 +270,7 @@ int env(const EnvOptions& options) {
     const Config config = Config::load(Environment(environ).entries(), kSystemConfigFile);
     const int printed = print(options.format == EnvOptions::Format::Json ? json_settings(config)
                                                                          : human_settings(config));
-    return printed == kSuccess && !config.problems().empty() ? kProblem : printed;
+    return printed == kSuccess && !problems_of(config).empty() ? kProblem : printed;
 }
 
 }  // namespace deft::tools

@@ -14,6 +14,7 @@
 #include "tools/environment.h"
 #include "tools/interfaces_check.h"
 #include "tools/library.h"
+#include "tools/settings_check.h"
 #include "tools/text_output.h"
 #include "topology/base/config.h"
 
@@ -230,6 +231,10 @@ int run(const RunOptions& options) {
     std::string wrong = off ? "" : unwritable(config, Key::Out);
     if (wrong.empty()) {
         wrong = unwritable(config, Key::LogFile);
+    }
+    if (wrong.empty()) {
+        const std::vector<std::string> texts = text_problems(config);
+        wrong = texts.empty() ? "" : texts.front();
     }
     if (wrong.empty()) {
         wrong = check_interfaces(config.setting(Key::Interfaces), [](const std::string& warning) {

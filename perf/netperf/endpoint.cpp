@@ -95,7 +95,8 @@ Endpoint::Endpoint(const Options& options, int side, Control* control)
     if (result != DEFT_NET_SUCCESS || net_->external() == built_in) {
         // netperf does not fall back to another network as NCCL does.
         throw UsageError("--plugin " + options.plugin + ": " +
-                         last_warning.substr(0, last_warning.find(". Falling back")));
+                         last_warning.substr(0, last_warning.find(". Falling back")) +
+                         (built_in ? ": no usable interface (NCCL_SOCKET_IFNAME, --ifname)" : ""));
     }
     if (options.device >= net_.devices()) {
         throw UsageError("--device " + std::to_string(options.device) + ": " + net_->name() +

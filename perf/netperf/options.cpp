@@ -36,7 +36,7 @@ constexpr size_t kLargestMessage = size_t{1} << 30;  // as much as any table ver
 std::vector<size_t> parse_sizes(const std::string& list, const std::string& option) {
     std::vector<size_t> sizes;
     for (const std::string& text : split(list, option)) {
-        sizes.push_back(parse_size(text));
+        sizes.push_back(parse_size(text, option));
     }
     return sizes;
 }
@@ -80,7 +80,7 @@ void check_cpus(const std::string& list, Options* options) {
 
 }  // namespace
 
-size_t parse_size(const std::string& text) {
+size_t parse_size(const std::string& text, const std::string& option) {
     size_t value = 0;
     size_t digits = 0;
     while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) {
@@ -94,10 +94,11 @@ size_t parse_size(const std::string& text) {
                           : unit == "G" || unit == "g" ? size_t{1} << 30
                                                        : 0;
     if (digits == 0 || factor == 0) {
-        throw UsageError("\"" + text + "\" is no size; write bytes, or 64K, 1M, 1G");
+        throw UsageError(option + " \"" + text + "\" is no size; write bytes, or 64K, 1M, 1G");
     }
     if (value * factor > kLargestMessage) {
-        throw UsageError("\"" + text + "\" is too large; 1G is the most NCCL sends at once");
+        throw UsageError(option + " \"" + text +
+                         "\" is too large; 1G is the most NCCL sends at once");
     }
     return value * factor;
 }
@@ -176,11 +177,13 @@ bool parse_command_line(int argc, char** argv, Options* options) {
     if (!depths.empty()) {
         options->depths.clear();
         for (const std::string& text : split(depths, "--depth")) {
-            const size_t depth = parse_size(text);
+            const bool digits =
+                text.size() <= 4 && text.find_first_not_of("0123456789") == std::string::npos;
+            const int depth = digits ? std::atoi(text.c_str()) : 0;
             if (depth < 1 || depth > DEFT_NET_MAX_REQUESTS) {
                 throw UsageError("--depth " + text + ": 1 to 32 requests may be in flight");
             }
-            options->depths.push_back(static_cast<int>(depth));
+            options->depths.push_back(depth);
         }
     }
     if (!namespaces.empty()) {
@@ -188,6 +191,11 @@ bool parse_command_line(int argc, char** argv, Options* options) {
     }
     if (!cpus.empty()) {
         check_cpus(cpus, options);
+    }
+    if (options->plugin.empty() || options->plugin == "none") {
+        throw UsageError("--plugin '" + options->plugin +
+                         "': names no plugin; give a file, a name, or socket for the built-in "
+                         "transport");
     }
     if (options->plugin.find('/') != std::string::npos &&
         access(options->plugin.c_str(), R_OK) != 0) {

@@ -42,8 +42,8 @@ struct Options {
     uint64_t messages = 10000;  // of --mode steady
 };
 
-// "8", "64K", "1M", "1G" -> bytes; throws UsageError.
-size_t parse_size(const std::string& text);
+// "8", "64K", "1M", "1G" -> bytes; throws UsageError that names the option.
+size_t parse_size(const std::string& text, const std::string& option);
 std::string size_text(size_t bytes);  // the reverse
 
 // Reads the command line; throws UsageError. False if only help or the version was asked for and

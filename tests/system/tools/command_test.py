@@ -75,6 +75,8 @@ class CommandTest(unittest.TestCase):
         self.assertIn("DEFT_LOG=info   [environment]", result.stdout)
         result = self.deft("env", "--json", env={"DEFT_MODE": "x", "DEFT_MOED": "y"})
         self.assertEqual(result.returncode, 1, "a wrong value")
+        self.assertEqual(self.deft("env", env={"DEFT_PREDICT": "late"}).returncode, 1)
+        self.assertIn("problem: DEFT_OPTIMIZER='x'", self.deft("env", env={"DEFT_OPTIMIZER": "x"}).stdout)
         document = json.loads(result.stdout)
         self.assertEqual((len(document["problems"]), len(document["warnings"])), (1, 1))
 

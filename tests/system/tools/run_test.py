@@ -129,6 +129,10 @@ class RunTest(unittest.TestCase):
         conf = os.path.join(self.folder, "conf")
         pathlib.Path(conf).write_text("# mine\nDEFT_LINK_TIMEOUT=soon\n")
         self.check_refused(125, f"{conf}:2", "'soon'", "100ms..1h", arguments=["run"], env={"DEFT_CONF": conf})
+        self.check_refused(125, "DEFT_PREDICT='lead:x'", "lead:0..10", arguments=["run"], env={"DEFT_PREDICT": "lead:x"})
+        self.check_refused(125, "DEFT_OPTIMIZER='sgdd'", "adamw", arguments=["run"], env={"DEFT_OPTIMIZER": "sgdd"})
+        self.check_refused(125, "DEFT_NCCL_LIB='/no/lib'", "No such file", arguments=["run"], env={"DEFT_NCCL_LIB": "/no/lib"})
+        self.seen(env={"DEFT_PREDICT": "damp:0.5", "DEFT_OPTIMIZER": "SGD:momentum=0.9,lr=0.1"})
         self.check_refused(125, "DEFT_REQUIRE='x'", "1 more", arguments=["run"],
                            env={"DEFT_REQUIRE": "x", "DEFT_LOG": "x"})
 
