@@ -301,6 +301,13 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     }
     if (!choice.settled(least) && options.max_delay > 0) {
         choice.offer(plan_deft(profile, fabric, drafts));
+        // Its knapsacks fall differently under other caps: wider ones must not lose what equal ones
+        // gain.
+        const std::uint32_t both = std::min(options.max_delay, options.max_merge);
+        if (both > 1 && options.max_delay != options.max_merge && !choice.settled(least)) {
+            drafts.max_delay = drafts.max_merge = both;
+            choice.offer(plan_deft(profile, fabric, drafts));
+        }
     }
     Plan plan = std::move(choice.best());
     if (choice.seconds(plan) >= choice.seconds(as_is) * (1 - options.noise)) {

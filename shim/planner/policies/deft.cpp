@@ -7,7 +7,9 @@
 // it fits the smaller window. The update frequency follows: k = CR / sum(1/mu) iterations each.
 // Deviations: the internals are reconstructed, the paper gives no code (docs/planner.md). This is
 // the conservative variant: a gradient is never sent in the backward that makes it, so updates lag
-// by one iteration at least. The repeating period is found by running the queues until they repeat.
+// by one iteration at least. Caps on delay and merging are ours: the knapsacks grow until they
+// hold, and where that merges more, a generation waits for the backward that starts it
+// (Queues::reset). The repeating period is found by running the queues until they repeat.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -54,8 +56,10 @@ public:
     Plan plan() const;
     // As much was packed as Options::effort allows.
     bool exhausted() const { return packed_ >= options_.effort; }
-    // Empty again, to run with options that have changed since.
-    void reset();
+    // Empty again, to run with options that have changed since. Patient: a generation starts after
+    // a backward only, with that backward's gradients in it, and not in the window in which the one
+    // before it ended: it is younger when it arrives, for a link that rests meanwhile.
+    void reset(bool patient);
     // Share of the windows that one generation an iteration would fill, links together.
     double load() const;
 
@@ -79,6 +83,7 @@ private:
     std::int64_t future_first_ = 0, future_count_ = 0;  // accumulated
     std::int64_t merged_ = 0;                           // iterations in the newest update
     bool capped_ = false;                               // an update left the caps
+    bool patient_ = false;
     std::vector<Sent> sent_;
     std::vector<Update> updates_;
     PackingSolver solver_;
@@ -121,7 +126,7 @@ void Queues::stage(std::int64_t cycle, Stage stage, double window) {
     problem.links = m;
     problem.capacity.assign(m, window * options_.capacity_factor * (1 + 1e-9));
     for (;;) {
-        if (count_ == 0 && future_count_ > 0) {
+        if (count_ == 0 && future_count_ > 0 && !(patient_ && stage == Stage::Backward)) {
             begin_current(future_first_, future_count_);
             future_count_ = 0;
         }
@@ -202,7 +207,8 @@ bool Queues::run() {
     return false;
 }
 
-void Queues::reset() {
+void Queues::reset(bool patient) {
+    patient_ = patient;
     left_ = 0;
     first_ = count_ = future_first_ = future_count_ = merged_ = from_ = period_ = 0;
     capped_ = false;
@@ -278,24 +284,40 @@ Plan plan_deft(const Profile& profile, const Fabric& fabric, const Options& opti
         const double least =
             std::max(options.capacity_factor,
                      queues.load() / std::min(options.max_delay, std::max(1U, options.max_merge)));
-        const auto at = [&](int step) {
-            queues.reset();
+        const auto at = [&](int step, bool patient) {
+            queues.reset(patient);
             widened.capacity_factor = least * std::pow(1.05, step);
             return queues.run();
         };
-        // The least step that works, by halving. With the last everything fits, as with none of
-        // the steps tried before the effort is used up.
-        constexpr int kSteps = 200;
-        int works = kSteps;
-        if (at(0)) {
+        if (at(0, false)) {
             return queues.plan();
+        }
+        // The least step that works: patient ones in turn, where generations may merge, then below
+        // that the others by halving. With the last everything fits, as with none of the steps
+        // tried before the effort is used up.
+        constexpr int kSteps = 200;
+        constexpr int kPatientSteps = 20;
+        int works = kSteps;
+        bool patient = false;
+        const bool merges = options.max_delay > 1 && options.max_merge > 1;
+        for (int step = 0; merges && !patient && step < kPatientSteps && !queues.exhausted();
+             ++step) {
+            if (at(step, true)) {
+                works = step;
+                patient = true;
+            }
         }
         for (int fails = 0; works - fails > 1 && !queues.exhausted();) {
             const int middle = (works + fails) / 2;
-            (at(middle) ? works : fails) = middle;
+            if (at(middle, false)) {
+                works = middle;
+                patient = false;
+            } else {
+                fails = middle;
+            }
         }
         widened.effort = UINT64_MAX;
-        if (at(works)) {
+        if (at(works, patient)) {
             return queues.plan();
         }
     }

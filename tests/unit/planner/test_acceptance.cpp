@@ -143,5 +143,25 @@ INSTANTIATE_TEST_SUITE_P(
                       Interval{3, {1}, 3.1, 4.0, 7, 8}, Interval{3, {1, 1.65}, 2, 2.3, 4, 5},
                       Interval{3, {1, 4}, 3, 4, 6, 8}));
 
+// Within caps DeFT merges as many iterations as they allow, and no iteration takes longer for it
+// than the traffic left: CR / k.
+TEST(DeftWithinCaps, MergesWhatTheyAllow) {
+    for (const Shape& shape :
+         {testing::vgg16_shape(), testing::gpt2_shape(), testing::equal_shape(8)}) {
+        const Profile profile = testing::profile_of(shape);
+        for (const std::uint32_t cap : {2U, 3U, 4U}) {
+            const double coverage = 1.8 * cap;
+            const Fabric fabric = testing::fabric_of(coverage, {1});
+            Options options;
+            options.max_delay = options.max_merge = cap;
+            const Prediction got = make_plan("deft", profile, fabric, options).predicted;
+            EXPECT_LE(got.max_delay, cap) << shape.name;
+            EXPECT_LE(got.max_merge, cap) << shape.name;
+            EXPECT_LE(got.updates, 1.2 / cap) << shape.name << " " << cap;
+            EXPECT_LE(got.iteration, 1.12 * coverage / cap) << shape.name << " " << cap;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace deft::planner
