@@ -188,6 +188,23 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
                  "backward ends: only delay can hide it",
                  100 * share));
     }
+    // Bounds hold for the job that was timed; other links only count by their rates beside the
+    // first.
+    double given = 0;
+    double timed_transfers = 0;
+    for (const Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured()) {
+            given += reference.seconds(static_cast<double>(bucket.bytes));
+            timed_transfers += bucket.transfer.median;
+        }
+    }
+    if (timed_transfers > 0 && (given > 1.25 * timed_transfers || given < 0.8 * timed_transfers)) {
+        advice.notes.push_back(
+            text("the all-reduces took %.3f ms, and would take %.3f ms on the "
+                 "first link given: the bounds use what was measured, the best "
+                 "plan the links",
+                 timed_transfers * 1e3, given * 1e3));
+    }
     if (fabric.links.size() == 1) {
         advice.notes.push_back("one link given: the bound for more links is that of ordering");
     }

@@ -50,6 +50,25 @@ TEST(Adviser, IntervalFollowsTheSpread) {
     EXPECT_LT(advice.gain_delay.low, advice.gain_delay.high);
 }
 
+TEST(Adviser, LinksThatAreNotTheMeasuredOnesAreNamed) {
+    Profile profile = testing::profile_of(testing::equal_shape(8));
+    for (Bucket& bucket : profile.buckets) {
+        bucket.transfer = {0.125, 0.12, 0.14, 100};
+    }
+    const auto says = [&](double coverage) {
+        for (const std::string& note :
+             advise(profile, testing::fabric_of(coverage, {1}), {}).notes) {
+            if (note.find("first link given") != std::string::npos) {
+                return true;
+            }
+        }
+        return false;
+    };
+    EXPECT_FALSE(says(1));
+    EXPECT_TRUE(says(3));
+    EXPECT_TRUE(says(0.3));
+}
+
 TEST(Adviser, MeasuredIterationBeyondTheModelIsOverhead) {
     Profile profile = testing::profile_of(testing::equal_shape(8));
     profile.iteration = {2, 1.9, 2.1, 50};
