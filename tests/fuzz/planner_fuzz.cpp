@@ -36,8 +36,7 @@ void read_profile(const std::string& text) {
     tools::profile_from_text("f", tools::profile_to_json(profile).dump());
 }
 
-void read_links(const nlohmann::json& json) {
-    const planner::Fabric fabric = tools::links_from_json("f", json, 16);
+void expect_sound(const planner::Fabric& fabric) {
     require(fabric.problem().empty());
     require(fabric.merged().problem().empty());
     for (const planner::Link& link : fabric.links) {
@@ -81,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 read_profile(text);
                 break;
             case 1:
-                read_links(tools::parse_json("f", text));
+                expect_sound(tools::links_from_json("f", tools::parse_json("f", text), 16));
                 break;
             case 2:
                 tools::inflate("f", text, 1 << 20);
@@ -90,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 tools::parse_observe_file("f", text);
                 break;
             case 4:
-                read_links(tools::parse_toml("f", text));
+                expect_sound(tools::links_from_toml("f", text, 16));
                 break;
             default: {
                 const planner::Plan plan = planner::plan_from_json(text);

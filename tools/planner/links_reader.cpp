@@ -156,9 +156,35 @@ Fabric links_from_json(const std::string& name, const nlohmann::json& json, std:
     return fabric;
 }
 
+Fabric links_from_toml(const std::string& name, const std::string& text, std::uint32_t ranks) {
+    TomlLines lines;
+    const nlohmann::json json = parse_toml(name, text, &lines);
+    try {
+        return links_from_json(name, json, ranks);
+    } catch (const InputError& error) {
+        // "name: links[1].rate: why": the line of the longest known field the complaint begins
+        // with.
+        const std::string rest = std::string(error.what()).substr(name.size() + 2);
+        std::size_t length = 0;
+        std::size_t line = 0;
+        for (const auto& [path, at] : lines) {
+            const char after = rest.size() > path.size() ? rest[path.size()] : ':';
+            if (path.size() > length && rest.starts_with(path) &&
+                (after == ':' || after == '.' || after == '[')) {
+                length = path.size();
+                line = at;
+            }
+        }
+        if (line == 0) {
+            throw;
+        }
+        throw InputError(fmt::format("{}: line {}: {}", name, line, rest));
+    }
+}
+
 Fabric read_links(const std::string& what, std::uint32_t ranks) {
     if (what.ends_with(".toml")) {
-        return links_from_json(what, parse_toml(what, read_file(what, kMostFileBytes)), ranks);
+        return links_from_toml(what, read_file(what, kMostFileBytes), ranks);
     }
     if (what.ends_with(".json")) {
         return links_from_json(what, parse_json(what, read_file(what, kMostFileBytes)), ranks);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -33,7 +34,13 @@ planner::Fabric read_links(const std::string& what, std::uint32_t ranks);
 
 planner::Fabric links_from_json(const std::string& name, const nlohmann::json& json,
                                 std::uint32_t ranks);
+planner::Fabric links_from_toml(const std::string& name, const std::string& text,
+                                std::uint32_t ranks);
+
+// The line on which the value of a field stands, by path ("links[1].gbit_per_s").
+using TomlLines = std::map<std::string, std::size_t>;
 // Throws InputError also where this command was built without a TOML reader.
-nlohmann::json parse_toml(const std::string& name, const std::string& text);
+nlohmann::json parse_toml(const std::string& name, const std::string& text,
+                          TomlLines* lines = nullptr);
 
 }  // namespace deft::tools

@@ -23,18 +23,22 @@ namespace deft::tools {
 #ifdef DEFT_HAVE_TOML
 namespace {
 
-nlohmann::json from_toml(const toml::node& node) {
+nlohmann::json from_toml(const toml::node& node, const std::string& path, TomlLines* lines) {
+    if (lines != nullptr) {
+        (*lines)[path] = node.source().begin.line;
+    }
     if (const auto* const table = node.as_table()) {
         nlohmann::json object = nlohmann::json::object();
         for (const auto& [key, item] : *table) {
-            object[std::string(key.str())] = from_toml(item);
+            const std::string name(key.str());
+            object[name] = from_toml(item, path.empty() ? name : path + "." + name, lines);
         }
         return object;
     }
     if (const auto* const array = node.as_array()) {
         nlohmann::json list = nlohmann::json::array();
         for (const auto& item : *array) {
-            list.push_back(from_toml(item));
+            list.push_back(from_toml(item, fmt::format("{}[{}]", path, list.size()), lines));
         }
         return list;
     }
@@ -50,12 +54,12 @@ nlohmann::json from_toml(const toml::node& node) {
     if (const auto* const flag = node.as_boolean()) {
         return flag->get();
     }
-    return nullptr;  // a date: no field of ours, the reader of the field says so
+    return nlohmann::json::binary({});  // a date: no field of ours, the reader of the field says so
 }
 
 }  // namespace
 
-nlohmann::json parse_toml(const std::string& name, const std::string& text) {
+nlohmann::json parse_toml(const std::string& name, const std::string& text, TomlLines* lines) {
     // toml++ 3.3 takes some code points outside strings for what cannot happen.
     const auto beyond = std::find_if(text.begin(), text.end(),
                                      [](char c) { return static_cast<unsigned char>(c) > 0x7f; });
@@ -64,7 +68,7 @@ nlohmann::json parse_toml(const std::string& name, const std::string& text) {
                                      name, 1 + std::count(text.begin(), beyond, '\n')));
     }
     try {
-        return from_toml(toml::parse(text, name));
+        return from_toml(toml::parse(text, name), "", lines);
     } catch (const toml::parse_error& error) {
         throw InputError(fmt::format("{}: line {}: {}", name, error.source().begin.line,
                                      std::string_view(error.description())));
@@ -73,7 +77,7 @@ nlohmann::json parse_toml(const std::string& name, const std::string& text) {
     }
 }
 #else
-nlohmann::json parse_toml(const std::string& name, const std::string&) {
+nlohmann::json parse_toml(const std::string& name, const std::string&, TomlLines*) {
     throw InputError(name + ": this command was built without a TOML reader; write JSON");
 }
 #endif

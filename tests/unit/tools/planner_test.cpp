@@ -308,6 +308,23 @@ TEST(Links, MistakesNameFileAndField) {
     EXPECT_THAT(complaint_of([] { parse_toml("l.toml", "links = [\n"); }), HasSubstr("l.toml"));
     EXPECT_THAT(complaint_of([] { parse_toml("l.toml", "a = " + std::string(100000, '[')); }),
                 HasSubstr("l.toml"));
+    // What is no error of TOML has its line as well.
+    const std::string toml =
+        "striped = false\n[[links]]\nname = \"a\"\ngbit_per_s = 1\n"
+        "[[links]]\nname = \"b\"\n\ngbit_per_s = ";
+    const auto complaint = [&](const std::string& end) {
+        return complaint_of([&] { links_from_toml("l.toml", toml + end, 8); });
+    };
+    if (complaint("2\n") == "accepted") {
+        EXPECT_EQ(complaint("-1\n"),
+                  "l.toml: line 8: links[1].gbit_per_s: -1 is outside 1e-06..1000000");
+        EXPECT_THAT(complaint("nan\n"), StartsWith("l.toml: line 8: links[1].gbit_per_s: "));
+        EXPECT_EQ(complaint("1\nspeed = 2\n"), "l.toml: line 9: links[1].speed: not a known name");
+        EXPECT_THAT(complaint("1\n[[links]]\ngbit_per_s = 1\n"),
+                    AllOf(StartsWith("l.toml: line 9: links[2]"), HasSubstr("name: missing")));
+        EXPECT_EQ(complaint("1\ngroup = 1979-05-27\n"),
+                  "l.toml: line 9: links[1].group: not a text");
+    }
     // A string that never ends, an escape that is none: refused, nothing read beyond the text.
     for (const char* text : {R"(a = ")", "a = \'\'\'", R"(a = "\u12")", "a = \"x\ny\"",
                              "a = 1\na = 2", "[[*x]]", "a\xcd\xa7 = 1"}) {
