@@ -47,6 +47,25 @@ TEST_F(Events, HaveNoTimeWithoutTimingOrRecord) {
     EXPECT_EQ(cuEventSynchronize(never), CUDA_SUCCESS);
 }
 
+TEST_F(Events, HaveNoTimeBetweenDevices) {
+    const CUevent here = event(CU_EVENT_DEFAULT);
+    ASSERT_EQ(cuEventRecord(here, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cuEventSynchronize(here), CUDA_SUCCESS);
+    CUcontext other = nullptr;
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&other, 1), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPushCurrent(other), CUDA_SUCCESS);
+    CUevent there = nullptr;
+    ASSERT_EQ(cuEventCreate(&there, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+    ASSERT_EQ(cuEventRecord(there, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cuEventSynchronize(there), CUDA_SUCCESS);
+    float ms = 0;
+    EXPECT_EQ(cuEventElapsedTime(&ms, here, there), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(cuEventElapsedTime(&ms, there, there), CUDA_SUCCESS);
+    EXPECT_EQ(cuEventDestroy(there), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPopCurrent(&other), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(1), CUDA_SUCCESS);
+}
+
 TEST_F(Events, ElapsedTimeIsNotReadyBeforeTheEnd) {
     const CUstream s = stream();
     const CUevent start = event(CU_EVENT_DEFAULT);

@@ -93,6 +93,25 @@ std::size_t add_accesses(const unsigned*, const unsigned*, void** args, softdev_
     return 1;
 }
 
+TEST_F(Memory, RefusesShapesAndFlagsThatADeviceRefuses) {
+    void* host = nullptr;
+    EXPECT_EQ(cuMemHostAlloc(&host, 64, 0x100), CUDA_ERROR_INVALID_VALUE);
+    CUmodule module = nullptr;
+    CUfunction spin = nullptr;
+    ASSERT_EQ(cuModuleLoadData(&module, "image"), CUDA_SUCCESS);
+    ASSERT_EQ(cuModuleGetFunction(&spin, module, "softdev_spin_ns"), CUDA_SUCCESS);
+    unsigned long long ns = 1;
+    void* arguments[] = {&ns};
+    const auto launch = [&](unsigned y, unsigned block_z) {
+        return cuLaunchKernel(spin, 1, y, 1, 1, 1, block_z, 0, stream(), arguments, nullptr);
+    };
+    EXPECT_EQ(launch(65536, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(launch(1, 65), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(launch(65535, 64), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+}
+
 TEST_F(Memory, RunsKernelsByName) {
     const char* name = "_Z3addPffi";
     softdevRegisterKernel(name, add_kernel);

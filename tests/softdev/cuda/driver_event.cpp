@@ -121,7 +121,8 @@ CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent 
         return CUDA_ERROR_CAPTURED_EVENT;
     }
     if (((first->flags | second->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
-        first->record == nullptr || second->record == nullptr) {
+        first->record == nullptr || second->record == nullptr ||
+        first->context != second->context) {  // each device has a clock of its own
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (!first->record->complete || !second->record->complete) {

@@ -90,6 +90,11 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr pointer) {
 
 CUresult CUDAAPI cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
     SOFTDEV_CALL(call);
+    constexpr unsigned kKnown =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if ((flags & ~kKnown) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     return allocate(call, pointer, bytes, MemoryKind::host, flags);
 }
 

@@ -122,10 +122,14 @@ CUresult launch(const char* name, CUfunction handle, const Shape& shape, CUstrea
         return CUDA_ERROR_INVALID_HANDLE;
     }
     const std::shared_ptr<softdev::Kernel> kernel = function->kernel;
+    // As cuDeviceGetAttribute says.
+    constexpr unsigned kMostBlocks[3] = {2147483647, 65535, 65535};
+    constexpr unsigned kMostThreads[3] = {1024, 1024, 64};
     std::size_t threads = 1;
     for (int i = 0; i < 3; ++i) {
         threads *= shape.block[i];
-        if (shape.grid[i] == 0 || shape.block[i] == 0) {
+        if (shape.grid[i] == 0 || shape.block[i] == 0 || shape.grid[i] > kMostBlocks[i] ||
+            shape.block[i] > kMostThreads[i]) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
