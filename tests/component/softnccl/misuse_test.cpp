@@ -122,6 +122,21 @@ TEST_F(Misuse, NamesTheCallsThatWaitForConnections) {
     EXPECT_THAT(said, HasSubstr("now in ncclAllReduce(count=10, float32, sum)"));
 }
 
+TEST_F(Misuse, NamesTheRankThatDoesNotSplit) {
+    run_ranks(2, [](Rank& self) {
+        Device<float> data(10);
+        ncclComm_t child = nullptr;
+        EXPECT_EQ(self.rank == 0 ? ncclCommSplit(self.comm, 0, 0, &child, nullptr)
+                                 : ncclAllReduce(data.get(), data.get(), 10, ncclFloat32, ncclSum,
+                                                 self.comm, self.nccl_stream()),
+                  ncclRemoteError);
+        abort(self);
+    });
+    const std::string said = reports();
+    EXPECT_THAT(said, HasSubstr("ncclCommSplit: "));
+    EXPECT_THAT(said, HasSubstr("while waiting for rank 1; this rank: none, now in ncclCommSplit"));
+}
+
 TEST_F(Misuse, OfSimulateEndEndsTheGroupToo) {
     run_ranks(2, [](Rank& self) {
         ncclSimInfo_t wrong = NCCL_SIM_INFO_INITIALIZER;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "tests/softdev/cuda/softdev.h"
 #include "tests/softdev/nccl/communicator.h"
 #include "tests/softdev/nccl/env.h"
 #include "tests/softdev/nccl/error.h"
@@ -170,8 +171,10 @@ void Communicator::open_network(std::shared_ptr<Resources> shared) {
     const int result = net::NetRegistry::process().open(request, &fresh->net);
     if (result != 0) {
         throw Error(static_cast<ncclResult_t>(result),
-                    format("no usable network%s%s", request.net_name == nullptr ? "" : " named ",
-                           config.net_name.c_str()));
+                    format("no usable network%s%s; NCCL_NET=%s, NCCL_NET_PLUGIN=%s",
+                           request.net_name == nullptr ? "" : " named ", config.net_name.c_str(),
+                           env_text("NCCL_NET").value_or("(not set)").c_str(),
+                           env_text("NCCL_NET_PLUGIN").value_or("(not set)").c_str()));
     }
     // The topology stage asks for every device; the fastest (the first of equals) is taken.
     int best = -1;
@@ -247,9 +250,21 @@ void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Commun
     ChildInfo own{wanted.color, wanted.order, {}};
     UniqueFd listener = listen_control(own.control);
     const char* what = wanted.shrink ? "ncclCommShrink" : "ncclCommSplit";
-    const auto blobs =
-        control_->all_gather((wanted.shrink ? kGatherShrink : kGatherSplit) + wanted.number,
-                             blob_of(own), wanted.who, patience(), what);
+    std::vector<std::string> blobs;
+    check_->entering(what);
+    try {
+        blobs = control_->all_gather((wanted.shrink ? kGatherShrink : kGatherSplit) + wanted.number,
+                                     blob_of(own), wanted.who, patience(), what);
+        check_->entering("");
+    } catch (const Error& error) {
+        std::string text = name() + ": " + error.what();
+        if (error.code() == ncclRemoteError) {
+            text += "; " + describe_stall();
+            softdevReportOn(device, "nccl: %s", text.c_str());
+        }
+        check_->entering("");
+        throw Error(error.code(), text);
+    }
     if (child == nullptr) {
         return;
     }

@@ -244,7 +244,8 @@ std::vector<std::string> Control::all_gather(uint64_t key, const std::string& bl
                               : gone               ? "a rank is gone"
                                                    : "time is over";
             throw Error(patience.cancelled() ? ncclInternalError : ncclRemoteError,
-                        format("%s: %s while waiting for rank %s", what, why, missing.c_str()));
+                        format("%s: %s while waiting for rank%s %s", what, why,
+                               missing.find(',') == std::string::npos ? "" : "s", missing.c_str()));
         }
         arrivals_.sleep(seen, 50ms);
     }
