@@ -30,6 +30,8 @@ USERNS_MARK = "DEFT_HOSTS_IN_USERNS"
 SUBNET = "10.77"
 # A quarter of a megabyte passes unshaped in one burst and the queue holds 20 ms: what real NICs and switches do.
 QUEUE = ["burst", "256kb", "latency", "20ms"]
+# Before it, in a host, the kernel's own default for a network device: three bands by socket priority. A switch has none.
+HOST_QUEUE = "pfifo_fast"
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -288,7 +290,10 @@ class NamespaceNetwork:
             if rate_bits(self.rates[link]) is None:
                 place.run(["tc", "qdisc", "del", "dev", device, "root"], check=False)
             else:
-                place.run(["tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", self.rates[link], *QUEUE])
+                place.run(["tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "tbf", "rate", self.rates[link], *QUEUE])
+                if place is not self._switch:
+                    # Fails where it is there already, which is as well.
+                    place.run(["tc", "qdisc", "replace", "dev", device, "parent", "1:1", "handle", "10:", HOST_QUEUE], check=False)
 
     def set_rate(self, link, rate):
         """Changes the rate of a link, in both directions ("unshaped": no limit)."""

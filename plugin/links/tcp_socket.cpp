@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/tcp_socket.h"
 
+#include <linux/pkt_sched.h>
 #include <netinet/tcp.h>
 
 #include <algorithm>
@@ -25,6 +26,10 @@ void tune(int fd, const SocketTuning& tuning) {
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(std::max<Nanos>(milliseconds / 2000, 1)));
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(milliseconds));
+    if (tuning.urgent) {
+        // The first band of pfifo_fast and prio; of this host only, packets are not marked.
+        set(fd, SOL_SOCKET, SO_PRIORITY, TC_PRIO_INTERACTIVE);
+    }
     if (tuning.pacing_bytes_per_second != 0) {
         (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &tuning.pacing_bytes_per_second,
                          sizeof(tuning.pacing_bytes_per_second));

@@ -14,6 +14,8 @@ namespace deft::net {
 struct SocketTuning {
     Nanos dead_after = 5 * kSecond;  // unacknowledged data or keep-alives for this long: dead
     std::uint64_t pacing_bytes_per_second = 0;
+    // Sends little, and what it sends must not wait behind bulk data in this host's own queues.
+    bool urgent = false;
 };
 
 // No delay, keep-alive, TCP_USER_TIMEOUT, pacing. Failures are ignored: all of it is optional.

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <random>
+#include <set>
 
 #include "plugin/core/path.h"
 #include "tests/component/plugin/tcp_pair.h"
@@ -31,6 +32,19 @@ std::vector<int> connections_on(int host) {
     }
     closedir(directory);
     return found;
+}
+
+TEST(TcpSockets, AcknowledgementsGoAheadOfBulkData) {
+    TcpPair pair(1);
+    ASSERT_TRUE(pair.establish());
+    std::multiset<int> priorities;
+    for (const int fd : connections_on(2)) {
+        int priority = -1;
+        socklen_t length = sizeof(priority);
+        ASSERT_EQ(getsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, &length), 0);
+        priorities.insert(priority);
+    }
+    EXPECT_EQ(priorities, (std::multiset<int>{0, 6})) << "the sender's socket, the receiver's";
 }
 
 TEST(TcpFailover, ConnectionsCutUnderLoadLoseNothing) {
