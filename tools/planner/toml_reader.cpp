@@ -15,7 +15,15 @@
 #undef NDEBUG
 #define TOML_ASSERT(expr) \
     static_cast<void>((expr) ? 0 : throw std::invalid_argument("this is not TOML"))
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored \
+    "-Wterminate"  // its noexcept accessors assert as well; not for files
+#endif
 #include <toml++/toml.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 namespace deft::tools {
