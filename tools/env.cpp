@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/env.h"
+#include "shim/executor/text_settings.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "tools/environment.h"
-#include "tools/settings_check.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -101,7 +101,7 @@ std::string shown_default(const Variable& variable) {
 
 std::vector<std::string> problems_of(const Config& config) {
     std::vector<std::string> problems(config.problems().begin(), config.problems().end());
-    for (std::string& problem : text_problems(config)) {
+    for (std::string& problem : executor::text_problems(config, true)) {
         problems.push_back(std::move(problem));
     }
     return problems;

@@ -10,11 +10,11 @@
 #include <cstring>
 #include <optional>
 
+#include "shim/executor/text_settings.h"
 #include "tools/elf_file.h"
 #include "tools/environment.h"
 #include "tools/interfaces_check.h"
 #include "tools/library.h"
-#include "tools/settings_check.h"
 #include "tools/text_output.h"
 #include "topology/base/config.h"
 
@@ -233,7 +233,7 @@ int run(const RunOptions& options) {
         wrong = unwritable(config, Key::LogFile);
     }
     if (wrong.empty()) {
-        const std::vector<std::string> texts = text_problems(config);
+        const std::vector<std::string> texts = executor::text_problems(config, true);
         wrong = texts.empty() ? "" : texts.front();
     }
     if (wrong.empty()) {

@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "shim/executor/text_settings.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 
@@ -24,10 +27,14 @@ const Decision* decide() {
         const Config& config = Config::process();
         static const Decision decision = [&config] {
             Decision made;
-            made.wrong = !config.problems().empty();
             made.required = config.flag(Key::Require);
             std::string line;
-            for (const std::string& problem : config.problems()) {
+            std::vector<std::string> problems(config.problems().begin(), config.problems().end());
+            for (std::string& problem : executor::text_problems(config, false)) {
+                problems.push_back(std::move(problem));
+            }
+            made.wrong = !problems.empty();
+            for (const std::string& problem : problems) {
                 line += (line.empty() ? "" : "; ") + problem;
                 made.required = made.required || problem.starts_with("DEFT_REQUIRE=");
             }

@@ -129,6 +129,19 @@ TEST(Observe, OffLeavesNothing) {
     EXPECT_TRUE(job.reports.empty());
 }
 
+TEST(Observe, AMalformedTextTurnsTheShimOff) {
+    for (const char* name : {"DEFT_PREDICT", "DEFT_OPTIMIZER"}) {
+        Environment environment{{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "deft"}, {name, "nonsense"}};
+        const Job job = run_ranks("linked", 5, environment);
+        expect_done(job);
+        EXPECT_TRUE(job.reports.empty());
+        for (const Outcome& rank : job.ranks) {
+            EXPECT_EQ(count(rank.err, "forwarded as in mode off: " + std::string(name)), 1U)
+                << rank.err;
+        }
+    }
+}
+
 TEST(Bypass, ThatThePluginNoticesIsSaidOnce) {
     const Job job = run_ranks("handle", 20, both_halves());
     expect_done(job);
