@@ -87,7 +87,7 @@ protected:
         seat.serial = 1;
         seat.rank = 1;
         seat.nranks = kRanks;
-        static std::vector<Director*> never_freed;
+        static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
         never_freed.push_back(director_ = new Director(seat, scene_[1]));
         ASSERT_TRUE(scene_.all(agreement::Verdict::On));
         for (int iteration = 0; iteration < 8; ++iteration) {

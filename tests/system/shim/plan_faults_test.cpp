@@ -59,7 +59,7 @@ class Killed : public ::testing::TestWithParam<int> {};
 TEST_P(Killed, TheOthersNoticeAndEnd) {
     const Folder folder;
     Environment environment = kDelay;
-    environment["DEFT_LINK_TIMEOUT"] = "2s";
+    environment["DEFT_LINK_TIMEOUT"] = "5s";  // a loaded machine may pause for two
     const auto started = start_ranks(folder, 3, 1'000'000, environment, "");
     bool there = true;
     for (const Started& rank : started) {
@@ -76,8 +76,8 @@ TEST_P(Killed, TheOthersNoticeAndEnd) {
                 << outcome.out.substr(outcome.out.size() -
                                       std::min<std::size_t>(200, outcome.out.size()))
                 << outcome.err;
-            EXPECT_EQ(lags(job.rows[static_cast<std::size_t>(rank)], 0).rbegin()->first, 1)
-                << "every number before it is right";
+            // Every number before it is right. It may die in the plan's very first iteration.
+            EXPECT_LE(lags(job.rows[static_cast<std::size_t>(rank)], 0).rbegin()->first, 1);
         }
     }
 }

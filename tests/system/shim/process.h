@@ -89,6 +89,31 @@ struct Started {
 
 using Environment = std::map<std::string, std::string>;
 
+// A program and a preload that are both built with a sanitizer: the preload stands before the run
+// time, which the loader resolves from the program all the same. Any finding ends a program with
+// an error of its own.
+inline void add_sanitizer_options(std::vector<std::string>& environment) {
+#if defined(__SANITIZE_ADDRESS__)
+    const std::string name = "ASAN_OPTIONS=";
+    const std::string options = "verify_asan_link_order=0:halt_on_error=1:detect_leaks=1";
+#elif defined(__SANITIZE_THREAD__)
+    const std::string name = "TSAN_OPTIONS=";
+    const std::string options = "exitcode=66:second_deadlock_stack=1";
+#else
+    const std::string name;
+    const std::string options;
+#endif
+    for (std::string& entry : environment) {
+        if (!name.empty() && entry.starts_with(name)) {
+            entry += ":" + options;
+            return;
+        }
+    }
+    if (!name.empty()) {
+        environment.push_back(name + options);
+    }
+}
+
 // The caller's environment without anything of deft's or NCCL's, and with `extra`.
 inline Started start(const std::vector<std::string>& command, const Environment& extra,
                      const Folder& folder, const std::string& name = "job") {
@@ -104,6 +129,7 @@ inline Started start(const std::vector<std::string>& command, const Environment&
     for (const auto& [key, value] : extra) {
         environment.push_back(key + "=" + (key == "LD_PRELOAD" ? preloadable(value) : value));
     }
+    add_sanitizer_options(environment);
     std::vector<char*> argv;
     for (const std::string& word : command) {
         argv.push_back(const_cast<char*>(word.c_str()));
