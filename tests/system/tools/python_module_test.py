@@ -10,6 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 LIBRARY, ROOT = map(os.path.abspath, sys.argv[1:3])
@@ -25,10 +26,12 @@ def header_counters():
 def answers(expression, preload):
     """What the expression is in a process that has imported the module, through JSON."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.path.join(ROOT, "tools", "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    if preload:
-        environment["LD_PRELOAD"] = LIBRARY
-    result = subprocess.run([PYTHON, "-c", f"import deft, json; print(json.dumps({expression}))"], env=environment,
-                            capture_output=True, text=True, timeout=60, check=False)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        if preload:  # the loader splits LD_PRELOAD at blanks: by a path that has none
+            environment["LD_PRELOAD"] = os.path.join(folder, os.path.basename(LIBRARY))
+            os.symlink(LIBRARY, environment["LD_PRELOAD"])
+        result = subprocess.run([PYTHON, "-c", f"import deft, json; print(json.dumps({expression}))"], env=environment,
+                                capture_output=True, text=True, timeout=60, check=False)
     return json.loads(result.stdout) if result.returncode == 0 else result.stderr.splitlines()[-1]
 
 
