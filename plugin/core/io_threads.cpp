@@ -28,8 +28,8 @@ constexpr Nanos kLongestNap = kMillisecond;
 // Nothing on its way. A peer may still want to know what has come, if it lost the path that said
 // so.
 constexpr Nanos kIdleNap = 100 * kMillisecond;
-constexpr int kPolite =
-    2000;  // rounds in which an endpoint is left to NCCL's thread, which wants it
+// For so long an endpoint is left to NCCL's thread, which wants it but may not come again.
+constexpr Nanos kPolite = 50 * kMicrosecond;
 
 }  // namespace
 
@@ -37,10 +37,11 @@ class IoHelper {
 public:
     bool add(Endpoint& endpoint) {
         const std::unique_lock lock = list();
-        if (endpoints_.empty() && !start()) {
+        endpoints_.push_back({&endpoint});
+        if (endpoints_.size() == 1 && !start()) {
+            endpoints_.pop_back();
             return false;
         }
-        endpoints_.push_back({&endpoint});
         endpoint.helper = this;
         return true;
     }
@@ -64,7 +65,7 @@ private:
     struct Entry {
         Endpoint* endpoint;
         std::uint64_t moved = 0;
-        int polite = 0;
+        Nanos wanted_since = 0;
     };
     struct Start {
         IoHelper* helper;
@@ -158,18 +159,22 @@ private:
         }
         for (Entry& entry : endpoints_) {
             Endpoint& endpoint = *entry.endpoint;
-            if (endpoint.turn.wanted() && entry.polite++ < kPolite) {
-                round.busy = true;
-                continue;
+            const Nanos now = steady_now();
+            if (endpoint.turn.wanted()) {
+                entry.wanted_since = entry.wanted_since == 0 ? now : entry.wanted_since;
+                if (now - entry.wanted_since < kPolite) {
+                    round.busy = true;
+                    continue;
+                }
+                endpoint.turn.forget();
             }
-            entry.polite = 0;
-            endpoint.turn.forget();
+            entry.wanted_since = 0;
             if (!endpoint.turn.take_spare()) {
                 round.busy = true;
                 continue;
             }
             try {
-                endpoint.progress(steady_now());
+                endpoint.progress(now);
             } catch (...) {  // memory: NCCL's own call meets the same and reports it
             }
             const std::uint64_t moved = endpoint.moved();

@@ -164,7 +164,11 @@ Fabric links_from_toml(const std::string& name, const std::string& text, std::ui
     } catch (const InputError& error) {
         // "name: links[1].rate: why": the line of the longest known field the complaint begins
         // with.
-        const std::string rest = std::string(error.what()).substr(name.size() + 2);
+        const std::string_view what = error.what();
+        if (!what.starts_with(name + ": ")) {
+            throw;
+        }
+        const std::string rest(what.substr(name.size() + 2));
         std::size_t length = 0;
         std::size_t line = 0;
         for (const auto& [path, at] : lines) {
