@@ -87,10 +87,20 @@ void* handed_over(std::unique_ptr<End> end) {
     return end.release();
 }
 
-void tell_helper(Endpoint& endpoint) {
-    if (endpoint.helper != nullptr) {
-        wake(*endpoint.helper);
+// `post` begins a message; NULL in `request` if it has to come again.
+template <class End, class Post>
+int begin(End& end, void** request, Post&& post) {
+    int code = DEFT_NET_SUCCESS;
+    if (const Call call(end); call) {
+        if (!end.failure()) {
+            *request = post();
+        }
+        code = end.failure().code;
     }
+    if (end.helper != nullptr) {
+        wake(*end.helper);
+    }
+    return code;
 }
 
 template <class End>
@@ -233,15 +243,7 @@ int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
         if (size > kMaxMessage) {
             return bad_argument("isend", "the message is larger than maxP2pBytes");
         }
-        int code = DEFT_NET_SUCCESS;
-        if (const Call call(*sender); call) {
-            if (!sender->failure()) {
-                *request = sender->isend(data, size, steady_now());
-            }
-            code = sender->failure().code;
-        }
-        tell_helper(*sender);
-        return code;
+        return begin(*sender, request, [&] { return sender->isend(data, size, steady_now()); });
     });
 }
 
@@ -253,15 +255,8 @@ int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** r
             return bad_argument("irecv", "more than maxRecvs buffers");
         }
         *request = nullptr;
-        int code = DEFT_NET_SUCCESS;
-        if (const Call call(*receiver); call) {
-            if (!receiver->failure()) {
-                *request = receiver->irecv(data[0], sizes[0], false, steady_now());
-            }
-            code = receiver->failure().code;
-        }
-        tell_helper(*receiver);
-        return code;
+        return begin(*receiver, request,
+                     [&] { return receiver->irecv(data[0], sizes[0], false, steady_now()); });
     });
 }
 

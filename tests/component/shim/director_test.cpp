@@ -109,6 +109,17 @@ protected:
         director_->end(false);
     }
 
+    // Up to where the background thread (returned) makes a lane, which NCCL does not finish.
+    std::thread held_in_the_making() {
+        order(Kind::Stage);
+        EXPECT_TRUE(answers(Step::Learned)) << answer().reason;
+        order(Kind::Open);
+        g_lanes.held = true;
+        std::thread background([this] { director_->tick(track_); });
+        EXPECT_TRUE(eventually([] { return g_lanes.making == 1; }));
+        return background;
+    }
+
     // The leader proposes it and all ranks have heard the decision.
     void order(Kind kind, std::uint64_t switch_call = ~0ULL) {
         Order order;
@@ -222,12 +233,7 @@ TEST_F(Follower, ADiscardedStageMakesItsLanesAndNothingElse) {
 
 // Torn down in the middle, a lane would look to the other ranks like a link that died.
 TEST_F(Follower, ALaneInTheMakingIsFinishedBeforeTheCommunicatorIsDestroyed) {
-    order(Kind::Stage);
-    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
-    order(Kind::Open);
-    g_lanes.held = true;
-    std::thread background([&] { director_->tick(track_); });
-    EXPECT_TRUE(eventually([] { return g_lanes.making == 1; }));
+    std::thread background = held_in_the_making();
     std::thread job([&] { director_->end(false); });
     EXPECT_TRUE(eventually([&] { return director_->ended(); }));
     g_lanes.held = false;
@@ -238,12 +244,7 @@ TEST_F(Follower, ALaneInTheMakingIsFinishedBeforeTheCommunicatorIsDestroyed) {
 }
 
 TEST_F(Follower, AnAbortDoesNotWaitForALaneInTheMaking) {
-    order(Kind::Stage);
-    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
-    order(Kind::Open);
-    g_lanes.held = true;
-    std::thread background([&] { director_->tick(track_); });
-    EXPECT_TRUE(eventually([] { return g_lanes.making == 1; }));
+    std::thread background = held_in_the_making();
     director_->end(true);
     background.join();  // open() has given up though NCCL is still at it
     EXPECT_EQ(g_lanes.destroyed, 0);
