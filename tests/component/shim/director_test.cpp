@@ -243,7 +243,7 @@ TEST_F(Follower, ALaneInTheMakingIsFinishedBeforeTheCommunicatorIsDestroyed) {
     EXPECT_EQ(g_lanes.destroyed, 1);
 }
 
-TEST_F(Follower, AnAbortDoesNotWaitForALaneInTheMaking) {
+TEST_F(Follower, AnAbortEndsALaneInTheMaking) {
     std::thread background = held_in_the_making();
     director_->end(true);
     background.join();  // open() has given up though NCCL is still at it
