@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "shim/cuda/event_pool.h"
+#include "shim/director/choice.h"
 #include "shim/director/director.h"
 #include "shim/director/optimizer.h"
 #include "shim/director/settings.h"
@@ -56,6 +57,9 @@ void Director::enter(Course course) {
 }
 
 void Director::step(Track& track) {
+    if (driver_.load(std::memory_order_relaxed) == nullptr) {
+        driver_.store(cuda::Execution::get(), std::memory_order_release);
+    }
     settle(track);
     take_orders();
     JobView view = view_job(track, false);
@@ -155,9 +159,14 @@ void Director::lead(Track& track, const JobView& view) {
                 planned_signature_ = 0;  // the council is busy: try again
             }
             break;
-        case Course::Staging:
+        case Course::Staging: {
+            const bool known = !networks_.empty();
             watch_staging();
+            if (!known && !networks_.empty()) {
+                track.restart_profile();  // it was taken beside the lanes' own transfers
+            }
             break;
+        }
         case Course::Arming:
             propose_arm(view);
             break;
@@ -207,8 +216,13 @@ bool Director::decide(const Track& track, const JobView& view) {
         retry_at_ns_ = cuda::host_now() + static_cast<std::int64_t>(wait_ms * 1e6);
         return false;
     }
+    if (wants_networks()) {
+        networks_only_ = true;
+        plan_ = {};
+        return true;
+    }
     std::string note;
-    plan_ = choose_plan(profile_, Settings::process(), note);
+    plan_ = choose_plan(profile_, networks_, Settings::process(), note);
     before_ms_ = profile_.iteration.median * 1e3;
     if (plan_.predicted.verdict != planner::Verdict::Use) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());

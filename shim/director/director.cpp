@@ -52,6 +52,9 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
     }
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
     if (active == nullptr || active->broken()) {
+        if (!priority_known_.load(std::memory_order_relaxed)) {
+            learn_priority(stream);
+        }
         return false;
     }
     if (grouped) {
@@ -60,6 +63,17 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
         return false;
     }
     return active->all_reduce(call, stream, result);
+}
+
+// Once: a stream may be gone when the background thread could ask.
+void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
+    const cuda::Execution* const driver = driver_.load(std::memory_order_acquire);
+    int priority = 0;
+    if (driver != nullptr && driver->StreamGetPriority(reinterpret_cast<cuda::Stream>(stream),
+                                                       &priority) == cuda::kSuccess) {
+        priority_.store(priority, std::memory_order_relaxed);
+    }
+    priority_known_.store(driver != nullptr, std::memory_order_relaxed);
 }
 
 bool Director::should_step() noexcept {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "shim/agreement/council.h"
+#include "shim/cuda/execution.h"
 #include "shim/director/job_view.h"
 #include "shim/director/message.h"
 #include "shim/executor/executor.h"
@@ -126,6 +127,9 @@ private:
     std::atomic<executor::Lane*> opening_{nullptr};
     std::atomic<std::uint64_t> opening_stage_{0};  // its staging
     std::atomic<std::uint64_t> dropped_stage_{0};
+    std::atomic<const cuda::Execution*> driver_{nullptr};  // once tick() has found it
+    std::atomic<bool> priority_known_{false};
+    std::atomic<int> priority_{0};  // of the job's stream: the lanes get the same
     std::atomic<bool> failed_{false};
     std::atomic<bool> ended_{false};
     std::atomic<bool> abandoned_{false};  // aborted; tick() has to clean up
@@ -144,7 +148,8 @@ private:
     bool no_more_ = false;  // the council has closed
 
     std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
-    std::vector<std::unique_ptr<executor::Lane>> lanes_;
+    std::vector<std::unique_ptr<executor::Lane>> lanes_;        // those over other networks last
+    std::vector<executor::LaneSpeed> speeds_;                   // of lanes over other networks
     std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;  // other threads may know them
     std::unique_ptr<Stage> staging_;                            // being made ready on this rank
     std::unique_ptr<executor::Executor> staged_;                // ready, not in force
@@ -161,9 +166,14 @@ private:
     std::int64_t retry_at_ns_ = 0;   // not before
     std::uint32_t stage_tries_ = 0;  // refused in a row
     bool open_proposed_ = false;
-    std::size_t agreed_lanes_ = 0;  // that every rank has
-    std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready
-    Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
+    // DEFT_LANES: lanes over other networks are made and measured in a staging without a plan.
+    bool networks_only_ = false;  // such a staging is on its way
+    bool networks_off_ = false;   // they cannot be made
+    std::uint32_t network_tries_ = 0;
+    std::vector<planner::Link> networks_;  // what they can do, the job's own first
+    std::size_t agreed_lanes_ = 0;         // that every rank has
+    std::size_t wanted_lanes_ = 0;         // and will have when this staging is ready
+    Order given_up_;  // Drop or Discard that has to be proposed yet, if stage is set
     std::uint64_t arm_tries_ = 0;
     bool arm_proposed_ = false;
     bool gain_checked_ = false;
@@ -182,6 +192,7 @@ private:
 
     void await_opening() const noexcept;
     void clean_up(bool abort) noexcept;
+    void learn_priority(deft_cuda_stream_t stream) noexcept;
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;
     void step(Track& track);
     void lead(Track& track, const JobView& view);
@@ -199,6 +210,9 @@ private:
     void make_ready(JobView& view);
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
+    bool wants_networks() const;
+    void networks_measured();
+    void networks_refused(const Problem& problem);
     void answer_stage(Step step, const Problem& problem);
     void drop_stage(std::uint64_t stage) noexcept;
     bool propose_open(Problem& problem);

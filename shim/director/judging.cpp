@@ -2,6 +2,7 @@
 // Whether a plan in force is worth it: its speed and its accuracy.
 #include <algorithm>
 
+#include "shim/director/choice.h"
 #include "shim/director/director.h"
 #include "shim/director/settings.h"
 #include "topology/base/log.h"
@@ -64,7 +65,7 @@ void Director::watch_accuracy(const JobView& view) {
     if (decision.action != guard::Action::FallBack &&
         (settings.max_delay > 0 || settings.max_merge > 1)) {
         std::string note;
-        plan_ = choose_plan(profile_, settings, note);
+        plan_ = choose_plan(profile_, networks_, settings, note);
         if (plan_.predicted.verdict == planner::Verdict::Use && propose_stage(view)) {
             DEFT_INFO("plan: %s", note.c_str());
             return;

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <stdexcept>
+#include <cstdlib>
 
 #include "shim/director/optimizer.h"
-#include "shim/planner/adviser.h"
-#include "shim/planner/policies/policy.h"
+#include "shim/executor/networks.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 
@@ -15,9 +14,9 @@ namespace deft::director {
 namespace {
 
 // Settings that decide what is done with a call: ranks that differ in one would part ways.
-constexpr Key kAgreed[] = {Key::Mode,      Key::MaxDelay, Key::MaxMerge,
-                           Key::WarmUp,    Key::Plan,     Key::Predict,
-                           Key::Optimizer, Key::Guard,    Key::MaxShadowBytes};
+constexpr Key kAgreed[] = {Key::Mode,           Key::MaxDelay, Key::MaxMerge,  Key::WarmUp,
+                           Key::Plan,           Key::Predict,  Key::Optimizer, Key::Guard,
+                           Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas};
 
 // "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
 // mode is not for this one.
@@ -40,10 +39,20 @@ void read_forced(const std::string& text, Settings& settings) {
     settings.forced_merge = merge;
 }
 
-std::string line(const char* format, double a, double b, double c) {
-    char text[256];
-    std::snprintf(text, sizeof(text), format, a, b, c);
-    return text;
+// NCCL_NET chooses the network of every communicator, whatever that asks for: then there are none.
+std::vector<std::string> networks_of(const std::string& text) {
+    std::vector<std::string> networks;
+    std::string problem;  // Config and text_problems() have told it
+    executor::parse_networks(text, networks, problem);
+    const char* const chosen = std::getenv("NCCL_NET");
+    if (!networks.empty() && chosen != nullptr && *chosen != '\0') {
+        DEFT_WARN_ONCE(
+            "DEFT_LANES=%s has no effect: NCCL_NET=%s chooses one network for every "
+            "communicator; unset NCCL_NET",
+            text.c_str(), chosen);
+        networks.clear();
+    }
+    return networks;
 }
 
 }  // namespace
@@ -80,6 +89,8 @@ Settings Settings::process() {
     Settings settings;
     settings.mode = shim_mode();
     settings.warm_up = static_cast<std::uint64_t>(config.integer(Key::WarmUp));
+    settings.lane_ctas = static_cast<int>(config.integer(Key::LaneCtas));
+    settings.networks = networks_of(config.text(Key::Lanes));
     settings.max_shadow_bytes = static_cast<std::uint64_t>(config.integer(Key::MaxShadowBytes));
     if (settings.mode >= ShimMode::Deft) {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
@@ -106,69 +117,10 @@ std::string Settings::terms() {
         terms += variable(key).name;
         terms += "=" + config.text(key);
     }
+    if (!config.text(Key::Lanes).empty()) {
+        terms += Settings::process().networks.empty() ? " lanes off" : "";
+    }
     return terms;
-}
-
-namespace {
-
-// The fastest plan. Sums that are merged and late as well cost more accuracy than either alone, so
-// one of the two is chosen; that with an update every iteration unless merging is clearly faster.
-planner::Plan best_within(const planner::Profile& profile, const planner::Fabric& fabric,
-                          const planner::Options& options, bool combined) {
-    constexpr double kClearly = 0.95;
-    if (combined || options.max_delay == 0 || options.max_merge <= 1) {
-        return planner::make_plan("best", profile, fabric, options);
-    }
-    planner::Options one = options;
-    one.max_merge = 1;
-    planner::Plan late = planner::make_plan("best", profile, fabric, one);
-    one = options;
-    one.max_delay = 0;
-    planner::Plan merged = planner::make_plan("best", profile, fabric, one);
-    return merged.predicted.iteration < kClearly * late.predicted.iteration ? merged : late;
-}
-
-}  // namespace
-
-planner::Plan choose_plan(const planner::Profile& profile, const Settings& settings,
-                          std::string& note) {
-    planner::Fabric fabric;
-    fabric.name = "as measured";
-    fabric.links.push_back(planner::link_from_transfers(profile));
-    // The plugin stripes every message over all links, and NCCL's own transport is one link too.
-    fabric.striped = true;
-    if (fabric.links.front().name.empty()) {
-        throw std::invalid_argument("no transfer has been timed (CUDA events are not available)");
-    }
-    planner::Options options;
-    options.max_delay = settings.max_delay;
-    options.max_merge = settings.max_merge;
-    planner::Plan plan;
-    if (settings.forced_merge > 0) {
-        options.covap_interval = settings.forced_merge;
-        options.max_merge = std::max(options.max_merge, settings.forced_merge);
-        plan = settings.mode == ShimMode::Covap
-                   ? planner::make_plan("covap", profile, fabric, options)
-                   : planner::plan_generations(profile, fabric, options, settings.forced_merge,
-                                               settings.forced_delay);
-        note = line("DEFT_PLAN asks for it: %.2f ms predicted, %.2f ms now, bound %.2f ms",
-                    plan.predicted.iteration * 1e3, profile.iteration.median * 1e3,
-                    plan.predicted.bound * 1e3);
-        plan.predicted.verdict = planner::Verdict::Use;
-        return plan;
-    }
-    plan = settings.mode == ShimMode::Covap
-               ? planner::make_plan("covap", profile, fabric, options)
-               : best_within(profile, fabric, options, settings.combined);
-    note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
-                              plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
-                              plan.predicted.bound * 1e3);
-    if (settings.unknown_optimizer) {
-        DEFT_WARN_ONCE("mode deft: %s", settings.limited);
-    } else if (*settings.limited != '\0') {
-        note += std::string("; ") + settings.limited;
-    }
-    return plan;
 }
 
 guard::Settings guard_settings() {

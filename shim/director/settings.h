@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shim/executor/executor.h"
 #include "shim/guard/guard.h"
 #include "shim/interpose/mode.h"
 #include "shim/planner/plan.h"
-#include "shim/planner/profile.h"
 
 namespace deft::director {
 
@@ -26,6 +26,8 @@ struct Settings {
     bool unknown_optimizer = false;  // that is why
     std::uint64_t warm_up = 0;       // synchronous iterations before the first plan
     std::uint64_t max_shadow_bytes = 0;
+    int lane_ctas = 0;                  // of each lane at most; 0: NCCL chooses
+    std::vector<std::string> networks;  // of lanes beside the job's own network
     // A plan the operator insists on, whatever the prediction says; 0, 0: none.
     std::uint32_t forced_delay = 0;
     std::uint32_t forced_merge = 0;  // 0: the planner decides
@@ -40,11 +42,6 @@ struct Settings {
 // merge.
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings);
-
-// The plan for this job, its prediction and verdict. `note` says in one line what was decided and
-// why. Throws std::invalid_argument where nothing can be planned.
-planner::Plan choose_plan(const planner::Profile& profile, const Settings& settings,
-                          std::string& note);
 
 // The accuracy guard as DEFT_GUARD and DEFT_OPTIMIZER set it.
 guard::Settings guard_settings();

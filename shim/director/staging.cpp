@@ -115,6 +115,9 @@ Director::Problem Director::prepare_executor() {
     if (Problem problem = open_lanes(order); !problem.empty()) {
         return problem;
     }
+    if (order.plan.empty()) {
+        return {};  // only the lanes are wanted, for now
+    }
     const Settings settings = Settings::process();
     const planner::Plan plan = planner::plan_from_json(order.plan);
     executor::ExecutorOptions options;
@@ -170,18 +173,27 @@ Director::Problem Director::open_lanes(const Order& order) {
     if (lanes_.size() < order.keep) {
         return {"a lane is missing", false};
     }
+    const Settings settings = Settings::process();
+    executor::LaneConfig config;
+    config.max_ctas = settings.lane_ctas;
+    config.priority = priority_.load(std::memory_order_relaxed);
+    speeds_.resize(std::min(speeds_.size(), lanes_.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
-        if (lanes_.size() == kMaxLanes) {
+        const std::size_t network = lanes_.size();  // 0: the job's own
+        if (network == kMaxLanes || network > settings.networks.size()) {
             return {"too many lanes", false};
         }
         auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
+        config.net_name = network == 0 ? nullptr : settings.networks[network - 1].c_str();
+        executor::LaneSpeed speed;
         Problem problem;
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
         opening_.store(lane.get(), std::memory_order_seq_cst);
-        const bool open =
-            !ended() && dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
-            lane->open(id, seat_.nranks, seat_.rank, executor::LaneConfig{}, problem.why) &&
-            lane->warm_up(problem.why);
+        const bool open = !ended() &&
+                          dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
+                          lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
+                          lane->warm_up(problem.why) &&
+                          (settings.networks.empty() || lane->measure(speed, problem.why));
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
             lane->abort();
@@ -190,8 +202,12 @@ Director::Problem Director::open_lanes(const Order& order) {
                 problem.why = "the others gave up";
             }
             problem.may_pass = true;
+            if (network > 0) {
+                problem.why = "a lane over " + settings.networks[network - 1] + ": " + problem.why;
+            }
             return problem;
         }
+        speeds_.push_back(speed);
         published_lanes_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
         lanes_.push_back(std::move(lane));
     }
@@ -216,8 +232,10 @@ bool Director::propose_stage(const JobView& view) {
     order.kind = Kind::Stage;
     order.stage = proposal.serial;
     order.signature = view.signature;
-    order.plan = planner::plan_to_json(plan_);
-    order.prediction = executor::to_text(choose_prediction(plan_));
+    if (!networks_only_) {
+        order.plan = planner::plan_to_json(plan_);
+        order.prediction = executor::to_text(choose_prediction(plan_));
+    }
     proposal.body = encode(order);
     stage_serial_ = proposal.serial;
     open_proposed_ = false;
@@ -242,7 +260,8 @@ bool Director::propose_open(Problem& problem) {
     order.kind = Kind::Open;
     order.stage = stage_serial_;
     order.keep = agreed_lanes_;
-    const std::size_t wanted = std::max<std::size_t>(plan_.links.size(), 1);
+    const std::size_t wanted = networks_only_ ? Settings::process().networks.size() + 1
+                                              : std::max<std::size_t>(plan_.links.size(), 1);
     for (std::size_t i = agreed_lanes_; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};
         if (seat_.table->GetUniqueId == nullptr ||
@@ -326,6 +345,10 @@ void Director::watch_staging() {
     } else if (ready == all) {
         agreed_lanes_ = wanted_lanes_;
         stage_tries_ = 0;
+        if (networks_only_) {
+            networks_measured();
+            return;
+        }
         arm_tries_ = 0;
         arm_proposed_ = false;
         enter(Course::Arming);
@@ -334,6 +357,11 @@ void Director::watch_staging() {
 
 // Nothing comes of this staging. What may pass is tried again: 1, 2, 4 ... seconds later.
 void Director::refuse(const Problem& problem) {
+    if (networks_only_ && open_proposed_) {
+        networks_refused(problem);
+        return;
+    }
+    networks_only_ = false;
     say(problem.why.c_str());
     enter(Course::Watching);
     if (!problem.may_pass) {

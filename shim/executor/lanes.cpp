@@ -235,36 +235,111 @@ bool Lane::sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint
     return true;
 }
 
+// The context is the lane's, and a capture elsewhere is not disturbed, while one lives.
+class Lane::Scratch {
+public:
+    Scratch(const cuda::Execution& driver, cuda::Context context, cuda::Stream stream,
+            std::size_t bytes)
+        : driver_(driver), current_(*driver.driver, context), stream_(stream) {
+        driver_.driver->ThreadExchangeStreamCaptureMode(&mode_);
+        pooled_ = current_ && driver_.MemAllocAsync != nullptr && driver_.MemFreeAsync != nullptr &&
+                  driver_.MemAllocAsync(&memory_, bytes, stream_) == cuda::kSuccess;
+        good_ = current_ && (pooled_ || driver_.MemAlloc(&memory_, bytes) == cuda::kSuccess);
+    }
+    ~Scratch() {
+        if (pooled_) {
+            driver_.MemFreeAsync(memory_, stream_);
+        } else if (good_ && idle_) {
+            driver_.MemFree(memory_);
+        }
+        driver_.driver->ThreadExchangeStreamCaptureMode(&mode_);
+    }
+    Scratch(const Scratch&) = delete;
+    explicit operator bool() const { return good_; }
+    cuda::DevicePointer memory() const { return memory_; }
+    // Something may still use it, and freeing it outside the pool would wait for that.
+    void keep() { idle_ = false; }
+
+private:
+    const cuda::Execution& driver_;
+    const cuda::Current current_;
+    const cuda::Stream stream_;
+    int mode_ = cuda::kCaptureModeRelaxed;
+    cuda::DevicePointer memory_ = 0;
+    bool pooled_ = false;
+    bool good_ = false;
+    bool idle_ = true;
+};
+
 bool Lane::warm_up(std::string& problem) noexcept {
     if (!ready()) {
         return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
     }
-    const cuda::Current current(*driver_.driver, context_);
-    int mode = cuda::kCaptureModeRelaxed;
-    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
-    cuda::DevicePointer memory = 0;
     const std::size_t largest = std::max<std::size_t>(config_.warm_up_bytes / 4 * 4, 4);
-    const bool pooled = current && driver_.MemAllocAsync != nullptr &&
-                        driver_.MemFreeAsync != nullptr &&
-                        driver_.MemAllocAsync(&memory, largest, stream_) == cuda::kSuccess;
-    bool good = current && (pooled || driver_.MemAlloc(&memory, largest) == cuda::kSuccess) &&
-                (word_ != nullptr ||
-                 driver_.MemHostAlloc(&word_, 4, cuda::kHostAllocPortable) == cuda::kSuccess);
+    Scratch scratch(driver_, context_, stream_, largest);
+    bool good =
+        scratch && (word_ != nullptr ||
+                    driver_.MemHostAlloc(&word_, 4, cuda::kHostAllocPortable) == cuda::kSuccess);
     if (!good) {
-        failed(problem, "its first all-reduce", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        return failed(problem, "its first all-reduce", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
     // NCCL connects for an algorithm and protocol when a size first needs them.
     for (const std::size_t bytes : {std::size_t{4}, std::size_t{256} * 1024, largest}) {
-        good = good && sum_is_right(memory, std::min(bytes, largest),
+        good = good && sum_is_right(scratch.memory(), std::min(bytes, largest),
                                     static_cast<std::uint32_t*>(word_), problem);
     }
-    if (pooled) {
-        driver_.MemFreeAsync(memory, stream_);
-    } else if (good) {
-        driver_.MemFree(memory);
+    if (!good) {
+        scratch.keep();
     }
-    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
     return good;
+}
+
+// Seconds each of some all-reduces takes in the mean; below 0: `problem` says why not.
+double Lane::seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
+                        std::string& problem) noexcept {
+    const auto start = Clock::now();
+    users_.fetch_add(1);
+    int result = stop_.load() ? DEFT_NCCL_INVALID_USAGE : DEFT_NCCL_SUCCESS;
+    auto* const buffer = reinterpret_cast<void*>(memory);
+    for (int i = 0; i < times && result == DEFT_NCCL_SUCCESS; ++i) {
+        result = nccl_.AllReduce(buffer, buffer, bytes / 4, DEFT_NCCL_UINT32, DEFT_NCCL_SUM, comm(),
+                                 stream_);
+    }
+    users_.fetch_sub(1);
+    if (result != DEFT_NCCL_SUCCESS || !idle_by(start + config_.deadline)) {
+        failed(problem, "measuring it", result);
+        return -1;
+    }
+    return std::chrono::duration<double>(Clock::now() - start).count() / times;
+}
+
+bool Lane::measure(LaneSpeed& speed, std::string& problem) noexcept {
+    constexpr std::size_t kSmall = 256 * 1024;
+    constexpr std::size_t kLarge = 4 * 1024 * 1024;
+    constexpr int kRounds = 2;  // the first may find other ranks not yet here
+    if (!ready()) {
+        return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
+    }
+    Scratch scratch(driver_, context_, stream_, kLarge);
+    if (!scratch || driver_.MemsetD8Async(scratch.memory(), 0, kLarge, stream_) != cuda::kSuccess) {
+        return failed(problem, "measuring it", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    }
+    double small = 0;
+    double large = 0;
+    for (int round = 0; round < kRounds; ++round) {
+        // Several at a time: the wait looks only every half millisecond.
+        const double one = seconds_of(scratch.memory(), kSmall, 4, problem);
+        const double other = one < 0 ? -1 : seconds_of(scratch.memory(), kLarge, 2, problem);
+        if (other < 0) {
+            scratch.keep();
+            return false;
+        }
+        small = round == 0 ? one : std::min(small, one);
+        large = round == 0 ? other : std::min(large, other);
+    }
+    speed.per_byte = std::max(large - small, large * 0.1) / (kLarge - kSmall);
+    speed.start = std::max(small - speed.per_byte * kSmall, 0.0);
+    return true;
 }
 
 void Lane::abort() noexcept {

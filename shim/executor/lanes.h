@@ -25,6 +25,12 @@ struct LaneConfig {
     std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size sent by warm_up()
 };
 
+// What an all-reduce on a lane takes, as measured: a start and a time per byte, in seconds.
+struct LaneSpeed {
+    double start = 0;
+    double per_byte = 0;
+};
+
 enum class LaneState { Idle, Opening, Ready, Failed, Aborted, Closed };
 const char* to_string(LaneState state);
 
@@ -47,6 +53,9 @@ public:
     // Makes NCCL connect what it would connect at first use: all-reduces of three sizes, checked.
     // Collective; waits as open() does.
     bool warm_up(std::string& problem) noexcept;
+    // Times all-reduces of two sizes, several times, on the warm lane; the shortest count. The
+    // job's own transfers may run beside it. Collective; waits as open() does. About 20 MiB travel.
+    bool measure(LaneSpeed& speed, std::string& problem) noexcept;
     // Ends the communicator whatever it is doing. Any thread, any state, any number of times.
     void abort() noexcept;
     // Makes open() and warm_up() return soon; the lane is good for nothing after it but abort().
@@ -69,6 +78,9 @@ public:
 
 private:
     struct Opening;  // what open() shares with the thread that waits inside NCCL
+    class Scratch;   // device memory for the lane's own all-reduces
+    double seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
+                      std::string& problem) noexcept;
     bool sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,
                       std::string& problem) noexcept;
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;

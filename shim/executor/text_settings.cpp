@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shim/executor/networks.h"
 #include "shim/executor/prediction.h"
 
 namespace deft::executor {
@@ -26,6 +27,10 @@ std::vector<std::string> text_problems(const Config& config, bool files) {
     Prediction prediction;
     if (!parse_prediction(config.text(Key::Predict), optimizer, 1, 1, prediction, problem)) {
         complain(Key::Predict, "expects auto, none, lead:0..10, quad or damp:0..1");
+    }
+    std::vector<std::string> networks;
+    if (!parse_networks(config.text(Key::Lanes), networks, problem)) {
+        complain(Key::Lanes, problem + "; expects NCCL's names, for instance IB or Socket,deft");
     }
     const std::string& library = config.text(Key::NcclLibrary);
     if (files && library.find('/') != library.npos && ::access(library.c_str(), R_OK) != 0) {

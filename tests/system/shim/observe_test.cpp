@@ -130,8 +130,8 @@ TEST(Observe, OffLeavesNothing) {
 }
 
 TEST(Observe, AMalformedTextTurnsTheShimOff) {
-    for (const char* name : {"DEFT_PREDICT", "DEFT_OPTIMIZER"}) {
-        Environment environment{{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "deft"}, {name, "nonsense"}};
+    for (const char* name : {"DEFT_PREDICT", "DEFT_OPTIMIZER", "DEFT_LANES"}) {
+        Environment environment{{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "deft"}, {name, "no sense"}};
         const Job job = run_ranks("linked", 5, environment);
         expect_done(job);
         EXPECT_TRUE(job.reports.empty());

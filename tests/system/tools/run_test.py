@@ -64,6 +64,15 @@ class RunTest(unittest.TestCase):
                           "DEFT_INTERFACES": "lo", "DEFT_LOG": "info"})
         self.assertNotIn("NCCL_NET_PLUGIN", seen, "mode off leaves the network to NCCL")
 
+    def test_asks_nccl_for_one_order_of_launches_where_plans_need_it(self):
+        names = ("NCCL_LAUNCH_ORDER_IMPLICIT", "NCCL_LAUNCH_RACE_FATAL")
+        for mode, lanes, wanted in (("off", "IB", False), ("observe", "IB", False), ("exact", "", False), ("exact", "IB", True),
+                                    ("deft", "", True), ("covap", "", True)):
+            seen = self.seen("--mode", mode, env={"DEFT_LANES": lanes})
+            self.assertEqual([seen.get(name) for name in names], ["1", "0"] if wanted else [None, None], (mode, lanes))
+        seen = self.seen("--mode", "deft", env={"NCCL_LAUNCH_ORDER_IMPLICIT": "0"})
+        self.assertEqual([seen.get(name) for name in names], ["0", None], "the user's word counts")
+
     def test_keeps_other_preloads(self):
         other = os.path.join(self.folder, "libother.so").replace(" ", "_")
         seen = self.deft("run", "--dry-run", "--", "true", env={"LD_PRELOAD": other}).stdout
@@ -131,6 +140,7 @@ class RunTest(unittest.TestCase):
         self.check_refused(125, f"{conf}:2", "'soon'", "100ms..1h", arguments=["run"], env={"DEFT_CONF": conf})
         self.check_refused(125, "DEFT_PREDICT='lead:x'", "lead:0..10", arguments=["run"], env={"DEFT_PREDICT": "lead:x"})
         self.check_refused(125, "DEFT_OPTIMIZER='sgdd'", "adamw", arguments=["run"], env={"DEFT_OPTIMIZER": "sgdd"})
+        self.check_refused(125, "DEFT_LANES='IB,ib'", "twice", arguments=["run"], env={"DEFT_LANES": "IB,ib"})
         self.check_refused(125, "DEFT_NCCL_LIB='/no/lib'", "No such file", arguments=["run"], env={"DEFT_NCCL_LIB": "/no/lib"})
         self.seen(env={"DEFT_PREDICT": "damp:0.5", "DEFT_OPTIMIZER": "SGD:momentum=0.9,lr=0.1"})
         self.check_refused(125, "DEFT_REQUIRE='x'", "1 more", arguments=["run"],

@@ -6,7 +6,6 @@
 #include "shim/director/message.h"
 #include "shim/director/optimizer.h"
 #include "shim/director/settings.h"
-#include "shim/planner/measured_profile.h"
 
 namespace deft::director {
 namespace {
@@ -179,40 +178,6 @@ TEST(Caps, AreThoseTheOptimizerBears) {
     EXPECT_EQ(caps("sgd:momentum=0.9", true, false), Caps(1, 1));
     EXPECT_EQ(caps("sgd", true, true), Caps(1, 2)) << "set by the operator";
     EXPECT_EQ(caps("adam", true, true), Caps(1, 2));
-}
-
-// Eight buckets whose transfers take `coverage` times the compute.
-planner::Plan plan_for(double coverage, const Settings& settings) {
-    planner::MeasuredJob job;
-    job.ranks = 2;
-    const auto exactly = [](double seconds) {
-        return planner::Spread{seconds, seconds, seconds, 50};
-    };
-    constexpr double kCompute = 0.1;
-    for (int i = 0; i < 8; ++i) {
-        job.buckets.push_back({4'000'000, exactly(kCompute * (0.4 + 0.6 * (i + 1) / 8)),
-                               exactly(kCompute * coverage / 8)});
-    }
-    job.compute = exactly(kCompute);
-    job.iteration = exactly(kCompute * (1 + coverage));
-    std::string note;
-    return choose_plan(planner::measured_profile(job), settings, note);
-}
-
-TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {
-    Settings settings;
-    settings.mode = ShimMode::Deft;
-    settings.max_delay = 1;
-    settings.max_merge = 2;
-    for (const double coverage : {0.5, 1.0, 1.5, 2.0, 3.0}) {
-        const planner::Prediction p = plan_for(coverage, settings).predicted;
-        EXPECT_TRUE(p.max_delay == 0 || p.max_merge == 1) << coverage;
-        EXPECT_LT(p.iteration, p.baseline) << coverage;
-    }
-    settings.combined = true;
-    const planner::Prediction both = plan_for(2.0, settings).predicted;
-    EXPECT_EQ(both.max_delay, 1U);
-    EXPECT_EQ(both.max_merge, 2U);
 }
 
 TEST(Optimizer, IsWhatTheJobSaysLast) {

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which plan a measured job gets: within the caps, and over several networks.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "shim/director/choice.h"
+#include "shim/executor/networks.h"
+#include "shim/planner/measured_profile.h"
+
+namespace deft::director {
+namespace {
+
+constexpr double kCompute = 0.1;             // seconds
+constexpr std::uint64_t kBytes = 4'000'000;  // of each of eight buckets
+
+// Eight buckets whose transfers take `coverage` times the compute.
+planner::Profile job_of(double coverage) {
+    planner::MeasuredJob job;
+    job.ranks = 2;
+    const auto exactly = [](double seconds) {
+        return planner::Spread{seconds, seconds, seconds, 50};
+    };
+    for (int i = 0; i < 8; ++i) {
+        job.buckets.push_back({kBytes, exactly(kCompute * (0.4 + 0.6 * (i + 1) / 8)),
+                               exactly(kCompute * coverage / 8)});
+    }
+    job.compute = exactly(kCompute);
+    job.iteration = exactly(kCompute * (1 + coverage));
+    return planner::measured_profile(job);
+}
+
+// A network that is `times` as fast as the job's own.
+planner::Link network(double coverage, double times) {
+    planner::Link link;
+    link.name = "other";
+    link.cost.beta = kCompute * coverage / 8 / kBytes / times;
+    return link;
+}
+
+planner::Plan plan_for(double coverage, const Settings& settings,
+                       std::vector<planner::Link> lanes = {}) {
+    if (!lanes.empty()) {
+        lanes.insert(lanes.begin(), network(coverage, 1));
+    }
+    std::string note;
+    return choose_plan(job_of(coverage), lanes, settings, note);
+}
+
+std::set<std::uint32_t> links_of_bucket(const planner::Plan& plan, std::uint32_t bucket) {
+    std::set<std::uint32_t> links;
+    for (const planner::Transfer& transfer : plan.transfers) {
+        if (transfer.bucket == bucket) {
+            links.insert(transfer.link);
+        }
+    }
+    return links;
+}
+
+TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {
+    Settings settings;
+    settings.mode = ShimMode::Deft;
+    settings.max_delay = 1;
+    settings.max_merge = 2;
+    for (const double coverage : {0.5, 1.0, 1.5, 2.0, 3.0}) {
+        for (const bool lanes : {false, true}) {
+            const planner::Prediction p =
+                (lanes ? plan_for(coverage, settings, {network(coverage, 0.5)})
+                       : plan_for(coverage, settings))
+                    .predicted;
+            EXPECT_TRUE(p.max_delay == 0 || p.max_merge == 1) << coverage;
+            EXPECT_LT(p.iteration, p.baseline) << coverage;
+        }
+    }
+    settings.combined = true;
+    const planner::Prediction both = plan_for(2.0, settings).predicted;
+    EXPECT_EQ(both.max_delay, 1U);
+    EXPECT_EQ(both.max_merge, 2U);
+}
+
+TEST(Networks, ExactCutsEveryBucketOverAll) {
+    Settings settings;
+    settings.mode = ShimMode::Exact;
+    const planner::Plan plan = plan_for(1.5, settings, {network(1.5, 1)});
+    EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use);
+    EXPECT_EQ(plan.predicted.max_delay, 0U);
+    EXPECT_EQ(plan.predicted.max_merge, 1U);
+    for (std::uint32_t bucket = 0; bucket < 8; ++bucket) {
+        EXPECT_EQ(links_of_bucket(plan, bucket), (std::set<std::uint32_t>{0, 1})) << bucket;
+    }
+    // Half the time of the transfers, and compute that nothing can hide.
+    EXPECT_NEAR(plan.predicted.iteration, kCompute * (1 - 0.6 * 7 / 8 + 1.5 / 2), 0.003);
+    EXPECT_NEAR(plan.predicted.baseline, kCompute * (1 - 0.6 * 7 / 8 + 1.5), 0.003);
+}
+
+TEST(Networks, OneThatHelpsNothingIsLeftAlone) {
+    Settings settings;
+    settings.mode = ShimMode::Exact;
+    EXPECT_EQ(plan_for(1.5, settings, {network(1.5, 0.01)}).predicted.verdict,
+              planner::Verdict::Keep);
+}
+
+// Whole buckets on different networks wait for each other in the stream of the calls.
+TEST(Networks, WhatIsNotLateIsNeverSpreadByWholeBuckets) {
+    Settings settings;
+    settings.mode = ShimMode::Deft;
+    settings.max_delay = 1;
+    settings.max_merge = 2;
+    for (const double coverage : {0.8, 1.2, 1.6, 2.4, 4.0}) {
+        const planner::Plan plan = plan_for(coverage, settings, {network(coverage, 0.6)});
+        if (plan.predicted.max_delay > 0) {
+            continue;
+        }
+        for (std::uint32_t bucket = 0; bucket < 8; ++bucket) {
+            EXPECT_EQ(links_of_bucket(plan, bucket).size(), 2U) << coverage;
+        }
+    }
+}
+
+TEST(Networks, CovapUsesThemToo) {
+    Settings settings;
+    settings.mode = ShimMode::Covap;
+    settings.max_merge = 2;
+    const planner::Plan plan = plan_for(3.0, settings, {network(3.0, 1)});
+    EXPECT_EQ(plan.links.size(), 2U);
+    EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use);
+    EXPECT_EQ(links_of_bucket(plan, 0), (std::set<std::uint32_t>{0, 1}));
+}
+
+TEST(Networks, AreNamedAsNcclNamesThem) {
+    using Names = std::vector<std::string>;
+    const auto parsed = [](const char* text) {
+        Names names{"unchanged"};
+        std::string problem;
+        const bool good = executor::parse_networks(text, names, problem);
+        EXPECT_EQ(good, problem.empty()) << text;
+        EXPECT_TRUE(good || names.empty()) << text;
+        return good ? names : Names{"wrong"};
+    };
+    EXPECT_EQ(parsed(""), Names());
+    EXPECT_EQ(parsed("IB"), Names{"IB"});
+    EXPECT_EQ(parsed("IB,Socket,deft"), (Names{"IB", "Socket", "deft"}));
+    for (const char* text :
+         {",", "IB,", ",IB", "IB,,Socket", "IB,ib", "IB Socket", "a,b,c,d,e", "\t",
+          "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg"}) {
+        EXPECT_EQ(parsed(text), Names{"wrong"}) << text;
+    }
+}
+
+}  // namespace
+}  // namespace deft::director
