@@ -30,6 +30,7 @@ CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
 NEAR = 1.05      # times the lower bound that a mode may take
 LOSS = 1.02      # times the run without deft that no mode may take
 WARM_UP = 20     # DEFT_WARMUP
+APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
 # The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of bytes and of compute.
 SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 
@@ -41,6 +42,8 @@ def parse(arguments):
     parser.add_argument("--cases", default=",".join(CASES), help="rates of the links, joined by '+': a list (default: all four)")
     parser.add_argument("--modes", default=",".join(MODES), help="default: plain,exact,deft")
     parser.add_argument("--coverage", default="0.9,1.6", help="replay: time to transfer over time to compute, on all links (a list)")
+    parser.add_argument("--apart", action="store_true", help="two links: deft's plugin drives the first, NCCL's Socket transport the second "
+                        "(DEFT_LANES); plain uses the faster one")
     parser.add_argument("--compute", type=float, default=80.0, help="replay: milliseconds of compute an iteration (80)")
     parser.add_argument("--iterations", type=int, default=110, help="of one run (110); the last --window are looked at")
     parser.add_argument("--window", type=int, default=30)
@@ -54,6 +57,8 @@ def parse(arguments):
         for one in chosen:
             if one not in known:
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
+    if options.apart and any(case.count("+") != 1 for case in options.cases.split(",")):
+        parser.error("--apart: cases of two links, for instance --cases 2gbit+1gbit")
     if "plain" not in options.modes:
         parser.error("--modes: plain is what the others are compared with")
     try:
@@ -128,8 +133,10 @@ def one_round(job, coverage, options, parts, network, gbit):
     runs = {}
     # The DDP job's own shape is what deft reports in mode observe.
     for mode in options.modes + (["observe"] if job == "ddp" else []):
-        runs[mode] = ranks.run(network, parts, command, None if mode == "plain" else mode,
-                               {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else None,
+        settings = {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
+        if options.apart and mode != "plain":
+            settings.update(APART)
+        runs[mode] = ranks.run(network, parts, command, None if mode == "plain" else mode, settings,
                                [fast] if mode == "plain" else None, options.timeout)
     compute, ready, sizes = shape(job, runs)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
@@ -157,7 +164,7 @@ def measure(job, coverage, rates, options, parts):
             lanes = ranks.raw_gbit(network, parts)
             raw.append(lanes)
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
-    title = job if coverage is None else f"{job}, coverage {coverage:g}"
+    title = (job if coverage is None else f"{job}, coverage {coverage:g}") + (", networks apart" if options.apart else "")
     result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load, "rounds": rounds, "bars": [], "modes": {}}
     for mode in rounds[0]:
         of = {key: statistics.median(one[mode][key] for one in rounds)

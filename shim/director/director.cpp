@@ -33,7 +33,6 @@ private:
 
 Director::Director(const Seat& seat, agreement::Council& council)
     : seat_(seat), council_(council), nccl_(executor::Nccl::from(*seat.table)) {
-    orders_.reserve(8);
     council_.attach(this);
 }
 
@@ -157,6 +156,7 @@ agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcep
         }
         const std::lock_guard lock(inbox_mutex_);
         if (order.kind != Kind::Arm && order.kind != Kind::Forward) {
+            orders_.reserve(orders_.size() + prepared_.size() + 1);  // decided() must not throw
             prepared_.emplace_back(proposal.serial, std::move(order));
             return agreement::Answer::Yes;
         }
@@ -201,7 +201,7 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
         const bool over = order.kind == Kind::Drop || order.kind == Kind::Discard;
         stage_cancelled_ = stage_cancelled_ || (!commit && !over);
         if (commit || over) {
-            orders_.push_back(std::move(order));  // capacity is reserved: no throw in practice
+            orders_.push_back(std::move(order));  // within what prepare() has reserved
         }
         return;
     }
