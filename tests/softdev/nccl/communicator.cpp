@@ -122,13 +122,16 @@ ncclResult_t Communicator::async_result() const {
 }
 
 void Communicator::fail(ncclResult_t code, const std::string& text, bool report) {
-    int none = ncclSuccess;
-    const bool first = async_error_.compare_exchange_strong(none, code);
-    if (first) {
-        const std::string line = name() + ": " + text;
-        log_warn("%s", line.c_str());
-        if (report) {
-            softdevReportOn(device, "nccl: %s", line.c_str());
+    {
+        std::lock_guard lock(failing_mutex_);
+        if (async_error_.load() == ncclSuccess) {
+            const std::string line = name() + ": " + text;
+            log_warn("%s", line.c_str());
+            if (report) {
+                softdevReportOn(device, "nccl: %s", line.c_str());
+            }
+            // Last: who sees the code asks for the text at once.
+            async_error_.store(code);
         }
     }
     ring_all();

@@ -169,6 +169,7 @@ private:
     std::atomic<bool> finalized_{false};
     std::atomic<bool> ended_{false};
     std::atomic<bool> leaving_{false};  // destroy has begun: lost peers are no news
+    std::mutex failing_mutex_;  // held by the one failure that sets the text and then the code
     std::atomic<int> async_error_{ncclSuccess};
     std::atomic<int> pending_{ncclSuccess};
     std::atomic<int> running_{0};
