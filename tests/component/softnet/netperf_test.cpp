@@ -26,7 +26,7 @@ struct Outcome {
 
 Outcome run(const std::string& command) {
     Outcome outcome{-1, ""};
-    FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+    FILE* pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
     if (pipe == nullptr) {
         return outcome;
     }

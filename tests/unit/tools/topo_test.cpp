@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "tools/topo/topo_command.h"
 #include "tools/topo/xml.h"
@@ -54,7 +55,7 @@ std::string problem_of(const std::string& text) {
     return problem;
 }
 
-const Nic& nic(const Machine& machine, const std::string& name) {
+const Nic& nic(const Machine& machine, std::string_view name) {
     for (const Nic& each : machine.nics) {
         if (each.name == name) {
             return each;
@@ -306,7 +307,7 @@ TEST_P(CapturedMachine, IsRead) {
     for (const ShownDevice& device : machine.devices) {
         EXPECT_EQ(device.links.size(), machine.devices[0].links.size());  // never unequal
     }
-    EXPECT_NO_THROW((void)nlohmann::json::parse(topo_json(machine)));
+    EXPECT_TRUE(nlohmann::json::accept(topo_json(machine)));
     EXPECT_FALSE(topo_text(machine).empty());
 }
 
