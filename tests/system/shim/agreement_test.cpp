@@ -54,9 +54,9 @@ public:
                          folder_ / "id", std::to_string(iterations_)},
                         environment, folder_, "rank" + std::to_string(rank));
     }
-    void start_all(const Environment& extra = {}) {
+    void start_all(const Environment& extra = {}, const std::string& how = "linked") {
         for (int rank = 0; rank < ranks_; ++rank) {
-            start(rank, extra);
+            start(rank, extra, true, how);
         }
     }
     const Outcome& finish(int rank) {
@@ -193,9 +193,10 @@ TEST(Agreement, NotWithNcclCommId) {
     EXPECT_EQ(count(job.finish(1).err, "WARN"), 1u) << job.finish(1).err;
 }
 
+// Those that survive must not end themselves before the agreement has noticed: "held".
 TEST(Agreement, AKilledLeaderIsNoticed) {
     Job job(3, 100'000);
-    job.start_all();
+    job.start_all({}, "held");
     for (int rank = 0; rank < 3; ++rank) {
         ASSERT_TRUE(job.says(rank, kAgreed));
     }
@@ -209,7 +210,7 @@ TEST(Agreement, AKilledLeaderIsNoticed) {
 
 TEST(Agreement, AKilledMemberIsNoticedByAll) {
     Job job(3, 100'000);
-    job.start_all();
+    job.start_all({}, "held");
     for (int rank = 0; rank < 3; ++rank) {
         ASSERT_TRUE(job.says(rank, kAgreed));
     }

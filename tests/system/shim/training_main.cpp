@@ -2,8 +2,9 @@
 // One rank of a small data-parallel job on CUDA's driver API and NCCL, with the calls PyTorch DDP
 // makes: one large bucket, then two and a map of used parameters in every iteration.
 //
-// usage: training_main linked|handle|leaky RANK RANKS ID_FILE ITERATIONS
-//   handle: looks NCCL up on its handle, past any preload; leaky: never destroys its communicator
+// usage: training_main linked|handle|leaky|held RANK RANKS ID_FILE ITERATIONS
+//   handle: looks NCCL up on its handle, past any preload; leaky: never destroys its communicator;
+//   held: a call that fails does not end it, so that others than the caller can hear of it
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -19,9 +20,16 @@
 
 namespace {
 
+constexpr unsigned kHeldSeconds = 400;
+bool g_held = false;
+
 void check(int result, const char* what) {
     if (result != 0) {
         std::printf("%s failed: %d\n", what, result);
+        if (g_held) {
+            std::fflush(stdout);
+            ::sleep(kHeldSeconds);  // whoever started it ends it
+        }
         std::exit(1);
     }
 }
@@ -62,6 +70,7 @@ void meet(int rank, int ranks, const std::string& id_file) {
 int main(int argc, char** argv) {
     check(argc != 6, "usage");
     const std::string how = argv[1];
+    g_held = how == "held";
     const int rank = std::atoi(argv[2]);
     const int ranks = std::atoi(argv[3]);
     const int iterations = std::atoi(argv[5]);
