@@ -18,6 +18,7 @@ constexpr auto kPatience = 120s;
 
 constexpr char kAgreed[] = "ranks of the communicator agree: DEFT_MODE=deft";
 constexpr char kForwarded[] = "WARN not every rank of a communicator can use deft";
+constexpr char kBegun[] = "the job has begun";
 constexpr char kClosed[] = "agree on nothing new any more";
 
 class Job {
@@ -193,12 +194,14 @@ TEST(Agreement, NotWithNcclCommId) {
     EXPECT_EQ(count(job.finish(1).err, "WARN"), 1u) << job.finish(1).err;
 }
 
-// Those that survive must not end themselves before the agreement has noticed: "held".
+// Killed while they train: one that goes while NCCL makes the communicator fails that, and there is
+// nothing to agree on. Those that survive must not end themselves before they have noticed: "held".
 TEST(Agreement, AKilledLeaderIsNoticed) {
     Job job(3, 100'000);
     job.start_all({}, "held");
     for (int rank = 0; rank < 3; ++rank) {
         ASSERT_TRUE(job.says(rank, kAgreed));
+        ASSERT_TRUE(job.says(rank, kBegun));
     }
     job.kill(0, SIGKILL);
     for (int rank = 1; rank < 3; ++rank) {
@@ -213,6 +216,7 @@ TEST(Agreement, AKilledMemberIsNoticedByAll) {
     job.start_all({}, "held");
     for (int rank = 0; rank < 3; ++rank) {
         ASSERT_TRUE(job.says(rank, kAgreed));
+        ASSERT_TRUE(job.says(rank, kBegun));
     }
     job.kill(2, SIGKILL);
     ASSERT_TRUE(job.says(0, kClosed)) << job.err(0);

@@ -4,7 +4,8 @@
 //
 // usage: training_main linked|handle|leaky|held RANK RANKS ID_FILE ITERATIONS
 //   handle: looks NCCL up on its handle, past any preload; leaky: never destroys its communicator;
-//   held: a call that fails does not end it, so that others than the caller can hear of it
+//   held: says on standard error when it has begun, and a call that fails does not end it, so that
+//   others than the caller can hear of it
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -21,6 +22,7 @@
 namespace {
 
 constexpr unsigned kHeldSeconds = 400;
+constexpr char kBegun[] = "the job has begun\n";
 bool g_held = false;
 
 void check(int result, const char* what) {
@@ -102,6 +104,9 @@ int main(int argc, char** argv) {
     };
     check(cuMemsetD32Async(memory, 0, bytes / 4, stream), "cuMemsetD32Async");
     reduce(data, kFirst + kSecond, ncclFloat, ncclSum);
+    if (g_held) {
+        std::fputs(kBegun, stderr);
+    }
     std::vector<float> host(bytes / 4);
     for (int i = 0; i < iterations; ++i) {
         // Every rank adds its number plus one: the sum is known.
