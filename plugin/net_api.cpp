@@ -149,9 +149,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
             }
             return static_cast<int>(DEFT_NET_INVALID_USAGE);
         }
-        for (const std::string& warning : config.warnings()) {
-            DEFT_WARN_ONCE("%s", warning.c_str());
-        }
+        log::unknown_settings();
         if (switched_off()) {
             DEFT_INFO("DEFT_MODE=off: NCCL uses its own transport");
         } else if (devices_or_warn() == 0) {

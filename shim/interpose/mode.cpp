@@ -45,9 +45,7 @@ const Decision* decide() {
                 // The words of DEFT_MODE stand in the order of the enumeration.
                 made.mode = static_cast<ShimMode>(config.integer(Key::Mode));
             }
-            for (const std::string& warning : config.warnings()) {
-                DEFT_WARN("%s", warning.c_str());
-            }
+            log::unknown_settings();
             return made;
         }();
         return &decision;

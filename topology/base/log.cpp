@@ -90,6 +90,20 @@ bool enabled(Level level) {
            static_cast<std::int64_t>(level) <= Config::process().integer(Key::Log);
 }
 
+void unknown_settings() noexcept {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (said.test_and_set(std::memory_order_relaxed)) {
+        return;
+    }
+    try {
+        for (const std::string& warning : Config::process().warnings()) {
+            DEFT_WARN("%s", warning.c_str());
+        }
+    } catch (...) {
+        // No memory for the configuration: whoever reads it next says so.
+    }
+}
+
 void set_nccl_logger(deft_net_logger_t logger) noexcept {
     g_nccl_logger = logger;
 }

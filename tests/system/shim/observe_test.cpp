@@ -129,6 +129,18 @@ TEST(Observe, OffLeavesNothing) {
     EXPECT_TRUE(job.reports.empty());
 }
 
+TEST(Observe, EveryUnknownVariableIsNamedOnce) {
+    Environment environment = both_halves();
+    environment["DEFT_MOED"] = "off";
+    environment["DEFT_LINKTIMEOUT"] = "1s";
+    const Job job = run_ranks("linked", 20, environment);
+    expect_done(job);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "did you mean DEFT_MODE?"), 1U) << rank.err;
+        EXPECT_EQ(count(rank.err, "did you mean DEFT_LINK_TIMEOUT?"), 1U) << rank.err;
+    }
+}
+
 TEST(Observe, AMalformedTextTurnsTheShimOff) {
     for (const char* name : {"DEFT_PREDICT", "DEFT_OPTIMIZER", "DEFT_LANES"}) {
         Environment environment{{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "deft"}, {name, "no sense"}};
