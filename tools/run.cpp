@@ -130,20 +130,6 @@ void add_observer(Environment& environment, const Config& config) {
     environment.set("PYTHONPATH", others.empty() ? folder : folder + ":" + others);
 }
 
-// Plans run transfers on communicators of their own beside the job's. NCCL 2.26 and later keeps the
-// order of the calls between communicators if asked; older ones do not know the variables. A job
-// whose threads race has no such order, which must not become an error.
-void add_launch_order(Environment& environment, const Config& config) {
-    const bool plans = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap") ||
-                       (config.is(Key::Mode, "exact") && !config.text(Key::Lanes).empty());
-    if (plans && !environment.get("NCCL_LAUNCH_ORDER_IMPLICIT")) {
-        environment.set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
-        if (!environment.get("NCCL_LAUNCH_RACE_FATAL")) {
-            environment.set("NCCL_LAUNCH_RACE_FATAL", "0");
-        }
-    }
-}
-
 // What the loader will refuse to do for this program, or an empty string.
 std::string preload_obstacle(const std::string& file, int depth = 0) {
     struct stat status {};
@@ -267,7 +253,6 @@ int run(const RunOptions& options) {
         return kNotStarted;
     }
     add_observer(environment, config);
-    add_launch_order(environment, config);
     // What only weakens deft is said, and is an error when deft is required.
     const bool required = config.flag(Key::Require);
     const std::string file =

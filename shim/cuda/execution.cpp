@@ -59,6 +59,15 @@ const Execution* Execution::get() noexcept {
     return g_execution.load(std::memory_order_acquire);
 }
 
+int driver_version() noexcept {
+    void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    auto* const get = library != nullptr
+                          ? reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDriverGetVersion"))
+                          : nullptr;
+    int version = 0;
+    return get != nullptr && get(&version) == kSuccess ? version : 0;
+}
+
 Context primary_context(const Driver& driver, int ordinal) noexcept {
     int device = 0;
     Context context = nullptr;

@@ -54,6 +54,9 @@ struct Execution {
     static const Execution* get() noexcept;
 };
 
+// CUDA version the driver supports, 12030 for 12.3; 0 if there is no driver. Any thread.
+int driver_version() noexcept;
+
 // The device's primary context, retained for good (the job's communicators live as long as the
 // process). Null if the driver refuses.
 Context primary_context(const Driver& driver, int ordinal) noexcept;

@@ -13,8 +13,8 @@
 namespace deft::director {
 
 // The plan for this job, its prediction and verdict. `lanes`: what all-reduces
-// take on each network, as measured, the job's own first; empty: there is no other. `note` says in one line what was decided and why. Throws std::invalid_argument where
-// nothing can be planned.
+// take on each network, as measured, the job's own first; empty: there is no other. `note` says in
+// one line what was decided and why. Throws std::invalid_argument where nothing can be planned.
 planner::Plan choose_plan(const planner::Profile& profile, const std::vector<planner::Link>& lanes,
                           const Settings& settings, std::string& note);
 

@@ -115,8 +115,12 @@ void Director::settle(Track& track) {
         const std::lock_guard lock(inbox_mutex_);
         forward_committed_ = false;
         track.restart_profile();
-        enter(falling_ ? Course::Fallen : Course::Resting);
-        falling_ = false;
+        const bool again = losing_ && networks_.size() > 1;
+        enter(falling_ ? Course::Fallen : again ? Course::Watching : Course::Resting);
+        if (again && !falling_) {
+            without_networks();
+        }
+        falling_ = losing_ = false;
         DEFT_INFO("rank %d: calls are forwarded again", seat_.rank);
     }
     if (current_ != nullptr && current_->broken() && active == current_.get()) {
@@ -146,6 +150,11 @@ void Director::lead(Track& track, const JobView& view) {
     if (!tell_given_up()) {
         return;
     }
+    if (profile_stale_ && course_ == Course::Watching && view.reason.empty()) {
+        profile_stale_ = false;
+        track.restart_profile();
+        return;
+    }
     switch (course_) {
         case Course::Watching:
             if (!view.reason.empty()) {
@@ -159,14 +168,9 @@ void Director::lead(Track& track, const JobView& view) {
                 planned_signature_ = 0;  // the council is busy: try again
             }
             break;
-        case Course::Staging: {
-            const bool known = !networks_.empty();
+        case Course::Staging:
             watch_staging();
-            if (!known && !networks_.empty()) {
-                track.restart_profile();  // it was taken beside the lanes' own transfers
-            }
             break;
-        }
         case Course::Arming:
             propose_arm(view);
             break;
@@ -216,8 +220,8 @@ bool Director::decide(const Track& track, const JobView& view) {
         retry_at_ns_ = cuda::host_now() + static_cast<std::int64_t>(wait_ms * 1e6);
         return false;
     }
-    if (wants_networks()) {
-        networks_only_ = true;
+    networks_only_ = wants_networks() && may_gain_by_networks();
+    if (networks_only_) {
         plan_ = {};
         return true;
     }

@@ -32,7 +32,11 @@ private:
 }  // namespace
 
 Director::Director(const Seat& seat, agreement::Council& council)
-    : seat_(seat), council_(council), nccl_(executor::Nccl::from(*seat.table)) {
+    : seat_(seat),
+      other_networks_(networks_to_use(executor::Nccl::from(*seat.table).version)),
+      no_lanes_(why_no_lanes(executor::Nccl::from(*seat.table).version)),
+      council_(council),
+      nccl_(executor::Nccl::from(*seat.table)) {
     council_.attach(this);
 }
 

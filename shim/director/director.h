@@ -106,6 +106,8 @@ private:
     };
 
     const Seat seat_;
+    const std::vector<std::string> other_networks_;  // DEFT_LANES, as far as they can be had
+    const std::string no_lanes_;  // why lanes cannot be made beside this job; empty: they can
     agreement::Council& council_;
     const executor::Nccl nccl_;
 
@@ -148,8 +150,8 @@ private:
     bool no_more_ = false;  // the council has closed
 
     std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
-    std::vector<std::unique_ptr<executor::Lane>> lanes_;        // those over other networks last
-    std::vector<executor::LaneSpeed> speeds_;                   // of lanes over other networks
+    std::vector<std::unique_ptr<executor::Lane>> lanes_;        // the job's own network first
+    std::vector<executor::LaneSpeed> speeds_;                   // theirs, where DEFT_LANES is set
     std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;  // other threads may know them
     std::unique_ptr<Stage> staging_;                            // being made ready on this rank
     std::unique_ptr<executor::Executor> staged_;                // ready, not in force
@@ -168,7 +170,8 @@ private:
     bool open_proposed_ = false;
     // DEFT_LANES: lanes over other networks are made and measured in a staging without a plan.
     bool networks_only_ = false;  // such a staging is on its way
-    bool networks_off_ = false;   // they cannot be made
+    bool networks_off_ = false;   // they cannot be made, or did not help
+    bool profile_stale_ = false;  // taken beside the lanes' own transfers
     std::uint32_t network_tries_ = 0;
     std::vector<planner::Link> networks_;  // what they can do, the job's own first
     std::size_t agreed_lanes_ = 0;         // that every rank has
@@ -179,6 +182,7 @@ private:
     bool gain_checked_ = false;
     PlanFacts facts_;       // counters of executors that are gone
     bool falling_ = false;  // the guard has asked for Forward
+    bool losing_ = false;   // the plan was slower than none
     std::uint64_t breaks_ = 0;
     struct Made {
         planner::Plan plan;
@@ -210,7 +214,11 @@ private:
     void make_ready(JobView& view);
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
+    static std::vector<std::string> networks_to_use(int nccl_version);
+    static std::string why_no_lanes(int nccl_version);
     bool wants_networks() const;
+    bool may_gain_by_networks() const;
+    void without_networks();
     void networks_measured();
     void networks_refused(const Problem& problem);
     void answer_stage(Step step, const Problem& problem);

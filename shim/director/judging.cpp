@@ -31,7 +31,7 @@ void Director::check_gain(Track& track, const JobView& view) {
         gain_checked_ = true;
         DEFT_INFO("%.2f ms per iteration, %.2f ms before", now_ms, before_ms_);
     } else if (propose_forward(view)) {
-        gain_checked_ = true;
+        gain_checked_ = losing_ = true;
         DEFT_INFO("no gain: %.2f ms per iteration, %.2f ms before; the plan is given up", now_ms,
                   before_ms_);
     }

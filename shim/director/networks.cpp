@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes over networks beside the job's own (DEFT_LANES): the leader has them made and measured
 // once, before the first plan, in a staging that has no plan.
+#include <cstdlib>
+#include <cstring>
+
 #include "shim/cuda/event_pool.h"
+#include "shim/director/choice.h"
 #include "shim/director/director.h"
-#include "shim/director/settings.h"
+#include "shim/executor/networks.h"
+#include "topology/base/config.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
@@ -12,29 +17,83 @@ namespace {
 // A network that NCCL does not know fails every time; a link that is just down may come back.
 constexpr std::uint32_t kTries = 2;
 constexpr std::int64_t kRetry = 1'000'000'000;
-constexpr int kFirstNccl = 21700;  // that lets a communicator name its network
+constexpr int kFirstNccl = 21700;     // that lets a communicator name its network
+constexpr int kFirstOrdered = 22600;  // that knows NCCL_LAUNCH_ORDER_IMPLICIT
+// Releases from here on are built for CUDA 12.3 or later as NVIDIA ships them.
+constexpr int kFirstConcurrent = 22800;
+constexpr int kConcurrentDriver = 12030;
 
 }  // namespace
 
-bool Director::wants_networks() const {
-    if (networks_off_ || !networks_.empty() || Settings::process().networks.empty()) {
-        return false;
+// Read once, on the application's thread and after NCCL's own start, which may set NCCL_NET from
+// nccl.conf: the environment may change later. A rank alone in this refuses the lanes.
+std::vector<std::string> Director::networks_to_use(int nccl_version) {
+    const std::string& text = Config::process().text(Key::Lanes);
+    std::vector<std::string> networks;
+    std::string problem;  // text_problems() has told it
+    if (shim_mode() < ShimMode::Exact || !executor::parse_networks(text, networks, problem) ||
+        networks.empty()) {
+        return {};
     }
-    if (nccl_.version < kFirstNccl) {
+    if (nccl_version < kFirstNccl) {
         DEFT_WARN_ONCE(
-            "DEFT_LANES has no effect: this NCCL cannot choose a communicator's "
-            "network; it needs 2.17");
-        return false;
+            "DEFT_LANES has no effect: this NCCL cannot choose a communicator's network; it needs "
+            "2.17");
+        return {};
     }
-    return true;
+    const char* const chosen = std::getenv("NCCL_NET");
+    if (chosen != nullptr && *chosen != '\0') {
+        DEFT_WARN_ONCE(
+            "DEFT_LANES=%s has no effect: NCCL_NET=%s chooses one network for every communicator; "
+            "unset NCCL_NET",
+            text.c_str(), chosen);
+        return {};
+    }
+    return networks;
+}
+
+// With NCCL_LAUNCH_ORDER_IMPLICIT a kernel waits for those launched before it on the device. Built
+// for CUDA before 12.3, or on such a driver, it waits until they are done: a lane that is warmed up
+// in the background on one rank and a transfer of the job on another would wait for each other. And
+// NCCL takes the background thread for a race and fails the job's call, unless told not to.
+std::string Director::why_no_lanes(int nccl_version) {
+    const auto set = [](const char* name, const char* normally) {
+        const char* const value = std::getenv(name);
+        return std::strcmp(value != nullptr ? value : normally, "0") != 0;
+    };
+    if (nccl_version < kFirstOrdered || !set("NCCL_LAUNCH_ORDER_IMPLICIT", "0")) {
+        return {};
+    }
+    if (nccl_version < kFirstConcurrent || cuda::driver_version() < kConcurrentDriver) {
+        return "NCCL_LAUNCH_ORDER_IMPLICIT is set, and this NCCL or this driver (12.3 is needed) "
+               "runs one communicator after the other then";
+    }
+    if (set("NCCL_LAUNCH_RACE_FATAL", "1")) {
+        return "NCCL_LAUNCH_ORDER_IMPLICIT is set without NCCL_LAUNCH_RACE_FATAL=0";
+    }
+    return {};
+}
+
+bool Director::wants_networks() const {
+    return !networks_off_ && networks_.empty() && !other_networks_.empty() && no_lanes_.empty();
+}
+
+// Lanes cost memory: none are made for a job that not even a network without any cost would help.
+bool Director::may_gain_by_networks() const {
+    planner::Link own;
+    planner::Link ideal;
+    ideal.name = "ideal";
+    ideal.cost.beta = 1e-15;
+    std::string note;
+    const planner::Plan best = choose_plan(profile_, {own, ideal}, Settings::process(), note);
+    return best.predicted.verdict == planner::Verdict::Use;
 }
 
 // All ranks have them. The leader's figures count; an all-reduce takes as long on every rank.
 void Director::networks_measured() {
-    const Settings settings = Settings::process();
-    for (std::size_t i = 0; i < speeds_.size() && i <= settings.networks.size(); ++i) {
+    for (std::size_t i = 0; i < speeds_.size() && i <= other_networks_.size(); ++i) {
         planner::Link link;
-        link.name = i == 0 ? "own" : settings.networks[i - 1];
+        link.name = i == 0 ? "own" : other_networks_[i - 1];
         link.cost.alpha = speeds_[i].start;
         link.cost.beta = speeds_[i].per_byte;
         link.source = "measured";
@@ -44,6 +103,7 @@ void Director::networks_measured() {
     }
     networks_only_ = false;
     networks_off_ = networks_.size() < 2;
+    profile_stale_ = true;
     planned_signature_ = 0;  // now the plan
     enter(Course::Watching);
 }
@@ -51,6 +111,7 @@ void Director::networks_measured() {
 // Plans are made for the job's own network if the others cannot be had.
 void Director::networks_refused(const Problem& problem) {
     networks_only_ = false;
+    profile_stale_ = true;
     planned_signature_ = 0;
     retry_at_ns_ = cuda::host_now() + kRetry;
     enter(Course::Watching);
@@ -59,6 +120,15 @@ void Director::networks_refused(const Problem& problem) {
     }
     networks_off_ = true;
     DEFT_WARN("DEFT_LANES: %s; the job's own network is used alone", problem.why.c_str());
+}
+
+// A plan over them was slower than none: the job's own network may still bear one.
+void Director::without_networks() {
+    DEFT_INFO("the networks of DEFT_LANES are not used any more");
+    networks_.clear();
+    networks_off_ = true;
+    plans_.clear();
+    planned_signature_ = 0;
 }
 
 }  // namespace deft::director

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "shim/director/optimizer.h"
-#include "shim/executor/networks.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 
@@ -37,22 +35,6 @@ void read_forced(const std::string& text, Settings& settings) {
     }
     settings.forced_delay = delay;
     settings.forced_merge = merge;
-}
-
-// NCCL_NET chooses the network of every communicator, whatever that asks for: then there are none.
-std::vector<std::string> networks_of(const std::string& text) {
-    std::vector<std::string> networks;
-    std::string problem;  // Config and text_problems() have told it
-    executor::parse_networks(text, networks, problem);
-    const char* const chosen = std::getenv("NCCL_NET");
-    if (!networks.empty() && chosen != nullptr && *chosen != '\0') {
-        DEFT_WARN_ONCE(
-            "DEFT_LANES=%s has no effect: NCCL_NET=%s chooses one network for every "
-            "communicator; unset NCCL_NET",
-            text.c_str(), chosen);
-        networks.clear();
-    }
-    return networks;
 }
 
 }  // namespace
@@ -90,7 +72,8 @@ Settings Settings::process() {
     settings.mode = shim_mode();
     settings.warm_up = static_cast<std::uint64_t>(config.integer(Key::WarmUp));
     settings.lane_ctas = static_cast<int>(config.integer(Key::LaneCtas));
-    settings.networks = networks_of(config.text(Key::Lanes));
+    settings.own_lane_ctas =
+        config.setting(Key::LaneCtas).source == ValueSource::Default ? 0 : settings.lane_ctas;
     settings.max_shadow_bytes = static_cast<std::uint64_t>(config.integer(Key::MaxShadowBytes));
     if (settings.mode >= ShimMode::Deft) {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
@@ -116,9 +99,6 @@ std::string Settings::terms() {
         terms += terms.empty() ? "" : " ";
         terms += variable(key).name;
         terms += "=" + config.text(key);
-    }
-    if (!config.text(Key::Lanes).empty()) {
-        terms += Settings::process().networks.empty() ? " lanes off" : "";
     }
     return terms;
 }

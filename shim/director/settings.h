@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "shim/executor/executor.h"
 #include "shim/guard/guard.h"
@@ -26,8 +25,10 @@ struct Settings {
     bool unknown_optimizer = false;  // that is why
     std::uint64_t warm_up = 0;       // synchronous iterations before the first plan
     std::uint64_t max_shadow_bytes = 0;
-    int lane_ctas = 0;                  // of each lane at most; 0: NCCL chooses
-    std::vector<std::string> networks;  // of lanes beside the job's own network
+    // Of each lane at most; 0: NCCL chooses. The lane that carries everything where there is no
+    // other network is only limited where the operator says so.
+    int lane_ctas = 0;
+    int own_lane_ctas = 0;
     // A plan the operator insists on, whatever the prediction says; 0, 0: none.
     std::uint32_t forced_delay = 0;
     std::uint32_t forced_merge = 0;  // 0: the planner decides

@@ -112,6 +112,9 @@ Director::Problem Director::prepare_executor() {
     if (driver == nullptr) {
         return {"the CUDA driver lacks functions that plans need", false};
     }
+    if (!no_lanes_.empty()) {
+        return {no_lanes_, false};
+    }
     if (Problem problem = open_lanes(order); !problem.empty()) {
         return problem;
     }
@@ -132,18 +135,24 @@ Director::Problem Director::prepare_executor() {
                                     plan.predicted.max_merge, options.prediction, problem.why)) {
         return problem;
     }
-    options.statistics =
-        settings.mode >= ShimMode::Deft && guard_settings().mode != guard::Mode::Off;
+    // The guard judges by reports of late and merged gradients.
+    options.statistics = guard_settings().mode != guard::Mode::Off &&
+                         (plan.predicted.max_delay > 0 || plan.predicted.max_merge > 1);
     executor::CompileOptions compile;
-    compile.lanes = static_cast<std::uint32_t>(lanes_.size());
+    // An error of a lane that carries nothing must not become the communicator's.
+    std::uint32_t used = 1;
+    for (const planner::Transfer& transfer : plan.transfers) {
+        used = std::max(used, transfer.link + 1);
+    }
+    compile.lanes = std::min(used, static_cast<std::uint32_t>(lanes_.size()));
     compile.history = options.prediction.history();
     compile.max_delay = std::max(settings.delay_cap, settings.forced_delay);
     compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
     compile.residual = settings.mode == ShimMode::Covap;
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
     std::vector<executor::Lane*> lanes;
-    for (const auto& lane : lanes_) {
-        lanes.push_back(lane.get());
+    for (std::uint32_t i = 0; i < compile.lanes; ++i) {
+        lanes.push_back(lanes_[i].get());
     }
     if (problem.empty()) {
         staged_ = executor::Executor::create(*driver, nccl_, seat_.device, std::move(lanes),
@@ -173,18 +182,18 @@ Director::Problem Director::open_lanes(const Order& order) {
     if (lanes_.size() < order.keep) {
         return {"a lane is missing", false};
     }
+    if (lanes_.size() + order.lanes.size() > other_networks_.size() + 1) {
+        return {"DEFT_LANES has no effect on this rank", false};  // it has said why
+    }
     const Settings settings = Settings::process();
     executor::LaneConfig config;
-    config.max_ctas = settings.lane_ctas;
     config.priority = priority_.load(std::memory_order_relaxed);
     speeds_.resize(std::min(speeds_.size(), lanes_.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         const std::size_t network = lanes_.size();  // 0: the job's own
-        if (network == kMaxLanes || network > settings.networks.size()) {
-            return {"too many lanes", false};
-        }
         auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
-        config.net_name = network == 0 ? nullptr : settings.networks[network - 1].c_str();
+        config.net_name = network == 0 ? nullptr : other_networks_[network - 1].c_str();
+        config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
         executor::LaneSpeed speed;
         Problem problem;
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
@@ -193,7 +202,7 @@ Director::Problem Director::open_lanes(const Order& order) {
                           dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
                           lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
                           lane->warm_up(problem.why) &&
-                          (settings.networks.empty() || lane->measure(speed, problem.why));
+                          (other_networks_.empty() || lane->measure(speed, problem.why));
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
             lane->abort();
@@ -203,7 +212,7 @@ Director::Problem Director::open_lanes(const Order& order) {
             }
             problem.may_pass = true;
             if (network > 0) {
-                problem.why = "a lane over " + settings.networks[network - 1] + ": " + problem.why;
+                problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
             }
             return problem;
         }
@@ -260,8 +269,8 @@ bool Director::propose_open(Problem& problem) {
     order.kind = Kind::Open;
     order.stage = stage_serial_;
     order.keep = agreed_lanes_;
-    const std::size_t wanted = networks_only_ ? Settings::process().networks.size() + 1
-                                              : std::max<std::size_t>(plan_.links.size(), 1);
+    const std::size_t wanted =
+        networks_only_ ? other_networks_.size() + 1 : std::max<std::size_t>(plan_.links.size(), 1);
     for (std::size_t i = agreed_lanes_; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};
         if (seat_.table->GetUniqueId == nullptr ||

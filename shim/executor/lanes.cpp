@@ -16,8 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void nap() {
-    const timespec pause{0, 500'000};
+void nap(long nanoseconds = 500'000) {
+    const timespec pause{0, nanoseconds};
     ::nanosleep(&pause, nullptr);
 }
 
@@ -145,6 +145,7 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
         if (config.net_name != nullptr) {
             opening->net_name = config.net_name;  // must live as long as the thread
             own.net_name = opening->net_name.c_str();
+            config_.net_name = nullptr;
         }
         opening->configured =
             nccl_.CommInitRankConfig != nullptr && make_config(nccl_.version, own, opening->config);
@@ -194,6 +195,9 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
 }
 
 bool Lane::idle_by(Clock::time_point deadline) noexcept {
+    // Finely at first: what is measured may take tens of microseconds.
+    constexpr auto kSoon = std::chrono::milliseconds(5);
+    const auto begun = Clock::now();
     for (;;) {
         const int state = driver_.StreamQuery(stream_);
         if (state != cuda::kNotReady) {
@@ -202,7 +206,7 @@ bool Lane::idle_by(Clock::time_point deadline) noexcept {
         if (stop_.load() || Clock::now() >= deadline) {
             return false;
         }
-        nap();
+        nap(Clock::now() - begun < kSoon ? 20'000 : 500'000);
     }
 }
 
@@ -294,29 +298,35 @@ bool Lane::warm_up(std::string& problem) noexcept {
     return good;
 }
 
-// Seconds each of some all-reduces takes in the mean; below 0: `problem` says why not.
+// Seconds the shortest of some all-reduces takes; below 0: `problem` says why not. One at a time:
+// with several in flight and NCCL_LAUNCH_ORDER_IMPLICIT, a transfer of the job between them on one
+// rank and before them on another would close a circle.
 double Lane::seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
                         std::string& problem) noexcept {
-    const auto start = Clock::now();
-    users_.fetch_add(1);
-    int result = stop_.load() ? DEFT_NCCL_INVALID_USAGE : DEFT_NCCL_SUCCESS;
     auto* const buffer = reinterpret_cast<void*>(memory);
-    for (int i = 0; i < times && result == DEFT_NCCL_SUCCESS; ++i) {
-        result = nccl_.AllReduce(buffer, buffer, bytes / 4, DEFT_NCCL_UINT32, DEFT_NCCL_SUM, comm(),
-                                 stream_);
+    double least = -1;
+    for (int i = 0; i < times; ++i) {
+        const auto start = Clock::now();
+        users_.fetch_add(1);
+        const int result = stop_.load()
+                               ? DEFT_NCCL_INVALID_USAGE
+                               : nccl_.AllReduce(buffer, buffer, bytes / 4, DEFT_NCCL_UINT32,
+                                                 DEFT_NCCL_SUM, comm(), stream_);
+        users_.fetch_sub(1);
+        if (result != DEFT_NCCL_SUCCESS || !idle_by(start + config_.deadline)) {
+            failed(problem, "measuring it", result);
+            return -1;
+        }
+        const double took = std::chrono::duration<double>(Clock::now() - start).count();
+        least = least < 0 ? took : std::min(least, took);
     }
-    users_.fetch_sub(1);
-    if (result != DEFT_NCCL_SUCCESS || !idle_by(start + config_.deadline)) {
-        failed(problem, "measuring it", result);
-        return -1;
-    }
-    return std::chrono::duration<double>(Clock::now() - start).count() / times;
+    return least;
 }
 
 bool Lane::measure(LaneSpeed& speed, std::string& problem) noexcept {
     constexpr std::size_t kSmall = 256 * 1024;
     constexpr std::size_t kLarge = 4 * 1024 * 1024;
-    constexpr int kRounds = 2;  // the first may find other ranks not yet here
+    constexpr int kTimes = 4;  // the first may find other ranks not yet here
     if (!ready()) {
         return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
     }
@@ -324,18 +334,11 @@ bool Lane::measure(LaneSpeed& speed, std::string& problem) noexcept {
     if (!scratch || driver_.MemsetD8Async(scratch.memory(), 0, kLarge, stream_) != cuda::kSuccess) {
         return failed(problem, "measuring it", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
-    double small = 0;
-    double large = 0;
-    for (int round = 0; round < kRounds; ++round) {
-        // Several at a time: the wait looks only every half millisecond.
-        const double one = seconds_of(scratch.memory(), kSmall, 4, problem);
-        const double other = one < 0 ? -1 : seconds_of(scratch.memory(), kLarge, 2, problem);
-        if (other < 0) {
-            scratch.keep();
-            return false;
-        }
-        small = round == 0 ? one : std::min(small, one);
-        large = round == 0 ? other : std::min(large, other);
+    const double small = seconds_of(scratch.memory(), kSmall, kTimes, problem);
+    const double large = small < 0 ? -1 : seconds_of(scratch.memory(), kLarge, kTimes, problem);
+    if (large < 0) {
+        scratch.keep();
+        return false;
     }
     speed.per_byte = std::max(large - small, large * 0.1) / (kLarge - kSmall);
     speed.start = std::max(small - speed.per_byte * kSmall, 0.0);

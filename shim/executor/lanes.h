@@ -53,8 +53,8 @@ public:
     // Makes NCCL connect what it would connect at first use: all-reduces of three sizes, checked.
     // Collective; waits as open() does.
     bool warm_up(std::string& problem) noexcept;
-    // Times all-reduces of two sizes, several times, on the warm lane; the shortest count. The
-    // job's own transfers may run beside it. Collective; waits as open() does. About 20 MiB travel.
+    // Times all-reduces of two sizes, one at a time, on the warm lane; the shortest count. The
+    // job's own transfers may run beside it. Collective; waits as open() does. 17 MiB travel.
     bool measure(LaneSpeed& speed, std::string& problem) noexcept;
     // Ends the communicator whatever it is doing. Any thread, any state, any number of times.
     void abort() noexcept;

@@ -57,6 +57,19 @@ TEST(Lanes, GradientsAreCutOverTwoNetworks) {
     }
 }
 
+TEST(Lanes, ExactNeverChangesANumber) {
+    const Folder folder;
+    const Environment environment{
+        {"DEFT_MODE", "exact"}, {"DEFT_LANES", "Socket"}, {"DEFT_OUT", folder / "report-%r.json"}};
+    const Job job = finish_ranks(start_ranks(folder, 2, 250, environment, "plain large"), folder);
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "lane Socket: "), 1U) << job.ranks[0].err;
+    for (const Row& row : job.rows[0]) {
+        EXPECT_EQ(row.bucket[0], row.iteration + 1);
+        EXPECT_EQ(row.bucket[1], row.iteration + 1);
+    }
+}
+
 TEST(Lanes, ANetworkThatNcclDoesNotKnowIsDoneWithout) {
     const Folder folder;
     const Job job = run_reported(folder, 2, over_two("delay1", "Nowhere"));

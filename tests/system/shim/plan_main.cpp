@@ -11,7 +11,7 @@
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
 //   unsteady runs ITERATIONS, waits for no plan, and has other buckets every ten iterations
-//   large    the first bucket has 16 MB, so that it is cut over networks
+//   large    the first bucket has 16 MB, so that it is cut over networks; "plain large": both
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
 //   busy     destroys the communicator without waiting for its last transfers
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     const int ranks = std::atoi(argv[2]);
     const int iterations = std::atoi(argv[4]);
     const std::string how = argc > 5 ? argv[5] : "";
-    size_t first = how == "large" ? 4'000'001 : 50'001;
+    size_t first = how.ends_with("large") ? 4'000'001 : 50'001;
     size_t second = 70'000;
     const size_t total = first + second;
     CUdevice device = 0;
@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
     std::vector<float> host(total + 2);
     int rounds = how == "change" || how == "flush" ? 2 : 1;
     float plans_wanted = 1;
-    int left = how == "plain" || how == "unsteady" ? iterations : -1;
+    int left = how.starts_with("plain") || how == "unsteady" ? iterations : -1;
     const int stalls = how.starts_with("stall-") ? std::atoi(how.c_str() + 6) : 0;
     for (int t = 0; rounds > 0; ++t) {
         host.assign(total + 2, static_cast<float>((t + 1) * (rank + 1)));

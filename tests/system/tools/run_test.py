@@ -64,15 +64,6 @@ class RunTest(unittest.TestCase):
                           "DEFT_INTERFACES": "lo", "DEFT_LOG": "info"})
         self.assertNotIn("NCCL_NET_PLUGIN", seen, "mode off leaves the network to NCCL")
 
-    def test_asks_nccl_for_one_order_of_launches_where_plans_need_it(self):
-        names = ("NCCL_LAUNCH_ORDER_IMPLICIT", "NCCL_LAUNCH_RACE_FATAL")
-        for mode, lanes, wanted in (("off", "IB", False), ("observe", "IB", False), ("exact", "", False), ("exact", "IB", True),
-                                    ("deft", "", True), ("covap", "", True)):
-            seen = self.seen("--mode", mode, env={"DEFT_LANES": lanes})
-            self.assertEqual([seen.get(name) for name in names], ["1", "0"] if wanted else [None, None], (mode, lanes))
-        seen = self.seen("--mode", "deft", env={"NCCL_LAUNCH_ORDER_IMPLICIT": "0"})
-        self.assertEqual([seen.get(name) for name in names], ["0", None], "the user's word counts")
-
     def test_keeps_other_preloads(self):
         other = os.path.join(self.folder, "libother.so").replace(" ", "_")
         seen = self.deft("run", "--dry-run", "--", "true", env={"LD_PRELOAD": other}).stdout
