@@ -113,13 +113,14 @@ Director::Problem Director::prepare_executor() {
         return {"the CUDA driver lacks functions that plans need", false};
     }
     if (!no_lanes_.empty()) {
+        DEFT_WARN_ONCE("no plan is carried out: %s", no_lanes_.c_str());
         return {no_lanes_, false};
     }
     if (Problem problem = open_lanes(order); !problem.empty()) {
         return problem;
     }
     if (order.plan.empty()) {
-        return {};  // only the lanes are wanted, for now
+        return {};  // lanes alone, measured: the staging in front of the first plan
     }
     const Settings settings = Settings::process();
     const planner::Plan plan = planner::plan_from_json(order.plan);
@@ -202,7 +203,7 @@ Director::Problem Director::open_lanes(const Order& order) {
                           dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
                           lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
                           lane->warm_up(problem.why) &&
-                          (other_networks_.empty() || lane->measure(speed, problem.why));
+                          (!order.plan.empty() || lane->measure(speed, problem.why));
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
             lane->abort();

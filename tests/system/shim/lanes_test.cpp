@@ -98,5 +98,24 @@ TEST(Lanes, NcclNetLeavesNothingToChoose) {
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
 }
 
+// The other ranks measure nothing that this one would not join.
+TEST(Lanes, ARankThatCannotLeavesAllToTheJobsOwnNetwork) {
+    for (const int rank : {0, 1}) {
+        SCOPED_TRACE("rank " + std::to_string(rank));
+        const Folder folder;
+        const Job job = finish_ranks(start_ranks(folder, 2, 20, over_two("delay1", "Socket"),
+                                                 "large", {{rank, {{"NCCL_NET", "deft"}}}}),
+                                     folder);
+        for (const Outcome& outcome : job.ranks) {
+            ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+            EXPECT_EQ(count(outcome.err, "plan in force"), 1U) << outcome.err;
+        }
+        EXPECT_EQ(count(job.ranks[0].err, "lane Socket: "), 0U) << job.ranks[0].err;
+        EXPECT_EQ(count(job.ranks[0].err, "too long"), 0U) << job.ranks[0].err;
+        EXPECT_EQ(count(job.ranks[rank].err, "unset NCCL_NET"), 1U) << job.ranks[rank].err;
+        EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
+    }
+}
+
 }  // namespace
 }  // namespace deft::test

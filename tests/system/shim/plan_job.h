@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "tests/system/shim/process.h"
@@ -23,7 +24,8 @@ struct Job {
 };
 
 inline std::vector<Started> start_ranks(const Folder& folder, int ranks, int iterations,
-                                        const Environment& extra, const std::string& how) {
+                                        const Environment& extra, const std::string& how,
+                                        const std::map<int, Environment>& own = {}) {
     std::vector<Started> started;
     for (int rank = 0; rank < ranks; ++rank) {
         Environment environment{
@@ -33,6 +35,9 @@ inline std::vector<Started> start_ranks(const Folder& folder, int ranks, int ite
             {"NCCL_NET_PLUGIN", PRELOAD}};
         for (const auto& [key, value] : extra) {
             environment[key] = value;
+        }
+        if (const auto mine = own.find(rank); mine != own.end()) {
+            environment.insert(mine->second.begin(), mine->second.end());
         }
         std::vector<std::string> command{PLAN_MAIN, std::to_string(rank), std::to_string(ranks),
                                          folder / "id", std::to_string(iterations)};
