@@ -39,7 +39,7 @@ POLICIES = {
     "plain": (None, {}, ("none", 0, 1)),            # NCCL's Socket transport on the fastest link
     "striped": ("observe", {}, ("none", 0, 1)),     # the job as it is, the plugin over all links
     "exact": ("exact", {}, ("best", 0, 1)),
-    "deft": ("deft", LATE, ("best", 1, 2)),
+    "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 2)),    # of an unknown one nothing is late by default
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
     "merge2": ("deft", forced("merge2"), ("best", 0, 2)),
     "merge2-delay1": ("deft", forced("merge2-delay1"), ("best", 1, 2)),
