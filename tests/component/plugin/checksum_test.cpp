@@ -4,8 +4,7 @@
 
 #include <random>
 
-#include "tests/component/plugin/relay.h"
-#include "tests/component/plugin/tcp_pair.h"
+#include "tests/component/plugin/relayed_pair.h"
 #include "topology/link_stats.h"
 
 namespace deft::net::testing {
@@ -17,29 +16,9 @@ ConnectionOptions checked(bool on) {
     return options;
 }
 
-// A pair whose first `relays` endpoints are reached through relays.
-struct Scene {
+struct Scene : RelayedPair {
     Scene(std::size_t links, std::size_t relays, bool checksum, Nanos link_timeout = 30 * kSecond)
-        : pair(links, link_timeout, checked(checksum)) {
-        wire::Handle handle;
-        EXPECT_EQ(wire::decode(pair.handle, handle), wire::Decoded::Ok);
-        for (std::size_t i = 0; i < relays; ++i) {
-            relay.push_back(std::make_unique<Relay>(handle.endpoints.entries[i]));
-        }
-        wire::encode(handle, pair.handle);
-    }
-    bool establish() {
-        const Nanos deadline = steady_now() + kPatience;
-        while (!pair.step() && steady_now() < deadline) {
-            step();
-        }
-        return pair.sender != nullptr && pair.receiver != nullptr;
-    }
-    void step() {
-        for (const auto& each : relay) {
-            each->step();
-        }
-    }
+        : RelayedPair(links, relays, link_timeout, checked(checksum)) {}
     std::uint64_t flips() const {
         std::uint64_t sum = 0;
         for (const auto& each : relay) {
@@ -47,9 +26,6 @@ struct Scene {
         }
         return sum;
     }
-
-    TcpPair pair;
-    std::vector<std::unique_ptr<Relay>> relay;
 };
 
 struct Outcome {

@@ -8,7 +8,8 @@
 #include <string>
 
 #include "plugin/core/io_threads.h"
-#include "tests/component/plugin/tcp_pair.h"
+#include "plugin/core/scheduler.h"
+#include "tests/component/plugin/relayed_pair.h"
 
 namespace deft::net::testing {
 namespace {
@@ -37,9 +38,9 @@ bool wait_for(Condition&& condition) {
     return true;
 }
 
-struct Helped : TcpPair {
-    Helped(std::size_t links, std::size_t threads) : TcpPair(links) {
-        EXPECT_TRUE(establish());
+// Both ends of an established pair are driven by helpers as well, until this goes.
+struct Helped {
+    Helped(TcpPair& pair, std::size_t threads) : sender(pair.sender), receiver(pair.receiver) {
         EXPECT_TRUE(help(*sender, threads));
         EXPECT_TRUE(help(*receiver, threads));
     }
@@ -65,17 +66,22 @@ struct Helped : TcpPair {
         const Call call(end);
         return call && end.test(request, steady_now(), nullptr);
     }
+
+    const std::unique_ptr<Sender>& sender;
+    const std::unique_ptr<Receiver>& receiver;
 };
 
 TEST(IoThreads, GoOnWhileNobodyCalls) {
     for (const std::size_t links : {1U, 2U}) {
-        Helped pair(links, 2);
+        TcpPair pair(links);
+        ASSERT_TRUE(pair.establish());
+        Helped helped(pair, 2);
         const std::vector<std::byte> data = bytes_of(20'000'000, 3);
         std::vector<std::byte> buffer(data.size());
         Request* receive = nullptr;
         Request* send = nullptr;
-        ASSERT_TRUE(wait_for([&] { return (receive = pair.irecv(buffer)) != nullptr; }));
-        ASSERT_TRUE(wait_for([&] { return (send = pair.isend(data)) != nullptr; }));
+        ASSERT_TRUE(wait_for([&] { return (receive = helped.irecv(buffer)) != nullptr; }));
+        ASSERT_TRUE(wait_for([&] { return (send = helped.isend(data)) != nullptr; }));
         // Looks, but drives nothing: far more bytes than the kernel takes come through.
         EXPECT_TRUE(wait_for([&] { return Helped::idle(*pair.receiver); }));
         EXPECT_TRUE(wait_for([&] { return Helped::idle(*pair.sender); }));
@@ -88,7 +94,9 @@ TEST(IoThreads, GoOnWhileNobodyCalls) {
 TEST(IoThreads, ShareTheWorkWithTheCaller) {
     constexpr std::size_t kMessages = 600;
     constexpr std::size_t kDepth = 4;
-    Helped pair(2, 2);
+    TcpPair pair(2);
+    ASSERT_TRUE(pair.establish());
+    Helped helped(pair, 2);
     std::vector<std::vector<std::byte>> data;
     std::vector<std::vector<std::byte>> buffers(kDepth);
     for (std::size_t i = 0; i < kDepth; ++i) {
@@ -105,11 +113,11 @@ TEST(IoThreads, ShareTheWorkWithTheCaller) {
     while (came < kMessages || gone < kMessages) {
         ASSERT_LT(steady_now(), deadline) << came << " of " << kMessages;
         if (posted < kMessages && posted < came + kDepth) {
-            receives[posted % kDepth] = pair.irecv(buffers[posted % kDepth]);
+            receives[posted % kDepth] = helped.irecv(buffers[posted % kDepth]);
             posted += receives[posted % kDepth] != nullptr ? 1 : 0;
         }
         if (sent < kMessages && sent < gone + kDepth) {
-            sends[sent % kDepth] = pair.isend(data[sent % kDepth]);
+            sends[sent % kDepth] = helped.isend(data[sent % kDepth]);
             sent += sends[sent % kDepth] != nullptr ? 1 : 0;
         }
         if (gone < sent && Helped::done(*pair.sender, sends[gone % kDepth])) {
@@ -123,14 +131,56 @@ TEST(IoThreads, ShareTheWorkWithTheCaller) {
     }
 }
 
+// The receiver has everything, its user does not call again, and the path that says so dies.
+TEST(IoThreads, TellAgainWhatADeadPathWasToTell) {
+    RelayedPair scene(2, 1);
+    ASSERT_TRUE(scene.establish());
+    TcpPair& pair = scene.pair;
+    Relay& relay = *scene.relay[0];
+    enum class Relayed { Nothing, ToReceiver, All };
+    Relayed relayed = Relayed::Nothing;
+    relay.hold = [&](bool to_receiver) {
+        return relayed == Relayed::Nothing || (relayed == Relayed::ToReceiver && !to_receiver);
+    };
+    relay.cut = [](bool to_receiver) { return !to_receiver; };
+    Helped helped(pair, 2);
+    const std::vector<std::byte> data = bytes_of(2 * kMinChunk, 5);  // a chunk for each path
+    std::vector<std::byte> buffer(data.size());
+    Request* receive = nullptr;
+    Request* send = nullptr;
+    ASSERT_TRUE(wait_for([&] { return (receive = helped.irecv(buffer)) != nullptr; }));
+    ASSERT_TRUE(wait_for([&] { return (send = helped.isend(data)) != nullptr; }));
+    // The other path's chunk has come, and been acknowledged; then this one's comes.
+    ASSERT_TRUE(wait_for([&] {
+        const Call call(*pair.sender);
+        return call && pair.sender->moved() >= 3;
+    }));
+    relayed = Relayed::ToReceiver;
+    ASSERT_TRUE(wait_for([&] {
+        scene.step();
+        return Helped::done(*pair.receiver, receive);
+    }));
+    EXPECT_EQ(buffer, data);
+    relayed = Relayed::All;
+    EXPECT_TRUE(wait_for([&] {
+        scene.step();
+        return Helped::done(*pair.sender, send);
+    }));
+    EXPECT_GE(relay.cuts, 1U);
+}
+
 TEST(IoThreads, EndWithTheirLastConnection) {
+    TcpPair first(1);
+    TcpPair second(1);
+    ASSERT_TRUE(first.establish());
+    ASSERT_TRUE(second.establish());
     {
-        Helped one(1, 2);
-        Helped two(1, 2);
+        Helped one(first, 2);
+        Helped two(second, 2);
         EXPECT_TRUE(wait_for([] { return helper_threads() == 2; }));
     }
     EXPECT_TRUE(wait_for([] { return helper_threads() == 0; }));
-    Helped again(1, 1);
+    Helped again(first, 1);
     EXPECT_TRUE(wait_for([] { return helper_threads() == 1; }));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP relay in front of a listener's endpoint, which flips bits of what it passes on: what a bad
-// NIC, cable or switch does when TCP's own checksum does not notice. Driven by the test's loop.
+// A TCP relay in front of a listener's endpoint, which flips bits of what it passes on (what a bad
+// NIC, cable or switch does when TCP's own checksum does not notice), holds it up, or loses it with
+// the connection. Driven by the test's loop.
 #pragma once
 
 #include <netinet/in.h>
@@ -30,7 +31,12 @@ public:
     // place in the stream of this direction of this connection.
     using Damage = std::function<long(bool to_receiver, std::uint64_t begin, std::size_t size)>;
     Damage damage;
+    // Asked before anything is read in a direction: true leaves it in the kernel for now.
+    std::function<bool(bool to_receiver)> hold;
+    // Asked for every piece of bytes: true loses it, and the connection with it.
+    std::function<bool(bool to_receiver)> cut;
     std::uint64_t flips = 0;
+    std::uint64_t cuts = 0;
     std::uint64_t connections = 0;
 
     void step() {
@@ -70,11 +76,18 @@ private:
     bool pass(Pair& pair, int from) {
         End& in = pair.ends[from];
         End& out = pair.ends[1 - from];
+        if (in.bytes.empty() && hold && hold(from == 0)) {
+            return true;
+        }
         if (in.bytes.empty()) {
             in.bytes.resize(65536);
             const ssize_t got = recv(in.fd.get(), in.bytes.data(), in.bytes.size(), MSG_DONTWAIT);
             in.bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
             if (got == 0 || (got < 0 && errno != EAGAIN)) {
+                return false;
+            }
+            if (!in.bytes.empty() && cut && cut(from == 0)) {
+                ++cuts;
                 return false;
             }
             const long at =
