@@ -11,6 +11,7 @@
 
 #include "deft/abi/net.h"
 #include "tests/softdev/net/logger.h"
+#include "tests/softdev/net/socket_faults.h"
 
 namespace softdev::net {
 
@@ -66,6 +67,10 @@ int SocketComm::progress() {
     if (failed_ != 0) {
         return failed_;
     }
+    const SocketFaults::State fault = SocketFaults::process().state();
+    if (fault != SocketFaults::State::None) {
+        return fault == SocketFaults::State::Held ? DEFT_NET_SUCCESS : fail(EPIPE);
+    }
     if (helpers_ != nullptr) {
         if (const int error = helpers_->error(); error != 0) {
             return fail(error);
@@ -85,7 +90,12 @@ void SocketComm::finish_control(SocketRequest& request) {
 }
 
 int SocketComm::progress_send() {
+    SocketFaults& faults = SocketFaults::process();
     while (next_ < tail_) {
+        const size_t most = faults.allowance();
+        if (most == 0 || faults.state() != SocketFaults::State::None) {
+            return DEFT_NET_SUCCESS;  // as if the socket were full
+        }
         SocketRequest& request = requests_[next_ % requests_.size()];
         const size_t payload = goes_inline(request.bytes) ? request.bytes : 0;
         iovec parts[2];
@@ -97,7 +107,8 @@ int SocketComm::progress_send() {
         const size_t payload_moved =
             request.moved > kHeaderBytes ? request.moved - kHeaderBytes : 0;
         if (payload > payload_moved) {
-            parts[count++] = {request.data + payload_moved, payload - payload_moved};
+            parts[count++] = {request.data + payload_moved,
+                              std::min(payload - payload_moved, most)};
         }
         msghdr message{};
         message.msg_iov = parts;
@@ -109,6 +120,7 @@ int SocketComm::progress_send() {
             }
             return errno == EAGAIN || errno == EWOULDBLOCK ? DEFT_NET_SUCCESS : fail(errno);
         }
+        faults.sent(static_cast<size_t>(sent));
         request.moved += sent;
         if (request.moved == kHeaderBytes + payload) {
             finish_control(request);

@@ -12,6 +12,7 @@
 #include "tests/softdev/net/logger.h"
 #include "tests/softdev/net/never_destroyed.h"
 #include "tests/softdev/net/socket_comm.h"
+#include "tests/softdev/net/socket_faults.h"
 #include "tests/softdev/net/socket_setup.h"
 
 namespace softdev::net {
@@ -44,6 +45,9 @@ const Interface* find_device(int dev) {
 
 int socket_init(void** ctx, uint64_t, deft_net_comm_config_t*, deft_net_logger_t,
                 deft_net_profiler_t) {
+    if (!SocketFaults::process().init()) {
+        return DEFT_NET_INVALID_ARGUMENT;
+    }
     Devices& devices = all_devices();
     const std::lock_guard<std::mutex> lock(devices.mutex);
     if (devices.users == 0) {
