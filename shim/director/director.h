@@ -60,7 +60,7 @@ public:
     // An asynchronous error of a lane, or `error` as it is.
     int merge_async_error(int error) noexcept;
 
-    // Waits for a tick that is under way.
+    // Any thread. Waits for a tick that is under way, but not while that waits for other ranks.
     PlanFacts facts() noexcept;
     // False if calls of the iteration just made received zeros. The thread of the gradient calls.
     bool should_step() noexcept;
@@ -180,7 +180,9 @@ private:
     std::uint64_t arm_tries_ = 0;
     bool arm_proposed_ = false;
     bool gain_checked_ = false;
-    PlanFacts facts_;       // counters of executors that are gone
+    PlanFacts facts_;  // counters of executors that are gone
+    std::mutex known_mutex_;
+    PlanFacts known_;       // as of before the lane in the making
     bool falling_ = false;  // the guard has asked for Forward
     bool losing_ = false;   // the plan was slower than none
     std::uint64_t breaks_ = 0;
@@ -194,6 +196,7 @@ private:
     std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
     double before_ms_ = 0;                 // median iteration before the plan
 
+    PlanFacts collect_facts() noexcept;
     void await_opening() const noexcept;
     void clean_up(bool abort) noexcept;
     void learn_priority(deft_cuda_stream_t stream) noexcept;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the report says of the plans of one communicator.
+#include <time.h>
 #include <utility>
 
 #include "shim/director/director.h"
@@ -19,8 +20,26 @@ void Director::note_counters(const executor::Executor& executor) {
     facts_.shadow_bytes = stats.shadow_bytes;
 }
 
+// Making and measuring lanes takes as long as the other ranks and the networks want, and a job may
+// ask in every iteration: it hears then what was known before.
 PlanFacts Director::facts() noexcept {
-    const std::lock_guard lock(work_mutex_);
+    for (;;) {
+        {
+            const std::unique_lock lock(work_mutex_, std::try_to_lock);
+            if (lock.owns_lock()) {
+                return collect_facts();
+            }
+        }
+        if (opening_.load(std::memory_order_seq_cst) != nullptr) {
+            const std::lock_guard lock(known_mutex_);
+            return known_;
+        }
+        const timespec pause{0, 100'000};
+        ::nanosleep(&pause, nullptr);
+    }
+}
+
+PlanFacts Director::collect_facts() noexcept {
     PlanFacts facts = facts_;
     try {
         if (current_ != nullptr) {

@@ -197,6 +197,11 @@ Director::Problem Director::open_lanes(const Order& order) {
         config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
         executor::LaneSpeed speed;
         Problem problem;
+        {
+            PlanFacts now = collect_facts();
+            const std::lock_guard lock(known_mutex_);
+            known_ = std::move(now);
+        }
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
         opening_.store(lane.get(), std::memory_order_seq_cst);
         const bool open = !ended() &&
@@ -215,6 +220,7 @@ Director::Problem Director::open_lanes(const Order& order) {
             if (network > 0) {
                 problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
             }
+            DEFT_INFO("rank %d: no lane: %s", seat_.rank, problem.why.c_str());
             return problem;
         }
         speeds_.push_back(speed);

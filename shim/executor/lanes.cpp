@@ -113,6 +113,7 @@ Lane::Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept
 
 bool Lane::failed(std::string& problem, const char* step, int result) noexcept {
     try {
+        result = result != DEFT_NCCL_SUCCESS ? result : error();
         problem = std::string(step) + (stop_         ? " was aborted"
                                        : result != 0 ? std::string(": ") + nccl_.text(result)
                                                      : std::string(" took too long"));
@@ -203,10 +204,15 @@ bool Lane::idle_by(Clock::time_point deadline) noexcept {
         if (state != cuda::kNotReady) {
             return state == cuda::kSuccess;
         }
-        if (stop_.load() || Clock::now() >= deadline) {
+        const auto now = Clock::now();
+        if (stop_.load() || now >= deadline) {
             return false;
         }
-        nap(Clock::now() - begun < kSoon ? 20'000 : 500'000);
+        // NCCL leaves a transfer that cannot go on where it is until its communicator is aborted.
+        if (now - begun >= kSoon && error() != DEFT_NCCL_SUCCESS) {
+            return false;
+        }
+        nap(now - begun < kSoon ? 20'000 : 500'000);
     }
 }
 
@@ -381,6 +387,11 @@ void Lane::close() noexcept {
         driver_.StreamDestroy(stream_);
         stream_ = nullptr;
     }
+}
+
+int Lane::error() noexcept {
+    const int error = async_error();
+    return error == DEFT_NCCL_IN_PROGRESS ? DEFT_NCCL_SUCCESS : error;
 }
 
 int Lane::async_error() noexcept {

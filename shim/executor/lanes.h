@@ -85,6 +85,7 @@ private:
                       std::string& problem) noexcept;
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;
+    int error() noexcept;  // async_error() without "in progress"
 
     const Nccl nccl_;
     const cuda::Execution& driver_;

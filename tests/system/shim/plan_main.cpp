@@ -6,12 +6,15 @@
 // usage: plan_main RANK RANKS ID_FILE ITERATIONS [HOW]
 //   Runs until a plan is in force on all ranks, then ITERATIONS more. HOW:
 //   plain    runs ITERATIONS and waits for no plan
-//   abort    ends the communicator by ncclCommAbort
+//   abort    ends the communicator by ncclCommAbort; "until abort": both
 //   step     asks deft_should_step() and prints nothing where there is no update
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
 //   unsteady runs ITERATIONS, waits for no plan, and has other buckets every ten iterations
-//   large    the first bucket has 16 MB, so that it is cut over networks; "plain large": both
+//   until    runs until the file ID_FILE.stop is there, then ITERATIONS more
+//   large    the first bucket has 16 MB, so that it is cut over networks (medium: 4 MB). Stands
+//   behind
+//            plain or until: "plain large"
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
 //   busy     destroys the communicator without waiting for its last transfers
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
@@ -119,7 +122,11 @@ int main(int argc, char** argv) {
     const int ranks = std::atoi(argv[2]);
     const int iterations = std::atoi(argv[4]);
     const std::string how = argc > 5 ? argv[5] : "";
-    size_t first = how.ends_with("large") ? 4'000'001 : 50'001;
+    const bool until = how.starts_with("until");
+    const std::string stop = std::string(argv[3]) + ".stop";
+    size_t first = how.ends_with("large")    ? 4'000'001
+                   : how.ends_with("medium") ? 1'000'001
+                                             : 50'001;
     size_t second = 70'000;
     const size_t total = first + second;
     CUdevice device = 0;
@@ -174,7 +181,8 @@ int main(int argc, char** argv) {
         if (t % kMetricEvery == 0) {
             check(stats(&now), "deft_stats");
         }
-        host[total + 1] = static_cast<float>(now.switched);
+        const bool stopped = until && t % kMetricEvery == 0 && exists(stop);
+        host[total + 1] = until ? static_cast<float>(stopped) : static_cast<float>(now.switched);
         if (cuMemcpyHtoDAsync(memory, host.data(), host.size() * sizeof(float), stream) != 0 ||
             cuStreamSynchronize(stream) != 0) {
             give_up(comm);
@@ -221,7 +229,7 @@ int main(int argc, char** argv) {
             }
         }
     }
-    if (how == "abort") {
+    if (how.ends_with("abort")) {
         check(ncclCommAbort(comm), "ncclCommAbort");
     } else {
         check(ncclCommDestroy(comm), "ncclCommDestroy");
