@@ -4,8 +4,9 @@
 // tree, shells and scripts included: half of what the preload cost them (perf/preload/startup).
 //
 // Hidden by exports.map, so the library's own calls end here and nobody else's do. The names are
-// the C library's; <cmath> is not included because it declares them otherwise. glibc keeps libm.so.6
-// beside libc.so.6 at all times; were it missing, results are NaN, which no plan's check accepts.
+// the C library's; <cmath> is not included because it declares them otherwise. glibc keeps
+// libm.so.6 beside libc.so.6 at all times; were it missing, results are NaN, which no plan's check
+// accepts.
 //
 // Threads: any; the look-up may run twice and finds the same. Never from a signal handler.
 #include <dlfcn.h>
@@ -59,14 +60,32 @@ constinit Function<int, int> fesetround_function("fesetround");
 
 extern "C" {
 
-double exp(double x) noexcept { return exp_function(kNaN, x); }
-double log(double x) noexcept { return log_function(kNaN, x); }
-double erf(double x) noexcept { return erf_function(kNaN, x); }
-double sqrt(double x) noexcept { return sqrt_function(kNaN, x); }
-double pow(double x, double y) noexcept { return pow_function(kNaN, x, y); }
-long lround(double x) noexcept { return lround_function(0, x); }
-long long llround(double x) noexcept { return llround_function(0, x); }
-int fegetround() noexcept { return fegetround_function(0); }
-int fesetround(int mode) noexcept { return fesetround_function(0, mode); }
+double exp(double x) noexcept {
+    return exp_function(kNaN, x);
+}
+double log(double x) noexcept {
+    return log_function(kNaN, x);
+}
+double erf(double x) noexcept {
+    return erf_function(kNaN, x);
+}
+double sqrt(double x) noexcept {
+    return sqrt_function(kNaN, x);
+}
+double pow(double x, double y) noexcept {
+    return pow_function(kNaN, x, y);
+}
+long lround(double x) noexcept {
+    return lround_function(0, x);
+}
+long long llround(double x) noexcept {
+    return llround_function(0, x);
+}
+int fegetround() noexcept {
+    return fegetround_function(0);
+}
+int fesetround(int mode) noexcept {
+    return fesetround_function(0, mode);
+}
 
 }  // extern "C"

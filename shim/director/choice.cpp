@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shim/planner/adviser.h"
+#include "shim/planner/evaluate.h"
 #include "shim/planner/policies/policy.h"
 #include "shim/planner/policies/spreading.h"
 #include "topology/base/log.h"
@@ -20,8 +21,6 @@ using planner::Options;
 using planner::Plan;
 using planner::Profile;
 
-// Merging, or being late, must be faster by this much to be worth it.
-constexpr double kClearly = 0.95;
 // What a lane took while the job's transfers went on, against what it takes alone, at least.
 constexpr double kBeside = 0.5;
 
@@ -125,10 +124,7 @@ Plan covap(const Profile& profile, const Fabric& fabric, const Options& options)
                            options, cut);
 }
 
-}  // namespace
-
-Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes,
-                 const Settings& settings, std::string& note) {
+Fabric fabric_of(const Profile& profile, const std::vector<planner::Link>& lanes) {
     Fabric fabric;
     fabric.name = "as measured";
     fabric.links.push_back(planner::link_from_transfers(profile));
@@ -142,6 +138,19 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
         fabric.links.front().cost = own_cost(profile, lanes.front().cost);
         fabric.links.insert(fabric.links.end(), lanes.begin() + 1, lanes.end());
     }
+    return fabric;
+}
+
+}  // namespace
+
+double predict(Plan plan, const Profile& profile, const std::vector<planner::Link>& lanes) {
+    planner::evaluate(plan, profile, fabric_of(profile, lanes));
+    return plan.predicted.iteration;
+}
+
+Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes,
+                 const Settings& settings, std::string& note) {
+    const Fabric fabric = fabric_of(profile, lanes);
     Options options;
     options.max_delay = settings.max_delay;
     options.max_merge = settings.max_merge;

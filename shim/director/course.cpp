@@ -101,6 +101,9 @@ void Director::settle(Track& track) {
         track.restart_profile();
         gain_checked_ = false;
         enter(Course::Running);
+        in_force_ = plan_;
+        in_force_at_ = armed_at_;
+        tightening_ = false;
         ++facts_.switched;
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
             shim_mode() >= ShimMode::Deft) {
@@ -177,6 +180,9 @@ void Director::lead(Track& track, const JobView& view) {
         case Course::Running:
             check_gain(track, view);
             watch_accuracy(view);
+            if (course_ == Course::Running) {
+                look_again(track, view);
+            }
             break;
         case Course::Fallen:
             watch_accuracy(view);
@@ -227,6 +233,7 @@ bool Director::decide(const Track& track, const JobView& view) {
     }
     std::string note;
     plan_ = choose_plan(profile_, networks_, Settings::process(), note);
+    looked_again_ = false;
     before_ms_ = profile_.iteration.median * 1e3;
     if (plan_.predicted.verdict != planner::Verdict::Use) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());

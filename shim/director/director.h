@@ -179,12 +179,16 @@ private:
     Order given_up_;  // Drop or Discard that has to be proposed yet, if stage is set
     std::uint64_t arm_tries_ = 0;
     bool arm_proposed_ = false;
+    std::uint64_t armed_at_ = 0;     // leader: where the staged plan is to come into force
+    std::uint64_t in_force_at_ = 0;  // and where the one in force did
     bool gain_checked_ = false;
-    PlanFacts facts_;  // counters of executors that are gone
+    bool looked_again_ = false;  // at a plan that was made from guesses
+    PlanFacts facts_;            // counters of executors that are gone
     std::mutex known_mutex_;
-    PlanFacts known_;       // as of before the lane in the making
-    bool falling_ = false;  // the guard has asked for Forward
-    bool losing_ = false;   // the plan was slower than none
+    PlanFacts known_;          // as of before the lane in the making
+    bool falling_ = false;     // the guard has asked for Forward
+    bool tightening_ = false;  // or for a plan in place of the one in force
+    bool losing_ = false;      // the plan was slower than none
     std::uint64_t breaks_ = 0;
     struct Made {
         planner::Plan plan;
@@ -192,7 +196,8 @@ private:
     };
     std::map<std::uint64_t, Made> plans_;  // by signature
     planner::Plan plan_;                   // the leader's latest
-    planner::Profile profile_;             // it was made for
+    planner::Plan in_force_;               // and that of current_
+    planner::Profile profile_;             // the latest was made for
     std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
     double before_ms_ = 0;                 // median iteration before the plan
 
@@ -210,6 +215,7 @@ private:
     std::uint64_t switch_call(const JobView& view, std::uint64_t not_before);
     void propose_arm(const JobView& view);
     void check_gain(Track& track, const JobView& view);
+    void look_again(const Track& track, const JobView& view);
     void watch_accuracy(const JobView& view);
     bool propose_forward(const JobView& view);
     std::uint64_t iteration() const;

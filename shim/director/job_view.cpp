@@ -70,6 +70,34 @@ bool turn_to(JobView& view, std::uint64_t signature) {
     return false;
 }
 
+bool correct_by_free_iterations(const Track& track, planner::Profile& profile) {
+    const Profile* const measured = track.current_profile();
+    if (measured == nullptr || measured->free_compute_ms().count() < kTimesToPlanWith) {
+        return false;
+    }
+    planner::MeasuredJob job;
+    job.name = profile.name;
+    job.ranks = profile.ranks;
+    job.iteration = profile.iteration;
+    job.compute = seconds(measured->free_compute_ms());
+    const std::vector<CallRecord>& shape = track.current_shape();
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (!carries_gradient(shape[i])) {
+            continue;
+        }
+        if (job.buckets.size() == profile.buckets.size()) {
+            return false;  // the profile is of another cycle
+        }
+        job.buckets.push_back({payload_bytes(shape[i]), seconds(measured->places()[i].free_ms),
+                               profile.buckets[job.buckets.size()].transfer});
+    }
+    if (job.buckets.size() != profile.buckets.size()) {
+        return false;
+    }
+    profile = planner::measured_profile(job);
+    return true;
+}
+
 JobView view_job(const Track& track, bool times) {
     JobView view;
     const Profile* const profile = track.current_profile();

@@ -40,6 +40,10 @@ std::uint64_t signature_of(const std::vector<Gradient>& gradients);
 // places. False if they are not.
 bool turn_to(JobView& view, std::uint64_t signature);
 
+// Replaces the compute times of `profile`, which may be guesses, by those of iterations in which no
+// call was held up. False if there were too few of them.
+bool correct_by_free_iterations(const Track& track, planner::Profile& profile);
+
 // Looks at the cycle in force. Pure. Without times, which cost sorting, there is no profile.
 JobView view_job(const Track& track, bool times);
 

@@ -379,6 +379,11 @@ void Director::refuse(const Problem& problem) {
     }
     networks_only_ = false;
     say(problem.why.c_str());
+    if (current_ != nullptr) {  // it was to replace a plan, which goes on
+        plan_ = in_force_;
+        enter(Course::Running);
+        return;
+    }
     enter(Course::Watching);
     if (!problem.may_pass) {
         return;

@@ -17,7 +17,8 @@ constexpr std::uint64_t kSwitchAheadIterations = 3;
 
 }  // namespace
 
-// The start of an iteration far enough ahead of every rank.
+// The start of an iteration far enough ahead of every rank; of a period, if a plan is in force, so
+// that no sum is half made.
 std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_before) {
     const std::uint64_t length = view.gradients.size();
     std::uint64_t furthest = ordinal_.load(std::memory_order_seq_cst);
@@ -31,8 +32,10 @@ std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_befor
     const std::uint64_t ahead =
         kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
     const std::uint64_t from = std::max(furthest + (ahead << arm_tries_) * length, not_before);
-    const std::uint64_t past = from > view.start ? from - view.start : 0;
-    return view.start + (past + length - 1) / length * length;
+    const std::uint64_t start = current_ != nullptr ? in_force_at_ : view.start;
+    const std::uint64_t step = length * (current_ != nullptr ? in_force_.period : 1);
+    const std::uint64_t past = from > start ? from - start : 0;
+    return start + (past + step - 1) / step * step;
 }
 
 void Director::propose_arm(const JobView& view) {
@@ -65,7 +68,8 @@ void Director::propose_arm(const JobView& view) {
     }
     agreement::Proposal proposal;
     proposal.serial = next_serial_++;
-    proposal.switch_call = switch_call(view, Settings::process().warm_up * view.gradients.size());
+    armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size());
+    proposal.switch_call = armed_at_;
     Order order;
     order.kind = Kind::Arm;
     order.stage = stage_serial_;

@@ -13,6 +13,7 @@ struct Summary {
     double p10 = 0;
     double p90 = 0;
     std::uint64_t n = 0;  // measurements in all; 0: the others mean nothing
+    double mean = 0;      // of those from p10 to p90
 };
 
 // Keeps the latest kKept measurements.
@@ -44,7 +45,16 @@ public:
             const std::size_t high = std::min(low + 1, sorted.size() - 1);
             return sorted[low] + (sorted[high] - sorted[low]) * (place - static_cast<double>(low));
         };
-        return {at(0.5), at(0.1), at(0.9), count_};
+        Summary summary{at(0.5), at(0.1), at(0.9), count_};
+        double sum = 0;
+        std::size_t kept = 0;
+        for (const double value : sorted) {
+            const bool middle = value >= summary.p10 && value <= summary.p90;
+            sum += middle ? value : 0;
+            kept += middle ? 1 : 0;
+        }
+        summary.mean = kept > 0 ? sum / static_cast<double>(kept) : summary.median;
+        return summary;
     }
 
 private:

@@ -57,6 +57,27 @@ std::set<std::uint32_t> links_of_bucket(const planner::Plan& plan, std::uint32_t
     return links;
 }
 
+// The job thought to compute for a third of the time: the plan it got is worse than the right one.
+TEST(Prediction, OfAPlanIsThatOfTheJobItIsAskedAbout) {
+    Settings settings;
+    settings.mode = ShimMode::Deft;
+    settings.max_delay = 0;
+    settings.max_merge = 2;
+    std::string note;
+    planner::Profile thought = job_of(2);
+    thought.forward /= 3;
+    thought.backward /= 3;
+    for (planner::Bucket& bucket : thought.buckets) {
+        bucket.ready /= 3;
+        bucket.forward /= 3;
+    }
+    const planner::Plan plan = choose_plan(thought, {}, settings, note);
+    EXPECT_NEAR(predict(plan, thought, {}), plan.predicted.iteration, 1e-9);
+    const planner::Plan better = choose_plan(job_of(2), {}, settings, note);
+    EXPECT_LE(better.predicted.iteration, predict(plan, job_of(2), {}) + 1e-9);
+    EXPECT_GE(predict(plan, job_of(2), {}), plan.predicted.iteration);
+}
+
 TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {
     Settings settings;
     settings.mode = ShimMode::Deft;

@@ -193,5 +193,62 @@ TEST(Optimizer, IsWhatTheJobSaysLast) {
     EXPECT_EQ(known_optimizer(), executor::Optimizer{});
 }
 
+// Iterations of two gradients, the calls made an iteration ahead of the device: `transfer` ms each.
+void iterate(Track& track, int times, std::int64_t transfer, std::int64_t& at) {
+    constexpr std::int64_t kMs = 1'000'000;
+    for (int i = 0; i < times; ++i) {
+        const std::int64_t ready[] = {at + 10, at + 40};
+        std::int64_t end = at;
+        for (int bucket = 0; bucket < 2; ++bucket) {
+            CallRecord record;
+            record.function = Function::AllReduce;
+            record.comm_serial = 1;
+            record.count = bucket == 0 ? 50'000 : 70'000;
+            record.type = DEFT_NCCL_FLOAT32;
+            record.op = DEFT_NCCL_SUM;
+            record.nranks = 2;
+            record.stream = 7;
+            record.issued_ns = (at - 100 + bucket) * kMs;
+            static std::uint64_t ordinal = 0;
+            record.ordinal = ordinal++;
+            track.feed(record);
+            if (!track.waiting().empty()) {
+                TimedCall& call = track.waiting().back().call;
+                call.timed = true;
+                call.start = std::max(ready[bucket], end) * kMs;
+                end = call.start / kMs + transfer;
+                call.end = end * kMs;
+            }
+            track.settle();
+        }
+        at = end;
+    }
+}
+
+TEST(View, ComputeThatWasGuessedIsCorrectedByFreeIterations) {
+    Track track;
+    std::int64_t at = 1000;
+    iterate(track, 20, 60, at);
+    JobView view = view_job(track, true);
+    ASSERT_TRUE(view.measured);
+    planner::Profile profile = view.profile;
+    EXPECT_LT(profile.compute(), 0.02) << "the second was ready at 40 ms at the earliest";
+    EXPECT_FALSE(correct_by_free_iterations(track, profile)) << "there was none";
+    track.restart_profile();  // a plan has come into force
+    iterate(track, 3, 1, at);
+    EXPECT_FALSE(correct_by_free_iterations(track, profile)) << "too few";
+    iterate(track, 5, 1, at);
+    ASSERT_TRUE(correct_by_free_iterations(track, profile));
+    EXPECT_NEAR(profile.compute(), 0.04, 1e-9);
+    ASSERT_EQ(profile.size(), 2U);
+    EXPECT_NEAR(profile.forward + profile.buckets[0].ready, 0.01, 1e-9);
+    EXPECT_NEAR(profile.buckets[0].transfer.median, 0.06, 1e-9) << "as it was measured before";
+    // Of another job's buckets nothing is known.
+    profile.buckets.pop_back();
+    EXPECT_FALSE(correct_by_free_iterations(track, profile));
+    profile.buckets.clear();
+    EXPECT_FALSE(correct_by_free_iterations(track, profile));
+}
+
 }  // namespace
 }  // namespace deft::director

@@ -31,6 +31,7 @@ TEST(Samples, PercentilesInterpolate) {
     EXPECT_DOUBLE_EQ(summary.p10, 1);
     EXPECT_DOUBLE_EQ(summary.p90, 9);
     EXPECT_EQ(summary.n, 11u);
+    EXPECT_DOUBLE_EQ(summary.mean, 5);
 }
 
 TEST(Samples, OneAndNone) {
@@ -39,6 +40,17 @@ TEST(Samples, OneAndNone) {
     samples.add(3);
     EXPECT_DOUBLE_EQ(samples.summary().p90, 3);
     EXPECT_DOUBLE_EQ(samples.summary().p10, 3);
+}
+
+TEST(Samples, MeanOfTheMiddle) {
+    Samples samples;
+    for (int i = 0; i < 10; ++i) {
+        samples.add(40);
+        samples.add(90);
+    }
+    samples.add(5000);
+    samples.add(1);
+    EXPECT_DOUBLE_EQ(samples.summary().mean, 65);
 }
 
 TEST(Samples, KeepsTheLatest) {
@@ -123,6 +135,24 @@ TEST(Profile, AGroupIsSharedBySize) {
     }
     EXPECT_DOUBLE_EQ(profile.places()[0].transfer_ms.summary().median, 15);
     EXPECT_DOUBLE_EQ(profile.places()[1].transfer_ms.summary().median, 5);
+}
+
+// The host is an iteration ahead of the device: it has called when the calls' data are far away.
+TEST(Profile, WhereNoCallHoldsUpAnotherTheirDataAreSeenToBeReady) {
+    Profile profile(2);
+    const auto add = [&profile](std::int64_t at, std::int64_t took) {
+        profile.add(call(0, at - 100, at + 10, at + 10 + took));
+        profile.add(call(1, at - 99, std::max(at + 40, at + 10 + took), at + 42 + took));
+    };
+    add(0, 60);
+    add(100, 60);
+    EXPECT_EQ(profile.free_compute_ms().count(), 0u);
+    EXPECT_LT(profile.compute_ms().summary().median, 20) << "a guess, and early";
+    add(202, 1);  // the iteration before it ended at 202
+    EXPECT_EQ(profile.free_compute_ms().count(), 1u);
+    EXPECT_DOUBLE_EQ(profile.free_compute_ms().summary().median, 40);
+    EXPECT_DOUBLE_EQ(profile.places()[0].free_ms.summary().median, 10);
+    EXPECT_DOUBLE_EQ(profile.places()[1].free_ms.summary().median, 40);
 }
 
 TEST(Profile, UntimedIterationsCountForTheIterationTimeOnly) {
