@@ -2,6 +2,7 @@
 // The background thread's side of the director: from a learned cycle to a plan in force.
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "shim/cuda/event_pool.h"
 #include "shim/director/choice.h"
@@ -62,6 +63,8 @@ void Director::step(Track& track) {
     }
     settle(track);
     take_orders();
+    end_lanes(std::exchange(keep_lanes_, kMaxLanes));
+    close_lanes();
     JobView view = view_job(track, false);
     if (view.reason.empty() && view.serial != seat_.serial) {
         view.reason = "the gradients travel over another communicator";
@@ -190,6 +193,7 @@ void Director::lead(Track& track, const JobView& view) {
         case Course::Resting:
             break;
     }
+    close_unused(view);
 }
 
 // How long the job goes on before DEFT_WARMUP iterations are over, at its present pace.

@@ -319,12 +319,18 @@ void Director::end(bool abort) noexcept {
 
 // With work_mutex_ held, after end().
 void Director::clean_up(bool abort) noexcept {
+    for (auto& lane : closing_lanes_) {
+        lanes_.push_back(std::move(lane));
+    }
+    closing_lanes_.clear();
     for (const auto& lane : lanes_) {
         if (abort) {
             lane->abort();
-        } else {
-            lane->close();
         }
+        lane->close();
+    }
+    for (const auto& lane : ended_lanes_) {
+        lane->close();  // what an abort leaves
     }
     retire(std::move(current_));
     retire(std::move(staged_));

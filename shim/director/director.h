@@ -150,12 +150,14 @@ private:
     bool no_more_ = false;  // the council has closed
 
     std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
-    std::vector<std::unique_ptr<executor::Lane>> lanes_;        // the job's own network first
-    std::vector<executor::LaneSpeed> speeds_;                   // theirs, where DEFT_LANES is set
-    std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;  // other threads may know them
-    std::unique_ptr<Stage> staging_;                            // being made ready on this rank
-    std::unique_ptr<executor::Executor> staged_;                // ready, not in force
-    std::unique_ptr<executor::Executor> current_;               // in force
+    std::vector<std::unique_ptr<executor::Lane>> lanes_;          // the job's own network first
+    std::vector<executor::LaneSpeed> speeds_;                     // theirs, where DEFT_LANES is set
+    std::vector<std::unique_ptr<executor::Lane>> closing_lanes_;  // not needed, still in use
+    std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;    // other threads may know them
+    std::size_t keep_lanes_ = kMaxLanes;                          // ordered by Close, not done yet
+    std::unique_ptr<Stage> staging_;                              // being made ready on this rank
+    std::unique_ptr<executor::Executor> staged_;                  // ready, not in force
+    std::unique_ptr<executor::Executor> current_;                 // in force
     std::vector<std::unique_ptr<executor::Executor>> retired_;
     std::string said_;  // the last reason given for doing nothing
 
@@ -175,8 +177,8 @@ private:
     std::uint32_t network_tries_ = 0;
     std::vector<planner::Link> networks_;  // what they can do, the job's own first
     std::size_t agreed_lanes_ = 0;         // that every rank has
-    std::size_t wanted_lanes_ = 0;         // and will have when this staging is ready
-    Order given_up_;  // Drop or Discard that has to be proposed yet, if stage is set
+    std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready; none has more
+    Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
     std::uint64_t arm_tries_ = 0;
     bool arm_proposed_ = false;
     std::uint64_t armed_at_ = 0;     // leader: where the staged plan is to come into force
@@ -231,6 +233,11 @@ private:
     void networks_measured();
     void networks_refused(const Problem& problem);
     void answer_stage(Step step, const Problem& problem);
+    static std::size_t lanes_of(const planner::Plan& plan);
+    void close_unused(const JobView& view);
+    void end_lanes(std::size_t keep);
+    void close_lanes();
+    void withdraw(const executor::Lane& lane) noexcept;
     void drop_stage(std::uint64_t stage) noexcept;
     bool propose_open(Problem& problem);
     void give_up_staging(Kind how);

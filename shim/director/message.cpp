@@ -6,7 +6,7 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::size_t kMaxLanes = 16;
@@ -120,7 +120,7 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.keep = in.word();
     const std::size_t lanes = in.byte();
     if (!in.ok() || lanes > kMaxLanes || kind < static_cast<std::uint8_t>(Kind::Stage) ||
-        kind > static_cast<std::uint8_t>(Kind::Discard)) {
+        kind > static_cast<std::uint8_t>(Kind::Close)) {
         return false;
     }
     order.lanes.resize(lanes);

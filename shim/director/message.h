@@ -18,11 +18,12 @@ enum class Kind : std::uint8_t {
     Forward = 3,  // from the switch call on every call is forwarded
     Open = 4,     // all have learned it: make lanes and memory ready. Changes nothing yet
     Drop = 5,     // a rank has refused the staging: nobody waits for it any longer
-    Discard = 6   // nothing comes of the staging; lanes in the making are finished in peace
+    Discard = 6,  // nothing comes of the staging; lanes in the making are finished in peace
+    Close = 7     // lanes from `keep` on are not needed any more
 };
 
-// The body of a proposal. `plan` (JSON) and `prediction` are for Stage, `keep` and `lanes` are for
-// Open.
+// The body of a proposal. `plan` (JSON) and `prediction` are for Stage, `keep` is for
+// Open and Close, `lanes` for Open.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about

@@ -63,7 +63,9 @@ void Director::take_orders() {
             staged_pointer_ = nullptr;
             discarded = std::move(staged_);
         }
-        if (order.kind == Kind::Stage) {
+        if (order.kind == Kind::Close) {
+            keep_lanes_ = std::min<std::size_t>(order.keep, kMaxLanes);
+        } else if (order.kind == Kind::Stage) {
             staging_ = std::make_unique<Stage>();
             staging_->order = std::move(order);
             staging_->since_ns = cuda::host_now();
@@ -141,11 +143,7 @@ Director::Problem Director::prepare_executor() {
                          (plan.predicted.max_delay > 0 || plan.predicted.max_merge > 1);
     executor::CompileOptions compile;
     // An error of a lane that carries nothing must not become the communicator's.
-    std::uint32_t used = 1;
-    for (const planner::Transfer& transfer : plan.transfers) {
-        used = std::max(used, transfer.link + 1);
-    }
-    compile.lanes = std::min(used, static_cast<std::uint32_t>(lanes_.size()));
+    compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
     compile.history = options.prediction.history();
     compile.max_delay = std::max(settings.delay_cap, settings.forced_delay);
     compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
@@ -173,12 +171,10 @@ Director::Problem Director::prepare_executor() {
 
 Director::Problem Director::open_lanes(const Order& order) {
     const cuda::Execution* const driver = cuda::Execution::get();
-    // Those of a staging that failed on another rank have no partner there.
-    while (lanes_.size() > order.keep) {
-        published_lanes_[lanes_.size() - 1].store(nullptr, std::memory_order_seq_cst);
-        lanes_.back()->abort();
-        ended_lanes_.push_back(std::move(lanes_.back()));  // a hook may be asking it for its errors
-        lanes_.pop_back();
+    end_lanes(order.keep);  // those of a staging that failed on another rank have no partner there
+    close_lanes();
+    if (!closing_lanes_.empty() && !order.lanes.empty()) {
+        return {"lanes of the last plan are still in use", true};
     }
     if (lanes_.size() < order.keep) {
         return {"a lane is missing", false};
@@ -189,7 +185,6 @@ Director::Problem Director::open_lanes(const Order& order) {
     const Settings settings = Settings::process();
     executor::LaneConfig config;
     config.priority = priority_.load(std::memory_order_relaxed);
-    speeds_.resize(std::min(speeds_.size(), lanes_.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         const std::size_t network = lanes_.size();  // 0: the job's own
         auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
@@ -275,10 +270,12 @@ bool Director::propose_open(Problem& problem) {
     Order order;
     order.kind = Kind::Open;
     order.stage = stage_serial_;
-    order.keep = agreed_lanes_;
+    // A plan in force keeps its lanes until this one takes over.
     const std::size_t wanted =
-        networks_only_ ? other_networks_.size() + 1 : std::max<std::size_t>(plan_.links.size(), 1);
-    for (std::size_t i = agreed_lanes_; i < wanted; ++i) {
+        std::max(networks_only_ ? other_networks_.size() + 1 : lanes_of(plan_),
+                 current_ != nullptr ? current_->lanes() : 0);
+    order.keep = std::min(agreed_lanes_, wanted);
+    for (std::size_t i = order.keep; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};
         if (seat_.table->GetUniqueId == nullptr ||
             seat_.table->GetUniqueId(&id) != DEFT_NCCL_SUCCESS) {
@@ -292,7 +289,7 @@ bool Director::propose_open(Problem& problem) {
         return false;
     }
     ++next_serial_;
-    wanted_lanes_ = std::max(wanted, agreed_lanes_);
+    wanted_lanes_ = wanted;
     return true;
 }
 

@@ -31,6 +31,11 @@ struct LaneSpeed {
     double per_byte = 0;
 };
 
+// From how long all-reduces of two sizes take. Where noise has made the small one take as long as
+// the large one, a network is not taken to be infinitely fast.
+LaneSpeed speed_from(std::size_t small_bytes, double small_seconds, std::size_t large_bytes,
+                     double large_seconds) noexcept;
+
 enum class LaneState { Idle, Opening, Ready, Failed, Aborted, Closed };
 const char* to_string(LaneState state);
 
@@ -64,6 +69,12 @@ public:
     // Destroys communicator and stream; waits for what is in flight, and for the other ranks as
     // ncclCommDestroy does. Background thread.
     void close() noexcept;
+
+    // What close() does, on a lane that is idle, but for memory whose release waits for the whole
+    // device: the job goes on, and close() comes later.
+    void disconnect() noexcept;
+    // Nothing is in flight. Background thread.
+    bool idle() const noexcept;
 
     LaneState state() const noexcept { return state_.load(std::memory_order_acquire); }
     bool ready() const noexcept { return state() == LaneState::Ready; }

@@ -27,6 +27,7 @@ struct Fake {
     std::atomic<int> aborted{0};
     std::atomic<int> destroyed{0};
     std::atomic<int> error{0};  // asynchronous, of every lane
+    std::atomic<bool> held_transfers{false};
 };
 Fake g_lanes;
 
@@ -40,9 +41,49 @@ int make(deft_nccl_comm_t* comm, int, deft_nccl_unique_id_t, int) {
 // Every byte of the sum that a lane's warm-up asks for.
 int all_reduce(const void*, void* receive, size_t count, int, int, deft_nccl_comm_t,
                deft_cuda_stream_t stream) {
-    return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * 4,
-                           reinterpret_cast<CUstream>(stream));
+    auto* const on = reinterpret_cast<CUstream>(stream);
+    if (g_lanes.held_transfers) {
+        cuLaunchHostFunc(
+            on, [](void*) { eventually([] { return !g_lanes.held_transfers.load(); }); }, nullptr);
+    }
+    return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * 4, on);
 }
+
+// The job's own calls.
+class Job {
+public:
+    Job() {
+        EXPECT_EQ(cuMemAlloc(&buffer_, kCounts[1] * 4), CUDA_SUCCESS);
+        EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    }
+    ~Job() {
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+        cuStreamDestroy(stream_);
+        cuMemFree(buffer_);
+    }
+    Job(const Job&) = delete;
+    // One gradient, which the plan in force takes.
+    void call(Director& director, std::uint64_t ordinal, std::uint64_t count) {
+        Call call;
+        call.count = count;
+        call.type = DEFT_NCCL_FLOAT32;
+        call.op = DEFT_NCCL_SUM;
+        call.send = call.receive = reinterpret_cast<void*>(buffer_);
+        int result = -1;
+        EXPECT_TRUE(director.all_reduce(call, ordinal, false,
+                                        reinterpret_cast<deft_cuda_stream_t>(stream_), result));
+        EXPECT_EQ(result, DEFT_NCCL_SUCCESS);
+    }
+    void iteration(Director& director, std::uint64_t& ordinal) {
+        for (const std::uint64_t count : kCounts) {
+            call(director, ordinal++, count);
+        }
+    }
+
+private:
+    CUdeviceptr buffer_ = 0;
+    CUstream stream_ = nullptr;
+};
 
 const NcclTable& fake_table() {
     static const NcclTable table = [] {
@@ -76,7 +117,7 @@ protected:
         ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
         ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
         ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
-        g_lanes.held = false;
+        g_lanes.held = g_lanes.held_transfers = false;
         g_lanes.making = g_lanes.aborted = g_lanes.destroyed = g_lanes.error = 0;
         scene_.join(0)->created();
         scene_.councils[1] = agreement::join(scene_.id, kRanks, 1, terms());
@@ -135,9 +176,9 @@ protected:
             order.prediction = executor::to_text({});
         }
         if (kind == Kind::Open) {
-            order.keep = lanes_;
             order.lanes.resize(1 - lanes_);
         }
+        order.keep = lanes_;
         agreement::Proposal proposal;
         proposal.serial = ++serial_;
         proposal.switch_call = switch_call;
@@ -259,25 +300,51 @@ TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
     EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
     g_lanes.error = 0;
     order(Kind::Arm, ordinal_);
-    Call call;
-    call.count = kCounts[0];
-    call.type = DEFT_NCCL_FLOAT32;
-    call.op = DEFT_NCCL_SUM;
-    CUdeviceptr buffer = 0;
-    ASSERT_EQ(cuMemAlloc(&buffer, kCounts[0] * 4), CUDA_SUCCESS);
-    call.send = call.receive = reinterpret_cast<void*>(buffer);
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    int result = -1;
-    EXPECT_TRUE(director_->all_reduce(call, ordinal_, false,
-                                      reinterpret_cast<deft_cuda_stream_t>(stream), result));
-    EXPECT_EQ(result, DEFT_NCCL_SUCCESS);
+    Job job;
+    job.call(*director_, ordinal_, kCounts[0]);
     g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
     EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_REMOTE_ERROR);
     director_->end(false);
-    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-    cuStreamDestroy(stream);
-    cuMemFree(buffer);
+}
+
+TEST_F(Follower, ALaneThatWasNeverInForceIsEndedWhenTheLeaderSaysSo) {
+    stage();
+    order(Kind::Discard);
+    lanes_ = 0;
+    order(Kind::Close);
+    director_->tick(track_);
+    EXPECT_EQ(g_lanes.aborted, 1);
+    stage();  // and made anew when a plan wants it
+    EXPECT_EQ(g_lanes.making, 2);
+}
+
+// This rank may be behind the leader: its plan is still in force, its last transfers on their way.
+TEST_F(Follower, ALaneInForceIsClosedWhenItsPlanIsOver) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    lanes_ = 0;
+    order(Kind::Close);
+    director_->tick(track_);
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    EXPECT_EQ(g_lanes.destroyed, 0);
+    g_lanes.held_transfers = true;
+    job.iteration(*director_, ordinal_);
+    EXPECT_EQ(director_->flush(), 2);  // generations on their way
+    director_->tick(track_);
+    director_->tick(track_);
+    EXPECT_EQ(g_lanes.destroyed, 0) << "destroyed with a transfer in flight";
+    g_lanes.held_transfers = false;
+    EXPECT_TRUE(eventually([&] {
+        director_->tick(track_);
+        return g_lanes.destroyed == 1;
+    }));
+    EXPECT_EQ(g_lanes.aborted, 0);
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
 }
 
 // A rank that cannot carry the plan out says so when its lanes are made, not before.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -29,16 +30,20 @@ Environment fault(const Folder& folder, const std::string& what, const std::stri
     return {{"SOFTNET_SOCKET_FAULT", what + ":" + at + ":" + (folder / "fault").string()}};
 }
 
+bool ended(const std::vector<Started>& ranks) {
+    return std::any_of(ranks.begin(), ranks.end(), [](const Started& rank) {
+        siginfo_t what{};
+        ::waitid(P_PID, static_cast<id_t>(rank.pid), &what, WEXITED | WNOHANG | WNOWAIT);
+        return what.si_pid != 0;
+    });
+}
+
 // The fault has happened; false too if a rank has ended.
 bool happens(const Folder& folder, const std::vector<Started>& ranks) {
     const auto deadline = std::chrono::steady_clock::now() + 300s;
     while (!fs::exists(folder / "fault")) {
-        for (const Started& rank : ranks) {
-            siginfo_t ended{};
-            ::waitid(P_PID, static_cast<id_t>(rank.pid), &ended, WEXITED | WNOHANG | WNOWAIT);
-            if (ended.si_pid != 0 || std::chrono::steady_clock::now() > deadline) {
-                return false;
-            }
+        if (ended(ranks) || std::chrono::steady_clock::now() > deadline) {
+            return false;
         }
         std::this_thread::sleep_for(2ms);
     }
@@ -111,6 +116,89 @@ TEST(LaneFaults, ANetworkThatBreaksIsDoneWithout) {
     EXPECT_EQ(count(job.ranks[0].err, "too long"), 0U) << job.ranks[0].err;
     EXPECT_EQ(job.ranks[0].out, job.ranks[1].out);
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
+}
+
+// Communicators of a rank that are open, by NCCL's own log.
+long open_communicators(const Folder& folder, int rank) {
+    const std::string log = read_file(folder / ("nccl-" + std::to_string(rank)));
+    const std::size_t ended = count(log, "Destroy COMPLETE") + count(log, "Abort COMPLETE");
+    return static_cast<long>(count(log, "Init COMPLETE")) - static_cast<long>(ended);
+}
+
+std::map<int, Environment> logged(const Folder& folder, Environment environment = {}) {
+    std::map<int, Environment> own;
+    environment["NCCL_DEBUG"] = "INFO";
+    environment["NCCL_DEBUG_SUBSYS"] = "INIT";
+    for (int rank = 0; rank < 2; ++rank) {
+        own[rank] = environment;
+        own[rank]["NCCL_DEBUG_FILE"] = folder / ("nccl-" + std::to_string(rank));
+    }
+    return own;
+}
+
+// Ranks say it, or end before.
+bool say(const std::vector<Started>& ranks, const std::string& text) {
+    return std::all_of(ranks.begin(), ranks.end(), [&](const Started& rank) {
+        const auto deadline = std::chrono::steady_clock::now() + 300s;
+        while (read_file(rank.err).find(text) == std::string::npos) {
+            if (ended(ranks) || std::chrono::steady_clock::now() > deadline) {
+                return false;
+            }
+            std::this_thread::sleep_for(2ms);
+        }
+        return true;
+    });
+}
+
+// Until each rank has no more than that many open; false if a rank ends before.
+bool closed(const std::vector<Started>& ranks, const Folder& folder, long most) {
+    const auto deadline = std::chrono::steady_clock::now() + 300s;
+    while (open_communicators(folder, 0) > most || open_communicators(folder, 1) > most) {
+        if (ended(ranks) || std::chrono::steady_clock::now() > deadline) {
+            return false;
+        }
+        std::this_thread::sleep_for(5ms);
+    }
+    return true;
+}
+
+// 4 MB that could be cut, and a network of 4 MB/s, which none of its megabytes is worth.
+TEST(LaneFaults, ANetworkThatIsFarSlowerIsLeftAndItsLaneClosed) {
+    const Folder folder;
+    Environment environment = kOverTwo;
+    environment["DEFT_OUT"] = folder / "report-%r.json";
+    const auto started = start_ranks(folder, 2, 5, environment, "until medium",
+                                     logged(folder, {{"SOFTNET_SOCKET_RATE", "4000000"}}));
+    const bool there = say(started, "plan in force") && closed(started, folder, 2);
+    const long left = open_communicators(folder, 0) + open_communicators(folder, 1);
+    std::ofstream(folder / "id.stop").close();
+    const Job job = finish_ranks(started, folder);
+    ASSERT_TRUE(there) << job.ranks[0].err;
+    EXPECT_EQ(left, 4) << "the job's and one lane on each rank";
+    expect_sound(job);
+    EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
+    EXPECT_EQ(count(job.ranks[0].err, "lane Socket: 0.00"), 1U) << job.ranks[0].err;
+    const auto& plan = job.ranks[0].reports.at("report-0.json")["plans"][0];
+    ASSERT_FALSE(plan["transfers"].empty());
+    for (const auto& transfer : plan["transfers"]) {
+        EXPECT_EQ(transfer["link"], 0);
+    }
+}
+
+// Mode exact with no plan worth it: nothing of what was tried is left.
+TEST(LaneFaults, WhereNothingIsGainedNoLaneStaysOpen) {
+    const Folder folder;
+    Environment environment{{"DEFT_MODE", "exact"}, {"DEFT_LANES", "Socket"}};
+    const auto started = start_ranks(folder, 2, 5, environment, "until medium",
+                                     logged(folder, {{"SOFTNET_SOCKET_RATE", "4000000"}}));
+    const bool there = say(started, "a lane is closed") && closed(started, folder, 1);
+    const long left = open_communicators(folder, 0) + open_communicators(folder, 1);
+    std::ofstream(folder / "id.stop").close();
+    const Job job = finish_ranks(started, folder);
+    ASSERT_TRUE(there) << job.ranks[0].err;
+    EXPECT_EQ(left, 2) << "the job's";
+    expect_sound(job);
+    EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 0);
 }
 
 }  // namespace

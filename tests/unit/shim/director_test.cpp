@@ -37,6 +37,17 @@ TEST(Message, OrderSurvivesTheWire) {
     EXPECT_EQ(back.lanes[1].internal[5], 42);
 }
 
+TEST(Message, EveryKindOfOrderIsKnown) {
+    for (const Kind kind : {Kind::Stage, Kind::Arm, Kind::Forward, Kind::Open, Kind::Drop,
+                            Kind::Discard, Kind::Close}) {
+        Order order;
+        order.kind = kind;
+        Order back;
+        ASSERT_TRUE(decode(encode(order), back));
+        EXPECT_EQ(back.kind, kind);
+    }
+}
+
 TEST(Message, AnswerSurvivesTheWire) {
     Staged staged{9, 77, Step::Refused, true, "why"};
     Staged back;
