@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the report says of the plans of one communicator.
 #include <time.h>
+#include <algorithm>
 #include <utility>
 
 #include "shim/director/director.h"
@@ -13,6 +14,11 @@ void Director::note_counters(const executor::Executor& executor) {
     facts_.executed += stats.executed;
     facts_.forwarded += stats.forwarded;
     facts_.launched_bytes += stats.launched_bytes;
+    facts_.lane_bytes.resize(
+        std::max(facts_.lane_bytes.size(), std::min(executor.lanes(), stats.lane_bytes.size())));
+    for (std::size_t i = 0; i < facts_.lane_bytes.size(); ++i) {
+        facts_.lane_bytes[i] += stats.lane_bytes[i];
+    }
     facts_.delivered += stats.delivered;
     facts_.predicted_deliveries += stats.predicted;
     facts_.zeroed += stats.zeroed;

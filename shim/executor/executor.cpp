@@ -242,6 +242,9 @@ ExecutorStats Executor::stats() const noexcept {
     stats.forwarded = counters_->forwarded;
     stats.launched = counters_->launched;
     stats.launched_bytes = counters_->launched_bytes;
+    for (std::size_t i = 0; i < ExecutorStats::kLanes; ++i) {
+        stats.lane_bytes[i] = counters_->lane_bytes[i];
+    }
     stats.delivered = counters_->delivered;
     stats.predicted = counters_->predicted;
     stats.zeroed = counters_->zeroed;

@@ -2,6 +2,7 @@
 // Runs a script inside the hooks of one communicator.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -35,10 +36,12 @@ struct ExecutorStats {
     std::uint64_t forwarded = 0;   // calls left to the hook, not counting those after a break
     std::uint64_t launched = 0;    // transfers
     std::uint64_t launched_bytes = 0;
-    std::uint64_t delivered = 0;  // generations
-    std::uint64_t predicted = 0;  // of them extrapolated or damped
-    std::uint64_t zeroed = 0;     // calls that delivered zeros, in whole or in part
-    std::uint64_t dropped = 0;    // generations that a break or the end left undelivered
+    static constexpr std::size_t kLanes = 8;
+    std::array<std::uint64_t, kLanes> lane_bytes{};  // of them by lane, the first so many
+    std::uint64_t delivered = 0;                     // generations
+    std::uint64_t predicted = 0;                     // of them extrapolated or damped
+    std::uint64_t zeroed = 0;   // calls that delivered zeros, in whole or in part
+    std::uint64_t dropped = 0;  // generations that a break or the end left undelivered
     std::uint64_t shadow_bytes = 0;
 };
 

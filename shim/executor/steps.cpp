@@ -112,6 +112,9 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
         }
         Counters::add(counters_->launched);
         Counters::add(counters_->launched_bytes, bytes);
+        if (step.lane < ExecutorStats::kLanes) {
+            Counters::add(counters_->lane_bytes[step.lane], bytes);
+        }
         if (step.last && step.slot != kDirect &&
             driver_.driver->EventRecord(shadow_->arrived(step.slot, step.lane), lane.stream()) !=
                 cuda::kSuccess) {

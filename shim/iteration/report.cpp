@@ -121,7 +121,11 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
         .member("guard_decisions", plan.guard_decisions)
         .member("before_ms", plan.before_ms)
         .member("period", static_cast<std::uint64_t>(plan.period));
-    json.key("cycles_ms").begin_array();
+    json.key("lane_bytes").begin_array();
+    for (const std::uint64_t bytes : plan.lane_bytes) {
+        json.value(bytes);
+    }
+    json.end_array().key("cycles_ms").begin_array();
     for (const double start : plan.cycles_ms) {
         json.value(start);
     }

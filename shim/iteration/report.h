@@ -41,6 +41,7 @@ struct PlanFacts {
     std::uint64_t switched = 0;  // plans that came into force
     std::uint64_t ended = 0;     // of them by a change of the job's iteration
     std::uint64_t iterations = 0, executed = 0, forwarded = 0, launched_bytes = 0;
+    std::vector<std::uint64_t> lane_bytes;  // of launched_bytes, by lane
     std::uint64_t delivered = 0, predicted_deliveries = 0, zeroed = 0, dropped = 0;
     std::uint64_t shadow_bytes = 0;
     std::uint64_t guard_decisions = 0;

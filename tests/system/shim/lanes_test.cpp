@@ -54,6 +54,12 @@ TEST(Lanes, GradientsAreCutOverTwoNetworks) {
         }
         EXPECT_GE(used[0], 1);
         EXPECT_GE(used[1], 1) << "the large bucket is cut";
+        // And it was so: bytes given to each lane, as counted.
+        const auto sent = reported["lane_bytes"].get<std::vector<std::uint64_t>>();
+        ASSERT_EQ(sent.size(), 2U);
+        EXPECT_GE(sent[0], 1U << 20);
+        EXPECT_GE(sent[1], 1U << 20) << "a piece has a megabyte at least";
+        EXPECT_EQ(sent[0] + sent[1], reported["launched_bytes"]);
     }
 }
 
