@@ -7,6 +7,7 @@
 #include "shim/cuda/event_pool.h"
 #include "shim/director/choice.h"
 #include "shim/director/director.h"
+#include "shim/director/networks.h"
 #include "shim/executor/networks.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
@@ -56,22 +57,28 @@ std::vector<std::string> Director::networks_to_use(int nccl_version) {
 // for CUDA before 12.3, or on such a driver, it waits until they are done: a lane that is warmed up
 // in the background on one rank and a transfer of the job on another would wait for each other. And
 // NCCL takes the background thread for a race and fails the job's call, unless told not to.
-std::string Director::why_no_lanes(int nccl_version) {
-    const auto set = [](const char* name, const char* normally) {
-        const char* const value = std::getenv(name);
+std::string why_no_lanes(int nccl_version, int driver_version, const char* order_implicit,
+                         const char* race_fatal) {
+    const auto set = [](const char* value, const char* normally) {
         return std::strcmp(value != nullptr ? value : normally, "0") != 0;
     };
-    if (nccl_version < kFirstOrdered || !set("NCCL_LAUNCH_ORDER_IMPLICIT", "0")) {
+    if (nccl_version < kFirstOrdered || !set(order_implicit, "0")) {
         return {};
     }
-    if (nccl_version < kFirstConcurrent || cuda::driver_version() < kConcurrentDriver) {
+    if (nccl_version < kFirstConcurrent || driver_version < kConcurrentDriver) {
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set, and this NCCL or this driver (12.3 is needed) "
                "runs one communicator after the other then";
     }
-    if (set("NCCL_LAUNCH_RACE_FATAL", "1")) {
+    if (set(race_fatal, "1")) {
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set without NCCL_LAUNCH_RACE_FATAL=0";
     }
     return {};
+}
+
+std::string Director::why_no_lanes(int nccl_version) {
+    return director::why_no_lanes(nccl_version, cuda::driver_version(),
+                                  std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"),
+                                  std::getenv("NCCL_LAUNCH_RACE_FATAL"));
 }
 
 bool Director::wants_networks() const {

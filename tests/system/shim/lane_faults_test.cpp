@@ -179,9 +179,33 @@ TEST(LaneFaults, ANetworkThatIsFarSlowerIsLeftAndItsLaneClosed) {
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
     EXPECT_EQ(count(job.ranks[0].err, "lane Socket: 0.00"), 1U) << job.ranks[0].err;
     const auto& plan = job.ranks[0].reports.at("report-0.json")["plans"][0];
+    EXPECT_EQ(plan["lane_bytes"].size(), 1U);
     ASSERT_FALSE(plan["transfers"].empty());
     for (const auto& transfer : plan["transfers"]) {
         EXPECT_EQ(transfer["link"], 0);
+    }
+}
+
+// The job has NCCL order the launches of its communicators.
+TEST(LaneFaults, NoLanesBesideImplicitLaunchOrderUnlessRacesAreAllowed) {
+    for (const bool allowed : {false, true}) {
+        SCOPED_TRACE(allowed);
+        const Folder folder;
+        Environment environment{{"DEFT_MODE", "deft"},
+                                {"DEFT_PLAN", "delay1"},
+                                {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
+                                {"NCCL_LAUNCH_RACE_FATAL", allowed ? "0" : "1"}};
+        const auto started = start_ranks(folder, 2, 5, environment, "until");
+        const bool there = say(started, allowed ? "plan in force" : "no plan is carried out");
+        std::ofstream(folder / "id.stop").close();
+        const Job job = finish_ranks(started, folder);
+        ASSERT_TRUE(there) << job.ranks[0].err;
+        for (const Outcome& rank : job.ranks) {
+            EXPECT_EQ(rank.status, 0) << rank.out << rank.err;
+            EXPECT_EQ(count(rank.err, "[deft] WARN"), allowed ? 0U : 1U) << rank.err;
+            EXPECT_EQ(rank.out, job.ranks[0].out) << "replicas differ";
+        }
+        EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, allowed ? 1 : 0);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "shim/director/choice.h"
+#include "shim/director/networks.h"
 #include "shim/executor/networks.h"
 #include "shim/planner/measured_profile.h"
 
@@ -142,6 +143,25 @@ TEST(Networks, CovapUsesThemToo) {
     EXPECT_EQ(plan.links.size(), 2U);
     EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use);
     EXPECT_EQ(links_of_bucket(plan, 0), (std::set<std::uint32_t>{0, 1}));
+}
+
+// A lane that is warmed up on one rank and a transfer of the job on another must not wait for each
+// other.
+TEST(Networks, NoLanesWhereNcclRunsOneCommunicatorAfterTheOther) {
+    const auto good = [](int nccl, int driver, const char* order, const char* race) {
+        return why_no_lanes(nccl, driver, order, race).empty();
+    };
+    EXPECT_TRUE(good(22809, 13000, nullptr, nullptr));
+    EXPECT_TRUE(good(22809, 13000, "0", nullptr));
+    EXPECT_TRUE(good(22508, 12000, "1", nullptr)) << "it does not know the variable";
+    EXPECT_TRUE(good(22800, 12030, "1", "0"));
+    EXPECT_FALSE(good(22800, 12030, "1", nullptr));
+    EXPECT_FALSE(good(22800, 12030, "1", "1"));
+    EXPECT_FALSE(good(22800, 12030, "2", "1"));
+    EXPECT_FALSE(good(22800, 12020, "1", "0"));
+    EXPECT_FALSE(good(22800, 0, "1", "0")) << "no driver was found";
+    EXPECT_FALSE(good(22707, 13000, "1", "0"));
+    EXPECT_FALSE(good(22600, 13000, "1", "0"));
 }
 
 TEST(Networks, AreNamedAsNcclNamesThem) {
