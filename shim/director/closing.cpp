@@ -18,15 +18,11 @@ std::size_t Director::lanes_of(const planner::Plan& plan) {
 
 // Leader. While a plan is being made ready, or the guard may take one up again, all stay.
 void Director::close_unused(const JobView& view) {
-    std::size_t needed = wanted_lanes_;
     const bool nothing = course_ == Course::Watching && view.reason.empty() &&
                          planned_signature_ != 0 && view.signature == planned_signature_;
-    if (nothing || course_ == Course::Resting) {
-        needed = 0;
-    } else if (course_ == Course::Running && current_ != nullptr) {
-        needed = current_->lanes();
-    }
-    if (wanted_lanes_ <= needed) {
+    const bool settled = nothing || course_ == Course::Running || course_ == Course::Resting;
+    const std::size_t needed = current_ != nullptr ? current_->lanes() : 0;
+    if (!settled || wanted_lanes_ <= needed) {
         return;
     }
     agreement::Proposal proposal;

@@ -147,8 +147,8 @@ bool Lane::measure(LaneSpeed& speed, std::string& problem) noexcept {
 
 LaneSpeed speed_from(std::size_t small_bytes, double small_seconds, std::size_t large_bytes,
                      double large_seconds) noexcept {
-    constexpr double kLeast =
-        0.1;  // of the time of the large one its bytes take, whatever the noise
+    // Of the time of the large one its bytes take so much, whatever the noise says.
+    constexpr double kLeast = 0.1;
     LaneSpeed speed;
     speed.per_byte = std::max(large_seconds - small_seconds, large_seconds * kLeast) /
                      static_cast<double>(large_bytes - small_bytes);
