@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kIterationsToPlanWith = 6;
 constexpr std::uint64_t kTimesToPlanWith = 4;  // of each bucket
+constexpr std::uint64_t kStartsToCorrectBy = 8;
 
 planner::Spread seconds(const Samples& milliseconds) {
     const Summary summary = milliseconds.summary();
@@ -70,28 +71,30 @@ bool turn_to(JobView& view, std::uint64_t signature) {
     return false;
 }
 
-bool correct_by_free_iterations(const Track& track, planner::Profile& profile) {
+bool correct_by_starts(const Track& track, planner::Profile& profile) {
     const Profile* const measured = track.current_profile();
-    if (measured == nullptr || measured->free_compute_ms().count() < kTimesToPlanWith) {
+    if (measured == nullptr) {
         return false;
     }
     planner::MeasuredJob job;
     job.name = profile.name;
     job.ranks = profile.ranks;
     job.iteration = profile.iteration;
-    job.compute = seconds(measured->free_compute_ms());
     const std::vector<CallRecord>& shape = track.current_shape();
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (!carries_gradient(shape[i])) {
             continue;
         }
-        if (job.buckets.size() == profile.buckets.size()) {
-            return false;  // the profile is of another cycle
+        const Samples& starts = measured->places()[i].start_ms;
+        if (job.buckets.size() == profile.buckets.size() || starts.count() < kStartsToCorrectBy) {
+            return false;  // another cycle's profile, or too early
         }
-        job.buckets.push_back({payload_bytes(shape[i]), seconds(measured->places()[i].free_ms),
-                               profile.buckets[job.buckets.size()].transfer});
+        planner::Spread earliest = seconds(starts);
+        earliest.median = earliest.p10;
+        job.buckets.push_back(
+            {payload_bytes(shape[i]), earliest, profile.buckets[job.buckets.size()].transfer});
     }
-    if (job.buckets.size() != profile.buckets.size()) {
+    if (job.buckets.empty() || job.buckets.size() != profile.buckets.size()) {
         return false;
     }
     profile = planner::measured_profile(job);

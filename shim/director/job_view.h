@@ -40,9 +40,11 @@ std::uint64_t signature_of(const std::vector<Gradient>& gradients);
 // places. False if they are not.
 bool turn_to(JobView& view, std::uint64_t signature);
 
-// Replaces the compute times of `profile`, which may be guesses, by those of iterations in which no
-// call was held up. False if there were too few of them.
-bool correct_by_free_iterations(const Track& track, planner::Profile& profile);
+// Replaces the compute times of `profile`, which may be guesses, by the earliest starts of calls
+// since the track's profile was restarted: no call starts before its data are ready, and under a
+// plan that does not do the same in each iteration most calls are not held up in one or another.
+// False if there were too few iterations.
+bool correct_by_starts(const Track& track, planner::Profile& profile);
 
 // Looks at the cycle in force. Pure. Without times, which cost sorting, there is no profile.
 JobView view_job(const Track& track, bool times);

@@ -11,9 +11,6 @@ namespace {
 constexpr std::int64_t kBackToBack = 20'000;
 constexpr std::int64_t kGapOfWait = 20;  // parts of the wait that a gap may last
 
-// An iteration is free if its calls took together no more than one of so many parts of its compute.
-constexpr double kFree = 10;
-
 double milliseconds(std::int64_t nanoseconds) {
     return static_cast<double>(nanoseconds) * 1e-6;
 }
@@ -104,21 +101,6 @@ std::vector<std::int64_t> Profile::ready_times() const {
     return ready;
 }
 
-// No call can have been held up for longer than the calls before it took together.
-void Profile::measure_free(std::int64_t origin, double busy_ms) {
-    std::int64_t last = origin;
-    for (const TimedCall& call : current_) {
-        last = std::max(last, call.start);
-    }
-    if (busy_ms * kFree > milliseconds(last - origin)) {
-        return;
-    }
-    for (std::size_t i = 0; i < current_.size(); ++i) {
-        places_[i].free_ms.add(milliseconds(current_[i].start - origin));
-    }
-    free_compute_ms_.add(milliseconds(last - origin));
-}
-
 void Profile::measure(std::int64_t origin) {
     const std::vector<std::int64_t> ready = ready_times();
     const std::int64_t end = last_end(current_);
@@ -144,11 +126,11 @@ void Profile::measure(std::int64_t origin) {
             transfer_ms = milliseconds(last - first) * share;
         }
         places_[i].ready_ms.add(milliseconds(ready[i] - origin));
+        places_[i].start_ms.add(milliseconds(call.start - origin));
         places_[i].issued_ms.add(milliseconds(call.issued - origin));
         places_[i].transfer_ms.add(transfer_ms);
         total_ms += transfer_ms;
     }
-    measure_free(origin, total_ms);
     const std::int64_t last_ready = *std::max_element(ready.begin(), ready.end());
     const std::int64_t exposed =
         std::clamp<std::int64_t>(end - last_ready, 0, std::max<std::int64_t>(end - origin, 0));

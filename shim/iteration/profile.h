@@ -31,7 +31,7 @@ public:
         Samples ready_ms;     // from the end of the previous iteration's last transfer
         Samples issued_ms;    // the same for the host's call: the earliest it can have been ready
         Samples transfer_ms;  // start to end on the caller's stream
-        Samples free_ms;      // the same as ready_ms, of free iterations
+        Samples start_ms;     // when the stream came to it: ready_ms or later
     };
 
     // Calls in the order of the job. A gap (the cycle was interrupted) starts afresh.
@@ -42,9 +42,6 @@ public:
     const std::vector<Place>& places() const { return places_; }
     const Samples& iteration_ms() const { return iteration_ms_; }  // first call to first call
     const Samples& compute_ms() const { return compute_ms_; }
-    // Of free iterations, whose calls take so little that none is held up by another: under a plan,
-    // those without transfers. What is measured there is no estimate.
-    const Samples& free_compute_ms() const { return free_compute_ms_; }
     const Samples& exposed_ms() const { return exposed_ms_; }
     const Samples& coverage_rate() const { return coverage_rate_; }
     std::uint64_t iterations() const { return iterations_; }
@@ -57,7 +54,6 @@ private:
     std::vector<Place> places_;
     Samples iteration_ms_;
     Samples compute_ms_;
-    Samples free_compute_ms_;
     Samples exposed_ms_;
     Samples coverage_rate_;
     std::uint64_t iterations_ = 0;
@@ -68,7 +64,6 @@ private:
 
     void finish_iteration();
     void measure(std::int64_t origin);
-    void measure_free(std::int64_t origin, double busy_ms);
     std::vector<std::int64_t> ready_times() const;
 };
 

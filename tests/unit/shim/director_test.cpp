@@ -236,7 +236,7 @@ void iterate(Track& track, int times, std::int64_t transfer, std::int64_t& at) {
     }
 }
 
-TEST(View, ComputeThatWasGuessedIsCorrectedByFreeIterations) {
+TEST(View, ComputeThatWasGuessedIsCorrectedByTheEarliestStarts) {
     Track track;
     std::int64_t at = 1000;
     iterate(track, 20, 60, at);
@@ -244,21 +244,26 @@ TEST(View, ComputeThatWasGuessedIsCorrectedByFreeIterations) {
     ASSERT_TRUE(view.measured);
     planner::Profile profile = view.profile;
     EXPECT_LT(profile.compute(), 0.02) << "the second was ready at 40 ms at the earliest";
-    EXPECT_FALSE(correct_by_free_iterations(track, profile)) << "there was none";
-    track.restart_profile();  // a plan has come into force
-    iterate(track, 3, 1, at);
-    EXPECT_FALSE(correct_by_free_iterations(track, profile)) << "too few";
-    iterate(track, 5, 1, at);
-    ASSERT_TRUE(correct_by_free_iterations(track, profile));
+    track.restart_profile();  // a plan has come into force, of period 2
+    for (int i = 0; i < 3; ++i) {
+        iterate(track, 1, 1, at);
+        iterate(track, 1, 60, at);
+    }
+    EXPECT_FALSE(correct_by_starts(track, profile)) << "too few";
+    for (int i = 0; i < 6; ++i) {
+        iterate(track, 1, 1, at);
+        iterate(track, 1, 60, at);
+    }
+    ASSERT_TRUE(correct_by_starts(track, profile));
     EXPECT_NEAR(profile.compute(), 0.04, 1e-9);
     ASSERT_EQ(profile.size(), 2U);
     EXPECT_NEAR(profile.forward + profile.buckets[0].ready, 0.01, 1e-9);
     EXPECT_NEAR(profile.buckets[0].transfer.median, 0.06, 1e-9) << "as it was measured before";
     // Of another job's buckets nothing is known.
     profile.buckets.pop_back();
-    EXPECT_FALSE(correct_by_free_iterations(track, profile));
+    EXPECT_FALSE(correct_by_starts(track, profile));
     profile.buckets.clear();
-    EXPECT_FALSE(correct_by_free_iterations(track, profile));
+    EXPECT_FALSE(correct_by_starts(track, profile));
 }
 
 }  // namespace
