@@ -235,7 +235,8 @@ void Lane::abort() noexcept {
 }
 
 bool Lane::idle() const noexcept {
-    return stream_ == nullptr || driver_.StreamQuery(stream_) != cuda::kNotReady;
+    const cuda::Current current(*driver_.driver, context_);
+    return stream_ == nullptr || !current || driver_.StreamQuery(stream_) != cuda::kNotReady;
 }
 
 void Lane::disconnect() noexcept {

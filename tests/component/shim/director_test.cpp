@@ -109,8 +109,11 @@ TEST_F(Follower, ALaneInForceIsClosedWhenItsPlanIsOver) {
     g_lanes.held_transfers = true;
     job.iteration(*director_, ordinal_);
     EXPECT_EQ(director_->flush(), 2);  // generations on their way
+    CUcontext context = nullptr;
+    cuCtxPopCurrent(&context);  // as on the shim's own thread
     director_->tick(track_);
     director_->tick(track_);
+    cuCtxPushCurrent(context);
     EXPECT_EQ(g_lanes.destroyed, 0) << "destroyed with a transfer in flight";
     g_lanes.held_transfers = false;
     EXPECT_TRUE(eventually([&] {
