@@ -23,5 +23,14 @@ def delayed(compute, cost, max_merge):
     return max(compute, sum(cost) / max_merge)
 
 
+def late_or_merged(compute, ready, cost, max_merge):
+    """Gradients may be an iteration late, or max_merge iterations may share a transfer, not both: what mode deft does unless
+    both caps are set. Merged, each of max_merge iterations sends a part of the buckets; synchronous() is convex in the costs,
+    so that no way to part them beats equal shares."""
+    return min(delayed(compute, cost, 1), synchronous(compute, ready, [each / max_merge for each in cost]))
+
+
 def of_mode(mode, compute, ready, cost, max_merge=2):
-    return delayed(compute, cost, max_merge) if mode in ("deft", "covap") else synchronous(compute, ready, cost)
+    if mode == "deft":
+        return late_or_merged(compute, ready, cost, max_merge)
+    return delayed(compute, cost, max_merge) if mode == "covap" else synchronous(compute, ready, cost)

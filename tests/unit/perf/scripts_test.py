@@ -47,8 +47,17 @@ class Bounds(unittest.TestCase):
 
     def test_delayed(self):
         self.assertAlmostEqual(bounds.delayed(10, [7, 8], 1), 15)
-        self.assertAlmostEqual(bounds.of_mode("deft", 10, [4, 9], [9, 15]), 12)
+        self.assertAlmostEqual(bounds.of_mode("covap", 10, [4, 9], [9, 15]), 12)
         self.assertAlmostEqual(bounds.of_mode("exact", 10, [4, 9], [9, 15]), 28)
+
+    def test_late_or_merged(self):
+        self.assertAlmostEqual(bounds.of_mode("deft", 10, [4, 9], [4, 6]), 10)      # late, all hidden
+        self.assertAlmostEqual(bounds.of_mode("deft", 10, [4, 9], [5, 7]), 12)      # late: the volume; merged 12.5
+        self.assertAlmostEqual(bounds.of_mode("deft", 10, [4, 9], [9, 15]), 16.5)   # merged: half of each behind 9
+        # No way to send one of two buckets in each of two iterations is faster on average than half of each in both.
+        ready, cost = [4, 9], [9, 15]
+        apart = (bounds.synchronous(10, ready, [9, 0]) + bounds.synchronous(10, ready, [0, 15])) / 2
+        self.assertGreaterEqual(apart, bounds.of_mode("deft", 10, ready, cost))
 
 
 def line(policy, value, seed=1, **more):
