@@ -268,6 +268,7 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     file.coverage_rate = iterations.quantiles("coverage_rate");
     file.compute_ms = iterations.quantiles("compute_ms");
     file.exposed_ms = iterations.quantiles("exposed_ms");
+    file.latest_start_ms = iterations.quantiles("latest_start_ms");
     root.each("buckets", [&](const Node& node) { file.buckets.push_back(read_bucket(node)); });
     root.each("links", [&](const Node& node) { file.links.push_back(read_link(node)); });
     return file;

@@ -53,7 +53,7 @@ struct ObserveFile {
     bool final_report = true;
     std::string events_note;  // why there are no times, if there are none
     std::int64_t captured_calls = 0, lost_calls = 0;
-    Quantiles compute_ms, exposed_ms;
+    Quantiles compute_ms, exposed_ms, latest_start_ms;
 
     std::int64_t all_calls() const;
 };

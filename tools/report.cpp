@@ -178,6 +178,21 @@ std::string bucket_lines(const RunReport& run) {
            "\n" + table.text();
 }
 
+// Where calls waited for each other, computation is known between bounds only (docs/observe.md).
+std::string guessed_lines(const RunReport& run, const Spread& compute, const Spread& coverage) {
+    constexpr double kClose = 1.1;
+    const Spread most =
+        spread(run, [](const ObserveFile& file) { return file.latest_start_ms.median; });
+    if (!most.middle || !compute.middle || !coverage.middle || *compute.middle <= 0 ||
+        *most.middle <= kClose * *compute.middle) {
+        return "";
+    }
+    return fmt::format(
+        "           calls waited for each other: computation may be up to {} ms, coverage down "
+        "to {}\n",
+        number_text(most.middle), number_text(*coverage.middle * *compute.middle / *most.middle));
+}
+
 std::string link_lines(const RunReport& run) {
     Table table(
         {"host", "link", "kind", "Mbit/s", "sent", "received", "busy ms", "sent again", "changes"});
@@ -260,6 +275,7 @@ std::string human_report(const RunReport& run) {
         "coverage   {} (transfer time over computation time; above 1 the transfers "
         "cannot hide)\n",
         spread_text(run, coverage));
+    text += guessed_lines(run, compute, coverage);
     text += bucket_lines(run) + link_lines(run);
     for (const std::string& note : run.notes) {
         text += "note: " + printable(note) + "\n";

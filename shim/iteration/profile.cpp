@@ -105,8 +105,10 @@ void Profile::measure(std::int64_t origin) {
     const std::vector<std::int64_t> ready = ready_times();
     const std::int64_t end = last_end(current_);
     double total_ms = 0;
+    std::int64_t latest = origin;
     for (std::size_t i = 0; i < current_.size(); ++i) {
         const TimedCall& call = current_[i];
+        latest = std::max(latest, call.start);
         double transfer_ms = milliseconds(call.end - call.start);
         if (call.group != 0) {
             // Calls of one group run together: each takes its share of the group by size.
@@ -136,6 +138,7 @@ void Profile::measure(std::int64_t origin) {
         std::clamp<std::int64_t>(end - last_ready, 0, std::max<std::int64_t>(end - origin, 0));
     const std::int64_t compute = end - origin - exposed;
     exposed_ms_.add(milliseconds(exposed));
+    latest_start_ms_.add(milliseconds(latest - origin));
     if (compute > 0) {
         compute_ms_.add(milliseconds(compute));
         coverage_rate_.add(total_ms / milliseconds(compute));

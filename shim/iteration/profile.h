@@ -42,6 +42,9 @@ public:
     const std::vector<Place>& places() const { return places_; }
     const Samples& iteration_ms() const { return iteration_ms_; }  // first call to first call
     const Samples& compute_ms() const { return compute_ms_; }
+    // When the last call started: what compute takes at the most, as no call starts before its data
+    // are ready.
+    const Samples& latest_start_ms() const { return latest_start_ms_; }
     const Samples& exposed_ms() const { return exposed_ms_; }
     const Samples& coverage_rate() const { return coverage_rate_; }
     std::uint64_t iterations() const { return iterations_; }
@@ -54,6 +57,7 @@ private:
     std::vector<Place> places_;
     Samples iteration_ms_;
     Samples compute_ms_;
+    Samples latest_start_ms_;
     Samples exposed_ms_;
     Samples coverage_rate_;
     std::uint64_t iterations_ = 0;

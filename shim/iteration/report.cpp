@@ -83,6 +83,7 @@ void cycle(JsonWriter& json, const Track* track) {
     summary(json, "compute_ms", shown.compute_ms());
     summary(json, "exposed_ms", shown.exposed_ms());
     summary(json, "coverage_rate", shown.coverage_rate());
+    summary(json, "latest_start_ms", shown.latest_start_ms());
     json.end_object();
     for (const bool gradients : {true, false}) {
         json.key(gradients ? "buckets" : "other_calls").begin_array();

@@ -147,6 +147,7 @@ TEST(Profile, StartsBoundWhatIsGuessed) {
     add(0, 60);
     add(100, 60);
     EXPECT_LT(profile.compute_ms().summary().median, 20) << "a guess, and early";
+    EXPECT_DOUBLE_EQ(profile.latest_start_ms().summary().median, 68);
     EXPECT_DOUBLE_EQ(profile.places()[1].start_ms.summary().median, 68);
     add(202, 1);  // the iteration before it ended at 202
     EXPECT_DOUBLE_EQ(profile.places()[0].start_ms.summary().p10, 8.2) << "8 and 10";

@@ -296,6 +296,19 @@ TEST(HumanReport, ShowsFiguresAndSpread) {
     EXPECT_THAT(shown, HasSubstr("eth0"));
 }
 
+TEST(HumanReport, SaysWhatIsAGuess) {
+    json text = document(0, 1);
+    text["iterations"]["compute_ms"] = quantiles(40);
+    text["iterations"]["coverage_rate"] = quantiles(3);
+    text["iterations"]["latest_start_ms"] = quantiles(120);
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})),
+                HasSubstr("may be up to 120.00 ms, coverage down to 1.00\n"));
+    text["iterations"]["latest_start_ms"] = quantiles(42);
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})), Not(HasSubstr("may be")));
+    text["iterations"].erase("latest_start_ms");  // a file of an earlier release
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})), Not(HasSubstr("may be")));
+}
+
 TEST(HumanReport, AFileCannotDriveTheTerminal) {
     json text = document(0, 1);
     text["links"][0]["name"] = "eth\x1b[2J";
