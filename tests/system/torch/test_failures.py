@@ -22,8 +22,7 @@ class Failures(support.TorchTest):
                 job, codes = self.run_case(case)
                 self.assertEqual(codes[1], -9)
                 self.assertEqual(codes[0], 1, job.output(0))
-                # In the call, or before it where this rank came late to it.
-                self.assertRegex(job.output(0), "under way|rank 1 went away")
+                self.assertIn("under way", job.output(0))
                 self.assertRegex(job.output(0), "ncclAllReduce.*(remote|system error|network)")
 
     def test_a_rank_that_fails_takes_the_others_along(self):
