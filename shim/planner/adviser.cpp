@@ -99,6 +99,7 @@ Link link_from_transfers(const Profile& profile) {
         }
     }
     // Flat stretches leave no slope to go on with: extrapolate from the origin instead.
+    link.cost.straight = true;
     link.name = "measured";
     link.source = "all-reduce times of the job's own buckets";
     return link;

@@ -40,7 +40,8 @@ double CostCurve::seconds(double bytes) const {
                                         [](double b, const CostPoint& p) { return b < p.bytes; });
     const CostPoint& hi = *above;
     const CostPoint& lo = *(above - 1);
-    const double at = std::log(bytes / lo.bytes) / std::log(hi.bytes / lo.bytes);
+    const double at = straight ? (bytes - lo.bytes) / (hi.bytes - lo.bytes)
+                               : std::log(bytes / lo.bytes) / std::log(hi.bytes / lo.bytes);
     return lo.seconds + at * (hi.seconds - lo.seconds);
 }
 
@@ -81,7 +82,8 @@ double CostCurve::bytes_within(double limit) const {
         if (lo.seconds <= limit) {
             const double span = hi.seconds - lo.seconds;
             const double at = span > 0 ? std::min(1.0, (limit - lo.seconds) / span) : 1.0;
-            return lo.bytes * std::pow(hi.bytes / lo.bytes, at);
+            return straight ? lo.bytes + at * (hi.bytes - lo.bytes)
+                            : lo.bytes * std::pow(hi.bytes / lo.bytes, at);
         }
     }
     return points.front().bytes;

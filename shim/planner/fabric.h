@@ -16,12 +16,15 @@ struct CostPoint {
 
 // Seconds an all-reduce of some size takes on an idle link. Either a line alpha + beta * bytes, or
 // measured points between which the time is linear in the logarithm of the size: one line is off
-// by a third on real curves (nccl-tests on 8 A100, see docs/planner.md). Below the first point the
-// time is that of the first point; beyond the last it grows at the rate of the last two.
+// by a third on real curves (nccl-tests on 8 A100, see docs/planner.md). Sizes that lie much
+// further apart than a benchmark's tell nothing of how the time bends between them: it is linear in
+// the size itself there, if `straight`. Below the first point the time is that of the first point;
+// beyond the last it grows at the rate of the last two.
 struct CostCurve {
     double alpha = 0;               // seconds
     double beta = 0;                // seconds per byte
     std::vector<CostPoint> points;  // ascending sizes; empty: the line
+    bool straight = false;          // between the points, in the size and not in its logarithm
 
     bool operator==(const CostCurve&) const = default;
 

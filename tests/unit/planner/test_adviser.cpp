@@ -91,6 +91,7 @@ TEST(Adviser, LinkFromTransfersIsMonotone) {
     EXPECT_DOUBLE_EQ(fabric.links[0].seconds(1e6), 0.25);
     EXPECT_DOUBLE_EQ(fabric.links[0].seconds(2e6), 0.25);
     EXPECT_DOUBLE_EQ(fabric.links[0].seconds(4e6), 0.5);
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(3.5e6), 0.45);  // few sizes: a part takes its share
     profile.buckets[0].transfer = profile.buckets[1].transfer = {};
     profile.buckets[2].transfer = profile.buckets[3].transfer = {};
     EXPECT_TRUE(link_from_transfers(profile).name.empty());

@@ -37,6 +37,19 @@ TEST(CostCurve, BytesWithinInvertsSeconds) {
     }
 }
 
+TEST(CostCurve, IsStraightBetweenSizesThatLieFarApart) {
+    Link link;
+    link.cost.points = {{1e6, 1e-3}, {1e8, 0.1}, {2e8, 0.1}, {4e8, 0.3}};
+    link.cost.straight = true;
+    EXPECT_DOUBLE_EQ(link.seconds(1e6), 1e-3);
+    EXPECT_DOUBLE_EQ(link.seconds(5e7), 0.05);  // 0.086 by the logarithm
+    EXPECT_DOUBLE_EQ(link.bytes_within(0.05), 5e7);
+    EXPECT_DOUBLE_EQ(link.bytes_within(0.1), 2e8);
+    EXPECT_DOUBLE_EQ(link.bytes_within(0.2), 3e8);
+    EXPECT_DOUBLE_EQ(link.seconds(5e8), 0.4);
+    EXPECT_DOUBLE_EQ(link.best_rate(), 2e8 / 0.099);
+}
+
 TEST(CostCurve, NoSizeBeatsTheBestRate) {
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
         std::mt19937_64 random(seed);
