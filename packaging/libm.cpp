@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The few functions of libm that the planner and libstdc++'s from_chars use, fetched when the first
 // of them is called. Needing libm outright would map and relocate it into every process of a job's
-// tree, shells and scripts included: half of what the preload cost them (perf/preload/startup).
+// tree, shells and scripts included: a third of what the preload cost them (perf/preload/startup).
 //
 // Hidden by exports.map, so the library's own calls end here and nobody else's do. The names are
 // the C library's; <cmath> is not included because it declares them otherwise. glibc keeps

@@ -31,7 +31,7 @@ public:
     // place in the stream of this direction of this connection.
     using Damage = std::function<long(bool to_receiver, std::uint64_t begin, std::size_t size)>;
     Damage damage;
-    // Asked before anything is read in a direction: true leaves it in the kernel for now.
+    // Asked before anything is read in a direction: true leaves it in the kernel this time.
     std::function<bool(bool to_receiver)> hold;
     // Asked for every piece of bytes: true loses it, and the connection with it.
     std::function<bool(bool to_receiver)> cut;
