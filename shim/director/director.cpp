@@ -3,9 +3,12 @@
 #include "shim/director/director.h"
 
 #include <time.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "shim/cuda/driver.h"
+#include "shim/director/networks.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
@@ -34,7 +37,9 @@ private:
 Director::Director(const Seat& seat, agreement::Council& council)
     : seat_(seat),
       other_networks_(networks_to_use(executor::Nccl::from(*seat.table).version)),
-      no_lanes_(why_no_lanes(executor::Nccl::from(*seat.table).version)),
+      no_lanes_(why_no_lanes(executor::Nccl::from(*seat.table).version, cuda::driver_version(),
+                             std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"),
+                             std::getenv("NCCL_LAUNCH_RACE_FATAL"))),
       council_(council),
       nccl_(executor::Nccl::from(*seat.table)) {
     council_.attach(this);

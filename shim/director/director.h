@@ -226,7 +226,6 @@ private:
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
     static std::vector<std::string> networks_to_use(int nccl_version);
-    static std::string why_no_lanes(int nccl_version);
     bool wants_networks() const;
     bool may_gain_by_networks() const;
     void without_networks();

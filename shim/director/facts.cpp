@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the report says of the plans of one communicator.
 #include <time.h>
+
 #include <algorithm>
 #include <utility>
 

@@ -75,12 +75,6 @@ std::string why_no_lanes(int nccl_version, int driver_version, const char* order
     return {};
 }
 
-std::string Director::why_no_lanes(int nccl_version) {
-    return director::why_no_lanes(nccl_version, cuda::driver_version(),
-                                  std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"),
-                                  std::getenv("NCCL_LAUNCH_RACE_FATAL"));
-}
-
 bool Director::wants_networks() const {
     return !networks_off_ && networks_.empty() && !other_networks_.empty() && no_lanes_.empty();
 }
