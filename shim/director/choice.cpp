@@ -21,6 +21,8 @@ using planner::Options;
 using planner::Plan;
 using planner::Profile;
 
+// Merging, or being late, must be faster by this much to be worth it.
+constexpr double kClearly = 0.95;
 // What a lane took while the job's transfers went on, against what it takes alone, at least.
 constexpr double kBeside = 0.5;
 

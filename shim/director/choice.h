@@ -12,9 +12,6 @@
 
 namespace deft::director {
 
-// Merging, being late or another plan must be faster by this much to be worth it.
-inline constexpr double kClearly = 0.95;
-
 // The plan for this job, its prediction and verdict. `lanes`: what all-reduces
 // take on each network, as measured, the job's own first; empty: there is no other. `note` says in
 // one line what was decided and why. Throws std::invalid_argument where nothing can be planned.

@@ -80,6 +80,9 @@ bool correct_by_starts(const Track& track, planner::Profile& profile) {
     job.name = profile.name;
     job.ranks = profile.ranks;
     job.iteration = profile.iteration;
+    job.compute.median =
+        profile.compute();  // the update too, which starts nothing; seldom too long
+    job.compute.n = profile.iteration.n;
     const std::vector<CallRecord>& shape = track.current_shape();
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (!carries_gradient(shape[i])) {

@@ -5,6 +5,7 @@
 
 #include "shim/director/choice.h"
 #include "shim/director/director.h"
+#include "shim/director/second_look.h"
 #include "shim/director/settings.h"
 #include "topology/base/log.h"
 
@@ -15,9 +16,6 @@ namespace {
 constexpr std::uint64_t kGainIterations = 40;
 constexpr double kLoss = 0.02;
 constexpr std::uint64_t kLookIterations = 12;
-// A plan that takes the place of one in force, against that. Both are predicted from one profile:
-// no noise lies between them.
-constexpr double kBetter = 0.98;
 
 }  // namespace
 
@@ -63,32 +61,27 @@ void Director::look_again(const Track& track, const JobView& view) {
         return;
     }
     looked_again_ = true;
-    const double thought = predict(plan_, profile_, networks_);
-    const double now = predict(plan_, corrected, networks_);
+    SecondLook look = director::look_again(in_force_, iteration.mean * 1e-3, profile_, corrected,
+                                           networks_, settings);
     DEFT_INFO(
         "%.2f ms per iteration; %.2f ms were predicted for %.2f ms of compute, %.2f ms are "
         "for %.2f ms, as calls start",
-        iteration.mean, thought * 1e3, profile_.compute() * 1e3, now * 1e3,
+        iteration.mean, look.thought * 1e3, profile_.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
-    if (std::abs(iteration.mean * 1e-3 - now) >= std::abs(iteration.mean * 1e-3 - thought)) {
+    if (!look.believed) {
         return;
     }
-    std::string note;
-    planner::Plan better = choose_plan(corrected, networks_, settings, note);
-    if (better.predicted.verdict != planner::Verdict::Use ||
-        better.predicted.iteration >= kBetter * now) {
-        profile_ = std::move(corrected);
-        return;
+    if (look.better) {
+        plan_ = std::move(*look.better);
+        if (!propose_stage(view)) {
+            plan_ = in_force_;
+            looked_again_ = false;  // the council is busy: try again
+            return;
+        }
+        DEFT_INFO("a better plan: %s", look.note.c_str());
+        plans_[view.signature] = {plan_, before_ms_};
     }
-    std::swap(plan_, better);
-    if (!propose_stage(view)) {
-        std::swap(plan_, better);
-        looked_again_ = false;  // the council is busy: try again
-        return;
-    }
-    DEFT_INFO("a better plan: %s", note.c_str());
     profile_ = std::move(corrected);
-    plans_[view.signature] = {plan_, before_ms_};
 }
 
 // Does what the guard decides.

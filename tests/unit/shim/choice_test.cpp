@@ -6,6 +6,7 @@
 
 #include "shim/director/choice.h"
 #include "shim/director/networks.h"
+#include "shim/director/second_look.h"
 #include "shim/executor/networks.h"
 #include "shim/planner/measured_profile.h"
 
@@ -58,25 +59,73 @@ std::set<std::uint32_t> links_of_bucket(const planner::Plan& plan, std::uint32_t
     return links;
 }
 
-// The job thought to compute for a third of the time: the plan it got is worse than the right one.
-TEST(Prediction, OfAPlanIsThatOfTheJobItIsAskedAbout) {
+// A job that seems to compute for a tenth of the time it does.
+planner::Profile guessed(const planner::Profile& job) {
+    planner::Profile guess = job;
+    guess.forward /= 10;
+    guess.backward /= 10;
+    for (planner::Bucket& bucket : guess.buckets) {
+        bucket.ready /= 10;
+        bucket.forward /= 10;
+    }
+    return guess;
+}
+
+Settings late_or_merged() {
     Settings settings;
     settings.mode = ShimMode::Deft;
-    settings.max_delay = 0;
+    settings.max_delay = 1;
     settings.max_merge = 2;
+    return settings;
+}
+
+TEST(Prediction, OfAPlanIsThatOfTheJobItIsAskedAbout) {
     std::string note;
-    planner::Profile thought = job_of(2);
-    thought.forward /= 3;
-    thought.backward /= 3;
-    for (planner::Bucket& bucket : thought.buckets) {
-        bucket.ready /= 3;
-        bucket.forward /= 3;
-    }
-    const planner::Plan plan = choose_plan(thought, {}, settings, note);
+    const planner::Profile thought = guessed(job_of(2));
+    const planner::Plan plan = choose_plan(thought, {}, late_or_merged(), note);
     EXPECT_NEAR(predict(plan, thought, {}), plan.predicted.iteration, 1e-9);
-    const planner::Plan better = choose_plan(job_of(2), {}, settings, note);
+    const planner::Plan better = choose_plan(job_of(2), {}, late_or_merged(), note);
     EXPECT_LE(better.predicted.iteration, predict(plan, job_of(2), {}) + 1e-9);
     EXPECT_GE(predict(plan, job_of(2), {}), plan.predicted.iteration);
+}
+
+// What is made of a plan for the job as it was guessed, if an iteration takes so long under it.
+SecondLook second_look(const planner::Profile& job, double guess_to_truth) {
+    std::string note;
+    const planner::Plan plan = choose_plan(guessed(job), {}, late_or_merged(), note);
+    const double guess = predict(plan, guessed(job), {});
+    const double truth = predict(plan, job, {});
+    const double took = guess + guess_to_truth * (truth - guess);
+    SecondLook look = look_again(plan, took, guessed(job), job, {}, late_or_merged());
+    EXPECT_DOUBLE_EQ(look.thought, guess);
+    EXPECT_DOUBLE_EQ(look.as_started, truth);
+    return look;
+}
+
+TEST(SecondLook, APlanMadeFromAWrongGuessIsReplaced) {
+    // Little to send: the guess sees transfers that nothing hides, and merges them.
+    const planner::Profile job = job_of(0.7);
+    const SecondLook look = second_look(job, 1);
+    EXPECT_TRUE(look.believed);
+    ASSERT_TRUE(look.better) << look.as_started;
+    EXPECT_LT(look.better->predicted.iteration, 0.98 * look.as_started);
+    EXPECT_NE(look.note, "");
+}
+
+TEST(SecondLook, WhatExplainsTheTimeWorseIsNotBelieved) {
+    const SecondLook look = second_look(job_of(0.7), 0.4);
+    EXPECT_FALSE(look.believed);
+    EXPECT_FALSE(look.better);
+}
+
+TEST(SecondLook, APlanThatIsTheBestAnywayStays) {
+    const planner::Profile job = job_of(2);
+    std::string note;
+    const planner::Plan plan = choose_plan(job, {}, late_or_merged(), note);
+    const SecondLook look =
+        look_again(plan, plan.predicted.iteration, guessed(job), job, {}, late_or_merged());
+    EXPECT_TRUE(look.believed);
+    EXPECT_FALSE(look.better);
 }
 
 TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {

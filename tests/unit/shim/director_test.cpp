@@ -259,6 +259,10 @@ TEST(View, ComputeThatWasGuessedIsCorrectedByTheEarliestStarts) {
     ASSERT_EQ(profile.size(), 2U);
     EXPECT_NEAR(profile.forward + profile.buckets[0].ready, 0.01, 1e-9);
     EXPECT_NEAR(profile.buckets[0].transfer.median, 0.06, 1e-9) << "as it was measured before";
+    // What lies behind the last gradient starts no call.
+    profile.backward += 0.05;
+    ASSERT_TRUE(correct_by_starts(track, profile));
+    EXPECT_NEAR(profile.compute(), 0.09, 1e-9);
     // Of another job's buckets nothing is known.
     profile.buckets.pop_back();
     EXPECT_FALSE(correct_by_starts(track, profile));
