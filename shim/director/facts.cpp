@@ -63,8 +63,10 @@ PlanFacts Director::collect_facts() noexcept {
         facts.reason = council_.verdict() == agreement::Verdict::Off ? council_.reason()
                        : current_ != nullptr                         ? ""
                                                                      : said_;
-        const planner::Prediction& predicted = plan_.predicted;
-        facts.policy = plan_.policy;
+        // One that is to take its place may still come to nothing.
+        const planner::Plan& plan = current_ != nullptr ? in_force_ : plan_;
+        const planner::Prediction& predicted = plan.predicted;
+        facts.policy = plan.policy;
         facts.predicted_ms = predicted.iteration * 1e3;
         facts.baseline_ms = predicted.baseline * 1e3;
         facts.bound_ms = predicted.bound * 1e3;
@@ -72,11 +74,11 @@ PlanFacts Director::collect_facts() noexcept {
         facts.max_delay = predicted.max_delay;
         facts.max_merge = predicted.max_merge;
         facts.before_ms = before_ms_;
-        facts.period = plan_.period;
+        facts.period = plan.period;
         for (const double start : predicted.cycles) {
             facts.cycles_ms.push_back(start * 1e3);
         }
-        for (const planner::Transfer& transfer : plan_.transfers) {
+        for (const planner::Transfer& transfer : plan.transfers) {
             if (facts.transfers.size() < PlanFacts::kListed) {
                 facts.transfers.push_back(
                     {transfer.bucket, transfer.link, transfer.start * 1e3, transfer.finish * 1e3});

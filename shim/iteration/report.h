@@ -31,7 +31,7 @@ struct PlannedTransfer {
 struct PlanFacts {
     std::string state;        // "agreeing", "watching", "staging", "running", "forwarding", ...
     std::string reason;       // why nothing is planned; empty if something is
-    std::string policy;       // of the latest plan; empty: none was made on this rank
+    std::string policy;       // of the plan in force, else of the latest; empty: none on this rank
     double predicted_ms = 0;  // per iteration
     double baseline_ms = 0;   // of the job as it was, predicted
     double bound_ms = 0;      // no plan of this kind can be faster

@@ -125,6 +125,20 @@ TEST_F(Follower, ALaneInForceIsClosedWhenItsPlanIsOver) {
     EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
 }
 
+TEST_F(Follower, APlanThatIsStagedIsNotToldAsTheOneInForce) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    delay_ = 0;
+    stage();
+    EXPECT_EQ(director_->facts().max_delay, 1U);
+    order(Kind::Discard);
+    director_->tick(track_);
+    EXPECT_EQ(director_->facts().max_delay, 1U);
+}
+
 // A rank that cannot carry the plan out says so when its lanes are made, not before.
 TEST_F(Follower, ARankThatRefusesThePlanMakesItsLanesFirst) {
     delay_ = 5;  // beyond DEFT_MAX_DELAY
