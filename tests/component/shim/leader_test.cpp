@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leader's course: from a measured job to a plan in force, to another one, and back.
+#include "tests/component/shim/leader.h"
+
+namespace deft::director::test {
+namespace {
+
+constexpr std::uint64_t kPeriod = 4;  // calls, of the first plan
+
+TEST_F(Leader, APlanComesIntoForceAtAnAgreedCallWhenAllRanksAreReady) {
+    iterate(kHidden, false, 3);
+    linger();
+    EXPECT_EQ(asked(), 0U) << "too little was measured";
+    iterate(kHidden, false, 17);
+    const planner::Plan plan = staged();
+    EXPECT_EQ(plan.predicted.max_merge, 2U);
+    EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use);
+    EXPECT_EQ(plan.bucket_bytes,
+              (std::vector<std::uint64_t>{kGradients[0] * 4, kGradients[1] * 4}));
+    linger();
+    EXPECT_EQ(asked(), 1U) << "the follower has not learned the cycle yet";
+    EXPECT_EQ(g_lanes.making, 0);
+    answer(Step::Learned);
+    EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 1U);
+    ASSERT_TRUE(ticks_until([&] { return g_lanes.making == 1; }));
+    linger();
+    EXPECT_EQ(asked(), 2U) << "the follower is not ready yet";
+    constexpr std::uint64_t kFurther = 20;
+    answer_from(ordinal_ + kFurther, Step::Ready);
+    const std::uint64_t at = heard(Kind::Arm).switch_call;
+    EXPECT_GT(at, ordinal_ + kFurther) << "the follower is past it";
+    EXPECT_EQ(director_->facts().switched, 0U);
+    reach(at, false);
+    iterate(kHidden, true);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+    const PlanFacts facts = director_->facts();
+    EXPECT_EQ(facts.state, "running");
+    EXPECT_EQ(facts.policy, plan.policy);
+    EXPECT_EQ(facts.max_merge, 2U);
+    EXPECT_DOUBLE_EQ(facts.before_ms, 160);
+    EXPECT_EQ(facts.executed, 2U);
+    EXPECT_EQ(asked(), 3U);
+}
+
+// A follower that has made the call already says no.
+TEST_F(Leader, ASwitchThatARankIsPastIsTriedAtALaterCall) {
+    using agreement::Answer;
+    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::No, Answer::Yes});
+    iterate(kHidden, false, 20);
+    staged();
+    const std::uint64_t at = armed();
+    const std::vector<agreement::Proposal> proposals = scene_.member(1).asked();
+    ASSERT_EQ(proposals.size(), 4U);
+    EXPECT_GT(at, proposals[2].switch_call);
+    reach(at, false);
+    iterate(kHidden, true);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+}
+
+TEST_F(Leader, APlanThatAFollowerCannotCarryOutIsToldOnceAndLeft) {
+    iterate(kHidden, false, 20);
+    staged();
+    answer(Step::Refused, false, "no such function");
+    heard(Kind::Drop);
+    EXPECT_EQ(director_->facts().reason, "rank 1: no such function");
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "watching"; }));
+    iterate(kHidden, false, 20);
+    linger(std::chrono::milliseconds(1500));  // what may pass is tried again after a second
+    EXPECT_EQ(asked(), 2U) << "tried again";
+    EXPECT_EQ(g_lanes.making, 0);
+}
+
+TEST_F(Leader, WhatMayPassIsTriedAgainASecondLater) {
+    iterate(kHidden, false, 20);
+    staged();
+    const auto refused = agreement::Clock::now();
+    answer(Step::Refused, true, "another sequence of gradients was learned");
+    heard(Kind::Drop);
+    staged();
+    EXPECT_GE(agreement::Clock::now() - refused, std::chrono::seconds(1));
+    const std::uint64_t at = armed();
+    reach(at, false);
+    iterate(kHidden, true);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+}
+
+// Of a plan that merges, the second iteration of a period is no place to begin another.
+TEST_F(Leader, ABetterPlanTakesOverWhereAPeriodOfTheOldOneBegins) {
+    bring_into_force();
+    const planner::Plan plan = wanted_instead();
+    EXPECT_EQ(plan.predicted.max_merge, 1U);
+    EXPECT_EQ(plan.predicted.max_delay, 1U);
+    // The first call that is far enough ahead is the second iteration of a period.
+    const std::uint64_t follower = ordinal_ + (in_force_at_ + 2 - (ordinal_ + ahead_)) % kPeriod;
+    const std::uint64_t at = armed(follower);
+    EXPECT_EQ(at, follower + ahead_ + 2);
+    EXPECT_EQ((at - in_force_at_) % kPeriod, 0U);
+    reach(at, true);
+    iterate(kHidden, true);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 2; }));
+    const PlanFacts facts = director_->facts();
+    EXPECT_EQ(facts.policy, plan.policy);
+    EXPECT_EQ(facts.max_merge, 1U);
+    EXPECT_EQ(facts.max_delay, 1U);
+    EXPECT_EQ(facts.dropped, 0U) << "a sum was half made";
+    EXPECT_EQ(facts.before_ms, 160) << "without any plan";
+}
+
+// The old plan goes on as it would have done, judged as before.
+class NotReplaced : public Leader {
+protected:
+    void expect_old_plan_in_force_and_watched() {
+        ASSERT_TRUE(old_plan_in_force());
+        const std::size_t before = asked();
+        iterate_merged(kIdle, kHidden, 4);
+        linger();
+        EXPECT_EQ(asked(), before) << "it is neither given up nor replaced";
+        ASSERT_TRUE(old_plan_in_force());
+        iterate_merged(kEarlyIdle, kSlow, 20);
+        reach(heard(Kind::Forward).switch_call, true);
+        iterate(kHidden, false);
+        EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
+    }
+};
+
+TEST_F(NotReplaced, WhereAFollowerRefusesBeforeItsLanesAreMade) {
+    bring_into_force();
+    wanted_instead();
+    linger();
+    ASSERT_TRUE(old_plan_in_force()) << "the other one is not yet";
+    answer(Step::Refused, false, "another sequence of gradients was learned");
+    heard(Kind::Drop);
+    expect_old_plan_in_force_and_watched();
+}
+
+TEST_F(NotReplaced, WhereAFollowerHasNoMemoryForTheOtherPlan) {
+    bring_into_force();
+    wanted_instead();
+    answer(Step::Learned);
+    EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 0U) << "the lane is there";
+    linger();  // the leader's own part: it has the memory
+    answer(Step::Unfit, false, "no memory");
+    heard(Kind::Discard);
+    expect_old_plan_in_force_and_watched();
+    EXPECT_EQ(g_lanes.making, 1);
+    EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+TEST_F(NotReplaced, AndIsTheOneThatIsTakenUpAfterAnInterruption) {
+    bring_into_force();
+    wanted_instead();
+    answer(Step::Refused, false, "another sequence of gradients was learned");
+    heard(Kind::Drop);
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    iterate(kHidden, false, 5);
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
+TEST_F(Leader, APlanThatIsSlowerThanNoneIsGivenUp) {
+    bring_into_force();
+    iterate_merged(kEarlyIdle, kSlow, 10);
+    linger();
+    EXPECT_EQ(asked(), 3U) << "too few iterations to judge by";
+    iterate_merged(kEarlyIdle, kSlow, 15);
+    if ((ordinal_ + ahead_ - in_force_at_) % kPeriod == 0) {
+        iterate(kEarlyIdle, true);  // so the first call that is far enough ahead is in the middle
+    }
+    const std::uint64_t at = heard(Kind::Forward).switch_call;
+    EXPECT_EQ((at - in_force_at_) % kPeriod, 0U) << "in the middle of a period";
+    reach(at, true);
+    iterate(kHidden, false);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
+    EXPECT_EQ(director_->facts().dropped, 0U);
+    iterate(kHidden, false, 20);
+    linger();
+    EXPECT_EQ(director_->facts().switched, 1U);
+    EXPECT_EQ(director_->facts().state, "resting");
+}
+
+}  // namespace
+}  // namespace deft::director::test

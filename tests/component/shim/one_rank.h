@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's director on the software device, with an NCCL whose communicators come about when the
+// test says so. The test plays the other rank.
+#pragma once
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "shim/director/director.h"
+#include "tests/component/shim/council_scene.h"
+
+namespace deft::director::test {
+
+using agreement::test::eventually;
+using agreement::test::Scene;
+using agreement::test::terms;
+
+inline constexpr int kRanks = 2;
+inline constexpr std::uint64_t kCounts[] = {50'000, 70'000};
+
+// What the fake NCCL is told and asked.
+struct Fake {
+    std::atomic<bool> held{false};  // makers of communicators wait
+    std::atomic<int> making{0};
+    std::atomic<int> aborted{0};
+    std::atomic<int> destroyed{0};
+    std::atomic<int> error{0};  // asynchronous, of every lane
+    std::atomic<bool> held_transfers{false};
+    std::vector<ncclConfig_t> configs;  // by communicator, with the names of their networks
+    std::vector<std::string> networks;
+    std::vector<int> priorities;  // of the streams of their transfers
+};
+inline Fake g_lanes;
+
+inline void reset_lanes() {
+    g_lanes.held = g_lanes.held_transfers = false;
+    g_lanes.configs.clear();
+    g_lanes.networks.clear();
+    g_lanes.priorities.clear();
+    g_lanes.making = g_lanes.aborted = g_lanes.destroyed = g_lanes.error = 0;
+}
+
+inline int make(deft_nccl_comm_t* comm, int, deft_nccl_unique_id_t, int) {
+    ++g_lanes.making;
+    eventually([] { return !g_lanes.held.load(); });
+    *comm = reinterpret_cast<deft_nccl_comm_t>(std::uintptr_t{64});
+    return 0;
+}
+
+// As make(), and looks at what it is given.
+inline int make_configured(deft_nccl_comm_t* comm, int ranks, deft_nccl_unique_id_t id, int rank,
+                           deft_nccl_config_t* given) {
+    ncclConfig_t config;
+    std::memcpy(&config, given, sizeof(config));
+    g_lanes.configs.push_back(config);
+    g_lanes.networks.emplace_back(config.netName != nullptr ? config.netName : "");
+    return make(comm, ranks, id, rank);
+}
+
+// Every byte of the sum that a lane's warm-up asks for.
+inline int all_reduce(const void*, void* receive, size_t count, int, int, deft_nccl_comm_t,
+                      deft_cuda_stream_t stream) {
+    auto* const on = reinterpret_cast<CUstream>(stream);
+    int priority = 99;
+    cuStreamGetPriority(on, &priority);
+    g_lanes.priorities.push_back(priority);
+    if (g_lanes.held_transfers) {
+        cuLaunchHostFunc(
+            on, [](void*) { eventually([] { return !g_lanes.held_transfers.load(); }); }, nullptr);
+    }
+    return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * 4, on);
+}
+
+// The job's own calls.
+class Job {
+public:
+    // Of so many numbers at most.
+    explicit Job(std::uint64_t largest = kCounts[1]) {
+        EXPECT_EQ(cuMemAlloc(&buffer_, largest * 4), CUDA_SUCCESS);
+        EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        EXPECT_EQ(cuMemsetD8Async(buffer_, 0, largest * 4, stream_), CUDA_SUCCESS);
+    }
+    ~Job() {
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+        cuStreamDestroy(stream_);
+        cuMemFree(buffer_);
+    }
+    Job(const Job&) = delete;
+    // One gradient. True if the plan in force takes it, false if it is forwarded.
+    bool make(Director& director, std::uint64_t ordinal, std::uint64_t count) {
+        Call call;
+        call.count = count;
+        call.type = DEFT_NCCL_FLOAT32;
+        call.op = DEFT_NCCL_SUM;
+        call.send = call.receive = reinterpret_cast<void*>(buffer_);
+        int result = DEFT_NCCL_SUCCESS;
+        const bool taken = director.all_reduce(
+            call, ordinal, false, reinterpret_cast<deft_cuda_stream_t>(stream_), result);
+        EXPECT_EQ(result, DEFT_NCCL_SUCCESS);
+        return taken;
+    }
+    // One that the plan in force takes.
+    void call(Director& director, std::uint64_t ordinal, std::uint64_t count) {
+        EXPECT_TRUE(make(director, ordinal, count));
+    }
+    void iteration(Director& director, std::uint64_t& ordinal) {
+        for (const std::uint64_t count : kCounts) {
+            call(director, ordinal++, count);
+        }
+    }
+
+private:
+    CUdeviceptr buffer_ = 0;
+    CUstream stream_ = nullptr;
+};
+
+inline const NcclTable& fake_table() {
+    static const NcclTable table = [] {
+        NcclTable t;
+        t.GetUniqueId = [](deft_nccl_unique_id_t*) { return 0; };
+        t.CommInitRank = make;
+        t.CommInitRankConfig = make_configured;
+        t.AllReduce = all_reduce;
+        t.CommDestroy = [](deft_nccl_comm_t) { return ++g_lanes.destroyed, 0; };
+        t.CommAbort = [](deft_nccl_comm_t) { return ++g_lanes.aborted, 0; };
+        t.CommGetAsyncError = [](deft_nccl_comm_t, int* error) {
+            *error = g_lanes.error;
+            return 0;
+        };
+        t.version = 22809;
+        return t;
+    }();
+    return table;
+}
+
+inline std::uint64_t free_memory() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);  // freed memory comes back in stream order
+    EXPECT_EQ(cuMemGetInfo(&free, &total), CUDA_SUCCESS);
+    return free;
+}
+
+class OneRank : public ::testing::Test {
+protected:
+    void SetUp() override {
+        CUcontext context = nullptr;
+        ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+        ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+        reset_lanes();
+    }
+    void TearDown() override {
+        g_lanes.held = false;
+        if (director_ != nullptr) {
+            director_->end(false);
+        }
+    }
+
+    // The director of this rank. Others join the scene by themselves, rank 0 first.
+    void seat(int rank) {
+        agreement::Council* const council = agreement::join(scene_.id, kRanks, rank, terms());
+        ASSERT_NE(council, nullptr);
+        scene_.councils[static_cast<std::size_t>(rank)] = council;
+        council->created();
+        Seat seat;
+        seat.table = &fake_table();
+        seat.serial = 1;
+        seat.rank = rank;
+        seat.nranks = kRanks;
+        static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
+        never_freed.push_back(director_ = new Director(seat, *council));
+    }
+    // What the hook records of the job's next gradient.
+    static CallRecord record(std::uint64_t ordinal, std::uint64_t count) {
+        CallRecord record;
+        record.function = Function::AllReduce;
+        record.count = count;
+        record.type = DEFT_NCCL_FLOAT32;
+        record.op = DEFT_NCCL_SUM;
+        record.nranks = kRanks;
+        record.comm_serial = 1;
+        record.ordinal = ordinal;
+        return record;
+    }
+
+    Scene scene_{kRanks};
+    Track track_;
+    Director* director_ = nullptr;
+    std::uint64_t ordinal_ = 0;  // of the job's next call
+};
+
+}  // namespace deft::director::test
