@@ -223,6 +223,7 @@ private:
     std::uint64_t iteration() const;
     void take_orders();
     void make_ready(JobView& view);
+    bool staged_in_use() const;
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
     static std::vector<std::string> networks_to_use(int nccl_version);

@@ -102,9 +102,19 @@ void Director::make_ready(JobView& view) {
         }
         return;
     }
-    if (staging_->open) {
+    if (staging_->open && !staged_in_use()) {
         answer_stage(Step::Ready, prepare_executor());
     }
+}
+
+// Hooks have what was staged last, or will have it at a call that is still to come: this rank's
+// host may be iterations behind the leader's, where that plan is already over.
+bool Director::staged_in_use() const {
+    // In this order: a switch sets active_ first.
+    const bool ahead = switch_at_.load(std::memory_order_seq_cst) != kNever &&
+                       next_.load(std::memory_order_seq_cst) == staged_.get();
+    return staged_ != nullptr &&
+           (ahead || active_.load(std::memory_order_seq_cst) == staged_.get());
 }
 
 // Lanes and an executor.

@@ -125,6 +125,32 @@ TEST_F(Follower, ALaneInForceIsClosedWhenItsPlanIsOver) {
     EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
 }
 
+// The leader is beyond the switch, its plan over, its cycle learned again; this rank's host is
+// iterations behind it.
+TEST_F(Follower, WhatIsArmedIsNotReplacedBeforeItsCallHasCome) {
+    stage();
+    order(Kind::Arm, ordinal_ + 4);
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    for (int i = 0; i < 3; ++i) {
+        director_->tick(track_);
+    }
+    Job job;
+    for (const std::uint64_t count : {kCounts[0], kCounts[1], kCounts[0], kCounts[1]}) {
+        EXPECT_FALSE(job.make(*director_, ordinal_++, count));
+    }
+    job.iteration(*director_, ordinal_);
+    ASSERT_TRUE(answers(Step::Ready)) << answer().reason;
+    EXPECT_EQ(director_->facts().switched, 1U);
+    job.iteration(*director_, ordinal_);
+    EXPECT_EQ(director_->facts().executed, 4U);
+    order(Kind::Arm, ordinal_);
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    EXPECT_EQ(director_->facts().switched, 2U);
+}
+
 TEST_F(Follower, APlanThatIsStagedIsNotToldAsTheOneInForce) {
     stage();
     order(Kind::Arm, ordinal_);
