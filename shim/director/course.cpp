@@ -94,7 +94,8 @@ void Director::settle(Track& track) {
     }
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
     const bool switched = switch_at_.load(std::memory_order_seq_cst) == kNever;
-    if (armed && switched && staged_ != nullptr && active == staged_.get()) {
+    armed = armed && staged_ != nullptr;
+    if (armed && active == staged_.get()) {  // Forward may have been named since
         retire(std::move(current_));
         current_ = std::move(staged_);
         const std::lock_guard lock(inbox_mutex_);
@@ -117,9 +118,18 @@ void Director::settle(Track& track) {
         }
         DEFT_INFO("rank %d: plan in force", seat_.rank);
     } else if (forward && switched && active == nullptr) {
+        if (armed) {  // that plan came and went since the last look
+            retire(std::exchange(current_, std::move(staged_)));
+            ++facts_.switched;
+        }
         retire(std::move(current_));
         const std::lock_guard lock(inbox_mutex_);
         forward_committed_ = false;
+        if (armed) {
+            armed_committed_ = false;
+            staged_ready_ = 0;
+            staged_pointer_ = nullptr;
+        }
         track.restart_profile();
         const bool again = losing_ && networks_.size() > 1;
         enter(falling_ ? Course::Fallen : again ? Course::Watching : Course::Resting);

@@ -151,6 +151,40 @@ TEST_F(Follower, WhatIsArmedIsNotReplacedBeforeItsCallHasCome) {
     EXPECT_EQ(director_->facts().switched, 2U);
 }
 
+// Between two looks of this rank's background thread, which gets no turn while the machine is busy.
+class GivenUpSoon : public Follower, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(GivenUpSoon, APlanInForceIsSeenToComeAndToGo) {
+    Job job;
+    stage();
+    const std::uint64_t held = free_memory();
+    order(Kind::Arm, ordinal_);
+    job.iteration(*director_, ordinal_);
+    order(Kind::Forward, ordinal_ + 2);
+    if (GetParam()) {
+        director_->tick(track_);
+        EXPECT_EQ(director_->facts().state, "running");
+    }
+    job.iteration(*director_, ordinal_);
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    director_->tick(track_);
+    EXPECT_NE(director_->facts().state, "running");
+    EXPECT_EQ(director_->facts().switched, 1U);
+    EXPECT_EQ(director_->facts().executed, 4U);
+    EXPECT_EQ(director_->facts().dropped, 2U) << "sums that were late";
+    director_->tick(track_);
+    EXPECT_GE(free_memory(), held + (kCounts[0] + kCounts[1]) * 4);
+    stage();
+    order(Kind::Arm, ordinal_);
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    EXPECT_EQ(director_->facts().switched, 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(With, GivenUpSoon, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ALookAtIt" : "NoLookAtIt"; });
+
 TEST_F(Follower, APlanThatIsStagedIsNotToldAsTheOneInForce) {
     stage();
     order(Kind::Arm, ordinal_);
