@@ -50,6 +50,34 @@ std::string text(const char* format, double a, double b = 0) {
     return buffer;
 }
 
+// Pools adjacent violators: neighbours whose times per weight are out of order get their mean.
+template <class Weight, class OutOfOrder>
+void pool(std::vector<CostPoint>& sizes, Weight weight, OutOfOrder out_of_order) {
+    struct Block {
+        double seconds, weight;
+        std::size_t end;
+    };
+    std::vector<Block> blocks;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        blocks.push_back({sizes[i].seconds, weight(sizes[i]), i + 1});
+        while (blocks.size() > 1) {
+            const Block top = blocks.back();
+            Block& below = blocks[blocks.size() - 2];
+            if (!out_of_order(below.seconds / below.weight, top.seconds / top.weight)) {
+                break;
+            }
+            below = {below.seconds + top.seconds, below.weight + top.weight, top.end};
+            blocks.pop_back();
+        }
+    }
+    std::size_t i = 0;
+    for (const Block& block : blocks) {
+        for (; i < block.end; ++i) {
+            sizes[i].seconds = block.seconds / block.weight * weight(sizes[i]);
+        }
+    }
+}
+
 }  // namespace
 
 Link link_from_transfers(const Profile& profile) {
@@ -65,11 +93,7 @@ Link link_from_transfers(const Profile& profile) {
     }
     std::sort(points.begin(), points.end(),
               [](const CostPoint& a, const CostPoint& b) { return a.bytes < b.bytes; });
-    // Equal sizes: their mean. Then pool adjacent violators: the closest curve that never falls.
-    struct Block {
-        double bytes, seconds, weight;
-        std::size_t first, last;
-    };
+    // Equal sizes: their mean.
     std::vector<CostPoint> sizes;
     for (std::size_t i = 0; i < points.size();) {
         std::size_t j = i;
@@ -80,24 +104,14 @@ Link link_from_transfers(const Profile& profile) {
         sizes.push_back({points[i].bytes, sum / static_cast<double>(j - i)});
         i = j;
     }
-    std::vector<Block> blocks;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-        blocks.push_back({sizes[i].bytes, sizes[i].seconds, 1, i, i});
-        while (blocks.size() > 1 && blocks[blocks.size() - 2].seconds > blocks.back().seconds) {
-            Block top = blocks.back();
-            blocks.pop_back();
-            Block& below = blocks.back();
-            below.seconds = (below.seconds * below.weight + top.seconds * top.weight) /
-                            (below.weight + top.weight);
-            below.weight += top.weight;
-            below.last = top.last;
-        }
-    }
-    for (const Block& block : blocks) {
-        for (std::size_t i = block.first; i <= block.last; ++i) {
-            link.cost.points.push_back({sizes[i].bytes, block.seconds});
-        }
-    }
+    // The second keeps what the first has made: times that share a mean fall per byte.
+    pool(
+        sizes, [](const CostPoint& p) { return p.bytes; },
+        [](double less, double more) { return less < more; });
+    pool(
+        sizes, [](const CostPoint&) { return 1.0; },
+        [](double less, double more) { return less > more; });
+    link.cost.points = sizes;
     // Flat stretches leave no slope to go on with: extrapolate from the origin instead.
     link.cost.straight = true;
     link.name = "measured";

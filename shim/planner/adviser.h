@@ -40,8 +40,9 @@ struct Advice {
 // percentile, where measured (Bucket::transfer); else the link's curve for all three.
 Advice advise(const Profile& profile, const Fabric& fabric, const Options& options);
 
-// The reference link as the measured transfers show it: one point per bucket size, made monotone.
-// Empty name if nothing was measured.
+// The reference link as the measured transfers show it: one point per bucket size. Noise is taken
+// out that no link can mean: a larger bucket that takes less time, or more time per byte, so that
+// cutting would pay by itself. Empty name if nothing was measured.
 Link link_from_transfers(const Profile& profile);
 
 }  // namespace deft::planner

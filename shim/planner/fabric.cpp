@@ -45,13 +45,26 @@ double CostCurve::seconds(double bytes) const {
     return lo.seconds + at * (hi.seconds - lo.seconds);
 }
 
+double CostCurve::latency() const {
+    if (points.empty()) {
+        return alpha;
+    }
+    const CostPoint& first = points.front();
+    if (!straight || points.size() < 2) {
+        return first.seconds;
+    }
+    const CostPoint& last = points.back();
+    const double slope = (last.seconds - first.seconds) / (last.bytes - first.bytes);
+    return std::clamp(first.seconds - slope * first.bytes, 0.0, first.seconds / 2);
+}
+
 double CostCurve::best_rate() const {
     if (points.empty()) {
         return beta > 0 ? 1 / beta : INFINITY;
     }
     // Inside a segment bytes / (time - latency) has no inner maximum, so its ends decide; beyond
     // the last point the slope does.
-    const double floor = points.front().seconds;
+    const double floor = latency();
     double rate = 1 / last_slope(points);
     for (const CostPoint& point : points) {
         rate = std::max(rate, point.seconds > floor       ? point.bytes / (point.seconds - floor)

@@ -29,8 +29,10 @@ struct CostCurve {
     bool operator==(const CostCurve&) const = default;
 
     double seconds(double bytes) const;
-    // The part of every message that does not move bytes.
-    double latency() const { return points.empty() ? alpha : points.front().seconds; }
+    // The part of every message that does not move bytes. The first size of a benchmark moves next
+    // to none; of straight points it is what the line from the first to the last leaves at no
+    // bytes, at most half of what the first takes.
+    double latency() const;
     // Largest bytes per second any message size reaches once under way (latency left out).
     double best_rate() const;
     // Largest number of bytes done within `seconds`; 0 if the latency alone exceeds it.

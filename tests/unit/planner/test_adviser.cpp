@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+
 #include "shim/planner/policies/policy.h"
 #include "tests/unit/planner/shapes.h"
 
@@ -80,7 +83,7 @@ TEST(Adviser, MeasuredIterationBeyondTheModelIsOverhead) {
 
 TEST(Adviser, LinkFromTransfersIsMonotone) {
     Profile profile = testing::profile_of(testing::equal_shape(4));
-    const double seconds[] = {0.3, 0.2, 0.4, 0.5};
+    const double seconds[] = {0.35, 0.25, 0.36, 0.44};
     for (std::size_t i = 0; i < 4; ++i) {
         profile.buckets[i].bytes = (i + 1) * 1000000;
         profile.buckets[i].transfer = {seconds[i], seconds[i], seconds[i], 3};
@@ -88,13 +91,36 @@ TEST(Adviser, LinkFromTransfersIsMonotone) {
     Fabric fabric;
     fabric.links.push_back(link_from_transfers(profile));
     EXPECT_EQ(fabric.problem(), "");
-    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(1e6), 0.25);
-    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(2e6), 0.25);
-    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(4e6), 0.5);
-    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(3.5e6), 0.45);  // few sizes: a part takes its share
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(1e6), 0.3);
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(2e6), 0.3);
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(4e6), 0.44);
+    EXPECT_DOUBLE_EQ(fabric.links[0].seconds(3.5e6), 0.4);  // few sizes: a part takes its share
     profile.buckets[0].transfer = profile.buckets[1].transfer = {};
     profile.buckets[2].transfer = profile.buckets[3].transfer = {};
     EXPECT_TRUE(link_from_transfers(profile).name.empty());
+}
+
+// A small bucket that was as fast as a burst: no plan may think that cutting makes bytes cheaper.
+TEST(Adviser, LinkFromTransfersNeverTakesMorePerByteForMoreBytes) {
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        std::mt19937_64 random(seed);
+        Profile profile = testing::profile_of(testing::equal_shape(6));
+        for (Bucket& bucket : profile.buckets) {
+            bucket.bytes = 1'000'000 * (1 + random() % 20);
+            const double seconds = 1e-3 * static_cast<double>(1 + random() % 50);
+            bucket.transfer = {seconds, seconds, seconds, 3};
+        }
+        Fabric fabric;
+        fabric.links.push_back(link_from_transfers(profile));
+        ASSERT_EQ(fabric.problem(), "") << seed;
+        const CostCurve& cost = fabric.links[0].cost;
+        double before = INFINITY;
+        for (double bytes = 1e6; bytes < 2e7; bytes += 1e5) {
+            EXPECT_LE(cost.seconds(bytes) / bytes, before * (1 + 1e-9)) << seed << " " << bytes;
+            before = cost.seconds(bytes) / bytes;
+        }
+        EXPECT_LT(cost.best_rate(), INFINITY) << seed;
+    }
 }
 
 }  // namespace

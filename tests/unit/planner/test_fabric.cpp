@@ -47,7 +47,13 @@ TEST(CostCurve, IsStraightBetweenSizesThatLieFarApart) {
     EXPECT_DOUBLE_EQ(link.bytes_within(0.1), 2e8);
     EXPECT_DOUBLE_EQ(link.bytes_within(0.2), 3e8);
     EXPECT_DOUBLE_EQ(link.seconds(5e8), 0.4);
-    EXPECT_DOUBLE_EQ(link.best_rate(), 2e8 / 0.099);
+    EXPECT_DOUBLE_EQ(link.best_rate(), 2e8 / (0.1 - link.cost.latency()));
+    // A line through the points, and what it takes before the first byte.
+    link.cost.points = {{1e6, 3e-3}, {2e6, 4e-3}, {1e8, 0.102}};
+    EXPECT_DOUBLE_EQ(link.cost.latency(), 1.5e-3) << "2 ms, but no more than half of the first";
+    link.cost.points = {{3e6, 5e-3}, {4e6, 6e-3}, {1e8, 0.102}};
+    EXPECT_NEAR(link.cost.latency(), 2e-3, 1e-9);
+    EXPECT_NEAR(link.best_rate(), 1e9, 1e3);
 }
 
 TEST(CostCurve, NoSizeBeatsTheBestRate) {
