@@ -91,6 +91,11 @@ void Director::settle(Track& track) {
         const std::lock_guard lock(inbox_mutex_);
         armed = armed_committed_;
         forward = forward_committed_;
+        if (std::exchange(forward_cancelled_, false)) {  // its reason stands: at a later call
+            gain_checked_ = gain_checked_ && !losing_;
+            tightening_ = tightening_ || falling_;
+            losing_ = falling_ = false;
+        }
     }
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
     const bool switched = switch_at_.load(std::memory_order_seq_cst) == kNever;

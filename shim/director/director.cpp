@@ -220,7 +220,7 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
     } else {
         switch_at_.store(kNever, std::memory_order_seq_cst);
         switch_state_.store(Switch::Cancelled, std::memory_order_seq_cst);
-        arm_cancelled_ = true;
+        (order.kind == Kind::Arm ? arm_cancelled_ : forward_cancelled_) = true;
     }
 }
 

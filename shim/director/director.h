@@ -146,6 +146,7 @@ private:
     bool armed_committed_ = false;
     bool forward_committed_ = false;
     bool arm_cancelled_ = false;
+    bool forward_cancelled_ = false;
     bool stage_cancelled_ = false;
     bool no_more_ = false;  // the council has closed
 
@@ -189,7 +190,7 @@ private:
     std::mutex known_mutex_;
     PlanFacts known_;          // as of before the lane in the making
     bool falling_ = false;     // the guard has asked for Forward
-    bool tightening_ = false;  // or for a plan in place of the one in force
+    bool tightening_ = false;  // or for another plan; while none is on its way: Forward is due
     bool losing_ = false;      // the plan was slower than none
     std::uint64_t breaks_ = 0;
     struct Made {

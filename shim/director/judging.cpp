@@ -96,7 +96,7 @@ void Director::watch_accuracy(const JobView& view) {
         }
         measured_.clear();
     }
-    if (tightening_ && course_ == Course::Running) {  // nothing came of that plan
+    if (tightening_ && course_ == Course::Running) {  // nothing has come of it
         falling_ = propose_forward(view);
         tightening_ = !falling_;
         return;
@@ -126,6 +126,7 @@ void Director::watch_accuracy(const JobView& view) {
     }
     if (current_ != nullptr) {
         falling_ = propose_forward(view);
+        tightening_ = !falling_;  // the council is busy: the guard says it only once
     }
 }
 

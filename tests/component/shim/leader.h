@@ -132,6 +132,14 @@ protected:
         ASSERT_TRUE(scene_[1].report(encode(Staged{stage_, ordinal, step, may_pass, reason})));
     }
 
+    // What makes the guard give up the plan in force at once.
+    void report_not_finite() {
+        guard::Statistics measured;
+        measured.not_finite = 3;
+        const auto report = guard::encode(measured);
+        ASSERT_TRUE(scene_[1].report(report));
+    }
+
     // Up to where the follower is asked whether it has learned the cycle. The plan that is meant.
     planner::Plan staged() {
         const Heard heard = hear();

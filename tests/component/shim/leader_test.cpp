@@ -178,5 +178,56 @@ TEST_F(Leader, APlanThatIsSlowerThanNoneIsGivenUp) {
     EXPECT_EQ(director_->facts().state, "resting");
 }
 
+// A rank says no to the call at which a plan is to end.
+class EndedLater : public Leader {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Leader::SetUp());
+        using agreement::Answer;
+        scene_.member(1).answer_with(
+            {Answer::Yes, Answer::Yes, Answer::Yes, Answer::No, Answer::Yes, Answer::Yes});
+        bring_into_force();
+    }
+    void expect_end() {
+        reach(heard(Kind::Forward).switch_call, true);
+        EXPECT_EQ(asked(), 5U);
+        iterate(kHidden, false);
+    }
+};
+
+TEST_F(EndedLater, WhereItIsSlow) {
+    iterate_merged(kEarlyIdle, kSlow, 25);
+    expect_end();
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
+}
+
+TEST_F(EndedLater, WhereAFollowerMeasuresWhatIsNotFinite) {
+    report_not_finite();
+    expect_end();
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "fallen"; }));
+    EXPECT_EQ(director_->facts().guard_decisions, 1U);
+    iterate(kHidden, false, 200);  // as long as it stays away at first
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
+// What the guard has said once is done when the council is free again.
+TEST_F(Leader, APlanThatTheGuardEndsWhileAnotherIsGivenUpEndsAfterThat) {
+    using agreement::Answer;
+    // Stage, Open, Arm, Stage, Drop
+    scene_.member(1).answer_with(
+        {Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later, Answer::Yes});
+    bring_into_force();
+    wanted_instead();
+    answer(Step::Refused, false, "another sequence of gradients was learned");
+    ASSERT_TRUE(ticks_until([&] { return asked() == 5; }));
+    report_not_finite();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().guard_decisions == 1; }));
+    scene_[1].answer(scene_.member(1).asked().back().serial, true);
+    heard(Kind::Drop);
+    reach(heard(Kind::Forward).switch_call, true);
+    iterate(kHidden, false);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "fallen"; }));
+}
+
 }  // namespace
 }  // namespace deft::director::test
