@@ -151,8 +151,9 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
         active_.store(next, std::memory_order_seq_cst);
         DEFT_DEBUG("rank %d: switched at gradient call %llu", seat_.rank,
                    static_cast<unsigned long long>(ordinal));
-        switch_state_.store(Switch::None, std::memory_order_seq_cst);
-        switch_at_.store(kNever, std::memory_order_seq_cst);
+        // From active_ on the next switch may be named: that one is not taken back.
+        std::uint64_t made = ordinal;
+        switch_at_.compare_exchange_strong(made, kNever, std::memory_order_seq_cst);
     }
     return true;  // cancelled: decided() cleans up, and may have prepared another one since
 }
@@ -169,14 +170,20 @@ agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcep
             prepared_.emplace_back(proposal.serial, std::move(order));
             return agreement::Answer::Yes;
         }
+        const Kind kind = order.kind;
+        const std::uint64_t stage = order.stage;
+        prepared_.emplace_back(proposal.serial, std::move(order));
+        if (switch_at_.load(std::memory_order_seq_cst) != kNever &&
+            switch_state_.load(std::memory_order_seq_cst) == Switch::Committed) {
+            return agreement::Answer::No;  // this rank has yet to come to the last switch
+        }
         executor::Executor* next = nullptr;
-        if (order.kind == Kind::Arm) {
-            if (staged_ready_ != order.stage) {
+        if (kind == Kind::Arm) {
+            if (staged_ready_ != stage) {
                 return agreement::Answer::No;
             }
             next = staged_pointer_;
         }
-        prepared_.emplace_back(proposal.serial, std::move(order));
         next_.store(next, std::memory_order_release);
         switch_serial_.store(proposal.serial, std::memory_order_release);
         switch_state_.store(Switch::Prepared, std::memory_order_seq_cst);
@@ -218,8 +225,10 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
         switch_state_.store(Switch::Committed, std::memory_order_seq_cst);
         (order.kind == Kind::Arm ? armed_committed_ : forward_committed_) = true;
     } else {
-        switch_at_.store(kNever, std::memory_order_seq_cst);
-        switch_state_.store(Switch::Cancelled, std::memory_order_seq_cst);
+        if (switch_serial_.load(std::memory_order_relaxed) == serial) {
+            switch_at_.store(kNever, std::memory_order_seq_cst);
+            switch_state_.store(Switch::Cancelled, std::memory_order_seq_cst);
+        }
         (order.kind == Kind::Arm ? arm_cancelled_ : forward_cancelled_) = true;
     }
 }

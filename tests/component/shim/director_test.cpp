@@ -151,6 +151,24 @@ TEST_F(Follower, WhatIsArmedIsNotReplacedBeforeItsCallHasCome) {
     EXPECT_EQ(director_->facts().switched, 2U);
 }
 
+TEST_F(Follower, ASwitchThatIsNamedBeforeTheLastOneHasComeIsRefused) {
+    stage();
+    order(Kind::Arm, ordinal_ + 2);
+    order(Kind::Forward, ordinal_ + 4, agreement::Decision::Cancel);
+    Job job;
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    EXPECT_EQ(director_->facts().switched, 1U);
+    EXPECT_EQ(director_->facts().executed, 2U);
+    order(Kind::Forward, ordinal_);
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    director_->tick(track_);
+    EXPECT_NE(director_->facts().state, "running");
+}
+
 // Between two looks of this rank's background thread, which gets no turn while the machine is busy.
 class GivenUpSoon : public Follower, public ::testing::WithParamInterface<bool> {};
 

@@ -36,7 +36,8 @@ protected:
     }
 
     // The leader proposes it and all ranks have heard the decision.
-    void order(Kind kind, std::uint64_t switch_call = ~0ULL) {
+    void order(Kind kind, std::uint64_t switch_call = ~0ULL,
+               agreement::Decision decision = agreement::Decision::Commit) {
         Order order;
         order.kind = kind;
         order.stage = kind == Kind::Stage ? serial_ + 1 : stage_;
@@ -63,7 +64,7 @@ protected:
         // The leader's own is the last word it gives; the follower's has been sent by then.
         ASSERT_EQ(
             scene_[1].wait_decision(serial_, agreement::Clock::now() + agreement::test::kPatience),
-            agreement::Decision::Commit);
+            decision);
     }
     // The rank's last answer about the stage in hand.
     Staged answer() {
