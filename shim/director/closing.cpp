@@ -38,13 +38,14 @@ void Director::close_unused(const JobView& view) {
     }  // else it is busy: at the next look
 }
 
-// From the keep-th on. One that was in a plan in force may be at the last transfers of it here and
-// with others: it is closed when they are over. What becomes of any other concerns nobody.
+// From the keep-th on. One that was in a plan in force, or will be on this rank, may be at the last
+// transfers of it here and with others: it is closed when they are over. What becomes of any other
+// concerns nobody.
 void Director::end_lanes(std::size_t keep) {
     while (lanes_.size() > keep) {
         std::unique_ptr<executor::Lane> lane = std::move(lanes_.back());
         lanes_.pop_back();
-        if (lanes_.size() < used_lanes_.load(std::memory_order_seq_cst)) {
+        if (lanes_.size() < used_lanes_.load(std::memory_order_seq_cst) || staged_in_use()) {
             closing_lanes_.push_back(std::move(lane));
             continue;
         }

@@ -91,7 +91,7 @@ void Director::settle(Track& track) {
         const std::lock_guard lock(inbox_mutex_);
         armed = armed_committed_;
         forward = forward_committed_;
-        if (std::exchange(forward_cancelled_, false)) {  // its reason stands: at a later call
+        if (std::exchange(forward_cancelled_, false) && !forward) {  // its reason stands: later
             gain_checked_ = gain_checked_ && !losing_;
             tightening_ = tightening_ || falling_;
             losing_ = falling_ = false;
@@ -110,7 +110,7 @@ void Director::settle(Track& track) {
         track.restart_profile();
         gain_checked_ = false;
         enter(Course::Running);
-        in_force_ = plan_;
+        in_force_ = plan_ = staged_plan_;
         in_force_at_ = armed_at_;
         tightening_ = false;
         ++facts_.switched;
@@ -123,6 +123,7 @@ void Director::settle(Track& track) {
         }
         DEFT_INFO("rank %d: plan in force", seat_.rank);
     } else if (forward && switched && active == nullptr) {
+        leave_staging();
         if (armed) {  // that plan came and went since the last look
             retire(std::exchange(current_, std::move(staged_)));
             ++facts_.switched;
@@ -155,6 +156,7 @@ void Director::settle(Track& track) {
             facts_.ended += asked ? 0 : 1;
             retire(std::move(current_));
             planned_signature_ = 0;
+            leave_staging();
             enter(breaks_ < kMaxBreaks ? Course::Watching : Course::Resting);
             if (breaks_ == kMaxBreaks) {
                 say("the job's iteration changes too often");
@@ -190,15 +192,23 @@ void Director::lead(Track& track, const JobView& view) {
             }
             break;
         case Course::Staging:
-            watch_staging();
+            if (!give_way_to_guard()) {
+                watch_staging();
+            }
             break;
         case Course::Arming:
-            propose_arm(view);
+            if (!give_way_to_guard()) {
+                propose_arm(view);
+            }
             break;
         case Course::Running:
-            check_gain(track, view);
-            watch_accuracy(view);
-            if (course_ == Course::Running) {
+            if (!ending()) {
+                check_gain(track, view);
+            }
+            if (!ending()) {
+                watch_accuracy(view);
+            }
+            if (!ending() && course_ == Course::Running) {
                 look_again(track, view);
             }
             break;

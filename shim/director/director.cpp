@@ -140,15 +140,16 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
         state = decision == agreement::Decision::Commit ? Switch::Committed : Switch::Cancelled;
     }
     if (state == Switch::Committed) {
-        if (executor::Executor* const old = active_.load(std::memory_order_relaxed)) {
-            old->end(executor::BreakReason::Stopped);
-        }
+        executor::Executor* const old = active_.load(std::memory_order_relaxed);
         executor::Executor* const next = next_.load(std::memory_order_acquire);
         if (next != nullptr) {
             used_lanes_.store(std::max(used_lanes_.load(), next->lanes()),
                               std::memory_order_seq_cst);
         }
         active_.store(next, std::memory_order_seq_cst);
+        if (old != nullptr) {  // after it: one that is active and has ended was ended by the job
+            old->end(executor::BreakReason::Stopped);
+        }
         DEFT_DEBUG("rank %d: switched at gradient call %llu", seat_.rank,
                    static_cast<unsigned long long>(ordinal));
         // From active_ on the next switch may be named: that one is not taken back.
@@ -214,7 +215,8 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
             drop_stage(order.stage);
         }
         // The leader has given up that staging whether or not all ranks have answered.
-        const bool over = order.kind == Kind::Drop || order.kind == Kind::Discard;
+        const bool over =
+            order.kind == Kind::Drop || order.kind == Kind::Discard || order.kind == Kind::Close;
         stage_cancelled_ = stage_cancelled_ || (!commit && !over);
         if (commit || over) {
             orders_.push_back(std::move(order));  // within what prepare() has reserved

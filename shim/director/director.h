@@ -199,6 +199,7 @@ private:
     };
     std::map<std::uint64_t, Made> plans_;  // by signature
     planner::Plan plan_;                   // the leader's latest
+    planner::Plan staged_plan_;            // that of staged_
     planner::Plan in_force_;               // and that of current_
     planner::Profile profile_;             // the latest was made for
     std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
@@ -219,7 +220,11 @@ private:
     void propose_arm(const JobView& view);
     void check_gain(Track& track, const JobView& view);
     void look_again(const Track& track, const JobView& view);
+    void hear_measured();
     void watch_accuracy(const JobView& view);
+    bool give_way_to_guard();
+    // The plan in force is to end, at a call that has been named already.
+    bool ending() const { return falling_ || losing_; }
     bool propose_forward(const JobView& view);
     std::uint64_t iteration() const;
     void take_orders();
@@ -242,6 +247,7 @@ private:
     void drop_stage(std::uint64_t stage) noexcept;
     bool propose_open(Problem& problem);
     void give_up_staging(Kind how);
+    void leave_staging();
     bool tell_given_up();
     void refuse(const Problem& problem);
     void settle(Track& track);

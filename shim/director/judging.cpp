@@ -17,6 +17,11 @@ constexpr std::uint64_t kGainIterations = 40;
 constexpr double kLoss = 0.02;
 constexpr std::uint64_t kLookIterations = 12;
 
+void say_decision(const guard::Decision& decision) {
+    DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
+              decision.act ? "" : "; DEFT_GUARD=warn: the plan goes on");
+}
+
 }  // namespace
 
 // A plan that turns out slower than the job was is given up.
@@ -50,7 +55,8 @@ void Director::check_gain(Track& track, const JobView& view) {
 // Looked at once for each plan made from guesses.
 void Director::look_again(const Track& track, const JobView& view) {
     const Settings& settings = Settings::process();
-    if (looked_again_ || current_ == nullptr || !view.reason.empty() || settings.forced_merge > 0 ||
+    if (looked_again_ || current_ == nullptr || !view.reason.empty() ||
+        view.signature != planned_signature_ || settings.forced_merge > 0 ||
         (guard_ != nullptr && guard_->decisions() > 0) ||
         (in_force_.predicted.max_delay == 0 && in_force_.predicted.max_merge <= 1)) {
         return;
@@ -84,18 +90,47 @@ void Director::look_again(const Track& track, const JobView& view) {
     profile_ = std::move(corrected);
 }
 
+void Director::hear_measured() {
+    const std::lock_guard lock(inbox_mutex_);
+    for (const auto& [rank, statistics] : measured_) {
+        guard_->report(rank, statistics);
+    }
+    measured_.clear();
+}
+
+// The guard does not wait until the plan in force has been replaced, which takes as long as the
+// slowest rank wants. True: nothing comes of the other plan, and this one is to end.
+bool Director::give_way_to_guard() {
+    if (guard_ == nullptr || current_ == nullptr || tightening_ || ending()) {
+        return false;
+    }
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        if (armed_committed_) {
+            return false;  // it has been replaced, at a call that has been named
+        }
+    }
+    hear_measured();
+    const guard::Decision decision = guard_->decide(iteration());
+    if (decision.action == guard::Action::Keep) {
+        return false;
+    }
+    say_decision(decision);
+    if (!decision.act) {
+        return false;
+    }
+    leave_staging();
+    refuse({"the accuracy guard: " + decision.reason, true});
+    tightening_ = true;
+    return true;
+}
+
 // Does what the guard decides.
 void Director::watch_accuracy(const JobView& view) {
     if (guard_ == nullptr || view.gradients.empty()) {
         return;
     }
-    {
-        const std::lock_guard lock(inbox_mutex_);
-        for (const auto& [rank, statistics] : measured_) {
-            guard_->report(rank, statistics);
-        }
-        measured_.clear();
-    }
+    hear_measured();
     if (tightening_ && course_ == Course::Running) {  // nothing has come of it
         falling_ = propose_forward(view);
         tightening_ = !falling_;
@@ -105,8 +140,7 @@ void Director::watch_accuracy(const JobView& view) {
     if (decision.action == guard::Action::Keep) {
         return;
     }
-    DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
-              decision.act ? "" : "; DEFT_GUARD=warn: the plan goes on");
+    say_decision(decision);
     if (!decision.act) {
         return;
     }

@@ -18,9 +18,6 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kLearnDeadline = 20 * kSecond;
 // Of a whole staging: longer than one lane may take to open and to warm up.
 constexpr std::int64_t kStageDeadline = 180 * kSecond;
-// What failed for a reason that may pass is tried again, seldom and not for ever.
-constexpr std::int64_t kFirstRetry = 1 * kSecond;
-constexpr std::uint32_t kStageTries = 6;
 
 std::vector<executor::Shape> shapes_of(const JobView& view) {
     std::vector<executor::Shape> shapes;
@@ -175,6 +172,7 @@ Director::Problem Director::prepare_executor() {
         const std::lock_guard lock(inbox_mutex_);
         staged_ready_ = order.stage;
         staged_pointer_ = staged_.get();
+        staged_plan_ = plan;
     }
     return problem;
 }
@@ -300,32 +298,7 @@ bool Director::propose_open(Problem& problem) {
     }
     ++next_serial_;
     wanted_lanes_ = wanted;
-    return true;
-}
-
-// Nothing comes of this staging. Drop: not every rank makes its lanes, so nobody waits for them.
-// Discard: all do; only what is staged goes.
-void Director::give_up_staging(Kind how) {
-    given_up_ = {};
-    given_up_.kind = how;
-    given_up_.stage = stage_serial_;
-    tell_given_up();
-}
-
-// False: the council is busy, and the others have to be told later.
-bool Director::tell_given_up() {
-    if (given_up_.stage == 0) {
-        return true;
-    }
-    agreement::Proposal proposal;
-    proposal.serial = next_serial_;
-    proposal.switch_call = kNever;
-    proposal.body = encode(given_up_);
-    if (!council_.propose(std::move(proposal))) {
-        return false;
-    }
-    ++next_serial_;
-    given_up_.stage = 0;
+    agreed_lanes_ = std::min<std::size_t>(agreed_lanes_, order.keep);
     return true;
 }
 
@@ -376,37 +349,6 @@ void Director::watch_staging() {
         arm_proposed_ = false;
         enter(Course::Arming);
     }
-}
-
-// Nothing comes of this staging. What may pass is tried again: 1, 2, 4 ... seconds later.
-void Director::refuse(const Problem& problem) {
-    if (networks_only_ && open_proposed_) {
-        networks_refused(problem);
-        return;
-    }
-    networks_only_ = false;
-    say(problem.why.c_str());
-    if (current_ != nullptr) {  // it was to replace a plan, which goes on
-        plan_ = in_force_;
-        if (const auto known = plans_.find(planned_signature_); known != plans_.end()) {
-            known->second.plan = in_force_;  // taken up again after an interruption
-        }
-        enter(Course::Running);
-        return;
-    }
-    enter(Course::Watching);
-    if (!problem.may_pass) {
-        return;
-    }
-    if (++stage_tries_ == kStageTries) {
-        say(("given up after " + std::to_string(kStageTries) +
-             " attempts; the last: " + problem.why)
-                .c_str());
-        enter(Course::Resting);
-        return;
-    }
-    planned_signature_ = 0;
-    retry_at_ns_ = cuda::host_now() + (kFirstRetry << (stage_tries_ - 1));
 }
 
 }  // namespace deft::director

@@ -169,6 +169,34 @@ TEST_F(Follower, ASwitchThatIsNamedBeforeTheLastOneHasComeIsRefused) {
     EXPECT_NE(director_->facts().state, "running");
 }
 
+// The leader's plan has ended and needs its lanes no longer; this rank has yet to come to it.
+TEST_F(Follower, LanesOfWhatIsArmedAreNotClosedBeforeItsCallHasCome) {
+    stage();
+    order(Kind::Arm, ordinal_ + 2);
+    lanes_ = 0;
+    order(Kind::Close);
+    director_->tick(track_);
+    Job job;
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    EXPECT_EQ(director_->facts().executed, 2U);
+    EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+// The leader has forgotten them, whoever did not answer in time.
+TEST_F(Follower, LanesAreClosedAlsoWhereARankDoesNotAnswer) {
+    using agreement::Answer;
+    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::No});
+    stage();
+    EXPECT_EQ(g_lanes.aborted, 0);
+    lanes_ = 0;
+    order(Kind::Close, ~0ULL, agreement::Decision::Cancel);
+    director_->tick(track_);
+    EXPECT_EQ(g_lanes.aborted, 1);
+}
+
 // Between two looks of this rank's background thread, which gets no turn while the machine is busy.
 class GivenUpSoon : public Follower, public ::testing::WithParamInterface<bool> {};
 

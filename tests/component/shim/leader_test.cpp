@@ -178,6 +178,57 @@ TEST_F(Leader, APlanThatIsSlowerThanNoneIsGivenUp) {
     EXPECT_EQ(director_->facts().state, "resting");
 }
 
+TEST_F(Leader, APlanThatIsToEndIsNeitherReplacedNorEndedTwice) {
+    bring_into_force();
+    iterate_merged(kIdle, {{30, 125}, {500, 100}}, 25);
+    const std::uint64_t at = heard(Kind::Forward).switch_call;
+    linger();
+    EXPECT_EQ(asked(), 4U) << "the second gradient is ready late";
+    reach(at, true);
+    iterate(kHidden, false);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
+    EXPECT_EQ(director_->facts().switched, 1U);
+}
+
+TEST_F(Leader, APlanThatTheGuardEndsIsTakenUpAgainThoughItWasSlow) {
+    bring_into_force();
+    iterate_merged(kEarlyIdle, kSlow, 18);
+    report_not_finite();
+    const std::uint64_t at = heard(Kind::Forward).switch_call;
+    for (int i = 0; ordinal_ < at; ++i) {
+        iterate(i % 2 == 0 ? kEarlyIdle : kSlow, true);
+    }
+    linger();
+    iterate(kHidden, false);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "fallen"; }));
+    EXPECT_EQ(asked(), 4U);
+    iterate(kHidden, false, 200);  // as long as it stays away at first
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
+// The slowest rank may take minutes to be ready for another plan.
+TEST_F(Leader, TheGuardEndsAPlanThatIsBeingReplaced) {
+    bring_into_force();
+    wanted_instead();
+    report_not_finite();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().guard_decisions == 1; }));
+    heard(Kind::Drop);
+    reach(heard(Kind::Forward).switch_call, true);
+    iterate(kHidden, false);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "fallen"; }));
+    EXPECT_EQ(director_->facts().switched, 1U);
+}
+
+TEST_F(Leader, WhatIsStagedGoesWhereThePlanItWasToReplaceEnds) {
+    bring_into_force();
+    wanted_instead();
+    answer(Step::Learned);
+    heard(Kind::Open);
+    interrupt();
+    heard(Kind::Discard);
+    EXPECT_EQ(director_->facts().ended, 1U);
+}
+
 // A rank says no to the call at which a plan is to end.
 class EndedLater : public Leader {
 protected:
