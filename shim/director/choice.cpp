@@ -156,6 +156,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     Options options;
     options.max_delay = settings.max_delay;
     options.max_merge = settings.max_merge;
+    options.allow_fusion = false;  // every call of the job is a transfer of its own
     Plan plan;
     if (settings.forced_merge > 0) {
         options.covap_interval = settings.forced_merge;

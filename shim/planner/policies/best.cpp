@@ -69,6 +69,13 @@ Plan renumbered(Plan plan, const std::vector<std::uint32_t>& links, const Profil
     return plan;
 }
 
+bool fuses(const Plan& plan) {
+    std::set<std::pair<std::uint32_t, std::uint32_t>> messages;
+    return !std::all_of(plan.transfers.begin(), plan.transfers.end(), [&](const Transfer& t) {
+        return messages.emplace(t.link, t.message).second;
+    });
+}
+
 // Takes plans without predicted times and simulates those that may still win.
 class Choice {
 public:
@@ -123,7 +130,7 @@ private:
     bool allowed(const Plan& plan) const {
         const Prediction& p = plan.predicted;
         return p.max_delay <= options_.max_delay && p.max_merge <= options_.max_merge &&
-               plan.period <= options_.max_period &&
+               plan.period <= options_.max_period && (options_.allow_fusion || !fuses(plan)) &&
                (options_.barrier == Barrier::Layer || plan.barrier == Barrier::Update);
     }
     static std::tuple<std::uint32_t, double, std::size_t, std::size_t> secondary(const Plan& plan) {

@@ -149,6 +149,34 @@ TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {
     EXPECT_EQ(both.max_merge, 2U);
 }
 
+// An executor carries out each call by itself: what buckets fused into one message would save is
+// nothing it can have. Here nearly everything would: transfers take nearly as long whatever their
+// size.
+TEST(Calls, AreNeverFusedIntoOneMessage) {
+    planner::Profile profile = job_of(1.2);
+    for (std::size_t i = 0; i < profile.size(); ++i) {
+        profile.buckets[i].bytes = kBytes + 100'000 * i;
+        profile.buckets[i].transfer.median *= 1 + 0.001 * static_cast<double>(i);
+    }
+    for (const ShimMode mode : {ShimMode::Exact, ShimMode::Deft}) {
+        Settings settings = late_or_merged();
+        settings.mode = mode;
+        settings.max_delay = mode == ShimMode::Exact ? 0 : 1;
+        settings.max_merge = mode == ShimMode::Exact ? 1 : 2;
+        std::string note;
+        const planner::Plan plan = choose_plan(profile, {}, settings, note);
+        std::set<std::uint32_t> messages;
+        for (const planner::Transfer& transfer : plan.transfers) {
+            EXPECT_TRUE(messages.insert(transfer.message).second) << note;
+        }
+        if (mode == ShimMode::Exact) {
+            EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Keep) << note;
+        } else {
+            EXPECT_GT(plan.predicted.max_delay + plan.predicted.max_merge, 1U) << note;
+        }
+    }
+}
+
 TEST(Networks, ExactCutsEveryBucketOverAll) {
     Settings settings;
     settings.mode = ShimMode::Exact;
