@@ -112,7 +112,6 @@ Link link_from_transfers(const Profile& profile) {
         sizes, [](const CostPoint&) { return 1.0; },
         [](double less, double more) { return less > more; });
     link.cost.points = sizes;
-    // Flat stretches leave no slope to go on with: extrapolate from the origin instead.
     link.cost.straight = true;
     link.name = "measured";
     link.source = "all-reduce times of the job's own buckets";

@@ -27,7 +27,7 @@ struct Options {
     std::uint32_t max_period = 64;  // longest repeating pattern a policy may return
 
     bool allow_split = true;               // buckets may be cut
-    bool allow_fusion = true;              // `best`: and may travel as one message
+    bool allow_fusion = true;              // buckets may share one message (`best`)
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this
     double noise = 0.02;                   // gains below this fraction are "do nothing"

@@ -100,6 +100,20 @@ TEST(Adviser, LinkFromTransfersIsMonotone) {
     EXPECT_TRUE(link_from_transfers(profile).name.empty());
 }
 
+TEST(Adviser, LinkFromTransfersSharesWhatIsOutOfOrderByTheByte) {
+    Profile profile = testing::profile_of(testing::equal_shape(4));
+    const double seconds[] = {0.3, 0.2, 0.4, 0.5};  // 0.1, 0.133 and 0.125 for each of the later MB
+    for (std::size_t i = 0; i < 4; ++i) {
+        profile.buckets[i].bytes = (i + 1) * 1000000;
+        profile.buckets[i].transfer = {seconds[i], seconds[i], seconds[i], 3};
+    }
+    const Link link = link_from_transfers(profile);
+    for (const double megabytes : {3.0, 4.0}) {
+        EXPECT_NEAR(link.seconds(megabytes * 1e6), megabytes * 1.1 / 9, 1e-9);
+    }
+    EXPECT_NEAR(link.seconds(2e6), (0.3 + 2.2 / 9) / 2, 1e-9) << "and falls nowhere";
+}
+
 // A small bucket that was as fast as a burst: no plan may think that cutting makes bytes cheaper.
 TEST(Adviser, LinkFromTransfersNeverTakesMorePerByteForMoreBytes) {
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
