@@ -23,11 +23,20 @@ def delayed(compute, cost, max_merge):
     return max(compute, sum(cost) / max_merge)
 
 
+def merged(compute, ready, cost, max_merge):
+    """Every max_merge-th iteration sends, and waits for, the sums of all buckets; the others send nothing."""
+    return (synchronous(compute, ready, cost) + (max_merge - 1) * compute) / max_merge
+
+
+CLEARLY = 0.95  # merging that is not this much faster is not worth the updates that fall out (shim/director/choice.cpp)
+
+
 def late_or_merged(compute, ready, cost, max_merge):
-    """Gradients may be an iteration late, or max_merge iterations may share a transfer, not both: what mode deft does unless
-    both caps are set. Merged, each of max_merge iterations sends a part of the buckets; synchronous() is convex in the costs,
-    so that no way to part them beats equal shares."""
-    return min(delayed(compute, cost, 1), synchronous(compute, ready, [each / max_merge for each in cost]))
+    """Gradients may be an iteration late, or max_merge iterations may share a transfer, not both, and the second only where it
+    is clearly faster: what mode deft does unless both caps are set."""
+    late = delayed(compute, cost, 1)
+    fewer = merged(compute, ready, cost, max_merge)
+    return fewer if fewer < CLEARLY * late else late
 
 
 def of_mode(mode, compute, ready, cost, max_merge=2):

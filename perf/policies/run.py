@@ -34,15 +34,16 @@ def forced(plan):
     return {**LATE, "DEFT_PLAN": plan}
 
 
-# name: (DEFT_MODE or None, settings, what `deft plan` is asked for: policy, max delay, max merge; of several the fastest counts)
+# name: (DEFT_MODE or None, settings, what `deft plan` is asked for: policy, max delay, max merge, --merge; of several the fastest counts)
 POLICIES = {
     "plain": (None, {}, ("none", 0, 1)),            # NCCL's Socket transport on the fastest link
     "striped": ("observe", {}, ("none", 0, 1)),     # the job as it is, the plugin over all links
     "exact": ("exact", {}, ("best", 0, 1)),
     # Nothing is late by default where the optimizer is unknown; with both allowed, late or merged, never both.
-    "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 1), ("best", 0, 2)),
+    "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 1), ("best", 0, 2, "whole")),
+    "deft-turns": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MERGE": "turns"}, ("best", 1, 1), ("best", 0, 2)),
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
-    "merge2": ("deft", forced("merge2"), ("best", 0, 2)),
+    "merge2": ("deft", forced("merge2"), ("best", 0, 2, "whole")),
     "merge2-delay1": ("deft", forced("merge2-delay1"), ("best", 1, 2)),
     "covap2": ("covap", {**forced("covap2"), "DEFT_MAX_MERGE": "4"}, ("covap", 1, 2)),
     "covap4": ("covap", {**forced("covap4"), "DEFT_MAX_MERGE": "4"}, ("covap", 1, 4)),
@@ -119,9 +120,9 @@ class Model:
         return min(self._plan(asked, policy, gbit, scales, out) for asked in POLICIES[policy][2:])
 
     def _plan(self, asked, policy, gbit, scales, out):
-        name, delay, merge = asked
+        name, delay, merge, how = (*asked, "turns")[:4]
         text = tool(self.parts, "plan", "--profile", self.path, "--links", self.links(gbit, scales), "--ranks", "2", "--policy", name,
-                    "--max-delay", str(delay), "--max-merge", str(merge), "--json",
+                    "--max-delay", str(delay), "--max-merge", str(merge), "--merge", how, "--json",
                     *(["--barrier", "layer"] if policy in STAND_INS else []), *(["--out", out] if out else []))
         return json.loads(text)["predicted"]["iteration_s"] * 1e3 * scales[0]
 
@@ -193,15 +194,16 @@ def markdown(document):
             text.append(f"| {policy} | " + " | ".join(row) + " |")
         text.append("")
     text += ["## DeFT against the stand-ins", "", "Iteration time of the better of ByteScheduler and US-Byte over that of mode deft "
-             "(above 1: deft is faster). deft merges: an update may hold two iterations' gradients.", "",
+             "(above 1: deft is faster). deft merges: an update may hold two iterations' gradients; deft-turns is `DEFT_MERGE=turns`.", "",
              "| model | " + " | ".join(f"coverage {rate:g}" for rate in rates) + " |", "|---|" + "---|" * len(rates)]
     for model in dict.fromkeys(one["model"] for one in cells):
-        row = []
-        for rate in rates:
-            ours = found.get((model, rate, "deft"))
-            theirs = [found[model, rate, name]["iteration_ms"] for name in STAND_INS if (model, rate, name) in found]
-            row.append(f"{min(theirs) / ours['iteration_ms']:.2f}" if ours and theirs else "-")
-        text.append(f"| {model} | " + " | ".join(row) + " |")
+        for policy in ("deft", "deft-turns"):
+            row = []
+            for rate in rates:
+                ours = found.get((model, rate, policy))
+                theirs = [found[model, rate, name]["iteration_ms"] for name in STAND_INS if (model, rate, name) in found]
+                row.append(f"{min(theirs) / ours['iteration_ms']:.2f}" if ours and theirs else "-")
+            text.append(f"| {model}, {policy} | " + " | ".join(row) + " |")
     errors = sorted(abs(one["error"]) for one in cells if not needs_plan(one["policy"]) or one["in_force"])
     if errors:
         text += ["", f"Prediction over {len(errors)} cells: median error {100 * statistics.median(errors):.1f} %, 90 % of them below "

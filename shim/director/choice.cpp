@@ -157,6 +157,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     options.max_delay = settings.max_delay;
     options.max_merge = settings.max_merge;
     options.allow_fusion = false;  // every call of the job is a transfer of its own
+    options.complete_generations = !settings.turns;
     Plan plan;
     if (settings.forced_merge > 0) {
         options.covap_interval = settings.forced_merge;

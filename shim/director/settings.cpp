@@ -14,7 +14,7 @@ namespace {
 // Settings that decide what is done with a call: ranks that differ in one would part ways.
 constexpr Key kAgreed[] = {Key::Mode,           Key::MaxDelay, Key::MaxMerge,  Key::WarmUp,
                            Key::Plan,           Key::Predict,  Key::Optimizer, Key::Guard,
-                           Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas};
+                           Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas,  Key::Merge};
 
 // "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
 // mode is not for this one.
@@ -78,6 +78,7 @@ Settings Settings::process() {
     if (settings.mode >= ShimMode::Deft) {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
         settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
+        settings.turns = config.is(Key::Merge, "turns");
         read_forced(config.text(Key::Plan), settings);
         settings.delay_cap = settings.max_delay;
         settings.merge_cap = settings.max_merge;

@@ -21,6 +21,7 @@ struct Settings {
     std::uint32_t delay_cap = 0;
     std::uint32_t merge_cap = 1;
     bool combined = false;           // one plan may delay and merge
+    bool turns = false;              // buckets may get their merged sums in different updates
     const char* limited = "";        // why the caps are lower than those set by default; for people
     bool unknown_optimizer = false;  // that is why
     std::uint64_t warm_up = 0;       // synchronous iterations before the first plan

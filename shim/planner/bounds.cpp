@@ -19,6 +19,13 @@ double synchronous(const Profile& profile, Barrier barrier, double rate) {
     return barrier == Barrier::Update ? time_ddp(profile, costs) : time_optimal(profile, costs);
 }
 
+// The update that gets a whole generation waits for all of it, the iterations between for nothing.
+double whole_generations(const Profile& profile, Barrier barrier, double rate,
+                         std::uint32_t merge) {
+    const double one = synchronous(profile, barrier, rate);
+    return std::max(profile.compute(), (one + (merge - 1) * profile.compute()) / merge);
+}
+
 }  // namespace
 
 double lower_bound(const Profile& profile, const Fabric& fabric, Barrier barrier,
@@ -41,11 +48,17 @@ double lower_bound(const Plan& plan, const Profile& profile, const Fabric& fabri
         staggered = staggered || d.iteration != plan.deliveries.front().iteration;
     }
     if (delay == 0 && merge > 1 && !staggered) {
-        // The update that gets the sum waits for all of it, the iterations between for nothing.
-        const double one = synchronous(profile, plan.barrier, fabric.best_rate());
-        return std::max(profile.compute(), (one + (merge - 1) * profile.compute()) / merge);
+        return whole_generations(profile, plan.barrier, fabric.best_rate(), merge);
     }
     return lower_bound(profile, fabric, plan.barrier, delay, merge);
+}
+
+double lower_bound(const Profile& profile, const Fabric& fabric, const Options& options) {
+    return options.complete_generations && options.max_delay == 0
+               ? whole_generations(profile, options.barrier, fabric.best_rate(),
+                                   std::max(1U, options.max_merge))
+               : lower_bound(profile, fabric, options.barrier, options.max_delay,
+                             options.max_merge);
 }
 
 }  // namespace deft::planner

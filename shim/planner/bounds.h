@@ -16,6 +16,9 @@ namespace deft::planner {
 double lower_bound(const Profile& profile, const Fabric& fabric, Barrier barrier,
                    std::uint32_t max_delay, std::uint32_t max_merge);
 
+// The bound over all plans that `options` allow.
+double lower_bound(const Profile& profile, const Fabric& fabric, const Options& options);
+
 // The bound for what this plan does: its barrier, largest delay and merge.
 double lower_bound(const Plan& plan, const Profile& profile, const Fabric& fabric);
 

@@ -28,6 +28,7 @@ struct Options {
 
     bool allow_split = true;               // buckets may be cut
     bool allow_fusion = true;              // buckets may share one message (`best`)
+    bool complete_generations = false;     // an update gets a generation whole or not (`best`)
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this
     double noise = 0.02;                   // gains below this fraction are "do nothing"

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/planner/plan.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 namespace deft::planner {
 namespace {
 
@@ -28,6 +32,19 @@ private:
 };
 
 }  // namespace
+
+bool Plan::complete_generations() const {
+    std::uint64_t model = 0;
+    for (const std::uint64_t bytes : bucket_bytes) {
+        model += bytes;
+    }
+    std::map<std::pair<std::uint32_t, std::int32_t>, std::uint64_t> bytes_of;  // update, generation
+    for (const Delivery& d : deliveries) {
+        bytes_of[{d.iteration, d.generation.newest()}] += d.end - d.begin;
+    }
+    return std::all_of(bytes_of.begin(), bytes_of.end(),
+                       [model](const auto& one) { return one.second == model; });
+}
 
 std::uint64_t Plan::fingerprint() const {
     Fnv1a hash;

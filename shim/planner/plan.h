@@ -98,6 +98,10 @@ struct Plan {
 
     bool operator==(const Plan&) const = default;
 
+    // Whether every update gets the generations it gets of all buckets, as a job's own clipping and
+    // statistics expect; not so where buckets take turns, as in COVAP's.
+    bool complete_generations() const;
+
     // 64-bit FNV-1a over everything that must agree between ranks (predicted times left out).
     std::uint64_t fingerprint() const;
 };

@@ -20,6 +20,7 @@ planner::Options PlannerOptions::options() const {
     planner::Options result;
     result.max_delay = max_delay;
     result.max_merge = max_merge;
+    result.complete_generations = merge == "whole";
     result.barrier = barrier == "layer" ? planner::Barrier::Layer : planner::Barrier::Update;
     result.objective =
         objective == "update" ? planner::Objective::UpdateTime : planner::Objective::IterationTime;
@@ -72,6 +73,12 @@ void PlannerCommands::add_to(CLI::App& app) {
             ->add_option("--max-merge", options.max_merge,
                          "Iterations that may be summed into one update")
             ->check(CLI::Range(1U, 1000U))
+            ->capture_default_str();
+        command
+            ->add_option("--merge", options.merge,
+                         "`best`: turns, buckets may be updated in turns; whole, all or none at "
+                         "once (DEFT_MERGE)")
+            ->check(CLI::IsMember({"turns", "whole"}))
             ->capture_default_str();
         command
             ->add_option("--barrier", options.barrier,

@@ -27,6 +27,7 @@ struct PlannerOptions {
     std::string policy;
     std::uint32_t max_delay = 1;
     std::uint32_t max_merge = 2;
+    std::string merge = "turns";
     std::string barrier = "update";
     std::string objective = "iteration";
     double partition_mb = -1, credit_mb = -1;  // below 0: as published

@@ -131,7 +131,8 @@ private:
         const Prediction& p = plan.predicted;
         return p.max_delay <= options_.max_delay && p.max_merge <= options_.max_merge &&
                plan.period <= options_.max_period && (options_.allow_fusion || !fuses(plan)) &&
-               (options_.barrier == Barrier::Layer || plan.barrier == Barrier::Update);
+               (options_.barrier == Barrier::Layer || plan.barrier == Barrier::Update) &&
+               (!options_.complete_generations || plan.complete_generations());
     }
     static std::tuple<std::uint32_t, double, std::size_t, std::size_t> secondary(const Plan& plan) {
         return {plan.predicted.max_age, plan.predicted.mean_age, links_used(plan),
@@ -289,8 +290,7 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     Options drafts = options;
     drafts.predict = false;
     Shares cut(fabric, options);
-    const double least =
-        lower_bound(profile, fabric, options.barrier, options.max_delay, options.max_merge);
+    const double least = lower_bound(profile, fabric, options);
     const double same_numbers = lower_bound(profile, fabric, options.barrier, 0, 1);
     Synchronous synchronous(profile, fabric, drafts, choice, cut);
     // First what can be fastest: the rest falls by its floors. Ties go to what changes no numbers.
@@ -303,7 +303,7 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
             offer_generations(profile, fabric, drafts, choice, cut);
         }
     }
-    if (!choice.settled(least) && options.max_merge > 1) {
+    if (!choice.settled(least) && options.max_merge > 1 && !options.complete_generations) {
         choice.offer(plan_covap(profile, fabric, drafts));
     }
     if (!choice.settled(least) && options.max_delay > 0) {

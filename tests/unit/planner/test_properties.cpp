@@ -101,6 +101,20 @@ RC_GTEST_PROP(Property, BestIsTheFastestWithinTheCaps, ()) {
     }
 }
 
+RC_GTEST_PROP(Property, BestDeliversCompleteGenerationsWhereOnlyTheyAreAllowed, ()) {
+    Case one = draw();
+    one.options.complete_generations = true;
+    const Plan plan = make_plan("best", one.profile, one.fabric, one.options);
+    RC_ASSERT(plan.complete_generations());
+    RC_ASSERT(plan.predicted.iteration >= plan.predicted.bound * (1 - 1e-9));
+    for (std::uint32_t merge = 1; merge <= one.options.max_merge; ++merge) {
+        for (std::uint32_t delay = 0; delay <= one.options.max_delay; ++delay) {
+            RC_ASSERT(plan_generations(one.profile, one.fabric, one.options, merge, delay)
+                          .complete_generations());
+        }
+    }
+}
+
 // `best` drops plans whose floor cannot win: a floor above the simulated time would lose the best.
 RC_GTEST_PROP(Property, NoPlanIsFasterThanItsFloor, ()) {
     const Case one = draw();

@@ -149,6 +149,29 @@ TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {
     EXPECT_EQ(both.max_merge, 2U);
 }
 
+// Half the buckets in one update and half in the next would be faster here.
+TEST(Generations, AreCompleteInEveryUpdate) {
+    Settings settings = late_or_merged();
+    for (const std::uint32_t delay : {0U, 1U}) {
+        settings.max_delay = delay;
+        for (const double coverage : {0.8, 1.5, 2.0, 3.0}) {
+            const planner::Plan plan = plan_for(coverage, settings);
+            EXPECT_TRUE(plan.complete_generations()) << coverage;
+            EXPECT_GE(plan.predicted.iteration, plan.predicted.bound * (1 - 1e-9)) << coverage;
+            if (delay == 0 && coverage > 1) {
+                EXPECT_EQ(plan.predicted.max_merge, 2U) << coverage;
+                EXPECT_LT(plan.predicted.iteration, 1.05 * plan.predicted.bound) << coverage;
+            }
+        }
+    }
+    const double whole = plan_for(2, settings).predicted.iteration;
+    settings.turns = true;
+    EXPECT_FALSE(plan_for(2, settings).complete_generations());
+    EXPECT_LT(plan_for(2, settings).predicted.iteration, 0.9 * whole);
+    settings.mode = ShimMode::Covap;
+    EXPECT_FALSE(plan_for(2, settings).complete_generations());
+}
+
 // An executor carries out each call by itself: what buckets fused into one message would save is
 // nothing it can have. Here nearly everything would: transfers take nearly as long whatever their
 // size.
