@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 
-COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377", "#bbbbbb"]
+COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377", "#bbbbbb", "#ddaa33"]
 # Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto, by optimizer.
 DEFAULTS = {"adam": ("delay1+predict", "merge2"), "adamw": ("delay1+predict", "merge2"), "momentum": ("delay1+predict",),
             "nesterov": ("delay1+predict",)}

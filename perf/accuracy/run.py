@@ -40,6 +40,7 @@ POLICIES = {
     "delay1": {**LATE, "DEFT_PLAN": "delay1", "DEFT_PREDICT": "none"},
     "delay1+predict": {**LATE, "DEFT_PLAN": "delay1", "DEFT_PREDICT": "auto"},
     "merge2": {**LATE, "DEFT_PLAN": "merge2", "DEFT_PREDICT": "none"},
+    "merge2turns": {**LATE, "DEFT_PLAN": "merge2", "DEFT_MERGE": "turns", "DEFT_PREDICT": "none"},
     "merge2late": {**LATE, "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "none"},
     "merge2late+predict": {**LATE, "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "auto"},
     "covap2": {"DEFT_MODE": "covap", "DEFT_PLAN": "covap2"},

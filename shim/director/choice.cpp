@@ -162,7 +162,9 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     if (settings.forced_merge > 0) {
         options.covap_interval = settings.forced_merge;
         options.max_merge = std::max(options.max_merge, settings.forced_merge);
-        plan = settings.mode == ShimMode::Covap
+        const bool turns =
+            settings.turns && settings.forced_merge > 1 && settings.forced_delay == 0;
+        plan = settings.mode == ShimMode::Covap || turns
                    ? covap(profile, fabric, options)
                    : planner::plan_generations(profile, fabric, options, settings.forced_merge,
                                                settings.forced_delay);

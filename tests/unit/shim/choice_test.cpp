@@ -168,6 +168,11 @@ TEST(Generations, AreCompleteInEveryUpdate) {
     settings.turns = true;
     EXPECT_FALSE(plan_for(2, settings).complete_generations());
     EXPECT_LT(plan_for(2, settings).predicted.iteration, 0.9 * whole);
+    settings.forced_merge = 2;
+    EXPECT_FALSE(plan_for(2, settings).complete_generations());
+    settings.forced_delay = 1;
+    EXPECT_TRUE(plan_for(2, settings).complete_generations());
+    settings = late_or_merged();
     settings.mode = ShimMode::Covap;
     EXPECT_FALSE(plan_for(2, settings).complete_generations());
 }
