@@ -140,6 +140,42 @@ TEST_P(Kernel, SquareCountsWhatIsNotFinite) {
     EXPECT_EQ(bad.host()[0], 2U + 5U);
 }
 
+TEST_P(Kernel, SquareOfEveryLengthAndPlace) {
+    for (const std::size_t count : {1U, 3U, 4U, 15U, 16U, 17U, 511U, 512U, 513U, 1040U}) {
+        for (const std::size_t skip : {0U, 1U}) {
+            const std::size_t at_bad[] = {skip, (skip + count) / 2, skip + count - 1};
+            for (const std::size_t last_bad : at_bad) {
+                // What lies before and behind is not looked at.
+                auto values = random(skip + count + 1);
+                const auto spoil = [&](std::size_t i, double with) {
+                    put(GetParam(), values.data() + i * size_of(GetParam()), with);
+                };
+                spoil(0, HUGE_VAL);
+                spoil(skip + count, HUGE_VAL);
+                spoil(last_bad, -std::nan(""));
+                double wanted = 0;
+                std::uint64_t wanted_bad = 0;
+                for (std::size_t i = skip; i < skip + count; ++i) {
+                    const double v = value(values, i);
+                    wanted += std::isfinite(v) ? v * v : 0;
+                    wanted_bad += std::isfinite(v) ? 0 : 1;
+                }
+                Device<std::byte> x(values);
+                Device<double> sum(std::vector<double>{0});
+                Device<std::uint64_t> bad(std::vector<std::uint64_t>{0});
+                ASSERT_EQ(
+                    kernels_.square(element_, at(x, skip * size_of(GetParam())), count,
+                                    reinterpret_cast<cuda::DevicePointer>(sum.get()),
+                                    reinterpret_cast<cuda::DevicePointer>(bad.get()), stream()),
+                    0);
+                ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+                ASSERT_NEAR(sum.host()[0], wanted, 1e-12 * wanted) << count << " from " << skip;
+                ASSERT_EQ(bad.host()[0], wanted_bad) << count << " from " << skip;
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Kernel,
                          ::testing::Values(ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat16));
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies, fills, kernels by name, pointers, values in memory.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -26,6 +27,30 @@ TEST_F(Memory, CopiesThereAndBack) {
     ASSERT_EQ(cuMemsetD32(q, 0x01020304, in.size()), CUDA_SUCCESS);
     ASSERT_EQ(cuMemcpyDtoH(out.data(), q, bytes), CUDA_SUCCESS);
     EXPECT_EQ(out.back(), 0x01020304);
+}
+
+template <typename T>
+using FillCall = CUresult(CUDAAPI*)(CUdeviceptr, T, std::size_t);
+
+template <typename T>
+void fills_exactly(CUdeviceptr p, FillCall<T> fill) {
+    constexpr std::size_t kMost = 10002;
+    for (const std::size_t count : {1U, 511U, 1024U, 1025U, 4095U, 4096U, 4097U, 9999U}) {
+        std::vector<T> wanted(kMost, T{0x5a});
+        ASSERT_EQ(cuMemcpyHtoD(p, wanted.data(), kMost * sizeof(T)), CUDA_SUCCESS);
+        std::fill_n(wanted.begin() + 1, count, static_cast<T>(0x01020384));
+        ASSERT_EQ(fill(p + sizeof(T), static_cast<T>(0x01020384), count), CUDA_SUCCESS);
+        std::vector<T> out(kMost);
+        ASSERT_EQ(cuMemcpyDtoH(out.data(), p, kMost * sizeof(T)), CUDA_SUCCESS);
+        ASSERT_EQ(out, wanted) << count << " of " << sizeof(T) << " bytes";
+    }
+}
+
+TEST_F(Memory, AFillWritesWhatItIsToldAndNoMore) {
+    const CUdeviceptr p = memory(10002 * sizeof(unsigned));
+    fills_exactly<unsigned char>(p, cuMemsetD8);
+    fills_exactly<unsigned short>(p, cuMemsetD16);
+    fills_exactly<unsigned>(p, cuMemsetD32);
 }
 
 TEST_F(Memory, AnAsynchronousCopyHasTakenItsPageableSourceWhenItReturns) {
