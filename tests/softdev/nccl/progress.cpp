@@ -17,6 +17,14 @@ using namespace std::chrono_literals;
 
 namespace {
 
+// Between two looks that brought nothing. A step of a link takes milliseconds, and a look costs
+// several system calls on every path: who looked without a pause would take the cores from the
+// bytes. Few yields keep a short exchange fast; the naps grow to what a link of some Gbit/s brings
+// into its socket's buffer meanwhile.
+constexpr unsigned kYields = 16;
+constexpr auto kFirstNap = 4us;
+constexpr auto kLongestNap = 100us;
+
 uint32_t algorithm_bit(Pattern pattern) {
     switch (pattern) {
         case Pattern::kTree:
@@ -150,10 +158,10 @@ void Progress::run() {
         } else if (!blocked) {
             quiet = 0;
             work_.sleep(seen, 1s);
-        } else if (++quiet < 64) {
+        } else if (++quiet < kYields) {
             sched_yield();
         } else {
-            work_.sleep(seen, std::chrono::microseconds(std::min(quiet / 4, 200u)));
+            work_.sleep(seen, std::min(kFirstNap * (quiet - kYields + 1), kLongestNap));
         }
     }
 }
