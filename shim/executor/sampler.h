@@ -19,8 +19,8 @@ namespace deft::executor {
 // every transfer has only a window looked at, which moves on, so that the cost stays small.
 class Sampler {
 public:
-    static constexpr std::uint32_t kRing = 8;                  // iterations in flight
-    static constexpr std::uint64_t kWindow = 1024 * 1024 / 2;  // elements
+    static constexpr std::uint32_t kRing = 8;             // iterations in flight
+    static constexpr std::uint64_t kWindow = 128 * 1024;  // elements
 
     // What Shadow must have in addition.
     static std::uint64_t device_bytes(std::uint32_t lanes) { return kRing * lanes * sizeof(Block); }
