@@ -48,11 +48,13 @@ cuda::DevicePointer Sampler::device_block(std::uint32_t lane) const {
 void Sampler::begin(std::uint64_t iteration) noexcept {
     Entry& entry = ring_[written_ % kRing];
     current_ = nullptr;
+    // Whether or not this rank measures it: all ranks must take the same iterations for complete.
+    iteration_ = iteration;
+    complete_ = iteration >= next_complete_;
+    carries_ = false;
     if (entry.state.load(std::memory_order_acquire) != State::Free) {
         return;
     }
-    iteration_ = iteration;
-    complete_ = iteration % complete_every_ == 0;
     entry.lanes = 0;
     entry.merged_bytes = 0;
     entry.carried_bytes = 0;
@@ -65,6 +67,7 @@ void Sampler::begin(std::uint64_t iteration) noexcept {
 int Sampler::before(std::uint32_t lane, cuda::Stream stream, Element element,
                     cuda::DevicePointer from, std::uint64_t count, std::uint64_t bytes,
                     std::uint32_t merged) noexcept {
+    carries_ = true;
     if (current_ == nullptr) {
         return cuda::kSuccess;
     }
@@ -104,6 +107,9 @@ int Sampler::after(std::uint32_t lane, cuda::Stream stream, Element element, cud
 }
 
 int Sampler::end(const std::vector<cuda::Stream>& streams) noexcept {
+    if (complete_ && carries_) {
+        next_complete_ = (iteration_ / complete_every_ + 1) * complete_every_;
+    }
     if (current_ == nullptr || current_->lanes == 0) {
         current_ = nullptr;
         return cuda::kSuccess;

@@ -77,8 +77,11 @@ private:
     std::uint64_t written_ = 0;  // entries issued; hook's thread
     std::uint64_t taken_ = 0;    // background thread
     Entry* current_ = nullptr;   // hook's thread
-    bool complete_ = false;
     std::uint64_t iteration_ = 0;
+    // Merged sums are not sent in every iteration: the first one that sends any is complete.
+    std::uint64_t next_complete_ = 0;
+    bool complete_ = false;
+    bool carries_ = false;
 };
 
 }  // namespace deft::executor
