@@ -38,9 +38,9 @@ bool Director::tick(Track& track) noexcept {
         step(track);
     } catch (const std::exception& error) {
         say(error.what());
-        enter(Course::Resting);
+        recover();
     } catch (...) {
-        enter(Course::Resting);
+        recover();
     }
     return staging_ != nullptr || course_ == Course::Staging || course_ == Course::Arming;
 }
@@ -55,6 +55,17 @@ void Director::say(const char* why) {
 void Director::enter(Course course) {
     course_ = course;
     course_since_ns_ = cuda::host_now();
+}
+
+// What is in force is watched on.
+void Director::recover() {
+    enter(current_ != nullptr ? Course::Running : Course::Resting);
+}
+
+// A plan that has been staged will come into force, at a call that has been named.
+bool Director::armed() {
+    const std::lock_guard lock(inbox_mutex_);
+    return armed_committed_;
 }
 
 void Director::step(Track& track) {
@@ -93,7 +104,6 @@ void Director::settle(Track& track) {
         forward = forward_committed_;
         if (std::exchange(forward_cancelled_, false) && !forward) {  // its reason stands: later
             gain_checked_ = gain_checked_ && !losing_;
-            tightening_ = tightening_ || falling_;
             losing_ = falling_ = false;
         }
     }
@@ -112,6 +122,7 @@ void Director::settle(Track& track) {
         enter(Course::Running);
         in_force_ = plan_ = staged_plan_;
         in_force_at_ = armed_at_;
+        planned_signature_ = staged_signature_;
         tightening_ = false;
         ++facts_.switched;
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
@@ -137,9 +148,13 @@ void Director::settle(Track& track) {
             staged_pointer_ = nullptr;
         }
         track.restart_profile();
+        if (guard_ != nullptr) {
+            guard_->plan_in_force({}, iteration());
+        }
+        const bool fallen = guard_ != nullptr && guard_->fallen();
         const bool again = losing_ && networks_.size() > 1;
-        enter(falling_ ? Course::Fallen : again ? Course::Watching : Course::Resting);
-        if (again && !falling_) {
+        enter(fallen ? Course::Fallen : again ? Course::Watching : Course::Resting);
+        if (again && !fallen) {
             without_networks();
         }
         falling_ = losing_ = false;
@@ -157,7 +172,14 @@ void Director::settle(Track& track) {
             retire(std::move(current_));
             planned_signature_ = 0;
             leave_staging();
-            enter(breaks_ < kMaxBreaks ? Course::Watching : Course::Resting);
+            tightening_ = false;
+            const bool fallen = guard_ != nullptr && guard_->fallen();  // so it may not come back
+            if (guard_ != nullptr) {
+                guard_->plan_in_force({}, iteration());
+            }
+            enter(breaks_ >= kMaxBreaks ? Course::Resting
+                  : fallen              ? Course::Fallen
+                                        : Course::Watching);
             if (breaks_ == kMaxBreaks) {
                 say("the job's iteration changes too often");
             }
@@ -186,7 +208,7 @@ void Director::lead(Track& track, const JobView& view) {
                 }
             } else if ((view.signature != planned_signature_ ||
                         !planned_for_.same_kind(known_optimizer())) &&
-                       cuda::host_now() >= retry_at_ns_ && decide(track, view) &&
+                       cuda::host_now() >= retry_at_ns_ && !armed() && decide(track, view) &&
                        !propose_stage(view)) {
                 planned_signature_ = 0;  // the council is busy: try again
             }
@@ -203,10 +225,10 @@ void Director::lead(Track& track, const JobView& view) {
             break;
         case Course::Running:
             if (!ending()) {
-                check_gain(track, view);
-            }
-            if (!ending()) {
                 watch_accuracy(view);
+            }
+            if (!ending() && course_ == Course::Running) {
+                check_gain(track, view);
             }
             if (!ending() && course_ == Course::Running) {
                 look_again(track, view);
@@ -240,6 +262,7 @@ bool Director::decide(const Track& track, const JobView& view) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;
         plan_ = known->second.plan;
+        profile_ = known->second.profile;
         before_ms_ = known->second.before_ms;
         return true;
     }
@@ -270,7 +293,7 @@ bool Director::decide(const Track& track, const JobView& view) {
     }
     DEFT_INFO("plan: %s", note.c_str());
     if (plans_.size() < kMaxPlans) {
-        plans_[view.signature] = {plan_, before_ms_};
+        plans_[view.signature] = {plan_, profile_, before_ms_};
     }
     return true;
 }

@@ -166,6 +166,7 @@ private:
     std::uint64_t next_serial_ = 1;
     std::uint64_t stage_serial_ = 0;
     std::uint64_t planned_signature_ = 0;  // already decided about
+    std::uint64_t staged_signature_ = 0;   // what staged_ was made for
     executor::Optimizer planned_for_;
     std::int64_t course_since_ns_ = 0;
     std::int64_t retry_at_ns_ = 0;   // not before
@@ -189,15 +190,16 @@ private:
     PlanFacts facts_;            // counters of executors that are gone
     std::mutex known_mutex_;
     PlanFacts known_;          // as of before the lane in the making
-    bool falling_ = false;     // the guard has asked for Forward
-    bool tightening_ = false;  // or for another plan; while none is on its way: Forward is due
+    bool falling_ = false;     // Forward has been proposed, for the guard
+    bool tightening_ = false;  // a plan has been staged that the guard asked for
     bool losing_ = false;      // the plan was slower than none
     std::uint64_t breaks_ = 0;
     struct Made {
         planner::Plan plan;
+        planner::Profile profile;
         double before_ms = 0;
     };
-    std::map<std::uint64_t, Made> plans_;  // by signature
+    std::map<std::uint64_t, Made> plans_;  // by signature: what that cycle gets, or had last
     planner::Plan plan_;                   // the leader's latest
     planner::Plan staged_plan_;            // that of staged_
     planner::Plan in_force_;               // and that of current_
@@ -223,6 +225,9 @@ private:
     void hear_measured();
     void watch_accuracy(const JobView& view);
     bool give_way_to_guard();
+    guard::Decision ask_guard();
+    void plan_tighter(const guard::Decision& decision);
+    void tighten(const JobView& view);
     // The plan in force is to end, at a call that has been named already.
     bool ending() const { return falling_ || losing_; }
     bool propose_forward(const JobView& view);
@@ -253,6 +258,8 @@ private:
     void settle(Track& track);
     void retire(std::unique_ptr<executor::Executor> old);
     void enter(Course course);
+    void recover();
+    bool armed();
     void say(const char* why);
     void note_counters(const executor::Executor& executor);
 };

@@ -55,7 +55,8 @@ void Director::refuse(const Problem& problem) {
     say(problem.why.c_str());
     if (current_ != nullptr) {  // it was to replace a plan, which goes on
         plan_ = in_force_;
-        if (const auto known = plans_.find(planned_signature_); known != plans_.end()) {
+        const auto known = plans_.find(planned_signature_);
+        if (known != plans_.end() && !tightening_) {
             known->second.plan = in_force_;  // taken up again after an interruption
         }
         enter(Course::Running);

@@ -85,7 +85,7 @@ void Director::look_again(const Track& track, const JobView& view) {
             return;
         }
         DEFT_INFO("a better plan: %s", look.note.c_str());
-        plans_[view.signature] = {plan_, before_ms_};
+        plans_[view.signature] = {plan_, corrected, before_ms_};
     }
     profile_ = std::move(corrected);
 }
@@ -98,69 +98,87 @@ void Director::hear_measured() {
     measured_.clear();
 }
 
-// The guard does not wait until the plan in force has been replaced, which takes as long as the
-// slowest rank wants. True: nothing comes of the other plan, and this one is to end.
-bool Director::give_way_to_guard() {
-    if (guard_ == nullptr || current_ == nullptr || tightening_ || ending()) {
-        return false;
-    }
-    {
-        const std::lock_guard lock(inbox_mutex_);
-        if (armed_committed_) {
-            return false;  // it has been replaced, at a call that has been named
-        }
-    }
+guard::Decision Director::ask_guard() {
     hear_measured();
-    const guard::Decision decision = guard_->decide(iteration());
-    if (decision.action == guard::Action::Keep) {
+    guard::Decision decision = guard_->decide(iteration());
+    if (decision.action != guard::Action::Keep) {
+        say_decision(decision);
+    }
+    return decision;
+}
+
+// The guard does not wait until the plan in force has been replaced, which takes as long as the
+// slowest rank wants. True: nothing comes of the other plan.
+bool Director::give_way_to_guard() {
+    if (guard_ == nullptr || current_ == nullptr || ending() || armed()) {
         return false;
     }
-    say_decision(decision);
+    const guard::Decision decision = ask_guard();
     if (!decision.act) {
         return false;
     }
     leave_staging();
     refuse({"the accuracy guard: " + decision.reason, true});
-    tightening_ = true;
+    tightening_ = false;
+    plan_tighter(decision);
     return true;
 }
 
-// Does what the guard decides.
+// Does what the guard has decided, or has yet to be done of it: it says a thing once.
 void Director::watch_accuracy(const JobView& view) {
-    if (guard_ == nullptr || view.gradients.empty()) {
+    if (guard_ == nullptr) {
         return;
     }
-    hear_measured();
-    if (tightening_ && course_ == Course::Running) {  // nothing has come of it
-        falling_ = propose_forward(view);
-        tightening_ = !falling_;
-        return;
+    if (current_ == nullptr || !guard_->fallen()) {
+        plan_tighter(ask_guard());
     }
-    const guard::Decision decision = guard_->decide(iteration());
-    if (decision.action == guard::Action::Keep) {
-        return;
+    if (guard_->tightening()) {
+        tighten(view);
     }
-    say_decision(decision);
-    if (!decision.act) {
+    if (guard_->fallen()) {
+        falling_ = current_ != nullptr && propose_forward(view);
+    } else if (current_ == nullptr) {
+        planned_signature_ = 0;  // the plan may come back, with the cycle it is for
+        enter(Course::Watching);
+    }
+}
+
+// Where the guard has asked for it, this cycle gets another plan.
+void Director::plan_tighter(const guard::Decision& decision) {
+    if (decision.action != guard::Action::Tighten || !decision.act) {
         return;
     }
     Settings settings = Settings::process();
     settings.max_delay = std::min(settings.max_delay, decision.max_delay);
     settings.max_merge = std::min(settings.max_merge, decision.max_merge);
     settings.forced_merge = 0;
-    if (decision.action != guard::Action::FallBack &&
-        (settings.max_delay > 0 || settings.max_merge > 1)) {
+    try {
         std::string note;
-        plan_ = choose_plan(profile_, networks_, settings, note);
-        if (plan_.predicted.verdict == planner::Verdict::Use && propose_stage(view)) {
+        planner::Plan plan = choose_plan(profile_, networks_, settings, note);
+        if (plan.predicted.verdict == planner::Verdict::Use) {
             DEFT_INFO("plan: %s", note.c_str());
-            tightening_ = current_ != nullptr;
+            plans_[planned_signature_] = {std::move(plan), profile_, before_ms_};
             return;
         }
+    } catch (const std::exception& error) {
+        DEFT_INFO("rank %d: no plan: %s", seat_.rank, error.what());
     }
-    if (current_ != nullptr) {
-        falling_ = propose_forward(view);
-        tightening_ = !falling_;  // the council is busy: the guard says it only once
+    say_decision(guard_->tightened_in_vain(iteration()));
+}
+
+void Director::tighten(const JobView& view) {
+    if (tightening_) {  // and is not on its way any more
+        tightening_ = false;
+        say_decision(guard_->tightened_in_vain(iteration()));
+        return;
+    }
+    if (!view.reason.empty() || view.signature != planned_signature_) {
+        return;  // a metric, a barrier
+    }
+    plan_ = plans_[planned_signature_].plan;
+    tightening_ = propose_stage(view);
+    if (!tightening_) {
+        plan_ = in_force_;  // the council is busy
     }
 }
 

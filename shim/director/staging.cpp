@@ -257,6 +257,7 @@ bool Director::propose_stage(const JobView& view) {
     }
     proposal.body = encode(order);
     stage_serial_ = proposal.serial;
+    staged_signature_ = view.signature;
     open_proposed_ = false;
     {
         const std::lock_guard lock(inbox_mutex_);

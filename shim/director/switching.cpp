@@ -39,11 +39,11 @@ std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_befor
 }
 
 void Director::propose_arm(const JobView& view) {
+    if (armed()) {
+        return;  // settle() sees it come into force
+    }
     {
         const std::lock_guard lock(inbox_mutex_);
-        if (armed_committed_) {
-            return;  // settle() sees it come into force
-        }
         if (arm_proposed_ && !arm_cancelled_) {
             return;
         }
@@ -79,7 +79,7 @@ void Director::propose_arm(const JobView& view) {
 }
 
 bool Director::propose_forward(const JobView& view) {
-    if (!view.reason.empty()) {
+    if (!view.reason.empty() || armed()) {
         return false;
     }
     agreement::Proposal proposal;

@@ -93,10 +93,9 @@ void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
         merge_ = std::max(merge_, d.generation.count);
     }
     const bool synchronous = delay_ == 0 && merge_ == 1;
-    if (!synchronous) {
-        state_ = State::Watching;
-    } else if (state_ != State::Synchronous && state_ != State::GivenUp) {
-        state_ = falls_ > 0 ? State::Fallen : State::Synchronous;
+    if (!fallen()) {
+        state_ = synchronous ? State::Synchronous : State::Watching;
+    } else if (synchronous) {
         fallen_at_ = iteration;
     }
     rounds_.clear();
@@ -228,12 +227,26 @@ Decision Guard::make(Action action, std::uint32_t delay, std::uint32_t merge,
     return {action, delay, merge, iteration, settings_.mode == Mode::Strict, std::move(reason)};
 }
 
+void Guard::fall(std::uint64_t iteration) {
+    ++falls_;
+    hold_ = std::uint64_t{settings_.hold} << std::min(falls_ - 1, 20U);
+    fallen_at_ = iteration;
+    state_ = falls_ > settings_.most_falls ? State::GivenUp : State::Fallen;
+}
+
+Decision Guard::tightened_in_vain(std::uint64_t iteration) {
+    if (settings_.mode == Mode::Strict) {
+        fall(iteration);
+    }
+    return make(Action::FallBack, 0, 1, iteration, "no plan that merges or delays less came of it");
+}
+
 Decision Guard::decide(std::uint64_t iteration) {
     const Decision keep{Action::Keep, delay_, merge_, iteration, false, ""};
     if (settings_.mode == Mode::Off) {
         return keep;
     }
-    if ((state_ == State::Fallen || state_ == State::GivenUp) && !alarm_.empty()) {
+    if (fallen() && !alarm_.empty()) {
         // Reports come from delayed plans only: from the last moments of the one that fell, or from
         // one that is still in force because the switch did not come about.
         const std::string reason = std::exchange(alarm_, "");
@@ -244,36 +257,38 @@ Decision Guard::decide(std::uint64_t iteration) {
         return make(Action::FallBack, 0, 1, iteration, reason);
     }
     if (state_ == State::Fallen && iteration >= fallen_at_ + hold_ && iteration > fallen_at_) {
-        state_ = State::Waiting;
-        return make(Action::Resume, resume_delay_, resume_merge_, iteration,
+        state_ = State::Resumed;
+        return make(Action::Resume, 0, 1, iteration,
                     "synchronous for " + std::to_string(iteration - fallen_at_) + " iterations");
     }
-    if (state_ != State::Watching) {
+    if (state_ != State::Watching && state_ != State::Tightening) {
         return keep;
     }
     // In mode warn the plan stays, and the same thing is said again only when it happens again.
-    const State after = settings_.mode == Mode::Strict ? State::Waiting : State::Watching;
+    const bool strict = settings_.mode == Mode::Strict;
     if (!alarm_.empty()) {
         const std::string reason = std::exchange(alarm_, "");
         high_ = 0;
-        if (settings_.mode == Mode::Strict) {
-            ++falls_;
-            hold_ = std::uint64_t{settings_.hold} << std::min(falls_ - 1, 20U);
-            resume_delay_ = delay_;
-            resume_merge_ = merge_;
-            fallen_at_ = iteration;
-            state_ = falls_ > settings_.most_falls ? State::GivenUp : State::Fallen;
+        if (strict) {
+            fall(iteration);
         }
         return make(Action::FallBack, 0, 1, iteration, reason);
     }
+    if (state_ == State::Tightening) {
+        return keep;
+    }
     if (const auto problem = progress_problem()) {
         noises_.clear();  // judged; measure again
-        state_ = after;
         // Merging costs progress, so it goes first; then the delay.
-        if (merge_ > 1) {
-            return make(Action::Tighten, delay_, merge_ - 1, iteration, *problem);
+        const std::uint32_t delay = merge_ > 1 ? delay_ : delay_ - 1;
+        const std::uint32_t merge = merge_ > 1 ? merge_ - 1 : 1;
+        const bool tighten = delay > 0 || merge > 1;
+        if (strict && tighten) {
+            state_ = State::Tightening;
+        } else if (strict) {
+            fall(iteration);
         }
-        return make(delay_ > 1 ? Action::Tighten : Action::FallBack, delay_ - 1, 1, iteration,
+        return make(tighten ? Action::Tighten : Action::FallBack, delay, merge, iteration,
                     *problem);
     }
     return keep;

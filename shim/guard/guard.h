@@ -53,9 +53,9 @@ struct Settings {
 
 enum class Action : std::uint8_t {
     Keep,      // go on
-    Tighten,   // plan again within `max_delay` and `max_merge`
+    Tighten,   // plan again within `max_delay` and `max_merge`; the plan in force goes on meanwhile
     FallBack,  // synchronous from now on
-    Resume,    // the plan may come back, within `max_delay` and `max_merge`
+    Resume,    // the plan may come back
 };
 const char* to_string(Action action);
 
@@ -84,21 +84,30 @@ class Guard {
 public:
     Guard(const Settings& settings, int ranks) : settings_(settings), ranks_(ranks) {}
 
-    // A plan with these caps has been switched to; synchronous ones have 0 and 1.
+    // Switched to: a plan, or (one without deliveries) forwarding, from which on a fall is counted
+    // in iterations. A plan that comes although a fall has been decided does not undo that.
     void plan_in_force(const planner::Plan& plan, std::uint64_t iteration);
     // A report of one rank.
     void report(int rank, const Statistics& statistics);
     // Once per iteration or so, whether or not there are reports: what to do now. A decision other
-    // than Keep is made once; the next comes after plan_in_force() or, in mode warn, later. A fall
-    // is repeated if its cause is reported again 20 iterations later: the switch did not succeed.
+    // than Keep is made once; the next comes after plan_in_force() or, in mode warn, later. After
+    // Tighten the plan in force may still have to fall. A fall is repeated if its cause is reported
+    // again 20 iterations later: the switch did not succeed.
     Decision decide(std::uint64_t iteration);
+    // Nothing comes of the plan that Tighten asked for: the one in force falls instead.
+    Decision tightened_in_vain(std::uint64_t iteration);
+
+    // What has been decided and holds until plan_in_force() or Resume: no plan at all, another one.
+    bool fallen() const { return state_ == State::Fallen || state_ == State::GivenUp; }
+    bool tightening() const { return state_ == State::Tightening; }
 
     const Noise& noise() const { return noise_; }
     std::uint32_t falls() const { return falls_; }
     std::uint64_t decisions() const { return decisions_; }
 
 private:
-    enum class State : std::uint8_t { Synchronous, Watching, Waiting, Fallen, GivenUp };
+    // Resumed: until the plan is back.
+    enum class State : std::uint8_t { Synchronous, Watching, Tightening, Fallen, GivenUp, Resumed };
     struct Round {
         std::map<int, double> local;
         Statistics reduced;
@@ -107,6 +116,7 @@ private:
     void judge_norm(double rms, std::uint64_t iteration);
     void judge_collapse(double rms, std::uint64_t iteration);
     void judge(const Round& round);
+    void fall(std::uint64_t iteration);
     Decision make(Action action, std::uint32_t delay, std::uint32_t merge, std::uint64_t iteration,
                   std::string reason);
     std::optional<std::string> progress_problem() const;
@@ -117,8 +127,6 @@ private:
     planner::Plan plan_;
     std::uint32_t delay_ = 0;  // of the plan in force
     std::uint32_t merge_ = 1;
-    std::uint32_t resume_delay_ = 0;  // of the plan that fell
-    std::uint32_t resume_merge_ = 1;
     std::uint64_t fallen_at_ = 0;
     std::uint64_t hold_ = 0;
     std::uint32_t falls_ = 0;

@@ -13,6 +13,8 @@ namespace deft::director::test {
 
 // Sent at 4 MB/s: 100 and 30 ms.
 inline constexpr std::uint64_t kGradients[] = {100'000, 30'000};
+// Of another cycle.
+inline constexpr std::uint64_t kOthers[] = {90'000, 40'000};
 
 // When the data of the two gradients are there and how long their transfers take, in ms.
 struct Pace {
@@ -48,27 +50,42 @@ protected:
 
     // One iteration of the job. Every call has to be taken by a plan, or forwarded.
     void iterate(const Pace& pace, bool taken, int times = 1) {
-        constexpr std::int64_t kMs = 1'000'000;
-        constexpr std::int64_t kAhead = 100;  // of the device, in ms
         for (int i = 0; i < times; ++i) {
             const std::int64_t begin = now_ms_;
             for (int bucket = 0; bucket < 2; ++bucket) {
                 EXPECT_EQ(job_->make(*director_, ordinal_, kGradients[bucket]), taken) << ordinal_;
-                CallRecord called = record(ordinal_++, kGradients[bucket]);
-                called.stream = 7;
-                called.issued_ns = (begin - kAhead + bucket) * kMs;
-                track_.feed(called);
-                const std::int64_t start = std::max(begin + pace.ready[bucket], now_ms_);
-                now_ms_ = start + pace.transfer[bucket];
-                if (!track_.waiting().empty()) {
-                    TimedCall& call = track_.waiting().back().call;
-                    call.timed = true;
-                    call.start = start * kMs;
-                    call.end = now_ms_ * kMs;
-                }
-                track_.settle();
+                observe(kGradients[bucket], pace, bucket, begin);
             }
         }
+    }
+    // Iterations of another kind, as an evaluation may be; all calls are forwarded. `unseen`: by
+    // the director, whose hooks have yet to come to them.
+    void iterate_other(const Pace& pace, int times, bool unseen = false) {
+        for (int i = 0; i < times; ++i) {
+            const std::int64_t begin = now_ms_;
+            for (int bucket = 0; bucket < 2; ++bucket) {
+                EXPECT_FALSE(!unseen && job_->make(*director_, ordinal_, kOthers[bucket]));
+                observe(kOthers[bucket], pace, bucket, begin);
+            }
+        }
+    }
+    // The job's next call, with the times that the device measures.
+    void observe(std::uint64_t count, const Pace& pace, int bucket, std::int64_t begin_ms) {
+        constexpr std::int64_t kMs = 1'000'000;
+        constexpr std::int64_t kAhead = 100;  // of the device, in ms
+        CallRecord called = record(ordinal_++, count);
+        called.stream = 7;
+        called.issued_ns = (begin_ms - kAhead + bucket) * kMs;
+        track_.feed(called);
+        const std::int64_t start = std::max(begin_ms + pace.ready[bucket], now_ms_);
+        now_ms_ = start + pace.transfer[bucket];
+        if (!track_.waiting().empty()) {
+            TimedCall& call = track_.waiting().back().call;
+            call.timed = true;
+            call.start = start * kMs;
+            call.end = now_ms_ * kMs;
+        }
+        track_.settle();
     }
     // One more gradient, as no iteration has it.
     void interrupt() {

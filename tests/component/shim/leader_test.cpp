@@ -229,6 +229,43 @@ TEST_F(Leader, WhatIsStagedGoesWhereThePlanItWasToReplaceEnds) {
     EXPECT_EQ(director_->facts().ended, 1U);
 }
 
+// It comes into force at its call on all ranks: that has been agreed.
+TEST_F(Leader, APlanThatIsArmedComesThoughTheOneItReplacesHasEnded) {
+    bring_into_force();
+    wanted_instead();
+    const std::uint64_t at = armed();
+    interrupt();
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    heard(Kind::Discard);
+    const std::size_t before = asked();
+    reach(at, false);
+    linger();
+    EXPECT_EQ(asked(), before) << "another one is on its way";
+    iterate(kHidden, true);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 2; }));
+    const PlanFacts facts = director_->facts();
+    EXPECT_EQ(facts.state, "running");
+    EXPECT_EQ(facts.max_merge, 1U);
+    EXPECT_EQ(facts.max_delay, 1U);
+    iterate(kHidden, true, 5);
+    linger();
+    EXPECT_EQ(asked(), before);
+}
+
+// The background thread may see the calls of another cycle before it sees the plan end by them.
+TEST_F(Leader, AnotherCycleIsNoMeasureOfThePlan) {
+    bring_into_force();
+    iterate_merged(kIdle, kHidden, 2);
+    track_.restart_profile();
+    for (int i = 0; i < 20; ++i) {
+        iterate_other(kIdle, 1, true);
+        iterate_other(kHidden, 1, true);
+    }
+    linger();
+    EXPECT_EQ(asked(), 3U);
+}
+
 // A rank says no to the call at which a plan is to end.
 class EndedLater : public Leader {
 protected:

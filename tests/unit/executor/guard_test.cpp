@@ -144,10 +144,7 @@ TEST(Guard, ResumesLaterAndLaterAndThenGivesUp) {
             break;
         }
         EXPECT_EQ(guard.decide(t + hold - 1).action, Action::Keep);
-        const Decision back = guard.decide(t += hold);
-        ASSERT_EQ(back.action, Action::Resume) << fall;
-        EXPECT_EQ(back.max_delay, 1U);
-        EXPECT_EQ(back.max_merge, 2U);
+        ASSERT_EQ(guard.decide(t += hold).action, Action::Resume) << fall;
         hold *= 2;
     }
     EXPECT_EQ(guard.decide(t + 1000000).action, Action::Keep);
@@ -247,6 +244,52 @@ TEST(Guard, TightensMergingThatCostsProgress) {
         report_all(guard, t, 1, 40);
         EXPECT_EQ(guard.decide(t).action, Action::Keep);
     }
+}
+
+// Up to where the guard finds that merging costs progress. What it does then.
+Decision find_it_costly(Guard& guard, double merged, std::uint64_t from = 0) {
+    Decision decision;
+    for (std::uint64_t t = from; t < from + 400 && decision.action == Action::Keep; t += 8) {
+        report_all(guard, t, 1, 1e6, merged);
+        decision = guard.decide(t);
+    }
+    return decision;
+}
+
+TEST(Guard, EndsAPlanWhileATighterOneIsAwaited) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(3, 0), 0);
+    ASSERT_EQ(find_it_costly(guard, 3).action, Action::Tighten);
+    EXPECT_TRUE(guard.tightening());
+    EXPECT_EQ(find_it_costly(guard, 3, 400).action, Action::Keep) << "said once";
+    Statistics bad;
+    bad.not_finite = 1;
+    guard.report(0, bad);
+    EXPECT_EQ(guard.decide(800).action, Action::FallBack);
+    EXPECT_TRUE(guard.fallen());
+    guard.plan_in_force(plan(2, 0), 810);  // it was on its way
+    EXPECT_TRUE(guard.fallen());
+    guard.plan_in_force({}, 820);
+    EXPECT_EQ(guard.decide(820 + 199).action, Action::Keep);
+    EXPECT_EQ(guard.decide(820 + 200).action, Action::Resume);
+    guard.plan_in_force(plan(2, 0), 1030);
+    EXPECT_FALSE(guard.fallen());
+}
+
+TEST(Guard, CountsWhatCannotBeTightenedAsAFall) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(2, 0), 0);
+    EXPECT_EQ(find_it_costly(guard, 2).action, Action::FallBack);
+    EXPECT_EQ(guard.falls(), 1U);
+    guard.plan_in_force({}, 400);
+    EXPECT_EQ(guard.decide(600).action, Action::Resume);
+    guard.plan_in_force(plan(3, 0), 610);
+    ASSERT_EQ(find_it_costly(guard, 3, 610).action, Action::Tighten);
+    EXPECT_EQ(guard.tightened_in_vain(1100).action, Action::FallBack);
+    EXPECT_EQ(guard.falls(), 2U);
+    guard.plan_in_force({}, 1110);
+    EXPECT_EQ(guard.decide(1110 + 399).action, Action::Keep);
+    EXPECT_EQ(guard.decide(1110 + 400).action, Action::Resume);
 }
 
 TEST(Guard, OnlySaysSoInModeWarn) {
