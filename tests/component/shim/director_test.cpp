@@ -85,9 +85,7 @@ TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
 TEST_F(Follower, ALaneThatWasNeverInForceIsEndedWhenTheLeaderSaysSo) {
     stage();
     order(Kind::Discard);
-    lanes_ = 0;
-    order(Kind::Close);
-    director_->tick(track_);
+    close_lanes();
     EXPECT_EQ(g_lanes.aborted, 1);
     stage();  // and made anew when a plan wants it
     EXPECT_EQ(g_lanes.making, 2);
@@ -100,9 +98,7 @@ TEST_F(Follower, ALaneInForceIsClosedWhenItsPlanIsOver) {
     Job job;
     job.iteration(*director_, ordinal_);
     director_->tick(track_);
-    lanes_ = 0;
-    order(Kind::Close);
-    director_->tick(track_);
+    close_lanes();
     job.iteration(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_EQ(g_lanes.destroyed, 0);
@@ -137,9 +133,8 @@ TEST_F(Follower, WhatIsArmedIsNotReplacedBeforeItsCallHasCome) {
         director_->tick(track_);
     }
     Job job;
-    for (const std::uint64_t count : {kCounts[0], kCounts[1], kCounts[0], kCounts[1]}) {
-        EXPECT_FALSE(job.make(*director_, ordinal_++, count));
-    }
+    job.forwarded(*director_, ordinal_);
+    job.forwarded(*director_, ordinal_);
     job.iteration(*director_, ordinal_);
     ASSERT_TRUE(answers(Step::Ready)) << answer().reason;
     EXPECT_EQ(director_->facts().switched, 1U);
@@ -156,15 +151,13 @@ TEST_F(Follower, ASwitchThatIsNamedBeforeTheLastOneHasComeIsRefused) {
     order(Kind::Arm, ordinal_ + 2);
     order(Kind::Forward, ordinal_ + 4, agreement::Decision::Cancel);
     Job job;
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    job.forwarded(*director_, ordinal_);
     job.iteration(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_EQ(director_->facts().switched, 1U);
     EXPECT_EQ(director_->facts().executed, 2U);
     order(Kind::Forward, ordinal_);
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    job.forwarded(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_NE(director_->facts().state, "running");
 }
@@ -173,12 +166,9 @@ TEST_F(Follower, ASwitchThatIsNamedBeforeTheLastOneHasComeIsRefused) {
 TEST_F(Follower, LanesOfWhatIsArmedAreNotClosedBeforeItsCallHasCome) {
     stage();
     order(Kind::Arm, ordinal_ + 2);
-    lanes_ = 0;
-    order(Kind::Close);
-    director_->tick(track_);
+    close_lanes();
     Job job;
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    job.forwarded(*director_, ordinal_);
     job.iteration(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_EQ(director_->facts().executed, 2U);
@@ -191,9 +181,7 @@ TEST_F(Follower, LanesAreClosedAlsoWhereARankDoesNotAnswer) {
     scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::No});
     stage();
     EXPECT_EQ(g_lanes.aborted, 0);
-    lanes_ = 0;
-    order(Kind::Close, ~0ULL, agreement::Decision::Cancel);
-    director_->tick(track_);
+    close_lanes(agreement::Decision::Cancel);
     EXPECT_EQ(g_lanes.aborted, 1);
 }
 
@@ -212,8 +200,7 @@ TEST_P(GivenUpSoon, APlanInForceIsSeenToComeAndToGo) {
         EXPECT_EQ(director_->facts().state, "running");
     }
     job.iteration(*director_, ordinal_);
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
-    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+    job.forwarded(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_NE(director_->facts().state, "running");
     EXPECT_EQ(director_->facts().switched, 1U);

@@ -95,6 +95,13 @@ protected:
         lanes_ = lanes_wanted_;
     }
 
+    // The leader needs no lane any more.
+    void close_lanes(agreement::Decision decision = agreement::Decision::Commit) {
+        lanes_ = 0;
+        order(Kind::Close, ~0ULL, decision);
+        director_->tick(track_);
+    }
+
     std::uint64_t serial_ = 0;
     std::uint64_t stage_ = 0;
     std::uint64_t lanes_ = 0;  // that are open

@@ -113,6 +113,12 @@ public:
             call(director, ordinal++, count);
         }
     }
+    // One that no plan takes.
+    void forwarded(Director& director, std::uint64_t& ordinal) {
+        for (const std::uint64_t count : kCounts) {
+            EXPECT_FALSE(make(director, ordinal++, count));
+        }
+    }
 
 private:
     CUdeviceptr buffer_ = 0;
