@@ -139,6 +139,8 @@ TEST_F(Guarded, APlanComesBackWithItsOwnCycle) {
     EXPECT_EQ(asked(), 4U) << "another cycle";
     iterate_other(kIdle, 16);
     EXPECT_EQ(hear().order.kind, Kind::Close) << "nothing is gained there";
+    // Until then no lane is made anew.
+    ASSERT_TRUE(ticks_until([] { return g_lanes.destroyed == 1; }));
     iterate(kHidden, false, 5);
     EXPECT_EQ(staged().predicted.max_merge, kFirst);
     comes_into_force(2);
