@@ -23,7 +23,7 @@ namespace {
 // into its socket's buffer meanwhile.
 constexpr unsigned kYields = 16;
 constexpr auto kFirstNap = 4us;
-constexpr auto kLongestNap = 30us;
+constexpr auto kLongestNap = 100us;
 
 uint32_t algorithm_bit(Pattern pattern) {
     switch (pattern) {
