@@ -220,6 +220,17 @@ TEST(Networks, ExactCutsEveryBucketOverAll) {
     EXPECT_NEAR(plan.predicted.baseline, kCompute * (1 - 0.6 * 7 / 8 + 1.5), 0.003);
 }
 
+// 0.8 MB of every 4 MB belong on it.
+TEST(Networks, ASlowOneGetsItsPartOfEveryBucketToo) {
+    Settings settings;
+    settings.mode = ShimMode::Exact;
+    const planner::Plan plan = plan_for(1.5, settings, {network(1.5, 0.25)});
+    for (std::uint32_t bucket = 0; bucket < 8; ++bucket) {
+        EXPECT_EQ(links_of_bucket(plan, bucket), (std::set<std::uint32_t>{0, 1})) << bucket;
+    }
+    EXPECT_NEAR(plan.predicted.iteration, kCompute * (1 - 0.6 * 7 / 8 + 1.5 / 1.25), 0.003);
+}
+
 TEST(Networks, OneThatHelpsNothingIsLeftAlone) {
     Settings settings;
     settings.mode = ShimMode::Exact;
