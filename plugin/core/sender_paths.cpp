@@ -14,7 +14,10 @@ constexpr Nanos kTimerInterval = kMillisecond;
 // predicted, is suspect while another path moves: below the bar of one second of stall.
 constexpr Nanos kSilence = 250 * kMillisecond;
 constexpr Nanos kMaxSilence = 700 * kMillisecond;
-constexpr Nanos kSuspectLimit = kSecond;  // then it is taken down and connected anew
+// Then it is taken down and connected anew. Its chunks have long been sent again elsewhere: what
+// waiting gives is that a path which is only crowded still brings the acknowledgements it owes, of
+// a receiver that may not be polled again.
+constexpr Nanos kSuspectLimit = 3 * kSecond;
 constexpr Nanos kFirstBackOff = 50 * kMillisecond;
 constexpr Nanos kMaxBackOff = 2 * kSecond;
 constexpr Nanos kFlapping = 2 * kSecond;       // a path that lives shorter is not trusted at once

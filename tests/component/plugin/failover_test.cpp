@@ -18,13 +18,17 @@ struct Fault {
     const char* name;
     void (*inject)(FakeLink& link, bool on);
     Nanos stall;  // longest that is acceptable
+    Nanos until;  // long enough for the path to be given up
+    std::size_t messages;
 };
 
 const Fault kFaults[] = {
-    {"carrier lost", [](FakeLink& link, bool on) { link.carrier = !on; }, 100 * kMillisecond},
-    {"black hole", [](FakeLink& link, bool on) { link.black_hole = on; }, kSecond},
+    {"carrier lost", [](FakeLink& link, bool on) { link.carrier = !on; }, 100 * kMillisecond,
+     3 * kSecond, 350},
+    {"black hole", [](FakeLink& link, bool on) { link.black_hole = on; }, kSecond, 6 * kSecond,
+     600},
     {"one-way black hole", [](FakeLink& link, bool on) { link.black_hole = link.one_way = on; },
-     kSecond},
+     kSecond, 6 * kSecond, 600},
 };
 
 TEST(Failover, LinkDiesAndComesBackUnderLoad) {
@@ -34,9 +38,9 @@ TEST(Failover, LinkDiesAndComesBackUnderLoad) {
             FakeWire wire({link(0.2), link(0.1)});
             ASSERT_TRUE(wire.establish());
             TrafficOptions options;
-            options.messages = 350;
+            options.messages = fault.messages;
             options.each_step = [&](Nanos since) {
-                fault.inject(wire.links[victim], since > kSecond && since < 3 * kSecond);
+                fault.inject(wire.links[victim], since > kSecond && since < fault.until);
             };
             const TrafficResult result = run_traffic(wire, options);
             ASSERT_TRUE(result.complete) << wire.sender->failure().text;
