@@ -53,6 +53,23 @@ TEST(Failover, LinkDiesAndComesBackUnderLoad) {
     }
 }
 
+// Crowded, not dead: the acknowledgements that it still owes would be lost with the path.
+TEST(Failover, APathThatIsSilentForTwoSecondsIsNotMadeAnew) {
+    FakeWire wire({link(0.2), link(0.1)});
+    ASSERT_TRUE(wire.establish());
+    TrafficOptions options;
+    options.messages = 350;
+    options.each_step = [&](Nanos since) {
+        wire.links[0].black_hole = since > kSecond && since < 3 * kSecond;
+    };
+    const TrafficResult result = run_traffic(wire, options);
+    ASSERT_TRUE(result.complete) << wire.sender->failure().text;
+    EXPECT_LE(result.longest_stall, kSecond);
+    EXPECT_GT(wire.counters[0]->transitions.load(), 0U);  // it was suspect
+    EXPECT_EQ(wire.links[0].connections, 1);
+    EXPECT_EQ(wire.sender->state(0), PathState::Up);
+}
+
 TEST(Failover, EveryLinkDiesForAWhile) {
     FakeWire wire({link(0.2), link(0.1)});
     ASSERT_TRUE(wire.establish());
