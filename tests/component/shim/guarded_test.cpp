@@ -70,6 +70,16 @@ protected:
         answers[asked()] = answer;
         scene_.member(1).answer_with(answers);
     }
+    // The job interrupts the plan while the follower has yet to answer to its fall, the
+    // `asked_for`th proposal.
+    void interrupted_in_its_fall(std::size_t asked_for) {
+        answer_next(agreement::Answer::Later);
+        report_not_finite();
+        ASSERT_TRUE(ticks_until([&] { return asked() == asked_for; }));
+        interrupt();
+        interrupt();
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    }
 
     std::uint64_t measured_ = 0;
 };
@@ -154,12 +164,7 @@ TEST_F(Guarded, APlanComesBackWithItsOwnCycle) {
 // What the guard has ended does not come back at once because the job has interrupted it.
 TEST_F(Guarded, APlanComesBackWhenTheCouncilIsFreeAgain) {
     wanted_after_a_second_look();
-    answer_next(agreement::Answer::Later);
-    report_not_finite();
-    ASSERT_TRUE(ticks_until([&] { return asked() == 5; }));
-    interrupt();
-    interrupt();
-    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    ASSERT_NO_FATAL_FAILURE(interrupted_in_its_fall(5));
     iterate(kHidden, false, 201);
     linger();
     EXPECT_EQ(asked(), 5U) << "one thing at a time";
@@ -190,12 +195,7 @@ TEST_F(Guarded, APlanThatComesAfterTheGuardHasSpokenEndsToo) {
 }
 
 TEST_F(Guarded, APlanThatFellAndWasInterruptedStaysAwayAsLong) {
-    answer_next(agreement::Answer::Later);
-    report_not_finite();
-    ASSERT_TRUE(ticks_until([&] { return asked() == 4; }));
-    interrupt();
-    interrupt();
-    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    ASSERT_NO_FATAL_FAILURE(interrupted_in_its_fall(4));
     iterate(kHidden, false, 5);
     scene_[1].answer(scene_.member(1).asked().back().serial, false);  // it is past that call
     expect_back_after(195, kFirst);
