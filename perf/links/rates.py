@@ -3,12 +3,14 @@
 
 import time
 
+import slices
 import tools
 from tools import MPTCP, PLUGIN, SOCKET, bar, median, spread
 
 KIB, MIB = 1024, 1024 * 1024
 # "At least as good" between two noisy figures on one machine: a paired median within this much of it counts.
 NOISE = 0.03
+SLICES_OF_A_PAIR = 12
 
 
 def name_of(size):
@@ -134,33 +136,30 @@ def send_ways(bench, options):
 
 def one_link(bench, options):
     """One unshaped link: nothing to add up, so the plugin must cost nothing."""
-    sizes = (64 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB)
-    rate = {kind: {size: [] for size in sizes} for kind in (SOCKET, PLUGIN)}
-    cpu = {kind: {size: [] for size in sizes} for kind in (SOCKET, PLUGIN)}
+    sizes = (64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB)
     half, raw_half, raw = {SOCKET: [], PLUGIN: []}, [], []
     for number in range(options.pairs):
         raw.append(bench.raw_stream([0], options.seconds / 2)["gbit_per_s"])
         raw_half.append(bench.raw_ping()["half_round_trip_us"])
         for kind in ((SOCKET, PLUGIN) if number % 2 else (PLUGIN, SOCKET)):
             half[kind].append(bench.latency(kind))
-            for size, figures in bench.bandwidth(kind, sizes, 8, options.seconds / 2,
-                                                 cpus=tools.two_cpus()).items():
-                rate[kind][size].append(figures["gbit"])
-                cpu[kind][size].append(figures["cpu"])
+    figures = {"raw TCP, one stream": spread(raw), "raw TCP ping-pong, us": spread(raw_half)}
+    for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
+        figures[f"{title}, half round trip of 8 B, us"] = spread(half[kind])
+
+    rates, prices = [], []
+    for size in sizes:
+        got = slices.compare(bench, (PLUGIN, SOCKET), size, 8, SLICES_OF_A_PAIR * options.pairs)
+        for which, into, title, need, at_least in ((0, rates, "throughput", 1 - NOISE, True), (1, prices, "CPU s/GB", 1 + NOISE, False)):
+            lower, middle, upper = slices.ratio(got[PLUGIN], got[SOCKET], which)
+            into.append(bar(f"{name_of(size)}: {title} against Socket", middle, need, at_least, quartiles=[lower, upper]))
+        for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
+            figures[f"{title}, {name_of(size)}, Gbit/s"] = spread([8e-9 * one for one, _ in got[kind]])
+            figures[f"{title}, {name_of(size)}, CPU s/GB"] = spread([1e9 * one for _, one in got[kind]])
 
     def paired(mine, theirs):
         return median([a / b for a, b in zip(mine, theirs)])
 
-    bars = [bar(f"{name_of(size)}: throughput against Socket", paired(rate[PLUGIN][size], rate[SOCKET][size]), 1 - NOISE)
-            for size in sizes]
-    bars += [bar(f"{name_of(size)}: CPU s/GB against Socket", paired(cpu[PLUGIN][size], cpu[SOCKET][size]), 1 + NOISE, False)
-             for size in sizes]
-    bars += [bar("8 B: half round trip against Socket", paired(half[PLUGIN], half[SOCKET]), 1 + NOISE, False),
-             bar("8 B: half round trip against raw TCP", paired(half[PLUGIN], raw_half), 1.1, False)]
-    figures = {"raw TCP, one stream": spread(raw), "raw TCP ping-pong, us": spread(raw_half)}
-    for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
-        figures[f"{title}, half round trip of 8 B, us"] = spread(half[kind])
-        for size in sizes:
-            figures[f"{title}, {name_of(size)}, Gbit/s"] = spread(rate[kind][size])
-            figures[f"{title}, {name_of(size)}, CPU s/GB"] = spread(cpu[kind][size])
-    return bars, figures
+    return rates + prices + [
+        bar("8 B: half round trip against Socket", paired(half[PLUGIN], half[SOCKET]), 1 + NOISE, False),
+        bar("8 B: half round trip against raw TCP", paired(half[PLUGIN], raw_half), 1.1, False)], figures

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two transports compared on one link in turns of some hundredths of a second.
+
+Both run all the time; one of them is stopped while the other has the link and the CPUs. What wanders on a shared machine (its
+clock, its neighbours, where the kernel's memory lies) then meets neighbouring slices alike, where runs of a second each, one after
+the other, differ by a fifth."""
+
+import os
+import signal
+import statistics
+import time
+
+from tools import RunFailed, apart, two_cpus
+
+SLICE = 0.06    # seconds; much shorter than TCP's idle time after which a window is forgotten
+SETTLE = 0.005  # after its processes go on, before it counts
+# More than any measurement takes: they are ended from here.
+ENDLESS = 10 ** 9
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def cpu_seconds(pids):
+    """All threads' time on a CPU."""
+    total = 0
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[0])
+    return total * 1e-9
+
+
+class Runner:
+    """One transport that sends without end, stopped when made."""
+
+    def __init__(self, bench, kind, size, depth):
+        self._bench = bench
+        self._process = bench.start_netperf(kind, ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
+                                                   "--messages", str(ENDLESS), *apart(two_cpus())])
+        self._sides = []
+        start, deadline = bench.sent(0), time.monotonic() + 15
+        while bench.sent(0) - start < 20_000_000:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.end()
+                raise RunFailed(f"netperf ({kind}) sends nothing")
+            time.sleep(0.02)
+        self._sides = children(self._process.pid)
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number):
+        for pid in self._sides:
+            os.kill(pid, number)
+
+    def slice(self):
+        """(bytes per second, CPU seconds per byte) of one turn."""
+        self._signal(signal.SIGCONT)
+        time.sleep(SETTLE)
+        begin, sent, cpu = time.monotonic(), self._bench.sent(0), cpu_seconds(self._sides)
+        time.sleep(SLICE)
+        took, sent, cpu = time.monotonic() - begin, self._bench.sent(0) - sent, cpu_seconds(self._sides) - cpu
+        self._signal(signal.SIGSTOP)
+        if self._process.poll() is not None or sent <= 0:
+            raise RunFailed("netperf ended, or stood still, while it was measured")
+        return sent / took, cpu / sent
+
+    def end(self):
+        for pid in self._sides or children(self._process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.communicate()
+        os.unlink(self._process.results)
+
+
+def compare(bench, kinds, size, depth, count):
+    """{kind: [(bytes/s, CPU s/byte) of every slice]}, slices of all kinds in turn; the order changes from round to round."""
+    runners = {}
+    try:
+        for kind in kinds:
+            runners[kind] = Runner(bench, kind, size, depth)
+        got = {kind: [] for kind in kinds}
+        for number in range(count):
+            for kind in kinds if number % 2 else kinds[::-1]:
+                got[kind].append(runners[kind].slice())
+        return got
+    finally:
+        for runner in runners.values():
+            runner.end()
+
+
+def ratio(mine, theirs, which):
+    """Median and quartiles of the ratios of neighbouring slices; `which`: 0 rate, 1 CPU time."""
+    values = [a[which] / b[which] for a, b in zip(mine, theirs)]
+    lower, middle, upper = statistics.quantiles(values, n=4)
+    return lower, middle, upper
