@@ -100,7 +100,9 @@ private:
         std::uint64_t received = 0;       // chunks since it was connected
         std::uint64_t told_received = 0;  // as of the last control frame
         bool tell = false;                // a control frame is due
-        bool ended = false;               // the peer closed it, rather than the network
+        std::uint64_t owed = 0;           // bytes for which one may wait, see owe()
+        Nanos owed_since = 0;
+        bool ended = false;  // the peer closed it, rather than the network
 
         Place place(const Chunk& chunk, std::byte*& destination) override {
             return receiver->place(chunk, destination);
@@ -114,6 +116,7 @@ private:
     Early& early(std::uint64_t message) { return early_[message % kEagerAhead]; }
     PathEvents::Place place(const Chunk& chunk, std::byte*& destination);
     void arrived(Link& link, const Chunk& chunk);
+    bool owe(Link& link, const Chunk& chunk);
     void complete(Slot& slot);
     void poll_links(const Slot* wanted, Nanos now);
     bool tell(Link& link, Nanos now);

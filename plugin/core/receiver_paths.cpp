@@ -61,6 +61,7 @@ void Receiver::take_in(Nanos now) {
         link.counters = admitted.counters;
         link.incarnation = admitted.incarnation;
         link.received = link.told_received = 0;
+        link.owed = 0;
         link.tell = false;
         link.ended = false;
         link.carrier_lost = door_->carrier(link.index).lost;

@@ -87,14 +87,18 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     }
     now_ = now;
     pump(now);
+    fresh_ = links_.size() == 1;
     return &slot;
 }
 
 bool Sender::test(Request* request, Nanos now, std::size_t* size) {
     Slot& slot = static_cast<Slot&>(*request);
-    if (!done(slot) || next_message_ - oldest_ > kLookForAcks) {
+    // Right after an isend it is too early for news, and a sender that keeps a link busy is short
+    // of time: the next call looks.
+    if (done(slot) ? next_message_ - oldest_ > kLookForAcks : !fresh_) {
         progress(now);
     }
+    fresh_ = false;
     if (!done(slot)) {
         return false;
     }

@@ -160,6 +160,7 @@ private:
     Nanos last_alive_ = 0;
     Nanos all_lost_ = 0;
     bool peer_bye_ = false;
+    bool fresh_ = false;  // with one path: nothing was polled since the last isend
 };
 
 }  // namespace deft::net

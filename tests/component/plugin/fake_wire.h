@@ -27,6 +27,7 @@ struct FakeLink {
 
     Nanos busy_until = 0;
     int connections = 0;
+    std::uint64_t told = 0;  // control frames of the receiver
     Carrier seen;
     bool was_down = false;
     // What the kernel would report of the carrier.
@@ -89,6 +90,7 @@ public:
         if (loss_ != Loss::None) {
             return Post::Failed;
         }
+        ++wire_->link->told;
         wire_->backward.push_back({control, *wire_->now + wire_->link->latency});
         return Post::Ok;
     }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a single path several messages share an acknowledgement, but none waits for one that may not
+// come.
+#include <gtest/gtest.h>
+
+#include "tests/component/plugin/traffic.h"
+
+namespace deft::net::testing {
+namespace {
+
+constexpr std::size_t kSize = 64 * 1024;
+// So many receives at once that the sender is told of all of them when they are posted: what comes
+// for one of them carries no credit that would be urgent.
+constexpr std::size_t kAllKnown = 10;
+
+FakeLink quick() {
+    FakeLink link;
+    link.bytes_per_second = 4e9;
+    link.latency = 2 * kMicrosecond;
+    return link;
+}
+
+TrafficResult traffic(FakeWire& wire, std::size_t depth, std::size_t messages) {
+    EXPECT_TRUE(wire.establish());
+    TrafficOptions options;
+    options.messages = messages;
+    options.depth = depth;
+    options.size = [](std::size_t) { return kSize; };
+    const TrafficResult result = run_traffic(wire, options);
+    EXPECT_TRUE(result.complete);
+    return result;
+}
+
+FakeLink slow() {
+    FakeLink link = quick();
+    link.bytes_per_second = 2e9;
+    return link;
+}
+
+std::uint64_t told(std::size_t paths, std::size_t depth, std::size_t messages) {
+    FakeWire wire(std::vector<FakeLink>(paths, quick()));
+    traffic(wire, depth, messages);
+    std::uint64_t sum = 0;
+    for (const FakeLink& link : wire.links) {
+        sum += link.told;
+    }
+    return sum;
+}
+
+TEST(SharedAcks, OneForSeveralMessagesOnASinglePath) {
+    EXPECT_LE(told(1, 8, 400), 180U);
+}
+
+TEST(SharedAcks, EachAtOnceWhereTheSenderWaitsForItOrMeasuresByIt) {
+    EXPECT_GE(told(1, 1, 100), 100U);
+    EXPECT_GE(told(2, 8, 100), 100U);
+}
+
+TEST(SharedAcks, LeaveTheSenderSomethingToGoOnWith) {
+    for (std::size_t depth = 2; depth <= 8; ++depth) {
+        FakeWire wire({slow()});
+        const TrafficResult result = traffic(wire, depth, 200);
+        EXPECT_GE(static_cast<double>(result.bytes) * 1e9 / static_cast<double>(result.elapsed),
+                  0.85 * wire.links[0].bytes_per_second)
+            << depth << " in flight";
+    }
+}
+
+// One connection with `posted` receives and `sent` messages on their way.
+struct Few {
+    FakeWire wire{{quick()}};
+    std::vector<std::byte> data = std::vector<std::byte>(kSize, std::byte{7});
+    std::vector<std::vector<std::byte>> buffers;
+    std::vector<Request*> sends;
+    std::vector<Request*> receives;
+
+    Few(std::size_t posted, std::size_t sent) : buffers(posted, std::vector<std::byte>(kSize)) {
+        EXPECT_TRUE(wire.establish());
+        for (auto& buffer : buffers) {
+            receives.push_back(wire.receiver->irecv(buffer.data(), buffer.size(), false, wire.now));
+        }
+        wire.now += 100 * kMicrosecond;
+        wire.sender->progress(wire.now);  // takes the credit
+        for (std::size_t i = 0; i < sent; ++i) {
+            sends.push_back(wire.sender->isend(data.data(), i == 0 ? kSize : 8, wire.now));
+        }
+    }
+    // How many sends are found done, from the first on, within some time in which nobody calls the
+    // receiver.
+    std::size_t done() {
+        std::size_t count = 0;
+        for (int i = 0; i < 1000 && count < sends.size(); ++i, wire.now += kMicrosecond) {
+            count += wire.sender->test(sends[count], wire.now, nullptr) ? 1 : 0;
+        }
+        return count;
+    }
+    // The receiver's caller waits for one of its requests for some time.
+    bool arrived(std::size_t which, Nanos time) {
+        for (const Nanos end = wire.now + time; wire.now < end; wire.now += kMicrosecond) {
+            if (wire.receiver->test(receives[which], wire.now, nullptr)) {
+                return true;
+            }
+        }
+        return false;
+    }
+};
+
+// NCCL has no reason to call a connection without requests again.
+TEST(SharedAcks, TheLastPostedMessageIsToldAtOnce) {
+    Few few(kAllKnown, kAllKnown);
+    for (std::size_t i = 0; i < kAllKnown; ++i) {
+        ASSERT_TRUE(few.arrived(i, kMillisecond));
+    }
+    EXPECT_EQ(few.done(), kAllKnown);
+}
+
+// The sender may have nothing more to send before it knows.
+TEST(SharedAcks, NoneIsKeptForLong) {
+    Few few(kAllKnown, 1);
+    ASSERT_TRUE(few.arrived(0, kMillisecond));
+    EXPECT_EQ(few.done(), 0U);
+    EXPECT_FALSE(few.arrived(1, 400 * kMicrosecond));
+    EXPECT_EQ(few.done(), 1U);
+}
+
+TEST(SharedAcks, APathMadeAnewOwesNothing) {
+    Few few(kAllKnown, 1);
+    ASSERT_TRUE(few.arrived(0, kMillisecond));
+    few.wire.links[0].carrier = false;
+    for (int i = 0; i < 20; ++i, few.wire.now += kMillisecond) {
+        few.wire.sender->progress(few.wire.now);
+    }
+    few.wire.links[0].carrier = true;
+    for (int i = 0; i < 3000 && few.wire.sender->state(0) != PathState::Up; ++i) {
+        few.wire.sender->progress(few.wire.now);
+        few.wire.receiver->progress(few.wire.now);
+        few.wire.now += kMillisecond;
+    }
+    EXPECT_EQ(few.done(), 1U);  // the welcome says what is complete
+}
+
+}  // namespace
+}  // namespace deft::net::testing
