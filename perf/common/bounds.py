@@ -18,6 +18,28 @@ def synchronous(compute, ready, cost):
     return end
 
 
+def carried(compute, ready, cost, carry):
+    """As synchronous(), where the cores that compute also carry the bytes: all transfers together take `carry` seconds of theirs, so that
+    compute is slower while a transfer is under way."""
+    share = min(carry / sum(cost), 0.99) if sum(cost) > 0 else 0.0
+    now = done = free = 0.0   # time, compute done by then, when the links are free again
+    for at, holds in zip([*ready, compute], [*cost, 0.0]):
+        if free > now and at > done:
+            slow = min((free - now) * (1 - share), at - done)
+            now, done = now + slow / (1 - share), done + slow
+        now, done = now + max(0.0, at - done), max(at, done)
+        free = max(free, now) + holds
+    return max(now, free)
+
+
+def of_mode_carried(mode, compute, ready, cost, carry, max_merge=2):
+    """of_mode() where the cores that compute also carry the bytes. For exact and deft."""
+    together = carried(compute, ready, cost, carry)
+    if mode != "deft":
+        return together
+    return min(max(compute + carry, sum(cost)), (together + (max_merge - 1) * compute) / max_merge)
+
+
 def delayed(compute, cost, max_merge):
     """Gradients may be an iteration late and max_merge iterations may share a transfer: only the volume holds it up."""
     return max(compute, sum(cost) / max_merge)

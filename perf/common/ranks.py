@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -44,10 +45,11 @@ class Parts:
 
 class Run:
     """What one run left: `results` is rank 0's JSON, `observed` deft's report of rank 0 or {}, `warnings` deft's WARN lines,
-    `sent` the bytes host 0 sent on each link."""
+    `sent` the bytes host 0 sent on each link, `foreign` the share of the machine's CPU time that other programs took meanwhile."""
 
-    def __init__(self, results, observed, warnings, sent, seconds):
+    def __init__(self, results, observed, warnings, sent, seconds, foreign):
         self.results, self.observed, self.warnings, self.sent, self.seconds = results, observed, warnings, sent, seconds
+        self.foreign = foreign
 
     @property
     def plan(self):
@@ -59,36 +61,58 @@ def _counters(host):
     return {device: host.counters().get(device, (0, 0))[1] for device in host.devices}
 
 
-def run(network, parts, job, mode=None, settings=None, links=None, timeout=180):
+def _cpu_seconds():
+    """(of all CPUs, of this program's children that have ended)."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _idle, _wait, interrupts, soft, steal = (int(ticks) for ticks in file.readline().split()[1:9])
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (user + nice + system + interrupts + soft + steal) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+
+
+def cpu_of(rank, world):
+    """The CPU a rank is bound to: one for each, or None where there are not enough."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return cpus[rank] if len(cpus) >= world else None
+
+
+def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, bind=False, alone=False):
     """One job on all hosts of the network, a rank each.
 
     job: function (results path, scratch folder) -> command of one rank. mode: DEFT_MODE, or None for a run without deft over
-    NCCL's own Socket transport. links: the links it may use (default: all). settings: more environment.
+    NCCL's own Socket transport. links: the links it may use (default: all). settings: more environment. bind: each rank, with all
+    its threads, gets a CPU of its own, where there are enough. alone: every rank is a job of its own, all at the same time, and a
+    list of runs comes back: the job's compute as it is where transfers cost nothing.
     """
     with tempfile.TemporaryDirectory(prefix="deft-run-") as folder:
-        results = os.path.join(folder, "results.json")
-        command = job(results, folder)
-        if mode is not None:
-            command = [parts.deft, "run", "--mode", mode, "--out", os.path.join(folder, "observe-%r.json"), "--library",
-                       parts.library, "--", *command]
+        results = [os.path.join(folder, f"results-{rank if alone else 0}.json") for rank in range(len(network.hosts))]
+        reports = [os.path.join(folder, f"observe-{rank}.json") for rank in range(len(network.hosts))]
+
+        def command_of(rank):
+            command = job(results[rank], folder)
+            if mode is not None:
+                command = [parts.deft, "run", "--mode", mode, "--out", reports[rank], "--library", parts.library, "--", *command]
+            return command if cpus[rank] is None else ["taskset", "-c", str(cpus[rank]), *command]
+
         world, port = len(network.hosts), free_port()
         used = range(len(network.rates)) if links is None else links
+        cpus = [cpu_of(rank, world) if bind else None for rank in range(world)]
         ranks, logs = [], [os.path.join(folder, f"{rank}.log") for rank in range(world)]
-        before, start = _counters(network.hosts[0]), time.monotonic()
+        before, cpu_before, start = _counters(network.hosts[0]), _cpu_seconds(), time.monotonic()
         try:
             for rank, host in enumerate(network.hosts):
                 environment = {name: value for name, value in os.environ.items()
                                if name not in FOREIGN and not name.startswith(("DEFT_", "NCCL_"))}
                 environment.update({
-                    "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                    "MASTER_ADDR": host.address(0) if rank == 0 else network.hosts[0].address(0), "MASTER_PORT": str(port),
+                    "RANK": "0" if alone else str(rank), "WORLD_SIZE": "1" if alone else str(world), "LOCAL_RANK": "0",
+                    "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": (host if alone else network.hosts[0]).address(0),
+                    "MASTER_PORT": str(port),
                     # The hosts share one host name; NCCL must not take their ranks for neighbours with shared memory.
                     "NCCL_HOSTID": host.name, "NCCL_SOCKET_IFNAME": "=" + ",".join(f"eth{link}" for link in used),
                     "LD_LIBRARY_PATH": ":".join(os.path.join(parts.libraries, part) for part in ("cuda", "nccl")),
                     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
                     **({"NCCL_NET_PLUGIN": "none"} if mode is None else {}), **(settings or {})})
                 with open(logs[rank], "wb") as log:
-                    ranks.append(host.popen(command, env=environment, replace_env=True, stdout=log, stderr=subprocess.STDOUT,
+                    ranks.append(host.popen(command_of(rank), env=environment, replace_env=True, stdout=log, stderr=subprocess.STDOUT,
                                             cwd=folder, start_new_session=True))
             _wait(ranks, logs, start + timeout)
         finally:
@@ -97,21 +121,28 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180):
                     os.killpg(rank.pid, signal.SIGKILL)
                 rank.wait()
         seconds, after = time.monotonic() - start, _counters(network.hosts[0])
-        observed = {}
-        path = os.path.join(folder, "observe-0.json")
+        busy, own = (now - then for now, then in zip(_cpu_seconds(), cpu_before))
+        foreign = max(0.0, busy - own) / seconds / os.cpu_count()
+        observed = [{}] * world
         if mode is not None:
             try:
-                with open(path, encoding="utf-8") as file:
-                    observed = json.load(file)
+                observed = [_json_of(path) for path in reports]
             except (OSError, ValueError) as error:
                 raise RunFailed(f"deft left no readable report ({error}); was it preloaded?") from error
         with open(logs[0], encoding="utf-8", errors="replace") as file:
             warnings = [line.strip() for line in file if "WARN" in line]
+        sent = [after[name] - before[name] for name in after]
         try:
-            with open(results, encoding="utf-8") as file:
-                return Run(json.load(file), observed, warnings, [after[name] - before[name] for name in after], seconds)
+            if alone:
+                return [Run(_json_of(path), report, warnings, sent, seconds, foreign) for path, report in zip(results, observed)]
+            return Run(_json_of(results[0]), observed[0], warnings, sent, seconds, foreign)
         except (OSError, ValueError) as error:
             raise RunFailed(f"the job left no readable results ({error})") from error
+
+
+def _json_of(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def _wait(ranks, logs, end):

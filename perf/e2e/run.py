@@ -4,8 +4,8 @@
     python3 perf/e2e/run.py --build build [--jobs replay,ddp] [--cases 2gbit+1gbit,...] [--rounds 3] [--json FILE]
 
 Every round runs the modes one after the other on the same links, with plain TCP on all links measured in between; a figure is
-the median over rounds of figures paired within a round. Exit codes: 0 all bars met; 1 one is not, or a run failed; 2 wrong
-usage; 3 the machine lacks something.
+the median over rounds of figures paired within a round. A run beside which other programs took CPU time is repeated. Exit codes: 0
+all bars met; 1 one is not, or a run failed; 2 wrong usage; 3 the machine lacks something.
 """
 
 import json
@@ -30,6 +30,9 @@ CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
 NEAR = 1.05      # times the lower bound that a mode may take
 LOSS = 1.02      # times the run without deft that no mode may take
 WARM_UP = 20     # DEFT_WARMUP
+FOREIGN = 0.03   # of the machine's CPU time that other programs may take during a run
+TRIES = 3        # for a run that others do not disturb
+ALONE = 80, 10   # iterations of a run of the DDP job without transfers, and how many of them are not looked at
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
 # The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of bytes and of compute.
 SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
@@ -44,6 +47,7 @@ def parse(arguments):
     parser.add_argument("--coverage", default="0.9,1.6", help="replay: time to transfer over time to compute, on all links (a list)")
     parser.add_argument("--apart", action="store_true", help="two links: deft's plugin drives the first, NCCL's Socket transport the second "
                         "(DEFT_LANES); plain uses the faster one")
+    parser.add_argument("--bind", default="ddp", help="jobs whose ranks get a CPU each, where there are enough (a list; default: ddp)")
     parser.add_argument("--compute", type=float, default=80.0, help="replay: milliseconds of compute an iteration (80)")
     parser.add_argument("--iterations", type=int, default=110, help="of one run (110); the last --window are looked at")
     parser.add_argument("--window", type=int, default=30)
@@ -53,7 +57,9 @@ def parse(arguments):
     parser.add_argument("--python", default="/usr/bin/python3", help="Python that has torch and sklearn, for the DDP job")
     options = parser.parse_args(arguments)
     options.jobs, options.modes = options.jobs.split(","), options.modes.split(",")
-    for name, chosen, known in (("--jobs", options.jobs, ("replay", "ddp")), ("--modes", options.modes, MODES)):
+    options.bind = options.bind.split(",") if options.bind else []
+    for name, chosen, known in (("--jobs", options.jobs, ("replay", "ddp")), ("--modes", options.modes, MODES),
+                                ("--bind", options.bind, ("replay", "ddp"))):
         for one in chosen:
             if one not in known:
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
@@ -93,16 +99,16 @@ def jobs_of(options, parts):
     return jobs + ([("ddp", None)] if "ddp" in options.jobs else [])
 
 
-def command_of(job, coverage, options, parts, gbit):
+def command_of(job, coverage, options, parts, gbit, iterations):
     def replay(results, folder):
         path = os.path.join(folder, "profile.json")
         profile(path, options.compute, coverage, gbit, 2)
-        return [parts.replay, "--profile", path, "--iterations", str(options.iterations), "--alone", "8",
+        return [parts.replay, "--profile", path, "--iterations", str(iterations), "--alone", "8",
                 "--id-file", os.path.join(folder, "id"), "--json", results]
 
     def ddp(results, _folder):
         return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs", "100",
-                "--iterations", str(options.iterations), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results]
+                "--iterations", str(iterations), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results]
     return replay if job == "replay" else ddp
 
 
@@ -110,35 +116,67 @@ def settled(run, window):
     return statistics.median(run.results["iteration_ms"]["raw"][-window:])
 
 
-def shape(job, runs):
-    """(compute, ready, bytes) of the job's iteration in seconds and bytes, as it really took. The replay job measures its compute
-    alone at the beginning of every run; the fastest of a round is what it takes undisturbed."""
-    run = runs["observe" if job == "ddp" else "plain"]
-    if job == "replay":
-        wanted = run.results["compute_ms"]
-        compute = min(one.results["alone_ms"]["median"] or wanted for one in runs.values()) / 1e3
-        return (compute, [bucket["ready_ms"] / wanted * compute for bucket in run.results["buckets"]],
-                [bucket["bytes"] for bucket in run.results["buckets"]])
-    buckets = run.observed.get("buckets", [])
-    if not buckets:
-        raise ranks.RunFailed("deft has learned no iteration of the DDP job; more --iterations are needed")
-    compute = run.observed["iterations"]["compute_ms"]["median"] / 1e3
-    return compute, [bucket["ready_ms"]["median"] / 1e3 for bucket in buckets], [bucket["bytes"] for bucket in buckets]
+def undisturbed(*arguments, **more):
+    """ranks.run(), again where other programs took CPU time meanwhile. The last of three is kept, and its `foreign` tells."""
+    for _ in range(TRIES):
+        runs = ranks.run(*arguments, **more)
+        one = runs[0] if isinstance(runs, list) else runs
+        if one.foreign <= FOREIGN:
+            break
+        print(f"other programs took {one.foreign:.0%} of the CPUs", file=sys.stderr, flush=True)
+    return runs
+
+
+def shape_of_replay(runs):
+    """(compute, ready, bytes) of the replayed iteration in seconds and bytes, as it really took. The job measures its compute alone at the
+    beginning of every run; the fastest of a round is what it takes undisturbed."""
+    run = runs["plain"]
+    wanted = run.results["compute_ms"]
+    compute = min(one.results["alone_ms"]["median"] or wanted for one in runs.values()) / 1e3
+    return (compute, [bucket["ready_ms"] / wanted * compute for bucket in run.results["buckets"]],
+            [bucket["bytes"] for bucket in run.results["buckets"]])
+
+
+def shape_of_ddp(alone):
+    """(compute, ready, bytes, CPU time) of the DDP job's iteration where transfers cost nothing. `alone`: [run][rank]. The slower rank
+    counts: the other one waits for it. Of deft's report only the proportions are taken, since it has timed other iterations."""
+    by_rank = list(zip(*alone))
+    middle = [statistics.median(value for run in runs for value in run.results["iteration_ms"]["raw"][ALONE[1]:]) for runs in by_rank]
+    slower = by_rank[middle.index(max(middle))]
+    buckets = [run.observed.get("buckets") for runs in by_rank for run in runs]
+    if not all(buckets):
+        raise ranks.RunFailed("deft has learned no iteration of the DDP job alone")
+    compute = max(middle) / 1e3
+    ready = [compute * statistics.median(one[i]["ready_ms"]["median"] / one[-1]["ready_ms"]["median"] for one in buckets)
+             for i in range(len(buckets[0]))]
+    cpu = statistics.median(value for run in slower for value in run.results["cpu_ms"]["raw"][ALONE[1]:])
+    return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3
 
 
 def one_round(job, coverage, options, parts, network, gbit):
     """The modes one after the other: {mode: figures}."""
     fast = max(range(len(network.rates)), key=lambda link: hosts.rate_bits(network.rates[link]))
-    command = command_of(job, coverage, options, parts, gbit)
-    runs = {}
-    # The DDP job's own shape is what deft reports in mode observe.
-    for mode in options.modes + (["observe"] if job == "ddp" else []):
+    command = command_of(job, coverage, options, parts, gbit, options.iterations)
+    bind, runs, alone = job in options.bind, {}, []
+
+    def run_alone():
+        if job == "ddp":
+            alone.append(undisturbed(network, parts, command_of(job, coverage, options, parts, gbit, ALONE[0]), "observe",
+                                     timeout=options.timeout, bind=bind, alone=True))
+    run_alone()
+    for mode in options.modes:
         settings = {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
         if options.apart and mode != "plain":
             settings.update(APART)
-        runs[mode] = ranks.run(network, parts, command, None if mode == "plain" else mode, settings,
-                               [fast] if mode == "plain" else None, options.timeout)
-    compute, ready, sizes = shape(job, runs)
+        runs[mode] = undisturbed(network, parts, command, None if mode == "plain" else mode, settings,
+                                 [fast] if mode == "plain" else None, options.timeout, bind)
+    run_alone()
+    carry = None
+    if job == "ddp":
+        compute, ready, sizes, cpu = shape_of_ddp(alone)
+        carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
+    else:
+        compute, ready, sizes = shape_of_replay(runs)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
     plain = settled(runs["plain"], options.window)
     figures = {}
@@ -152,7 +190,15 @@ def one_round(job, coverage, options, parts, network, gbit):
             "replicas_equal": run.results["replicas_equal"], "warnings": run.warnings, "state": plan.get("state", ""),
             "policy": plan.get("policy", ""), "reason": plan.get("reason", ""), "switched": plan.get("switched", 0),
             "predicted_ms": plan.get("predicted_ms"), "before_ms": plan.get("before_ms"),
-            "guard_decisions": plan.get("guard_decisions", 0)}
+            "guard_decisions": plan.get("guard_decisions", 0), "foreign": run.foreign}
+        if carry is not None:
+            carried = 1e3 * bounds.of_mode_carried(mode, compute, ready, cost, carry)
+            figures[mode].update({
+                "carried_bound_ms": carried, "of_carried_bound": took / carried, "carry_ms": carry * 1e3,
+                "cpu_raw_ms": run.results["cpu_ms"]["raw"]})
+    if alone:
+        figures["plain"].update({"ready_ms": [1e3 * at for at in ready],
+                                 "alone_raw_ms": [[one.results["iteration_ms"]["raw"] for one in pair] for pair in alone]})
     return figures
 
 
@@ -168,7 +214,8 @@ def measure(job, coverage, rates, options, parts):
     result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load, "rounds": rounds, "bars": [], "modes": {}}
     for mode in rounds[0]:
         of = {key: statistics.median(one[mode][key] for one in rounds)
-              for key in ("iteration_ms", "bound_ms", "of_bound", "of_plain", "compute_ms", "transfer_ms")}
+              for key in ("iteration_ms", "bound_ms", "of_bound", "of_plain", "compute_ms", "transfer_ms", "carried_bound_ms",
+                          "of_carried_bound", "carry_ms") if key in rounds[0][mode]}
         last = rounds[-1][mode]
         of.update({"plan": plan_words(mode, [one[mode] for one in rounds]), "sent_MB": [sent / 1e6 for sent in last["sent"]]})
         result["modes"][mode] = of
@@ -184,7 +231,7 @@ def measure(job, coverage, rates, options, parts):
 
 def plan_words(mode, rounds):
     """What happened to the plan, in a few words."""
-    if mode in ("plain", "observe"):
+    if mode == "plain":
         return "-"
     last = rounds[-1]
     if last["state"] == "running":
@@ -197,24 +244,43 @@ def show(result):
     print(f"\n{result['case']}, {result['job']}: plain TCP {sum(result['raw_gbit'][-1]):.2f} Gbit/s")
     for mode, of in result["modes"].items():
         print(f"  {mode:8} {of['iteration_ms']:7.1f} ms  bound {of['bound_ms']:7.1f}  x {of['of_bound']:.3f}   "
-              f"of plain {of['of_plain']:.3f}   {of['plan']}")
+              f"of plain {of['of_plain']:.3f}   " +
+              (f"x {of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f} with carrying   " if "carry_ms" in of else "") + of["plan"])
     for bar in result["bars"]:
         print(f"    {'met ' if bar['met'] else 'NOT '} {bar['value']:.3f} <= {bar['need']:g} {bar['bar']}", flush=True)
 
 
 def table(results):
     """Markdown of all cases."""
-    lines = ["| links, job | mode | iteration, ms | lower bound, ms | times the bound | times without deft | plan |",
-             "|---|---|---|---|---|---|---|"]
+    lines = ["| links, job | mode | iteration, ms | lower bound, ms | times the bound | with carrying | times without deft | plan |",
+             "|---|---|---|---|---|---|---|---|"]
     for result in results:
         for mode, of in result.get("modes", {}).items():
-            if mode == "observe":
-                continue
             near = "" if mode == "plain" or of["of_bound"] <= NEAR else " MISSED"
             loss = "" if of["of_plain"] <= LOSS else " MISSED"
+            carried = f"{of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f}" if "carry_ms" in of else "-"
             lines.append(f"| {result['case']}, {result['job']} | {mode} | {of['iteration_ms']:.1f} | {of['bound_ms']:.1f} | "
-                         f"{of['of_bound']:.3f}{near} | {of['of_plain']:.3f}{loss} | {of['plan']} |")
+                         f"{of['of_bound']:.3f}{near} | {carried} | {of['of_plain']:.3f}{loss} | {of['plan']} |")
     return "\n".join(lines) + "\n"
+
+
+def machines(results):
+    """Which CPUs measured which jobs."""
+    jobs = {}
+    for result in results:
+        where = result.get("machine", {})
+        jobs.setdefault(f"{where.get('cpu', '?')}, {where.get('cpus', '?')} cores", set()).add(result["job"].split(",")[0])
+    return "; ".join(f"{cpu} ({' and '.join(sorted(names))})" for cpu, names in jobs.items())
+
+
+def words_below(path):
+    """What was written by hand below the table of an earlier record."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        lines = file.readlines()
+    last = max((number for number, line in enumerate(lines) if line.startswith("|")), default=len(lines))
+    return "".join(lines[last + 1:])
 
 
 def save(path, options, environment, results):
@@ -224,11 +290,14 @@ def save(path, options, environment, results):
         json.dump(document, file, indent=1)
         file.write("\n")
     os.replace(path + ".new", path)
-    with open(os.path.splitext(path)[0] + ".md", "w", encoding="utf-8") as file:
+    page = os.path.splitext(path)[0] + ".md"
+    below = words_below(page)
+    rounds = sorted({len(result["rounds"]) for result in results})
+    with open(page, "w", encoding="utf-8") as file:
         file.write("# Iteration time against the lower bound of each mode\n\n`python3 perf/e2e/run.py`; medians of "
-                   f"{options.rounds} paired rounds; {environment['cpu']}, {environment['cpus']} cores, two hosts made of network "
-                   "namespaces. Bars: 1.05 times the bound, 1.02 times the run without deft. Load averages before each round are in the raw "
-                   "data.\n\n" + table(results))
+                   f"{' to '.join(str(count) for count in (rounds[0], rounds[-1])[:len(rounds)])} paired rounds; {machines(results)}; two hosts "
+                   "made of network namespaces. Bars: 1.05 times the bound, 1.02 times the run without deft. Load averages before each round are "
+                   "in the raw data.\n\n" + table(results) + below)
 
 
 def main():
@@ -238,7 +307,8 @@ def main():
     results = []
     if options.json and os.path.exists(options.json):
         with open(options.json, encoding="utf-8") as file:
-            results = json.load(file)["results"]
+            before = json.load(file)
+        results = [{"machine": before["machine"], **result} for result in before["results"]]
     try:
         parts = ranks.Parts(options.build, ROOT)
         if hosts.choose("namespaces")[0] == "userns":
@@ -252,6 +322,7 @@ def main():
                     failed = True
                     print(f"\n{'+'.join(rates)}, {job}: failed: {error}", flush=True)
                     continue
+                result["machine"] = environment
                 result["took_s"] = round(time.monotonic() - start, 1)
                 show(result)
                 results = [one for one in results if (one["case"], one["job"]) != (result["case"], result["job"])] + [result]

@@ -120,7 +120,7 @@ def train(options, device):
     optimizer = make_optimizer(options.optimizer, ddp.parameters(), options.lr)
     train_images, train_labels, test_images, test_labels = load_data(device)
 
-    times, losses, iteration = [], [], 0
+    times, cpu, losses, iteration = [], [], [], 0
     epochs, loss = 0, torch.zeros(())
     while epochs < options.epochs and (options.iterations is None or iteration < options.iterations):
         plan = batches(len(train_images), options.batch, options.seed, epochs, rank, world)
@@ -128,7 +128,7 @@ def train(options, device):
             plan = plan[:options.iterations - iteration]
         total = torch.zeros((), device=device)
         for indices in plan:
-            start = time.perf_counter()
+            start, before = time.perf_counter(), time.process_time()
             optimizer.zero_grad()
             loss = functional.cross_entropy(ddp(train_images[indices]), train_labels[indices])
             loss.backward()
@@ -136,6 +136,7 @@ def train(options, device):
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times.append((time.perf_counter() - start) * 1e3)
+            cpu.append((time.process_time() - before) * 1e3)  # of all threads
             total += loss.detach()
             iteration += 1
             if rank == 0 and iteration % options.print_every == 0:
@@ -160,6 +161,7 @@ def train(options, device):
         "test_accuracy": right, "replicas_equal": len(set(sums)) == 1, "checksum": f"{sums[0]:08x}",
         "iteration_ms": {"median": statistics.median(timed), "p10": quantile(timed, 0.1), "p90": quantile(timed, 0.9),
                          "n": len(timed), "raw": [round(value, 2) for value in times]},
+        "cpu_ms": {"raw": [round(value, 2) for value in cpu]},
     }
 
 

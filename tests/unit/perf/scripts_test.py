@@ -56,6 +56,17 @@ class Bounds(unittest.TestCase):
         self.assertAlmostEqual(bounds.of_mode("deft", 10, [1, 2], [5, 7]), 11.5)    # merged: 10 and 13 in turns; late 12
         self.assertAlmostEqual(bounds.of_mode("deft", 10, [4, 9], [9, 15]), 19)     # merged: 10 and 28 in turns; late 24
 
+    def test_carried(self):
+        ready, cost = [4, 9], [2, 3]
+        self.assertAlmostEqual(bounds.carried(10, ready, cost, 0), bounds.synchronous(10, ready, cost))
+        # The first transfer takes half of the core for two seconds, so that the second bucket is ready one second later.
+        self.assertAlmostEqual(bounds.carried(10, ready, cost, 2.5), 13)
+        self.assertAlmostEqual(bounds.carried(10, [4, 6], [2, 1], 1.5), 11.5)         # all hidden, and half of three seconds dearer
+        self.assertAlmostEqual(bounds.carried(10, [4, 5], [4, 6], 5), 15)             # compute, slow for ten seconds, ends last
+        self.assertAlmostEqual(bounds.of_mode_carried("exact", 10, ready, cost, 2.5), 13)
+        self.assertAlmostEqual(bounds.of_mode_carried("deft", 10, ready, cost, 0), bounds.of_mode("deft", 10, ready, cost))
+        self.assertAlmostEqual(bounds.of_mode_carried("deft", 10, ready, cost, 2.5), 11.5)  # merged: 13 and 10 in turns; late 12.5
+
 
 def line(policy, value, seed=1, **more):
     return {"model": "tiny-mlp", "optimizer": "adam", "policy": policy, "seed": seed, "accuracy": value, "epoch_losses": [1.0, 0.1],
@@ -136,6 +147,34 @@ class EndToEnd(unittest.TestCase):
         sizes = [bucket["bytes"] for bucket in made["buckets"]]
         self.assertAlmostEqual(sum(bounds.costs(sizes, 1.0, 2)), 1.5 * 0.080, places=4)
         self.assertLessEqual(made["buckets"][-1]["ready_ms"], made["backward_ms"])
+
+    def test_ddp_alone(self):
+        # What deft reports is of other iterations than those looked at: only the proportions are taken. The slower rank counts.
+        def run(took, cpu, ready):
+            return types.SimpleNamespace(
+                results={"iteration_ms": {"raw": [900.0] * e2e.ALONE[1] + [took] * 70}, "cpu_ms": {"raw": [cpu] * 80}},
+                observed={"buckets": [{"bytes": 4, "ready_ms": {"median": at}} for at in ready]})
+        compute, ready, sizes, cpu = e2e.shape_of_ddp([[run(100.0, 99.0, [60, 120]), run(90.0, 80.0, [45, 90])],
+                                                       [run(100.0, 99.0, [50, 100]), run(90.0, 80.0, [45, 90])]])
+        self.assertEqual((compute, ready, sizes, cpu), (0.1, [0.05, 0.1], [4, 4], 0.099))
+
+    def test_words_below_the_table_stay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = types.SimpleNamespace(rounds=1, iterations=110, window=30)
+            mode = {"iteration_ms": 2.0, "bound_ms": 1.0, "of_bound": 2.0, "of_plain": 1.0, "plan": "-"}
+            results = [{"case": "1gbit", "job": "replay, coverage 1", "rounds": [{}], "modes": {"plain": mode},
+                        "machine": {"cpu": "x", "cpus": 2}}]
+            path = os.path.join(folder, "e2e.json")
+            e2e.save(path, options, {}, results)
+            with open(os.path.join(folder, "e2e.md"), "a", encoding="utf-8") as file:
+                file.write("\nWritten by hand.\n")
+            mode.update({"of_carried_bound": 1.5, "carried_bound_ms": 1.3, "carry_ms": 0.3})
+            e2e.save(path, options, {}, results)
+            with open(os.path.join(folder, "e2e.md"), encoding="utf-8") as file:
+                text = file.read()
+        self.assertIn("x, 2 cores (replay)", text)
+        self.assertIn("| 1.500 of 1.3 |", text)
+        self.assertTrue(text.endswith("\n\nWritten by hand.\n"), text)
 
 
 class Usage(unittest.TestCase):
