@@ -110,6 +110,8 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
                     "NCCL_HOSTID": host.name, "NCCL_SOCKET_IFNAME": "=" + ",".join(f"eth{link}" for link in used),
                     "LD_LIBRARY_PATH": ":".join(os.path.join(parts.libraries, part) for part in ("cuda", "nccl")),
                     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
+                    # Of one CPU the network's threads take theirs first: a GPU's host has cores for them.
+                    **({} if cpus[rank] is None else {"SOFTDEV_NICE": "10"}),
                     **({"NCCL_NET_PLUGIN": "none"} if mode is None else {}), **(settings or {})})
                 with open(logs[rank], "wb") as log:
                     ranks.append(host.popen(command_of(rank), env=environment, replace_env=True, stdout=log, stderr=subprocess.STDOUT,

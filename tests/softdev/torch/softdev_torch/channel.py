@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A communicator with its stream, and the names of types and reductions."""
 
+import os
 import threading
 from ctypes import byref, c_double, c_float, c_int, c_void_p
 
@@ -56,6 +57,14 @@ def address(tensor):
     return c_void_p(tensor.data_ptr())
 
 
+def give_way():
+    """SOFTDEV_NICE: this thread, which computes, lets those go first that were there before: they stand for GPU and network, which on
+    a real host wait for no core."""
+    nice = int(os.environ.get("SOFTDEV_NICE") or 0)
+    if nice:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+
+
 class Channel:
     """One communicator and the stream its operations go to."""
 
@@ -73,6 +82,7 @@ class Channel:
         self.comm = c_void_p()
         library.nccl("ncclCommInitRank", byref(self.comm), size, unique, rank)
         tracker.add_channel(self)
+        give_way()
 
     def trouble(self, seconds):
         """What is wrong with the communicator, given how long its oldest operation runs; None if nothing is."""
