@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/interpose/hook.h"
 
-#include "shim/interpose/fork_guard.h"
 #include "shim/interpose/mode.h"
+#include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
 
 namespace deft {

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "shim/director/settings.h"
-#include "shim/interpose/fork_guard.h"
 #include "shim/interpose/mode.h"
 #include "topology/base/config.h"
+#include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
 
 namespace deft::rendezvous {

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "shim/director/directors.h"
-#include "shim/interpose/fork_guard.h"
 #include "topology/base/config.h"
+#include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
 
 namespace deft {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells a forked child from the process that started the shim. In a child there is no background
-// thread and a lock may be held for ever, so the shim only forwards.
+// Tells a forked child from the process that started the library's threads. In a child there are
+// none and a lock may be held for ever: the shim only forwards, the plugin goes without threads.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@ class ForkGuard {
 public:
     static ForkGuard& process();
 
-    // Marks this process as the one that has the shim at work. Idempotent.
+    // Marks this process as the one that has the threads. Idempotent.
     void arm() noexcept;
 
     // True in a child forked after arm(). One load: the mark lives in a page that the kernel

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/interpose/fork_guard.h"
+#include "topology/base/fork_guard.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
