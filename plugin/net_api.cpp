@@ -7,6 +7,8 @@
 #include <string>
 
 #include "plugin/connection.h"
+#include "plugin/core/caretaker.h"
+#include "plugin/core/endpoint_thread.h"
 #include "plugin/core/io_threads.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
@@ -77,12 +79,13 @@ std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
                                                     wire::kHandleBytes);
 }
 
-// Hands a connection that has just been made to NCCL, and to a helper thread if there are any.
+// Hands a connection that has just been made to NCCL, and to a helper thread if there are any, else
+// to the caretaker.
 template <class End>
 void* handed_over(std::unique_ptr<End> end) {
     const std::int64_t threads = Config::process().integer(Key::IoThreads);
-    if (end != nullptr && threads > 0) {
-        (void)help(*end, static_cast<std::size_t>(threads));
+    if (end != nullptr) {
+        (void)(threads > 0 ? help(*end, static_cast<std::size_t>(threads)) : look_after(*end));
     }
     return end.release();
 }
@@ -107,7 +110,7 @@ template <class End>
 int close(void* comm) {
     const std::unique_ptr<End> end(static_cast<End*>(comm));
     if (end != nullptr) {
-        unhelp(*end);
+        let_go(*end);
         end->close(kCloseLimit);
     }
     return DEFT_NET_SUCCESS;

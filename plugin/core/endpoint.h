@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a connection, as those see it who drive it: NCCL's thread and, where the operator
-// wants them, helper threads (core/io_threads.h).
+// One end of a connection, as those see it who drive it: NCCL's thread, the caretaker
+// (core/caretaker.h) or, where the operator wants them, helper threads (core/io_threads.h).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "plugin/core/clock.h"
+#include "topology/base/fork_guard.h"
 
 namespace deft::net {
 
@@ -15,41 +16,75 @@ class Turn {
 public:
     // NCCL's thread; having been refused, it gets the next turn.
     bool take() {
-        if (taken_.exchange(true, std::memory_order_acquire)) {
+        if (state_.exchange(kTaken, std::memory_order_acquire) == kTaken) {
             wanted_.store(true, std::memory_order_relaxed);
             return false;
         }
         wanted_.store(false, std::memory_order_relaxed);
         return true;
     }
-    // A helper.
+    void give() { state_.store(kCalled, std::memory_order_release); }
+    // A thread of the plugin's.
     bool take_spare() {
-        return !taken_.load(std::memory_order_relaxed) &&
-               !taken_.exchange(true, std::memory_order_acquire);
+        return state_.load(std::memory_order_relaxed) != kTaken &&
+               state_.exchange(kTaken, std::memory_order_acquire) != kTaken;
     }
-    void give() { taken_.store(false, std::memory_order_release); }
+    void give_spare() { state_.store(kFree, std::memory_order_release); }
     bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
     void forget() { wanted_.store(false, std::memory_order_relaxed); }
+    // No call of NCCL's since this was last asked.
+    bool left_alone() {
+        State called = kCalled;
+        return !state_.compare_exchange_strong(called, kFree, std::memory_order_relaxed) &&
+               called == kFree;
+    }
 
 private:
-    std::atomic<bool> taken_{false};
+    enum State : std::uint8_t { kFree, kTaken, kCalled };  // kCalled: free, and NCCL was here
+    std::atomic<State> state_{kFree};
     std::atomic<bool> wanted_{false};
 };
 
+class EndpointThread;
 class IoHelper;
 
-// All but `turn` and `helper` only for who has the turn, where there is a helper.
+// All but `turn`, `thread` and `helper` only for who has the turn, where there is a thread.
 class Endpoint {
 public:
     virtual void progress(Nanos now) = 0;
     virtual bool busy() const = 0;            // something is on its way
+    virtual bool held() const = 0;            // NCCL has a request, and will ask for it
     virtual std::uint64_t moved() const = 0;  // another number whenever something came through
 
     Turn turn;
-    IoHelper* helper = nullptr;  // set before the first request, constant from then on
+    // Set before the first request, constant from then on: the thread that drives it too, and the
+    // same once more if calls have to wake it.
+    EndpointThread* thread = nullptr;
+    IoHelper* helper = nullptr;
 
 protected:
     ~Endpoint() = default;
+};
+
+// A call of NCCL's into an endpoint: false if a thread is inside, and the call has to come again.
+class Call {
+public:
+    explicit Call(Endpoint& endpoint)
+        : endpoint_(endpoint.thread == nullptr ? nullptr : &endpoint),
+          inside_(endpoint_ == nullptr || endpoint_->turn.take() ||
+                  ForkGuard::process().in_child()) {}  // nobody is there to give the turn
+    ~Call() {
+        if (endpoint_ != nullptr && inside_) {
+            endpoint_->turn.give();
+        }
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    explicit operator bool() const { return inside_; }
+
+private:
+    Endpoint* endpoint_;
+    bool inside_;
 };
 
 }  // namespace deft::net

@@ -61,6 +61,7 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     slot.known = false;
     slot.complete = false;
     slot.held = true;
+    ++held_;
     Early& waiting = early(slot.message);
     if (waiting.full && waiting.message == slot.message) {
         waiting.full = false;
@@ -105,6 +106,7 @@ bool Receiver::test(Request* request, Nanos now, std::size_t* size) {
     if (size != nullptr) {
         *size = slot.total;
     }
+    held_ -= slot.held ? 1 : 0;
     slot.held = false;
     return true;
 }
@@ -118,9 +120,9 @@ void Receiver::progress(Nanos now) {
 }
 
 std::uint64_t Receiver::moved() const {
-    std::uint64_t sum = completed_;
+    std::uint64_t sum = completed_ + worked_;
     for (const auto& link : links_) {
-        sum += link->received;
+        sum += link->incarnation;
     }
     return sum;
 }
@@ -130,12 +132,14 @@ void Receiver::poll_links(const Slot* wanted, Nanos now) {
         if (!link->path) {
             continue;
         }
-        if (link->path->poll(*link, true) == Path::Poll::Failed) {
+        const Path::Poll result = link->path->poll(*link, true);
+        if (result == Path::Poll::Failed) {
             if (!failure_) {
                 lose(*link, link->path->failure(), now);
             }
             continue;
         }
+        worked_ += result == Path::Poll::Worked ? 1 : 0;
         if (link->tell || (link->owed > 0 && now - link->owed_since >= kSharedFor)) {
             tell(*link, now);
         }

@@ -63,6 +63,7 @@ public:
     bool test(Request* request, Nanos now, std::size_t* size);
     void progress(Nanos now) override;
     bool busy() const override { return completed_ < posted_; }
+    bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     void close(Nanos limit);
 
@@ -136,6 +137,8 @@ private:
     std::array<Early, kEagerAhead> early_;
     std::uint64_t posted_ = 0;
     std::uint64_t completed_ = 0;          // without a gap
+    std::size_t held_ = 0;                 // requests that NCCL has
+    std::uint64_t worked_ = 0;             // polls of paths that brought bytes
     std::uint64_t announced_ = 0;          // credit the sender knows of
     std::uint64_t unannounced_bytes_ = 0;  // capacity posted since
     bool unannounced_large_ = false;       // some of it for more than a small message

@@ -122,6 +122,11 @@ void Receiver::timers(Nanos now) {
     if (up_ > 0 || failure_) {
         return;
     }
+    // Nobody waits for it: a path may yet come back, and whoever asks next gets time for that.
+    if (!busy()) {
+        all_lost_ = std::max(all_lost_, now - options_.link_timeout / 2);
+        return;
+    }
     bool ended = true;
     for (const auto& link : links_) {
         ended = ended && link->ended;

@@ -48,6 +48,7 @@ public:
     bool test(Request* request, Nanos now, std::size_t* size);
     void progress(Nanos now) override;
     bool busy() const override { return oldest_ < next_message_; }
+    bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     // Ends the connection within `limit`; requests still held are dropped.
     void close(Nanos limit);
@@ -149,6 +150,7 @@ private:
     std::uint64_t oldest_ = 0;       // all older messages are delivered
     std::uint64_t completed_ = 0;    // as the receiver told
     std::uint64_t posted_ = 0;
+    std::size_t held_ = 0;  // requests that NCCL has
     PathTrials trials_;
     bool spare_ = false;  // some usable path is not left out by the trials
     std::size_t usable_ = 0;

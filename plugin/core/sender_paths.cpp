@@ -106,7 +106,7 @@ void Sender::apply(Link& link, PathEvent event, const char* why) {
     const bool news = link.incarnation > 1 || before == PathState::Up;
     const bool attempt = link.state == PathState::Probing ||
                          (before == PathState::Probing && link.state == PathState::Down);
-    if (news && !attempt) {
+    if (news && !attempt && !peer_bye_) {
         DEFT_INFO("path %s of %s is %s: %s", link.dialer->describe(), options_.name,
                   to_string(link.state), why);
     } else {
@@ -183,7 +183,9 @@ void Sender::timers(Nanos now) {
                 break;
             case PathState::Down:
             case PathState::Probing:
-                dial(*link, now);
+                if (!peer_bye_) {
+                    dial(*link, now);
+                }
                 break;
         }
         if (!trials_.out(link->index)) {
@@ -303,8 +305,15 @@ void Sender::check_all_lost(Nanos now) {
         tried = tried && link->failed_attempts > 0;
         last = link.get();
     }
+    // Nobody waits for it: the path may yet come back, and whoever asks next gets time for that.
+    if (first_up_ != 0 && !held()) {
+        last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
+        return;
+    }
     // Once connected, a peer that closed every path and listens no more is a dead process.
-    if (first_up_ != 0 && ended && (refused || (tried && now - all_lost_ > kPeerGone))) {
+    if (first_up_ != 0 && peer_bye_) {
+        fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
+    } else if (first_up_ != 0 && ended && (refused || (tried && now - all_lost_ > kPeerGone))) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
     } else if (now - last_alive_ > options_.link_timeout) {
         char text[256];

@@ -3,6 +3,7 @@
 // checks that it was injected (a link was reconnected, bytes were sent again).
 #include <gtest/gtest.h>
 
+#include "deft/abi/net.h"
 #include "tests/component/plugin/traffic.h"
 
 namespace deft::net::testing {
@@ -135,6 +136,87 @@ TEST(Failover, DeadPeerIsNoticedPromptly) {
     }
     EXPECT_TRUE(wire.sender->failure());
     EXPECT_LE(wire.now - died, 2 * kSecond);
+}
+
+// What the caretaker does, which drives both ends seldom and while nobody waits for anything.
+void rest(FakeWire& wire, Nanos time) {
+    for (const Nanos end = wire.now + time; wire.now < end; wire.now += 250 * kMillisecond) {
+        for (int i = 0; i < 20; ++i, wire.now += kMillisecond) {
+            if (wire.sender) {
+                wire.sender->progress(wire.now);
+            }
+            if (wire.receiver) {
+                wire.receiver->progress(wire.now);
+            }
+        }
+    }
+}
+
+TEST(Failover, AnOutageThatNobodyAskedInIsNoError) {
+    FakeWire wire({link(0.2), link(0.1)}, 5 * kSecond);
+    ASSERT_TRUE(wire.establish());
+    for (FakeLink& fake : wire.links) {
+        fake.carrier = false;
+    }
+    rest(wire, 60 * kSecond);
+    EXPECT_EQ(wire.sender->state(0), PathState::Down);
+    EXPECT_FALSE(wire.sender->failure()) << wire.sender->failure().text;
+    EXPECT_FALSE(wire.receiver->failure()) << wire.receiver->failure().text;
+    for (FakeLink& fake : wire.links) {
+        fake.carrier = true;
+    }
+    rest(wire, 4 * kSecond);
+    EXPECT_EQ(wire.sender->state(0), PathState::Up);
+    EXPECT_TRUE(run_traffic(wire, {}).complete);
+
+    for (FakeLink& fake : wire.links) {
+        fake.carrier = false;
+    }
+    rest(wire, 60 * kSecond);
+    std::vector<std::byte> data(1 << 20);
+    const Nanos asked = wire.now;
+    Request* send = wire.sender->isend(data.data(), data.size(), wire.now);
+    Request* receive = wire.receiver->irecv(data.data(), data.size(), false, wire.now);
+    ASSERT_TRUE(send != nullptr && receive != nullptr);
+    while (!(wire.sender->failure() && wire.receiver->failure()) &&
+           wire.now - asked < 60 * kSecond) {
+        wire.now += kMillisecond;
+        (void)wire.sender->test(send, wire.now, nullptr);
+        (void)wire.receiver->test(receive, wire.now, nullptr);
+    }
+    EXPECT_LE(wire.now - asked, 5 * kSecond);
+}
+
+TEST(Failover, APeerThatClosedIsAnErrorForWhoAsks) {
+    for (const std::size_t links : {1, 2}) {
+        for (const bool receiver_closes : {false, true}) {
+            FakeWire wire(std::vector<FakeLink>(links, link(1)));
+            ASSERT_TRUE(wire.establish());
+            // Small ones on a single path are not all acknowledged.
+            TrafficOptions options;
+            options.size = [](std::size_t) { return 100; };
+            ASSERT_TRUE(run_traffic(wire, options).complete);
+            wire.receiver_listens = false;
+            receiver_closes ? wire.receiver.reset() : wire.sender.reset();
+            rest(wire, 20 * kSecond);
+            const Failure& failure =
+                receiver_closes ? wire.sender->failure() : wire.receiver->failure();
+            EXPECT_FALSE(failure) << failure.text;
+            std::vector<std::byte> data(100);
+            const Nanos asked = wire.now;
+            Request* const request =
+                receiver_closes ? wire.sender->isend(data.data(), data.size(), wire.now)
+                                : wire.receiver->irecv(data.data(), data.size(), false, wire.now);
+            ASSERT_NE(request, nullptr);
+            while (!failure && wire.now - asked < 60 * kSecond) {
+                wire.now += kMillisecond;
+                (void)(receiver_closes ? wire.sender->test(request, wire.now, nullptr)
+                                       : wire.receiver->test(request, wire.now, nullptr));
+            }
+            EXPECT_EQ(failure.code, DEFT_NET_REMOTE_ERROR);
+            EXPECT_LE(wire.now - asked, 2 * kSecond);
+        }
+    }
 }
 
 TEST(Failover, RandomFaultSchedulesAreBitExact) {

@@ -1,42 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helper threads: connections go on while NCCL does not call, and nothing is lost when both do.
-#include <dirent.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 
-#include <fstream>
-#include <string>
-
+#include "plugin/core/endpoint_thread.h"
 #include "plugin/core/io_threads.h"
 #include "plugin/core/scheduler.h"
+#include "tests/component/plugin/process_threads.h"
 #include "tests/component/plugin/relayed_pair.h"
 
 namespace deft::net::testing {
 namespace {
-
-std::size_t helper_threads() {
-    std::size_t count = 0;
-    DIR* directory = opendir("/proc/self/task");
-    while (const dirent* entry = readdir(directory)) {
-        std::ifstream name(std::string("/proc/self/task/") + entry->d_name + "/comm");
-        std::string text;
-        count += std::getline(name, text) && text == "deft-io" ? 1 : 0;
-    }
-    closedir(directory);
-    return count;
-}
-
-template <class Condition>
-bool wait_for(Condition&& condition) {
-    const Nanos deadline = steady_now() + kPatience;
-    while (!condition()) {
-        if (steady_now() > deadline) {
-            return false;
-        }
-        ::sched_yield();
-    }
-    return true;
-}
 
 // Both ends of an established pair are driven by helpers as well, until this goes.
 struct Helped {
@@ -45,8 +18,8 @@ struct Helped {
         EXPECT_TRUE(help(*receiver, threads));
     }
     ~Helped() {
-        unhelp(*sender);
-        unhelp(*receiver);
+        let_go(*sender);
+        let_go(*receiver);
     }
     Request* isend(const std::vector<std::byte>& data) {
         const Call call(*sender);
@@ -177,11 +150,11 @@ TEST(IoThreads, EndWithTheirLastConnection) {
     {
         Helped one(first, 2);
         Helped two(second, 2);
-        EXPECT_TRUE(wait_for([] { return helper_threads() == 2; }));
+        EXPECT_TRUE(wait_for([] { return threads_named("deft-io") == 2; }));
     }
-    EXPECT_TRUE(wait_for([] { return helper_threads() == 0; }));
+    EXPECT_TRUE(wait_for([] { return threads_named("deft-io") == 0; }));
     Helped again(first, 1);
-    EXPECT_TRUE(wait_for([] { return helper_threads() == 1; }));
+    EXPECT_TRUE(wait_for([] { return threads_named("deft-io") == 1; }));
 }
 
 TEST(Turn, IsLeftToTheOneWhoWasRefused) {
@@ -189,7 +162,7 @@ TEST(Turn, IsLeftToTheOneWhoWasRefused) {
     ASSERT_TRUE(turn.take_spare());
     EXPECT_FALSE(turn.take());
     EXPECT_TRUE(turn.wanted());
-    turn.give();
+    turn.give_spare();
     EXPECT_TRUE(turn.take());
     EXPECT_FALSE(turn.wanted());
     EXPECT_FALSE(turn.take_spare());

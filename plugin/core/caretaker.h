@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread per process that looks after connections NCCL has left alone: it has all it waited for
+// there, and may never call again, while the peer still has something to ask. Its last
+// acknowledgement was lost with a path and the bytes come once more, or a path wants to be made
+// anew.
+#pragma once
+
+#include "plugin/core/endpoint.h"
+
+namespace deft::net {
+
+// Has the endpoint looked after until let_go(). It is left to NCCL's thread while that has a
+// request of it, or has called in the last quarter of a second. False if no thread could be
+// started: the endpoint then goes without. Any thread.
+bool look_after(Endpoint& endpoint);
+
+}  // namespace deft::net

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/core/endpoint_thread.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <memory>
+
+#include "topology/base/fork_guard.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+constexpr std::size_t kStackBytes = 512 * 1024;
+
+}  // namespace
+
+bool EndpointThread::add(Endpoint& endpoint) {
+    ForkGuard::process().arm();
+    if (ForkGuard::process().in_child()) {
+        return false;
+    }
+    const std::unique_lock lock = list();
+    entries_.push_back({&endpoint, endpoint.moved()});
+    if (entries_.size() == 1 && !start()) {
+        entries_.pop_back();
+        return false;
+    }
+    endpoint.thread = this;
+    return true;
+}
+
+void EndpointThread::remove(Endpoint& endpoint) {
+    endpoint.thread = nullptr;
+    endpoint.helper = nullptr;
+    if (ForkGuard::process().in_child()) {
+        return;  // nobody else has it, and the list may be locked for ever
+    }
+    bool last = false;
+    {
+        const std::unique_lock lock = list();
+        std::erase_if(entries_, [&](const Entry& entry) { return entry.endpoint == &endpoint; });
+        last = entries_.empty();
+        generation_ += last ? 1 : 0;  // the thread ends
+    }
+    if (last) {
+        wake();
+    }
+}
+
+void EndpointThread::wake() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // what is new, then the look at it
+    if (asleep_.load(std::memory_order_relaxed) != 0 && asleep_.exchange(0) != 0) {
+        ::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    }
+}
+
+bool EndpointThread::drive(Entry& entry, Nanos now) {
+    try {
+        entry.endpoint->progress(now);
+    } catch (...) {  // memory: NCCL's own call meets the same and reports it
+    }
+    const std::uint64_t moved = entry.endpoint->moved();
+    const bool news = moved != entry.moved;
+    entry.moved = moved;
+    return news;
+}
+
+void EndpointThread::announce_sleep() {
+    asleep_.store(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void EndpointThread::sleep(Nanos time) {
+    const timespec limit{0, static_cast<long>(time)};
+    ::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
+}
+
+// The thread keeps the list while it goes through it: who wants it says so first.
+std::unique_lock<std::mutex> EndpointThread::list() {
+    waiting_.fetch_add(1);
+    std::unique_lock lock(mutex_);
+    waiting_.fetch_sub(1);
+    return lock;
+}
+
+bool EndpointThread::start() {
+    auto argument = std::make_unique<Start>(Start{this, generation_});
+    pthread_attr_t attributes;
+    ::pthread_attr_init(&attributes);
+    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    // It must take no signal that the job's own threads are waiting for.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    const int error = ::pthread_create(&thread, &attributes, main, argument.get());
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_attr_destroy(&attributes);
+    if (error != 0) {
+        DEFT_WARN_ONCE(
+            "no thread %s could be started (error %d): connections go on only when NCCL calls",
+            name_, error);
+        return false;
+    }
+    (void)argument.release();
+    return true;
+}
+
+void* EndpointThread::main(void* argument) {
+    const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+    ::pthread_setname_np(::pthread_self(), start->thread->name_);
+    start->thread->run(start->generation);
+    return nullptr;
+}
+
+void let_go(Endpoint& endpoint) {
+    if (endpoint.thread != nullptr) {
+        endpoint.thread->remove(endpoint);
+    }
+}
+
+}  // namespace deft::net

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread of the plugin's that goes through endpoints given to it: what helpers
+// (core/io_threads.h) and the caretaker (core/caretaker.h) have in common.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "plugin/core/endpoint.h"
+
+namespace deft::net {
+
+// Started with its first endpoint, ends after its last. Never destroyed: the thread may be inside
+// while the process exits. A forked child goes without.
+class EndpointThread {
+public:
+    explicit EndpointThread(const char* name) : name_(name) {}
+    EndpointThread(const EndpointThread&) = delete;
+    EndpointThread& operator=(const EndpointThread&) = delete;
+
+    // False if no thread could be started. Any thread.
+    bool add(Endpoint& endpoint);
+    // Afterwards the endpoint belongs to the caller alone. Waits for at most one round. Any thread.
+    void remove(Endpoint& endpoint);
+    // Takes a system call only if the thread sleeps. Any thread.
+    void wake();
+
+protected:
+    struct Entry {
+        Endpoint* endpoint;
+        std::uint64_t moved;
+        Nanos wanted_since = 0;
+        bool stirs = false;
+    };
+
+    ~EndpointThread() = default;
+    // Goes round again and again until it is over.
+    virtual void run(std::uint64_t generation) = 0;
+
+    // Visits every entry; false if this thread's time is over.
+    template <class Visit>
+    bool go_round(std::uint64_t generation, Visit&& visit) {
+        while (waiting_.load() != 0) {
+            ::sched_yield();
+        }
+        const std::lock_guard lock(mutex_);
+        if (generation != generation_) {
+            return false;
+        }
+        for (Entry& entry : entries_) {
+            visit(entry);
+        }
+        return true;
+    }
+    // With the turn taken: drives the endpoint; true if something moved since it was last driven.
+    static bool drive(Entry& entry, Nanos now);
+
+    // To be announced before the last look at what there is to do, so that whoever brings something
+    // new either wakes this thread or is seen.
+    void announce_sleep();
+    void sleep(Nanos time);                                // at most; under a second
+    bool end_sleep() { return asleep_.exchange(0) == 0; }  // true if woken
+
+private:
+    struct Start {
+        EndpointThread* thread;
+        std::uint64_t generation;
+    };
+    std::unique_lock<std::mutex> list();
+    bool start();
+    static void* main(void* argument);
+
+    const char* const name_;
+    std::mutex mutex_;
+    std::vector<Entry> entries_;    // under mutex_; a thread runs while there are any
+    std::uint64_t generation_ = 0;  // under mutex_; of that thread
+    std::atomic<int> waiting_{0};   // for mutex_, of others than the thread
+    std::atomic<std::uint32_t> asleep_{0};
+};
+
+// The endpoint's thread, if it has one, lets go of it.
+void let_go(Endpoint& endpoint);
+
+}  // namespace deft::net

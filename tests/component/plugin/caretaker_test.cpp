@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections that NCCL has left alone, as the whole plugin has them: the peer still gets what it
+// waits for.
+#include "plugin/core/caretaker.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/scheduler.h"
+#include "tests/component/plugin/process_threads.h"
+#include "tests/component/plugin/relay.h"
+
+extern "C" {
+extern const deft_net_v11_t ncclNetPlugin_v11;
+}
+
+namespace deft::net::testing {
+namespace {
+
+constexpr const deft_net_v11_t& kNet = ncclNetPlugin_v11;
+
+// A connection as NCCL makes it, whose first `relays` endpoints are reached through relays.
+class Scene {
+public:
+    Scene(std::size_t links, std::size_t relays) {
+        set_process_device(loopback_device(links));
+        std::array<std::byte, wire::kHandleBytes> handle{};
+        deft_net_comm_config_t config{DEFT_NET_TRAFFIC_CLASS_UNDEF};
+        EXPECT_EQ(kNet.init(&context_, 1, &config, nullptr, nullptr), 0);
+        EXPECT_EQ(kNet.listen(context_, 0, handle.data(), &listener_), 0);
+        EXPECT_EQ(threads_named("deft-care"), 0U);
+        wire::Handle decoded;
+        EXPECT_EQ(wire::decode(handle, decoded), wire::Decoded::Ok);
+        for (std::size_t i = 0; i < relays; ++i) {
+            relay.push_back(std::make_unique<Relay>(decoded.endpoints.entries[i]));
+        }
+        wire::encode(decoded, handle);
+        EXPECT_TRUE(wait_for([&] {
+            step();
+            deft_net_device_handle_t* device = nullptr;
+            EXPECT_TRUE(sender_ != nullptr ||
+                        kNet.connect(context_, 0, handle.data(), &sender_, &device) == 0);
+            EXPECT_TRUE(receiver_ != nullptr || kNet.accept(listener_, &receiver_, &device) == 0);
+            return sender_ != nullptr && receiver_ != nullptr;
+        }));
+    }
+    ~Scene() {
+        EXPECT_EQ(kNet.closeSend(sender_), 0);
+        EXPECT_EQ(kNet.closeRecv(receiver_), 0);
+        EXPECT_EQ(kNet.closeListen(listener_), 0);
+        EXPECT_EQ(kNet.finalize(context_), 0);
+        EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 0; }));
+        set_process_device(nullptr);
+    }
+    Scene(const Scene&) = delete;
+    Scene& operator=(const Scene&) = delete;
+
+    void* isend(std::vector<std::byte>& data) {
+        void* request = nullptr;
+        EXPECT_TRUE(wait_for([&] {
+            EXPECT_EQ(kNet.isend(sender_, data.data(), data.size(), 0, nullptr, nullptr, &request),
+                      0);
+            return request != nullptr;
+        }));
+        return request;
+    }
+    void* irecv(std::vector<std::byte>& buffer) {
+        void* request = nullptr;
+        EXPECT_TRUE(wait_for([&] {
+            void* data = buffer.data();
+            std::size_t size = buffer.size();
+            int tag = 0;
+            void* none = nullptr;
+            EXPECT_EQ(kNet.irecv(receiver_, 1, &data, &size, &tag, &none, &none, &request), 0);
+            return request != nullptr;
+        }));
+        return request;
+    }
+    bool done(void* request) {
+        int done = 0;
+        EXPECT_EQ(kNet.test(request, &done, nullptr), 0);
+        step();
+        return done != 0;
+    }
+    std::uint64_t moved_at_sender() {
+        auto& sender = *static_cast<Sender*>(sender_);
+        const Call call(sender);
+        return call ? sender.moved() : 0;
+    }
+    void step() {
+        for (const auto& each : relay) {
+            each->step();
+        }
+    }
+
+    std::vector<std::unique_ptr<Relay>> relay;
+
+private:
+    void* context_ = nullptr;
+    void* listener_ = nullptr;
+    void* sender_ = nullptr;
+    void* receiver_ = nullptr;
+};
+
+// The receiver has everything and is not called again; the path that says so dies.
+TEST(Caretaker, TellsAgainWhatADeadPathWasToTell) {
+    Scene scene(2, 1);
+    Relay& relay = *scene.relay[0];
+    bool to_receiver_only = false;
+    bool all = false;
+    relay.hold = [&](bool to_receiver) { return !all && !(to_receiver_only && to_receiver); };
+    relay.cut = [](bool to_receiver) { return !to_receiver; };
+    std::vector<std::byte> data = bytes_of(2 * kMinChunk, 5);  // a chunk for each path
+    std::vector<std::byte> buffer(data.size());
+    void* const receive = scene.irecv(buffer);
+    void* const send = scene.isend(data);
+    // The other path's chunk has come, and been acknowledged; then this one's comes.
+    ASSERT_TRUE(wait_for([&] {
+        EXPECT_FALSE(scene.done(receive));
+        EXPECT_FALSE(scene.done(send));
+        return scene.moved_at_sender() >= 3;
+    }));
+    to_receiver_only = true;
+    ASSERT_TRUE(wait_for([&] { return scene.done(receive); }));
+    EXPECT_EQ(buffer, data);
+    std::fill(buffer.begin(), buffer.end(), std::byte{0});  // NCCL's again
+    all = true;
+    EXPECT_TRUE(wait_for([&] { return scene.done(send); }));
+    EXPECT_GE(relay.cuts, 1U);
+    EXPECT_EQ(buffer, std::vector<std::byte>(buffer.size()));
+}
+
+// The same with the only path there is: the receiver has to let a new one in.
+TEST(Caretaker, LetsTheOnlyPathInAgain) {
+    Scene scene(1, 1);
+    Relay& relay = *scene.relay[0];
+    bool all = false;
+    relay.hold = [&](bool to_receiver) { return !all && !to_receiver; };
+    std::vector<std::byte> data = bytes_of(300'000, 6);
+    std::vector<std::byte> buffer(data.size());
+    void* const send = scene.isend(data);
+    void* const receive = scene.irecv(buffer);
+    // The credit comes through, the acknowledgement does not.
+    all = true;
+    ASSERT_TRUE(wait_for([&] {
+        EXPECT_FALSE(scene.done(send));
+        return scene.moved_at_sender() >= 1;
+    }));
+    all = false;
+    relay.cut = [](bool to_receiver) { return !to_receiver; };
+    ASSERT_TRUE(wait_for([&] { return scene.done(receive); }));
+    EXPECT_EQ(buffer, data);
+    all = true;
+    ASSERT_TRUE(wait_for([&] {
+        EXPECT_FALSE(scene.done(send));
+        return relay.cuts == 1;
+    }));
+    relay.cut = nullptr;
+    EXPECT_TRUE(wait_for([&] { return scene.done(send); }));
+    EXPECT_GE(relay.connections, 2U);
+}
+
+// On a single path a small message is done before it has come; then that path dies with it, and the
+// sender is not called again.
+TEST(Caretaker, SendsAgainWhatADeadPathHad) {
+    Scene scene(1, 1);
+    Relay& relay = *scene.relay[0];
+    relay.hold = [](bool) { return true; };
+    std::vector<std::byte> data = bytes_of(1000, 7);
+    std::vector<std::byte> buffer(data.size());
+    void* const send = scene.isend(data);
+    ASSERT_TRUE(wait_for([&] { return scene.done(send); }));
+    relay.hold = nullptr;
+    relay.cut = [&](bool to_receiver) { return to_receiver && relay.cuts == 0; };
+    void* const receive = scene.irecv(buffer);
+    EXPECT_TRUE(wait_for([&] { return scene.done(receive); }));
+    EXPECT_EQ(buffer, data);
+    EXPECT_EQ(relay.cuts, 1U);
+}
+
+TEST(Caretaker, ThereIsOneWhileThereAreConnections) {
+    Scene scene(1, 0);
+    EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 1; }));
+    std::vector<std::byte> data = bytes_of(100'000, 8);
+    std::vector<std::byte> buffer(data.size());
+    void* const receive = scene.irecv(buffer);
+    void* const send = scene.isend(data);
+    bool sent = false;
+    EXPECT_TRUE(wait_for([&] {
+        sent = sent || scene.done(send);
+        return scene.done(receive);
+    }));
+    EXPECT_TRUE(wait_for([&] { return sent || scene.done(send); }));
+    EXPECT_EQ(buffer, data);
+    EXPECT_EQ(threads_named("deft-care"), 1U);
+}
+
+// Counts who drives it.
+struct Driven final : Endpoint {
+    std::atomic<int> times{0};
+    std::atomic<bool> waits{false};  // the caretaker stays inside
+    bool requested = false;
+
+    void progress(Nanos) override {
+        ++times;
+        while (waits) {
+            ::sched_yield();
+        }
+    }
+    bool busy() const override { return requested; }
+    bool held() const override { return requested; }
+    std::uint64_t moved() const override { return 0; }
+};
+
+TEST(Caretaker, LeavesToNcclWhatItHasARequestOf) {
+    Driven held;
+    held.requested = true;
+    Driven free;
+    ASSERT_TRUE(look_after(held));
+    ASSERT_TRUE(look_after(free));
+    EXPECT_TRUE(wait_for([&] { return free.times >= 3; }));
+    let_go(held);
+    let_go(free);
+    EXPECT_EQ(held.times, 0);
+    const int times = free.times;
+    EXPECT_EQ(held.thread, nullptr);
+    Driven other;
+    ASSERT_TRUE(look_after(other));
+    EXPECT_TRUE(wait_for([&] { return other.times >= 1; }));
+    let_go(other);
+    EXPECT_EQ(free.times, times) << "driven after it was let go";
+}
+
+// Forked while the caretaker is inside, which in the child it stays for ever.
+TEST(Caretaker, AForkedChildDoesNotWaitForIt) {
+    Driven end;
+    end.waits = true;
+    ASSERT_TRUE(look_after(end));
+    ASSERT_TRUE(wait_for([&] { return end.times == 1; }));
+    {
+        const Call call(end);
+        EXPECT_FALSE(call);
+    }
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        bool good = false;
+        {
+            const Call call(end);
+            good = static_cast<bool>(call);
+        }
+        let_go(end);
+        Driven fresh;
+        good = good && !look_after(fresh);
+        const Call call(fresh);
+        _exit(good && call ? 0 : 1);
+    }
+    int status = -1;
+    const bool ended = wait_for([&] { return waitpid(child, &status, WNOHANG) == child; });
+    end.waits = false;
+    if (!ended) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+    }
+    EXPECT_TRUE(ended);
+    EXPECT_EQ(status, 0);
+    let_go(end);
+}
+
+TEST(Turn, KnowsIfNcclWasThere) {
+    Turn turn;
+    EXPECT_TRUE(turn.left_alone());
+    ASSERT_TRUE(turn.take());
+    EXPECT_FALSE(turn.left_alone()) << "it is there";
+    turn.give();
+    EXPECT_FALSE(turn.left_alone()) << "it was there";
+    EXPECT_TRUE(turn.left_alone());
+    ASSERT_TRUE(turn.take_spare());
+    EXPECT_FALSE(turn.left_alone());
+    turn.give_spare();
+    EXPECT_TRUE(turn.left_alone());
+    ASSERT_TRUE(turn.take());
+    turn.give();
+    ASSERT_TRUE(turn.take_spare()) << "having called does not keep others out";
+}
+
+}  // namespace
+}  // namespace deft::net::testing
