@@ -11,8 +11,11 @@ namespace {
 
 constexpr Nanos kTimerInterval = 2 * kMillisecond;
 constexpr Nanos kLookInterval = 50 * kMillisecond;
-constexpr Nanos kGrace = 1500 * kMillisecond;     // for the other paths once the first is up
-constexpr Nanos kPeerGone = 1500 * kMillisecond;  // all paths ended by the peer, none came back
+constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
+// All paths ended by the peer, none came back. A living peer whose links come back after an outage
+// ends them too (its host answers for a socket that it gave up), and dials anew: an attempt and a
+// pause before it may take 2 s each (sender_paths.cpp).
+constexpr Nanos kPeerGone = 5 * kSecond;
 
 }  // namespace
 
