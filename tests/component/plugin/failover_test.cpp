@@ -138,6 +138,26 @@ TEST(Failover, DeadPeerIsNoticedPromptly) {
     EXPECT_LE(wire.now - died, 2 * kSecond);
 }
 
+// A living peer ends its paths too, when its links come back after an outage, and dials anew: an
+// attempt and the pause before it may take two seconds each. One that is gone is an error all the
+// same, long before the link timeout.
+TEST(Failover, AReceiverGivesAPeerThatClosedEveryPathTimeToDialAnew) {
+    FakeWire wire({link(1), link(1)});
+    ASSERT_TRUE(wire.establish());
+    std::vector<std::byte> buffer(1 << 20);
+    Request* receive = wire.receiver->irecv(buffer.data(), buffer.size(), false, wire.now);
+    ASSERT_NE(receive, nullptr);
+    wire.sender.reset();
+    const Nanos closed = wire.now;
+    while (!wire.receiver->failure() && wire.now - closed < 60 * kSecond) {
+        wire.now += kMillisecond;
+        (void)wire.receiver->test(receive, wire.now, nullptr);
+    }
+    EXPECT_TRUE(wire.receiver->failure());
+    EXPECT_GE(wire.now - closed, 4 * kSecond);
+    EXPECT_LE(wire.now - closed, 6 * kSecond);
+}
+
 // What the caretaker does, which drives both ends seldom and while nobody waits for anything.
 void rest(FakeWire& wire, Nanos time) {
     for (const Nanos end = wire.now + time; wire.now < end; wire.now += 250 * kMillisecond) {

@@ -123,7 +123,7 @@ TEST(SharedAcks, NoneIsKeptForLong) {
     EXPECT_EQ(few.done(), 1U);
 }
 
-TEST(SharedAcks, APathMadeAnewOwesNothing) {
+TEST(SharedAcks, TheWelcomeTellsWhatALostPathOwed) {
     Few few(kAllKnown, 1);
     ASSERT_TRUE(few.arrived(0, kMillisecond));
     few.wire.links[0].carrier = false;
