@@ -6,8 +6,7 @@ import re
 import time
 
 import tools
-from rates import wait_for_traffic
-from tools import PLUGIN, bar, quantile, spread
+from tools import PLUGIN, bar, quantile, spread, wait_for_traffic
 
 HOLD = 1.5          # seconds a fault lasts
 BACK = 5.0          # a link must carry traffic again so soon after its return

@@ -5,7 +5,7 @@ import time
 
 import slices
 import tools
-from tools import MPTCP, PLUGIN, SOCKET, bar, median, spread
+from tools import MPTCP, PLUGIN, SOCKET, bar, median, spread, wait_for_traffic
 
 KIB, MIB = 1024, 1024 * 1024
 # "At least as good" between two noisy figures on one machine: a paired median within this much of it counts.
@@ -104,15 +104,6 @@ def changed_rate(bench, options):
         figures[f"raw TCP, rate {phase}"] = round(sums[phase], 3)
         figures[f"seconds, rate {phase} (window of 0.2 s included)"] = spread(late[phase])
     return bars, figures
-
-
-def wait_for_traffic(bench, process, link=0, enough=10_000_000, patience=15):
-    start, deadline = bench.sent(link) or 0, time.monotonic() + patience
-    while (bench.sent(link) or 0) - start < enough:
-        if process.poll() is not None or time.monotonic() > deadline:
-            bench.finish(process, timeout=1)
-            raise tools.RunFailed("netperf ended before its traffic began")
-        time.sleep(0.02)
 
 
 def send_ways(bench, options):

@@ -10,7 +10,7 @@ import signal
 import statistics
 import time
 
-from tools import RunFailed, apart, two_cpus
+from tools import RunFailed, apart, two_cpus, wait_for_traffic
 
 SLICE = 0.06    # seconds; much shorter than TCP's idle time after which a window is forgotten
 SETTLE = 0.005  # after its processes go on, before it counts
@@ -40,15 +40,13 @@ class Runner:
         self._bench = bench
         self._process = bench.start_netperf(kind, ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
                                                    "--messages", str(ENDLESS), *apart(two_cpus())])
-        self._sides = []
-        start, deadline = bench.sent(0), time.monotonic() + 15
-        while bench.sent(0) - start < 20_000_000:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.end()
-                raise RunFailed(f"netperf ({kind}) sends nothing")
-            time.sleep(0.02)
-        self._sides = children(self._process.pid)
-        self._signal(signal.SIGSTOP)
+        try:
+            wait_for_traffic(bench, self._process, enough=20_000_000)
+            self._sides = children(self._process.pid)
+            self._signal(signal.SIGSTOP)
+        except BaseException:  # an interruption too: it would send for ever
+            self.end()
+            raise
 
     def _signal(self, number):
         for pid in self._sides:
@@ -67,11 +65,13 @@ class Runner:
         return sent / took, cpu / sent
 
     def end(self):
-        for pid in self._sides or children(self._process.pid):
-            os.kill(pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.communicate()
-        os.unlink(self._process.results)
+        if self._process.poll() is None:
+            for pid in children(self._process.pid):
+                os.kill(pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.communicate()
+        if os.path.exists(self._process.results):
+            os.unlink(self._process.results)
 
 
 def compare(bench, kinds, size, depth, count):

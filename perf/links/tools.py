@@ -7,6 +7,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+import time
 
 PORT = 5001
 SOCKET, MPTCP, PLUGIN = "socket", "mptcp", "deft"
@@ -176,6 +177,19 @@ class Bench:
         except OSError:
             pass
         return None
+
+
+def wait_for_traffic(bench, process, enough=10_000_000, patience=15):
+    """Until so many bytes are out on all links together: tiny messages all take the quickest one, whichever that is."""
+    def sent():
+        return sum(bench.sent(link) or 0 for link in range(len(bench.network.rates)))
+
+    start, deadline = sent(), time.monotonic() + patience
+    while sent() - start < enough:
+        if process.poll() is not None or time.monotonic() > deadline:
+            bench.finish(process, timeout=1)
+            raise RunFailed("netperf ended before its traffic began")
+        time.sleep(0.02)
 
 
 def median(values):

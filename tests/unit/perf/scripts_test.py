@@ -32,6 +32,17 @@ accuracy = load("accuracy_run", "accuracy", "run.py")
 accuracy_report = load("accuracy_report", "accuracy", "report.py")
 e2e = load("e2e_run", "e2e", "run.py")
 policies = load("policies_run", "policies", "run.py")
+slices = load("links_slices", "links", "slices.py")
+
+
+class Slices(unittest.TestCase):
+    def test_neighbours_are_paired(self):
+        # The machine halves its speed in the middle: ratios of neighbours do not see it.
+        theirs = [(10.0, 2.0)] * 4 + [(5.0, 4.0)] * 4
+        mine = [(9.0, 2.2)] * 4 + [(4.5, 4.4)] * 4
+        for which, expected in ((0, 0.9), (1, 1.1)):
+            for value in slices.ratio(mine, theirs, which):
+                self.assertAlmostEqual(value, expected)
 
 
 class Bounds(unittest.TestCase):
