@@ -94,8 +94,13 @@ void Operation::done(void* argument) {
 
 CUresult Operation::run_works() {
     for (const Work& work : works) {
+        // As a kernel that sees the abort flag. What lies in the connections is of the operation
+        // before it, which ended half-way.
+        if (communicator->health() == Communicator::Health::kAborted) {
+            return CUDA_SUCCESS;
+        }
         const CUresult result = run_work(work);
-        if (result != CUDA_SUCCESS || communicator->health() == Communicator::Health::kAborted) {
+        if (result != CUDA_SUCCESS) {
             return result;
         }
     }
