@@ -173,6 +173,9 @@ void Chair::turn(Clock::time_point now) {
             (state_ == State::Gathering || state_ == State::Asking)) {
             deadline_ = now + core_.terms.timeout;
         }
+        if (voting_) {
+            patience_ = std::min(patience_, core_.overdue);
+        }
         proposal.swap(core_.proposal);
         answers.swap(core_.answers);
         reports.swap(core_.reports);

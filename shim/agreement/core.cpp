@@ -146,6 +146,7 @@ Answer Council::Core::ask(const Proposal& asked) {
         }
         phase = Phase::Asked;
         serial = asked.serial;
+        overdue = kNever;
     }
     const std::lock_guard calls(calling);
     return member != nullptr ? member->prepare(asked) : Answer::No;

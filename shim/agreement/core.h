@@ -59,6 +59,8 @@ struct Council::Core {
     bool created = false;
     bool left = false;
     bool abandoned = false;  // a waiter has given up: out of the council
+    // Leader: its own call waits for the vote in hand, which is cancelled then.
+    Clock::time_point overdue = kNever;
     std::deque<std::vector<std::byte>> reports;
     std::size_t report_bytes = 0;
     std::optional<Proposal> proposal;

@@ -11,6 +11,8 @@ namespace {
 
 using Phase = Council::Core::Phase;
 constexpr std::size_t kMaxReports = 256;
+// A vote takes milliseconds, and a cancelled plan comes again.
+constexpr auto kOverdue = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -102,6 +104,11 @@ Decision Council::wait_decision(std::uint64_t serial, Clock::time_point deadline
             return core_->serial == serial && !core_->left &&
                    (core_->phase == Phase::Asked || core_->phase == Phase::Deciding);
         };
+        if (leader_ && pending()) {
+            // The job has come to the switch on all ranks, or will: it stands still for one answer.
+            core_->overdue = Clock::now() + kOverdue;
+            Service::process().wake();
+        }
         while (pending()) {
             // Once decided() runs the decision is known, and it is short.
             if (core_->phase == Phase::Deciding) {

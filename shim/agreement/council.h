@@ -117,7 +117,8 @@ public:
     // Waits until the decision on the proposal is known and decided() has returned. Lost if the
     // leader is gone, this rank has left, or the deadline has passed; then this rank is out of the
     // council, for good: a decision that comes later is not delivered. The deadline has to be well
-    // beyond the proposal's patience. Any thread but the agreement thread.
+    // beyond the proposal's patience. Where the leader itself waits, it gives the answers that are
+    // missing half a second more at most. Any thread but the agreement thread.
     Decision wait_decision(std::uint64_t serial, Clock::time_point deadline) noexcept;
 
     // Waits for the verdict; Pending if the deadline has passed. Any thread but the agreement one.

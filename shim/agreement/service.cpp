@@ -2,8 +2,6 @@
 #include "shim/agreement/service.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -16,6 +14,7 @@
 #include "shim/agreement/chair.h"
 #include "shim/agreement/seat.h"
 #include "topology/base/log.h"
+#include "topology/base/thread.h"
 
 namespace deft::agreement {
 namespace {
@@ -181,21 +180,8 @@ bool Service::start() {
     int error = wake ? 0 : errno;
     if (wake) {
         wake_fd_.store(wake.release(), std::memory_order_release);
-        pthread_attr_t attributes;
-        ::pthread_attr_init(&attributes);
-        ::pthread_attr_setstacksize(&attributes, kStackBytes);
-        // The thread must take no signal that the job's own threads are waiting for.
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        pthread_t thread;
-        error = ::pthread_create(&thread, &attributes, thread_main, this);
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        ::pthread_attr_destroy(&attributes);
+        error = start_thread("deft-agree", kStackBytes, thread_main, this);
         if (error == 0) {
-            ::pthread_setname_np(thread, "deft-agree");
-            ::pthread_detach(thread);
             ::atexit([] { at_exit(); });
             owner_ = ::getpid();
             thread_ = Thread::Running;

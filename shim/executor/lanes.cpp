@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/executor/lanes.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <time.h>
 #include <algorithm>
 #include <cstring>
@@ -10,6 +8,7 @@
 
 #include "shim/executor/lane_config.h"
 #include "topology/base/log.h"
+#include "topology/base/thread.h"
 
 namespace deft::executor {
 namespace {
@@ -91,19 +90,10 @@ struct Lane::Opening {
 
     static bool start(const std::shared_ptr<Opening>& opening) {
         auto* const argument = new std::shared_ptr<Opening>(opening);
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        pthread_t thread;
-        const int error = ::pthread_create(&thread, nullptr, run, argument);
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        if (error != 0) {
+        if (start_thread("deft-lane", 0, run, argument) != 0) {
             delete argument;
             return false;
         }
-        ::pthread_setname_np(thread, "deft-lane");
-        ::pthread_detach(thread);
         return true;
     }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/iteration/observer.h"
 
-#include <signal.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "topology/base/config.h"
 #include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
+#include "topology/base/thread.h"
 
 namespace deft {
 namespace {
@@ -97,22 +98,9 @@ bool Observer::start() noexcept {
     try {
         ForkGuard::process().arm();
         auto* const observer = new Observer();  // never freed: threads may use it to the very end
-        pthread_attr_t attributes;
-        ::pthread_attr_init(&attributes);
-        ::pthread_attr_setstacksize(&attributes, 512 * 1024);
-        // The thread must take no signal that the job's own threads are waiting for.
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        pthread_t thread;
-        error = ::pthread_create(&thread, &attributes, thread_main, observer);
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        ::pthread_attr_destroy(&attributes);
+        error = start_thread("deft-observe", 512 * 1024, thread_main, observer);
         step = "its thread";
         if (error == 0) {
-            ::pthread_setname_np(thread, "deft-observe");
-            ::pthread_detach(thread);
             g_running.store(observer, std::memory_order_release);
             ::atexit([] { at_exit(); });
             state = 2;

@@ -5,6 +5,10 @@
 namespace deft::agreement::test {
 namespace {
 
+Council* child_of(Council& parent, std::uint64_t child, int nranks, int rank, const Terms& with) {
+    return kept(inherit(parent, child, nranks, rank, with));
+}
+
 bool becomes(const Council* council, Verdict verdict) {
     return eventually([&] { return council->verdict() == verdict; });
 }
@@ -20,8 +24,8 @@ std::vector<Council*> split(Scene& scene, std::uint64_t child, const std::vector
                             const Terms& with = terms()) {
     std::vector<Council*> made;
     for (std::size_t rank = 0; rank < parents.size(); ++rank) {
-        made.push_back(inherit(scene[parents[rank]], child, static_cast<int>(parents.size()),
-                               static_cast<int>(rank), with));
+        made.push_back(child_of(scene[parents[rank]], child, static_cast<int>(parents.size()),
+                                static_cast<int>(rank), with));
         made.back()->created();
     }
     return made;
@@ -55,13 +59,13 @@ TEST(ChildCouncil, HalvesAgreeEachForItself) {
 TEST(ChildCouncil, MayBeAskedForBeforeItsLeaderHasSpoken) {
     Scene scene(3);
     scene.join_all();  // at once: not even the parent has decided
-    Council* const last = inherit(scene[2], 7, 3, 2, terms());
-    Council* const middle = inherit(scene[0], 7, 3, 1, terms());
+    Council* const last = child_of(scene[2], 7, 3, 2, terms());
+    Council* const middle = child_of(scene[0], 7, 3, 1, terms());
     last->created();
     middle->created();
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(last->verdict(), Verdict::Pending);
-    Council* const first = inherit(scene[1], 7, 3, 0, terms());
+    Council* const first = child_of(scene[1], 7, 3, 0, terms());
     first->created();
     for (Council* council : {first, middle, last}) {
         EXPECT_TRUE(becomes(council, Verdict::On));
@@ -106,11 +110,11 @@ TEST(ChildCouncil, WithoutTheParentsLeaderIsOff) {
     Scene scene(3);
     scene.join_all();
     ASSERT_TRUE(scene.all(Verdict::On));
-    Council* const waiting = inherit(scene[2], 13, 2, 1, terms());
+    Council* const waiting = child_of(scene[2], 13, 2, 1, terms());
     waiting->created();
     scene.leave(0);
     EXPECT_TRUE(becomes(waiting, Verdict::Off));
-    Council* const later = inherit(scene[2], 14, 2, 1, terms());
+    Council* const later = child_of(scene[2], 14, 2, 1, terms());
     later->created();
     EXPECT_TRUE(becomes(later, Verdict::Off));
     leave_all({waiting, later});
@@ -132,7 +136,7 @@ TEST(ChildCouncil, WhoseLeaderNeverSpeaksIsOff) {
     Scene scene(2);
     scene.join_all();
     ASSERT_TRUE(scene.all(Verdict::On));
-    Council* const child = inherit(scene[1], 17, 2, 1, terms("same", 100ms));
+    Council* const child = child_of(scene[1], 17, 2, 1, terms("same", 100ms));
     child->created();
     EXPECT_TRUE(becomes(child, Verdict::Off));
     EXPECT_NE(child->reason().find("has not said where to meet"), std::string::npos);

@@ -48,7 +48,7 @@ public:
     Answer prepare(const Proposal& proposal) noexcept override {
         const std::lock_guard lock(mutex_);
         asked_.push_back(proposal);
-        return answers_.empty() ? Answer::Yes : answers_.at(asked_.size() - 1);
+        return asked_.size() > answers_.size() ? Answer::Yes : answers_[asked_.size() - 1];
     }
     void decided(std::uint64_t serial, bool commit) noexcept override {
         const std::lock_guard lock(mutex_);
@@ -67,7 +67,7 @@ public:
         closed_.push_back(why);
     }
 
-    // What prepare() answers, call by call; none: always Yes.
+    // What prepare() answers, call by call; Yes once they are used up.
     void answer_with(std::vector<Answer> answers) {
         const std::lock_guard lock(mutex_);
         answers_ = std::move(answers);
@@ -110,6 +110,13 @@ inline deft_nccl_unique_id_t make_id() {
     return id;
 }
 
+// A council is never freed; no leak then.
+inline Council* kept(Council* council) {
+    static auto& never_freed = *new std::vector<Council*>;
+    never_freed.push_back(council);
+    return council;
+}
+
 // A communicator of `size` ranks; rank 0 leads.
 class Scene {
 public:
@@ -125,9 +132,7 @@ public:
     Council* join(int rank, const Terms& with = terms()) {
         Council* const council = agreement::join(id, size(), rank, with);
         EXPECT_NE(council, nullptr);
-        councils[static_cast<std::size_t>(rank)] = council;
-        static auto& never_freed = *new std::vector<Council*>;  // as it says; no leak then
-        never_freed.push_back(council);
+        councils[static_cast<std::size_t>(rank)] = kept(council);
         council->attach(&members[static_cast<std::size_t>(rank)]);
         return council;
     }

@@ -220,6 +220,8 @@ TEST(Council, NobodyWaitsForEverForASilentMember) {
     EXPECT_FALSE(scene.member(1).decisions()[1]);
     scene[2].answer(1, true);  // too late; nothing comes of it
     ASSERT_TRUE(eventually([&] { return scene[0].propose(proposal(2)); }));
+    EXPECT_TRUE(eventually([&] { return scene.member(1).decisions().count(2) == 1; }));
+    EXPECT_TRUE(scene.member(1).decisions()[2]);
 }
 
 TEST(Council, WithoutAMemberTheAnswerIsNo) {
@@ -345,6 +347,46 @@ TEST(Council, TheLeaderThatGivesUpTakesNobodyAlong) {
         EXPECT_FALSE(commit) << serial;
     }
     EXPECT_TRUE(scene.member(0).decisions().empty());
+}
+
+// The job stands still then: a rank that is slow to answer costs it the plan, not the patience.
+TEST(Council, TheLeadersOwnCallDoesNotWaitForAnAnswerThatDoesNotCome) {
+    Scene scene(3);
+    scene.member(2).answer_with({Answer::Later, Answer::Later});
+    scene.join_all();
+    ASSERT_TRUE(scene.all(Verdict::On));
+    for (const std::uint64_t serial : {1, 2}) {
+        Proposal patient = proposal(serial);
+        patient.patience = 1h;
+        ASSERT_TRUE(eventually([&] { return scene[0].propose(patient); }));
+        ASSERT_TRUE(eventually([&] { return scene.member(2).asked().size() == serial; }));
+        std::thread member([&] {
+            EXPECT_EQ(scene[1].wait_decision(serial, Clock::now() + kPatience), Decision::Cancel);
+        });
+        EXPECT_EQ(scene[0].wait_decision(serial, Clock::now() + kPatience), Decision::Cancel);
+        member.join();
+        scene[2].answer(serial, true);  // too late
+        EXPECT_EQ(scene[2].wait_decision(serial, Clock::now() + kPatience), Decision::Cancel);
+        EXPECT_TRUE(scene[0].open());
+    }
+}
+
+// That it has waited once is no reason to cancel what comes next.
+TEST(Council, TheNextVoteHasItsOwnPatience) {
+    Scene scene(2);
+    scene.member(1).answer_with({Answer::Later, Answer::Later});
+    scene.join_all();
+    ASSERT_TRUE(scene.all(Verdict::On));
+    ASSERT_TRUE(scene[0].propose(proposal(1)));
+    ASSERT_TRUE(eventually([&] { return scene.member(1).asked().size() == 1; }));
+    EXPECT_EQ(scene[0].wait_decision(1, Clock::now() + kPatience), Decision::Cancel);
+    ASSERT_TRUE(eventually([&] { return scene[0].propose(proposal(2)); }));
+    ASSERT_TRUE(eventually([&] { return scene.member(1).asked().size() == 2; }));
+    std::this_thread::sleep_for(700ms);
+    EXPECT_EQ(scene.member(0).decisions().count(2), 0U);
+    scene[1].answer(2, true);
+    ASSERT_TRUE(eventually([&] { return scene.member(0).decisions().count(2) == 1; }));
+    EXPECT_TRUE(scene.member(0).decisions()[2]);
 }
 
 TEST(Council, LeavingWakesWhoeverWaits) {

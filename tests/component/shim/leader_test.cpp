@@ -84,6 +84,28 @@ TEST_F(Leader, WhatMayPassIsTriedAgainASecondLater) {
     EXPECT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
 }
 
+// The follower's could not be made: the leader's has no partner there, and goes with it.
+TEST_F(Leader, ALaneThatNotEveryRankHasIsMadeAnew) {
+    iterate(kHidden, false, 20);
+    staged();
+    answer(Step::Learned);
+    EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 1U);
+    ASSERT_TRUE(ticks_until([&] { return g_lanes.making == 1; }));
+    answer(Step::Refused, true, "its network was down");
+    heard(Kind::Drop);
+    staged();
+    answer(Step::Learned);
+    const Order again = heard(Kind::Open).order;
+    EXPECT_EQ(again.keep, 0U) << "the follower has none";
+    EXPECT_EQ(again.lanes.size(), 1U);
+    answer(Step::Ready);
+    reach(heard(Kind::Arm).switch_call, false);
+    EXPECT_EQ(g_lanes.making, 2);
+    EXPECT_EQ(g_lanes.aborted, 1);
+    iterate(kHidden, true);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+}
+
 // Of a plan that merges, the second iteration of a period is no place to begin another.
 TEST_F(Leader, ABetterPlanTakesOverWhereAPeriodOfTheOldOneBegins) {
     bring_into_force();
