@@ -81,6 +81,7 @@ public:
             admitted.counters->speed_mbps.store(link.speed_mbps, std::memory_order_relaxed);
             TcpPath::Options options;
             options.checked = (guest.hello.flags & wire::kFlagChecked) != 0;
+            options.lent = (guest.hello.flags & wire::kFlagLent) != 0;
             // Everywhere else each message is acknowledged by a frame of ours, and the kernel's
             // acknowledgement travels with it.
             options.look_first = guest.hello.paths == 1 && !options.checked;
@@ -174,9 +175,11 @@ int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOp
     wire::Hello hello = hello_of(options, attempt.handle);
     hello.flags = wire::kFlagAsk;
     const LaneView view = view_of(*device, options.lane);
+    TcpDialer::Options dialer;
+    dialer.dead_after = options.link_timeout;
+    dialer.congestion = options.congestion;
     for (const Route& route : plan_routes(view.links, attempt.handle.endpoints)) {
-        attempt.asking.push_back(
-            {std::make_unique<TcpDialer>(device, route, hello, options.link_timeout)});
+        attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
         attempt.asking.back().dialer->start(++attempt.questions, now);
     }
     attempt.began = now;
@@ -250,6 +253,8 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     wire::Hello hello = hello_of(options, handle);
     hello.paths = static_cast<std::uint16_t>(routes.size());
     hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
+    const std::shared_ptr<PagePipes> pages = PagePipes::process(options.zerocopy);
+    hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
     while (hello.connection == 0) {
         if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {
             DEFT_WARN("getrandom failed");
@@ -261,12 +266,16 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     }
     const bool all_dead = hello.absent == (1U << routes.size()) - 1;
     hello.absent = all_dead ? std::uint16_t{0} : hello.absent;
+    TcpDialer::Options dialer;
+    dialer.dead_after = dead_after(routes.size(), options.link_timeout);
+    dialer.congestion = options.congestion;
+    dialer.pages = pages;
+    dialer.pass_over = !all_dead;
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
         hello.path = static_cast<std::uint16_t>(dialers.size());
-        dialers.push_back(std::make_unique<TcpDialer>(
-            device, route, hello, dead_after(routes.size(), options.link_timeout),
-            view.weights[route.link], !all_dead));
+        dialer.weight = view.weights[route.link];
+        dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
     }
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;

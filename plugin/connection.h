@@ -17,8 +17,10 @@ namespace deft::net {
 struct ConnectionOptions {
     Nanos link_timeout = 30 * kSecond;
     int lane = -1;
-    std::size_t streams = 1;  // paths over each pair of links, as far as there is room
-    bool checksum = false;    // of what this end sends; the receiver learns it from the hello
+    std::size_t streams = 1;          // paths over each pair of links, as far as there is room
+    std::string congestion = "auto";  // links/congestion.h
+    std::string zerocopy = "auto";    // links/page_pipes.h
+    bool checksum = false;  // of what this end sends; the receiver learns it from the hello
 };
 
 // The listening side, until one connection has been accepted.

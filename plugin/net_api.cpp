@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "plugin/connection.h"
 #include "plugin/core/caretaker.h"
@@ -49,6 +50,8 @@ bool switched_off() {
 ConnectionOptions connection_options(void* context, int traffic_class) {
     ConnectionOptions options;
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
+    options.congestion = Config::process().text(Key::TcpCongestion);
+    options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
     options.lane =
@@ -87,8 +90,19 @@ void* handed_over(std::unique_ptr<End> end) {
     if (end != nullptr) {
         (void)(threads > 0 ? help(*end, static_cast<std::size_t>(threads)) : look_after(*end));
     }
-    return end.release();
+    return static_cast<Endpoint*>(end.release());  // deregMr does not say which of the two it is
 }
+
+template <class End>
+End* from(void* comm) {
+    return static_cast<End*>(static_cast<Endpoint*>(comm));
+}
+
+// What NCCL holds as a memory handle.
+struct Region {
+    const void* data;
+    std::size_t size;
+};
 
 // `post` begins a message; NULL in `request` if it has to come again.
 template <class End, class Post>
@@ -108,7 +122,7 @@ int begin(End& end, void** request, Post&& post) {
 
 template <class End>
 int close(void* comm) {
-    const std::unique_ptr<End> end(static_cast<End*>(comm));
+    const std::unique_ptr<End> end(from<End>(comm));
     if (end != nullptr) {
         let_go(*end);
         end->close(kCloseLimit);
@@ -239,7 +253,7 @@ int accept(void* listener, void** comm) noexcept {
 int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
     return guarded("isend", [&] {
         count_call();
-        auto* sender = static_cast<Sender*>(comm);
+        auto* sender = from<Sender>(comm);
         *request = nullptr;
         if (size > kMaxMessage) {
             return bad_argument("isend", "the message is larger than maxP2pBytes");
@@ -251,7 +265,7 @@ int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
 int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** request) noexcept {
     return guarded("irecv", [&] {
         count_call();
-        auto* receiver = static_cast<Receiver*>(comm);
+        auto* receiver = from<Receiver>(comm);
         if (count != 1) {
             return bad_argument("irecv", "more than maxRecvs buffers");
         }
@@ -261,10 +275,15 @@ int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** r
     });
 }
 
-int reg_mr(void*, void*, std::size_t, int type, void** handle) noexcept {
+int reg_mr(void*, void* data, std::size_t size, int type, void** handle) noexcept {
     *handle = nullptr;
-    return type == DEFT_NET_PTR_HOST ? DEFT_NET_SUCCESS
-                                     : bad_argument("regMr", "only host memory is supported");
+    return guarded("regMr", [&] {
+        if (type != DEFT_NET_PTR_HOST) {
+            return bad_argument("regMr", "only host memory is supported");
+        }
+        *handle = new Region{data, size};
+        return static_cast<int>(DEFT_NET_SUCCESS);
+    });
 }
 
 int reg_mr_dmabuf(void*, void*, std::size_t, int, std::uint64_t, int, void** handle) noexcept {
@@ -272,8 +291,20 @@ int reg_mr_dmabuf(void*, void*, std::size_t, int, std::uint64_t, int, void** han
     return bad_argument("regMrDmaBuf", "only host memory is supported");
 }
 
-int dereg_mr(void*, void*) noexcept {
-    return DEFT_NET_SUCCESS;
+int dereg_mr(void* comm, void* handle) noexcept {
+    return guarded("deregMr", [&] {
+        const std::unique_ptr<Region> region(static_cast<Region*>(handle));
+        // NCCL may call while its other thread is inside the same connection.
+        auto* const end = static_cast<Endpoint*>(comm);
+        for (bool released = region == nullptr || end == nullptr; !released;
+             std::this_thread::yield()) {
+            if (const Call call(*end); call) {
+                end->release(region->data, region->size);
+                released = true;
+            }
+        }
+        return DEFT_NET_SUCCESS;
+    });
 }
 
 // Host memory needs no flush.

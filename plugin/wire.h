@@ -71,6 +71,8 @@ void set_attempt(std::span<std::byte, kHandleBytes> encoded, std::uint64_t attem
 inline constexpr std::uint8_t kFlagAsk = 1;
 // Every frame of this path carries a checksum, in both directions.
 inline constexpr std::uint8_t kFlagChecked = 2;
+// Large chunks may be sent without a copy (links/page_pipes.h).
+inline constexpr std::uint8_t kFlagLent = 4;
 
 // First bytes on a new connection, from the sender.
 struct Hello {

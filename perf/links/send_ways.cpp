@@ -2,9 +2,10 @@
 // Ways of handing messages to the kernel, over one TCP connection to `raw_tcp serve`: is any of
 // them cheaper than plain send()? Eight messages are on their way at most, as with NCCL.
 //
-// usage: send_ways send|zerocopy|uring|uring-zerocopy PORT SECONDS BYTES FROM TO
+// usage: send_ways send|pages|zerocopy|uring|uring-zerocopy PORT SECONDS BYTES FROM TO
 // The result is one line of JSON; exit code 3 if the kernel or this build lacks the way.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -25,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/links/page_pipes.h"
 #include "topology/base/unique_fd.h"
 
 namespace {
@@ -64,6 +66,31 @@ protected:
 
 private:
     int flags_;
+};
+
+// As the plugin does it.
+class Pages final : public Way {
+public:
+    explicit Pages(int fd) : fd_(fd), pipes_(deft::net::PagePipes::process("on")) {
+        if (pipes_ == nullptr || fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
+            die("pipes", errno, 3);
+        }
+    }
+    void send(const std::vector<std::byte>& data) override {
+        for (std::size_t at = 0; at < data.size();) {
+            const ssize_t sent = pipes_->send(fd_, data.data() + at, data.size() - at);
+            pollfd room{fd_, POLLOUT, 0};
+            if (sent < 0 && (errno != EAGAIN || poll(&room, 1, 1000) < 0)) {
+                die("pages", errno, errno == ENOTSUP ? 3 : 1);
+            }
+            at += sent < 0 ? 0 : static_cast<std::size_t>(sent);
+        }
+    }
+    void finish() override { (void)fcntl(fd_, F_SETFL, 0); }
+
+private:
+    int fd_;
+    std::shared_ptr<deft::net::PagePipes> pipes_;
 };
 
 // The kernel tells on the error queue which calls' bytes it no longer needs.
@@ -160,6 +187,9 @@ std::unique_ptr<Way> make(const std::string& name, int fd) {
     if (name == "send") {
         return std::make_unique<Plain>(fd, 0);
     }
+    if (name == "pages") {
+        return std::make_unique<Pages>(fd);
+    }
     if (name == "zerocopy") {
         return std::make_unique<ZeroCopy>(fd);
     }
@@ -205,9 +235,9 @@ int main(int count, char** words) {
     const double seconds = count == 7 ? std::atof(words[3]) : 0;
     const long bytes = count == 7 ? std::atol(words[4]) : 0;
     if (port <= 0 || seconds <= 0 || bytes <= 0) {
-        std::fprintf(
-            stderr,
-            "usage: send_ways send|zerocopy|uring|uring-zerocopy PORT SECONDS BYTES FROM TO\n");
+        std::fprintf(stderr,
+                     "usage: send_ways send|pages|zerocopy|uring|uring-zerocopy PORT SECONDS BYTES "
+                     "FROM TO\n");
         return 2;
     }
     const deft::UniqueFd fd = reach(words[5], words[6], port);

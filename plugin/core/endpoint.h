@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "plugin/core/clock.h"
@@ -11,7 +12,7 @@
 
 namespace deft::net {
 
-// Who is inside an endpoint. Nobody ever waits for it: whoever does not get it comes again.
+// Who is inside an endpoint. Whoever does not get it comes again; only deregMr does so at once.
 class Turn {
 public:
     // NCCL's thread; having been refused, it gets the next turn.
@@ -55,8 +56,13 @@ public:
     virtual bool busy() const = 0;            // something is on its way
     virtual bool held() const = 0;            // NCCL has a request, and will ask for it
     virtual std::uint64_t moved() const = 0;  // another number whenever something came through
+    // The job takes this memory back (deregMr): ends the connection if a message is on its way from
+    // or to there, and does not touch it any more.
+    virtual void release(const void* /*data*/, std::size_t /*size*/) {}
 
     Turn turn;
+    // In a child of the process that has the threads: here only calls take turns.
+    const bool of_child = ForkGuard::process().in_child();
     // Set before the first request, constant from then on: the thread that drives it too, and the
     // same once more if calls have to wake it.
     EndpointThread* thread = nullptr;
@@ -70,12 +76,13 @@ protected:
 class Call {
 public:
     explicit Call(Endpoint& endpoint)
-        : endpoint_(endpoint.thread == nullptr ? nullptr : &endpoint),
-          inside_(endpoint_ == nullptr || endpoint_->turn.take() ||
-                  ForkGuard::process().in_child()) {}  // nobody is there to give the turn
+        : endpoint_(endpoint),
+          // In a child nobody is there to give the turn of what is its parent's.
+          inside_(endpoint.turn.take() ||
+                  (!endpoint.of_child && ForkGuard::process().in_child())) {}
     ~Call() {
-        if (endpoint_ != nullptr && inside_) {
-            endpoint_->turn.give();
+        if (inside_) {
+            endpoint_.turn.give();
         }
     }
     Call(const Call&) = delete;
@@ -83,7 +90,7 @@ public:
     explicit operator bool() const { return inside_; }
 
 private:
-    Endpoint* endpoint_;
+    Endpoint& endpoint_;
     bool inside_;
 };
 

@@ -2,16 +2,16 @@
 #include "plugin/core/endpoint_thread.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <csignal>
+#include <cstring>
 #include <ctime>
 #include <memory>
 
 #include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
+#include "topology/base/thread.h"
 
 namespace deft::net {
 namespace {
@@ -91,23 +91,10 @@ std::unique_lock<std::mutex> EndpointThread::list() {
 
 bool EndpointThread::start() {
     auto argument = std::make_unique<Start>(Start{this, generation_});
-    pthread_attr_t attributes;
-    ::pthread_attr_init(&attributes);
-    ::pthread_attr_setstacksize(&attributes, kStackBytes);
-    ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    // It must take no signal that the job's own threads are waiting for.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const int error = ::pthread_create(&thread, &attributes, main, argument.get());
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    ::pthread_attr_destroy(&attributes);
+    const int error = start_thread(name_, kStackBytes, main, argument.get());
     if (error != 0) {
-        DEFT_WARN_ONCE(
-            "no thread %s could be started (error %d): connections go on only when NCCL calls",
-            name_, error);
+        DEFT_WARN_ONCE("no thread %s could be started (%s): connections go on only when NCCL calls",
+                       name_, std::strerror(error));
         return false;
     }
     (void)argument.release();
@@ -116,7 +103,6 @@ bool EndpointThread::start() {
 
 void* EndpointThread::main(void* argument) {
     const std::unique_ptr<Start> start(static_cast<Start*>(argument));
-    ::pthread_setname_np(::pthread_self(), start->thread->name_);
     start->thread->run(start->generation);
     return nullptr;
 }

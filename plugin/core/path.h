@@ -76,6 +76,9 @@ public:
     virtual bool writing() const = 0;  // part of a frame still waits for room
     // Orderly: hands what was posted to the peer within `limit` if that is still possible.
     virtual void close(Nanos limit) = 0;
+    // Before close(0): nothing more of what was posted gets to the peer, which is told that the
+    // path is gone. True once the job's memory may change; to be called until then.
+    virtual bool retract() { return true; }
     virtual Loss loss() const = 0;
     virtual const char* failure() const = 0;   // the exact cause, for people
     virtual const char* describe() const = 0;  // "eth0 10.0.0.1 -> 10.0.0.2"
@@ -90,8 +93,8 @@ struct Connected {
     Nanos round_trip = 0;
 };
 
-// How often a local link has lost and regained its carrier, as far as is known. Changes matter, not
-// levels: the kernel may report a carrier up to a second after it works again.
+// How often a local link has lost and regained its carrier, or an address, as far as is known.
+// Changes matter, not levels: the kernel may report a carrier up to a second after it works again.
 struct Carrier {
     std::uint64_t lost = 0;
     std::uint64_t gained = 0;

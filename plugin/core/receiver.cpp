@@ -21,6 +21,7 @@ constexpr Nanos kSharedFor = 200 * kMicrosecond;
 // Below this much credit known to the sender, a posted receive is announced at once; else the next
 // acknowledgement carries it.
 constexpr std::uint64_t kLowCredit = 2;
+constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 
 }  // namespace
 
@@ -298,6 +299,21 @@ void Receiver::announce(Nanos now) {
     for (auto& link : links_) {
         if (link->path) {
             tell(*link, now);
+        }
+    }
+}
+
+void Receiver::release(const void* data, std::size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    for (std::uint64_t message = completed_; message < posted_; ++message) {
+        const Slot& slot = this->slot(message);
+        if (!slot.complete && slot.data < begin + size && begin < slot.data + slot.capacity) {
+            close(failure_ ? 0 : kFarewell);
+            door_.reset();
+            failure_.set(DEFT_NET_INVALID_USAGE,
+                         "%s: memory was deregistered while it was received into", options_.name);
+            DEFT_DEBUG("%s", failure_.text);  // what an abort does
+            return;
         }
     }
 }

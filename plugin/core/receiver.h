@@ -65,6 +65,7 @@ public:
     bool busy() const override { return completed_ < posted_; }
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
+    void release(const void* data, std::size_t size) override;
     void close(Nanos limit);
 
     const Failure& failure() const { return failure_; }

@@ -14,7 +14,7 @@ constexpr Nanos kLookInterval = 50 * kMillisecond;
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
 // All paths ended by the peer, none came back. A living peer whose links come back after an outage
 // ends them too (its host answers for a socket that it gave up), and dials anew: an attempt and a
-// pause before it may take 2 s each (sender_paths.cpp).
+// pause before it take 3 s at most (sender_paths.cpp).
 constexpr Nanos kPeerGone = 5 * kSecond;
 
 }  // namespace
@@ -132,7 +132,7 @@ void Receiver::timers(Nanos now) {
     }
     bool ended = true;
     for (const auto& link : links_) {
-        ended = ended && link->ended;
+        ended = ended && (link->ended || link->incarnation == 0);  // 0: never up
     }
     if (peer_bye_) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/core/sender.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +15,7 @@ namespace {
 // Acknowledgements of small messages on a single path are lazy (the message is already done for
 // NCCL): they are looked for only when this many are open.
 constexpr std::uint64_t kLookForAcks = kSlots / 2;
+constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
 
@@ -307,13 +310,45 @@ void Sender::deliver(Slot& slot) {
     }
 }
 
+void Sender::release(const void* data, std::size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    for (std::uint64_t message = oldest_; message < next_message_; ++message) {
+        const Slot& slot = this->slot(message);
+        if (slot.borrows() && slot.data < begin + size && begin < slot.data + slot.size) {
+            close(0);
+            failure_.set(DEFT_NET_INVALID_USAGE, "%s: memory was deregistered while it was sent",
+                         options_.name);
+            DEFT_DEBUG("%s", failure_.text);  // what an abort does
+            return;
+        }
+    }
+}
+
+void Sender::retract() {
+    const Nanos deadline = steady_now() + kRetract;
+    for (bool done = false; !done && steady_now() < deadline;) {
+        done = true;
+        for (auto& link : links_) {
+            done = (!link->path || link->path->retract()) && done;
+        }
+        if (!done) {
+            ::usleep(50);
+        }
+    }
+}
+
 void Sender::close(Nanos limit) {
+    const bool hard =
+        std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.borrows(); });
+    if (hard) {
+        retract();
+    }
     for (auto& link : links_) {
         if (link->path) {
-            if (!failure_ && link->state == PathState::Up) {
+            if (!failure_ && !hard && link->state == PathState::Up) {
                 (void)link->path->send_bye();
             }
-            link->path->close(failure_ ? 0 : limit);
+            link->path->close(failure_ || hard ? 0 : limit);
             idle(*link, now_);
             link->path.reset();
         }

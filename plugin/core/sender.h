@@ -50,6 +50,7 @@ public:
     bool busy() const override { return oldest_ < next_message_; }
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
+    void release(const void* data, std::size_t size) override;
     // Ends the connection within `limit`; requests still held are dropped.
     void close(Nanos limit);
 
@@ -72,6 +73,8 @@ private:
         std::uint64_t acknowledged = 0;  // chunks the receiver has
         bool copied = false;             // data points into copies_: done as soon as it is written
         bool delivered = true;           // all acknowledged
+
+        bool borrows() const { return !delivered && !copied; }  // NCCL's memory is still read
     };
     struct Flight {
         std::uint64_t message;
@@ -124,6 +127,7 @@ private:
     void on_control(Link& link, const Control& control);
     void acknowledge(Slot& slot, std::uint16_t index);
     void deliver(Slot& slot);
+    void retract();
     void apply(Link& link, PathEvent event, const char* why);
     void lose(Link& link, const char* why, Nanos now);
     void requeue(Link& link);

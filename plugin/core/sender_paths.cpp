@@ -19,7 +19,11 @@ constexpr Nanos kMaxSilence = 700 * kMillisecond;
 // a receiver that may not be polled again.
 constexpr Nanos kSuspectLimit = 3 * kSecond;
 constexpr Nanos kFirstBackOff = 50 * kMillisecond;
-constexpr Nanos kMaxBackOff = 2 * kSecond;
+constexpr Nanos kMaxBackOff = kSecond;
+// A link that comes back starts an attempt at once, but no more often than this: it may be
+// flapping. The attempts after it come sooner again too.
+constexpr Nanos kReturnInterval = 100 * kMillisecond;
+constexpr Nanos kReturnBackOff = 200 * kMillisecond;
 constexpr Nanos kFlapping = 2 * kSecond;       // a path that lives shorter is not trusted at once
 constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once another path is up
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
@@ -183,7 +187,7 @@ void Sender::timers(Nanos now) {
                 break;
             case PathState::Down:
             case PathState::Probing:
-                if (!peer_bye_) {
+                if (!peer_bye_ && !failure_) {
                     dial(*link, now);
                 }
                 break;
@@ -232,10 +236,17 @@ void Sender::check_silence(Link& link, Nanos now) {
 }
 
 void Sender::dial(Link& link, Nanos now) {
+    const Carrier carrier = link.dialer->carrier();
+    const bool back =
+        carrier.gained != link.carrier.gained && now - link.attempt_start >= kReturnInterval;
+    if (back) {
+        link.back_off = std::min(link.back_off, kReturnBackOff);
+        // What this attempt sent is gone, and the kernel's next try a second away.
+        link.dialer->cancel();
+        apply(link, PathEvent::ProbeFailed, "the link came back");
+    }
     if (link.state == PathState::Down) {
-        // A link whose carrier came back is tried at once.
-        const Carrier carrier = link.dialer->carrier();
-        if (now < link.retry_at && carrier.gained == link.carrier.gained) {
+        if (now < link.retry_at && !back) {
             return;
         }
         link.carrier = carrier;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -20,6 +21,7 @@ namespace deft::net {
 namespace {
 
 constexpr Nanos kInterval = 2 * kMillisecond;
+constexpr std::size_t kManyEntries = 64;
 
 // Events are rare: what they said is kept under a lock, and while there was none nobody takes it.
 class Watch {
@@ -37,34 +39,49 @@ public:
             return {};
         }
         const std::lock_guard lock(mutex_);
-        for (const Entry& entry : entries_) {
-            if (entry.name == name) {
-                return entry.carrier;
-            }
+        Entry* const entry = find(name);
+        if (entry == nullptr) {
+            return {};
         }
-        return {};
+        entry->wanted = true;
+        return entry->carrier;
     }
 
 private:
     struct Entry {
         std::string name;
         bool down = false;
+        bool wanted = false;  // somebody has asked for it
         Carrier carrier;
     };
 
-    void report(const std::string& name, bool running) {
-        auto entry = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& each) { return each.name == name; });
-        if (entry == entries_.end()) {
-            if (running) {
-                return;
-            }
-            entry = entries_.insert(entries_.end(), Entry{name, false, {}});
-            known_.store(entries_.size(), std::memory_order_release);
+    Entry* find(const std::string& name) {
+        const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                        [&](const Entry& each) { return each.name == name; });
+        return entry == entries_.end() ? nullptr : &*entry;
+    }
+
+    Entry& find_or_add(const std::string& name) {
+        if (Entry* const entry = find(name)) {
+            return *entry;
         }
-        if (entry->down == running) {
-            ++(running ? entry->carrier.gained : entry->carrier.lost);
-            entry->down = !running;
+        // On a host with containers interfaces come and go for ever.
+        if (entries_.size() >= kManyEntries) {
+            std::erase_if(entries_, [](const Entry& entry) { return !entry.wanted; });
+        }
+        entries_.push_back(Entry{name});
+        known_.store(entries_.size(), std::memory_order_release);
+        return entries_.back();
+    }
+
+    void report(const std::string& name, bool running) {
+        if (running && find(name) == nullptr) {
+            return;
+        }
+        Entry& entry = find_or_add(name);
+        if (entry.down == running) {
+            ++(running ? entry.carrier.gained : entry.carrier.lost);
+            entry.down = !running;
         }
     }
 
@@ -75,7 +92,7 @@ private:
                 socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE));
             sockaddr_nl address{};
             address.nl_family = AF_NETLINK;
-            address.nl_groups = RTMGRP_LINK;
+            address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
             if (fd_ &&
                 bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
                 fd_.reset();
@@ -101,7 +118,26 @@ private:
         }
     }
 
+    // An interface that was made anew, or lost its addresses while it was down, is of no use before
+    // it has one.
+    void address(const nlmsghdr& message) {
+        if (message.nlmsg_len < NLMSG_LENGTH(sizeof(ifaddrmsg))) {
+            return;
+        }
+        const auto* info = static_cast<const ifaddrmsg*>(NLMSG_DATA(&message));
+        std::array<char, IF_NAMESIZE> name{};
+        // An IPv6 address is announced again once it may be used.
+        if ((info->ifa_flags & IFA_F_TENTATIVE) == 0 &&
+            if_indextoname(info->ifa_index, name.data()) != nullptr) {
+            ++find_or_add(name.data()).carrier.gained;
+        }
+    }
+
     void event(const nlmsghdr& message) {
+        if (message.nlmsg_type == RTM_NEWADDR) {
+            address(message);
+            return;
+        }
         if ((message.nlmsg_type != RTM_NEWLINK && message.nlmsg_type != RTM_DELLINK) ||
             message.nlmsg_len < NLMSG_LENGTH(sizeof(ifinfomsg))) {
             return;

@@ -7,13 +7,13 @@
 
 namespace deft::net {
 
-// What happens to the carriers of this host's interfaces, from the kernel's own events
-// (rtnetlink(7)).
+// What happens to the carriers and addresses of this host's interfaces, from the kernel's own
+// events (rtnetlink(7)).
 class CarrierWatch {
 public:
     // How often the interface of this name has lost its carrier (or was set down, or removed) and
-    // got it back since the process first asked. Looks for news at most every two milliseconds. Any
-    // thread; does not block.
+    // got it, or an address, back since the process first asked. Looks for news at most every two
+    // milliseconds. Any thread; does not block.
     static Carrier of(const std::string& name);
 };
 

@@ -27,13 +27,15 @@ const Interface& link_of(const Device& device, const Route& route) {
 }  // namespace
 
 TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
-                     Nanos dead_after, double weight, bool pass_over)
+                     const Options& options)
     : device_(std::move(device)),
       route_(std::move(route)),
       hello_(hello),
-      dead_after_(dead_after),
-      weight_(weight),
-      pass_over_(pass_over),
+      dead_after_(options.dead_after),
+      congestion_(options.congestion),
+      pages_(options.pages),
+      weight_(options.weight),
+      pass_over_(options.pass_over),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);
     hello_.speed_mbps =
@@ -92,7 +94,8 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
         return;
     }
     fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port,
-                        device_->own_address(peer.address), tuning, failure_, begin_error_);
+                        device_->own_address(peer.address), tuning, congestion_, failure_,
+                        begin_error_);
 }
 
 void TcpDialer::cancel() {
@@ -150,6 +153,7 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
         return fail(error == ECONNREFUSED ? Result::Refused : Result::Failed,
                     std::string("connect: ") + std::strerror(error));
     }
+    congestion_.connected(fd_.get());
     round_trip_ = now - began_;
     const auto& [own, peer] = route_.candidates[candidate_];
     Reach::alive(own, peer.address);
@@ -218,6 +222,7 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
     }
     TcpPath::Options options;
     options.checked = (hello_.flags & wire::kFlagChecked) != 0;
+    options.pages = pages_;
     connected.path =
         std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_, options);
     stage_ = Stage::Idle;

@@ -8,6 +8,8 @@
 
 #include "plugin/core/path.h"
 #include "plugin/device.h"
+#include "plugin/links/congestion.h"
+#include "plugin/links/page_pipes.h"
 #include "plugin/links/tcp_socket.h"
 #include "plugin/wire.h"
 
@@ -32,10 +34,17 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
 // Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
 class TcpDialer final : public Dialer {
 public:
-    // `weight`: part of the link's rate the caller counts on. `pass_over`: the first attempt takes
-    // no pair of addresses that is known to be dead (links/reach.h), and fails at once if all are.
+    struct Options {
+        Nanos dead_after = 5 * kSecond;    // SocketTuning
+        std::string congestion = "auto";   // links/congestion.h
+        std::shared_ptr<PagePipes> pages;  // TcpPath::Options
+        double weight = 1;                 // part of the link's rate the caller counts on
+        // The first attempt takes no pair of addresses that is known to be dead (links/reach.h),
+        // and fails at once if all are.
+        bool pass_over = false;
+    };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
-              Nanos dead_after, double weight = 1, bool pass_over = false);
+              const Options& options);
 
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
@@ -60,6 +69,8 @@ private:
     Route route_;
     wire::Hello hello_;
     Nanos dead_after_;
+    Congestion congestion_;
+    std::shared_ptr<PagePipes> pages_;
     double weight_;
     bool pass_over_;
     LinkCounters& counters_;

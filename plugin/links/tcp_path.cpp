@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/tcp_path.h"
 
+#include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "plugin/core/crc32c.h"
+#include "topology/base/fork_guard.h"
 
 namespace deft::net {
 namespace {
@@ -26,7 +29,9 @@ TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, Options option
       role_(role),
       checked_(options.checked),
       look_first_(options.look_first && role == Role::Receiver),
-      description_(std::move(description)) {}
+      lent_(options.lent && role == Role::Receiver),
+      description_(std::move(description)),
+      pages_(std::move(options.pages)) {}
 
 bool TcpPath::would_block() {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -38,6 +43,21 @@ Path::Poll TcpPath::lost(Loss loss, const char* text) {
         failure_ = description_ + ": " + text;
     }
     return Poll::Failed;
+}
+
+// On one host the bytes of a job that has given up may have changed while they waited here. It
+// resets the connection before it lets go of them, so that what was read before that is good.
+bool TcpPath::taken_back() {
+    pollfd state{fd_.get(), 0, 0};
+    if (!lent_ || ::poll(&state, 1, 0) <= 0) {
+        return false;
+    }
+    int error = 0;
+    socklen_t length = sizeof(error);
+    (void)getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    errno = error == 0 ? ECONNRESET : error;
+    lost_errno("receive");
+    return true;
 }
 
 Path::Poll TcpPath::lost_errno(const char* call) {
@@ -106,20 +126,9 @@ Post TcpPath::post(const Chunk& chunk) {
 
 Path::Poll TcpPath::flush() {
     while (header_left_ + data_left_ > 0) {
-        std::byte* const header = header_.data() + header_end_ - header_left_;
-        iovec parts[2];
-        parts[0] = {header, header_left_};
-        parts[1] = {const_cast<std::byte*>(data_), data_left_};
-        if (data_ == nullptr) {
-            parts[1] = {const_cast<std::byte*>(kFiller.data()),
-                        std::min(data_left_, kFiller.size())};
-        }
-        msghdr message{};
-        message.msg_iov = header_left_ > 0 ? parts : parts + 1;
-        message.msg_iovlen = (header_left_ > 0 ? 1U : 0U) + (data_left_ > 0 ? 1U : 0U);
-        const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
-        const ssize_t sent = data_left_ == 0 ? ::send(fd_.get(), header, header_left_, flags)
-                                             : sendmsg(fd_.get(), &message, flags);
+        const bool by_pages =
+            pages_ != nullptr && data_ != nullptr && data_left_ >= PagePipes::kWorthwhile;
+        const ssize_t sent = by_pages ? send_pages() : send_copy();
         if (sent < 0) {
             return would_block() ? Poll::Idle : lost_errno("send");
         }
@@ -130,6 +139,49 @@ Path::Poll TcpPath::flush() {
         data_ = data_ == nullptr ? nullptr : data_ + of_data;
     }
     return Poll::Worked;
+}
+
+ssize_t TcpPath::send_copy() {
+    std::byte* const header = header_.data() + header_end_ - header_left_;
+    iovec parts[2];
+    parts[0] = {header, header_left_};
+    parts[1] = {const_cast<std::byte*>(data_), data_left_};
+    if (data_ == nullptr) {
+        parts[1] = {const_cast<std::byte*>(kFiller.data()), std::min(data_left_, kFiller.size())};
+    }
+    msghdr message{};
+    message.msg_iov = header_left_ > 0 ? parts : parts + 1;
+    message.msg_iovlen = (header_left_ > 0 ? 1U : 0U) + (data_left_ > 0 ? 1U : 0U);
+    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+    return data_left_ == 0 ? ::send(fd_.get(), header, header_left_, flags)
+                           : sendmsg(fd_.get(), &message, flags);
+}
+
+ssize_t TcpPath::send_pages() {
+    if (full_) {
+        pollfd room{fd_.get(), POLLOUT, 0};
+        if (::poll(&room, 1, 0) == 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        full_ = false;
+    }
+    if (header_left_ > 0) {  // is used anew before the kernel is done with it
+        return ::send(fd_.get(), header_.data() + header_end_ - header_left_, header_left_,
+                      MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);
+    }
+    const ssize_t sent = pages_->send(fd_.get(), data_, data_left_);
+    if (sent >= 0) {
+        return sent;
+    }
+    if (errno == ENOTSUP) {
+        pages_.reset();
+    }
+    if (errno == ENOTSUP || errno == EBUSY) {
+        return send_copy();
+    }
+    full_ = would_block();
+    return sent;
 }
 
 Post TcpPath::send(const Control& control) {
@@ -195,6 +247,23 @@ Path::Poll TcpPath::poll(PathEvents& events, bool reading) {
         return Poll::Idle;
     }
     return role_ == Role::Sender ? read_controls(events) : read_chunks(events);
+}
+
+bool TcpPath::retract() {
+    if (!fd_ || ForkGuard::process().in_child()) {  // in a child it is the parent's connection
+        return true;
+    }
+    if (!retracted_) {
+        const sockaddr nowhere{AF_UNSPEC, {}};  // resets the connection, connect(2)
+        (void)::connect(fd_.get(), &nowhere, sizeof(nowhere));
+        retracted_ = true;
+    }
+    // Packets that wait in the interface's queue are made of the same memory, and the reset waits
+    // behind them.
+    std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
+    socklen_t length = sizeof(memory);
+    return getsockopt(fd_.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) != 0 ||
+           memory[SK_MEMINFO_WMEM_ALLOC] == 0;
 }
 
 void TcpPath::close(Nanos limit) {

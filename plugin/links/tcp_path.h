@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "plugin/core/path.h"
 #include "plugin/core/request.h"
+#include "plugin/links/page_pipes.h"
 #include "plugin/wire.h"
 #include "topology/base/unique_fd.h"
 
@@ -19,6 +21,8 @@ public:
     struct Options {
         bool checked = false;     // frames carry checksums both ways, as the hello said
         bool look_first = false;  // receiver: see looked_
+        bool lent = false;        // receiver: large chunks may be the pages of the peer's job
+        std::shared_ptr<PagePipes> pages;  // sender: large chunks go this way; NULL: copied
     };
     TcpPath(UniqueFd fd, Role role, std::string description, Options options);
     TcpPath(UniqueFd fd, Role role, std::string description)
@@ -32,6 +36,7 @@ public:
     Poll poll(PathEvents& events, bool reading) override;
     bool writing() const override { return header_left_ + data_left_ + control_left_ > 0; }
     void close(Nanos limit) override;
+    bool retract() override;
     Loss loss() const override { return loss_; }
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }
@@ -43,6 +48,8 @@ private:
 
     void begin_frame(const wire::ChunkHeader& header);
     Poll flush();
+    ssize_t send_copy();
+    ssize_t send_pages();
     Poll write_control();
     Poll read_controls(PathEvents& events);
     Poll read_chunks(PathEvents& events);
@@ -53,6 +60,7 @@ private:
     Poll lost(Loss loss, const char* text);
     Poll lost_errno(const char* call);
     Poll damaged();
+    bool taken_back();
     static bool would_block();  // the last call found nothing to do
     std::size_t staged() const { return stage_end_ - stage_begin_; }
 
@@ -60,6 +68,7 @@ private:
     Role role_;
     bool checked_;
     bool look_first_;
+    bool lent_;
     std::string description_;
     Loss loss_ = Loss::None;
     std::string failure_;
@@ -72,6 +81,9 @@ private:
     const std::byte* data_ = nullptr;  // NULL: the message was abandoned, send filler
     std::size_t data_left_ = 0;
     std::uint64_t out_message_ = 0;
+    std::shared_ptr<PagePipes> pages_;
+    bool retracted_ = false;
+    bool full_ = false;  // the socket had no room for pages: they are put into a pipe once it has
     // Receiver: the control frame on its way out.
     std::array<std::byte, wire::kControlBytes> control_;
     std::size_t control_left_ = 0;

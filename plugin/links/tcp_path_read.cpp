@@ -162,6 +162,9 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
         return damaged();
     }
     if (payload_left_ == 0) {
+        if (taken_back()) {
+            return Poll::Failed;
+        }
         events.arrived(chunk_);
     }
     return Poll::Worked;

@@ -75,7 +75,7 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& pro
 
 UniqueFd begin_connect(const Interface& link, const Address& own, const Address& peer,
                        std::uint16_t port, bool local, const SocketTuning& tuning,
-                       std::string& problem, int& error) {
+                       Congestion& congestion, std::string& problem, int& error) {
     const auto broken = [&](const char* call) {
         error = errno;
         problem = std::string(call) + " from " + own.text() + " to " + peer.text() + ": " +
@@ -87,6 +87,7 @@ UniqueFd begin_connect(const Interface& link, const Address& own, const Address&
         return broken("socket");
     }
     tune(fd.get(), tuning);
+    congestion.begin(fd.get());
     if (!local) {
         bind_to_link(fd.get(), link);
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "plugin/core/clock.h"
+#include "plugin/links/congestion.h"
 #include "topology/base/unique_fd.h"
 #include "topology/interfaces.h"
 
@@ -34,6 +35,6 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& pro
 // peer's address is this host's own, so the kernel will not use the device.
 UniqueFd begin_connect(const Interface& link, const Address& own, const Address& peer,
                        std::uint16_t port, bool local, const SocketTuning& tuning,
-                       std::string& problem, int& error);
+                       Congestion& congestion, std::string& problem, int& error);
 
 }  // namespace deft::net

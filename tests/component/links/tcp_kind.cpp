@@ -40,7 +40,7 @@ public:
         hello.secret = admission_->secret();
         hello.connection = 77;
         hello.paths = 1;
-        return std::make_unique<TcpDialer>(device_, route, hello, 5 * kSecond);
+        return std::make_unique<TcpDialer>(device_, route, hello, TcpDialer::Options());
     }
 
     bool knock(Nanos now, Admitted& admitted) override {

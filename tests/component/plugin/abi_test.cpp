@@ -182,7 +182,8 @@ void run_version(unsigned seed) {
     ASSERT_EQ(
         table.regMr(receive, in.data(), static_cast<int>(in.size()), DEFT_NET_PTR_HOST, &in_handle),
         0);
-    EXPECT_NE(table.regMr(receive, in.data(), 1, DEFT_NET_PTR_CUDA, &in_handle), 0);
+    void* no_handle = nullptr;
+    EXPECT_NE(table.regMr(receive, in.data(), 1, DEFT_NET_PTR_CUDA, &no_handle), 0);
 
     std::mt19937 random(seed);
     std::vector<std::size_t> sizes;

@@ -344,7 +344,7 @@ TEST(Admission, SenderSaysPlainlyThatVersionsDiffer) {
     ASSERT_TRUE(listener) << problem;
     Route route;
     route.candidates = {{device->links[0].addresses[0], {0, port, device->links[0].addresses[0]}}};
-    TcpDialer dialer(device, route, wire::Hello{}, 5 * kSecond);
+    TcpDialer dialer(device, route, wire::Hello{}, TcpDialer::Options{});
     dialer.start(1, steady_now());
     wire::Welcome welcome;
     welcome.version = wire::kVersion + 7;

@@ -32,6 +32,14 @@ const Fault kFaults[] = {
      kSecond, 6 * kSecond, 600},
 };
 
+// Both ends are driven, with nothing to do.
+void drive(FakeWire& wire, Nanos time) {
+    for (const Nanos end = wire.now + time; wire.now < end; wire.now += kMillisecond) {
+        wire.sender->progress(wire.now);
+        wire.receiver->progress(wire.now);
+    }
+}
+
 TEST(Failover, LinkDiesAndComesBackUnderLoad) {
     for (const Fault& fault : kFaults) {
         for (const std::size_t victim : {0, 1}) {
@@ -50,6 +58,83 @@ TEST(Failover, LinkDiesAndComesBackUnderLoad) {
             EXPECT_GT(wire.counters[victim]->resent_bytes.load(), 0U);
             EXPECT_EQ(wire.links[victim].connections, 2);
             EXPECT_EQ(wire.sender->state(victim), PathState::Up);  // it was given back its place
+        }
+    }
+}
+
+// The attempt that runs when the link returns was begun while it was gone: nothing it sent came
+// through, and the kernel repeats it only after a second.
+TEST(Failover, ALinkThatReturnsStartsTheAttemptAnew) {
+    FakeWire wire({link(0.2), link(0.1)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[0].hangs = true;
+    for (int outage = 1500; outage <= 4500; outage += 100) {
+        SCOPED_TRACE("after " + std::to_string(outage) + " ms");
+        wire.links[0].carrier = false;
+        drive(wire, outage * kMillisecond);
+        EXPECT_NE(wire.sender->state(0), PathState::Up);
+        wire.links[0].carrier = true;
+        drive(wire, 150 * kMillisecond);
+        EXPECT_EQ(wire.sender->state(0), PathState::Up);
+        drive(wire, 3 * kSecond);  // trusted again
+    }
+    EXPECT_EQ(wire.links[0].connections, 32);
+}
+
+// A switch port, say, passes nothing on for a while after it has the carrier.
+TEST(Failover, ALinkThatReturnsIsTriedOftenAtFirst) {
+    FakeWire wire({link(0.2), link(0.1)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[0].hangs = true;
+    wire.links[0].carrier = false;
+    drive(wire, 20 * kSecond);
+    wire.links[0].black_hole = wire.links[0].carrier = true;
+    drive(wire, 1100 * kMillisecond);  // too long for the first attempt
+    wire.links[0].black_hole = false;
+    drive(wire, kSecond);
+    EXPECT_EQ(wire.sender->state(0), PathState::Up);
+}
+
+// No carrier tells, and every second attempt is wasted.
+TEST(Failover, ALinkIsBackInUseWithinFiveSeconds) {
+    FakeWire wire({link(0.2), link(0.1)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[0].hangs = wire.links[0].half_wrong = true;
+    Nanos longest = 0;
+    for (int outage = 10000; outage < 17000; outage += 150) {
+        wire.links[0].carrier = false;
+        drive(wire, kSecond);
+        wire.links[0].carrier = wire.links[0].black_hole = true;
+        drive(wire, outage * kMillisecond);
+        wire.links[0].black_hole = false;
+        const Nanos returned = wire.now;
+        while (wire.sender->state(0) != PathState::Up && wire.now - returned < 20 * kSecond) {
+            drive(wire, 10 * kMillisecond);
+        }
+        longest = std::max(longest, wire.now - returned);
+        drive(wire, 3 * kSecond);
+    }
+    EXPECT_GT(longest, kSecond);
+    EXPECT_LE(longest, 4500 * kMillisecond);
+}
+
+TEST(Failover, AFlappingLinkIsNoReasonToDialAllTheTime) {
+    for (const bool hangs : {false, true}) {
+        for (const bool answered : {false, true}) {
+            FakeWire wire({link(0.2), link(0.1)});
+            ASSERT_TRUE(wire.establish());
+            wire.links[0].hangs = hangs;
+            wire.links[0].black_hole = !answered;
+            const int before = wire.links[0].attempts;
+            for (int i = 0; i < 1000; ++i) {
+                wire.links[0].carrier = i % 2 == 1;
+                drive(wire, 5 * kMillisecond);
+            }
+            EXPECT_GE(wire.links[0].attempts - before, 10);
+            EXPECT_LE(wire.links[0].attempts - before, 75) << "in five seconds";
+            wire.links[0].black_hole = false;
+            drive(wire, 3 * kSecond);
+            EXPECT_EQ(wire.sender->state(0), PathState::Up);
         }
     }
 }
@@ -139,7 +224,7 @@ TEST(Failover, DeadPeerIsNoticedPromptly) {
 }
 
 // A living peer ends its paths too, when its links come back after an outage, and dials anew: an
-// attempt and the pause before it may take two seconds each. One that is gone is an error all the
+// attempt and the pause before it take three seconds at most. One that is gone is an error all the
 // same, long before the link timeout.
 TEST(Failover, AReceiverGivesAPeerThatClosedEveryPathTimeToDialAnew) {
     FakeWire wire({link(1), link(1)});
@@ -236,6 +321,23 @@ TEST(Failover, APeerThatClosedIsAnErrorForWhoAsks) {
             EXPECT_EQ(failure.code, DEFT_NET_REMOTE_ERROR);
             EXPECT_LE(wire.now - asked, 2 * kSecond);
         }
+    }
+}
+
+// It listens on, for other connections.
+TEST(Failover, APeerThatSaidGoodbyeIsNotDialled) {
+    for (const std::size_t links : {1, 2}) {
+        FakeWire wire(std::vector<FakeLink>(links, link(1)));
+        ASSERT_TRUE(wire.establish());
+        wire.receiver.reset();
+        for (const Nanos end = wire.now + 10 * kSecond; wire.now < end; wire.now += kMillisecond) {
+            wire.sender->progress(wire.now);
+        }
+        for (std::size_t i = 0; i < links; ++i) {
+            EXPECT_EQ(wire.sender->state(i), PathState::Down);
+            EXPECT_EQ(wire.links[i].attempts, 1) << "the first";
+        }
+        EXPECT_FALSE(wire.sender->failure()) << "nobody asked";
     }
 }
 

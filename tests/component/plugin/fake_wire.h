@@ -22,12 +22,20 @@ struct FakeLink {
     bool carrier = true;         // both ends see it
     bool black_hole = false;     // nothing arrives, nobody is told
     bool one_way = false;        // with black_hole: only what the sender sends is lost
+    bool hangs = false;          // without carrier, attempts wait as in a black hole
+    bool half_wrong = false;     // every second attempt goes to an address that nobody has
     FakeLink* shares = nullptr;  // the pipe of another link: two paths through one bottleneck
+    double together = 1;         // a pipe's rate falls to this part while several paths use it
     std::uint64_t socket_buffer = 256 * 1024;
 
     Nanos busy_until = 0;
+    const FakeLink* last_user = nullptr;
+    Nanos last_use = -kSecond;
+    Nanos crowded_until = 0;
     int connections = 0;
-    std::uint64_t told = 0;  // control frames of the receiver
+    int attempts = 0;
+    std::uint64_t told = 0;   // control frames of the receiver
+    std::uint64_t looks = 0;  // of the sender, for them
     Carrier seen;
     bool was_down = false;
     // What the kernel would report of the carrier.
@@ -39,6 +47,16 @@ struct FakeLink {
         return seen;
     }
     FakeLink& pipe() { return shares != nullptr ? *shares : *this; }
+    // Of a pipe: what it delivers now that `user` sends.
+    double rate_for(const FakeLink& user, Nanos now) {
+        constexpr Nanos kRecent = 20 * kMillisecond;
+        if (last_user != &user) {
+            crowded_until = last_use + kRecent;
+        }
+        last_user = &user;
+        last_use = now;
+        return bytes_per_second * (now < crowded_until ? together : 1);
+    }
 };
 
 // Both ends of one connection over a link; the state outlives a side that closes.
@@ -80,7 +98,7 @@ public:
         }
         pipe.busy_until = std::max(pipe.busy_until, now) +
                           static_cast<Nanos>(static_cast<double>(chunk.length + 48) * 1e9 /
-                                             pipe.bytes_per_second);
+                                             pipe.rate_for(*wire_->link, now));
         FakeConnection::Frame frame{chunk, {}, pipe.busy_until + wire_->link->latency};
         frame.bytes.assign(chunk.data, chunk.data + chunk.length);
         wire_->forward.push_back(std::move(frame));
@@ -106,6 +124,7 @@ public:
         const Nanos now = *wire_->now;
         const bool dead = wire_->link->black_hole || !wire_->link->carrier;
         if (sender_) {
+            ++wire_->link->looks;
             while (!wire_->backward.empty() && (!dead || wire_->link->one_way) &&
                    wire_->backward.front().arrives <= now) {
                 const Control control = wire_->backward.front().control;
@@ -227,16 +246,26 @@ private:
             ring.incarnation = incarnation;
             ring.rings_at = now + link().latency;
             started_ = now;
+            ++link().attempts;
+            wrong_ = link().half_wrong && failures_++ % 2 == 1;
+            ring.rings_at += wrong_ ? 1000 * kSecond : 0;
         }
         Result poll(Nanos now, Connected& connected) override {
             Ring& ring = fake_.ringing_[index_];
             if (!fake_.receiver_listens) {
                 return Result::Refused;
             }
-            if (!link().carrier || (link().black_hole && now - started_ > kSecond)) {
+            if ((!link().carrier && !link().hangs) || now - started_ > kConnectLimit) {
                 return Result::Failed;
             }
-            if (link().black_hole || !ring.answered || ring.answer_at > now) {
+            const bool dead = link().black_hole || !link().carrier;
+            if (wrong_) {
+                return Result::Pending;
+            }
+            while (dead && !ring.answered && ring.rings_at <= now) {
+                ring.rings_at += kSecond;  // lost; the kernel repeats it
+            }
+            if (dead || !ring.answered || ring.answer_at > now) {
                 return Result::Pending;
             }
             connected.path = std::make_unique<FakePath>(ring.wire, true);
@@ -245,6 +274,7 @@ private:
             connected.speed_mbps = link().nominal_mbps;
             connected.round_trip = 2 * link().latency;
             ++link().connections;
+            failures_ = 0;
             ring = Ring{};
             return Result::Connected;
         }
@@ -255,10 +285,13 @@ private:
         LinkCounters& counters() override { return *fake_.counters[index_]; }
 
     private:
+        static constexpr Nanos kConnectLimit = 1200 * kMillisecond;
         FakeLink& link() { return fake_.links[index_]; }
         FakeWire& fake_;
         std::size_t index_;
         Nanos started_ = 0;
+        int failures_ = 0;  // attempts since the last connection
+        bool wrong_ = false;
     };
 
     class FakeDoor final : public Door {

@@ -27,13 +27,13 @@ double rate(const TrafficResult& result) {
     return static_cast<double>(result.bytes) * 8 / static_cast<double>(result.elapsed);
 }
 
-// Of the last second.
-double last_rate(const TrafficResult& result) {
+// Of the last second, or seconds.
+double last_rate(const TrafficResult& result, Nanos window = kSecond) {
     std::uint64_t bytes = 0;
     for (const auto& [time, size] : result.log) {
-        bytes += time >= result.elapsed - kSecond ? size : 0;
+        bytes += time >= result.elapsed - window ? size : 0;
     }
-    return static_cast<double>(bytes) * 8 / 1e9;
+    return static_cast<double>(bytes) * 8 / static_cast<double>(window);
 }
 
 TEST(NeverSlower, PathThroughTheSamePipeIsLeftOut) {
@@ -45,6 +45,25 @@ TEST(NeverSlower, PathThroughTheSamePipeIsLeftOut) {
     EXPECT_GE(wire.sender->drops(), 1U);
     EXPECT_TRUE(wire.sender->dropped(0) != wire.sender->dropped(1));
     EXPECT_GE(rate(result), 0.97 * 0.1);
+}
+
+// Two streams that fill each other's queue reach less than one.
+TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOut) {
+    for (const double together : {0.9, 0.7, 0.5}) {
+        for (const std::size_t others : {0, 1}) {  // of their own
+            SCOPED_TRACE(std::to_string(together) + " with others: " + std::to_string(others));
+            FakeWire wire(std::vector<FakeLink>(2 + others, link(0.1)));
+            wire.links[1].shares = &wire.links[0];
+            wire.links[0].together = together;
+            ASSERT_TRUE(wire.establish());
+            const double good = 0.1 * static_cast<double>(1 + others);
+            const TrafficResult result = run_traffic(wire, for_seconds(10, good));
+            ASSERT_TRUE(result.complete);
+            EXPECT_EQ(wire.sender->drops(), 1U);
+            EXPECT_TRUE(wire.sender->dropped(0) != wire.sender->dropped(1));
+            EXPECT_GE(last_rate(result, 3 * kSecond), 0.95 * good);  // some of it for trials
+        }
+    }
 }
 
 TEST(NeverSlower, IsTriedAgainOnceItsPipeIsItsOwn) {

@@ -125,7 +125,9 @@ TEST_F(ReachTest, KnownDeadFailsAtOnceAndIsTriedTheNextTime) {
     EXPECT_FALSE(known_dead(route));
     Reach::dead(loopback("127.0.0.3"), loopback("127.0.0.3"));
     EXPECT_TRUE(known_dead(route));
-    TcpDialer dialer(device, route, wire::Hello{}, 5 * kSecond, 1, true);
+    TcpDialer::Options options;
+    options.pass_over = true;
+    TcpDialer dialer(device, route, wire::Hello{}, options);
     Connected connected;
     dialer.start(1, 0);
     EXPECT_EQ(dialer.poll(0, connected), Dialer::Result::Failed);

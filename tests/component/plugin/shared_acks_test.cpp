@@ -123,6 +123,59 @@ TEST(SharedAcks, NoneIsKeptForLong) {
     EXPECT_EQ(few.done(), 1U);
 }
 
+// It came before its receive was posted, and again over the path that was made anew: the welcome
+// could not know of it, and no other acknowledgement is due.
+TEST(SharedAcks, WhatComesTwiceIsToldAtOnce) {
+    FakeWire wire({quick()});
+    wire.links[0].latency = 10 * kMillisecond;
+    ASSERT_TRUE(wire.establish());
+    const auto drive = [&](Nanos time) {
+        for (const Nanos end = wire.now + time; wire.now < end; wire.now += kMillisecond) {
+            wire.sender->progress(wire.now);
+            wire.receiver->progress(wire.now);
+        }
+    };
+    std::vector<std::byte> data(100, std::byte{7});
+    std::vector<std::byte> buffer(data.size());
+    Request* const send = wire.sender->isend(data.data(), data.size(), wire.now);
+    ASSERT_NE(send, nullptr);
+    drive(20 * kMillisecond);
+    EXPECT_TRUE(wire.sender->test(send, wire.now, nullptr)) << "the kernel has it";
+    wire.links[0].carrier = false;
+    drive(20 * kMillisecond);
+    wire.links[0].carrier = true;
+    while (wire.links[0].connections < 2) {
+        drive(kMillisecond);
+        ASSERT_LT(wire.now, 20 * kSecond);
+    }
+    EXPECT_GT(wire.counters[0]->resent_bytes.load(), 0U);
+    Request* const receive = wire.receiver->irecv(buffer.data(), buffer.size(), false, wire.now);
+    ASSERT_NE(receive, nullptr);
+    EXPECT_TRUE(wire.receiver->test(receive, wire.now, nullptr)) << "it came the first time";
+    EXPECT_EQ(buffer, data);
+    EXPECT_TRUE(wire.sender->busy());
+    drive(30 * kMillisecond);
+    EXPECT_FALSE(wire.sender->busy());
+}
+
+// The way there and back takes longer than that, and a look is a system call.
+TEST(SharedAcks, TheFirstTestAfterASendDoesNotLookForAny) {
+    Few few(kAllKnown, 0);
+    FakeWire& wire = few.wire;
+    for (const std::size_t size : {std::size_t{8}, kSize}) {
+        Request* const send = wire.sender->isend(few.data.data(), size, wire.now);
+        ASSERT_NE(send, nullptr);
+        const std::uint64_t before = wire.links[0].looks;
+        const bool done = wire.sender->test(send, wire.now, nullptr);
+        EXPECT_EQ(done, size == 8);
+        EXPECT_EQ(wire.links[0].looks, before);
+        if (!done) {
+            (void)wire.sender->test(send, wire.now, nullptr);
+            EXPECT_EQ(wire.links[0].looks, before + 1) << "the second does";
+        }
+    }
+}
+
 TEST(SharedAcks, TheWelcomeTellsWhatALostPathOwed) {
     Few few(kAllKnown, 1);
     ASSERT_TRUE(few.arrived(0, kMillisecond));

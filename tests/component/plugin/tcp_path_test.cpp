@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a TcpPath takes bytes out of its socket.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "plugin/links/tcp_path.h"
+#include "tests/component/plugin/connected_sockets.h"
 
 namespace deft::net::testing {
 namespace {
@@ -47,18 +47,8 @@ struct Scene final : PathEvents {
     Bytes buffer = Bytes(1 << 20);
 
     explicit Scene(bool look_first) {
-        const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t length = sizeof(address);
-        auto* generic = reinterpret_cast<sockaddr*>(&address);
-        EXPECT_EQ(bind(listener.get(), generic, length), 0);
-        EXPECT_EQ(listen(listener.get(), 1), 0);
-        EXPECT_EQ(getsockname(listener.get(), generic, &length), 0);
-        peer = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        EXPECT_EQ(connect(peer.get(), generic, length), 0);
-        UniqueFd accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        auto [from, accepted] = connected_sockets();
+        peer = std::move(from);
         same = UniqueFd(dup(accepted.get()));
         TcpPath::Options options;
         options.look_first = look_first;

@@ -5,52 +5,21 @@
 //
 // usage: link_faults LIBRARY FAULT     FAULT: none, down, delete, blackhole
 // Exit status 77: namespaces are not allowed here.
-#include <dlfcn.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <poll.h>
-#include <sched.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <fstream>
 #include <random>
-#include <string>
-#include <thread>
 #include <vector>
 
-#include "deft/abi/net.h"
+#include "tests/system/plugin/two_hosts.h"
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMessages = 900;
 constexpr std::size_t kLargest = 1 << 20;
 constexpr std::size_t kDepth = 4;
-constexpr auto kPatience = std::chrono::seconds(60);
 constexpr std::size_t kFaultAt = 150;  // messages received when the fault comes
-constexpr int kSkipped = 77;
-
-[[noreturn]] void die(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    std::vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    std::fputc('\n', stderr);
-    _exit(1);
-}
-
-bool run(const std::string& command) {
-    return std::system(command.c_str()) == 0;
-}
 
 std::size_t size_of(std::size_t message) {
     std::mt19937_64 random(message * 31 + 5);
@@ -61,64 +30,11 @@ std::byte pattern(std::size_t message, std::size_t at) {
     return static_cast<std::byte>((message * 7 + at * 13 + (at >> 9)) & 0xff);
 }
 
-// The kernel reports the carrier a moment after both ends are up; NCCL would skip such a link too.
-void await_links() {
-    const auto start = Clock::now();
-    std::size_t running = 0;
-    while (running < 2 && Clock::now() - start < kPatience) {
-        running = 0;
-        ifaddrs* list = nullptr;
-        if (getifaddrs(&list) == 0) {
-            for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-                running += std::strncmp(entry->ifa_name, "eth", 3) == 0 &&
-                                   entry->ifa_addr != nullptr &&
-                                   entry->ifa_addr->sa_family == AF_INET &&
-                                   (entry->ifa_flags & IFF_RUNNING) != 0
-                               ? 1
-                               : 0;
-            }
-            freeifaddrs(list);
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-}
-
 // One end: drives the table as NCCL's proxy does. Reports each received message on `control`.
 void run_end(const char* library, bool sender, int control) {
-    void* object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (object == nullptr) {
-        die("dlopen: %s", dlerror());
-    }
-    const auto* net = static_cast<const deft_net_v11_t*>(dlsym(object, "ncclNetPlugin_v11"));
-    if (net == nullptr) {
-        die("no ncclNetPlugin_v11");
-    }
-    await_links();
-    void* context = nullptr;
-    deft_net_comm_config_t config{DEFT_NET_TRAFFIC_CLASS_UNDEF};
-    if (net->init(&context, 1, &config, nullptr, nullptr) != 0) {
-        die("init failed");
-    }
-    char handle[DEFT_NET_HANDLE_MAXSIZE] = {};
-    void* listener = nullptr;
-    void* comm = nullptr;
-    deft_net_device_handle_t* device = nullptr;
-    const auto start = Clock::now();
-    if (sender) {
-        if (read(control, handle, sizeof(handle)) != sizeof(handle)) {
-            die("no handle");
-        }
-    } else if (net->listen(context, 0, handle, &listener) != 0 ||
-               write(control, handle, sizeof(handle)) != sizeof(handle)) {
-        die("listen failed");
-    }
-    while (comm == nullptr) {
-        if ((sender ? net->connect(context, 0, handle, &comm, &device)
-                    : net->accept(listener, &comm, &device)) != 0 ||
-            Clock::now() - start > kPatience) {
-            die("%s failed", sender ? "connect" : "accept");
-        }
-    }
+    const Connection connection(library, sender, control);
+    const auto* const net = connection.net;
+    void* const comm = connection.comm;
     struct Flight {
         void* request;
         std::vector<std::byte> data;
@@ -192,66 +108,8 @@ void run_end(const char* library, bool sender, int control) {
     (void)!write(control, &byte, 1);
     while (read(control, &byte, 1) == 1 && byte != 'q') {
     }
-    if ((sender ? net->closeSend(comm) : net->closeRecv(comm)) != 0 ||
-        (!sender && net->closeListen(listener) != 0) || net->finalize(context) != 0) {
-        die("close failed");
-    }
+    connection.close();
     _exit(0);
-}
-
-struct End {
-    pid_t pid = 0;
-    int control = -1;
-};
-
-End start_end(const char* library, bool sender) {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
-        die("socketpair");
-    }
-    const pid_t pid = fork();
-    if (pid == 0) {
-        close(pair[0]);
-        const bool own = unshare(CLONE_NEWNET) == 0;
-        if (write(pair[1], own ? "n" : "x", 1) != 1) {
-            _exit(1);
-        }
-        char go = 0;
-        if (read(pair[1], &go, 1) != 1) {  // the links are there
-            _exit(1);
-        }
-        run_end(library, sender, pair[1]);
-    }
-    close(pair[1]);
-    char state = 'x';
-    if (read(pair[0], &state, 1) != 1 || state != 'n') {
-        std::printf("skipped: no network namespaces for this user\n");
-        std::exit(kSkipped);
-    }
-    return {pid, pair[0]};
-}
-
-std::string in_namespace(pid_t pid, const std::string& command) {
-    return "nsenter -t " + std::to_string(pid) + " -n " + command;
-}
-
-bool make_link(int index, const char* rate, pid_t a, pid_t b) {
-    const std::string name = "eth" + std::to_string(index);
-    const std::string net = "10.77." + std::to_string(index) + ".";
-    if (!run("ip link add " + name + " netns " + std::to_string(a) + " type veth peer name " +
-             name + " netns " + std::to_string(b))) {
-        return false;
-    }
-    bool good = true;
-    for (const pid_t pid : {a, b}) {
-        const std::string address = net + (pid == a ? "1" : "2") + "/24";
-        good = good && run(in_namespace(pid, "ip addr add " + address + " dev " + name)) &&
-               run(in_namespace(pid, "ip link set " + name + " up"));
-        // Shaping makes the links unequal; without tbf in this kernel the test still holds.
-        (void)run(in_namespace(pid, "tc qdisc add dev " + name + " root tbf rate " + rate +
-                                        " burst 64kb latency 20ms 2>/dev/null"));
-    }
-    return good;
 }
 
 void inject(const std::string& fault, bool on, pid_t a, pid_t b) {
@@ -261,13 +119,7 @@ void inject(const std::string& fault, bool on, pid_t a, pid_t b) {
     } else if (fault == "delete") {
         good = on ? run(in_namespace(a, "ip link del eth0")) : make_link(0, "400mbit", a, b);
     } else if (fault == "blackhole") {
-        // A neighbour entry that nobody has: frames leave and no one takes them.
-        for (const pid_t pid : {a, b}) {
-            const std::string peer = pid == a ? "10.77.0.2" : "10.77.0.1";
-            good = good && run(in_namespace(pid, on ? "ip neigh replace " + peer +
-                                                          " lladdr 02:00:00:00:00:99 dev eth0"
-                                                    : "ip neigh del " + peer + " dev eth0"));
-        }
+        good = lose_frames(a, 0, 2, on) && lose_frames(b, 0, 1, on);
     }
     if (!good) {
         die("could not inject %s", fault.c_str());
@@ -280,36 +132,22 @@ int main(int count, char** arguments) {
     if (count != 3) {
         die("usage: link_faults LIBRARY none|down|delete|blackhole");
     }
-    if (geteuid() != 0) {
-        if (std::getenv("DEFT_TEST_INSIDE") == nullptr && run("unshare -Urn true 2>/dev/null")) {
-            setenv("DEFT_TEST_INSIDE", "1", 1);
-            execlp("unshare", "unshare", "-Urn", "--", arguments[0], arguments[1], arguments[2],
-                   nullptr);
-        }
-        std::printf("skipped: neither root nor user namespaces\n");
-        return kSkipped;
-    }
+    become_root(arguments);
     const std::string fault = arguments[2];
     const std::string log = "/tmp/deft-link-faults-" + std::to_string(getpid()) + ".log";
     setenv("DEFT_LOG", "info", 1);
     setenv("DEFT_LOG_FILE", log.c_str(), 1);
     unsetenv("DEFT_INTERFACES");
     setenv("NCCL_SOCKET_IFNAME", "eth", 1);
-    End a = start_end(arguments[1], true);
-    End b = start_end(arguments[1], false);
+    End a = start_end([&](int control) { run_end(arguments[1], true, control); });
+    End b = start_end([&](int control) { run_end(arguments[1], false, control); });
     if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
         std::printf("skipped: no veth links for this user\n");
         kill(a.pid, SIGKILL);
         kill(b.pid, SIGKILL);
         return kSkipped;
     }
-    char handle[DEFT_NET_HANDLE_MAXSIZE];
-    if (write(b.control, "g", 1) != 1 ||
-        read(b.control, handle, sizeof(handle)) != sizeof(handle) ||
-        write(a.control, "g", 1) != 1 ||
-        write(a.control, handle, sizeof(handle)) != sizeof(handle)) {
-        die("the ends did not come up");
-    }
+    connect_ends(a, b);
     std::size_t received = 0;
     bool on = false;
     bool over = fault == "none";

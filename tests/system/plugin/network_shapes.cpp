@@ -6,20 +6,10 @@
 // usage: network_shapes v6|linklocal|mixed|many|islands
 // Exit status 77: namespaces or IPv6 are not to be had here.
 #include <poll.h>
-#include <sched.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
 #include <vector>
 
-#include "deft/abi/net.h"
+#include "tests/system/plugin/two_hosts.h"
 #include "topology/interfaces.h"
 #include "topology/link_stats.h"
 
@@ -29,9 +19,6 @@ extern const deft_net_v11_t ncclNetPlugin_v11;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr auto kPatience = std::chrono::seconds(60);
-constexpr int kSkipped = 77;
 constexpr std::size_t kMessages = 60;
 constexpr std::size_t kLargest = 4 << 20;
 
@@ -42,19 +29,6 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {
     {"v6", 2, 2}, {"linklocal", 2, 2}, {"mixed", 2, 2}, {"many", 12, 12}, {"islands", 2, 1}};
-
-[[noreturn]] void die(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    std::vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    std::fputc('\n', stderr);
-    _exit(1);
-}
-
-bool run(const std::string& command) {
-    return std::system(command.c_str()) == 0;
-}
 
 // Addresses of link `i` at end 1 or 2; "" for none.
 std::string address_of(const std::string& shape, int i, int end) {
@@ -180,38 +154,6 @@ void await_links(int links) {
     _exit(0);
 }
 
-struct End {
-    pid_t pid = 0;
-    int control = -1;
-};
-
-End start_end(bool sender, int links) {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
-        die("socketpair");
-    }
-    const pid_t pid = fork();
-    if (pid == 0) {
-        close(pair[0]);
-        char state = unshare(CLONE_NEWNET) == 0 ? 'n' : 'x';
-        if (write(pair[1], &state, 1) != 1 || read(pair[1], &state, 1) != 1) {
-            _exit(1);
-        }
-        run_end(sender, links, pair[1]);
-    }
-    close(pair[1]);
-    char state = 'x';
-    if (read(pair[0], &state, 1) != 1 || state != 'n') {
-        std::printf("skipped: no network namespaces for this user\n");
-        std::exit(kSkipped);
-    }
-    return {pid, pair[0]};
-}
-
-std::string in_namespace(pid_t pid, const std::string& command) {
-    return "nsenter -t " + std::to_string(pid) + " -n " + command;
-}
-
 bool make_link(const Shape& shape, int index, pid_t a, pid_t b) {
     const std::string name = "eth" + std::to_string(index);
     bool good = run("ip link add " + name + " netns " + std::to_string(a) +
@@ -236,19 +178,12 @@ int main(int count, char** arguments) {
     if (shape == nullptr) {
         die("usage: network_shapes v6|linklocal|mixed|many|islands");
     }
-    if (geteuid() != 0) {
-        if (std::getenv("DEFT_TEST_INSIDE") == nullptr && run("unshare -Urn true 2>/dev/null")) {
-            setenv("DEFT_TEST_INSIDE", "1", 1);
-            execlp("unshare", "unshare", "-Urn", "--", arguments[0], arguments[1], nullptr);
-        }
-        std::printf("skipped: neither root nor user namespaces\n");
-        return kSkipped;
-    }
+    become_root(arguments);
     unsetenv("DEFT_INTERFACES");
     setenv("NCCL_SOCKET_IFNAME", "eth", 1);
     alarm(170);
-    const End a = start_end(true, shape->links);
-    const End b = start_end(false, shape->links);
+    const End a = start_end([&](int control) { run_end(true, shape->links, control); });
+    const End b = start_end([&](int control) { run_end(false, shape->links, control); });
     for (int i = 0; i < shape->links; ++i) {
         if (!make_link(*shape, i, a.pid, b.pid)) {
             std::printf("skipped: no veth links with such addresses for this user\n");

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/links/page_pipes.h"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <mutex>
+
+#include "topology/base/fork_guard.h"
+
+namespace deft::net {
+namespace {
+
+constexpr int kWanted = 1 << 18;
+constexpr int kLeast = 1 << 16;  // less is what a user who has too many pipes gets
+
+// splice(2) has no MSG_NOSIGNAL, and the job may not ignore SIGPIPE.
+class NoSigpipe {
+public:
+    NoSigpipe() {
+        sigemptyset(&pipe_);
+        sigaddset(&pipe_, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+        sigset_t pending;
+        pending_ = sigismember(&before_, SIGPIPE) == 1 && sigpending(&pending) == 0 &&
+                   sigismember(&pending, SIGPIPE) == 1;
+    }
+    ~NoSigpipe() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    NoSigpipe(const NoSigpipe&) = delete;
+    NoSigpipe& operator=(const NoSigpipe&) = delete;
+    // Takes the signal away, if there is one now and was none before.
+    void swallow() const {
+        const timespec now{};
+        while (!pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+        }
+    }
+
+private:
+    sigset_t pipe_;
+    sigset_t before_;
+    bool pending_;
+};
+
+// What sockets say of their state. Anything else means that this way of sending is barred, by a
+// sandbox for example.
+bool of_a_connection(int error) {
+    switch (error) {
+        case EAGAIN:
+        case EINTR:
+        case EPIPE:
+        case ECONNRESET:
+        case ECONNABORTED:
+        case ETIMEDOUT:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+        case ENETRESET:
+        case ENONET:
+        case ECONNREFUSED:
+        case EACCES:
+        case EPROTO:
+        case ENOPROTOOPT:
+        case ENOTCONN:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// From 6.5 on splice() hands a socket sixteen pages at a time.
+bool kernel_takes_many() {
+    utsname name{};
+    int major = 0;
+    int minor = 0;
+    return uname(&name) == 0 && std::sscanf(name.release, "%d.%d", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 5));
+}
+
+}  // namespace
+
+std::shared_ptr<PagePipes> PagePipes::process(const std::string& setting) {
+    if (setting == "off" || (setting == "auto" && !kernel_takes_many())) {
+        return nullptr;
+    }
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static auto& mutex = *new std::mutex;
+    static auto& known = *new std::weak_ptr<PagePipes>;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<PagePipes> pipes = known.lock();
+    if (pipes == nullptr) {
+        pipes = std::make_shared<PagePipes>();
+        if (!pipes->open()) {
+            return nullptr;
+        }
+        known = pipes;
+    }
+    return pipes;
+}
+
+bool PagePipes::open() {
+    ForkGuard::process().arm();
+    sink_ = UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    return sink_ && pipes_[0].open();
+}
+
+bool PagePipes::Pipe::open() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return false;
+    }
+    out = UniqueFd(ends[0]);
+    in = UniqueFd(ends[1]);
+    (void)fcntl(in.get(), F_SETPIPE_SZ, kWanted);
+    if (fcntl(in.get(), F_GETPIPE_SZ) < kLeast) {
+        in.reset();
+        out.reset();
+    }
+    return static_cast<bool>(in);
+}
+
+ssize_t PagePipes::send(int socket, const std::byte* data, std::size_t length) {
+    if (!ForkGuard::process().in_child()) {  // a child would share the pipes
+        for (Pipe& pipe : pipes_) {
+            if (pipe.taken.load(std::memory_order_relaxed) ||
+                pipe.taken.exchange(true, std::memory_order_acquire)) {
+                continue;
+            }
+            const bool usable = !pipe.broken && (pipe.in || pipe.open());
+            pipe.broken = !usable;
+            const ssize_t sent =
+                usable ? pipe.send(socket, data, length, sink_.get()) : ssize_t{-1};
+            const int error = errno;
+            pipe.taken.store(false, std::memory_order_release);
+            if (usable) {
+                errno = error;
+                return sent;
+            }
+        }
+    }
+    errno = EBUSY;
+    return -1;
+}
+
+ssize_t PagePipes::Pipe::send(int socket, const std::byte* data, std::size_t length, int sink) {
+    const iovec part{const_cast<std::byte*>(data), length};
+    const ssize_t held = vmsplice(in.get(), &part, 1, SPLICE_F_NONBLOCK);
+    if (held <= 0) {
+        errno = errno == ENOMEM || errno == EINTR ? EBUSY : ENOTSUP;
+        return -1;
+    }
+    const auto whole = static_cast<std::size_t>(held);
+    const NoSigpipe no_sigpipe;
+    const ssize_t sent = splice(out.get(), nullptr, socket, nullptr, whole,
+                                SPLICE_F_NONBLOCK | (whole < length ? SPLICE_F_MORE : 0U));
+    int error = errno;
+    if (sent != held) {  // it may have got somewhere before the signal
+        no_sigpipe.swallow();
+    }
+    if (sent == 0) {
+        error = EAGAIN;
+    } else if (sent < 0 && (error == ENOMEM || error == ENOBUFS)) {
+        error = EBUSY;
+    } else if (sent < 0 && !of_a_connection(error)) {
+        error = ENOTSUP;
+    }
+    empty(whole - static_cast<std::size_t>(std::max<ssize_t>(sent, 0)), sink);
+    errno = error;
+    return sent > 0 ? sent : -1;
+}
+
+void PagePipes::Pipe::empty(std::size_t left, int sink) {
+    while (left > 0) {
+        const ssize_t gone = splice(out.get(), nullptr, sink, nullptr, left, SPLICE_F_NONBLOCK);
+        if (gone < 0 && errno == EINTR) {
+            continue;
+        }
+        if (gone <= 0) {  // what remains would go out before the next message
+            in.reset();
+            out.reset();
+            return;
+        }
+        left -= static_cast<std::size_t>(gone);
+    }
+}
+
+}  // namespace deft::net
