@@ -20,20 +20,25 @@ constexpr Nanos kMaxUsefulWait = 240 * kSecond;
 constexpr Nanos kFirstBackOff = 8 * kSecond;
 constexpr Nanos kMaxBackOff = 120 * kSecond;
 constexpr Nanos kAway = 20 * kMillisecond;  // nobody drove the connection: no time of ours
+constexpr Nanos kRamp = 5 * kMillisecond;   // after a pause, until the links are full
+// A phase that does not come to its end because there is too little load; a path that is out is
+// missed by what is sent beside it.
+constexpr Nanos kPatience = 60 * kSecond;
+constexpr Nanos kPatienceOut = 10 * kSecond;
 // Under load: there is so much to send that more links would have something to do.
 constexpr std::uint64_t kLoad = 256 * 1024;
-constexpr double kMostOfAll = 0.6;   // a path that carries more is not doubted
+constexpr double kMostOfAll = 0.6;   // a path that carries more is doubted after all others, seldom
 constexpr double kSteady = 0.15;     // totals before and after may differ by this much
 constexpr double kPartMissed = 0.3;  // a path is useless if less of its part is missed than this
 constexpr int kRounds = 2;
 
 }  // namespace
 
-void PathTrials::enter(Phase phase, Nanos now, std::uint64_t delivered) {
+void PathTrials::enter(Phase phase, Nanos now) {
     phase_ = phase;
     phase_start_ = now;
-    phase_idle_ = 0;
-    phase_delivered_ = delivered;
+    phase_loaded_ = 0;
+    phase_all_ = phase_candidate_ = 0;
 }
 
 void PathTrials::give_up(Nanos wait) {
@@ -43,6 +48,13 @@ void PathTrials::give_up(Nanos wait) {
     wait_ = wait;
     useless_rounds_ = 0;
     retrying_ = false;
+}
+
+// How long after a trial that could not tell: it has cost something, too.
+Nanos PathTrials::undecided() {
+    const Nanos wait = unsure_wait_;
+    unsure_wait_ = std::min(2 * unsure_wait_, kMaxUsefulWait);
+    return wait;
 }
 
 bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t backlog) {
@@ -63,6 +75,7 @@ bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t ba
         dropped_ = tested_ = 0;
         back_off_.fill(0);
         useful_wait_ = kUsefulWait;
+        unsure_wait_ = kFirstWait;
         give_up(kFirstWait);
         for (std::size_t i = 0; i < count; ++i) {
             seen_[i] = paths[i].delivered;
@@ -72,19 +85,27 @@ bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t ba
         return (dropped_ | tried_) != out_before;
     }
     const bool loaded = backlog >= kLoad && elapsed < kAway;
-    (loaded ? busy_ : phase_idle_) += elapsed;
+    ramp_ = loaded ? ramp_ + elapsed : 0;
+    const std::uint64_t candidate = paths[candidate_].delivered;
+    if (loaded && ramp_ > kRamp + 2 * latency) {
+        phase_loaded_ += elapsed;
+        phase_all_ += delivered - last_all_;
+        phase_candidate_ += candidate - last_candidate_;
+    }
+    last_all_ = delivered;
+    last_candidate_ = candidate;
     if (loaded) {
+        busy_ += elapsed;
         const double weight = std::min(1.0, static_cast<double>(elapsed) / 100e6);
         load_now_ += weight * (static_cast<double>(backlog) - load_now_);
     }
     settle_ = kSettle + 4 * latency;
     latency_ = latency;
-    step(now, paths.first(count), delivered);
+    step(now, paths.first(count));
     return (dropped_ | tried_) != out_before;
 }
 
-void PathTrials::step(Nanos now, std::span<const Sample> paths, std::uint64_t delivered) {
-    const Nanos elapsed = now - phase_start_;
+void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     if (phase_ == Phase::Watch) {
         for (std::size_t i = 0; i < paths.size() && busy_ >= kSoon; ++i) {
             const bool more_to_do = load_now_ > 2 * load_[i];
@@ -92,62 +113,59 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths, std::uint64_t de
                 candidate_ = i;
                 dropped_ &= ~(Mask{1} << i);
                 retrying_ = true;
-                enter(Phase::Joining, now, delivered);
+                last_candidate_ = paths[candidate_].delivered;
+                enter(Phase::Joining, now);
                 return;
             }
         }
         if (busy_ >= wait_) {
             if (choose(paths)) {
-                enter(Phase::Before, now, delivered);
-                candidate_delivered_ = paths[candidate_].delivered;
+                last_candidate_ = paths[candidate_].delivered;
+                enter(Phase::Before, now);
             } else {
                 give_up(kFirstWait);
             }
         }
         return;
     }
-    const Nanos window = window_ + 4 * latency_;
-    if (phase_idle_ > window / 8) {  // the load went away: no trial
+    if (now - phase_start_ > (tried_ != 0 ? kPatienceOut : kPatience)) {
         if (retrying_) {
             dropped_ |= Mask{1} << candidate_;
+            retry_at_[candidate_] = now + back_off_[candidate_];
         }
-        give_up(kSoon);
+        give_up(undecided());
         return;
     }
     const bool settling =
         phase_ == Phase::Joining || phase_ == Phase::Leaving || phase_ == Phase::Returning;
-    if (elapsed < (settling ? settle_ : window)) {
+    if (phase_loaded_ < (settling ? settle_ : window_ + 4 * latency_)) {
         return;
     }
-    const double total = static_cast<double>(delivered - phase_delivered_) * 1e9 /
-                         static_cast<double>(std::max<Nanos>(elapsed, 1));
+    const double total = static_cast<double>(phase_all_) * 1e9 / static_cast<double>(phase_loaded_);
     switch (phase_) {
         case Phase::Watch:
             return;
         case Phase::Joining:
-            enter(Phase::Before, now, delivered);
-            candidate_delivered_ = paths[candidate_].delivered;
+            enter(Phase::Before, now);
             return;
         case Phase::Before:
             before_ = total;
-            share_ = delivered == phase_delivered_
+            share_ = phase_all_ == 0
                          ? 0
-                         : static_cast<double>(paths[candidate_].delivered - candidate_delivered_) /
-                               static_cast<double>(delivered - phase_delivered_);
+                         : static_cast<double>(phase_candidate_) / static_cast<double>(phase_all_);
             tried_ = Mask{1} << candidate_;
-            enter(Phase::Leaving, now, delivered);
+            enter(Phase::Leaving, now);
             return;
         case Phase::Leaving:
-            enter(Phase::Without, now, delivered);
+            enter(Phase::Without, now);
             return;
         case Phase::Without:
             without_ = total;
             tried_ = 0;
-            enter(Phase::Returning, now, delivered);
+            enter(Phase::Returning, now);
             return;
         case Phase::Returning:
-            enter(Phase::After, now, delivered);
-            candidate_delivered_ = paths[candidate_].delivered;
+            enter(Phase::After, now);
             return;
         case Phase::After:
             after_ = total;
@@ -155,7 +173,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths, std::uint64_t de
             if (phase_ == Phase::After) {  // once more: what was after is before
                 before_ = after_;
                 tried_ = Mask{1} << candidate_;
-                enter(Phase::Leaving, now, delivered);
+                enter(Phase::Leaving, now);
             } else {
                 for (std::size_t i = 0; i < paths.size(); ++i) {
                     seen_[i] = paths[i].delivered;
@@ -165,7 +183,8 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths, std::uint64_t de
     }
 }
 
-// The next path, in turn, that carries something but not most of it.
+// The next path, in turn, that carries something; one that carries most of it only when all others
+// have been tried and some time has passed.
 bool PathTrials::choose(std::span<const Sample> paths) {
     std::uint64_t sum = 0;
     std::size_t used = 0;
@@ -181,8 +200,8 @@ bool PathTrials::choose(std::span<const Sample> paths) {
         const std::size_t i = (candidate_ + paths.size() - step % paths.size()) % paths.size();
         const double share =
             static_cast<double>(paths[i].delivered - seen_[i]) / static_cast<double>(sum);
-        if (share > kMostOfAll) {
-            tested_ |= Mask{1} << i;  // of use beyond doubt
+        if (share > kMostOfAll && useful_wait_ == kUsefulWait) {
+            tested_ |= Mask{1} << i;  // of use, one would think
         } else if (paths[i].up && !dropped(i) && share > 0) {
             candidate_ = i;
             return true;
@@ -194,9 +213,10 @@ bool PathTrials::choose(std::span<const Sample> paths) {
 void PathTrials::judge(Nanos now) {
     const double with = (before_ + after_) / 2;
     if (with <= 0 || std::abs(before_ - after_) > kSteady * with) {
-        give_up(kFirstWait);  // a path that was tried again stays in until it can be judged
+        give_up(undecided());  // a path that was tried again stays in until it can be judged
         return;
     }
+    unsure_wait_ = kFirstWait;
     if (without_ < with * (1 - kPartMissed * share_)) {
         back_off_[candidate_] = 0;
         tested_ |= Mask{1} << candidate_;

@@ -15,7 +15,8 @@ namespace deft::net {
 // Now and then, under load, a path is left out for a tenth of a second. If hardly any of what it
 // carried is missed in the total, twice, it is left out for seconds, later minutes, and tried
 // again. Over time the trials of a useful path cost less than a hundredth of its part. A path that
-// is left out stays connected, and all are used again once any is lost or found.
+// is left out stays connected, and all are used again once any is lost or found. Only time under
+// load counts: a job that sends in bursts is judged over several of them.
 class PathTrials {
 public:
     static constexpr std::size_t kMaxPaths = 16;
@@ -38,11 +39,12 @@ private:
     enum class Phase { Watch, Joining, Before, Leaving, Without, Returning, After };
     using Mask = std::uint32_t;
 
-    void enter(Phase phase, Nanos now, std::uint64_t delivered);
-    void step(Nanos now, std::span<const Sample> paths, std::uint64_t delivered);
+    void enter(Phase phase, Nanos now);
+    void step(Nanos now, std::span<const Sample> paths);
     bool choose(std::span<const Sample> paths);
     void judge(Nanos now);
     void give_up(Nanos wait);
+    Nanos undecided();
 
     Mask up_ = 0;
     Mask dropped_ = 0;
@@ -56,13 +58,18 @@ private:
     Nanos busy_ = 0;         // under load, since the last trial
     Nanos wait_ = 0;         // so long until the next
     Nanos useful_wait_ = 0;  // grows while trials find nothing
+    Nanos unsure_wait_ = 0;  // grows while they cannot tell
     Nanos settle_ = 0;
     Nanos window_ = 0;  // by the rate when the last trial began
     Nanos latency_ = 0;
     Nanos phase_start_ = 0;
-    Nanos phase_idle_ = 0;
-    std::uint64_t phase_delivered_ = 0;
-    std::uint64_t candidate_delivered_ = 0;
+    // Under load, in this phase: time, and bytes delivered by all and by the candidate.
+    Nanos phase_loaded_ = 0;
+    std::uint64_t phase_all_ = 0;
+    std::uint64_t phase_candidate_ = 0;
+    Nanos ramp_ = 0;              // since the load began
+    std::uint64_t last_all_ = 0;  // as of the last tick
+    std::uint64_t last_candidate_ = 0;
     double share_ = 0;   // of the candidate, while it was used
     double before_ = 0;  // totals, bytes per second
     double without_ = 0;

@@ -105,6 +105,42 @@ TEST(NeverSlower, OneOfSeveralIsEnough) {
     EXPECT_GE(last_rate(result), 0.85 * 0.2);
 }
 
+// A training job sends while it computes, then computes without sending.
+TrafficOptions bursts(double milliseconds, double seconds, double gbit) {
+    TrafficOptions options = for_seconds(seconds, gbit);
+    options.burst = static_cast<std::size_t>(milliseconds * 1e-3 * gbit * 1e9 / 8 / (256 * 1024));
+    options.pause = static_cast<Nanos>(milliseconds * 1e6);
+    return options;
+}
+
+TEST(NeverSlower, UsefulPathsAreKeptInBursts) {
+    for (const double milliseconds : {100, 250, 400}) {
+        SCOPED_TRACE(milliseconds);
+        FakeWire wire({link(0.1), link(0.1)});
+        ASSERT_TRUE(wire.establish());
+        TrafficResult result = run_traffic(wire, bursts(milliseconds, 10, 0.2));
+        ASSERT_TRUE(result.complete);
+        EXPECT_EQ(wire.sender->drops(), 0U);
+        result.elapsed -= result.paused;
+        EXPECT_GE(rate(result), 0.96 * 0.2);
+    }
+}
+
+TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOutInBursts) {
+    for (const double milliseconds : {100, 250, 400}) {
+        SCOPED_TRACE(milliseconds);
+        FakeWire wire({link(0.1), link(0.1)});
+        wire.links[1].shares = &wire.links[0];
+        wire.links[0].together = 0.7;
+        ASSERT_TRUE(wire.establish());
+        TrafficResult result = run_traffic(wire, bursts(milliseconds, 20, 0.1));
+        ASSERT_TRUE(result.complete);
+        EXPECT_GE(wire.sender->drops(), 1U);
+        result.elapsed -= result.paused;
+        EXPECT_GE(rate(result), 0.85 * 0.1);
+    }
+}
+
 TEST(NeverSlower, PathLeftOutCarriesOnWhenTheOtherDies) {
     for (const bool black_hole : {false, true}) {
         SCOPED_TRACE(black_hole);

@@ -22,12 +22,15 @@ struct TrafficOptions {
     std::uint64_t seed = 1;
     Nanos step = 5 * kMicrosecond;  // of the virtual clock when nothing happens
     Nanos limit = 600 * kSecond;    // virtual
+    std::size_t burst = 0;  // messages; then nothing for `pause`, as a training job computes
+    Nanos pause = 0;
     std::function<void(Nanos)> each_step;
 };
 
 struct TrafficResult {
     bool complete = false;
     Nanos elapsed = 0;
+    Nanos paused = 0;
     std::uint64_t bytes = 0;
     Nanos longest_stall = 0;                           // between two receive completions
     std::vector<std::pair<Nanos, std::uint64_t>> log;  // time and bytes of each completion
@@ -56,6 +59,8 @@ inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) 
     TrafficResult result;
     const Nanos start = wire.now;
     Nanos last = start;
+    Nanos resume = start;
+    std::size_t bursts = 1;
     while (received < options.messages || !sends.empty()) {
         if (wire.now - start > options.limit || wire.sender->failure() ||
             wire.receiver->failure()) {
@@ -76,7 +81,14 @@ inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) 
                 moved = true;
             }
         }
-        if (sent < options.messages && sends.size() < options.depth) {
+        if (options.burst > 0 && sent == bursts * options.burst && sends.empty()) {
+            resume = wire.now + options.pause;
+            result.paused += options.pause;
+            ++bursts;
+        }
+        const bool resting =
+            wire.now < resume || (options.burst > 0 && sent == bursts * options.burst);
+        if (!resting && sent < options.messages && sends.size() < options.depth) {
             const std::size_t size = options.size(sent);
             if (next.size() != size || size == 0) {
                 next.resize(size);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// When paths are doubted, and what it costs; on a clock of its own, a tick a millisecond.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+
+#include "plugin/core/path_trials.h"
+
+namespace deft::net::testing {
+namespace {
+
+constexpr std::uint64_t kBacklog = 4 << 20;
+
+// Two paths and what they deliver, in bytes a second, used both or alone.
+struct Job {
+    std::array<double, 2> both;
+    std::array<double, 2> alone;
+    PathTrials trials;
+    std::array<PathTrials::Sample, 2> paths{{{true, 0, 0}, {true, 0, 0}}};
+    std::array<Nanos, 2> out{};  // time each was left out
+    Nanos now = kSecond;
+
+    void tick(std::uint64_t backlog = kBacklog, double noise = 1) {
+        const bool off[2] = {trials.out(0), trials.out(1)};
+        for (std::size_t i = 0; i < 2; ++i) {
+            out[i] += off[i] ? kMillisecond : 0;
+            const double rate = off[i] ? 0 : off[1 - i] ? alone[i] : both[i];
+            paths[i].delivered += backlog > 0 ? static_cast<std::uint64_t>(rate * noise / 1000) : 0;
+        }
+        trials.tick(now, paths, backlog);
+        now += kMillisecond;
+    }
+    void run(Nanos time) {
+        for (const Nanos end = now + time; now < end;) {
+            tick();
+        }
+    }
+};
+
+TEST(PathTrials, ThatCarriesMostOfItIsDoubtedToo) {
+    // The other could do it all, and more, if it were left alone.
+    Job job{{70e6, 30e6}, {70e6, 130e6}, {}};
+    job.run(100 * kSecond);
+    EXPECT_TRUE(job.trials.dropped(0));
+    EXPECT_FALSE(job.trials.dropped(1));
+}
+
+TEST(PathTrials, ThatCarriesMostOfItIsHardlyEverMissed) {
+    for (const double slow : {10e6, 50e6}) {
+        SCOPED_TRACE(slow);
+        Job job{{100e6, slow}, {100e6, slow}, {}};
+        job.run(20 * kSecond);
+        EXPECT_EQ(job.out[0], 0) << "not among the first";
+        EXPECT_GT(job.out[1], 0);
+        job.run(3600 * kSecond);
+        EXPECT_EQ(job.trials.drops(), 0U);
+        EXPECT_GT(job.out[0], 0);
+        for (const Nanos out : job.out) {
+            EXPECT_LT(out, 4 * kSecond) << "a thousandth of the hour";
+        }
+    }
+}
+
+// Where the totals tell nothing, trials become rare.
+TEST(PathTrials, ThatCannotTellBecomeRare) {
+    Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
+    for (int i = 0; i < 3'600'000; ++i) {
+        job.tick(kBacklog, i / 200 % 2 == 0 ? 0.5 : 1.5);  // before and after differ
+    }
+    EXPECT_EQ(job.trials.drops(), 0U);
+    EXPECT_LT(job.out[0] + job.out[1], 20 * kSecond);
+}
+
+// The links are empty when a burst begins, which says nothing about one of them.
+TEST(PathTrials, BeginningsOfBurstsDoNotCount) {
+    for (int length = 20; length < 90; ++length) {
+        SCOPED_TRACE(length);
+        Job job{{100e6, 8e6}, {100e6, 8e6}, {}};
+        for (int i = 0; i < 100'000; ++i) {
+            const int in_burst = i % (2 * length);
+            job.tick(in_burst < length ? kBacklog : 0, in_burst < 5 ? 0 : 1);
+        }
+        EXPECT_EQ(job.trials.drops(), 0U);
+        EXPECT_GT(job.out[1], 0);
+    }
+}
+
+// What is sent beside the load would miss it.
+TEST(PathTrials, PathIsBackWhenTheLoadHasGone) {
+    Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
+    while (!job.trials.out(0) && !job.trials.out(1)) {
+        ASSERT_LT(job.now, 60 * kSecond);
+        job.tick();
+    }
+    const Nanos gone = job.now;
+    while (job.trials.out(0) || job.trials.out(1)) {
+        ASSERT_LT(job.now, gone + 11 * kSecond);
+        job.tick(0);
+    }
+    EXPECT_EQ(job.trials.drops(), 0U);
+    EXPECT_GT(job.now, gone + kSecond) << "a pause between bursts";
+}
+
+// One that was left out and is tried again goes on being left out if the load goes away.
+TEST(PathTrials, PathTriedAgainStaysOutWithoutLoad) {
+    Job job{{50e6, 50e6}, {100e6, 100e6}, {}};
+    job.run(10 * kSecond);
+    ASSERT_EQ(job.trials.drops(), 1U);
+    const std::size_t left = job.trials.dropped(0) ? 0 : 1;
+    while (job.trials.out(left)) {
+        ASSERT_LT(job.now, 60 * kSecond);
+        job.tick();
+    }
+    for (int i = 0; i < 65'000; ++i) {
+        job.tick(0);
+    }
+    EXPECT_TRUE(job.trials.dropped(left));
+    EXPECT_EQ(job.trials.drops(), 1U);
+    job.out = {};
+    job.run(2 * kSecond);
+    EXPECT_EQ(job.out[left], 2 * kSecond) << "not at once";
+}
+
+}  // namespace
+}  // namespace deft::net::testing
