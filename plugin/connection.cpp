@@ -24,9 +24,10 @@ constexpr Nanos kAskInterval = 50 * kMillisecond;
 constexpr Nanos kAskLimit = 10 * kSecond;    // then what the handle says has to do
 constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
-// With one path TCP itself is the best at surviving an outage, up to the limit the user has set.
+// With one path TCP itself is the best at surviving an outage, but for the last quarter of the time
+// that the user has set: a new connection may get through where this one does not.
 Nanos dead_after(std::size_t paths, Nanos link_timeout) {
-    return paths == 1 ? link_timeout : std::min(kDeadAfter, link_timeout / 2);
+    return paths == 1 ? link_timeout / 4 * 3 : std::min(kDeadAfter, link_timeout / 2);
 }
 
 // The door of a TcpAcceptor, seen by one Receiver.
@@ -146,6 +147,7 @@ struct Attempt {
     Nanos ask_again = 0;
     wire::Handle handle;
     std::uint32_t questions = 0;
+    const void* context = nullptr;
     Nanos began = 0;
     Nanos last_poll = 0;
 };
@@ -220,6 +222,7 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
 
 int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   const wire::Handle& handle, Nanos now, Attempt& attempt) {
+    attempt.context = options.context;
     attempt.secret = handle.secret;
     attempt.handle = handle;
     return handle.total > handle.endpoints.count ? start_asking(device, options, now, attempt)
@@ -279,6 +282,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     }
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
+    sender.dead_after = dialer.dead_after;
     sender.early_done = !options.checksum;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
@@ -325,6 +329,7 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         const std::size_t paths = guest.hello.paths;
         ReceiverOptions options;
         options.link_timeout = options_.link_timeout;
+        options.dead_after = dead_after(paths, options_.link_timeout);
         options.lazy_acks = (guest.hello.flags & wire::kFlagChecked) == 0;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
@@ -412,10 +417,12 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
     return DEFT_NET_INTERNAL_ERROR;
 }
 
-void forget_attempts(Nanos now, bool all) {
+void forget_attempts(Nanos now, bool all, const void* context) {
     const std::lock_guard lock(attempts_mutex);
     std::erase_if(attempts(), [&](const auto& entry) {
-        return all || now - entry.second.last_poll > kAbandoned;
+        const Attempt& attempt = entry.second;
+        return all || now - attempt.last_poll > kAbandoned ||
+               (context != nullptr && attempt.context == context);
     });
 }
 

@@ -16,6 +16,7 @@ namespace deft::net {
 
 struct ConnectionOptions {
     Nanos link_timeout = 30 * kSecond;
+    const void* context = nullptr;  // NCCL's, which ends with it
     int lane = -1;
     std::size_t streams = 1;          // paths over each pair of links, as far as there is room
     std::string congestion = "auto";  // links/congestion.h
@@ -49,7 +50,8 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
             std::span<std::byte, wire::kHandleBytes> handle, Nanos now,
             std::unique_ptr<Sender>& sender);
 
-// Drops attempts that nobody polls any more; all of them if `all`.
-void forget_attempts(Nanos now, bool all);
+// Drops attempts that nobody polls any more, and those of `context`, unless it is NULL; all of them
+// if `all`.
+void forget_attempts(Nanos now, bool all, const void* context = nullptr);
 
 }  // namespace deft::net

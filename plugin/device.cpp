@@ -2,6 +2,7 @@
 #include "plugin/device.h"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 
 #include "plugin/wire.h"
@@ -40,6 +41,28 @@ std::uint64_t hashed(std::uint64_t hash, const void* data, std::size_t size) {
         hash = (hash ^ bytes[i]) * 0x100000001b3;  // FNV-1a
     }
     return hash;
+}
+
+// In the order they came in.
+void keep_fastest(std::vector<Interface>& links) {
+    std::vector<std::int64_t> speeds;
+    for (const Interface& link : links) {
+        speeds.push_back(link.speed_mbps > 0 ? link.speed_mbps : kUnknownSpeed);
+    }
+    std::vector<std::int64_t> sorted = speeds;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const std::int64_t least = sorted[wire::kMaxLinks - 1];
+    std::size_t equal = wire::kMaxLinks - static_cast<std::size_t>(std::count_if(
+                                              speeds.begin(), speeds.end(),
+                                              [&](std::int64_t speed) { return speed > least; }));
+    std::vector<Interface> kept;
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        if (speeds[i] > least || (speeds[i] == least && equal > 0)) {
+            equal -= speeds[i] == least ? 1 : 0;
+            kept.push_back(std::move(links[i]));
+        }
+    }
+    links = std::move(kept);
 }
 
 // Under the mutex.
@@ -110,10 +133,10 @@ Device make_device(std::vector<Interface> links) {
     Device device;
     if (links.size() > wire::kMaxLinks) {
         DEFT_WARN(
-            "%zu interfaces are usable, the first %zu are used: name those you want in "
+            "%zu interfaces are usable, the fastest %zu are used: name those you want in "
             "DEFT_INTERFACES",
             links.size(), wire::kMaxLinks);
-        links.resize(wire::kMaxLinks);
+        keep_fastest(links);
     }
     device.links = std::move(links);
     std::int64_t fastest = 0;
@@ -146,7 +169,11 @@ Devices make_devices(const std::vector<Interface>& links, const std::vector<PciP
             own.push_back(links[i]);
         }
         Device device = make_device(std::move(own));
-        device.pci_path = links[group.nearest].pci_path;
+        const Interface& nearest = links[group.nearest];
+        if (std::any_of(device.links.begin(), device.links.end(),
+                        [&](const Interface& link) { return link.name == nearest.name; })) {
+            device.pci_path = nearest.pci_path;
+        }
         if (groups.size() > 1) {
             device.name += std::to_string(devices.size());
         }

@@ -49,6 +49,7 @@ bool switched_off() {
 
 ConnectionOptions connection_options(void* context, int traffic_class) {
     ConnectionOptions options;
+    options.context = context;
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
     options.congestion = Config::process().text(Key::TcpCongestion);
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
@@ -350,8 +351,8 @@ int close_listen(void* comm) noexcept {
 int finalize(void* context) noexcept {
     return guarded("finalize", [&] {
         count_call();
+        forget_attempts(steady_now(), false, context);
         delete static_cast<Context*>(context);
-        forget_attempts(steady_now(), false);
         return DEFT_NET_SUCCESS;
     });
 }

@@ -102,7 +102,22 @@ bool get_endpoints(Reader& in, std::size_t count, EndpointList& list) {
     return true;
 }
 
+std::uint32_t seal_of(std::span<const std::byte> frame) {
+    return crc32c(0, frame.data(), frame.size() - sizeof(std::uint32_t));
+}
+
+bool sealed(std::span<const std::byte> frame) {
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, frame.data() + frame.size() - sizeof(sum), sizeof(sum));
+    return sum == seal_of(frame);
+}
+
 }  // namespace
+
+void seal(std::span<std::byte> frame) {
+    const std::uint32_t sum = seal_of(frame);
+    std::memcpy(frame.data() + frame.size() - sizeof(sum), &sum, sizeof(sum));
+}
 
 bool equal_secrets(const Secret& a, const Secret& b) {
     unsigned difference = 0;
@@ -180,6 +195,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
     writer.put(hello.absent);
     writer.put_bytes(hello.link, sizeof(hello.link));
     writer.zeros();
+    seal(out);
 }
 
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
@@ -190,6 +206,9 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
     hello.version = reader.get<std::uint16_t>();
     if (hello.version != kVersion) {
         return Decoded::WrongVersion;
+    }
+    if (!sealed(in)) {
+        return Decoded::Damaged;
     }
     const auto bytes = reader.get<std::uint16_t>();
     hello.listener = reader.get<std::uint64_t>();
@@ -227,6 +246,7 @@ void encode(const Welcome& welcome, std::span<std::byte, kWelcomeBytes> out) {
         put_endpoint(writer, welcome.endpoints.entries[i]);
     }
     writer.zeros();
+    seal(out);
 }
 
 Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome) {
@@ -237,6 +257,9 @@ Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome) {
     welcome.version = reader.get<std::uint16_t>();
     if (welcome.version != kVersion) {
         return Decoded::WrongVersion;
+    }
+    if (!sealed(in)) {
+        return Decoded::Damaged;
     }
     const auto bytes = reader.get<std::uint16_t>();
     const auto answer = reader.get<std::uint16_t>();

@@ -67,6 +67,9 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle);
 // Replaces only the scratch field of an encoded handle.
 void set_attempt(std::span<std::byte, kHandleBytes> encoded, std::uint64_t attempt);
 
+// A hello and a welcome end with a CRC32C of what is before it; encode() puts it there.
+void seal(std::span<std::byte> frame);
+
 // Only a question: what are all your endpoints? Answered with a welcome, then closed.
 inline constexpr std::uint8_t kFlagAsk = 1;
 // Every frame of this path carries a checksum, in both directions.

@@ -3,12 +3,13 @@
 // (core/caretaker.h) or, where the operator wants them, helper threads (core/io_threads.h).
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "plugin/core/clock.h"
-#include "topology/base/fork_guard.h"
 
 namespace deft::net {
 
@@ -61,8 +62,10 @@ public:
     virtual void release(const void* /*data*/, std::size_t /*size*/) {}
 
     Turn turn;
-    // In a child of the process that has the threads: here only calls take turns.
-    const bool of_child = ForkGuard::process().in_child();
+    // By the process that this one was forked from: its sockets are not ours, and whoever was
+    // inside is not here to give the turn.
+    bool inherited() const { return made_by_ != ::getpid(); }
+
     // Set before the first request, constant from then on: the thread that drives it too, and the
     // same once more if calls have to wake it.
     EndpointThread* thread = nullptr;
@@ -70,16 +73,16 @@ public:
 
 protected:
     ~Endpoint() = default;
+
+private:
+    const pid_t made_by_ = ::getpid();
 };
 
 // A call of NCCL's into an endpoint: false if a thread is inside, and the call has to come again.
 class Call {
 public:
     explicit Call(Endpoint& endpoint)
-        : endpoint_(endpoint),
-          // In a child nobody is there to give the turn of what is its parent's.
-          inside_(endpoint.turn.take() ||
-                  (!endpoint.of_child && ForkGuard::process().in_child())) {}
+        : endpoint_(endpoint), inside_(endpoint.turn.take() || endpoint.inherited()) {}
     ~Call() {
         if (inside_) {
             endpoint_.turn.give();

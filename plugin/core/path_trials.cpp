@@ -19,9 +19,10 @@ constexpr Nanos kUsefulWait = 30 * kSecond;
 constexpr Nanos kMaxUsefulWait = 240 * kSecond;
 constexpr Nanos kFirstBackOff = 8 * kSecond;
 constexpr Nanos kMaxBackOff = 120 * kSecond;
+constexpr Nanos kSeldom = 16;               // times as long as the trial before, at least
 constexpr Nanos kAway = 20 * kMillisecond;  // nobody drove the connection: no time of ours
 constexpr Nanos kRamp = 5 * kMillisecond;   // after a pause, until the links are full
-// A phase that does not come to its end because there is too little load; a path that is out is
+// A phase that does not come to its end because there is too little load. A path that is out is
 // missed by what is sent beside it.
 constexpr Nanos kPatience = 60 * kSecond;
 constexpr Nanos kPatienceOut = 10 * kSecond;
@@ -77,9 +78,9 @@ bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t ba
         useful_wait_ = kUsefulWait;
         unsure_wait_ = kFirstWait;
         give_up(kFirstWait);
-        for (std::size_t i = 0; i < count; ++i) {
-            seen_[i] = paths[i].delivered;
-        }
+    }
+    for (std::size_t i = 0; i < count && busy_ == 0; ++i) {
+        seen_[i] = paths[i].delivered;
     }
     if ((up & (up - 1)) == 0) {
         return (dropped_ | tried_) != out_before;
@@ -113,6 +114,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
                 candidate_ = i;
                 dropped_ &= ~(Mask{1} << i);
                 retrying_ = true;
+                retry_start_ = now;
                 last_candidate_ = paths[candidate_].delivered;
                 enter(Phase::Joining, now);
                 return;
@@ -128,10 +130,11 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
         }
         return;
     }
-    if (now - phase_start_ > (tried_ != 0 ? kPatienceOut : kPatience)) {
+    const bool too_long =
+        tried_ != 0 ? now - out_since_ > kPatienceOut : now - phase_start_ > kPatience;
+    if (too_long) {
         if (retrying_) {
-            dropped_ |= Mask{1} << candidate_;
-            retry_at_[candidate_] = now + back_off_[candidate_];
+            leave_out(now);
         }
         give_up(undecided());
         return;
@@ -154,6 +157,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
                          ? 0
                          : static_cast<double>(phase_candidate_) / static_cast<double>(phase_all_);
             tried_ = Mask{1} << candidate_;
+            out_since_ = now;
             enter(Phase::Leaving, now);
             return;
         case Phase::Leaving:
@@ -173,11 +177,8 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
             if (phase_ == Phase::After) {  // once more: what was after is before
                 before_ = after_;
                 tried_ = Mask{1} << candidate_;
+                out_since_ = now;
                 enter(Phase::Leaving, now);
-            } else {
-                for (std::size_t i = 0; i < paths.size(); ++i) {
-                    seen_[i] = paths[i].delivered;
-                }
             }
             return;
     }
@@ -200,9 +201,9 @@ bool PathTrials::choose(std::span<const Sample> paths) {
         const std::size_t i = (candidate_ + paths.size() - step % paths.size()) % paths.size();
         const double share =
             static_cast<double>(paths[i].delivered - seen_[i]) / static_cast<double>(sum);
-        if (share > kMostOfAll && useful_wait_ == kUsefulWait) {
-            tested_ |= Mask{1} << i;  // of use, one would think
-        } else if (paths[i].up && !dropped(i) && share > 0) {
+        if (share == 0 || (share > kMostOfAll && useful_wait_ == kUsefulWait)) {
+            tested_ |= Mask{1} << i;  // there is nothing to find out, one would think
+        } else if (paths[i].up && !dropped(i)) {
             candidate_ = i;
             return true;
         }
@@ -210,10 +211,21 @@ bool PathTrials::choose(std::span<const Sample> paths) {
     return false;
 }
 
+void PathTrials::leave_out(Nanos now) {
+    dropped_ |= Mask{1} << candidate_;
+    load_[candidate_] = retrying_ ? std::max(load_[candidate_], load_now_) : load_now_;
+    Nanos& back_off = back_off_[candidate_];
+    back_off = back_off == 0 ? kFirstBackOff : std::min(2 * back_off, kMaxBackOff);
+    // Where there is little load a trial takes long, with the path in for most of it.
+    const Nanos tried = retrying_ ? now - retry_start_ : 0;
+    retry_at_[candidate_] = now + std::max(back_off, kSeldom * tried);
+}
+
 void PathTrials::judge(Nanos now) {
     const double with = (before_ + after_) / 2;
     if (with <= 0 || std::abs(before_ - after_) > kSteady * with) {
-        give_up(undecided());  // a path that was tried again stays in until it can be judged
+        // A path that was tried again stays in until it can be judged.
+        give_up(back_off_[candidate_] != 0 ? kFirstWait : undecided());
         return;
     }
     unsure_wait_ = kFirstWait;
@@ -229,11 +241,7 @@ void PathTrials::judge(Nanos now) {
     if (++useless_rounds_ < kRounds) {
         return;
     }
-    dropped_ |= Mask{1} << candidate_;
-    load_[candidate_] = load_now_;
-    Nanos& back_off = back_off_[candidate_];
-    back_off = back_off == 0 ? kFirstBackOff : std::min(2 * back_off, kMaxBackOff);
-    retry_at_[candidate_] = now + back_off;
+    leave_out(now);
     ++drops_;
     give_up(kSoon);  // there may be another
 }

@@ -44,6 +44,7 @@ private:
     bool choose(std::span<const Sample> paths);
     void judge(Nanos now);
     void give_up(Nanos wait);
+    void leave_out(Nanos now);
     Nanos undecided();
 
     Mask up_ = 0;
@@ -63,6 +64,8 @@ private:
     Nanos window_ = 0;  // by the rate when the last trial began
     Nanos latency_ = 0;
     Nanos phase_start_ = 0;
+    Nanos out_since_ = 0;
+    Nanos retry_start_ = 0;
     // Under load, in this phase: time, and bytes delivered by all and by the candidate.
     Nanos phase_loaded_ = 0;
     std::uint64_t phase_all_ = 0;

@@ -70,7 +70,9 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
             fail(DEFT_NET_INVALID_USAGE, "a message is larger than its receive buffer");
             return &slot;
         }
-        std::memcpy(slot.data, waiting.bytes.data(), waiting.size);
+        if (waiting.size > 0) {
+            std::memcpy(slot.data, waiting.bytes.data(), waiting.size);
+        }
         slot.total = waiting.size;
         complete(slot);
         for (auto& link : links_) {
@@ -223,7 +225,9 @@ void Receiver::arrived(Link& link, const Chunk& chunk) {
         if (place(chunk, unused) != PathEvents::Place::Store) {
             return;
         }
-        std::memcpy(slot.data, early(chunk.message).bytes.data(), chunk.length);
+        if (chunk.length > 0) {
+            std::memcpy(slot.data, early(chunk.message).bytes.data(), chunk.length);
+        }
     }
     slot.arrived |= bit;
     if (--slot.missing == 0) {
@@ -304,6 +308,9 @@ void Receiver::announce(Nanos now) {
 }
 
 void Receiver::release(const void* data, std::size_t size) {
+    if (inherited()) {
+        return;
+    }
     const auto* const begin = static_cast<const std::byte*>(data);
     for (std::uint64_t message = completed_; message < posted_; ++message) {
         const Slot& slot = this->slot(message);
@@ -319,6 +326,9 @@ void Receiver::release(const void* data, std::size_t size) {
 }
 
 void Receiver::close(Nanos limit) {
+    if (inherited()) {
+        return;
+    }
     for (auto& link : links_) {
         if (link->path) {
             if (!failure_) {

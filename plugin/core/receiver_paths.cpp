@@ -89,7 +89,7 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
     link.path.reset();
     link.tell = false;
     if (up_ == 0) {
-        all_lost_ = now;
+        all_lost_ = now - (loss == Path::Loss::TimedOut ? options_.dead_after : 0);
         return;
     }
     // Carrier loss is often seen at one end only: say it on what is left.

@@ -311,6 +311,9 @@ void Sender::deliver(Slot& slot) {
 }
 
 void Sender::release(const void* data, std::size_t size) {
+    if (inherited()) {
+        return;
+    }
     const auto* const begin = static_cast<const std::byte*>(data);
     for (std::uint64_t message = oldest_; message < next_message_; ++message) {
         const Slot& slot = this->slot(message);
@@ -338,6 +341,9 @@ void Sender::retract() {
 }
 
 void Sender::close(Nanos limit) {
+    if (inherited()) {
+        return;
+    }
     const bool hard =
         std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.borrows(); });
     if (hard) {

@@ -169,7 +169,9 @@ void Sender::lose(Link& link, const char* why, Nanos now) {
     // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was.
     // One that only brings damaged bytes is not.
     if (!link.damaged) {
-        last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
+        const bool silent = loss == Path::Loss::TimedOut;
+        last_alive_ =
+            std::max(last_alive_, now - (silent ? options_.dead_after : options_.link_timeout / 2));
     }
     if (usable_ == 0) {
         all_lost_ = now;

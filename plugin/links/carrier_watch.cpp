@@ -5,6 +5,7 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -27,6 +28,9 @@ constexpr std::size_t kManyEntries = 64;
 class Watch {
 public:
     Carrier of(const std::string& name) {
+        if (made_by_ != ::getpid()) {
+            return {};  // the socket is the parent's: timers have to notice
+        }
         const Nanos now = steady_now();
         if (now >= next_.load(std::memory_order_relaxed)) {
             const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -160,6 +164,7 @@ private:
         }
     }
 
+    const pid_t made_by_ = ::getpid();
     std::mutex mutex_;
     std::atomic<Nanos> next_{0};
     std::atomic<std::size_t> known_{0};

@@ -51,6 +51,23 @@ Pair best_pair(const Interface& link, const wire::EndpointList& endpoints, std::
     return best;
 }
 
+// Every other way from this link of ours to that of the peer's: another address, or the other
+// family where one of them does not get through.
+void add_ways(const Interface& link, const wire::EndpointList& endpoints, std::size_t remote,
+              const Pair& known, Route& route) {
+    for (const int wanted : {2, 1}) {
+        for (const Address& own : link.addresses) {
+            for (std::size_t i = 0; i < endpoints.count; ++i) {
+                const wire::Endpoint& peer = endpoints.entries[i];
+                if (peer.link == remote && (&own != known.own || &peer != known.peer) &&
+                    score(own, peer) == wanted) {
+                    route.candidates.push_back(candidate(own, peer));
+                }
+            }
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
@@ -120,6 +137,7 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
         Route route;
         route.link = l;
         route.candidates.push_back(candidate(*pairs[l][r].own, *pairs[l][r].peer));
+        add_ways(links[l], endpoints, r, pairs[l][r], route);
         for (const int wanted : {2, 1}) {
             for (std::size_t other = 0; other < remotes; ++other) {
                 if (other != r && pairs[l][other].score == wanted) {

@@ -42,7 +42,8 @@ std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const De
     const std::lock_guard lock(process_mutex);
     for (const std::weak_ptr<TcpAcceptor>& known : process_acceptors()) {
         std::shared_ptr<TcpAcceptor> acceptor = known.lock();
-        if (acceptor != nullptr && acceptor->device_ == device) {
+        if (acceptor != nullptr && acceptor->device_ == device &&
+            acceptor->made_by_ == ::getpid()) {
             return acceptor;
         }
     }

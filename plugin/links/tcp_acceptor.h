@@ -94,6 +94,7 @@ private:
     void make_room();
     void close(Admission& admission);
 
+    const pid_t made_by_ = ::getpid();  // a forked child must not share the sockets
     std::shared_ptr<const Device> device_;
     wire::EndpointList endpoints_;
     std::vector<Socket> sockets_;

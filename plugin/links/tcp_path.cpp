@@ -249,13 +249,17 @@ Path::Poll TcpPath::poll(PathEvents& events, bool reading) {
     return role_ == Role::Sender ? read_controls(events) : read_chunks(events);
 }
 
+void TcpPath::reset() {
+    const sockaddr nowhere{AF_UNSPEC, {}};  // connect(2)
+    (void)::connect(fd_.get(), &nowhere, sizeof(nowhere));
+}
+
 bool TcpPath::retract() {
     if (!fd_ || ForkGuard::process().in_child()) {  // in a child it is the parent's connection
         return true;
     }
     if (!retracted_) {
-        const sockaddr nowhere{AF_UNSPEC, {}};  // resets the connection, connect(2)
-        (void)::connect(fd_.get(), &nowhere, sizeof(nowhere));
+        reset();
         retracted_ = true;
     }
     // Packets that wait in the interface's queue are made of the same memory, and the reset waits
@@ -287,7 +291,7 @@ void TcpPath::close(Nanos limit) {
             break;
         }
         if (steady_now() >= deadline) {
-            clean = false;
+            clean = !writing();  // the kernel has it all and goes on trying
             break;
         }
         pollfd wait{fd_.get(), static_cast<short>(writing() ? POLLOUT : 0), 0};
@@ -296,9 +300,12 @@ void TcpPath::close(Nanos limit) {
             break;
         }
     }
-    if (!clean) {
-        const linger hard{1, 0};
-        (void)setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+    // Said on the connection, not by letting go of the descriptor: a process that the job has
+    // forked (a data loader) may hold it, too.
+    if (clean) {
+        (void)::shutdown(fd_.get(), SHUT_WR);
+    } else {
+        reset();
     }
     fd_.reset();
 }

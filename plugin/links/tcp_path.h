@@ -58,6 +58,7 @@ private:
     Poll read_payload(PathEvents& events, bool& drained);
     bool take_looked_at();
     Poll lost(Loss loss, const char* text);
+    void reset();  // the connection
     Poll lost_errno(const char* call);
     Poll damaged();
     bool taken_back();

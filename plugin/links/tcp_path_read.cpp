@@ -91,15 +91,17 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     }
     const std::size_t here = std::min<std::size_t>(staged() - wire::kChunkBytes, chunk.length);
     const std::byte* const payload = stage_.data() + stage_begin_ + wire::kChunkBytes;
-    sum_ = checked_ ? crc32c(0, payload, here) : 0;
-    if (checked_ && here == chunk.length && sum_ != header.checksum) {
-        damaged();
-        return Step::Failed;
-    }
     std::byte* destination = nullptr;
     const PathEvents::Place place = events.place(chunk, destination);
     if (place == PathEvents::Place::Refuse) {
         lost(Loss::Protocol, "the peer broke the protocol");
+        return Step::Failed;
+    }
+    // What is not stored may be filler in the place of bytes that are no longer there.
+    verify_ = checked_ && place == PathEvents::Place::Store;
+    sum_ = verify_ ? crc32c(0, payload, here) : 0;
+    if (verify_ && here == chunk.length && sum_ != header.checksum) {
+        damaged();
         return Step::Failed;
     }
     if (place == PathEvents::Place::Store && here > 0) {
@@ -113,7 +115,6 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     }
     chunk_ = chunk;
     expected_ = header.checksum;
-    verify_ = checked_;
     payload_left_ = chunk.length - here;
     if (payload_left_ == 0) {
         events.arrived(chunk_);

@@ -146,8 +146,8 @@ TEST(Caretaker, LeavesToNcclWhatItHasARequestOf) {
     EXPECT_EQ(free.times, times) << "driven after it was let go";
 }
 
-// Forked while the caretaker is inside, which in the child it stays for ever. On what is made in the
-// child, calls keep each other out as anywhere.
+// Forked while the caretaker is inside, which in the child it stays for ever. On what is made in
+// the child, calls keep each other out as anywhere.
 TEST(Caretaker, AForkedChildDoesNotWaitForIt) {
     Driven end;
     end.waits = true;
@@ -182,6 +182,34 @@ TEST(Caretaker, AForkedChildDoesNotWaitForIt) {
     EXPECT_TRUE(ended);
     EXPECT_EQ(status, 0);
     let_go(end);
+}
+
+// What a forked child does with connections is no concern of theirs.
+TEST(Caretaker, AForkedChildClosesNothing) {
+    Scene scene(2, 0);
+    std::vector<std::byte> data = bytes_of(100'000, 9);
+    std::vector<std::byte> buffer(data.size());
+    void* const handle = scene.register_for_receiver(buffer);
+    void* const receive = scene.irecv(buffer);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        scene.close_inherited(handle);
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = -1;
+    EXPECT_TRUE(wait_for([&] { return waitpid(child, &status, WNOHANG) == child; }));
+    EXPECT_EQ(status, 0);
+    void* const send = scene.isend(data);
+    bool sent = false;
+    bool received = false;
+    EXPECT_TRUE(wait_for([&] {
+        sent = sent || scene.done(send);
+        received = received || scene.done(receive);
+        return sent && received;
+    }));
+    EXPECT_EQ(buffer, data);
+    scene.deregister(handle);
 }
 
 TEST(Turn, KnowsIfNcclWasThere) {

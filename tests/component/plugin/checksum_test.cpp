@@ -145,6 +145,31 @@ TEST(Checksum, WithoutItAFlippedBitIsDelivered) {
     EXPECT_NE(data, buffer);
 }
 
+// Of the frames that make a connection: one end would take it for another one, or for further than
+// it is.
+TEST(Checksum, FlippedBitsInTheFirstFramesAreTriedAgain) {
+    for (const bool to_receiver : {true, false}) {
+        for (const long at : {to_receiver ? 36 : 20, to_receiver ? 100 : 28}) {
+            SCOPED_TRACE(std::to_string(to_receiver) + ": byte " + std::to_string(at));
+            Scene scene(2, 2, true);
+            scene.relay[0]->damage = [=, done = false](bool towards, std::uint64_t begin,
+                                                       std::size_t size) mutable -> long {
+                const long byte = at - static_cast<long>(begin);
+                if (done || towards != to_receiver || byte < 0 || byte >= static_cast<long>(size)) {
+                    return -1;
+                }
+                done = true;
+                return byte;
+            };
+            ASSERT_TRUE(scene.establish());
+            const Outcome outcome = run(scene, 20, 100000);
+            EXPECT_TRUE(outcome.complete) << scene.pair.sender->failure().text;
+            EXPECT_EQ(outcome.wrong, 0U);
+            EXPECT_EQ(scene.flips(), 1U);
+        }
+    }
+}
+
 TEST(Checksum, FlippedBitsAreSentAgain) {
     for (const std::size_t links : {1, 2}) {
         SCOPED_TRACE(links);

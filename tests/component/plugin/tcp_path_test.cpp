@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a TcpPath takes bytes out of its socket.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -45,20 +46,22 @@ struct Scene final : PathEvents {
     std::unique_ptr<TcpPath> path;
     std::vector<Bytes> arrived_bytes;
     Bytes buffer = Bytes(1 << 20);
+    Place where = Place::Store;
 
-    explicit Scene(bool look_first) {
+    explicit Scene(bool look_first, bool checked = false) {
         auto [from, accepted] = connected_sockets();
         peer = std::move(from);
         same = UniqueFd(dup(accepted.get()));
         TcpPath::Options options;
         options.look_first = look_first;
+        options.checked = checked;
         path = std::make_unique<TcpPath>(std::move(accepted), TcpPath::Role::Receiver, "test",
                                          options);
     }
 
     Place place(const Chunk&, std::byte*& destination) override {
         destination = buffer.data();
-        return Place::Store;
+        return where;
     }
     void arrived(const Chunk& chunk) override {
         arrived_bytes.emplace_back(buffer.begin(), buffer.begin() + chunk.length);
@@ -172,6 +175,68 @@ TEST(TcpPath, ClosingTakesWhatWasLookedAt) {
     ASSERT_GT(scene.unread(), 0U);
     scene.path->close(kSecond);
     EXPECT_EQ(scene.unread(), 0U);
+}
+
+// What goes on being sent of a message that came by another path is filler.
+TEST(TcpPath, ChecksumOfWhatNobodyWantsIsNotLookedAt) {
+    for (const std::size_t size : {std::size_t{1000}, std::size_t{100'000}}) {
+        Scene scene(false, true);
+        const Bytes data = random_bytes(size, 1);
+        Bytes bytes = frame(0, data);
+        wire::ChunkHeader header;
+        ASSERT_EQ(wire::decode(std::span(bytes).first<wire::kChunkBytes>(), header),
+                  wire::Decoded::Ok);
+        header.flags = wire::kFlagChecksum;
+        header.checksum = 1;
+        wire::encode(header, std::span(bytes).first<wire::kChunkBytes>());
+        scene.where = PathEvents::Place::Discard;
+        EXPECT_TRUE(scene.deliver(bytes)) << scene.path->failure();
+        scene.where = PathEvents::Place::Store;
+        EXPECT_FALSE(scene.deliver(bytes));
+        EXPECT_EQ(scene.path->loss(), Path::Loss::Damaged);
+    }
+}
+
+// A message that NCCL was told is done, on a link that stands still.
+TEST(TcpPath, WhatTheKernelHasOutlivesClosing) {
+    auto [from, to] = connected_sockets();
+    const int least = 1;
+    ASSERT_EQ(setsockopt(to.get(), SOL_SOCKET, SO_RCVBUF, &least, sizeof(least)), 0);
+    TcpPath path(std::move(from), TcpPath::Role::Sender, "test", {});
+    const Bytes data = random_bytes(5000, 1);
+    Chunk chunk;
+    chunk.total = chunk.length = chunk.chunk_size = static_cast<std::uint32_t>(data.size());
+    chunk.data = data.data();
+    std::size_t sent = 0;
+    while (sent < 100'000 && path.post(chunk) == Post::Ok && !path.writing()) {
+        sent += wire::kChunkBytes + data.size();
+    }
+    ASSERT_GT(sent, 50'000U);
+    ASSERT_FALSE(path.writing());
+    path.close(20 * kMillisecond);
+    Bytes buffer(1 << 16);
+    std::size_t got = 0;
+    ssize_t now = 0;
+    while ((now = recv(to.get(), buffer.data(), buffer.size(), 0)) > 0) {
+        got += static_cast<std::size_t>(now);
+    }
+    EXPECT_EQ(now, 0) << std::strerror(errno);
+    EXPECT_EQ(got, sent);
+}
+
+// A data loader, forked from the job, keeps what it has no use for.
+TEST(TcpPath, ClosingIsHeardThoughAChildHoldsTheSocket) {
+    for (const bool clean : {true, false}) {
+        SCOPED_TRACE(clean);
+        auto [from, to] = connected_sockets();
+        const UniqueFd held(dup(from.get()));  // as the child's
+        TcpPath path(std::move(from), TcpPath::Role::Sender, "test", {});
+        path.close(clean ? kSecond : 0);
+        pollfd wait{to.get(), POLLIN, 0};
+        EXPECT_EQ(poll(&wait, 1, 60'000), 1);
+        char byte = 0;
+        EXPECT_EQ(recv(to.get(), &byte, 1, 0), clean ? 0 : -1);
+    }
 }
 
 }  // namespace

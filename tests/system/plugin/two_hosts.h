@@ -63,10 +63,10 @@ inline void become_root(char** arguments) {
 }
 
 // The kernel reports the carrier a moment after both ends are up; NCCL would skip such a link too.
-inline void await_links() {
+inline void await_links(std::size_t links) {
     const auto start = Clock::now();
     std::size_t running = 0;
-    while (running < 2 && Clock::now() - start < kPatience) {
+    while (running < links && Clock::now() - start < kPatience) {
         running = 0;
         ifaddrs* list = nullptr;
         if (getifaddrs(&list) == 0) {
@@ -86,7 +86,8 @@ inline void await_links() {
 
 // One end's connection, through the product as NCCL loads it.
 struct Connection {
-    Connection(const char* library, bool sender, int control) : sender_(sender) {
+    Connection(const char* library, bool sender, int control, std::size_t links = 2)
+        : sender_(sender) {
         void* object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
         if (object == nullptr) {
             die("dlopen: %s", dlerror());
@@ -95,7 +96,7 @@ struct Connection {
         if (net == nullptr) {
             die("no ncclNetPlugin_v11");
         }
-        await_links();
+        await_links(links);
         deft_net_comm_config_t config{DEFT_NET_TRAFFIC_CLASS_UNDEF};
         if (net->init(&context_, 1, &config, nullptr, nullptr) != 0) {
             die("init failed");

@@ -122,5 +122,37 @@ TEST(PathTrials, PathTriedAgainStaysOutWithoutLoad) {
     EXPECT_EQ(job.out[left], 2 * kSecond) << "not at once";
 }
 
+// With hardly any load a trial comes to no end: the path it puts back must not stay for that.
+TEST(PathTrials, UselessPathIsHardlyEverBackWithoutLoad) {
+    for (const int burst : {4, 7, 10}) {  // ms, every 200
+        SCOPED_TRACE(burst);
+        Job job{{50e6, 50e6}, {100e6, 100e6}, {}};
+        job.run(10 * kSecond);
+        ASSERT_EQ(job.trials.drops(), 1U);
+        job.out = {};
+        const Nanos hour = 3600 * kSecond;
+        for (Nanos i = 0; i < hour / kMillisecond; ++i) {
+            job.tick(i % 200 < burst ? kBacklog : 0);
+        }
+        EXPECT_GT(job.out[0] + job.out[1], hour / 10 * 9);
+    }
+}
+
+// A third path that never gets anything must not keep the others' trials frequent.
+TEST(PathTrials, ThatGetsNothingIsNotWaitedFor) {
+    Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
+    std::array<PathTrials::Sample, 3> paths{{{true, 0, 0}, {true, 0, 0}, {true, 0, 0}}};
+    Nanos out = 0;
+    for (Nanos now = kSecond; now < 3600 * kSecond; now += kMillisecond) {
+        for (std::size_t i = 0; i < 2; ++i) {
+            const bool off = job.trials.out(i);
+            out += off ? kMillisecond : 0;
+            paths[i].delivered += off ? 0 : 100'000;
+        }
+        job.trials.tick(now, paths, kBacklog);
+    }
+    EXPECT_LT(out, 8 * kSecond);
+}
+
 }  // namespace
 }  // namespace deft::net::testing

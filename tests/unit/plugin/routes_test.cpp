@@ -57,6 +57,22 @@ TEST(Routes, TheSideWithMoreLinksUsesThemAll) {
     EXPECT_EQ(routes.size(), 2U);
 }
 
+// One of the families may be filtered on the way.
+TEST(Routes, BothFamiliesOfALinkAreTried) {
+    Interface both = link("a", "10.0.0.1", 24);
+    both.addresses.push_back(link("a", "fd00::1", 64).addresses[0]);
+    wire::EndpointList endpoints = peer({"10.0.0.2", "fd00::2", "10.0.0.3"});
+    endpoints.entries[1].link = 0;
+    endpoints.entries[2].link = 1;
+    const auto routes = plan_routes({both}, endpoints);
+    ASSERT_EQ(routes.size(), 2U);
+    ASSERT_EQ(routes[0].candidates.size(), 3U);
+    EXPECT_EQ(routes[0].candidates[0].second.address.family, AF_INET);
+    EXPECT_EQ(routes[0].candidates[1].first.family, AF_INET6);
+    EXPECT_EQ(routes[0].candidates[1].second.address.family, AF_INET6);
+    EXPECT_EQ(routes[0].candidates[2].second.link, 1);
+}
+
 TEST(Routes, FamiliesAndLoopbackDoNotMix) {
     EXPECT_TRUE(plan_routes({link("a", "10.0.0.1", 24)}, peer({"fd00::1"})).empty());
     EXPECT_TRUE(plan_routes({link("lo", "127.0.0.1", 8)}, peer({"10.0.0.1"})).empty());

@@ -261,6 +261,27 @@ TEST(Wire, DamagedFramesAreNoticed) {
             EXPECT_NE(decode(bad, control_back, true), Decoded::Ok) << bit;
         }
     }
+    Hello hello;
+    hello.paths = 2;
+    hello.connection = 9;
+    std::array<std::byte, kHelloBytes> first;
+    encode(hello, first);
+    Welcome welcome;
+    welcome.completed = 98;
+    welcome.posted = 100;
+    welcome.endpoints = sample_handle(2, 1).endpoints;
+    std::array<std::byte, kWelcomeBytes> answer;
+    encode(welcome, answer);
+    for (std::size_t bit = 0; bit < 8 * kHelloBytes; ++bit) {
+        auto bad = first;
+        flip(bad, bit);
+        EXPECT_NE(decode(bad, hello), Decoded::Ok) << bit;
+    }
+    for (std::size_t bit = 0; bit < 8 * kWelcomeBytes; ++bit) {
+        auto bad = answer;
+        flip(bad, bit);
+        EXPECT_NE(decode(bad, welcome), Decoded::Ok) << bit;
+    }
     EXPECT_EQ(decode(frame, control_back), Decoded::Ok);  // it is no burden to who does not ask
     std::array<std::byte, kControlBytes> plain;
     encode(control, plain);
