@@ -104,9 +104,26 @@ bool read_machine_file(const std::string& path, Machine& machine, std::string& p
 }
 
 void judge_by_hardware(Machine& machine) {
+    // The rules for a live host, of which a file tells names and at most speeds.
+    std::vector<Interface> interfaces;
+    for (const Nic& nic : machine.nics) {
+        if (nic.has_interface) {
+            Interface& link = interfaces.emplace_back();
+            link.name = nic.name;
+            link.loopback = nic.name == "lo";
+            link.up = true;
+            link.speed_mbps = nic.speed_mbps;
+            link.addresses.emplace_back();
+        }
+    }
+    const InterfaceSelection selection = select_interfaces(interfaces, "", "", false);
     for (Nic& nic : machine.nics) {
         if (nic.has_interface) {
-            nic.link = "tcp";
+            const auto skipped =
+                std::find_if(selection.skipped.begin(), selection.skipped.end(),
+                             [&](const auto& other) { return other.name == nic.name; });
+            nic.link = skipped == selection.skipped.end() ? "tcp" : "";
+            nic.reason = skipped == selection.skipped.end() ? "" : skipped->reason;
         } else if (!nic.rdma.empty() || nic.kind == "efa") {
             nic.reason = why_not_rdma(nic);
         } else {

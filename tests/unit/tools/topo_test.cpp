@@ -260,6 +260,26 @@ TEST(Topo, InterfacesAndTheirReasonsAreMerged) {
     EXPECT_EQ(json["nics"].size(), machine.nics.size());
 }
 
+// A file tells names and speeds, which the rules for a live host go by.
+TEST(Topo, ManagementInAFileIsNotUsed) {
+    Machine machine;
+    const std::pair<const char*, std::int64_t> given[] = {
+        {"eth0", 100000}, {"eth1", 1000}, {"idrac", 0}, {"docker0", 0}, {"lo", 0}};
+    for (const auto& [name, speed] : given) {
+        Nic& each = machine.nics.emplace_back();
+        each.name = name;
+        each.has_interface = true;
+        each.kind = "ethernet";
+        each.speed_mbps = speed;
+    }
+    judge_by_hardware(machine);
+    EXPECT_EQ(nic(machine, "eth0").link, "tcp");
+    EXPECT_THAT(nic(machine, "eth1").reason, HasSubstr("management"));
+    EXPECT_THAT(nic(machine, "idrac").reason, HasSubstr("management"));
+    EXPECT_THAT(nic(machine, "docker0").reason, HasSubstr("bridge"));
+    EXPECT_EQ(nic(machine, "lo").reason, "loopback");
+}
+
 // Captured machines, where they are at hand.
 struct Captured {
     const char* file;
