@@ -282,7 +282,6 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     }
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
-    sender.dead_after = dialer.dead_after;
     sender.early_done = !options.checksum;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
@@ -329,7 +328,6 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         const std::size_t paths = guest.hello.paths;
         ReceiverOptions options;
         options.link_timeout = options_.link_timeout;
-        options.dead_after = dead_after(paths, options_.link_timeout);
         options.lazy_acks = (guest.hello.flags & wire::kFlagChecked) == 0;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));

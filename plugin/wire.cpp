@@ -204,13 +204,14 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
         return Decoded::NotDeft;
     }
     hello.version = reader.get<std::uint16_t>();
+    const auto bytes = reader.get<std::uint16_t>();
+    // One of another length ends elsewhere.
+    if (!sealed(in) && (hello.version == kVersion || bytes == kHelloBytes)) {
+        return Decoded::Damaged;
+    }
     if (hello.version != kVersion) {
         return Decoded::WrongVersion;
     }
-    if (!sealed(in)) {
-        return Decoded::Damaged;
-    }
-    const auto bytes = reader.get<std::uint16_t>();
     hello.listener = reader.get<std::uint64_t>();
     reader.get_bytes(hello.secret.data(), hello.secret.size());
     hello.connection = reader.get<std::uint64_t>();
@@ -255,13 +256,14 @@ Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome) {
         return Decoded::NotDeft;
     }
     welcome.version = reader.get<std::uint16_t>();
+    const auto bytes = reader.get<std::uint16_t>();
+    // One of another length ends elsewhere.
+    if (!sealed(in) && (welcome.version == kVersion || bytes == kWelcomeBytes)) {
+        return Decoded::Damaged;
+    }
     if (welcome.version != kVersion) {
         return Decoded::WrongVersion;
     }
-    if (!sealed(in)) {
-        return Decoded::Damaged;
-    }
-    const auto bytes = reader.get<std::uint16_t>();
     const auto answer = reader.get<std::uint16_t>();
     const auto count = reader.get<std::uint16_t>();
     welcome.speed_mbps = reader.get<std::uint32_t>();

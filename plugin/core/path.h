@@ -79,6 +79,8 @@ public:
     // Before close(0): nothing more of what was posted gets to the peer, which is told that the
     // path is gone. True once the job's memory may change; to be called until then.
     virtual bool retract() { return true; }
+    // How long ago anything of the peer's was last heard, its kernel's acknowledgements included.
+    virtual Nanos silence() const { return 0; }
     virtual Loss loss() const = 0;
     virtual const char* failure() const = 0;   // the exact cause, for people
     virtual const char* describe() const = 0;  // "eth0 10.0.0.1 -> 10.0.0.2"

@@ -19,7 +19,8 @@ constexpr Nanos kUsefulWait = 30 * kSecond;
 constexpr Nanos kMaxUsefulWait = 240 * kSecond;
 constexpr Nanos kFirstBackOff = 8 * kSecond;
 constexpr Nanos kMaxBackOff = 120 * kSecond;
-constexpr Nanos kSeldom = 16;               // times as long as the trial before, at least
+constexpr Nanos kSeldom = 16;  // times as long as the trial before, at least
+constexpr Nanos kMaxSeldom = 1000 * kSecond;
 constexpr Nanos kAway = 20 * kMillisecond;  // nobody drove the connection: no time of ours
 constexpr Nanos kRamp = 5 * kMillisecond;   // after a pause, until the links are full
 // A phase that does not come to its end because there is too little load. A path that is out is
@@ -218,14 +219,14 @@ void PathTrials::leave_out(Nanos now) {
     back_off = back_off == 0 ? kFirstBackOff : std::min(2 * back_off, kMaxBackOff);
     // Where there is little load a trial takes long, with the path in for most of it.
     const Nanos tried = retrying_ ? now - retry_start_ : 0;
-    retry_at_[candidate_] = now + std::max(back_off, kSeldom * tried);
+    retry_at_[candidate_] = now + std::max(back_off, std::min(kSeldom * tried, kMaxSeldom));
 }
 
 void PathTrials::judge(Nanos now) {
     const double with = (before_ + after_) / 2;
     if (with <= 0 || std::abs(before_ - after_) > kSteady * with) {
         // A path that was tried again stays in until it can be judged.
-        give_up(back_off_[candidate_] != 0 ? kFirstWait : undecided());
+        give_up(retrying_ ? kFirstWait : undecided());
         return;
     }
     unsure_wait_ = kFirstWait;

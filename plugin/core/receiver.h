@@ -38,7 +38,6 @@ public:
 
 struct ReceiverOptions {
     Nanos link_timeout = 30 * kSecond;
-    Nanos dead_after = 5 * kSecond;  // as long a path was silent when it says TimedOut
     bool lazy_acks = true;  // of small messages on a single path: see SenderOptions::early_done
     std::size_t absent =
         0;  // paths the sender knows to be dead: establish() does not wait for them

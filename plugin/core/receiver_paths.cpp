@@ -85,11 +85,12 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
                    options_.name, why);
         damage_told_ = true;
     }
+    const Nanos silence = std::min(link.path->silence(), options_.link_timeout / 4 * 3);
     link.path->close(0);
     link.path.reset();
     link.tell = false;
     if (up_ == 0) {
-        all_lost_ = now - (loss == Path::Loss::TimedOut ? options_.dead_after : 0);
+        all_lost_ = now - silence;
         return;
     }
     // Carrier loss is often seen at one end only: say it on what is left.

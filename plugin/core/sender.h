@@ -23,7 +23,6 @@ namespace deft::net {
 
 struct SenderOptions {
     Nanos link_timeout = 30 * kSecond;
-    Nanos dead_after = 5 * kSecond;  // as long a path was silent when it says TimedOut
     // With one path, a small message is done once the kernel has it. Not where it may have to be
     // sent again after NCCL has stopped looking after this connection.
     bool early_done = true;

@@ -155,6 +155,7 @@ void Sender::lose(Link& link, const char* why, Nanos now) {
     idle(link, now);
     link.first_flight = link.next_flight = 0;
     link.rate.forget(now);
+    const Nanos silence = std::min(link.path->silence(), options_.link_timeout / 4 * 3);
     link.path->close(0);
     link.path.reset();
     // A path that comes and goes is tried less and less often.
@@ -166,12 +167,11 @@ void Sender::lose(Link& link, const char* why, Nanos now) {
     }
     link.carrier = link.dialer->carrier();
     link.refused = false;
-    // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was.
-    // One that only brings damaged bytes is not.
+    // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was;
+    // there is time for another attempt in any case. One that only brings damaged bytes is not
+    // alive.
     if (!link.damaged) {
-        const bool silent = loss == Path::Loss::TimedOut;
-        last_alive_ =
-            std::max(last_alive_, now - (silent ? options_.dead_after : options_.link_timeout / 2));
+        last_alive_ = std::max(last_alive_, now - silence);
     }
     if (usable_ == 0) {
         all_lost_ = now;

@@ -137,7 +137,6 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
         Route route;
         route.link = l;
         route.candidates.push_back(candidate(*pairs[l][r].own, *pairs[l][r].peer));
-        add_ways(links[l], endpoints, r, pairs[l][r], route);
         for (const int wanted : {2, 1}) {
             for (std::size_t other = 0; other < remotes; ++other) {
                 if (other != r && pairs[l][other].score == wanted) {
@@ -146,6 +145,7 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
                 }
             }
         }
+        add_ways(links[l], endpoints, r, pairs[l][r], route);
         routes.push_back(std::move(route));
     }
     return routes;

@@ -3,6 +3,7 @@
 
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -14,7 +15,6 @@
 #include <cstring>
 
 #include "plugin/core/crc32c.h"
-#include "topology/base/fork_guard.h"
 
 namespace deft::net {
 namespace {
@@ -255,7 +255,7 @@ void TcpPath::reset() {
 }
 
 bool TcpPath::retract() {
-    if (!fd_ || ForkGuard::process().in_child()) {  // in a child it is the parent's connection
+    if (!fd_ || inherited()) {
         return true;
     }
     if (!retracted_) {
@@ -270,13 +270,33 @@ bool TcpPath::retract() {
            memory[SK_MEMINFO_WMEM_ALLOC] == 0;
 }
 
+Nanos TcpPath::silence() const {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (!fd_ || getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+        return 0;
+    }
+    return std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv) * kMillisecond;
+}
+
+// A socket that is closed with unread bytes resets the connection.
+void TcpPath::throw_away_input() {
+    (void)take_looked_at();
+    std::array<std::byte, 4096> bytes;
+    while (recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+}
+
 void TcpPath::close(Nanos limit) {
     if (!fd_) {
         return;
     }
+    if (inherited()) {
+        fd_.reset();
+        return;
+    }
     const Nanos deadline = steady_now() + limit;
     bool clean = loss_ == Loss::None && limit > 0;
-    (void)take_looked_at();  // a socket that is closed with unread bytes resets the connection
     // Bytes that NCCL was told are sent must get out before the descriptor goes: closing a socket
     // with unread data makes the kernel drop what is still to be sent.
     while (clean) {
@@ -303,6 +323,7 @@ void TcpPath::close(Nanos limit) {
     // Said on the connection, not by letting go of the descriptor: a process that the job has
     // forked (a data loader) may hold it, too.
     if (clean) {
+        throw_away_input();
         (void)::shutdown(fd_.get(), SHUT_WR);
     } else {
         reset();

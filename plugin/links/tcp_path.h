@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -37,6 +39,7 @@ public:
     bool writing() const override { return header_left_ + data_left_ + control_left_ > 0; }
     void close(Nanos limit) override;
     bool retract() override;
+    Nanos silence() const override;
     Loss loss() const override { return loss_; }
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }
@@ -59,6 +62,8 @@ private:
     bool take_looked_at();
     Poll lost(Loss loss, const char* text);
     void reset();  // the connection
+    bool inherited() const { return made_by_ != ::getpid(); }
+    void throw_away_input();
     Poll lost_errno(const char* call);
     Poll damaged();
     bool taken_back();
@@ -66,6 +71,7 @@ private:
     std::size_t staged() const { return stage_end_ - stage_begin_; }
 
     UniqueFd fd_;
+    const pid_t made_by_ = ::getpid();  // in a forked child it is the parent's connection
     Role role_;
     bool checked_;
     bool look_first_;

@@ -68,9 +68,9 @@ TEST(Routes, BothFamiliesOfALinkAreTried) {
     ASSERT_EQ(routes.size(), 2U);
     ASSERT_EQ(routes[0].candidates.size(), 3U);
     EXPECT_EQ(routes[0].candidates[0].second.address.family, AF_INET);
-    EXPECT_EQ(routes[0].candidates[1].first.family, AF_INET6);
-    EXPECT_EQ(routes[0].candidates[1].second.address.family, AF_INET6);
-    EXPECT_EQ(routes[0].candidates[2].second.link, 1);
+    EXPECT_EQ(routes[0].candidates[1].second.link, 1);
+    EXPECT_EQ(routes[0].candidates[2].first.family, AF_INET6);
+    EXPECT_EQ(routes[0].candidates[2].second.address.family, AF_INET6);
 }
 
 TEST(Routes, FamiliesAndLoopbackDoNotMix) {
