@@ -27,7 +27,7 @@ constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 
 Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
                    Nanos now)
-    : options_(options), door_(std::move(door)), all_lost_(now) {
+    : options_(options), door_(std::move(door)), all_lost_(now), heard_(now) {
     for (Slot& slot : slots_) {
         slot.kind = Request::Kind::Receive;
         slot.owner = this;

@@ -148,6 +148,7 @@ private:
     Nanos next_look_ = 0;
     Nanos first_up_ = 0;
     Nanos all_lost_ = 0;
+    Nanos heard_ = 0;  // of the last path, when it was lost: the kernel's word for it
     std::size_t up_ = 0;
     bool peer_bye_ = false;
     bool damage_told_ = false;  // once per connection aloud

@@ -90,7 +90,8 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
     link.path.reset();
     link.tell = false;
     if (up_ == 0) {
-        all_lost_ = now - silence;
+        all_lost_ = now;
+        heard_ = now - silence;
         return;
     }
     // Carrier loss is often seen at one end only: say it on what is left.
@@ -129,6 +130,7 @@ void Receiver::timers(Nanos now) {
     // Nobody waits for it: a path may yet come back, and whoever asks next gets time for that.
     if (!busy()) {
         all_lost_ = std::max(all_lost_, now - options_.link_timeout / 2);
+        heard_ = std::max(heard_, now - options_.link_timeout / 2);
         return;
     }
     bool ended = true;
@@ -139,10 +141,10 @@ void Receiver::timers(Nanos now) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
     } else if (ended && now - all_lost_ > kPeerGone) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
-    } else if (now - all_lost_ > options_.link_timeout) {
+    } else if (now - heard_ > options_.link_timeout) {
         char text[160];
         std::snprintf(text, sizeof(text), "no path to the peer for %.1f s (DEFT_LINK_TIMEOUT)",
-                      static_cast<double>(now - all_lost_) / 1e9);
+                      static_cast<double>(now - heard_) / 1e9);
         fail(DEFT_NET_REMOTE_ERROR, text);
     }
 }

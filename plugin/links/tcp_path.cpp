@@ -22,6 +22,8 @@ namespace {
 // Sent in place of bytes that are no longer there; the receiver has the message and looks away.
 constexpr std::array<std::byte, 16384> kFiller{};
 
+constexpr int kMostInput = 64;  // reads of control frames at closing; the peer may go on for ever
+
 }  // namespace
 
 TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, Options options)
@@ -279,11 +281,15 @@ Nanos TcpPath::silence() const {
     return std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv) * kMillisecond;
 }
 
-// A socket that is closed with unread bytes resets the connection.
+// A socket that is closed with unread bytes resets the connection, and with it what is still to be
+// sent. A receiver with unread messages means to: they were not taken.
 void TcpPath::throw_away_input() {
     (void)take_looked_at();
     std::array<std::byte, 4096> bytes;
-    while (recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    for (int reads = 0; role_ == Role::Sender && reads < kMostInput; ++reads) {
+        if (recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) <= 0) {
+            return;
+        }
     }
 }
 

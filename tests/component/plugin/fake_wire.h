@@ -21,6 +21,7 @@ struct FakeLink {
     std::int64_t nominal_mbps = 10000;
     bool carrier = true;         // both ends see it
     bool black_hole = false;     // nothing arrives, nobody is told
+    Nanos silence = 0;           // what the kernel says of it when it is lost
     bool one_way = false;        // with black_hole: only what the sender sends is lost
     bool hangs = false;          // without carrier, attempts wait as in a black hole
     bool half_wrong = false;     // every second attempt goes to an address that nobody has
@@ -115,6 +116,7 @@ public:
     Post send_bye() override { return Post::Ok; }
     void abandon(std::uint64_t) override {}
     bool writing() const override { return false; }
+    Nanos silence() const override { return wire_->link->silence; }
 
     Poll poll(PathEvents& events, bool) override {
         if (loss_ != Loss::None) {
