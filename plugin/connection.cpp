@@ -148,7 +148,7 @@ struct Attempt {
     wire::Handle handle;
     std::uint32_t questions = 0;
     const void* context = nullptr;
-    Nanos began = 0;
+    Nanos began = 0;  // asking, or last reached the peer's host
     Nanos last_poll = 0;
 };
 
@@ -211,6 +211,9 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
             return DEFT_NET_REMOTE_ERROR;
         }
         failed = failed || result != Dialer::Result::Pending;
+        if (dialer->reached(now)) {
+            attempt.began = now;  // it answers when its NCCL asks for connections
+        }
     }
     const Nanos patience = std::min(kAskLimit, options.link_timeout);
     if (!answered && now - attempt.began < patience) {
@@ -328,7 +331,8 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         const std::size_t paths = guest.hello.paths;
         ReceiverOptions options;
         options.link_timeout = options_.link_timeout;
-        options.lazy_acks = (guest.hello.flags & wire::kFlagChecked) == 0;
+        options.checked = (guest.hello.flags & wire::kFlagChecked) != 0;
+        options.lazy_acks = !options.checked;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
         std::snprintf(options.name, sizeof(options.name), "connection %016llx",

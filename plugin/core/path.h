@@ -45,9 +45,11 @@ enum class Post {
 // What comes out of a path while it is polled.
 class PathEvents {
 public:
-    enum class Place { Store, Discard, Refuse };
+    enum class Place { Store, Discard, Refuse, Overtaken };
     // Where the chunk's bytes go; asked again each time more of them are read, as the message may
-    // have been completed by another path. Refuse: the peer breaks the protocol.
+    // have been completed by another path. Refuse: the peer breaks the protocol. Overtaken: another
+    // path has begun the same chunk since; as checksums are of what one path has read, two may not
+    // write to one place, and this one ends.
     virtual Place place(const Chunk& chunk, std::byte*& destination) = 0;
     virtual void arrived(const Chunk& chunk) = 0;
     virtual void control(const Control& control) = 0;
@@ -114,6 +116,9 @@ public:
     // trying again, see failure().
     virtual Result poll(Nanos now, Connected& connected) = 0;
     virtual void cancel() = 0;
+    // The peer's host has taken this attempt's connection and nobody has closed it since: what is
+    // missing is an answer, which comes no earlier than the peer's NCCL asks for the connection.
+    virtual bool reached(Nanos /*now*/) const { return false; }
     virtual Carrier carrier() const = 0;  // of the local link
     virtual const char* failure() const = 0;
     virtual const char* describe() const = 0;

@@ -200,6 +200,28 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
     return PathEvents::Place::Store;
 }
 
+// False if another path has begun this chunk since this one did. Without checksums two may bring it
+// at once: they bring the same.
+bool Receiver::alone(Link& link, const Chunk& chunk) {
+    if (!options_.checked || links_.size() == 1) {
+        return true;
+    }
+    if (link.reading && link.reading_message == chunk.message &&
+        link.reading_index == chunk.index) {
+        return !link.overtaken;
+    }
+    link.reading = true;
+    link.overtaken = false;
+    link.reading_message = chunk.message;
+    link.reading_index = chunk.index;
+    for (auto& other : links_) {
+        other->overtaken = other->overtaken || (other.get() != &link && other->reading &&
+                                                other->reading_message == chunk.message &&
+                                                other->reading_index == chunk.index);
+    }
+    return true;
+}
+
 void Receiver::arrived(Link& link, const Chunk& chunk) {
     ++link.received;
     link.counters->bytes_received.fetch_add(chunk.length, std::memory_order_relaxed);

@@ -38,6 +38,7 @@ public:
 
 struct ReceiverOptions {
     Nanos link_timeout = 30 * kSecond;
+    bool checked = false;   // paths verify checksums
     bool lazy_acks = true;  // of small messages on a single path: see SenderOptions::early_done
     std::size_t absent =
         0;  // paths the sender knows to be dead: establish() does not wait for them
@@ -104,12 +105,24 @@ private:
         bool tell = false;                // a control frame is due
         std::uint64_t owed = 0;           // bytes for which one may wait, see owe()
         Nanos owed_since = 0;
-        bool ended = false;  // the peer closed it, rather than the network
+        bool ended = false;        // the peer closed it, rather than the network
+        Nanos say_gone_at = 0;     // when the sender is told (again) that it is lost; 0: not
+        Nanos say_gone_pause = 0;  // after that
+
+        bool reading = false;  // a chunk, to where it belongs:
+        std::uint64_t reading_message = 0;
+        std::uint16_t reading_index = 0;
+        bool overtaken = false;  // by another path that began it later
 
         Place place(const Chunk& chunk, std::byte*& destination) override {
-            return receiver->place(chunk, destination);
+            const Place place = receiver->place(chunk, destination);
+            return place == Place::Store && !receiver->alone(*this, chunk) ? Place::Overtaken
+                                                                           : place;
         }
-        void arrived(const Chunk& chunk) override { receiver->arrived(*this, chunk); }
+        void arrived(const Chunk& chunk) override {
+            reading = false;
+            receiver->arrived(*this, chunk);
+        }
         void control(const Control&) override {}
         void peer_closed() override { receiver->peer_bye_ = true; }
     };
@@ -117,6 +130,7 @@ private:
     Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
     Early& early(std::uint64_t message) { return early_[message % kEagerAhead]; }
     PathEvents::Place place(const Chunk& chunk, std::byte*& destination);
+    bool alone(Link& link, const Chunk& chunk);
     void arrived(Link& link, const Chunk& chunk);
     bool owe(Link& link, const Chunk& chunk);
     void complete(Slot& slot);
@@ -126,6 +140,7 @@ private:
     Control state_of(const Link& link) const;
     void apply(Link& link, PathEvent event, const char* why);
     void lose(Link& link, const char* why, Nanos now);
+    void say_gone(Link& link, Nanos now);
     void take_in(Nanos now);
     void timers(Nanos now);
     void fail(int code, const char* text);

@@ -12,10 +12,7 @@ namespace {
 constexpr Nanos kTimerInterval = 2 * kMillisecond;
 constexpr Nanos kLookInterval = 50 * kMillisecond;
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
-// All paths ended by the peer, none came back. A living peer whose links come back after an outage
-// ends them too (its host answers for a socket that it gave up), and dials anew: an attempt and a
-// pause before it take 3 s at most (sender_paths.cpp).
-constexpr Nanos kPeerGone = 5 * kSecond;
+constexpr Nanos kSayGoneFor = kSecond;         // longest pause before a lost path is told again
 
 }  // namespace
 
@@ -67,6 +64,8 @@ void Receiver::take_in(Nanos now) {
         link.owed = 0;
         link.tell = false;
         link.ended = false;
+        link.reading = link.overtaken = false;
+        link.say_gone_at = 0;
         link.carrier_lost = door_->carrier(link.index).lost;
         link.state = PathState::Probing;
         apply(link, PathEvent::Connected, link.path->describe());
@@ -94,18 +93,27 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
         heard_ = now - silence;
         return;
     }
-    // Carrier loss is often seen at one end only: say it on what is left.
+    link.say_gone_at = now;
+    link.say_gone_pause = kTimerInterval;
+    say_gone(link, now);
+}
+
+// Carrier loss is often seen at one end only: it is said on what is left. More than once, as that
+// may be full, or lost itself: the sender would learn of it only from silence.
+void Receiver::say_gone(Link& link, Nanos now) {
     Control gone;
     gone.kind = Control::Kind::PathDown;
+    gone.path = static_cast<std::uint16_t>(link.index);
+    gone.completed = completed_;
+    gone.posted = posted_;
+    gone.received = link.incarnation;  // a newer connection of this path is not meant
     for (auto& other : links_) {
         if (other->path) {
-            gone.path = static_cast<std::uint16_t>(link.index);
-            gone.completed = completed_;
-            gone.posted = posted_;
-            gone.received = link.incarnation;  // a newer connection of this path is not meant
             (void)other->path->send(gone);
         }
     }
+    link.say_gone_at = link.say_gone_pause > kSayGoneFor ? 0 : now + link.say_gone_pause;
+    link.say_gone_pause *= 2;
 }
 
 void Receiver::timers(Nanos now) {
@@ -116,6 +124,8 @@ void Receiver::timers(Nanos now) {
         if (links_.size() > 1 && link->path &&
             door_->carrier(link->index).lost != link->carrier_lost) {
             lose(*link, "the link lost its carrier", now);
+        } else if (link->say_gone_at != 0 && now >= link->say_gone_at) {
+            say_gone(*link, now);
         }
     }
     // While all paths are up, a newer connection of one of them is the only thing to wait for: the

@@ -15,6 +15,9 @@ namespace {
 // Acknowledgements of small messages on a single path are lazy (the message is already done for
 // NCCL): they are looked for only when this many are open.
 constexpr std::uint64_t kLookForAcks = kSlots / 2;
+// A chunk is late after this and so many times what was predicted for it: see hurry().
+constexpr Nanos kLate = 20 * kMillisecond;
+constexpr Nanos kLateTimes = 4;
 constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
@@ -78,6 +81,7 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     slot.chunks = 0;
     slot.pending = 1;
     slot.acknowledged = 0;
+    slot.hurried = false;
     slot.delivered = false;
     slot.held = true;
     ++held_;
@@ -218,7 +222,9 @@ bool Sender::post(Link& link, Slot& slot, Nanos now) {
         link.last_progress = now;
     }
     slot.pending &= slot.pending - 1;
-    link.flights[link.next_flight++ % kFlights] = {slot.message, chunk.length, index, now};
+    link.flights[link.next_flight++ % kFlights] = {
+        slot.message, chunk.length, index, now,
+        now + kLate + kLateTimes * link.rate.predicted(chunk.length)};
     link.rate.posted(chunk.length, now);
     LinkCounters& counters = link.dialer->counters();
     counters.bytes_sent.fetch_add(chunk.length, std::memory_order_relaxed);

@@ -71,6 +71,7 @@ private:
         std::uint16_t chunks = 0;        // 0: not yet cut
         std::uint64_t pending = 0;       // chunks that no path has
         std::uint64_t acknowledged = 0;  // chunks the receiver has
+        bool hurried = false;            // its last chunks went over a second path, too
         bool copied = false;             // data points into copies_: done as soon as it is written
         bool delivered = true;           // all acknowledged
 
@@ -81,6 +82,7 @@ private:
         std::uint32_t length;
         std::uint16_t index;
         Nanos posted_at;
+        Nanos late_at;  // it should long have been acknowledged, see hurry()
     };
     static constexpr std::size_t kFlights = 256;
     // A path with what is on it.
@@ -134,6 +136,7 @@ private:
     void idle(Link& link, Nanos now);
     void timers(Nanos now);
     void check_silence(Link& link, Nanos now);
+    void hurry(Nanos now);
     void dial(Link& link, Nanos now);
     void check_all_lost(Nanos now);
     void fail(int code, const char* text);

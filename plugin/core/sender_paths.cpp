@@ -25,9 +25,8 @@ constexpr Nanos kMaxBackOff = kSecond;
 constexpr Nanos kReturnInterval = 100 * kMillisecond;
 constexpr Nanos kReturnBackOff = 200 * kMillisecond;
 constexpr Nanos kFlapping = 2 * kSecond;       // a path that lives shorter is not trusted at once
-constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once another path is up
+constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once a path was up
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
-constexpr Nanos kPeerGone = kSecond;           // all paths ended by the peer and none came back
 
 }  // namespace
 
@@ -107,7 +106,8 @@ void Sender::apply(Link& link, PathEvent event, const char* why) {
         return;
     }
     link.dialer->counters().transitions.fetch_add(1, std::memory_order_relaxed);
-    const bool news = link.incarnation > 1 || before == PathState::Up;
+    const bool news =
+        link.incarnation > 1 || before == PathState::Up || before == PathState::Suspect;
     const bool attempt = link.state == PathState::Probing ||
                          (before == PathState::Probing && link.state == PathState::Down);
     if (news && !attempt && !peer_bye_) {
@@ -201,6 +201,7 @@ void Sender::timers(Nanos now) {
     }
     if (links_.size() > 1) {
         try_paths(now);
+        hurry(now);
     }
     check_all_lost(now);
     pump(now);
@@ -237,6 +238,50 @@ void Sender::check_silence(Link& link, Nanos now) {
     }
 }
 
+// The tail waits for no path: a link that has just become slow, or loses packets, keeps the oldest
+// message from its end long before it counts as silent. Where another path has nothing to do, what
+// is missing goes over that one, too; once for each message, and what comes twice is dropped.
+void Sender::hurry(Nanos now) {
+    const bool more = next_unsent_ < next_message_ && may_send(this->slot(next_unsent_));
+    if (usable_ < 2 || more || oldest_ == next_message_) {
+        return;
+    }
+    Slot& slot = this->slot(oldest_);
+    const auto idle = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
+        return takes(*link) && link->in_flight() == 0;
+    });
+    if (slot.delivered || slot.hurried || idle == links_.end()) {
+        return;
+    }
+    std::uint64_t again = 0;
+    for (const auto& link : links_) {
+        std::uint64_t missing = 0;
+        std::uint64_t bytes = 0;
+        bool late = false;
+        for (std::uint64_t i = link->first_flight; i < link->next_flight; ++i) {
+            const Flight& flight = link->flights[i % kFlights];
+            const std::uint64_t bit = std::uint64_t{1} << flight.index;
+            if (flight.message == slot.message && (slot.acknowledged & bit) == 0) {
+                missing |= bit;
+                bytes += flight.length;
+                late = late || now > flight.late_at;
+            }
+        }
+        if (late) {
+            again |= missing;
+            link->dialer->counters().resent_bytes.fetch_add(bytes, std::memory_order_relaxed);
+        }
+    }
+    if (again == 0) {
+        return;
+    }
+    slot.hurried = true;
+    slot.pending |= again;
+    next_unsent_ = std::min(next_unsent_, slot.message);
+    while (slot.pending != 0 && (*idle)->path && post(**idle, slot, now)) {
+    }
+}
+
 void Sender::dial(Link& link, Nanos now) {
     const Carrier carrier = link.dialer->carrier();
     const bool back =
@@ -258,7 +303,8 @@ void Sender::dial(Link& link, Nanos now) {
     }
     Connected connected;
     Dialer::Result result = link.dialer->poll(now, connected);
-    if (result == Dialer::Result::Pending && now - link.attempt_start > kAttemptLimit) {
+    if (result == Dialer::Result::Pending && now - link.attempt_start > kAttemptLimit &&
+        (first_up_ != 0 || !link.dialer->reached(now))) {
         link.dialer->cancel();
         result = Dialer::Result::Failed;
     }
@@ -317,6 +363,11 @@ void Sender::check_all_lost(Nanos now) {
         refused = refused || link->refused;
         tried = tried && link->failed_attempts > 0;
         last = link.get();
+        // A rank may be minutes late for its first collective: until it accepts, its host's word is
+        // all there is. An abort ends the waiting.
+        if (first_up_ == 0 && link->dialer->reached(now)) {
+            last_alive_ = now;
+        }
     }
     // Nobody waits for it: the path may yet come back, and whoever asks next gets time for that.
     if (first_up_ != 0 && !held()) {

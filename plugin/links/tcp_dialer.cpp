@@ -18,6 +18,8 @@ namespace {
 // A lost request is repeated after a second. A pair that is dead is found out within the time that
 // a connection waits for its other paths.
 constexpr Nanos kConnectLimit = 1200 * kMillisecond;
+// A listener that does not know us would have closed by now.
+constexpr Nanos kReachedAfter = 300 * kMillisecond;
 constexpr Nanos kWelcomeLimit = 10 * kSecond;  // the peer's NCCL may be slow to ask for it
 
 const Interface& link_of(const Device& device, const Route& route) {
@@ -96,6 +98,11 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port,
                         device_->own_address(peer.address), tuning, congestion_, failure_,
                         begin_error_);
+}
+
+bool TcpDialer::reached(Nanos now) const {
+    return (stage_ == Stage::Greeting || stage_ == Stage::Waiting) &&
+           now - began_ > std::min(kReachedAfter, dead_after_ / 2);
 }
 
 void TcpDialer::cancel() {

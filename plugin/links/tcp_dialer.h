@@ -49,6 +49,7 @@ public:
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
+    bool reached(Nanos now) const override;
     Carrier carrier() const override;
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }

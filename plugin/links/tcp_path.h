@@ -58,6 +58,7 @@ private:
     Poll read_chunks(PathEvents& events);
     enum class Step { Go, NeedMore, Failed };
     Step take_header(PathEvents& events);
+    bool refused(PathEvents::Place place);
     Poll read_payload(PathEvents& events, bool& drained);
     bool take_looked_at();
     Poll lost(Loss loss, const char* text);

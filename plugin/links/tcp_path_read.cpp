@@ -93,8 +93,7 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     const std::byte* const payload = stage_.data() + stage_begin_ + wire::kChunkBytes;
     std::byte* destination = nullptr;
     const PathEvents::Place place = events.place(chunk, destination);
-    if (place == PathEvents::Place::Refuse) {
-        lost(Loss::Protocol, "the peer broke the protocol");
+    if (refused(place)) {
         return Step::Failed;
     }
     // What is not stored may be filler in the place of bytes that are no longer there.
@@ -122,12 +121,22 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     return Step::Go;
 }
 
+// True if the path ends for what the receiver says of a chunk.
+bool TcpPath::refused(PathEvents::Place place) {
+    if (place == PathEvents::Place::Refuse) {
+        lost(Loss::Protocol, "the peer broke the protocol");
+    } else if (place == PathEvents::Place::Overtaken) {
+        lost(Loss::TimedOut, "another path brought what it was in the midst of");
+    }
+    return loss_ != Loss::None;
+}
+
 // Reads the rest of a large chunk straight to where it belongs, and the next header behind it.
 Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     std::byte* destination = nullptr;
     const PathEvents::Place place = events.place(chunk_, destination);
-    if (place == PathEvents::Place::Refuse) {
-        return lost(Loss::Protocol, "the peer broke the protocol");
+    if (refused(place)) {
+        return Poll::Failed;
     }
     ssize_t got;
     std::size_t asked = payload_left_;

@@ -61,7 +61,7 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& pro
     if (bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) {
         return broken("bind");
     }
-    if (listen(fd.get(), 256) != 0) {
+    if (listen(fd.get(), SOMAXCONN) != 0) {
         return broken("listen");
     }
     Address bound;

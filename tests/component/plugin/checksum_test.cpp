@@ -193,6 +193,63 @@ TEST(Checksum, FlippedBitsAreSentAgain) {
     }
 }
 
+// A path stands still in the middle of a chunk, which another one then begins. What the first
+// brings later, damaged, must not stay in the place of what the second has stored already: the
+// second's checksum, taken of what it read, is right.
+TEST(Checksum, AChunkThatTwoPathsBringIsWhatWasSent) {
+    Scene scene(2, 2, true);
+    ASSERT_TRUE(scene.establish());
+    constexpr long kUnlimited = 1L << 40;
+    long pieces[2] = {1, kUnlimited};  // that each relay passes on to the receiver
+    bool flip = false;
+    for (std::size_t i = 0; i < 2; ++i) {
+        scene.relay[i]->hold = [&pieces, i](bool to_receiver) {
+            return to_receiver && pieces[i] == 0;
+        };
+        scene.relay[i]->damage = [&, i](bool to_receiver, std::uint64_t, std::size_t size) -> long {
+            pieces[i] -= to_receiver ? 1 : 0;
+            const bool now = to_receiver && i == 0 && flip;
+            flip = flip && !now;
+            return now ? static_cast<long>(size) / 2 : -1;
+        };
+    }
+    const std::vector<std::byte> data = bytes_of(16 << 20, 1);
+    std::vector<std::byte> buffer(data.size());
+    Request* receive =
+        scene.pair.receiver->irecv(buffer.data(), buffer.size(), false, steady_now());
+    Request* send = scene.pair.sender->isend(data.data(), data.size(), steady_now());
+    ASSERT_TRUE(receive != nullptr && send != nullptr);
+    const std::uint64_t before = resent();
+    const Nanos deadline = steady_now() + kPatience;
+    bool sent = false;
+    bool received = false;
+    Nanos next = 0;
+    int stage = 0;
+    while (!(sent && received) && steady_now() < deadline) {
+        scene.step();
+        sent = sent || scene.pair.sender->test(send, steady_now(), nullptr);
+        received = received || scene.pair.receiver->test(receive, steady_now(), nullptr);
+        if (stage == 0 && resent() != before) {
+            pieces[1] = 3;  // of 64 KiB each, where the chunk has 256
+            stage = 1;
+        } else if (stage == 1 && pieces[1] == 0) {
+            flip = true;
+            pieces[0] = 1;
+            stage = 2;
+        } else if (stage == 2 && pieces[0] == 0) {
+            next = steady_now() + 20 * kMillisecond;
+            stage = 3;
+        } else if (stage == 3 && steady_now() > next) {
+            pieces[0] = pieces[1] = kUnlimited;
+            stage = 4;
+        }
+    }
+    EXPECT_EQ(stage, 4);
+    EXPECT_EQ(scene.flips(), 1U);
+    ASSERT_TRUE(sent && received);
+    EXPECT_TRUE(data == buffer);
+}
+
 // Small messages are done for NCCL before they are acknowledged: their copies are sent again.
 TEST(Checksum, FlippedBitsOfSmallMessagesAreSentAgain) {
     Scene scene(1, 1, true);

@@ -62,6 +62,73 @@ TEST(Failover, LinkDiesAndComesBackUnderLoad) {
     }
 }
 
+// A cable at the other end of a switch: the sender's own link looks well. What the receiver says
+// must not be lost either, if the path that is left has no room just then.
+TEST(Failover, TheReceiverTellsOfALinkThatOnlyItSeesDie) {
+    for (const int lost : {0, 1, 3}) {
+        for (const std::size_t victim : {0, 1}) {
+            SCOPED_TRACE("link " + std::to_string(victim) + ", lost " + std::to_string(lost));
+            FakeWire wire({link(0.2), link(0.1)});
+            ASSERT_TRUE(wire.establish());
+            wire.links[victim].sees[0] = false;
+            wire.links[1 - victim].downs_lost = lost;
+            Nanos noticed = 0;
+            TrafficOptions options;
+            options.messages = 200;
+            options.each_step = [&](Nanos since) {
+                wire.links[victim].carrier = since < kSecond || since > 2 * kSecond;
+                if (noticed == 0 && wire.sender->state(victim) != PathState::Up) {
+                    noticed = since;
+                }
+            };
+            const TrafficResult result = run_traffic(wire, options);
+            ASSERT_TRUE(result.complete) << wire.sender->failure().text;
+            EXPECT_GE(noticed, kSecond);
+            EXPECT_LE(noticed, kSecond + 20 * kMillisecond);
+            EXPECT_LE(result.longest_stall, 100 * kMillisecond);
+            EXPECT_EQ(wire.links[1 - victim].downs_lost, 0);
+            EXPECT_EQ(wire.links[victim].connections, 2);
+        }
+    }
+}
+
+// Shorter than what makes a path suspect: packets that vanish, a rate that breaks down.
+TEST(Failover, TheTailWaitsForNoPath) {
+    for (const std::size_t victim : {0, 1}) {
+        FakeWire wire({link(2), link(1)});
+        ASSERT_TRUE(wire.establish());
+        TrafficOptions options;
+        options.messages = 2000;
+        options.each_step = [&](Nanos since) {
+            wire.links[victim].black_hole =
+                since % kSecond > 500 * kMillisecond && since % kSecond < 700 * kMillisecond;
+        };
+        const TrafficResult result = run_traffic(wire, options);
+        ASSERT_TRUE(result.complete) << wire.sender->failure().text;
+        EXPECT_GT(wire.counters[victim]->resent_bytes.load(), 0U);
+        EXPECT_LE(result.longest_stall, 80 * kMillisecond) << "link " << victim;
+        EXPECT_EQ(wire.links[victim].connections, 1);
+    }
+}
+
+// No second copies where nothing is wrong, however different the paths.
+TEST(Failover, NothingIsSentTwiceOverHealthyPaths) {
+    FakeWire wire({link(1), link(0.1)});
+    wire.links[1].latency = 5 * kMillisecond;
+    ASSERT_TRUE(wire.establish());
+    for (const std::size_t depth : {1, 4}) {
+        TrafficOptions options;
+        options.depth = depth;
+        options.messages = 500;
+        options.burst = 20;
+        options.pause = 30 * kMillisecond;
+        ASSERT_TRUE(run_traffic(wire, options).complete);
+    }
+    for (const auto& counters : wire.counters) {
+        EXPECT_EQ(counters->resent_bytes.load(), 0U);
+    }
+}
+
 // The attempt that runs when the link returns was begun while it was gone: nothing it sent came
 // through, and the kernel repeats it only after a second.
 TEST(Failover, ALinkThatReturnsStartsTheAttemptAnew) {
@@ -223,6 +290,31 @@ TEST(Failover, DeadPeerIsNoticedPromptly) {
     EXPECT_LE(wire.now - died, 2 * kSecond);
 }
 
+// Both cables at the receiver's side are out, back, and out again: it has closed the paths, and
+// each attempt since has failed.
+TEST(Failover, ASenderGivesAPeerWhoseLinksFlapTimeToComeBack) {
+    FakeWire wire({link(1), link(1)});
+    ASSERT_TRUE(wire.establish());
+    std::vector<std::byte> data(1 << 20);
+    std::vector<std::byte> buffer(1 << 20);
+    Request* send = wire.sender->isend(data.data(), data.size(), wire.now);
+    Request* receive = wire.receiver->irecv(buffer.data(), buffer.size(), false, wire.now);
+    ASSERT_TRUE(send != nullptr && receive != nullptr);
+    bool sent = false;
+    bool received = false;
+    for (Nanos since = 0; since < 8 * kSecond; since += kMillisecond, wire.now += kMillisecond) {
+        for (FakeLink& each : wire.links) {
+            each.sees[0] = false;
+            each.carrier =
+                (since >= 100 * kMillisecond && since < 103 * kMillisecond) || since >= 3 * kSecond;
+        }
+        sent = sent || wire.sender->test(send, wire.now, nullptr);
+        received = received || wire.receiver->test(receive, wire.now, nullptr);
+    }
+    EXPECT_TRUE(sent) << wire.sender->failure().text;
+    EXPECT_TRUE(received) << wire.receiver->failure().text;
+}
+
 // A living peer ends its paths too, when its links come back after an outage, and dials anew: an
 // attempt and the pause before it take three seconds at most. One that is gone is an error all the
 // same, long before the link timeout.
@@ -349,6 +441,8 @@ TEST(Failover, APeerThatSaidGoodbyeIsNotDialled) {
 }
 
 TEST(Failover, RandomFaultSchedulesAreBitExact) {
+    std::uint64_t resent = 0;
+    int connections = 0;
     for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
@@ -356,7 +450,7 @@ TEST(Failover, RandomFaultSchedulesAreBitExact) {
         ASSERT_TRUE(wire.establish());
         Nanos next = 0;
         TrafficOptions options;
-        options.messages = 60;
+        options.messages = 100;
         options.seed = seed;
         options.step = 20 * kMicrosecond;
         options.capacity = 400000;
@@ -367,7 +461,7 @@ TEST(Failover, RandomFaultSchedulesAreBitExact) {
             if (since < next) {
                 return;
             }
-            next = since + static_cast<Nanos>(random() % 400) * kMillisecond;
+            next = since + static_cast<Nanos>(random() % 80) * kMillisecond;
             FakeLink& victim = wire.links[random() % wire.links.size()];
             victim.carrier = random() % 3 != 0;
             victim.black_hole = random() % 3 == 0;
@@ -379,7 +473,13 @@ TEST(Failover, RandomFaultSchedulesAreBitExact) {
         const TrafficResult result = run_traffic(wire, options);
         ASSERT_TRUE(result.complete)
             << wire.sender->failure().text << wire.receiver->failure().text;
+        for (std::size_t i = 0; i < wire.links.size(); ++i) {
+            resent += wire.counters[i]->resent_bytes.load();
+            connections += wire.links[i].connections;
+        }
     }
+    EXPECT_GT(resent, 1U << 20);  // the faults did hit
+    EXPECT_GT(connections, 350);  // of 300 that were there from the beginning
 }
 
 }  // namespace

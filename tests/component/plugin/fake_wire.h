@@ -19,14 +19,16 @@ struct FakeLink {
     double bytes_per_second = 1e9;
     Nanos latency = 20 * kMicrosecond;
     std::int64_t nominal_mbps = 10000;
-    bool carrier = true;         // both ends see it
-    bool black_hole = false;     // nothing arrives, nobody is told
-    Nanos silence = 0;           // what the kernel says of it when it is lost
-    bool one_way = false;        // with black_hole: only what the sender sends is lost
-    bool hangs = false;          // without carrier, attempts wait as in a black hole
-    bool half_wrong = false;     // every second attempt goes to an address that nobody has
-    FakeLink* shares = nullptr;  // the pipe of another link: two paths through one bottleneck
-    double together = 1;         // a pipe's rate falls to this part while several paths use it
+    bool carrier = true;          // see `sees`
+    bool sees[2] = {true, true};  // who is told of the carrier: the sender, the receiver
+    int downs_lost = 0;           // so many PathDown that the receiver says here get no room
+    bool black_hole = false;      // nothing arrives, nobody is told
+    Nanos silence = 0;            // what the kernel says of it when it is lost
+    bool one_way = false;         // with black_hole: only what the sender sends is lost
+    bool hangs = false;           // without carrier, attempts wait as in a black hole
+    bool half_wrong = false;      // every second attempt goes to an address that nobody has
+    FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
+    double together = 1;          // a pipe's rate falls to this part while several paths use it
     std::uint64_t socket_buffer = 256 * 1024;
 
     Nanos busy_until = 0;
@@ -37,15 +39,15 @@ struct FakeLink {
     int attempts = 0;
     std::uint64_t told = 0;   // control frames of the receiver
     std::uint64_t looks = 0;  // of the sender, for them
-    Carrier seen;
-    bool was_down = false;
-    // What the kernel would report of the carrier.
-    Carrier observe() {
-        if (carrier == was_down) {
-            ++(carrier ? seen.gained : seen.lost);
-            was_down = !carrier;
+    Carrier seen[2];
+    bool was_down[2] = {false, false};
+    // What the kernel of one end would report of the carrier.
+    Carrier observe(bool receiver) {
+        if (carrier == was_down[receiver] && sees[receiver]) {
+            ++(carrier ? seen[receiver].gained : seen[receiver].lost);
+            was_down[receiver] = !carrier;
         }
-        return seen;
+        return seen[receiver];
     }
     FakeLink& pipe() { return shares != nullptr ? *shares : *this; }
     // Of a pipe: what it delivers now that `user` sends.
@@ -108,6 +110,10 @@ public:
     Post send(const Control& control) override {
         if (loss_ != Loss::None) {
             return Post::Failed;
+        }
+        if (control.kind == Control::Kind::PathDown && wire_->link->downs_lost > 0) {
+            --wire_->link->downs_lost;
+            return Post::Again;
         }
         ++wire_->link->told;
         wire_->backward.push_back({control, *wire_->now + wire_->link->latency});
@@ -281,7 +287,7 @@ private:
             return Result::Connected;
         }
         void cancel() override { fake_.ringing_[index_] = Ring{}; }
-        Carrier carrier() const override { return fake_.links[index_].observe(); }
+        Carrier carrier() const override { return fake_.links[index_].observe(false); }
         const char* failure() const override { return "fake failure"; }
         const char* describe() const override { return "fake"; }
         LinkCounters& counters() override { return *fake_.counters[index_]; }
@@ -318,7 +324,7 @@ private:
             }
             return false;
         }
-        Carrier carrier(std::size_t path) const override { return fake_.links[path].observe(); }
+        Carrier carrier(std::size_t path) const override { return fake_.links[path].observe(true); }
 
     private:
         FakeWire& fake_;

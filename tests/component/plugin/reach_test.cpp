@@ -211,5 +211,40 @@ TEST(Overflow, AQuestionNeedsTheSecret) {
     forget_attempts(clock, true);
 }
 
+// A rank that is minutes late for its first collective has not called accept yet: connect goes on
+// waiting, and still gets all of its links.
+TEST(LateAccept, ConnectWaitsForAPeerWhoseHostAnswers) {
+    for (const std::size_t links : {1U, 2U, 12U}) {
+        TcpPair pair(links, 5 * kSecond);
+        const Nanos begin = steady_now();
+        Nanos clock = begin;
+        while (clock - begin < 100 * kSecond) {
+            clock += 20 * kMillisecond;
+            ASSERT_EQ(connect(pair.device, pair.options, pair.handle, clock, pair.sender), 0)
+                << (clock - begin) / kMillisecond << " ms, " << links << " links";
+            ASSERT_EQ(pair.sender, nullptr);
+        }
+        ASSERT_GE(establish(pair, clock), 0);
+        ASSERT_EQ(pair.sender->paths(), links);
+        for (std::size_t path = 0; path < links; ++path) {
+            EXPECT_EQ(pair.sender->state(path), PathState::Up) << path << " of " << links;
+        }
+    }
+}
+
+// Nobody listens: there is nothing to wait for.
+TEST(LateAccept, ConnectEndsWhereTheListenerIsGone) {
+    TcpPair pair(2, 5 * kSecond);
+    pair.listener.reset();
+    const Nanos begin = steady_now();
+    Nanos clock = begin;
+    while (clock - begin < 60 * kSecond &&
+           connect(pair.device, pair.options, pair.handle, clock, pair.sender) == 0) {
+        clock += 20 * kMillisecond;
+    }
+    EXPECT_GT(clock - begin, 4 * kSecond);
+    EXPECT_LT(clock - begin, 7 * kSecond);
+}
+
 }  // namespace
 }  // namespace deft::net::testing
