@@ -203,20 +203,22 @@ int main(int count, char** arguments) {
             die("an end failed");
         }
         if (connection == 0 && std::strcmp(shape->name, "islands") != 0) {
-            // While both ends wait: every socket of the receiver is bound to its interface.
-            const std::string bound =
-                in_namespace(b.pid, "ss -Htn state established 2>/dev/null | grep -c '%eth'");
-            std::string said;
-            if (FILE* pipe = popen(bound.c_str(), "r")) {
-                char text[64] = "";
-                said = std::fgets(text, sizeof(text), pipe) != nullptr ? text : "";
-                pclose(pipe);
-            }
-            std::printf("bound sockets of the receiver: %s", said.c_str());
-            if (!run("command -v ss >/dev/null")) {
-                std::printf("no ss here: not checked\n");
-            } else if (std::atoi(said.c_str()) != shape->links) {
-                die("%d sockets should be bound to their interfaces", shape->links);
+            // While both ends wait: every socket of either is bound to its interface.
+            for (const End& end : {a, b}) {
+                const std::string bound =
+                    in_namespace(end.pid, "ss -Htn state established 2>/dev/null | grep -c '%eth'");
+                std::string said;
+                if (FILE* pipe = popen(bound.c_str(), "r")) {
+                    char text[64] = "";
+                    said = std::fgets(text, sizeof(text), pipe) != nullptr ? text : "";
+                    pclose(pipe);
+                }
+                std::printf("bound sockets: %s", said.c_str());
+                if (!run("command -v ss >/dev/null")) {
+                    std::printf("no ss here: not checked\n");
+                } else if (std::atoi(said.c_str()) != shape->links) {
+                    die("%d sockets should be bound to their interfaces", shape->links);
+                }
             }
         }
         (void)!write(a.control, "q", 1);
