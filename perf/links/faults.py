@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases about links that die and come back under load, and about many connections at rest."""
 
+import os
 import random
 import re
 import time
@@ -9,6 +10,7 @@ import tools
 from tools import PLUGIN, bar, quantile, spread, wait_for_traffic
 
 HOLD = 1.5          # seconds a fault lasts
+CALM = 0.5          # seconds before it that are looked at beside
 BACK = 5.0          # a link must carry traffic again so soon after its return
 IN_USE = 256 * 1024  # bytes sent on it that count as use
 STALL = {"carrier": 0.1, "delete": 0.1, "blackhole": 1.0}
@@ -31,9 +33,15 @@ def longest_gap(result, begin, end):
     return max((gap for start, gap in result["gaps_s"] if start + gap > begin and start < end), default=0.0)
 
 
+def stolen():
+    """Seconds of CPU time that other guests of this machine's host have taken."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def one_kind(bench, options, kind):
     """10,000 messages, every byte compared, while one link after the other breaks and returns."""
-    stalls, returns, lost = [], [], 0
+    stalls, calm, returns, lost, steal = [], [], [], 0, stolen()
     for _ in range(max(1, options.pairs // 2)):
         process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", "512K", "--depth", "4", "--messages", "10000",
                                                "--verify", "--patience", "30"], extra={"DEFT_LOG": "info"})
@@ -54,12 +62,15 @@ def one_kind(bench, options, kind):
         lines, errors = bench.finish(process, timeout=110)
         result = next(line for line in lines if line["kind"] == "steady")
         stalls += [longest_gap(result, begin, end) for begin, end in cuts]
+        # Beside it, what the machine does by itself while nothing is broken.
+        calm += [longest_gap(result, begin - CALM, begin - 0.05) for begin, _ in cuts]
         lost += len(re.findall(r"path .* is (?:down|suspect)", errors))
     bars = [bar(f"{kind}: stall p99", quantile(stalls, 0.99) if stalls else None, STALL[kind], False, unit="s"),
             bar(f"{kind}: back in use after return, longest", max(returns) if returns else None, BACK, False, unit="s"),
             bar(f"{kind}: paths the sender lost, for each fault", lost / max(1, len(stalls)), 1.0)]
     figures = {"messages": f"10000 x 512 KiB each run, bit-exact; {len(stalls)} faults of {HOLD} s",
-               "stall, s": spread(stalls), "back in use, s": spread(returns or [2 * BACK])}
+               "stall, s": spread(stalls), "longest gap just before, s": spread(calm or [0.0]),
+               "stolen CPU time, s": round(stolen() - steal, 2), "back in use, s": spread(returns or [2 * BACK])}
     return bars, figures
 
 
