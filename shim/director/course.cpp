@@ -42,6 +42,7 @@ bool Director::tick(Track& track) noexcept {
     } catch (...) {
         recover();
     }
+    remember_facts();  // the next look may be held up inside CUDA
     return staging_ != nullptr || course_ == Course::Staging || course_ == Course::Arming;
 }
 

@@ -295,15 +295,37 @@ void Director::await_opening() const noexcept {
     }
 }
 
-void Director::end(bool abort) noexcept {
-    if (ended_.exchange(true, std::memory_order_seq_cst)) {
-        return;
-    }
+// Any number of times.
+void Director::stop() noexcept {
+    ended_.store(true, std::memory_order_seq_cst);
     council_.leave();  // releases whoever waits for a decision
     if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
         active->end(executor::BreakReason::Stopped);
     }
-    if (!abort) {
+}
+
+// From here on no hook takes the executor: the communicator is ending, so the job makes no call on
+// it but those under way.
+void Director::forget() noexcept {
+    council_.detach(this);
+    active_.store(nullptr, std::memory_order_seq_cst);
+    next_.store(nullptr, std::memory_order_seq_cst);
+}
+
+// The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
+// stands still, because the same thread may be the one to abort.
+void Director::finalize() noexcept {
+    stop();
+    forget();
+}
+
+void Director::end(bool abort) noexcept {
+    stop();
+    if (abort) {
+        aborted_.store(true, std::memory_order_seq_cst);
+    } else if (aborted_.load(std::memory_order_seq_cst)) {
+        return;  // revoked before: tick() cleans up
+    } else {
         await_opening();
     }
     if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
@@ -311,18 +333,15 @@ void Director::end(bool abort) noexcept {
     }
     if (abort) {
         // A hook may be inside NCCL with a lane, waiting for a peer that is gone: only the abort
-        // of the lane releases it. Lanes are freed by nobody after this.
+        // of the lane releases it. So may another thread be that destroys the communicator, and it
+        // has the lock. Lanes are freed by nobody after this.
         for (const auto& published : published_lanes_) {
             if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
                 lane->abort();
             }
         }
     }
-    council_.detach(this);
-    // From here on no hook takes the executor: the communicator is ending, so the job makes no call
-    // on it but those under way.
-    active_.store(nullptr, std::memory_order_seq_cst);
-    next_.store(nullptr, std::memory_order_seq_cst);
+    forget();
     if (abort) {
         // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for
         // the very transfer that only the abort of the communicator ends: tick() cleans up later.
@@ -330,7 +349,10 @@ void Director::end(bool abort) noexcept {
         return;
     }
     const std::lock_guard lock(work_mutex_);
+    remember_facts();
+    closing_.store(true, std::memory_order_seq_cst);
     clean_up(false);
+    closing_.store(false, std::memory_order_seq_cst);
 }
 
 // With work_mutex_ held, after end().
@@ -343,6 +365,9 @@ void Director::clean_up(bool abort) noexcept {
         if (abort) {
             lane->abort();
         }
+        lane->drain();  // all of them before close(), which waits for the whole device
+    }
+    for (const auto& lane : lanes_) {
         lane->close();
     }
     for (const auto& lane : ended_lanes_) {

@@ -53,14 +53,19 @@ public:
     // something is under way, so that the next look should come soon.
     bool tick(Track& track) noexcept;
 
+    // The job makes no call any more and goes on to end the communicator. Nothing is planned from
+    // here on; lanes stay until end(). Waits for nobody.
+    void finalize() noexcept;
+
     // The communicator is being destroyed (or aborted): its lanes go first. Waits as
-    // ncclCommDestroy does; abort waits for nobody.
+    // ncclCommDestroy does; abort waits for nobody, may come while another thread waits in here,
+    // and releases it.
     void end(bool abort) noexcept;
 
     // An asynchronous error of a lane, or `error` as it is.
     int merge_async_error(int error) noexcept;
 
-    // Any thread. Waits for a tick that is under way, but not while that waits for other ranks.
+    // Any thread. Waits a moment for a tick that is under way, then tells what was known before.
     PlanFacts facts() noexcept;
     // False if calls of the iteration just made received zeros. The thread of the gradient calls.
     bool should_step() noexcept;
@@ -134,6 +139,8 @@ private:
     std::atomic<int> priority_{0};  // of the job's stream: the lanes get the same
     std::atomic<bool> failed_{false};
     std::atomic<bool> ended_{false};
+    std::atomic<bool> aborted_{false};
+    std::atomic<bool> closing_{false};    // end() waits for its lanes
     std::atomic<bool> abandoned_{false};  // aborted; tick() has to clean up
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
@@ -189,7 +196,7 @@ private:
     bool looked_again_ = false;  // at a plan that was made from guesses
     PlanFacts facts_;            // counters of executors that are gone
     std::mutex known_mutex_;
-    PlanFacts known_;          // as of before the lane in the making
+    PlanFacts known_;          // what facts() tells while another thread has the lock for long
     bool falling_ = false;     // Forward has been proposed, for the guard
     bool tightening_ = false;  // a plan has been staged that the guard asked for
     bool losing_ = false;      // the plan was slower than none
@@ -208,6 +215,9 @@ private:
     double before_ms_ = 0;                 // median iteration before the plan
 
     PlanFacts collect_facts() noexcept;
+    PlanFacts remember_facts() noexcept;
+    void stop() noexcept;
+    void forget() noexcept;
     void await_opening() const noexcept;
     void clean_up(bool abort) noexcept;
     void learn_priority(deft_cuda_stream_t stream) noexcept;

@@ -27,23 +27,36 @@ void Director::note_counters(const executor::Executor& executor) {
     facts_.shadow_bytes = stats.shadow_bytes;
 }
 
-// Making and measuring lanes takes as long as the other ranks and the networks want, and a job may
-// ask in every iteration: it hears then what was known before.
+// Making, measuring and ending lanes takes as long as the other ranks and the networks want, and a
+// job may ask in every iteration: it hears then what was known before. So it does where tick() or
+// end() is held up inside CUDA.
 PlanFacts Director::facts() noexcept {
-    for (;;) {
+    constexpr int kPatience = 2000;  // of a tenth of a millisecond
+    for (int waited = 0; waited < kPatience && !closing_.load(std::memory_order_seq_cst) &&
+                         opening_.load(std::memory_order_seq_cst) == nullptr;
+         ++waited) {
         {
             const std::unique_lock lock(work_mutex_, std::try_to_lock);
             if (lock.owns_lock()) {
-                return collect_facts();
+                return remember_facts();
             }
-        }
-        if (opening_.load(std::memory_order_seq_cst) != nullptr) {
-            const std::lock_guard lock(known_mutex_);
-            return known_;
         }
         const timespec pause{0, 100'000};
         ::nanosleep(&pause, nullptr);
     }
+    const std::lock_guard lock(known_mutex_);
+    return known_;
+}
+
+// With work_mutex_ held.
+PlanFacts Director::remember_facts() noexcept {
+    PlanFacts facts = collect_facts();
+    try {
+        const std::lock_guard lock(known_mutex_);
+        known_ = facts;
+    } catch (...) {
+    }
+    return facts;
 }
 
 PlanFacts Director::collect_facts() noexcept {

@@ -200,11 +200,7 @@ Director::Problem Director::open_lanes(const Order& order) {
         config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
         executor::LaneSpeed speed;
         Problem problem;
-        {
-            PlanFacts now = collect_facts();
-            const std::lock_guard lock(known_mutex_);
-            known_ = std::move(now);
-        }
+        remember_facts();
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
         opening_.store(lane.get(), std::memory_order_seq_cst);
         const bool open = !ended() &&

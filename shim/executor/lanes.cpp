@@ -207,6 +207,7 @@ bool Lane::idle_by(Clock::time_point deadline) noexcept {
 }
 
 void Lane::abort() noexcept {
+    aborting_.fetch_add(1);
     stop_.store(true);
     const deft_nccl_comm_t comm = comm_.exchange(nullptr);
     if (comm != nullptr) {
@@ -222,6 +223,7 @@ void Lane::abort() noexcept {
     while (state != LaneState::Closed && state != LaneState::Aborted &&
            !state_.compare_exchange_weak(state, LaneState::Aborted)) {
     }
+    aborting_.fetch_sub(1);
 }
 
 bool Lane::idle() const noexcept {
@@ -248,7 +250,25 @@ void Lane::disconnect() noexcept {
     }
 }
 
+// What the lane was given last may wait for a peer that is gone. ncclCommDestroy would wait with
+// it, out of reach: an abort has to find the communicator still here.
+void Lane::drain() noexcept {
+    const cuda::Current current(*driver_.driver, context_);
+    while (comm() != nullptr && stream_ != nullptr && current &&
+           driver_.StreamQuery(stream_) == cuda::kNotReady) {
+        if (stop_.load() || error() != DEFT_NCCL_SUCCESS) {
+            abort();
+        } else {
+            nap();
+        }
+    }
+    while (aborting_.load() > 0) {
+        nap();  // another thread ends the communicator, and may still use the stream
+    }
+}
+
 void Lane::close() noexcept {
+    drain();
     disconnect();
     const cuda::Current current(*driver_.driver, context_);
     if (word_ != nullptr && current) {

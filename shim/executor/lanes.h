@@ -66,7 +66,9 @@ public:
     // Makes open() and warm_up() return soon; the lane is good for nothing after it but abort().
     // Any thread; waits for nobody.
     void give_up() noexcept { stop_.store(true); }
-    // Destroys communicator and stream; waits for what is in flight, and for the other ranks as
+    // Waits until nothing is in flight, or the lane is aborted; one that has failed it aborts.
+    void drain() noexcept;
+    // Destroys communicator and stream; drains it first, and waits for the other ranks as
     // ncclCommDestroy does. Background thread.
     void close() noexcept;
 
@@ -112,7 +114,8 @@ private:
     std::atomic<deft_nccl_comm_t> comm_{nullptr};
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};
-    std::atomic<int> users_{0};  // calls on comm_ that must be over before it is destroyed
+    std::atomic<int> users_{0};     // calls on comm_ that must be over before it is destroyed
+    std::atomic<int> aborting_{0};  // threads inside abort()
 };
 
 }  // namespace deft::executor

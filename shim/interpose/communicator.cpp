@@ -177,6 +177,14 @@ void stop_planning(Hook& hook, bool abort) noexcept {
     }
 }
 
+void finalizing(Hook& hook) noexcept {
+    if (hook.communicator() && hook.watched()) {
+        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
+            director->finalize();
+        }
+    }
+}
+
 int merge_async_error(Hook& hook, int result, int* error) noexcept {
     if (result == DEFT_NCCL_SUCCESS && error != nullptr && hook.communicator() && hook.watched()) {
         if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {

@@ -43,9 +43,11 @@ bool ask_details(Communicator& communicator) noexcept;
 // be given the same address the moment the library has freed it.
 void ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
 
-// Before a communicator is finalized, destroyed, revoked (abort) or aborted: ends what a plan has
-// made for it. Waits for what is in flight unless `abort`.
+// Before a communicator is destroyed, revoked (abort) or aborted: ends what a plan has made for it.
+// Waits for what is in flight unless `abort`.
 void stop_planning(Hook& hook, bool abort) noexcept;
+// Before one is finalized: no plan any more. Does not wait.
+void finalizing(Hook& hook) noexcept;
 
 // What the job is told of asynchronous errors: the library's answer and those of deft's lanes.
 int merge_async_error(Hook& hook, int result, int* error) noexcept;

@@ -100,7 +100,7 @@ DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {
     Hook hook(Function::CommFinalize, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommFinalize)
     communicator::counted(hook, Function::CommFinalize);
-    communicator::stop_planning(hook, false);
+    communicator::finalizing(hook);
     return hook.table()->CommFinalize(comm);
 }
 

@@ -68,6 +68,68 @@ TEST_F(Follower, AnAbortEndsALaneInTheMaking) {
     EXPECT_TRUE(eventually([] { return g_lanes.aborted == 1; })) << "whoever comes last ends it";
 }
 
+// A peer is gone, so the last transfer of a plan in force stands still.
+class StuckTransfer : public Follower {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
+        stage();
+        order(Kind::Arm, ordinal_);
+        job_ = std::make_unique<Job>();
+        g_lanes.held_transfers = true;
+        job_->iteration(*director_, ordinal_);
+        director_->tick(track_);
+        ASSERT_EQ(director_->facts().state, "running");
+    }
+    void TearDown() override {
+        Follower::TearDown();
+        job_.reset();
+    }
+
+    std::unique_ptr<Job> job_;
+};
+
+TEST_F(StuckTransfer, AnAbortReleasesADestroyThatWaits) {
+    std::atomic<bool> over{false};
+    std::thread job([&] {
+        director_->end(false);
+        over = true;
+    });
+    EXPECT_TRUE(eventually([&] { return director_->ended(); }));
+    EXPECT_EQ(director_->facts().switched, 1U);
+    EXPECT_FALSE(over) << "facts() has waited for the transfer";
+    director_->end(true);
+    job.join();
+    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_EQ(g_lanes.destroyed, 0);
+}
+
+// A nonblocking communicator is finalised and aborted by the same thread.
+TEST_F(StuckTransfer, FinalizeLeavesItToDestroyOrAbort) {
+    director_->finalize();
+    EXPECT_TRUE(g_lanes.held_transfers);
+    EXPECT_FALSE(job_->make(*director_, ordinal_, kCounts[0]));
+    EXPECT_EQ(g_lanes.destroyed, 0);
+    director_->end(true);
+    EXPECT_EQ(g_lanes.aborted, 1);
+}
+
+TEST_F(StuckTransfer, DestroyClosesLanesAfterFinalize) {
+    director_->finalize();
+    g_lanes.held_transfers = false;
+    director_->end(false);
+    EXPECT_EQ(g_lanes.destroyed, 1);
+    EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+// NCCL leaves a transfer that cannot go on where it is until its communicator is aborted.
+TEST_F(StuckTransfer, DestroyAbortsALaneThatHasFailed) {
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    director_->end(false);
+    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_EQ(g_lanes.destroyed, 0);
+}
+
 // The leader tears down lanes that nobody will use; ranks that see them go have not failed.
 TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
     stage();

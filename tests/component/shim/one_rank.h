@@ -29,9 +29,9 @@ struct Fake {
     std::atomic<int> making{0};
     std::atomic<int> aborted{0};
     std::atomic<int> destroyed{0};
-    std::atomic<int> error{0};  // asynchronous, of every lane
-    std::atomic<bool> held_transfers{false};
-    std::vector<ncclConfig_t> configs;  // by communicator, with the names of their networks
+    std::atomic<int> error{0};                // asynchronous, of every lane
+    std::atomic<bool> held_transfers{false};  // until a communicator is aborted
+    std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
     std::vector<std::string> networks;
     std::vector<int> priorities;  // of the streams of their transfers
 };
@@ -132,8 +132,14 @@ inline const NcclTable& fake_table() {
         t.CommInitRank = make;
         t.CommInitRankConfig = make_configured;
         t.AllReduce = all_reduce;
-        t.CommDestroy = [](deft_nccl_comm_t) { return ++g_lanes.destroyed, 0; };
-        t.CommAbort = [](deft_nccl_comm_t) { return ++g_lanes.aborted, 0; };
+        t.CommDestroy = [](deft_nccl_comm_t) {
+            eventually([] { return !g_lanes.held_transfers.load(); });
+            return ++g_lanes.destroyed, 0;
+        };
+        t.CommAbort = [](deft_nccl_comm_t) {
+            g_lanes.held_transfers = false;
+            return ++g_lanes.aborted, 0;
+        };
         t.CommGetAsyncError = [](deft_nccl_comm_t, int* error) {
             *error = g_lanes.error;
             return 0;
@@ -162,7 +168,7 @@ protected:
         reset_lanes();
     }
     void TearDown() override {
-        g_lanes.held = false;
+        g_lanes.held = g_lanes.held_transfers = false;
         if (director_ != nullptr) {
             director_->end(false);
         }
