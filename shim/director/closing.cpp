@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes that no plan uses any more: a network that helps nothing, a plan that was given up. The
-// leader names how many stay; each rank ends the others when nothing of its own uses them.
+// How a communicator's plans and lanes end. And lanes that no plan uses any more: a network that
+// helps nothing, a plan that was given up. The leader names how many stay; each rank ends the
+// others when nothing of its own uses them.
+#include <time.h>
+
 #include <algorithm>
 
 #include "shim/director/director.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
+namespace {
+
+constexpr std::chrono::seconds kOpeningGrace{3};
+constexpr int kHookGrace = 2000;  // of half a millisecond
+
+}  // namespace
 
 std::size_t Director::lanes_of(const planner::Plan& plan) {
     std::size_t lanes = 1;
@@ -84,6 +93,118 @@ void Director::withdraw(const executor::Lane& lane) noexcept {
         }
     }
     DEFT_INFO("rank %d: a lane is closed that no plan uses", seat_.rank);
+}
+
+// A lane that is being made when the communicator ends is made first, if that takes no longer than
+// this: torn down in the middle, it would look to the other ranks like a link that died. They all
+// end their communicators now, so nobody is kept from making it.
+void Director::await_opening() const noexcept {
+    const auto until = agreement::Clock::now() + kOpeningGrace;
+    while (opening_.load(std::memory_order_seq_cst) != nullptr && agreement::Clock::now() < until) {
+        const timespec pause{0, 1'000'000};
+        ::nanosleep(&pause, nullptr);
+    }
+}
+
+// An abort frees a lane's communicator, which a hook that is just using it must not see. One that
+// stays inside waits in NCCL for a peer that is gone: only the abort of the lane releases it.
+void Director::await_hooks() const noexcept {
+    for (int i = 0; i < kHookGrace && !nobody_inside(); ++i) {
+        const timespec pause{0, 500'000};
+        ::nanosleep(&pause, nullptr);
+    }
+}
+
+// Any number of times.
+void Director::stop() noexcept {
+    ended_.store(true, std::memory_order_seq_cst);
+    council_.leave();  // releases whoever waits for a decision
+    if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
+        active->end(executor::BreakReason::Stopped);
+    }
+}
+
+// From here on no hook takes the executor: the communicator is ending, so the job makes no call on
+// it but those under way.
+void Director::forget() noexcept {
+    council_.detach(this);
+    active_.store(nullptr, std::memory_order_seq_cst);
+    next_.store(nullptr, std::memory_order_seq_cst);
+}
+
+// The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
+// stands still, because the same thread may be the one to abort.
+void Director::finalize() noexcept {
+    stop();
+    forget();
+}
+
+void Director::end(bool abort) noexcept {
+    stop();
+    if (abort) {
+        aborted_.store(true, std::memory_order_seq_cst);
+    } else if (aborted_.load(std::memory_order_seq_cst)) {
+        return;  // revoked before: tick() cleans up
+    } else {
+        await_opening();
+    }
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->abort();  // tick() holds the lock while it makes a lane
+    }
+    if (abort) {
+        await_hooks();
+        // Without the lock: a thread that destroys the communicator may have it, and waits for the
+        // lanes.
+        for (const auto& published : published_lanes_) {
+            if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
+                lane->abort();
+            }
+        }
+    }
+    forget();
+    if (abort) {
+        // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for
+        // the very transfer that only the abort of the communicator ends: tick() cleans up later.
+        abandoned_.store(true, std::memory_order_release);
+        return;
+    }
+    const std::lock_guard lock(work_mutex_);
+    remember_facts();
+    closing_.store(true, std::memory_order_seq_cst);
+    clean_up(false);
+    abandoned_.store(!retired_.empty(), std::memory_order_release);
+    closing_.store(false, std::memory_order_seq_cst);
+}
+
+// With work_mutex_ held, after end().
+void Director::clean_up(bool abort) noexcept {
+    for (auto& lane : closing_lanes_) {
+        lanes_.push_back(std::move(lane));
+    }
+    closing_lanes_.clear();
+    for (const auto& lane : lanes_) {
+        if (abort) {
+            lane->abort();
+        }
+        lane->drain();  // all of them before close(), which waits for the whole device
+    }
+    for (const auto& lane : lanes_) {
+        lane->close();
+    }
+    for (const auto& lane : ended_lanes_) {
+        lane->close();  // what an abort leaves
+    }
+    retire(std::move(current_));
+    retire(std::move(staged_));
+    staging_.reset();
+    if (nobody_inside()) {
+        retired_.clear();
+    }  // else what he uses is left to him, until tick() finds him gone
+    // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.
+    for (auto& lane : lanes_) {
+        ended_lanes_.push_back(std::move(lane));
+    }
+    lanes_.clear();
 }
 
 }  // namespace deft::director

@@ -28,8 +28,10 @@ bool Director::tick(Track& track) noexcept {
     if (!lock.owns_lock()) {
         return false;
     }
-    if (abandoned_.exchange(false, std::memory_order_acq_rel)) {
+    // Not beside a hook that an abort has just released: it goes on with the lanes' streams.
+    if (abandoned_.load(std::memory_order_acquire) && nobody_inside()) {
         clean_up(true);
+        abandoned_.store(!retired_.empty(), std::memory_order_release);
     }
     if (ended() || council_.verdict() != agreement::Verdict::On) {
         return false;
@@ -187,7 +189,7 @@ void Director::settle(Track& track) {
         }
     }
     // What a hook may still hold is freed when none is inside: it was taken from active_ before.
-    if (!retired_.empty() && inside_.load(std::memory_order_seq_cst) == 0) {
+    if (!retired_.empty() && nobody_inside()) {
         retired_.clear();
     }
 }

@@ -2,8 +2,6 @@
 // The hooks' and the council's side of the director; course.cpp has the background thread's.
 #include "shim/director/director.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstdlib>
 
@@ -18,7 +16,6 @@ namespace {
 // that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back.
 // Whoever waits longer than this has lost the others.
 constexpr std::chrono::seconds kDecisionDeadline{120};
-constexpr std::chrono::seconds kOpeningGrace{3};
 
 class Inside {
 public:
@@ -58,7 +55,9 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
         result = DEFT_NCCL_SYSTEM_ERROR;
         return true;
     }
-    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    // Looked at after this call has been counted: end() sees the call inside, or this sees the end.
+    executor::Executor* const active =
+        ended_.load(std::memory_order_seq_cst) ? nullptr : active_.load(std::memory_order_seq_cst);
     if (active == nullptr || active->broken()) {
         if (!priority_known_.load(std::memory_order_relaxed)) {
             learn_priority(stream);
@@ -282,108 +281,6 @@ int Director::merge_async_error(int error) noexcept {
         }
     }
     return error;
-}
-
-// A lane that is being made when the communicator ends is made first, if that takes no longer than
-// this: torn down in the middle, it would look to the other ranks like a link that died. They all
-// end their communicators now, so nobody is kept from making it.
-void Director::await_opening() const noexcept {
-    const auto until = agreement::Clock::now() + kOpeningGrace;
-    while (opening_.load(std::memory_order_seq_cst) != nullptr && agreement::Clock::now() < until) {
-        const timespec pause{0, 1'000'000};
-        ::nanosleep(&pause, nullptr);
-    }
-}
-
-// Any number of times.
-void Director::stop() noexcept {
-    ended_.store(true, std::memory_order_seq_cst);
-    council_.leave();  // releases whoever waits for a decision
-    if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
-        active->end(executor::BreakReason::Stopped);
-    }
-}
-
-// From here on no hook takes the executor: the communicator is ending, so the job makes no call on
-// it but those under way.
-void Director::forget() noexcept {
-    council_.detach(this);
-    active_.store(nullptr, std::memory_order_seq_cst);
-    next_.store(nullptr, std::memory_order_seq_cst);
-}
-
-// The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
-// stands still, because the same thread may be the one to abort.
-void Director::finalize() noexcept {
-    stop();
-    forget();
-}
-
-void Director::end(bool abort) noexcept {
-    stop();
-    if (abort) {
-        aborted_.store(true, std::memory_order_seq_cst);
-    } else if (aborted_.load(std::memory_order_seq_cst)) {
-        return;  // revoked before: tick() cleans up
-    } else {
-        await_opening();
-    }
-    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
-        lane->abort();  // tick() holds the lock while it makes a lane
-    }
-    if (abort) {
-        // A hook may be inside NCCL with a lane, waiting for a peer that is gone: only the abort
-        // of the lane releases it. So may another thread be that destroys the communicator, and it
-        // has the lock. Lanes are freed by nobody after this.
-        for (const auto& published : published_lanes_) {
-            if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
-                lane->abort();
-            }
-        }
-    }
-    forget();
-    if (abort) {
-        // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for
-        // the very transfer that only the abort of the communicator ends: tick() cleans up later.
-        abandoned_.store(true, std::memory_order_release);
-        return;
-    }
-    const std::lock_guard lock(work_mutex_);
-    remember_facts();
-    closing_.store(true, std::memory_order_seq_cst);
-    clean_up(false);
-    closing_.store(false, std::memory_order_seq_cst);
-}
-
-// With work_mutex_ held, after end().
-void Director::clean_up(bool abort) noexcept {
-    for (auto& lane : closing_lanes_) {
-        lanes_.push_back(std::move(lane));
-    }
-    closing_lanes_.clear();
-    for (const auto& lane : lanes_) {
-        if (abort) {
-            lane->abort();
-        }
-        lane->drain();  // all of them before close(), which waits for the whole device
-    }
-    for (const auto& lane : lanes_) {
-        lane->close();
-    }
-    for (const auto& lane : ended_lanes_) {
-        lane->close();  // what an abort leaves
-    }
-    retire(std::move(current_));
-    retire(std::move(staged_));
-    staging_.reset();
-    if (inside_.load(std::memory_order_seq_cst) == 0) {
-        retired_.clear();
-    }  // else somebody is still inside: what he uses is left to him
-    // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.
-    for (auto& lane : lanes_) {
-        ended_lanes_.push_back(std::move(lane));
-    }
-    lanes_.clear();
 }
 
 }  // namespace deft::director

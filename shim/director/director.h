@@ -58,8 +58,8 @@ public:
     void finalize() noexcept;
 
     // The communicator is being destroyed (or aborted): its lanes go first. Waits as
-    // ncclCommDestroy does; abort waits for nobody, may come while another thread waits in here,
-    // and releases it.
+    // ncclCommDestroy does. Abort may come while another thread waits in here, and releases it; it
+    // waits for nobody but, a second at most, for a hook that is at work with the lanes.
     void end(bool abort) noexcept;
 
     // An asynchronous error of a lane, or `error` as it is.
@@ -141,7 +141,7 @@ private:
     std::atomic<bool> ended_{false};
     std::atomic<bool> aborted_{false};
     std::atomic<bool> closing_{false};    // end() waits for its lanes
-    std::atomic<bool> abandoned_{false};  // aborted; tick() has to clean up
+    std::atomic<bool> abandoned_{false};  // tick() has to clean up
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
     std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided
@@ -219,6 +219,8 @@ private:
     void stop() noexcept;
     void forget() noexcept;
     void await_opening() const noexcept;
+    void await_hooks() const noexcept;
+    bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
     void clean_up(bool abort) noexcept;
     void learn_priority(deft_cuda_stream_t stream) noexcept;
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;

@@ -130,6 +130,63 @@ TEST_F(StuckTransfer, DestroyAbortsALaneThatHasFailed) {
     EXPECT_EQ(g_lanes.destroyed, 0);
 }
 
+// A hook is inside NCCL with a lane.
+class HookInside : public Follower {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
+        job_ = std::make_unique<Job>();
+        before_ = free_memory();
+        stage();
+        order(Kind::Arm, ordinal_);
+        g_lanes.held_calls = true;
+        hook_ = std::thread([this] {
+            CUcontext context = nullptr;
+            cuDevicePrimaryCtxRetain(&context, 0);
+            cuCtxSetCurrent(context);
+            job_->call(*director_, ordinal_, kCounts[0]);
+        });
+        ASSERT_TRUE(eventually([] { return g_lanes.calling == 1; }));
+    }
+    void TearDown() override {
+        g_lanes.held_calls = false;
+        if (hook_.joinable()) {
+            hook_.join();
+        }
+        Follower::TearDown();
+        job_.reset();
+    }
+    void leave() {
+        g_lanes.held_calls = false;
+        hook_.join();
+    }
+
+    std::unique_ptr<Job> job_;
+    std::thread hook_;
+    std::uint64_t before_ = 0;
+};
+
+TEST_F(HookInside, LeavesBeforeAnAbortEndsTheLane) {
+    std::thread watchdog([&] { director_->end(true); });
+    EXPECT_TRUE(eventually([&] { return director_->ended(); }));
+    leave();
+    watchdog.join();
+    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_FALSE(g_lanes.torn);
+}
+
+// It waits for a peer that is gone, so the abort comes all the same. Its stream, its buffers stay.
+TEST_F(HookInside, KeepsWhatItUsesUntilItHasLeft) {
+    director_->end(true);
+    EXPECT_EQ(g_lanes.aborted, 1);
+    director_->tick(track_);
+    EXPECT_FALSE(director_->over());
+    leave();
+    director_->tick(track_);
+    EXPECT_TRUE(director_->over());
+    EXPECT_EQ(free_memory(), before_);
+}
+
 // The leader tears down lanes that nobody will use; ranks that see them go have not failed.
 TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
     stage();

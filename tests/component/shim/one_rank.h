@@ -29,6 +29,9 @@ struct Fake {
     std::atomic<int> making{0};
     std::atomic<int> aborted{0};
     std::atomic<int> destroyed{0};
+    std::atomic<bool> held_calls{false};  // of all-reduces
+    std::atomic<int> calling{0};
+    std::atomic<bool> torn{false};            // a communicator was aborted under a call
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
     std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
@@ -38,7 +41,7 @@ struct Fake {
 inline Fake g_lanes;
 
 inline void reset_lanes() {
-    g_lanes.held = g_lanes.held_transfers = false;
+    g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
     g_lanes.configs.clear();
     g_lanes.networks.clear();
     g_lanes.priorities.clear();
@@ -66,6 +69,9 @@ inline int make_configured(deft_nccl_comm_t* comm, int ranks, deft_nccl_unique_i
 inline int all_reduce(const void*, void* receive, size_t count, int, int, deft_nccl_comm_t,
                       deft_cuda_stream_t stream) {
     auto* const on = reinterpret_cast<CUstream>(stream);
+    ++g_lanes.calling;
+    eventually([] { return !g_lanes.held_calls.load(); });
+    --g_lanes.calling;
     int priority = 99;
     cuStreamGetPriority(on, &priority);
     g_lanes.priorities.push_back(priority);
@@ -137,6 +143,7 @@ inline const NcclTable& fake_table() {
             return ++g_lanes.destroyed, 0;
         };
         t.CommAbort = [](deft_nccl_comm_t) {
+            g_lanes.torn = g_lanes.torn || g_lanes.calling > 0;
             g_lanes.held_transfers = false;
             return ++g_lanes.aborted, 0;
         };
@@ -168,7 +175,7 @@ protected:
         reset_lanes();
     }
     void TearDown() override {
-        g_lanes.held = g_lanes.held_transfers = false;
+        g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = false;
         if (director_ != nullptr) {
             director_->end(false);
         }
