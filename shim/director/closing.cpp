@@ -118,7 +118,6 @@ void Director::await_hooks() const noexcept {
 // Any number of times.
 void Director::stop() noexcept {
     ended_.store(true, std::memory_order_seq_cst);
-    council_.leave();  // releases whoever waits for a decision
     if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
         active->end(executor::BreakReason::Stopped);
     }
@@ -136,38 +135,51 @@ void Director::forget() noexcept {
 // stands still, because the same thread may be the one to abort.
 void Director::finalize() noexcept {
     stop();
+    council_.leave();
     forget();
+}
+
+// tick() holds the lock while it makes a lane.
+void Director::abort_opening() noexcept {
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->abort();
+    }
+}
+
+// Without the lock: a thread that destroys the communicator may have it, and waits for the lanes.
+void Director::abort_lanes() noexcept {
+    aborted_.store(true, std::memory_order_seq_cst);
+    abort_opening();
+    await_hooks();
+    for (const auto& published : published_lanes_) {
+        if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
+            lane->abort();
+        }
+    }
+    forget();
+    // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for the
+    // very transfer that only the abort of the communicator ends: tick() cleans up later.
+    abandoned_.store(true, std::memory_order_release);
+}
+
+void Director::cut() noexcept {
+    stop();
+    abort_lanes();
 }
 
 void Director::end(bool abort) noexcept {
     stop();
+    council_.leave();  // releases whoever waits for a decision
     if (abort) {
-        aborted_.store(true, std::memory_order_seq_cst);
-    } else if (aborted_.load(std::memory_order_seq_cst)) {
-        return;  // revoked before: tick() cleans up
-    } else {
-        await_opening();
-    }
-    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
-        lane->abort();  // tick() holds the lock while it makes a lane
-    }
-    if (abort) {
-        await_hooks();
-        // Without the lock: a thread that destroys the communicator may have it, and waits for the
-        // lanes.
-        for (const auto& published : published_lanes_) {
-            if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
-                lane->abort();
-            }
-        }
-    }
-    forget();
-    if (abort) {
-        // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for
-        // the very transfer that only the abort of the communicator ends: tick() cleans up later.
-        abandoned_.store(true, std::memory_order_release);
+        abort_lanes();
         return;
     }
+    if (aborted_.load(std::memory_order_seq_cst)) {
+        return;  // revoked or cut before: tick() cleans up
+    }
+    await_opening();
+    abort_opening();
+    forget();
     const std::lock_guard lock(work_mutex_);
     remember_facts();
     closing_.store(true, std::memory_order_seq_cst);

@@ -57,6 +57,11 @@ public:
     // here on; lanes stay until end(). Waits for nobody.
     void finalize() noexcept;
 
+    // What is under way on the communicator is being aborted, and a smaller one made of it: its
+    // lanes go first. It stays in the council, through which the ranks of the child find each
+    // other. Waits as an abort does.
+    void cut() noexcept;
+
     // The communicator is being destroyed (or aborted): its lanes go first. Waits as
     // ncclCommDestroy does. Abort may come while another thread waits in here, and releases it; it
     // waits for nobody but, a second at most, for a hook that is at work with the lanes.
@@ -218,6 +223,8 @@ private:
     PlanFacts remember_facts() noexcept;
     void stop() noexcept;
     void forget() noexcept;
+    void abort_opening() noexcept;
+    void abort_lanes() noexcept;
     void await_opening() const noexcept;
     void await_hooks() const noexcept;
     bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }

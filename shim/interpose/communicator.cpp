@@ -185,6 +185,14 @@ void finalizing(Hook& hook) noexcept {
     }
 }
 
+void cutting(Hook& hook) noexcept {
+    if (hook.communicator() && hook.watched()) {
+        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
+            director->cut();
+        }
+    }
+}
+
 int merge_async_error(Hook& hook, int result, int* error) noexcept {
     if (result == DEFT_NCCL_SUCCESS && error != nullptr && hook.communicator() && hook.watched()) {
         if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {

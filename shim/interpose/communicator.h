@@ -49,6 +49,9 @@ void stop_planning(Hook& hook, bool abort) noexcept;
 // Before one is finalized: no plan any more. Does not wait.
 void finalizing(Hook& hook) noexcept;
 
+// Before one is shrunk with NCCL_SHRINK_ABORT: ends the plan, aborts what is in flight.
+void cutting(Hook& hook) noexcept;
+
 // What the job is told of asynchronous errors: the library's answer and those of deft's lanes.
 int merge_async_error(Hook& hook, int result, int* error) noexcept;
 

@@ -92,6 +92,9 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
     }
     const std::uint64_t hash = communicator::child_hash(hook, 0);
     auto* const parent = communicator::council_of(hook);
+    if ((flags & DEFT_NCCL_SHRINK_ABORT) != 0) {
+        communicator::cutting(hook);  // NCCL knows of its own operations only
+    }
     const int result = hook.table()->CommShrink(comm, excluded, count, child, config, flags);
     return communicator::made_from(hook, parent, child, hash, result);
 }

@@ -122,6 +122,20 @@ TEST_F(StuckTransfer, DestroyClosesLanesAfterFinalize) {
     EXPECT_EQ(g_lanes.aborted, 0);
 }
 
+// ncclCommShrink with NCCL_SHRINK_ABORT: the ranks that are left find each other through the
+// council.
+TEST_F(StuckTransfer, ACutAbortsLanesAndStaysInTheCouncil) {
+    director_->cut();
+    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(scene_[1].open());
+    EXPECT_FALSE(job_->make(*director_, ordinal_, kCounts[0]));
+    director_->tick(track_);
+    EXPECT_TRUE(director_->over());
+    director_->end(false);
+    EXPECT_FALSE(scene_[1].open());
+    EXPECT_EQ(g_lanes.destroyed, 0);
+}
+
 // NCCL leaves a transfer that cannot go on where it is until its communicator is aborted.
 TEST_F(StuckTransfer, DestroyAbortsALaneThatHasFailed) {
     g_lanes.error = DEFT_NCCL_REMOTE_ERROR;

@@ -20,6 +20,8 @@
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
 //   communicator
 //            from another thread while it waits for it; prints "aborted"
+//   shrink   under the plan the last rank makes no more calls; the others shrink the communicator,
+//            abort what is under way, and reduce on the smaller one; prints "shrunk"
 // A job whose communicator fails prints "lost", aborts it and ends.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -85,13 +87,21 @@ bool exists(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
 }
 
+void touch(const std::string& path) {
+    std::fclose(std::fopen(path.c_str(), "w"));
+}
+
+void await(const std::string& path) {
+    while (!exists(path)) {
+        ::usleep(1000);
+    }
+}
+
 // Rank 1 makes no more calls; rank 0 is in the middle of an iteration when its communicator goes.
 int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
           const std::string& aborted) {
     if (rank != 0) {
-        while (!exists(aborted)) {
-            ::usleep(1000);
-        }
+        await(aborted);
         check(ncclCommAbort(comm), "ncclCommAbort");
         return 0;
     }
@@ -101,7 +111,7 @@ int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
             ::usleep(100);
         }
         check(ncclCommAbort(comm), "ncclCommAbort");
-        std::fclose(std::fopen(aborted.c_str(), "w"));
+        touch(aborted);
         std::printf("aborted\n");
     });
     check(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
@@ -110,6 +120,45 @@ int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
     while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
         ::usleep(100);
     }
+    return 0;
+}
+
+// A lane waits for the last rank, and the job's stream for the lane.
+int shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdeviceptr memory, size_t first,
+           size_t second, const std::string& file) {
+    int gone = ranks - 1;
+    if (rank == gone) {
+        await(file + ".shrunk");
+        check(ncclCommAbort(comm), "ncclCommAbort");
+        return 0;
+    }
+    auto* const data = reinterpret_cast<float*>(memory);
+    for (int i = 0; i < 2; ++i) {  // with a delay the second one waits for the first
+        check(ncclAllReduce(data, data, first, ncclFloat, ncclSum, comm, stream), "first bucket");
+        check(ncclAllReduce(data + first, data + first, second, ncclFloat, ncclSum, comm, stream),
+              "second bucket");
+    }
+    touch(file + ".called" + std::to_string(rank));
+    for (int other = 0; other < gone; ++other) {
+        await(file + ".called" + std::to_string(other));
+    }
+    check(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY, "no transfer waits for the last rank");
+    ncclComm_t child = nullptr;
+    check(ncclCommShrink(comm, &gone, 1, &child, nullptr, NCCL_SHRINK_ABORT), "ncclCommShrink");
+    while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+        ::usleep(100);
+    }
+    check(ncclCommDestroy(comm), "ncclCommDestroy");
+    std::vector<float> host(first, static_cast<float>(rank + 1));
+    check(cuMemcpyHtoD(memory, host.data(), first * sizeof(float)), "cuMemcpyHtoD");
+    check(ncclAllReduce(data, data, first, ncclFloat, ncclSum, child, stream), "on the child");
+    wait(stream, child);
+    check(cuMemcpyDtoH(host.data(), memory, first * sizeof(float)), "cuMemcpyDtoH");
+    check(host[0] != static_cast<float>(gone * (gone + 1) / 2), "the child's sum");
+    same_everywhere(host.data(), first, "the child's sum");
+    check(ncclCommDestroy(child), "ncclCommDestroy");
+    touch(file + ".shrunk");
+    std::printf("shrunk\n");
     return 0;
 }
 
@@ -221,6 +270,8 @@ int main(int argc, char** argv) {
                 std::printf("changed\n");
             } else if (rounds == 0 && stalls < 0) {
                 return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
+            } else if (rounds == 0 && how == "shrink") {
+                return shrink(rank, ranks, comm, stream, memory, first, second, argv[3]);
             } else if (rounds == 0 && how == "busy") {
                 reduce(data, first);
                 reduce(data + first, second);
