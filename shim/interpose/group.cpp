@@ -13,9 +13,14 @@
 namespace deft::group {
 namespace {
 
+struct Grouped {
+    Pending pending;
+    CommunicatorPin entry;  // once it is registered
+};
+
 thread_local unsigned t_depth = 0;
 // Allocated only while a group makes communicators, so that threads carry one pointer.
-thread_local std::vector<Pending>* t_pending = nullptr;
+thread_local std::vector<Grouped>* t_pending = nullptr;
 
 bool usable(int result) {
     return result == DEFT_NCCL_SUCCESS || result == DEFT_NCCL_IN_PROGRESS;
@@ -27,19 +32,19 @@ void dropped(const Pending& pending) noexcept {
     }
 }
 
-// Returns an error if the communicator had to be aborted, else `result`.
-int add(const Pending& pending, int result) noexcept {
+// Empty if there is nothing to register.
+CommunicatorPin add(const Pending& pending, int result) noexcept {
     if (*pending.where == nullptr) {
         dropped(pending);
-        return result;  // a rank without colour, or NCCL gave none
+        return {};  // a rank without colour, or NCCL gave none
     }
-    const CommunicatorPin entry = Registry::process().add(
-        *pending.where, pending.table, pending.hash, pending.rank, pending.nranks);
+    CommunicatorPin entry = Registry::process().add(*pending.where, pending.table, pending.hash,
+                                                    pending.rank, pending.nranks);
     if (!entry) {
         DEFT_WARN_ONCE("more than %zu communicators at once; the others are forwarded unobserved",
                        Registry::kCapacity);
         dropped(pending);
-        return result;
+        return entry;
     }
     entry->council.store(pending.council, std::memory_order_release);
     entry->parent.store(pending.parent, std::memory_order_release);
@@ -50,7 +55,13 @@ int add(const Pending& pending, int result) noexcept {
         communicator::ask_details(*entry.get());
         communicator::tell_about_plugin();
     }
-    if (!pending.watched || result != DEFT_NCCL_SUCCESS ||
+    return entry;
+}
+
+// Returns an error if the communicator had to be aborted, else `result`. May wait for the others'
+// agreement, of whom some may belong to this thread: they have all been added before.
+int admit(const Pending& pending, const CommunicatorPin& entry, int result) noexcept {
+    if (!entry || !pending.watched || result != DEFT_NCCL_SUCCESS ||
         rendezvous::acceptable(entry->council.load(std::memory_order_acquire),
                                entry->nranks.load(std::memory_order_relaxed))) {
         return result;
@@ -91,13 +102,13 @@ int made(const Pending& pending, int result) noexcept {
         return result;
     }
     if (t_depth == 0) {
-        return add(pending, result);
+        return admit(pending, add(pending, result), result);
     }
     try {
         if (t_pending == nullptr) {
-            t_pending = new std::vector<Pending>();
+            t_pending = new std::vector<Grouped>();
         }
-        t_pending->push_back(pending);
+        t_pending->push_back({pending, {}});
     } catch (...) {
         DEFT_WARN_ONCE("out of memory: a communicator is forwarded unobserved");
         dropped(pending);
@@ -110,11 +121,17 @@ int settle(int result) noexcept {
         return result;
     }
     int answer = result;
-    for (const Pending& pending : *t_pending) {
-        if (!usable(result)) {
-            dropped(pending);
-        } else if (const int added = add(pending, result); added != result) {
-            answer = added;
+    for (Grouped& grouped : *t_pending) {
+        if (usable(result)) {
+            grouped.entry = add(grouped.pending, result);
+        } else {
+            dropped(grouped.pending);
+        }
+    }
+    for (const Grouped& grouped : *t_pending) {
+        if (const int admitted = admit(grouped.pending, grouped.entry, result);
+            admitted != result) {
+            answer = admitted;
         }
     }
     delete t_pending;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
+//
+// usage: makers_main [children]   children: only those that one thread splits off in a group
 #include <cuda.h>
 #include <nccl.h>
 
@@ -9,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -175,23 +178,34 @@ void nonblocking() {
     });
 }
 
+void use(int device) {
+    CUcontext context = nullptr;
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuCtxSetCurrent(context));
+}
+
 // Both ranks' calls from one thread, joined by groups.
-void grouped() {
+void grouped(bool children) {
     const ncclUniqueId id = new_id();
+    ncclComm_t parents[kRanks] = {};
     ncclComm_t comms[kRanks] = {};
     const Rank one(1), zero(0);
     const Rank* ranks[] = {&zero, &one};
-    const auto use = [](int device) {
-        CUcontext context = nullptr;
-        MUST(cuDevicePrimaryCtxRetain(&context, device));
-        MUST(cuCtxSetCurrent(context));
-    };
     MUST(ncclGroupStart());
     for (int rank = 0; rank < kRanks; ++rank) {
         use(rank);
         MUST(ncclCommInitRank(&comms[rank], kRanks, id, rank));
     }
     MUST(ncclGroupEnd());
+    if (children) {
+        std::swap(parents, comms);
+        MUST(ncclGroupStart());
+        for (int rank = 0; rank < kRanks; ++rank) {
+            use(rank);
+            MUST(ncclCommSplit(parents[rank], 0, rank, &comms[rank], nullptr));
+        }
+        MUST(ncclGroupEnd());
+    }
     for (int rank = 0; rank < kRanks; ++rank) {
         use(rank);
         ranks[rank]->fill(1);
@@ -208,16 +222,23 @@ void grouped() {
         use(rank);
         ranks[rank]->expect(kRanks * kRanks * kRanks);
         MUST(ncclCommDestroy(comms[rank]));
+        if (children) {
+            MUST(ncclCommDestroy(parents[rank]));
+        }
     }
-    std::printf("Grouped\n");
+    std::printf(children ? "Children\n" : "Grouped\n");
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+    if (argc > 1) {
+        grouped(true);
+        return 0;
+    }
     init_all();
     scalable();
     nonblocking();
-    grouped();
+    grouped(false);
     return 0;
 }

@@ -59,5 +59,18 @@ TEST_P(ModesOfMakers, AreForwardedAndCounted) {
 INSTANTIATE_TEST_SUITE_P(All, ModesOfMakers, ::testing::Values("observe", "exact", "deft"),
                          [](const auto& info) { return std::string(info.param); });
 
+// What their ranks agree on is known when all of them have been made.
+TEST(Makers, ChildrenOfOneGroupAgree) {
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["DEFT_MODE"] = "deft";
+    environment["DEFT_REQUIRE"] = "1";
+    const Outcome outcome = run({MAKERS_MAIN, "children"}, environment);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.out, "Children\n");
+    EXPECT_EQ(count(outcome.err, "WARN"), 0u) << outcome.err;
+}
+
 }  // namespace
 }  // namespace deft::test
