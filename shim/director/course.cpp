@@ -83,6 +83,12 @@ void Director::step(Track& track) {
     if (view.reason.empty() && view.serial != seat_.serial) {
         view.reason = "the gradients travel over another communicator";
     }
+    // The leader decides: on another rank the cycle may have been found to begin elsewhere, and
+    // another gradient to be its last.
+    if (council_.is_leader() && view.reason.empty() && shim_mode() >= ShimMode::Deft) {
+        const char* const doubt = doubt_about(view.gradients);
+        view.reason = doubt != nullptr ? doubt : "";
+    }
     if (staging_ != nullptr) {
         make_ready(view);
     }

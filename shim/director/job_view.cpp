@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "shim/interpose/call.h"
 #include "shim/planner/measured_profile.h"
 
 namespace deft::director {
@@ -11,6 +12,9 @@ namespace {
 constexpr std::uint64_t kIterationsToPlanWith = 6;
 constexpr std::uint64_t kTimesToPlanWith = 4;  // of each bucket
 constexpr std::uint64_t kStartsToCorrectBy = 8;
+// A sum that is both is doubtful: in bytes, and so many times smaller than the largest.
+constexpr std::uint64_t kDoubtfulBelow = 64 * 1024;
+constexpr std::uint64_t kMuchLarger = 16;
 
 planner::Spread seconds(const Samples& milliseconds) {
     const Summary summary = milliseconds.summary();
@@ -69,6 +73,22 @@ bool turn_to(JobView& view, std::uint64_t signature) {
         }
     }
     return false;
+}
+
+const char* doubt_about(const std::vector<Gradient>& gradients) {
+    const auto bytes = [](const Gradient& g) { return g.count * element_size(g.type); };
+    std::uint64_t largest = 0;
+    for (const Gradient& gradient : gradients) {
+        largest = std::max(largest, bytes(gradient));
+    }
+    for (std::size_t i = 0; i + 1 < gradients.size(); ++i) {
+        const std::uint64_t size = bytes(gradients[i]);
+        if (size < kDoubtfulBelow && size < largest / kMuchLarger) {
+            return "a small sum comes before much larger ones, so it may be no gradient "
+                   "(SyncBatchNorm): only mode exact plans for such a job";
+        }
+    }
+    return nullptr;
 }
 
 bool correct_by_starts(const Track& track, planner::Profile& profile) {

@@ -40,6 +40,13 @@ std::uint64_t signature_of(const std::vector<Gradient>& gradients);
 // places. False if they are not.
 bool turn_to(JobView& view, std::uint64_t signature);
 
+// Why calls that look like gradients may be none, so that they must not be delayed, merged or
+// compressed; null if nothing speaks for it. A sum of less than 64 KiB, and of less than a
+// sixteenth of the largest, is doubtful unless it is the last: DDP closes a bucket when it is full,
+// so only the last one is a remainder. SyncBatchNorm's sums (8 bytes a channel), which backward
+// makes over the gradients' communicator, are such ones.
+const char* doubt_about(const std::vector<Gradient>& gradients);
+
 // Replaces the compute times of `profile`, which may be guesses, by the earliest starts of calls
 // since the track's profile was restarted: no call starts before its data are ready, and under a
 // plan that does not do the same in each iteration most calls are not held up in one or another.

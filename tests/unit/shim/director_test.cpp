@@ -140,6 +140,40 @@ TEST(View, NamesWhatItLeavesAlone) {
               std::string::npos);
 }
 
+// Of float32, in bytes.
+std::vector<Gradient> sums(std::initializer_list<std::uint64_t> sizes) {
+    std::vector<Gradient> gradients;
+    for (const std::uint64_t size : sizes) {
+        gradients.push_back({size / 4, DEFT_NCCL_FLOAT32, DEFT_NCCL_SUM});
+    }
+    return gradients;
+}
+
+TEST(View, DoubtsSmallSumsBeforeMuchLargerOnes) {
+    constexpr std::uint64_t kKiB = 1024;
+    constexpr std::uint64_t kMiB = 1024 * kKiB;
+    // The sums of SyncBatchNorm, from 128 to 2048 channels, between the buckets of DDP.
+    EXPECT_NE(doubt_about(sums({16 * kKiB, kMiB, 4 * kKiB, 25 * kMiB, kKiB, 9 * kMiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({kMiB, 16 * kKiB, 25 * kMiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({kMiB, 25 * kMiB, kKiB, 100 * kKiB})), nullptr);
+    // The remainder of DDP's parameters may have any size.
+    EXPECT_EQ(doubt_about(sums({kMiB, 25 * kMiB, kKiB})), nullptr);
+    EXPECT_EQ(doubt_about(sums({kKiB})), nullptr);
+    EXPECT_EQ(doubt_about({}), nullptr);
+    // A small model has small buckets, none of them much smaller than the others.
+    EXPECT_EQ(doubt_about(sums({26 * kKiB, 24 * kKiB, 64 * kKiB, 24 * kKiB, 2 * kKiB})), nullptr);
+    EXPECT_EQ(doubt_about(sums({4 * kKiB, 64 * kKiB, 40 * kKiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({4 * kKiB - 4, 64 * kKiB, 40 * kKiB})), nullptr);
+    // Nor are all that are much smaller than the others small.
+    EXPECT_EQ(doubt_about(sums({64 * kKiB, 25 * kMiB, kMiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({64 * kKiB - 4, 25 * kMiB, kMiB})), nullptr);
+    // Mode exact changes no numbers: it is a matter of what is done with the view.
+    EXPECT_EQ(view_of({call(Function::AllReduce, 4096, 0), call(Function::AllReduce, 9'000'000, 0),
+                       call(Function::AllReduce, 2'000'000, 0)})
+                  .reason,
+              "");
+}
+
 TEST(View, TurnsToWhereTheLeaderBegins) {
     JobView view;
     view.gradients = {{3, 7, 0}, {1, 7, 0}, {2, 7, 0}};
