@@ -19,7 +19,7 @@ const char* deft_version(void);
  * for "no update": a job that can skip its optimizer then gets DeFT's semantics exactly (no
  * momentum or weight decay on empty updates). Call it once per iteration, after the last gradient
  * call and before the optimizer, from the thread that makes the calls. The answer is the same on
- * all ranks; 1 where no plan is in force. */
+ * all ranks; 1 where no plan was in force since it was last asked. */
 int deft_should_step(void);
 
 /* Ends what is in force: from the next gradient call on everything is synchronous, until the plan

@@ -69,7 +69,10 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
         active->end(executor::BreakReason::Sequence);
         return false;
     }
-    return active->all_reduce(call, stream, result);
+    const std::uint64_t before = active->zeroed();
+    const bool taken = active->all_reduce(call, stream, result);
+    zeroed_.fetch_add(active->zeroed() - before, std::memory_order_relaxed);
+    return taken;
 }
 
 // Once: a stream may be gone when the background thread could ask.
@@ -84,19 +87,8 @@ void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
 }
 
 bool Director::should_step() noexcept {
-    const Inside inside(inside_);
-    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
-    if (active == nullptr) {
-        stepped_ = nullptr;
-        return true;
-    }
-    if (active != stepped_) {
-        stepped_ = active;
-        zeroed_ = 0;
-    }
-    const std::uint64_t before = zeroed_;
-    zeroed_ = active->stats().zeroed;
-    return zeroed_ == before;
+    const std::uint64_t zeroed = zeroed_.load(std::memory_order_relaxed);
+    return zeroed_told_.exchange(zeroed, std::memory_order_relaxed) == zeroed;
 }
 
 int Director::flush() noexcept {

@@ -72,7 +72,7 @@ public:
 
     // Any thread. Waits a moment for a tick that is under way, then tells what was known before.
     PlanFacts facts() noexcept;
-    // False if calls of the iteration just made received zeros. The thread of the gradient calls.
+    // False if calls since it was last asked received zeros. The thread of the gradient calls.
     bool should_step() noexcept;
     // Ends the plan in force between two iterations. The generations that are dropped; -1: this is
     // the middle of an iteration. The thread of the gradient calls.
@@ -129,9 +129,11 @@ private:
     std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
     std::atomic<executor::Executor*> active_{nullptr};  // in force
     std::atomic<std::uint32_t> inside_{0};
-    executor::Executor* stepped_ =
-        nullptr;  // should_step(): whose zeros were counted, and how many
-    std::uint64_t zeroed_ = 0;
+    // Calls that received zeros, and how many of them should_step() has told. Counted as the job
+    // makes its calls, so that it is the same on all ranks: when tick() sees that a plan has ended
+    // is not.
+    std::atomic<std::uint64_t> zeroed_{0};
+    std::atomic<std::uint64_t> zeroed_told_{0};
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
     // Of those the first so many have been in a plan in force: from then on their errors are the
     // communicator's. What becomes of one that was never used concerns nobody but the staging.

@@ -253,6 +253,10 @@ ExecutorStats Executor::stats() const noexcept {
     return stats;
 }
 
+std::uint64_t Executor::zeroed() const noexcept {
+    return counters_->zeroed.load(std::memory_order_relaxed);
+}
+
 bool Executor::take(Statistics& statistics) noexcept {
     if (sampler_ == nullptr || !sampler_->take(statistics)) {
         return false;

@@ -201,6 +201,40 @@ TEST_F(HookInside, KeepsWhatItUsesUntilItHasLeft) {
     EXPECT_EQ(free_memory(), before_);
 }
 
+// Whether the rank's background thread has taken note of the break by then is a matter of luck, and
+// the answer must be the same on all ranks.
+class AskedAfterABreak : public Follower, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(AskedAfterABreak, ThereIsNoUpdateWhereACallReceivedZeros) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    EXPECT_TRUE(director_->should_step());
+    job.call(*director_, ordinal_++, kCounts[0]);  // late: there is nothing yet to deliver
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
+    if (GetParam()) {
+        director_->tick(track_);
+    }
+    EXPECT_FALSE(director_->should_step());
+    EXPECT_TRUE(director_->should_step()) << "no call since";
+    job.forwarded(*director_, ordinal_);
+    EXPECT_TRUE(director_->should_step());
+}
+
+INSTANTIATE_TEST_SUITE_P(With, AskedAfterABreak, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ALookAtIt" : "NoLookAtIt"; });
+
+TEST_F(Follower, ThereIsNoUpdateThoughThePlanHasBeenEndedSinceItsZeros) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    EXPECT_GT(director_->flush(), 0);
+    director_->tick(track_);
+    EXPECT_FALSE(director_->should_step());
+}
+
 // The leader tears down lanes that nobody will use; ranks that see them go have not failed.
 TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
     stage();
