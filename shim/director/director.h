@@ -251,7 +251,7 @@ private:
     void tighten(const JobView& view);
     // The plan in force is to end, at a call that has been named already.
     bool ending() const { return falling_ || losing_; }
-    bool propose_forward(const JobView& view);
+    bool propose_forward();
     std::uint64_t iteration() const;
     void take_orders();
     void make_ready(JobView& view);

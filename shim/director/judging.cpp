@@ -27,7 +27,7 @@ void say_decision(const guard::Decision& decision) {
 // A plan that turns out slower than the job was is given up.
 void Director::check_gain(Track& track, const JobView& view) {
     const Profile* const profile = track.current_profile();
-    if (gain_checked_ || profile == nullptr || current_ == nullptr ||
+    if (gain_checked_ || profile == nullptr || current_ == nullptr || !view.reason.empty() ||
         profile->iteration_ms().count() < kGainIterations || Settings::process().forced_merge > 0) {
         return;
     }
@@ -41,7 +41,7 @@ void Director::check_gain(Track& track, const JobView& view) {
     if (fine || now_ms <= before_ms_ * (1 + kLoss)) {
         gain_checked_ = true;
         DEFT_INFO("%.2f ms per iteration, %.2f ms before", now_ms, before_ms_);
-    } else if (propose_forward(view)) {
+    } else if (propose_forward()) {
         gain_checked_ = losing_ = true;
         DEFT_INFO("no gain: %.2f ms per iteration, %.2f ms before; the plan is given up", now_ms,
                   before_ms_);
@@ -136,7 +136,7 @@ void Director::watch_accuracy(const JobView& view) {
         tighten(view);
     }
     if (guard_->fallen()) {
-        falling_ = current_ != nullptr && propose_forward(view);
+        falling_ = current_ != nullptr && propose_forward();
     } else if (current_ == nullptr) {
         planned_signature_ = 0;  // the plan may come back, with the cycle it is for
         enter(Course::Watching);

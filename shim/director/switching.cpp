@@ -18,9 +18,11 @@ constexpr std::uint64_t kSwitchAheadIterations = 3;
 }  // namespace
 
 // The start of an iteration far enough ahead of every rank; of a period, if a plan is in force, so
-// that no sum is half made.
+// that no sum is half made. Iterations are those of the plan in force, which need not be learned at
+// the moment, or else those of the view.
 std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_before) {
-    const std::uint64_t length = view.gradients.size();
+    const bool planned = current_ != nullptr;
+    const std::uint64_t length = planned ? in_force_.bucket_bytes.size() : view.gradients.size();
     std::uint64_t furthest = ordinal_.load(std::memory_order_seq_cst);
     {
         const std::lock_guard lock(inbox_mutex_);
@@ -32,8 +34,8 @@ std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_befor
     const std::uint64_t ahead =
         kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
     const std::uint64_t from = std::max(furthest + (ahead << arm_tries_) * length, not_before);
-    const std::uint64_t start = current_ != nullptr ? in_force_at_ : view.start;
-    const std::uint64_t step = length * (current_ != nullptr ? in_force_.period : 1);
+    const std::uint64_t start = planned ? in_force_at_ : view.start;
+    const std::uint64_t step = length * (planned ? in_force_.period : 1);
     const std::uint64_t past = from > start ? from - start : 0;
     return start + (past + step - 1) / step * step;
 }
@@ -78,13 +80,14 @@ void Director::propose_arm(const JobView& view) {
     arm_proposed_ = council_.propose(std::move(proposal));
 }
 
-bool Director::propose_forward(const JobView& view) {
-    if (!view.reason.empty() || armed()) {
+// Ends the plan in force, whatever is known of the job at the moment.
+bool Director::propose_forward() {
+    if (armed()) {
         return false;
     }
     agreement::Proposal proposal;
     proposal.serial = next_serial_++;
-    proposal.switch_call = switch_call(view, 0);
+    proposal.switch_call = switch_call({}, 0);
     Order order;
     order.kind = Kind::Forward;
     proposal.body = encode(order);

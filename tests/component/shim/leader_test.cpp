@@ -305,6 +305,26 @@ TEST_F(Leader, AnotherCycleIsNoMeasureOfThePlan) {
     EXPECT_EQ(asked(), 3U);
 }
 
+// Calls that are no gradients do not disturb a plan, but the cycle is not learned any more.
+TEST_F(Leader, AFallDoesNotWaitForTheCycleToBeLearned) {
+    bring_into_force();
+    std::uint64_t gathered = 0;
+    for (int i = 0; i < 4; ++i) {
+        iterate(i % 2 == 0 ? kIdle : kHidden, true);
+        CallRecord gather = record(CallRecord::kNoOrdinal, ++gathered);
+        gather.function = Function::AllGather;
+        gather.op = -1;
+        track_.feed(gather);
+    }
+    ASSERT_FALSE(track_.stable());
+    report_not_finite();
+    const std::uint64_t at = heard(Kind::Forward).switch_call;
+    EXPECT_EQ((at - in_force_at_) % kPeriod, 0U);
+    reach(at, true);
+    iterate(kHidden, false);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "fallen"; }));
+}
+
 // A rank says no to the call at which a plan is to end.
 class EndedLater : public Leader {
 protected:
