@@ -52,9 +52,10 @@ const char* obstacle(const CallRecord& call, const CallRecord& first) {
 std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
     std::uint64_t signature = 0xcbf29ce484222325u;
     for (const Gradient& gradient : gradients) {
-        signature =
-            mix(mix(mix(signature, gradient.count), static_cast<std::uint64_t>(gradient.type)),
-                static_cast<std::uint64_t>(gradient.op));
+        signature = mix(signature, gradient.count);
+        signature = mix(signature, static_cast<std::uint64_t>(gradient.type));
+        signature = mix(signature, static_cast<std::uint64_t>(gradient.op));
+        signature = mix(signature, gradient.in_place ? 1 : 0);
     }
     return signature;
 }
@@ -146,7 +147,7 @@ JobView view_job(const Track& track, bool times) {
             view.reason = reason;
             return view;
         }
-        view.gradients.push_back({call.count, call.type, call.op});
+        view.gradients.push_back({call.count, call.type, call.op, call.in_place});
         const Profile::Place& place = profile->places()[i];
         view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
         if (times) {

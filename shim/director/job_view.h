@@ -16,6 +16,7 @@ struct Gradient {
     std::uint64_t count = 0;
     int type = 0;
     int op = 0;
+    bool in_place = true;
 
     bool operator==(const Gradient&) const = default;
 };

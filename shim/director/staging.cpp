@@ -22,7 +22,7 @@ constexpr std::int64_t kStageDeadline = 180 * kSecond;
 std::vector<executor::Shape> shapes_of(const JobView& view) {
     std::vector<executor::Shape> shapes;
     for (const Gradient& gradient : view.gradients) {
-        shapes.push_back({gradient.count, gradient.type, gradient.op});
+        shapes.push_back({gradient.count, gradient.type, gradient.op, gradient.in_place});
     }
     return shapes;
 }

@@ -103,7 +103,10 @@ const Action* Executor::next(const Call& call, cuda::Stream stream) noexcept {
     const std::uint32_t position = position_.load(std::memory_order_relaxed);
     const std::uint64_t iteration = iteration_.load(std::memory_order_relaxed);
     const Shape& expected = script_.shapes[position];
-    if (call.count != expected.count || call.type != expected.type || call.op != expected.op) {
+    // Where the buffers lie may change from call to call and differs between ranks; whether they
+    // are one is a matter of the job's program.
+    if (call.count != expected.count || call.type != expected.type || call.op != expected.op ||
+        (call.send == call.receive) != expected.in_place) {
         end(BreakReason::Sequence);
         return nullptr;
     }

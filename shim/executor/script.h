@@ -17,6 +17,7 @@ struct Shape {
     std::uint64_t count = 0;
     int type = 0;  // ncclDataType_t
     int op = 0;    // ncclRedOp_t, one of NCCL's own (user reductions belong to one communicator)
+    bool in_place = true;  // the sum takes the place of what is summed, as in PyTorch
 
     std::uint64_t bytes() const;
     bool operator==(const Shape&) const = default;

@@ -24,7 +24,10 @@ class Delivered : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(Delivered, WhatThePlanSaysOnAllRanks) {
     const Scenario& scenario = GetParam();
-    const auto shapes = shapes_of(kCounts, scenario.type, scenario.op);
+    auto shapes = shapes_of(kCounts, scenario.type, scenario.op);
+    for (Shape& shape : shapes) {
+        shape.in_place = scenario.in_place;
+    }
     const Plan plan =
         uniform_plan(bytes_of(shapes), scenario.merge, scenario.delay, scenario.parts);
     CompileOptions options;

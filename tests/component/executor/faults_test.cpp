@@ -69,6 +69,35 @@ TEST(Faults, AnotherSequenceEndsThePlanAndIsForwarded) {
     EXPECT_EQ(softdevReports(), 0U);
 }
 
+// A metric that a job reduces into another buffer, as large as its first gradient.
+TEST(Faults, ACallThatIsNotInPlaceWhereTheGradientIsEndsThePlanAndIsForwarded) {
+    const auto shapes = shapes_of({3000});
+    const Script script = compiled(uniform_plan(bytes_of(shapes), 1, 1, kSplit), shapes);
+    const Ids ids(2);
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        const auto executor = made(self, lanes, script);
+        for (std::int64_t t = 0; t < 2; ++t) {
+            Device<std::byte> buffer(local_gradient(shapes[0], self.rank, t, 0));
+            ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(), buffer.get(),
+                                        shapes[0]),
+                      ncclSuccess);
+            self.sync();
+        }
+        EXPECT_FALSE(executor->broken());
+        Device<std::byte> send(local_gradient(shapes[0], self.rank, 2, 0));
+        Device<std::byte> receive(shapes[0].bytes());
+        ASSERT_EQ(
+            hooked_all_reduce(*executor, self, self.stream, send.get(), receive.get(), shapes[0]),
+            ncclSuccess);
+        self.sync();
+        EXPECT_EQ(executor->why(), BreakReason::Sequence);
+        expect_delivered(
+            receive.host(), shapes[0],
+            [&](std::uint64_t i) { return reduced(2, 2, 0, i, ncclSum); }, "forwarded");
+    });
+}
+
 TEST(Faults, TooLittleMemoryIsRefusedWithTheReason) {
     const auto shapes = shapes_of({100000});
     const Script script = compiled(uniform_plan(bytes_of(shapes), 1, 1, kSplit), shapes);

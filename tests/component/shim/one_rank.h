@@ -202,6 +202,7 @@ protected:
         record.count = count;
         record.type = DEFT_NCCL_FLOAT32;
         record.op = DEFT_NCCL_SUM;
+        record.in_place = true;
         record.nranks = kRanks;
         record.comm_serial = 1;
         record.ordinal = ordinal;

@@ -188,6 +188,8 @@ TEST(View, TurnsToWhereTheLeaderBegins) {
     const auto before = view.gradients;
     EXPECT_FALSE(turn_to(view, 1));
     EXPECT_EQ(view.gradients, before);
+    leader.gradients[1].in_place = false;
+    EXPECT_FALSE(turn_to(view, signature_of(leader.gradients)));
     view.gradients = {{2, 7, 0}, {1, 7, 0}, {3, 7, 0}};  // another order, no rotation
     view.signature = signature_of(view.gradients);
     EXPECT_FALSE(turn_to(view, leader.signature));
