@@ -134,7 +134,10 @@ Director::Problem Director::prepare_executor() {
     const Settings settings = Settings::process();
     const planner::Plan plan = planner::plan_from_json(order.plan);
     executor::ExecutorOptions options;
-    options.max_shadow_bytes = settings.max_shadow_bytes;
+    // Beside a plan in force, which keeps its memory until this one takes over.
+    const std::uint64_t held = current_ != nullptr ? current_->script().shadow_bytes : 0;
+    options.max_shadow_bytes =
+        settings.max_shadow_bytes - std::min(held, settings.max_shadow_bytes);
     Problem problem;
     problem.lanes_made = true;
     if (staging_->discarded) {
@@ -163,6 +166,9 @@ Director::Problem Director::prepare_executor() {
     if (problem.empty()) {
         staged_ = executor::Executor::create(*driver, nccl_, seat_.device, std::move(lanes),
                                              std::move(script), options, problem.why);
+    }
+    if (!problem.empty() && held > 0) {
+        problem.why += ", beside the plan in force";
     }
     plan_ = plan;
     if (problem.empty() && staged_ == nullptr) {
