@@ -22,15 +22,16 @@ enum class Kind : std::uint8_t {
     Close = 7     // lanes from `keep` on are not needed any more
 };
 
-// The body of a proposal. `plan` (JSON) and `prediction` are for Stage, `keep` is for
+// The body of a proposal. `plan` (JSON), `prediction` and `iterations` are for Stage, `keep` is for
 // Open and Close, `lanes` for Open.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about
     std::uint64_t signature = 0;  // of the gradients the plan is for
     std::string plan;
-    std::string prediction;  // executor::to_text()
-    std::uint64_t keep = 0;  // so many of the lanes that are there stay; others are ended
+    std::string prediction;        // executor::to_text()
+    std::uint64_t iterations = 0;  // that plans have run: covap's coefficient goes on from there
+    std::uint64_t keep = 0;        // so many of the lanes that are there stay; others are ended
     std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make
 };
 

@@ -134,6 +134,7 @@ Director::Problem Director::prepare_executor() {
     const Settings settings = Settings::process();
     const planner::Plan plan = planner::plan_from_json(order.plan);
     executor::ExecutorOptions options;
+    options.first_iteration = order.iterations;
     // Beside a plan in force, which keeps its memory until this one takes over.
     const std::uint64_t held = current_ != nullptr ? current_->script().shadow_bytes : 0;
     options.max_shadow_bytes =
@@ -256,6 +257,8 @@ bool Director::propose_stage(const JobView& view) {
     if (!networks_only_) {
         order.plan = planner::plan_to_json(plan_);
         order.prediction = executor::to_text(choose_prediction(plan_));
+        order.iterations =
+            facts_.iterations + (current_ != nullptr ? current_->stats().iterations : 0);
     }
     proposal.body = encode(order);
     stage_serial_ = proposal.serial;

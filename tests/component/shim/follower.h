@@ -44,11 +44,13 @@ protected:
         stage_ = order.stage;
         order.signature = view_job(track_, false).signature;
         if (kind == Kind::Stage) {
-            planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4}, 1,
-                                                              delay_, {{1, 0}}, 1);
+            planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4},
+                                                              merge_, delay_, {{1, 0}}, 1);
             plan.predicted.max_delay = delay_;
             order.plan = planner::plan_to_json(plan);
+            plan.predicted.max_merge = merge_;
             order.prediction = executor::to_text({});
+            order.iterations = iterations_run_;
         }
         if (kind == Kind::Open) {
             order.lanes.resize(lanes_wanted_ - lanes_);
@@ -107,6 +109,8 @@ protected:
     std::uint64_t lanes_ = 0;  // that are open
     std::uint64_t lanes_wanted_ = 1;
     std::uint32_t delay_ = 1;
+    std::uint32_t merge_ = 1;
+    std::uint64_t iterations_run_ = 0;  // under plans, as the leader says
 };
 
 }  // namespace deft::director::test

@@ -305,6 +305,18 @@ TEST_F(Leader, AnotherCycleIsNoMeasureOfThePlan) {
     EXPECT_EQ(asked(), 3U);
 }
 
+// Of covap's coefficient, which rises as the training goes on.
+TEST_F(Leader, APlanGoesOnWhereTheLastOneEnded) {
+    bring_into_force();
+    iterate_merged(kIdle, kHidden, 2);
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    const std::uint64_t iterations = director_->facts().iterations;
+    EXPECT_EQ(iterations, 6U);
+    iterate(kHidden, false, 5);
+    EXPECT_EQ(hear().order.iterations, iterations);
+}
+
 // Calls that are no gradients do not disturb a plan, but the cycle is not learned any more.
 TEST_F(Leader, AFallDoesNotWaitForTheCycleToBeLearned) {
     bring_into_force();

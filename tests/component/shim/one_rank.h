@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct Fake {
     std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
     std::vector<std::string> networks;
     std::vector<int> priorities;  // of the streams of their transfers
+    bool noting = false;          // what is sent; this waits for the transfers before
+    std::deque<float> sent;       // the first number of each transfer
 };
 inline Fake g_lanes;
 
@@ -45,6 +48,8 @@ inline void reset_lanes() {
     g_lanes.configs.clear();
     g_lanes.networks.clear();
     g_lanes.priorities.clear();
+    g_lanes.noting = false;
+    g_lanes.sent.clear();
     g_lanes.making = g_lanes.aborted = g_lanes.destroyed = g_lanes.error = 0;
 }
 
@@ -66,7 +71,7 @@ inline int make_configured(deft_nccl_comm_t* comm, int ranks, deft_nccl_unique_i
 }
 
 // Every byte of the sum that a lane's warm-up asks for.
-inline int all_reduce(const void*, void* receive, size_t count, int, int, deft_nccl_comm_t,
+inline int all_reduce(const void* send, void* receive, size_t count, int, int, deft_nccl_comm_t,
                       deft_cuda_stream_t stream) {
     auto* const on = reinterpret_cast<CUstream>(stream);
     ++g_lanes.calling;
@@ -75,6 +80,9 @@ inline int all_reduce(const void*, void* receive, size_t count, int, int, deft_n
     int priority = 99;
     cuStreamGetPriority(on, &priority);
     g_lanes.priorities.push_back(priority);
+    if (g_lanes.noting) {
+        cuMemcpyDtoHAsync(&g_lanes.sent.emplace_back(), reinterpret_cast<CUdeviceptr>(send), 4, on);
+    }
     if (g_lanes.held_transfers) {
         cuLaunchHostFunc(
             on, [](void*) { eventually([] { return !g_lanes.held_transfers.load(); }); }, nullptr);
@@ -86,10 +94,10 @@ inline int all_reduce(const void*, void* receive, size_t count, int, int, deft_n
 class Job {
 public:
     // Of so many numbers at most.
-    explicit Job(std::uint64_t largest = kCounts[1]) {
+    explicit Job(std::uint64_t largest = kCounts[1]) : largest_(largest) {
         EXPECT_EQ(cuMemAlloc(&buffer_, largest * 4), CUDA_SUCCESS);
         EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-        EXPECT_EQ(cuMemsetD8Async(buffer_, 0, largest * 4, stream_), CUDA_SUCCESS);
+        fill(0);
     }
     ~Job() {
         EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
@@ -97,6 +105,10 @@ public:
         cuMemFree(buffer_);
     }
     Job(const Job&) = delete;
+    // What the gradients are from now on, in every byte.
+    void fill(unsigned char byte) {
+        EXPECT_EQ(cuMemsetD8Async(buffer_, byte, largest_ * 4, stream_), CUDA_SUCCESS);
+    }
     // One gradient. True if the plan in force takes it, false if it is forwarded.
     bool make(Director& director, std::uint64_t ordinal, std::uint64_t count) {
         Call call;
@@ -127,6 +139,7 @@ public:
     }
 
 private:
+    const std::uint64_t largest_;
     CUdeviceptr buffer_ = 0;
     CUstream stream_ = nullptr;
 };
