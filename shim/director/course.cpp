@@ -17,6 +17,8 @@ namespace {
 // A job whose cycle ends this often is left alone.
 constexpr std::uint64_t kMaxBreaks = 20;
 constexpr std::size_t kMaxPlans = 16;  // remembered
+// So often the learned cycle is made to begin elsewhere.
+constexpr std::uint32_t kMostTurns = 8;
 // Lanes cost memory, and a profile grows old: a plan is made no earlier than this before the end of
 // the warm-up.
 constexpr double kPlanAheadMs = 60'000;
@@ -83,6 +85,9 @@ void Director::step(Track& track) {
     if (view.reason.empty() && view.serial != seat_.serial) {
         view.reason = "the gradients travel over another communicator";
     }
+    if (council_.is_leader() && view.reason.empty()) {
+        find_beginning(track, view);
+    }
     // The leader decides: on another rank the cycle may have been found to begin elsewhere, and
     // another gradient to be its last.
     if (council_.is_leader() && view.reason.empty() && shim_mode() >= ShimMode::Deft) {
@@ -100,6 +105,31 @@ void Director::step(Track& track) {
     }
     if (council_.is_leader() && council_.open()) {
         lead(track, view);
+    }
+}
+
+// The leader's cycle begins where the job's iteration does: that is the place that counts. Merged
+// and late sums of one update would be of different iterations otherwise. The job says where when
+// it asks for deft_should_step(); without that the times tell, where they leave no doubt.
+void Director::find_beginning(Track& track, JobView& view) {
+    const std::uint64_t length = view.gradients.size();
+    const std::uint64_t asked = asked_at_.load(std::memory_order_relaxed);
+    if (course_ != Course::Watching || staging_ != nullptr || turns_ >= kMostTurns) {
+        return;
+    }
+    std::size_t position = 0;
+    if (asked == kNever || asked + length <= view.start) {
+        if (view.measured && view.signature != turned_signature_) {
+            turned_signature_ = view.signature;
+            position = beginning_of(track);
+        }
+    } else if (asked <= view.start + 1) {  // later: there are calls that are still to be learned
+        position = beginning_at(track, (asked + length - view.start) % length);
+    }
+    if (position != 0) {
+        ++turns_;
+        track.turn(position);
+        view = view_job(track, false);
     }
 }
 

@@ -87,6 +87,7 @@ void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
 }
 
 bool Director::should_step() noexcept {
+    asked_at_.store(ordinal_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     const std::uint64_t zeroed = zeroed_.load(std::memory_order_relaxed);
     return zeroed_told_.exchange(zeroed, std::memory_order_relaxed) == zeroed;
 }

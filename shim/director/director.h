@@ -134,6 +134,7 @@ private:
     // is not.
     std::atomic<std::uint64_t> zeroed_{0};
     std::atomic<std::uint64_t> zeroed_told_{0};
+    std::atomic<std::uint64_t> asked_at_{kNever};  // should_step(): this call begins an iteration
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
     // Of those the first so many have been in a plan in force: from then on their errors are the
     // communicator's. What becomes of one that was never used concerns nobody but the staging.
@@ -200,8 +201,10 @@ private:
     std::uint64_t armed_at_ = 0;     // leader: where the staged plan is to come into force
     std::uint64_t in_force_at_ = 0;  // and where the one in force did
     bool gain_checked_ = false;
-    bool looked_again_ = false;  // at a plan that was made from guesses
-    PlanFacts facts_;            // counters of executors that are gone
+    std::uint32_t turns_ = 0;             // of the learned cycle, to where the iteration begins
+    std::uint64_t turned_signature_ = 0;  // of a cycle that need not be looked at for that again
+    bool looked_again_ = false;           // at a plan that was made from guesses
+    PlanFacts facts_;                     // counters of executors that are gone
     std::mutex known_mutex_;
     PlanFacts known_;          // what facts() tells while another thread has the lock for long
     bool falling_ = false;     // Forward has been proposed, for the guard
@@ -235,6 +238,7 @@ private:
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;
     void step(Track& track);
     void lead(Track& track, const JobView& view);
+    void find_beginning(Track& track, JobView& view);
     double warm_up_left_ms(const JobView& view) const;
     bool decide(const Track& track, const JobView& view);
     bool propose_stage(const JobView& view);

@@ -15,6 +15,10 @@ constexpr std::uint64_t kStartsToCorrectBy = 8;
 // A sum that is both is doubtful: in bytes, and so many times smaller than the largest.
 constexpr std::uint64_t kDoubtfulBelow = 64 * 1024;
 constexpr std::uint64_t kMuchLarger = 16;
+// Of the rest between two iterations, against the one before the call learned to be the first, and
+// against an iteration.
+constexpr double kLongerRest = 4;
+constexpr double kLeastRest = 0.1;
 
 planner::Spread seconds(const Samples& milliseconds) {
     const Summary summary = milliseconds.summary();
@@ -58,6 +62,47 @@ std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
         signature = mix(signature, gradient.in_place ? 1 : 0);
     }
     return signature;
+}
+
+std::size_t beginning_of(const Track& track) {
+    const Profile* const profile = track.current_profile();
+    if (profile == nullptr) {
+        return 0;
+    }
+    // Other calls belong to the gradient behind them; those at the end, to the first.
+    const std::vector<CallRecord>& shape = track.current_shape();
+    std::size_t place = 0;
+    std::size_t longest_at = 0;
+    double longest = 0;
+    double first = -1;
+    double rest = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        rest += profile->places()[i].idle_ms.summary().median;
+        if (!carries_gradient(shape[i])) {
+            continue;
+        }
+        if (first < 0) {
+            first = rest;
+        } else if (rest > longest) {
+            longest = rest;
+            longest_at = place;
+        }
+        place = i + 1;
+        rest = 0;
+    }
+    const bool elsewhere = longest >= kLongerRest * (first + rest) &&
+                           longest >= kLeastRest * profile->iteration_ms().summary().median;
+    return elsewhere ? longest_at : 0;
+}
+
+std::size_t beginning_at(const Track& track, std::size_t gradient) {
+    const std::vector<CallRecord>& shape = track.current_shape();
+    for (std::size_t i = 0; i < shape.size() && gradient > 0; ++i) {
+        if (carries_gradient(shape[i]) && --gradient == 0) {
+            return (i + 1) % shape.size();
+        }
+    }
+    return 0;
 }
 
 bool turn_to(JobView& view, std::uint64_t signature) {

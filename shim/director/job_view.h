@@ -36,6 +36,16 @@ struct JobView {
 // Equal for equal calls in equal order.
 std::uint64_t signature_of(const std::vector<Gradient>& gradients);
 
+// The place in the track's cycle at which its iteration begins; 0 where it was learned to begin, or
+// nothing speaks against it. It may have been learned from the last call of an iteration on, if the
+// first iteration was another one and ended with the same call. Between two iterations nothing is
+// sent while the optimizer and the forward pass run: such a rest must be four times as long as that
+// before the place learned, which waits for a part of the backward pass at the most, and a tenth of
+// the iteration. Times of the device, as the host may run ahead by any part of an iteration.
+std::size_t beginning_of(const Track& track);
+// The same where it is known: the iteration begins with the gradient that many gradients later.
+std::size_t beginning_at(const Track& track, std::size_t gradient);
+
 // Makes the gradients begin where another rank's iteration does, if they are the same calls in the
 // same order: two ranks that missed different calls at the start may have learned it from different
 // places. False if they are not.

@@ -52,6 +52,15 @@ CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small) {
     return step;
 }
 
+void CycleLearner::turn(std::size_t position) {
+    if (current_ == kNone || position >= cycles_[current_].size()) {
+        return;
+    }
+    std::vector<std::uint64_t>& cycle = cycles_[current_];
+    std::rotate(cycle.begin(), cycle.begin() + static_cast<std::ptrdiff_t>(position), cycle.end());
+    position_ = (position_ + cycle.size() - position) % cycle.size();
+}
+
 void CycleLearner::restart() {
     fed_ = 0;
     std::fill(runs_.begin(), runs_.end(), 0);

@@ -38,6 +38,9 @@ public:
     // found that was not known before.
     Step feed(std::uint64_t key, bool small = false);
 
+    // Makes the cycle in force begin at this place of it, from now on.
+    void turn(std::size_t position);
+
     // Forgets the recent calls (some were missed); known cycles stay known.
     void restart();
 

@@ -106,9 +106,12 @@ void Profile::measure(std::int64_t origin) {
     const std::int64_t end = last_end(current_);
     double total_ms = 0;
     std::int64_t latest = origin;
+    std::int64_t busy_until = origin;
     for (std::size_t i = 0; i < current_.size(); ++i) {
         const TimedCall& call = current_[i];
         latest = std::max(latest, call.start);
+        places_[i].idle_ms.add(milliseconds(std::max<std::int64_t>(call.start - busy_until, 0)));
+        busy_until = std::max(busy_until, call.end);
         double transfer_ms = milliseconds(call.end - call.start);
         if (call.group != 0) {
             // Calls of one group run together: each takes its share of the group by size.

@@ -32,6 +32,7 @@ public:
         Samples issued_ms;    // the same for the host's call: the earliest it can have been ready
         Samples transfer_ms;  // start to end on the caller's stream
         Samples start_ms;     // when the stream came to it: ready_ms or later
+        Samples idle_ms;      // nothing was transferred for so long before it started
     };
 
     // Calls in the order of the job. A gap (the cycle was interrupted) starts afresh.

@@ -173,6 +173,25 @@ void Track::restart_profile() {
     }
 }
 
+void Track::turn(std::size_t position) {
+    if (!learner_.stable() || position >= cycle_length()) {
+        return;
+    }
+    const std::size_t length = cycle_length();
+    const std::size_t current = learner_.current();
+    learner_.turn(position);
+    std::vector<CallRecord>& shape = cycles_[current].shape;
+    std::rotate(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(position), shape.end());
+    for (Waiting& waiting : waiting_) {
+        if (waiting.cycle == current) {
+            waiting.call.position = (waiting.call.position + length - position) % length;
+        }
+    }
+    restart_profile();
+    iteration_start_ = CallRecord::kNoOrdinal;
+    iteration_began_ = false;
+}
+
 const Track::Cycle* Track::main_cycle() const {
     const Cycle* best = nullptr;
     for (const Cycle& cycle : cycles_) {

@@ -61,6 +61,8 @@ public:
     std::uint64_t iteration_start() const { return iteration_start_; }
     // Forgets the times of the cycle in force, so that what follows is measured by itself.
     void restart_profile();
+    // Makes the cycle in force begin at this place of it, and forgets its times.
+    void turn(std::size_t position);
 
     // The cycle that most of the job's calls belong to, as one record for each position; empty if
     // none was found yet.

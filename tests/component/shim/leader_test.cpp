@@ -59,6 +59,42 @@ TEST_F(Leader, ASmallSumBeforeLargeOnesIsNeitherDelayedNorMerged) {
         << director_->facts().reason;
 }
 
+// The first iteration has another bucket, and the last one is the same as in all others.
+class BegunElsewhere : public Leader {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Leader::SetUp());
+        EXPECT_FALSE(job_->make(*director_, ordinal_, kOthers[0]));
+        observe(kOthers[0], kHidden, 0, now_ms_);
+        EXPECT_FALSE(job_->make(*director_, ordinal_, kGradients[1]));
+        observe(kGradients[1], kHidden, 1, now_ms_);
+    }
+    void expect_begins_with_the_first() {
+        EXPECT_EQ(staged().bucket_bytes,
+                  (std::vector<std::uint64_t>{kGradients[0] * 4, kGradients[1] * 4}));
+        EXPECT_EQ(armed() % 2, 0U) << "the second gradient of an iteration";
+    }
+};
+
+TEST_F(BegunElsewhere, AnIterationBeginsAfterTheLongestRest) {
+    iterate(kHidden, false, 20);
+    ASSERT_EQ(track_.current_shape().front().count, kGradients[1]) << "as it was learned";
+    ASSERT_TRUE(ticks_until(
+        [&] { return asked() > 0 || track_.current_shape().front().count == kGradients[0]; }));
+    iterate(kHidden, false, 20);
+    expect_begins_with_the_first();
+}
+
+TEST_F(BegunElsewhere, AnIterationBeginsWhereTheJobAsksWhetherToStep) {
+    constexpr Pace kBusy = {{1, 125}, {120, 100}};  // hardly a rest, and the longer one is wrong
+    for (int i = 0; i < 40; ++i) {
+        iterate(kBusy, false);
+        EXPECT_TRUE(director_->should_step());
+        director_->tick(track_);
+    }
+    expect_begins_with_the_first();
+}
+
 // A follower that has made the call already says no.
 TEST_F(Leader, ASwitchThatARankIsPastIsTriedAtALaterCall) {
     using agreement::Answer;

@@ -149,6 +149,35 @@ TEST(Track, EventsOutsideACycleAreGivenBack) {
     EXPECT_TRUE(track.waiting().empty());
 }
 
+TEST(Track, BeginsWhereItIsTurnedTo) {
+    Track track;
+    std::uint64_t ordinal = 0;
+    const auto call = [&](std::uint64_t count, int at) {
+        CallRecord record = all_reduce(count, at);
+        record.ordinal = ordinal++;
+        track.feed(record);
+    };
+    call(5000, 0);  // the first iteration is another one, but for its last call
+    call(3000, 1);
+    for (int i = 1; i < 6; ++i) {
+        call(2000, 100 * i);
+        call(3000, 100 * i + 1);
+    }
+    ASSERT_EQ(track.current_shape().front().count, 3000U);
+    track.turn(1);  // with calls that wait for their times
+    track.settle();
+    EXPECT_EQ(track.current_shape().front().count, 2000U);
+    EXPECT_EQ(track.iteration_start(), CallRecord::kNoOrdinal);
+    for (int i = 6; i < 9; ++i) {
+        call(2000, 100 * i);
+        EXPECT_EQ(track.iteration_start(), ordinal - 1);
+        call(3000, 100 * i + 1);
+    }
+    track.settle();
+    EXPECT_EQ(track.changes(), 0U);
+    EXPECT_DOUBLE_EQ(track.current_profile()->iteration_ms().summary().median, 100);
+}
+
 TEST(Track, LostCallsStartTheSequenceAfresh) {
     Track track;
     for (int i = 0; i < 6; ++i) {
