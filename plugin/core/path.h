@@ -49,7 +49,8 @@ public:
     // Where the chunk's bytes go; asked again each time more of them are read, as the message may
     // have been completed by another path. Refuse: the peer breaks the protocol. Overtaken: another
     // path has begun the same chunk since; as checksums are of what one path has read, two may not
-    // write to one place, and this one ends.
+    // write to one place: the rest goes nowhere, and the path ends with it unless the other has
+    // brought the chunk by then.
     virtual Place place(const Chunk& chunk, std::byte*& destination) = 0;
     virtual void arrived(const Chunk& chunk) = 0;
     virtual void control(const Control& control) = 0;

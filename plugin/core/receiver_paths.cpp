@@ -70,6 +70,13 @@ void Receiver::take_in(Nanos now) {
         link.state = PathState::Probing;
         apply(link, PathEvent::Connected, link.path->describe());
         announced_ = std::max(announced_, state.posted);
+        // When the last path went there was none to say so on.
+        for (auto& other : links_) {
+            if (!other->path && other->incarnation > 0 && other->say_gone_at == 0) {
+                other->say_gone_at = now;
+                other->say_gone_pause = kTimerInterval;
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "deft/abi/net.h"
 #include "topology/base/log.h"
@@ -18,6 +19,7 @@ constexpr std::uint64_t kLookForAcks = kSlots / 2;
 // A chunk is late after this and so many times what was predicted for it: see hurry().
 constexpr Nanos kLate = 20 * kMillisecond;
 constexpr Nanos kLateTimes = 4;
+constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
@@ -81,7 +83,6 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     slot.chunks = 0;
     slot.pending = 1;
     slot.acknowledged = 0;
-    slot.hurried = false;
     slot.delivered = false;
     slot.held = true;
     ++held_;
@@ -224,7 +225,8 @@ bool Sender::post(Link& link, Slot& slot, Nanos now) {
     slot.pending &= slot.pending - 1;
     link.flights[link.next_flight++ % kFlights] = {
         slot.message, chunk.length, index, now,
-        now + kLate + kLateTimes * link.rate.predicted(chunk.length)};
+        link.rate.measured() ? now + kLate + kLateTimes * link.rate.predicted(chunk.length)
+                             : kNever};
     link.rate.posted(chunk.length, now);
     LinkCounters& counters = link.dialer->counters();
     counters.bytes_sent.fetch_add(chunk.length, std::memory_order_relaxed);

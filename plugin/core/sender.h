@@ -71,7 +71,6 @@ private:
         std::uint16_t chunks = 0;        // 0: not yet cut
         std::uint64_t pending = 0;       // chunks that no path has
         std::uint64_t acknowledged = 0;  // chunks the receiver has
-        bool hurried = false;            // its last chunks went over a second path, too
         bool copied = false;             // data points into copies_: done as soon as it is written
         bool delivered = true;           // all acknowledged
 
@@ -97,7 +96,8 @@ private:
         std::uint64_t first_flight = 0;
         std::uint64_t next_flight = 0;
         std::uint32_t incarnation = 0;
-        std::uint64_t delivered = 0;  // bytes acknowledged on it, ever
+        std::uint64_t copies_end = 0;  // up to here flights are copies that hurry() posted
+        std::uint64_t delivered = 0;   // bytes acknowledged on it, ever
         Nanos last_progress = 0;
         Nanos retry_at = 0;
         Nanos back_off = 0;
@@ -116,6 +116,10 @@ private:
         void control(const Control& control) override { sender->on_control(*this, control); }
         void peer_closed() override {}
         std::uint64_t in_flight() const { return next_flight - first_flight; }
+        // The chunks of this message that are on it, a bit each.
+        std::uint64_t carries(std::uint64_t message) const;
+        // It has nothing of its own to be late with.
+        bool at_leisure() const { return in_flight() == 0 || next_flight == copies_end; }
     };
 
     Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
@@ -137,6 +141,8 @@ private:
     void timers(Nanos now);
     void check_silence(Link& link, Nanos now);
     void hurry(Nanos now);
+    bool late(const Link& link, const Slot& slot, Nanos now) const;
+    void count_resent(Link& link, const Slot& slot, std::uint64_t chunks);
     void dial(Link& link, Nanos now);
     void check_all_lost(Nanos now);
     void fail(int code, const char* text);
@@ -169,7 +175,8 @@ private:
     Nanos last_alive_ = 0;
     Nanos all_lost_ = 0;
     bool peer_bye_ = false;
-    bool fresh_ = false;  // with one path: nothing was polled since the last isend
+    bool told_waiting_ = false;  // that the peer has not accepted
+    bool fresh_ = false;         // with one path: nothing was polled since the last isend
 };
 
 }  // namespace deft::net

@@ -24,8 +24,9 @@ constexpr Nanos kMaxBackOff = kSecond;
 // flapping. The attempts after it come sooner again too.
 constexpr Nanos kReturnInterval = 100 * kMillisecond;
 constexpr Nanos kReturnBackOff = 200 * kMillisecond;
-constexpr Nanos kFlapping = 2 * kSecond;       // a path that lives shorter is not trusted at once
-constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once a path was up
+constexpr Nanos kFlapping = 2 * kSecond;      // a path that lives shorter is not trusted at once
+constexpr Nanos kAttemptLimit = 2 * kSecond;  // for one attempt, once a path was up
+constexpr Nanos kTellOfWaiting = 60 * kSecond;
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
 
 }  // namespace
@@ -45,7 +46,10 @@ Sender::Ready Sender::establish(Nanos now) {
     std::size_t up = 0;
     for (const auto& link : links_) {
         up += link->state == PathState::Up ? 1 : 0;
-        tried += link->state != PathState::Up && link->failed_attempts > 0 ? 1 : 0;
+        tried +=
+            link->state != PathState::Up && link->failed_attempts > 0 && !link->dialer->reached(now)
+                ? 1
+                : 0;
     }
     if (usable_ == 0) {
         return Ready::NotYet;
@@ -128,22 +132,44 @@ void Sender::idle(Link& link, Nanos now) {
     }
 }
 
-// Everything that is on this path and not acknowledged becomes pending again.
+std::uint64_t Sender::Link::carries(std::uint64_t message) const {
+    std::uint64_t chunks = 0;
+    for (std::uint64_t i = first_flight; i < next_flight; ++i) {
+        const Flight& flight = flights[i % kFlights];
+        chunks |= flight.message == message ? std::uint64_t{1} << flight.index : 0;
+    }
+    return chunks;
+}
+
+// Everything that is on this path and not acknowledged becomes pending again, but for what another
+// path that is well has too: it brings it, or is lost itself.
 void Sender::requeue(Link& link) {
-    std::uint64_t again = 0;
-    for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
-        const Flight& flight = link.flights[i % kFlights];
-        Slot& slot = this->slot(flight.message);
-        const std::uint64_t bit = std::uint64_t{1} << flight.index;
-        if (slot.message != flight.message || slot.delivered || (slot.acknowledged & bit) != 0 ||
-            (slot.pending & bit) != 0) {
+    for (std::uint64_t message = oldest_; message < next_message_; ++message) {
+        Slot& slot = this->slot(message);
+        std::uint64_t again = link.carries(message) & ~slot.acknowledged & ~slot.pending;
+        if (slot.delivered || again == 0) {
             continue;
         }
-        slot.pending |= bit;
-        next_unsent_ = std::min(next_unsent_, slot.message);
-        again += flight.length;
+        for (const auto& other : links_) {
+            again &= other.get() != &link && other->state == PathState::Up
+                         ? ~other->carries(message)
+                         : ~std::uint64_t{0};
+        }
+        count_resent(link, slot, again);
+        slot.pending |= again;
+        next_unsent_ = again != 0 ? std::min(next_unsent_, message) : next_unsent_;
     }
-    link.dialer->counters().resent_bytes.fetch_add(again, std::memory_order_relaxed);
+}
+
+// Chunks of this message that this path owes go over others.
+void Sender::count_resent(Link& link, const Slot& slot, std::uint64_t chunks) {
+    std::uint64_t bytes = 0;
+    for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
+        const Flight& flight = link.flights[i % kFlights];
+        const bool counts = flight.message == slot.message && (chunks >> flight.index & 1) != 0;
+        bytes += counts ? flight.length : 0;
+    }
+    link.dialer->counters().resent_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void Sender::lose(Link& link, const char* why, Nanos now) {
@@ -153,7 +179,7 @@ void Sender::lose(Link& link, const char* why, Nanos now) {
     apply(link, PathEvent::Lost, why);
     requeue(link);
     idle(link, now);
-    link.first_flight = link.next_flight = 0;
+    link.first_flight = link.next_flight = link.copies_end = 0;
     link.rate.forget(now);
     const Nanos silence = std::min(link.path->silence(), options_.link_timeout / 4 * 3);
     link.path->close(0);
@@ -229,7 +255,7 @@ void Sender::check_silence(Link& link, Nanos now) {
     // nothing to do, shows that it is this one.
     for (const auto& other : links_) {
         if (other.get() != &link && other->state == PathState::Up &&
-            (other->in_flight() == 0 || other->last_progress > link.last_progress + silence / 2)) {
+            (other->at_leisure() || other->last_progress > link.last_progress + silence / 2)) {
             link.suspect_since = now;
             apply(link, PathEvent::NoProgress, "no acknowledgement");
             requeue(link);
@@ -238,47 +264,60 @@ void Sender::check_silence(Link& link, Nanos now) {
     }
 }
 
+// Something of this message should long have been acknowledged on this path.
+bool Sender::late(const Link& link, const Slot& slot, Nanos now) const {
+    for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
+        const Flight& flight = link.flights[i % kFlights];
+        if (flight.message == slot.message && now > flight.late_at &&
+            (slot.acknowledged >> flight.index & 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // The tail waits for no path: a link that has just become slow, or loses packets, keeps the oldest
-// message from its end long before it counts as silent. Where another path has nothing to do, what
-// is missing goes over that one, too; once for each message, and what comes twice is dropped.
+// message from its end long before it counts as silent. Where another path has nothing to do, as
+// much of what is missing as it takes goes over that one, too; what comes twice is dropped.
 void Sender::hurry(Nanos now) {
     const bool more = next_unsent_ < next_message_ && may_send(this->slot(next_unsent_));
     if (usable_ < 2 || more || oldest_ == next_message_) {
         return;
     }
     Slot& slot = this->slot(oldest_);
-    const auto idle = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
-        return takes(*link) && link->in_flight() == 0;
-    });
-    if (slot.delivered || slot.hurried || idle == links_.end()) {
+    if (slot.delivered || slot.chunks == 0) {
         return;
     }
-    std::uint64_t again = 0;
+    Link* idle = nullptr;
+    std::uint64_t missing = 0;
+    std::uint64_t elsewhere = 0;
     for (const auto& link : links_) {
-        std::uint64_t missing = 0;
-        std::uint64_t bytes = 0;
-        bool late = false;
-        for (std::uint64_t i = link->first_flight; i < link->next_flight; ++i) {
-            const Flight& flight = link->flights[i % kFlights];
-            const std::uint64_t bit = std::uint64_t{1} << flight.index;
-            if (flight.message == slot.message && (slot.acknowledged & bit) == 0) {
-                missing |= bit;
-                bytes += flight.length;
-                late = late || now > flight.late_at;
-            }
+        if (link->state != PathState::Up) {
+            continue;  // what it had is pending, or on others
         }
-        if (late) {
-            again |= missing;
-            link->dialer->counters().resent_bytes.fetch_add(bytes, std::memory_order_relaxed);
+        if (link->in_flight() > 0) {
+            (late(*link, slot, now) ? missing : elsewhere) |= link->carries(slot.message);
+        } else if (takes(*link) && (idle == nullptr || link->rate.predicted(slot.chunk_size) <
+                                                           idle->rate.predicted(slot.chunk_size))) {
+            idle = link.get();
         }
     }
-    if (again == 0) {
+    missing &= ~(elsewhere | slot.acknowledged);
+    if (idle == nullptr || missing == 0) {
         return;
     }
-    slot.hurried = true;
-    slot.pending |= again;
+    slot.pending |= missing;
     next_unsent_ = std::min(next_unsent_, slot.message);
-    while (slot.pending != 0 && (*idle)->path && post(**idle, slot, now)) {
+    while (slot.pending != 0 && idle->path && post(*idle, slot, now)) {
+    }
+    idle->copies_end = idle->next_flight;
+    // The rest stays with the path that is late: pump() would think that one the best for it.
+    const std::uint64_t sent = missing & ~slot.pending;
+    slot.pending &= ~missing;
+    for (const auto& link : links_) {
+        if (link.get() != idle && link->state == PathState::Up) {
+            count_resent(*link, slot, sent);
+        }
     }
 }
 
@@ -303,8 +342,11 @@ void Sender::dial(Link& link, Nanos now) {
     }
     Connected connected;
     Dialer::Result result = link.dialer->poll(now, connected);
-    if (result == Dialer::Result::Pending && now - link.attempt_start > kAttemptLimit &&
-        (first_up_ != 0 || !link.dialer->reached(now))) {
+    // Until a path is up, one that has reached the peer's host waits for it to accept, however
+    // long: another attempt would only be one more in its queue.
+    const bool waits = first_up_ == 0 && link.dialer->reached(now);
+    if (result == Dialer::Result::Pending && !waits &&
+        now - std::max(link.attempt_start, first_up_) > kAttemptLimit) {
         link.dialer->cancel();
         result = Dialer::Result::Failed;
     }
@@ -367,6 +409,11 @@ void Sender::check_all_lost(Nanos now) {
         // all there is. An abort ends the waiting.
         if (first_up_ == 0 && link->dialer->reached(now)) {
             last_alive_ = now;
+            if (!told_waiting_ && now - started_ > kTellOfWaiting) {
+                told_waiting_ = true;
+                DEFT_INFO("%s waits for the peer: its host answers, its rank has not accepted yet",
+                          options_.name);
+            }
         }
     }
     // Nobody waits for it: the path may yet come back, and whoever asks next gets time for that.

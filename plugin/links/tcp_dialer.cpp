@@ -20,7 +20,6 @@ namespace {
 constexpr Nanos kConnectLimit = 1200 * kMillisecond;
 // A listener that does not know us would have closed by now.
 constexpr Nanos kReachedAfter = 300 * kMillisecond;
-constexpr Nanos kWelcomeLimit = 10 * kSecond;  // the peer's NCCL may be slow to ask for it
 
 const Interface& link_of(const Device& device, const Route& route) {
     return device.links[route.link];
@@ -90,6 +89,7 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     tuning.pacing_bytes_per_second =
         link_of(*device_, route_).pacing_bytes_per_second / route_.streams;
     begin_error_ = 0;
+    failure_ = "no answer to the connection request";
     stage_ = Stage::Connecting;
     if (!worth_it) {
         failure_ = "found unreachable before; tried again in the background";
@@ -131,16 +131,10 @@ Dialer::Result TcpDialer::poll(Nanos now, Connected& connected) {
     if (result == Result::Pending && stage_ == Stage::Waiting) {
         result = poll_welcome(connected);
     }
-    if (result == Result::Pending) {
-        const bool connecting = stage_ == Stage::Connecting;
-        if (now - began_ > (connecting ? kConnectLimit : kWelcomeLimit)) {
-            if (connecting) {
-                const auto& [own, peer] = route_.candidates[candidate_];
-                Reach::dead(own, peer.address);
-            }
-            return fail(Result::Failed, connecting ? "no answer to the connection request"
-                                                   : "connected, but the peer sent no welcome");
-        }
+    if (result == Result::Pending && stage_ == Stage::Connecting && now - began_ > kConnectLimit) {
+        const auto& [own, peer] = route_.candidates[candidate_];
+        Reach::dead(own, peer.address);
+        return fail(Result::Failed, failure_);
     }
     return result;
 }
@@ -179,6 +173,7 @@ Dialer::Result TcpDialer::poll_greeting() {
     }
     out_done_ += static_cast<std::size_t>(sent);
     if (out_done_ == out_.size()) {
+        failure_ = "connected, but the peer sent no welcome";
         stage_ = Stage::Waiting;
     }
     return Result::Pending;

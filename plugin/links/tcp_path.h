@@ -112,6 +112,7 @@ private:
     std::uint32_t sum_ = 0;       // of its bytes so far
     std::uint32_t expected_ = 0;  // as its header says
     bool verify_ = false;         // false too once some of it was thrown away unseen
+    bool overtaken_ = false;      // some of it was thrown away while another path brought it
 };
 
 }  // namespace deft::net

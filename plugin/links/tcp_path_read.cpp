@@ -113,6 +113,7 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
         return Step::Go;
     }
     chunk_ = chunk;
+    overtaken_ = false;
     expected_ = header.checksum;
     payload_left_ = chunk.length - here;
     if (payload_left_ == 0) {
@@ -125,8 +126,6 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
 bool TcpPath::refused(PathEvents::Place place) {
     if (place == PathEvents::Place::Refuse) {
         lost(Loss::Protocol, "the peer broke the protocol");
-    } else if (place == PathEvents::Place::Overtaken) {
-        lost(Loss::TimedOut, "another path brought what it was in the midst of");
     }
     return loss_ != Loss::None;
 }
@@ -140,7 +139,8 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     }
     ssize_t got;
     std::size_t asked = payload_left_;
-    if (place == PathEvents::Place::Discard) {
+    overtaken_ = overtaken_ || place == PathEvents::Place::Overtaken;
+    if (overtaken_ || place == PathEvents::Place::Discard) {
         verify_ = false;
         got = throw_away(fd_.get(), payload_left_);
     } else {
@@ -174,6 +174,10 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     if (payload_left_ == 0) {
         if (taken_back()) {
             return Poll::Failed;
+        }
+        // To say that it has come would be untrue as long as the other path has not brought it.
+        if (overtaken_ && events.place(chunk_, destination) != PathEvents::Place::Discard) {
+            return lost(Loss::TimedOut, "another path is in the midst of what it brought");
         }
         events.arrived(chunk_);
     }

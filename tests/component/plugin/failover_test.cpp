@@ -111,6 +111,112 @@ TEST(Failover, TheTailWaitsForNoPath) {
     }
 }
 
+// However much slower the path is that has nothing to do: what it does not take at once stays where
+// it is, and is not queued a second time behind itself.
+TEST(Failover, OnlyAnIdlePathCarriesSecondCopies) {
+    for (const double slow : {0.4, 0.1, 0.04}) {
+        SCOPED_TRACE(slow);
+        FakeWire wire({link(4), link(slow)});
+        wire.links[1].socket_buffer = 64 * 1024;
+        ASSERT_TRUE(wire.establish());
+        TrafficOptions options;
+        options.depth = 1;
+        options.messages = 300;
+        options.size = [](std::size_t) { return std::size_t{4} << 20; };
+        options.capacity = 4 << 20;
+        options.each_step = [&](Nanos since) {
+            wire.links[0].black_hole =
+                since % kSecond > 500 * kMillisecond && since % kSecond < 600 * kMillisecond;
+        };
+        ASSERT_TRUE(run_traffic(wire, options).complete);
+        const std::uint64_t sent = wire.counters[0]->bytes_sent.load();
+        EXPECT_GT(wire.counters[0]->resent_bytes.load(), 0U);
+        EXPECT_LE(sent, 300U * (4U << 20));
+    }
+}
+
+// The copies keep the other path busy for a while: no sign that the receiver is silent on both.
+TEST(Failover, SecondCopiesDoNotExcuseADeadPath) {
+    FakeWire wire({link(1), link(0.001)});
+    wire.links[1].nominal_mbps = 1;  // by itself it gets nothing
+    ASSERT_TRUE(wire.establish());
+    TrafficOptions options;
+    options.depth = 1;
+    options.messages = 200;
+    options.size = [](std::size_t) { return std::size_t{8} << 20; };
+    options.capacity = 8 << 20;
+    Nanos begun = 0;
+    Nanos noticed = 0;
+    options.each_step = [&](Nanos since) {
+        wire.links[0].black_hole = since > kSecond && since < 3 * kSecond;
+        begun = begun == 0 && wire.links[0].black_hole ? since : begun;
+        if (noticed == 0 && wire.sender->state(0) != PathState::Up) {
+            noticed = since;
+        }
+    };
+    ASSERT_TRUE(run_traffic(wire, options).complete);
+    EXPECT_GT(noticed, begun);
+    EXPECT_LE(noticed, begun + 400 * kMillisecond);
+}
+
+// What another path has already is not sent a third time when the first is lost.
+TEST(Failover, ALostPathsChunksAreNotSentWhereTheyAreOnTheirWay) {
+    FakeWire wire({link(1), link(0.5)});
+    wire.links[1].latency = 400 * kMillisecond;
+    wire.links[0].socket_buffer = wire.links[1].socket_buffer = 16 << 20;
+    ASSERT_TRUE(wire.establish());
+    TrafficOptions options;
+    options.depth = 1;
+    options.messages = 4;
+    options.size = [](std::size_t) { return std::size_t{8} << 20; };
+    options.capacity = 8 << 20;
+    options.each_step = [&](Nanos since) {
+        wire.links[0].black_hole = since > 72 * kMillisecond;  // the second message has just begun
+        wire.links[0].carrier = since < 500 * kMillisecond;
+    };
+    ASSERT_TRUE(run_traffic(wire, options).complete);
+    EXPECT_GT(wire.counters[0]->resent_bytes.load(), 4U << 20);
+    EXPECT_LE(wire.counters[1]->bytes_sent.load(), 24U << 20);
+}
+
+// Both cables go at the receiver, and one comes back: the sender is told of the other then.
+TEST(Failover, TheFirstPathThatComesBackTellsOfThoseThatDoNot) {
+    FakeWire wire({link(0.2), link(0.1)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[0].sees[0] = wire.links[1].sees[0] = false;
+    wire.links[0].hangs = wire.links[1].hangs = true;
+    wire.links[0].carrier = wire.links[1].carrier = false;
+    drive(wire, 300 * kMillisecond);
+    EXPECT_EQ(wire.receiver->state(1), PathState::Down);
+    EXPECT_EQ(wire.sender->state(1), PathState::Up);
+    wire.links[0].carrier = true;
+    drive(wire, 300 * kMillisecond);
+    EXPECT_EQ(wire.sender->state(0), PathState::Up);
+    EXPECT_NE(wire.sender->state(1), PathState::Up);
+}
+
+// Its welcomes come one after the other, over links of different latency.
+TEST(Failover, ALatePeerIsConnectedOverAllPaths) {
+    for (const Nanos late : {kSecond, 5 * kSecond, 70 * kSecond}) {
+        SCOPED_TRACE(late / kSecond);
+        FakeWire wire({link(1), link(1), link(1)}, 500 * kMillisecond);
+        for (std::size_t i = 0; i < 3; ++i) {
+            wire.links[i].accepts_at = kSecond + late + static_cast<Nanos>(i) * kMillisecond;
+        }
+        Sender::Ready ready = Sender::Ready::NotYet;
+        for (; wire.now < late + 5 * kSecond && ready == Sender::Ready::NotYet;
+             wire.now += 100 * kMicrosecond) {
+            ready = wire.sender->establish(wire.now);
+            (void)wire.receiver->establish(wire.now);
+        }
+        ASSERT_EQ(ready, Sender::Ready::Yes) << wire.sender->failure().text;
+        for (std::size_t i = 0; i < 3; ++i) {
+            EXPECT_EQ(wire.sender->state(i), PathState::Up) << i;
+            EXPECT_EQ(wire.links[i].attempts, 1) << i;
+        }
+    }
+}
+
 // No second copies where nothing is wrong, however different the paths.
 TEST(Failover, NothingIsSentTwiceOverHealthyPaths) {
     FakeWire wire({link(1), link(0.1)});
@@ -126,6 +232,25 @@ TEST(Failover, NothingIsSentTwiceOverHealthyPaths) {
     }
     for (const auto& counters : wire.counters) {
         EXPECT_EQ(counters->resent_bytes.load(), 0U);
+    }
+}
+
+// The first messages meet links of which only the nominal rate is known.
+TEST(Failover, NothingIsSentTwiceWhereRatesAreUnknown) {
+    for (const double slow : {0.5, 0.1}) {
+        FakeWire wire({link(1), link(slow), link(0.001)});
+        wire.links[2].nominal_mbps = 1;  // has nothing to do: copies would go there
+        wire.links[0].socket_buffer = wire.links[1].socket_buffer = 16 << 20;
+        ASSERT_TRUE(wire.establish());
+        TrafficOptions options;
+        options.depth = 1;
+        options.messages = 30;
+        options.size = [](std::size_t) { return std::size_t{8} << 20; };
+        options.capacity = 8 << 20;
+        ASSERT_TRUE(run_traffic(wire, options).complete);
+        for (const auto& counters : wire.counters) {
+            EXPECT_EQ(counters->resent_bytes.load(), 0U);
+        }
     }
 }
 

@@ -26,6 +26,7 @@ struct FakeLink {
     Nanos silence = 0;            // what the kernel says of it when it is lost
     bool one_way = false;         // with black_hole: only what the sender sends is lost
     bool hangs = false;           // without carrier, attempts wait as in a black hole
+    Nanos accepts_at = 0;         // its host takes connections, the receiver accepts from then on
     bool half_wrong = false;      // every second attempt goes to an address that nobody has
     FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
     double together = 1;          // a pipe's rate falls to this part while several paths use it
@@ -153,6 +154,9 @@ public:
             if (place == PathEvents::Place::Refuse) {
                 return lost(Loss::Protocol, "refused");
             }
+            if (place == PathEvents::Place::Overtaken) {  // frames come whole: nothing is begun
+                return lost(Loss::TimedOut, "overtaken");
+            }
             if (place == PathEvents::Place::Store && !frame.bytes.empty()) {
                 std::memcpy(destination, frame.bytes.data(), frame.bytes.size());
             }
@@ -263,7 +267,8 @@ private:
             if (!fake_.receiver_listens) {
                 return Result::Refused;
             }
-            if ((!link().carrier && !link().hangs) || now - started_ > kConnectLimit) {
+            if ((!link().carrier && !link().hangs) ||
+                (now - started_ > kConnectLimit && !reached(now))) {
                 return Result::Failed;
             }
             const bool dead = link().black_hole || !link().carrier;
@@ -287,6 +292,12 @@ private:
             return Result::Connected;
         }
         void cancel() override { fake_.ringing_[index_] = Ring{}; }
+        bool reached(Nanos now) const override {
+            const Ring& ring = fake_.ringing_[index_];
+            const FakeLink& link = fake_.links[index_];
+            return ring.wire && ring.rings_at + 300 * kMillisecond <= now && link.carrier &&
+                   !link.black_hole;
+        }
         Carrier carrier() const override { return fake_.links[index_].observe(false); }
         const char* failure() const override { return "fake failure"; }
         const char* describe() const override { return "fake"; }
@@ -310,7 +321,7 @@ private:
                 Ring& ring = fake_.ringing_[i];
                 const FakeLink& link = fake_.links[i];
                 if (!ring.wire || ring.answered || ring.rings_at > now || link.black_hole ||
-                    !link.carrier) {
+                    !link.carrier || link.accepts_at > now) {
                     continue;
                 }
                 ring.answered = true;

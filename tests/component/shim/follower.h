@@ -47,8 +47,8 @@ protected:
             planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4},
                                                               merge_, delay_, {{1, 0}}, 1);
             plan.predicted.max_delay = delay_;
-            order.plan = planner::plan_to_json(plan);
             plan.predicted.max_merge = merge_;
+            order.plan = planner::plan_to_json(plan);
             order.prediction = executor::to_text({});
             order.iterations = iterations_run_;
         }
