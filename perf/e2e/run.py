@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iteration time of whole jobs without deft, in mode exact and in mode deft, beside the lower bound of each mode.
 
-    python3 perf/e2e/run.py --build build [--jobs replay,ddp] [--cases 2gbit+1gbit,...] [--rounds 3] [--json FILE]
+    python3 perf/e2e/run.py --build build [--jobs replay,ddp,ddp-cores] [--cases 2gbit+1gbit,...] [--rounds 3] [--json FILE]
 
 Every round runs the modes one after the other on the same links, with plain TCP on all links measured in between; a figure is
 the median over rounds of figures paired within a round. A run beside which other programs took CPU time is repeated. Exit codes: 0
@@ -26,6 +26,7 @@ import ranks    # noqa: E402
 from arguments import OneLineParser  # noqa: E402
 
 MODES = ("plain", "exact", "deft")
+JOBS = ("replay", "ddp", "ddp-cores")
 CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
 NEAR = 1.05      # times the lower bound that a mode may take
 LOSS = 1.02      # times the run without deft that no mode may take
@@ -34,6 +35,8 @@ FOREIGN = 0.03   # of the machine's CPU time that other programs may take during
 TRIES = 3        # for a run that others do not disturb
 ALONE = 80, 10   # iterations of a run of the DDP job without transfers, and how many of them are not looked at
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
+# What an iteration of the DDP job takes on the GPU that is not there, and images a rank: the cores do the rest in about 50 ms.
+ON_A_GPU = ["--device-ms", "100", "--batch", "4"]
 # The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of bytes and of compute.
 SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 
@@ -41,13 +44,15 @@ SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 def parse(arguments):
     parser = OneLineParser(label="e2e", prog="perf/e2e/run.py", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
-    parser.add_argument("--jobs", default="replay,ddp", help="replay, ddp, or both (default)")
+    parser.add_argument("--jobs", default="replay,ddp", help="a list of replay, ddp (the compute takes time and no "
+                        "core, as beside a GPU) and ddp-cores (it takes the cores that carry the bytes); default: the first two")
     parser.add_argument("--cases", default=",".join(CASES), help="rates of the links, joined by '+': a list (default: all four)")
     parser.add_argument("--modes", default=",".join(MODES), help="default: plain,exact,deft")
     parser.add_argument("--coverage", default="0.9,1.6", help="replay: time to transfer over time to compute, on all links (a list)")
     parser.add_argument("--apart", action="store_true", help="two links: deft's plugin drives the first, NCCL's Socket transport the second "
                         "(DEFT_LANES); plain uses the faster one")
-    parser.add_argument("--bind", default="ddp", help="jobs whose ranks get a CPU each, where there are enough (a list; default: ddp)")
+    parser.add_argument("--bind", default="ddp,ddp-cores", help="jobs whose ranks get a CPU each, where there are enough (a list; default: "
+                        "ddp,ddp-cores)")
     parser.add_argument("--compute", type=float, default=80.0, help="replay: milliseconds of compute an iteration (80)")
     parser.add_argument("--iterations", type=int, default=110, help="of one run (110); the last --window are looked at")
     parser.add_argument("--window", type=int, default=30)
@@ -58,8 +63,7 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     options.jobs, options.modes = options.jobs.split(","), options.modes.split(",")
     options.bind = options.bind.split(",") if options.bind else []
-    for name, chosen, known in (("--jobs", options.jobs, ("replay", "ddp")), ("--modes", options.modes, MODES),
-                                ("--bind", options.bind, ("replay", "ddp"))):
+    for name, chosen, known in (("--jobs", options.jobs, JOBS), ("--modes", options.modes, MODES), ("--bind", options.bind, JOBS)):
         for one in chosen:
             if one not in known:
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
@@ -96,7 +100,7 @@ def profile(path, compute_ms, coverage, gbit, count):
 def jobs_of(options, parts):
     """(name, coverage or None) of every job."""
     jobs = [("replay", value) for value in options.coverage] if "replay" in options.jobs else []
-    return jobs + ([("ddp", None)] if "ddp" in options.jobs else [])
+    return jobs + [(job, None) for job in JOBS[1:] if job in options.jobs]
 
 
 def command_of(job, coverage, options, parts, gbit, iterations):
@@ -108,7 +112,8 @@ def command_of(job, coverage, options, parts, gbit, iterations):
 
     def ddp(results, _folder):
         return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs", "100",
-                "--iterations", str(iterations), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results]
+                "--iterations", str(iterations), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results,
+                *(ON_A_GPU if job == "ddp" else [])]
     return replay if job == "replay" else ddp
 
 
@@ -160,7 +165,7 @@ def one_round(job, coverage, options, parts, network, gbit):
     bind, runs, alone = job in options.bind, {}, []
 
     def run_alone():
-        if job == "ddp":
+        if job != "replay":
             alone.append(undisturbed(network, parts, command_of(job, coverage, options, parts, gbit, ALONE[0]), "observe",
                                      timeout=options.timeout, bind=bind, alone=True))
     run_alone()
@@ -172,11 +177,12 @@ def one_round(job, coverage, options, parts, network, gbit):
                                  [fast] if mode == "plain" else None, options.timeout, bind)
     run_alone()
     carry = None
-    if job == "ddp":
-        compute, ready, sizes, cpu = shape_of_ddp(alone)
-        carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
-    else:
+    if job == "replay":
         compute, ready, sizes = shape_of_replay(runs)
+    else:
+        compute, ready, sizes, cpu = shape_of_ddp(alone)
+    if job == "ddp-cores":
+        carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
     plain = settled(runs["plain"], options.window)
     figures = {}
@@ -194,8 +200,9 @@ def one_round(job, coverage, options, parts, network, gbit):
         if carry is not None:
             carried = 1e3 * bounds.of_mode_carried(mode, compute, ready, cost, carry)
             figures[mode].update({
-                "carried_bound_ms": carried, "of_carried_bound": took / carried, "carry_ms": carry * 1e3,
-                "cpu_raw_ms": run.results["cpu_ms"]["raw"]})
+                "carried_bound_ms": carried, "of_carried_bound": took / carried, "carry_ms": carry * 1e3})
+        if "cpu_ms" in run.results:
+            figures[mode]["cpu_raw_ms"] = run.results["cpu_ms"]["raw"]
     if alone:
         figures["plain"].update({"ready_ms": [1e3 * at for at in ready],
                                  "alone_raw_ms": [[one.results["iteration_ms"]["raw"] for one in pair] for pair in alone]})

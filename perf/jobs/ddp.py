@@ -62,6 +62,25 @@ def make_model(name):
     return Transformer(width, layers)
 
 
+def last_as_on_a_gpu(model, milliseconds):
+    """Where there is none: lets the layers last together as long as on a GPU that computes an iteration in so many milliseconds, a
+    third of them forward, each by its share of the parameters. The thread sleeps, as it would wait for a GPU, and no core is busy;
+    what the model computes besides is what it always does."""
+    layers = [layer for layer in model.modules() if isinstance(layer, (nn.Linear, nn.MultiheadAttention))]
+    inner = {id(part) for layer in layers for part in layer.modules() if part is not layer}
+    layers = [layer for layer in layers if id(layer) not in inner]
+    sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
+    for layer, size in zip(layers, sizes):
+        seconds = milliseconds / 1e3 * size / sum(sizes)
+
+        def hook(_layer, _input, output, seconds=seconds):
+            time.sleep(seconds / 3)
+            first = output[0] if isinstance(output, tuple) else output
+            if first.requires_grad:
+                first.register_hook(lambda _gradient: time.sleep(seconds * 2 / 3))  # before its backward gives gradients
+        layer.register_forward_hook(hook)
+
+
 def make_optimizer(name, parameters, rate):
     if name == "adam":
         return torch.optim.Adam(parameters, lr=rate)
@@ -113,6 +132,8 @@ def train(options, device):
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(options.seed)
     model = make_model(options.model).to(device)
+    if options.device_ms > 0:
+        last_as_on_a_gpu(model, options.device_ms)
     elements = sum(parameter.numel() for parameter in model.parameters())
     # A size that is named, were it DDP's own, makes newer versions of PyTorch leave out the small first bucket.
     buckets = {} if options.bucket_cap_mb is None else {"bucket_cap_mb": options.bucket_cap_mb}
@@ -180,6 +201,8 @@ def parse():
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bucket-cap-mb", type=float, help="DDP's bucket size in MiB (default: DDP's own)")
+    parser.add_argument("--device-ms", type=float, default=0.0, metavar="MS", help="where there is no GPU: an iteration's layers last so "
+                        "long in addition, with no core busy, as if one computed them")
     parser.add_argument("--print-every", type=int, default=5, metavar="N", help="progress every N iterations")
     parser.add_argument("--json", metavar="FILE", help="rank 0 writes the results there")
     options = parser.parse_args()
@@ -187,6 +210,8 @@ def parse():
         value = getattr(options, name)
         if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if options.device_ms < 0 or (options.device_ms > 0 and torch.cuda.is_available()):
+        parser.error("--device-ms " + ("must not be below 0" if options.device_ms < 0 else "stands for a GPU, and this machine has one"))
     return options
 
 
