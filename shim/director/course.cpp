@@ -88,12 +88,6 @@ void Director::step(Track& track) {
     if (council_.is_leader() && view.reason.empty()) {
         find_beginning(track, view);
     }
-    // The leader decides: on another rank the cycle may have been found to begin elsewhere, and
-    // another gradient to be its last.
-    if (council_.is_leader() && view.reason.empty() && shim_mode() >= ShimMode::Deft) {
-        const char* const doubt = doubt_about(view.gradients);
-        view.reason = doubt != nullptr ? doubt : "";
-    }
     if (staging_ != nullptr) {
         make_ready(view);
     }
@@ -290,6 +284,18 @@ double Director::warm_up_left_ms(const JobView& view) const {
     return wanted > done ? static_cast<double>(wanted - done) * profile_.iteration.median * 1e3 : 0;
 }
 
+// What the operator allows, less what sums that may be no gradients forbid.
+Settings Director::allowed() const {
+    Settings settings = Settings::process();
+    if (doubt_ != nullptr) {
+        settings.max_delay = 0;
+        settings.max_merge = 1;
+        settings.limited = doubt_;
+        settings.unknown_optimizer = false;  // to know it would change nothing
+    }
+    return settings;
+}
+
 // True if there is a plan worth carrying out.
 bool Director::decide(const Track& track, const JobView& view) {
     if (const executor::Optimizer optimizer = known_optimizer();
@@ -297,6 +303,11 @@ bool Director::decide(const Track& track, const JobView& view) {
         planned_for_ = optimizer;
         plans_.clear();  // made for another one, which may bear more
     }
+    // By the leader's cycle alone: on another rank it may have been found to begin elsewhere, and
+    // another gradient to be its last. A plan that the operator names is carried out all the same.
+    const Settings set = Settings::process();
+    const bool careful = set.mode >= ShimMode::Deft && set.forced_merge == 0;
+    doubt_ = careful ? doubt_about(view.gradients) : nullptr;
     if (const auto known = plans_.find(view.signature); known != plans_.end()) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;
@@ -309,6 +320,10 @@ bool Director::decide(const Track& track, const JobView& view) {
         return false;
     }
     planned_signature_ = view.signature;
+    if (doubt_ != nullptr && set.mode == ShimMode::Covap) {  // every plan of covap's merges
+        say(doubt_);
+        return false;
+    }
     profile_ = view_job(track, true).profile;
     const double left_ms = warm_up_left_ms(view);
     if (left_ms > kPlanAheadMs) {
@@ -323,11 +338,14 @@ bool Director::decide(const Track& track, const JobView& view) {
         return true;
     }
     std::string note;
-    plan_ = choose_plan(profile_, networks_, Settings::process(), note);
+    plan_ = choose_plan(profile_, networks_, allowed(), note);
     looked_again_ = false;
     before_ms_ = profile_.iteration.median * 1e3;
     if (plan_.predicted.verdict != planner::Verdict::Use) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
+        if (doubt_ != nullptr) {
+            said_ = doubt_;  // in the note; this is for the report
+        }
         return false;
     }
     DEFT_INFO("plan: %s", note.c_str());

@@ -25,6 +25,8 @@
 
 namespace deft::director {
 
+struct Settings;
+
 // What it is told about its communicator once that is ready.
 struct Seat {
     deft_nccl_comm_t comm = nullptr;
@@ -182,6 +184,7 @@ private:
     std::uint64_t stage_serial_ = 0;
     std::uint64_t planned_signature_ = 0;  // already decided about
     std::uint64_t staged_signature_ = 0;   // what staged_ was made for
+    const char* doubt_ = nullptr;          // of its gradients: doubt_about()
     executor::Optimizer planned_for_;
     std::int64_t course_since_ns_ = 0;
     std::int64_t retry_at_ns_ = 0;   // not before
@@ -240,6 +243,7 @@ private:
     void lead(Track& track, const JobView& view);
     void find_beginning(Track& track, JobView& view);
     double warm_up_left_ms(const JobView& view) const;
+    Settings allowed() const;
     bool decide(const Track& track, const JobView& view);
     bool propose_stage(const JobView& view);
     void watch_staging();

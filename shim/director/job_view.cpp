@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kIterationsToPlanWith = 6;
 constexpr std::uint64_t kTimesToPlanWith = 4;  // of each bucket
 constexpr std::uint64_t kStartsToCorrectBy = 8;
-// A sum that is both is doubtful: in bytes, and so many times smaller than the largest.
+// A sum that is both is a small one: in bytes, and so many times smaller than the largest.
 constexpr std::uint64_t kDoubtfulBelow = 64 * 1024;
 constexpr std::uint64_t kMuchLarger = 16;
 // Of the rest between two iterations, against the one before the call learned to be the first, and
@@ -127,14 +127,18 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
     for (const Gradient& gradient : gradients) {
         largest = std::max(largest, bytes(gradient));
     }
-    for (std::size_t i = 0; i + 1 < gradients.size(); ++i) {
+    std::size_t small = 0;
+    bool between = false;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
         const std::uint64_t size = bytes(gradients[i]);
         if (size < kDoubtfulBelow && size < largest / kMuchLarger) {
-            return "a small sum comes before much larger ones, so it may be no gradient "
-                   "(SyncBatchNorm): only mode exact plans for such a job";
+            ++small;
+            between = between || (i > 0 && i + 1 < gradients.size());
         }
     }
-    return nullptr;
+    return small > 1 || between ? "a small sum among much larger ones may be no gradient "
+                                  "(SyncBatchNorm), so nothing is delayed or merged"
+                                : nullptr;
 }
 
 bool correct_by_starts(const Track& track, planner::Profile& profile) {

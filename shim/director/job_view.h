@@ -52,10 +52,12 @@ std::size_t beginning_at(const Track& track, std::size_t gradient);
 bool turn_to(JobView& view, std::uint64_t signature);
 
 // Why calls that look like gradients may be none, so that they must not be delayed, merged or
-// compressed; null if nothing speaks for it. A sum of less than 64 KiB, and of less than a
-// sixteenth of the largest, is doubtful unless it is the last: DDP closes a bucket when it is full,
-// so only the last one is a remainder. SyncBatchNorm's sums (8 bytes a channel), which backward
-// makes over the gradients' communicator, are such ones.
+// compressed; null if nothing speaks for it. SyncBatchNorm's sums (8 bytes a channel), which
+// backward makes over the gradients' communicator, are of less than 64 KiB, and of less than a
+// sixteenth of the largest. So may the one remainder be that DDP leaves when it fills its buckets:
+// the last sum, or the first with find_unused_parameters. One such sum in either place is no doubt;
+// one elsewhere is, and so are two (two modules under DDP, or two types of parameters, have a
+// remainder each: that cannot be told from here).
 const char* doubt_about(const std::vector<Gradient>& gradients);
 
 // Replaces the compute times of `profile`, which may be guesses, by the earliest starts of calls

@@ -54,7 +54,7 @@ void Director::check_gain(Track& track, const JobView& view) {
 // an iteration takes under the plan in force is believed, and another plan may be better by it.
 // Looked at once for each plan made from guesses.
 void Director::look_again(const Track& track, const JobView& view) {
-    const Settings& settings = Settings::process();
+    const Settings settings = allowed();
     if (looked_again_ || current_ == nullptr || !view.reason.empty() ||
         view.signature != planned_signature_ || settings.forced_merge > 0 ||
         (guard_ != nullptr && guard_->decisions() > 0) ||
@@ -148,7 +148,7 @@ void Director::plan_tighter(const guard::Decision& decision) {
     if (decision.action != guard::Action::Tighten || !decision.act) {
         return;
     }
-    Settings settings = Settings::process();
+    Settings settings = allowed();
     settings.max_delay = std::min(settings.max_delay, decision.max_delay);
     settings.max_merge = std::min(settings.max_merge, decision.max_merge);
     settings.forced_merge = 0;

@@ -86,7 +86,7 @@ bool Director::may_gain_by_networks() const {
     ideal.name = "ideal";
     ideal.cost.beta = 1e-15;
     std::string note;
-    const planner::Plan best = choose_plan(profile_, {own, ideal}, Settings::process(), note);
+    const planner::Plan best = choose_plan(profile_, {own, ideal}, allowed(), note);
     return best.predicted.verdict == planner::Verdict::Use;
 }
 

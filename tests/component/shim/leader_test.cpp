@@ -42,23 +42,6 @@ TEST_F(Leader, APlanComesIntoForceAtAnAgreedCallWhenAllRanksAreReady) {
     EXPECT_EQ(asked(), 3U);
 }
 
-// As SyncBatchNorm makes one in backward: late, or zeros, it would falsify the gradients.
-TEST_F(Leader, ASmallSumBeforeLargeOnesIsNeitherDelayedNorMerged) {
-    constexpr std::uint64_t kSyncBatchNorm = 2 * 512;
-    for (int i = 0; i < 20; ++i) {
-        const std::int64_t begin = now_ms_;
-        observe(kSyncBatchNorm, {{20, 20}, {1, 1}}, 0, begin);
-        for (int bucket = 0; bucket < 2; ++bucket) {
-            observe(kGradients[bucket], kHidden, bucket, begin);
-        }
-    }
-    ASSERT_TRUE(ticks_until([&] { return asked() > 0 || !director_->facts().reason.empty(); }));
-    linger();
-    EXPECT_EQ(asked(), 0U) << "it was planned for";
-    EXPECT_NE(director_->facts().reason.find("may be no gradient"), std::string::npos)
-        << director_->facts().reason;
-}
-
 // The first iteration has another bucket, and the last one is the same as in all others.
 class BegunElsewhere : public Leader {
 protected:
