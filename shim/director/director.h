@@ -59,8 +59,8 @@ public:
     // here on; lanes stay until end(). Waits for nobody.
     void finalize() noexcept;
 
-    // What is under way on the communicator is being aborted, and a smaller one made of it: its
-    // lanes go first. It stays in the council, through which the ranks of the child find each
+    // What is under way on the communicator is being aborted, and a smaller one may be made of it:
+    // its lanes go first. It stays in the council, through which the ranks of the child find each
     // other. Waits as an abort does.
     void cut() noexcept;
 

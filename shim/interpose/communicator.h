@@ -43,13 +43,14 @@ bool ask_details(Communicator& communicator) noexcept;
 // be given the same address the moment the library has freed it.
 void ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
 
-// Before a communicator is destroyed, revoked (abort) or aborted: ends what a plan has made for it.
-// Waits for what is in flight unless `abort`.
+// Before a communicator is destroyed or aborted: ends what a plan has made for it. Waits for what
+// is in flight unless `abort`.
 void stop_planning(Hook& hook, bool abort) noexcept;
 // Before one is finalized: no plan any more. Does not wait.
 void finalizing(Hook& hook) noexcept;
 
-// Before one is shrunk with NCCL_SHRINK_ABORT: ends the plan, aborts what is in flight.
+// Before one is revoked, or shrunk with NCCL_SHRINK_ABORT: ends the plan, aborts what is in flight.
+// The rank stays in the council, through which the ranks of a child find each other.
 void cutting(Hook& hook) noexcept;
 
 // What the job is told of asynchronous errors: the library's answer and those of deft's lanes.

@@ -127,7 +127,7 @@ DEFT_HOOK int ncclCommRevoke(deft_nccl_comm_t comm, int flags) noexcept {
     Hook hook(Function::CommRevoke, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommRevoke)
     communicator::counted(hook, Function::CommRevoke);
-    communicator::stop_planning(hook, true);
+    communicator::cutting(hook);
     return hook.table()->CommRevoke(comm, flags);
 }
 

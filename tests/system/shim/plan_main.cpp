@@ -22,6 +22,7 @@
 //            from another thread while it waits for it; prints "aborted"
 //   shrink   under the plan the last rank makes no more calls; the others shrink the communicator,
 //            abort what is under way, and reduce on the smaller one; prints "shrunk"
+//   revoke   the same, but they revoke the communicator before they shrink it
 // A job whose communicator fails prints "lost", aborts it and ends.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -125,7 +126,7 @@ int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
 
 // A lane waits for the last rank, and the job's stream for the lane.
 int shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdeviceptr memory, size_t first,
-           size_t second, const std::string& file) {
+           size_t second, const std::string& file, bool revoke) {
     int gone = ranks - 1;
     if (rank == gone) {
         await(file + ".shrunk");
@@ -144,7 +145,12 @@ int shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdeviceptr me
     }
     check(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY, "no transfer waits for the last rank");
     ncclComm_t child = nullptr;
-    check(ncclCommShrink(comm, &gone, 1, &child, nullptr, NCCL_SHRINK_ABORT), "ncclCommShrink");
+    if (revoke) {
+        check(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), "ncclCommRevoke");
+    }
+    check(ncclCommShrink(comm, &gone, 1, &child, nullptr,
+                         revoke ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT),
+          "ncclCommShrink");
     while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
         ::usleep(100);
     }
@@ -270,8 +276,9 @@ int main(int argc, char** argv) {
                 std::printf("changed\n");
             } else if (rounds == 0 && stalls < 0) {
                 return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
-            } else if (rounds == 0 && how == "shrink") {
-                return shrink(rank, ranks, comm, stream, memory, first, second, argv[3]);
+            } else if (rounds == 0 && (how == "shrink" || how == "revoke")) {
+                return shrink(rank, ranks, comm, stream, memory, first, second, argv[3],
+                              how == "revoke");
             } else if (rounds == 0 && how == "busy") {
                 reduce(data, first);
                 reduce(data + first, second);

@@ -117,14 +117,24 @@ TEST(Plan, AnAbortedCommunicatorTakesItsLanesAlong) {
     }
 }
 
-// The job's stream waits for a lane, which waits for the rank that is left out.
-TEST(Plan, AShrunkCommunicatorEndsItsLanesTransfers) {
-    const Job job = run(3, 50, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "shrink");
+// The job's stream waits for a lane, which waits for the rank that is left out. The others' smaller
+// communicator has an agreement of its own, or DEFT_REQUIRE=1 would refuse it.
+void expect_shrunk(const std::string& how) {
+    const Job job =
+        run(3, 50, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}, {"DEFT_REQUIRE", "1"}}, how);
     for (std::size_t rank = 0; rank < 3; ++rank) {
         EXPECT_EQ(job.ranks[rank].status, 0) << job.ranks[rank].out << job.ranks[rank].err;
         EXPECT_EQ(count(job.ranks[rank].out, "shrunk\n"), rank < 2 ? 1u : 0u)
             << job.ranks[rank].err;
     }
+}
+
+TEST(Plan, AShrunkCommunicatorEndsItsLanesTransfers) {
+    expect_shrunk("shrink");
+}
+
+TEST(Plan, ARevokedCommunicatorEndsItsLanesTransfersAndHasChildren) {
+    expect_shrunk("revoke");
 }
 
 }  // namespace

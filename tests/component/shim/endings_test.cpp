@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hooks that end a communicator whose plan has transfers under way.
+#include "shim/interpose/registry.h"
+#include "tests/component/shim/follower.h"
+
+namespace deft::director::test {
+namespace {
+
+const auto kComm = reinterpret_cast<deft_nccl_comm_t>(std::uintptr_t{4096});  // the job's
+
+// What NCCL is asked to do with it.
+struct Asked {
+    std::atomic<int> destroyed{0};
+    std::atomic<int> aborted{0};
+    std::atomic<int> revoked{0};
+};
+Asked g_asked;
+
+const NcclTable& job_table() {
+    static const NcclTable table = [] {
+        NcclTable t = fake_table();
+        t.CommDestroy = [](deft_nccl_comm_t) { return ++g_asked.destroyed, 0; };
+        t.CommAbort = [](deft_nccl_comm_t) { return ++g_asked.aborted, 0; };
+        t.CommRevoke = [](deft_nccl_comm_t, int) { return ++g_asked.revoked, 0; };
+        return t;
+    }();
+    return table;
+}
+
+// A peer is gone, so the last transfer of a plan in force stands still.
+class Ending : public Follower {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
+        g_asked.destroyed = g_asked.aborted = g_asked.revoked = 0;
+        stage();
+        order(Kind::Arm, ordinal_);
+        job_ = std::make_unique<Job>();
+        g_lanes.held_transfers = true;
+        job_->iteration(*director_, ordinal_);
+        director_->tick(track_);
+        const CommunicatorPin entry = Registry::process().add(kComm, &job_table(), 1, 1, kRanks);
+        ASSERT_TRUE(entry);
+        entry->director = director_;
+        entry->council = &scene_[1];
+    }
+    void TearDown() override {
+        Registry::process().remove(kComm);
+        Follower::TearDown();
+        job_.reset();
+    }
+    static ncclComm_t comm() { return reinterpret_cast<ncclComm_t>(kComm); }
+
+    std::unique_ptr<Job> job_;
+};
+
+// Its smaller child comes to an agreement through the council.
+TEST_F(Ending, ARevokeAbortsLanesAndStaysInTheCouncil) {
+    EXPECT_EQ(ncclCommRevoke(comm(), NCCL_REVOKE_DEFAULT), ncclSuccess);
+    EXPECT_EQ(g_asked.revoked, 1);
+    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(scene_[1].open());
+    EXPECT_FALSE(job_->make(*director_, ordinal_, kCounts[0]));
+    EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
+    EXPECT_EQ(g_asked.destroyed, 1);
+    EXPECT_FALSE(scene_[1].open());
+}
+
+TEST_F(Ending, EachIsToldToNcclOnce) {
+    g_lanes.held_transfers = false;
+    EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
+    EXPECT_EQ(g_asked.destroyed, 1);
+    EXPECT_EQ(g_lanes.destroyed, 1);
+    EXPECT_FALSE(Registry::process().find(kComm));
+}
+
+TEST_F(Ending, ACommunicatorThatIsNotKnownIsForwarded) {
+    g_lanes.held_transfers = false;
+    ncclUniqueId id;
+    ncclComm_t unseen = nullptr;
+    ASSERT_EQ(pncclGetUniqueId(&id), ncclSuccess);
+    ASSERT_EQ(pncclCommInitRank(&unseen, 1, id, 0), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(unseen), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(unseen), ncclInvalidArgument) << "NCCL still knows it";
+}
+
+}  // namespace
+}  // namespace deft::director::test
