@@ -154,7 +154,7 @@ const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
     return entry;
 }
 
-void ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
+bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
     if (hook.watched() && hook.communicator()) {
         // First of all: a thread that waits for the others' decision in a hook is let go.
         if (agreement::Council* const council =
@@ -162,11 +162,13 @@ void ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
             council->leave();
         }
     }
-    Registry::process().remove(comm);
+    const bool first =
+        !hook.communicator() || Registry::process().remove(comm, hook.communicator().get());
     counted(hook, function);
     if (Observer* const observer = Observer::running(); observer != nullptr && hook.watched()) {
         observer->request_report();
     }
+    return first;
 }
 
 void stop_planning(Hook& hook, bool abort) noexcept {

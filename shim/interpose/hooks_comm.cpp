@@ -111,16 +111,16 @@ DEFT_HOOK int ncclCommDestroy(deft_nccl_comm_t comm) noexcept {
     Hook hook(Function::CommDestroy, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommDestroy)
     communicator::stop_planning(hook, false);
-    communicator::ending(hook, comm, Function::CommDestroy);
-    return hook.table()->CommDestroy(comm);
+    return communicator::ending(hook, comm, Function::CommDestroy) ? hook.table()->CommDestroy(comm)
+                                                                   : DEFT_NCCL_SUCCESS;
 }
 
 DEFT_HOOK int ncclCommAbort(deft_nccl_comm_t comm) noexcept {
     Hook hook(Function::CommAbort, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommAbort)
     communicator::stop_planning(hook, true);
-    communicator::ending(hook, comm, Function::CommAbort);
-    return hook.table()->CommAbort(comm);
+    return communicator::ending(hook, comm, Function::CommAbort) ? hook.table()->CommAbort(comm)
+                                                                 : DEFT_NCCL_SUCCESS;
 }
 
 DEFT_HOOK int ncclCommRevoke(deft_nccl_comm_t comm, int flags) noexcept {

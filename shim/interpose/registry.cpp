@@ -172,4 +172,17 @@ void Registry::remove(deft_nccl_comm_t comm) noexcept {
     }
 }
 
+bool Registry::remove(deft_nccl_comm_t comm, const Communicator* entry) noexcept {
+    const Changing lock(changing_);
+    if (!lock) {
+        return true;  // passed through
+    }
+    Slot* const slot = slot_of(comm);
+    if (slot == nullptr || slot->entry.load(std::memory_order_acquire) != entry) {
+        return false;
+    }
+    drop(*slot);
+    return true;
+}
+
 }  // namespace deft

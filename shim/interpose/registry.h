@@ -89,6 +89,9 @@ public:
                         int nranks) noexcept;
     CommunicatorPin find(deft_nccl_comm_t comm) noexcept;
     void remove(deft_nccl_comm_t comm) noexcept;
+    // Only if that entry, which the caller has pinned, is still the communicator's. False: somebody
+    // else has removed it, and the address may be another communicator's by now.
+    bool remove(deft_nccl_comm_t comm, const Communicator* entry) noexcept;
     std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
 private:

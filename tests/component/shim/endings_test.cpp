@@ -13,6 +13,7 @@ struct Asked {
     std::atomic<int> destroyed{0};
     std::atomic<int> aborted{0};
     std::atomic<int> revoked{0};
+    bool address_used_again = false;  // as soon as it is free
 };
 Asked g_asked;
 
@@ -20,7 +21,12 @@ const NcclTable& job_table() {
     static const NcclTable table = [] {
         NcclTable t = fake_table();
         t.CommDestroy = [](deft_nccl_comm_t) { return ++g_asked.destroyed, 0; };
-        t.CommAbort = [](deft_nccl_comm_t) { return ++g_asked.aborted, 0; };
+        t.CommAbort = [](deft_nccl_comm_t comm) {
+            if (g_asked.address_used_again) {
+                Registry::process().add(comm, &job_table(), 2, 0, kRanks);
+            }
+            return ++g_asked.aborted, 0;
+        };
         t.CommRevoke = [](deft_nccl_comm_t, int) { return ++g_asked.revoked, 0; };
         return t;
     }();
@@ -33,6 +39,7 @@ protected:
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
         g_asked.destroyed = g_asked.aborted = g_asked.revoked = 0;
+        g_asked.address_used_again = false;
         stage();
         order(Kind::Arm, ordinal_);
         job_ = std::make_unique<Job>();
@@ -64,6 +71,20 @@ TEST_F(Ending, ARevokeAbortsLanesAndStaysInTheCouncil) {
     EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
     EXPECT_EQ(g_asked.destroyed, 1);
     EXPECT_FALSE(scene_[1].open());
+}
+
+// NCCL would free it twice, or end another communicator that has got its address.
+TEST_F(Ending, ADestroyThatAnAbortHasReleasedLeavesTheCommunicatorToIt) {
+    g_asked.address_used_again = true;
+    std::thread job([] { EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess); });
+    EXPECT_TRUE(eventually([&] { return director_->ended(); }));
+    EXPECT_EQ(ncclCommAbort(comm()), ncclSuccess);
+    job.join();
+    EXPECT_EQ(g_asked.aborted, 1);
+    EXPECT_EQ(g_asked.destroyed, 0);
+    const CommunicatorPin next = Registry::process().find(kComm);
+    ASSERT_TRUE(next) << "the new one's entry is gone";
+    EXPECT_EQ(next->hash, 2U);
 }
 
 TEST_F(Ending, EachIsToldToNcclOnce) {

@@ -42,6 +42,18 @@ TEST_F(RegistryTest, RemovedIsGone) {
     EXPECT_EQ(registry_->size(), 1u);
 }
 
+TEST_F(RegistryTest, IsRemovedByOneOfThoseWhoHoldIt) {
+    registry_->add(handle(1), &table_, 7, 0, 2);
+    const CommunicatorPin one = registry_->find(handle(1));
+    const CommunicatorPin other = registry_->find(handle(1));
+    EXPECT_TRUE(registry_->remove(handle(1), one.get()));
+    EXPECT_FALSE(registry_->remove(handle(1), other.get()));
+    const CommunicatorPin next = registry_->add(handle(1), &table_, 8, 0, 2);
+    EXPECT_FALSE(registry_->remove(handle(1), other.get())) << "another one has the address";
+    EXPECT_EQ(registry_->size(), 1u);
+    EXPECT_TRUE(registry_->remove(handle(1), next.get()));
+}
+
 TEST_F(RegistryTest, AnAddressUsedAgainIsAnotherCommunicator) {
     std::uint32_t first = 0;
     { first = registry_->add(handle(1), &table_, 7, 0, 2)->serial; }
