@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
  * of this. Without the preload the symbols are absent: look them up with dlsym(RTLD_DEFAULT, ...),
- * as tools/python/deft.py does. None of them blocks. */
+ * as tools/python/deft.py does. None of them waits for other ranks, or
+ * for a device. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 
@@ -51,7 +52,8 @@ typedef struct {
     uint64_t guard_decisions; /* on the leader's rank */
 } deft_stats_t;
 
-/* 0, or -1 if stats is null or its size is too small to hold anything. Any thread. */
+/* 0, or -1 if stats is null or its size is too small to hold anything. Any thread. While a plan is
+ * being looked at it waits for that a few milliseconds at most, and tells what was known before. */
 int deft_stats(deft_stats_t* stats);
 
 #ifdef __cplusplus

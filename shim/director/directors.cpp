@@ -20,6 +20,14 @@ Directors& process() {
     return directors;
 }
 
+// None of them is ever freed, so they can be asked without the lock: one may let its caller wait a
+// moment, and the others are the job's.
+std::vector<Director*> all() {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    return directors.alive;
+}
+
 }  // namespace
 
 void introduce(Communicator& communicator, agreement::Council* council) noexcept {
@@ -99,9 +107,13 @@ int flush() noexcept {
 }
 
 void add_up(deft_stats_t& stats) noexcept {
-    Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
-    for (Director* const director : directors.alive) {
+    std::vector<Director*> directors;
+    try {
+        directors = all();
+    } catch (...) {
+        return;  // no memory for the list
+    }
+    for (Director* const director : directors) {
         const PlanFacts facts = director->facts();
         stats.in_force += facts.state == "running" ? 1 : 0;
         stats.switched += facts.switched;
@@ -118,15 +130,13 @@ void add_up(deft_stats_t& stats) noexcept {
 }
 
 std::vector<PlanFacts> facts(int device) {
-    std::vector<PlanFacts> all;
-    Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
-    for (Director* const director : directors.alive) {
+    std::vector<PlanFacts> told;
+    for (Director* const director : all()) {
         if (director->seat().device == device) {
-            all.push_back(director->facts());
+            told.push_back(director->facts());
         }
     }
-    return all;
+    return told;
 }
 
 }  // namespace deft::director

@@ -27,11 +27,11 @@ void Director::note_counters(const executor::Executor& executor) {
     facts_.shadow_bytes = stats.shadow_bytes;
 }
 
-// Making, measuring and ending lanes takes as long as the other ranks and the networks want, and a
-// job may ask in every iteration: it hears then what was known before. So it does where tick() or
-// end() is held up inside CUDA.
+// A look takes well under a millisecond, unless it is at making, measuring or ending lanes, which
+// takes as long as the other ranks and the networks want, or is held up inside CUDA. A job may ask
+// in every iteration: it hears then what was known after the look before.
 PlanFacts Director::facts() noexcept {
-    constexpr int kPatience = 2000;  // of a tenth of a millisecond
+    constexpr int kPatience = 20;  // of a tenth of a millisecond
     for (int waited = 0; waited < kPatience && !closing_.load(std::memory_order_seq_cst) &&
                          opening_.load(std::memory_order_seq_cst) == nullptr;
          ++waited) {

@@ -30,6 +30,8 @@ struct Fake {
     std::atomic<int> making{0};
     std::atomic<int> aborted{0};
     std::atomic<int> destroyed{0};
+    std::atomic<bool> held_ids{false};  // who asks for a unique id waits
+    std::atomic<int> asking{0};
     std::atomic<bool> held_calls{false};  // of all-reduces
     std::atomic<int> calling{0};
     std::atomic<bool> torn{false};            // a communicator was aborted under a call
@@ -45,6 +47,8 @@ inline Fake g_lanes;
 
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
+    g_lanes.held_ids = false;
+    g_lanes.asking = 0;
     g_lanes.configs.clear();
     g_lanes.networks.clear();
     g_lanes.priorities.clear();
@@ -147,7 +151,12 @@ private:
 inline const NcclTable& fake_table() {
     static const NcclTable table = [] {
         NcclTable t;
-        t.GetUniqueId = [](deft_nccl_unique_id_t*) { return 0; };
+        t.GetUniqueId = [](deft_nccl_unique_id_t*) {
+            ++g_lanes.asking;
+            eventually([] { return !g_lanes.held_ids.load(); });
+            --g_lanes.asking;
+            return 0;
+        };
         t.CommInitRank = make;
         t.CommInitRankConfig = make_configured;
         t.AllReduce = all_reduce;
