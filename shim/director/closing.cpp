@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "shim/director/director.h"
+#include "shim/director/inside.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
@@ -115,9 +116,10 @@ void Director::await_hooks() const noexcept {
     }
 }
 
-// Any number of times.
+// Any number of times. A look that began before may be about to free the plan in force.
 void Director::stop() noexcept {
     ended_.store(true, std::memory_order_seq_cst);
+    const Inside inside(inside_);  // gone before anybody waits for those who are
     if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
         active->end(executor::BreakReason::Stopped);
     }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "shim/cuda/driver.h"
+#include "shim/director/inside.h"
 #include "shim/director/networks.h"
 #include "topology/base/log.h"
 
@@ -16,18 +17,6 @@ namespace {
 // that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back.
 // Whoever waits longer than this has lost the others.
 constexpr std::chrono::seconds kDecisionDeadline{120};
-
-class Inside {
-public:
-    explicit Inside(std::atomic<std::uint32_t>& count) : count_(count) {
-        count_.fetch_add(1, std::memory_order_seq_cst);
-    }
-    ~Inside() { count_.fetch_sub(1, std::memory_order_release); }
-    Inside(const Inside&) = delete;
-
-private:
-    std::atomic<std::uint32_t>& count_;
-};
 
 }  // namespace
 

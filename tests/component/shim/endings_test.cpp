@@ -87,6 +87,26 @@ TEST_F(Ending, ADestroyThatAnAbortHasReleasedLeavesTheCommunicatorToIt) {
     EXPECT_EQ(next->hash, 2U);
 }
 
+// That look frees it when no hook is inside. What a sanitizer finds, and not at every run.
+TEST_F(Ending, APlanIsNotFreedUnderTheThreadThatEndsIt) {
+    g_lanes.held_transfers = false;
+    EXPECT_GE(director_->flush(), 0);
+    std::atomic<int> there{0};
+    const auto together = [&there] {
+        ++there;
+        while (there < 2) {
+        }
+    };
+    std::thread background([&] {
+        together();
+        director_->tick(track_);
+    });
+    together();
+    director_->finalize();
+    background.join();
+    EXPECT_TRUE(director_->ended());
+}
+
 TEST_F(Ending, EachIsToldToNcclOnce) {
     g_lanes.held_transfers = false;
     EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
