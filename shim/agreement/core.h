@@ -59,6 +59,7 @@ struct Council::Core {
     bool created = false;
     bool left = false;
     bool abandoned = false;  // a waiter has given up: out of the council
+    bool let_go = false;     // nobody waits for a decision any more
     // Leader: its own call waits for the vote in hand, which is cancelled then.
     Clock::time_point overdue = kNever;
     std::deque<std::vector<std::byte>> reports;

@@ -101,7 +101,7 @@ Decision Council::wait_decision(std::uint64_t serial, Clock::time_point deadline
     {
         Monitor::Lock lock(core_->monitor);
         const auto pending = [&] {
-            return core_->serial == serial && !core_->left &&
+            return core_->serial == serial && !core_->left && !core_->let_go &&
                    (core_->phase == Phase::Asked || core_->phase == Phase::Deciding);
         };
         if (leader_ && pending()) {
@@ -151,6 +151,12 @@ void Council::leave() noexcept {
         lock.notify();
     }
     Service::process().wake();
+}
+
+void Council::let_go() noexcept {
+    Monitor::Lock lock(core_->monitor);
+    core_->let_go = true;
+    lock.notify();
 }
 
 bool write_trailer(deft_nccl_unique_id_t& id, std::string& why) noexcept {

@@ -128,6 +128,10 @@ public:
     // whoever is in wait_decision() gets Lost. Idempotent; any thread; does not wait.
     void leave() noexcept;
 
+    // Whoever is in wait_decision(), or comes there later, gets Lost at once; this rank stays in
+    // the council, and decisions are told as before. Idempotent; any thread; does not wait.
+    void let_go() noexcept;
+
     struct Core;  // the inside
 
 private:

@@ -166,6 +166,7 @@ void Director::abort_lanes() noexcept {
 
 void Director::cut() noexcept {
     stop();
+    council_.let_go();  // who waits for a decision
     abort_lanes();
 }
 

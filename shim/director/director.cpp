@@ -108,13 +108,13 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
         const auto deadline = agreement::Clock::now() + kDecisionDeadline;
         const agreement::Decision decision = council_.wait_decision(serial, deadline);
         if (decision == agreement::Decision::Lost) {
-            if (!ended_.load(std::memory_order_acquire)) {
+            if (!ended()) {  // else it was let go, and errors are NCCL's to tell
+                failed_.store(true, std::memory_order_relaxed);
                 DEFT_WARN(
                     "rank %d: the other ranks were lost while a plan was being switched; the "
                     "communicator fails, because going on alone would mix different plans",
                     seat_.rank);
             }
-            failed_.store(true, std::memory_order_relaxed);
             result = DEFT_NCCL_SYSTEM_ERROR;
             return false;
         }

@@ -402,6 +402,23 @@ TEST(Council, LeavingWakesWhoeverWaits) {
     waiting.join();
 }
 
+TEST(Council, WhoeverWaitsCanBeLetGoWithoutLeaving) {
+    Scene scene(2);
+    scene.member(0).answer_with({Answer::Later});
+    scene.join_all();
+    ASSERT_TRUE(scene.all(Verdict::On));
+    ASSERT_TRUE(scene[0].propose(proposal(1)));
+    ASSERT_TRUE(eventually([&] { return scene.member(1).asked().size() == 1; }));
+    std::thread waiting(
+        [&] { EXPECT_EQ(scene[1].wait_decision(1, Clock::now() + kPatience), Decision::Lost); });
+    scene[1].let_go();
+    waiting.join();
+    EXPECT_TRUE(scene[1].open());
+    scene[0].answer(1, true);
+    ASSERT_TRUE(eventually([&] { return scene.member(1).decisions().count(1) == 1; }));
+    EXPECT_TRUE(scene.member(1).decisions()[1]);
+}
+
 TEST(Council, WaitDecisionWithoutAProposalIsLostAtOnce) {
     Scene scene(2);
     scene.join_all();

@@ -30,5 +30,34 @@ TEST_F(Leader, WhatIsKnownIsToldThoughALookTakesLong) {
     background.join();
 }
 
+// ncclCommRevoke from another thread.
+TEST_F(Leader, ACutReleasesACallThatWaitsForADecision) {
+    using agreement::Answer;
+    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Later});  // Stage, Open, Arm
+    iterate(kHidden, false, 20);
+    staged();
+    answer(Step::Learned);
+    heard(Kind::Open);
+    answer_from(0, Step::Ready);
+    ASSERT_TRUE(ticks_until([&] { return asked() == 3; }));
+    reach(scene_.member(1).asked().back().switch_call, false);
+    int result = DEFT_NCCL_SUCCESS;
+    std::thread job([&] {
+        Call call;
+        call.count = kGradients[0];
+        call.type = DEFT_NCCL_FLOAT32;
+        call.op = DEFT_NCCL_SUM;
+        EXPECT_TRUE(director_->all_reduce(call, ordinal_, false, nullptr, result));
+    });
+    director_->cut();
+    job.join();
+    EXPECT_EQ(result, DEFT_NCCL_SYSTEM_ERROR) << "it has waited for the decision";
+    EXPECT_TRUE(scene_[0].open());
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS)
+        << "a communicator that is revoked has not failed";
+    scene_[1].answer(scene_.member(1).asked().back().serial, true);
+    EXPECT_TRUE(eventually([&] { return scene_.member(1).decisions().size() == 3; }));
+}
+
 }  // namespace
 }  // namespace deft::director::test
