@@ -155,6 +155,17 @@ const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
 }
 
 bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
+    auto before = Communicator::Ended::No;
+    if (hook.communicator()) {
+        const bool claimed = hook.communicator()->ended.compare_exchange_strong(
+            before, function == Function::CommDestroy ? Communicator::Ended::Destroyed
+                                                      : Communicator::Ended::Aborted);
+        if (!claimed && before == Communicator::Ended::Aborted &&
+            function == Function::CommDestroy) {
+            counted(hook, function);
+            return false;
+        }
+    }
     if (hook.watched() && hook.communicator()) {
         // First of all: a thread that waits for the others' decision in a hook is let go.
         if (agreement::Council* const council =
@@ -168,10 +179,17 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
     if (Observer* const observer = Observer::running(); observer != nullptr && hook.watched()) {
         observer->request_report();
     }
-    return first;
+    // A destroy that is inside the library already may be waiting there for this abort.
+    return first || (function == Function::CommAbort && before == Communicator::Ended::Destroyed);
 }
 
 void stop_planning(Hook& hook, bool abort) noexcept {
+    auto before = Communicator::Ended::No;
+    if (hook.communicator() && abort &&
+        !hook.communicator()->ended.compare_exchange_strong(before, Communicator::Ended::Aborted) &&
+        before == Communicator::Ended::Destroyed) {
+        return;
+    }
     if (hook.communicator() && hook.watched()) {
         if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
             director->end(abort);

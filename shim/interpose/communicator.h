@@ -40,9 +40,10 @@ const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept;
 bool ask_details(Communicator& communicator) noexcept;
 
 // Before a communicator is destroyed or aborted: its entry goes first, because another thread may
-// be given the same address the moment the library has freed it. False: another thread has ended
-// it while this one was in the hook (an abort releases a destroy that waits for a lane), so the
-// library must not hear of it again. One that no entry is known of is the library's to judge.
+// be given the same address the moment the library has freed it. False: another thread ends it (an
+// abort releases a destroy that waits for a lane, and goes to the library itself, where the job's
+// own transfers may stand still too), so the library must not hear of it from this one. One that no
+// entry is known of is the library's to judge.
 [[nodiscard]] bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
 
 // Before a communicator is destroyed or aborted: ends what a plan has made for it. Waits for what

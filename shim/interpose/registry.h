@@ -37,7 +37,9 @@ struct Communicator {
     std::atomic<agreement::Council*> parent{
         nullptr};  // of a child: its parent's, until it is asked
     std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned
-    std::atomic<std::uint32_t> pins{0};                  // readers, and one for being registered
+    enum class Ended : std::uint8_t { No, Destroyed, Aborted };
+    std::atomic<Ended> ended{Ended::No};  // who is telling the library so
+    std::atomic<std::uint32_t> pins{0};   // readers, and one for being registered
 
     bool details_known() const {
         return rank.load(std::memory_order_relaxed) >= 0 &&
