@@ -254,15 +254,18 @@ int Director::merge_async_error(int error) noexcept {
     }
     const Inside inside(inside_);
     const std::size_t used = used_lanes_.load(std::memory_order_seq_cst);
+    const bool finalizing = finalizing_.load(std::memory_order_acquire);
+    bool busy = false;
     for (std::size_t i = 0; i < used; ++i) {
         if (executor::Lane* const lane = published_lanes_[i].load(std::memory_order_seq_cst)) {
             const int own = lane->async_error();
             if (own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS) {
                 return own;
             }
+            busy = busy || (finalizing && lane->busy());
         }
     }
-    return error;
+    return busy ? DEFT_NCCL_IN_PROGRESS : error;
 }
 
 }  // namespace deft::director

@@ -58,6 +58,9 @@ public:
     // The job makes no call any more and goes on to end the communicator. Nothing is planned from
     // here on; lanes stay until end(). Waits for nobody.
     void finalize() noexcept;
+    // NCCL goes on finalizing in the background (a nonblocking communicator): it is not done before
+    // the lanes are.
+    void finalize_goes_on() noexcept { finalizing_.store(true, std::memory_order_release); }
 
     // What is under way on the communicator is being aborted, and a smaller one may be made of it:
     // its lanes go first. It stays in the council, through which the ranks of the child find each
@@ -69,7 +72,8 @@ public:
     // waits for nobody but, a second at most, for a hook that is at work with the lanes.
     void end(bool abort) noexcept;
 
-    // An asynchronous error of a lane, or `error` as it is.
+    // An asynchronous error of a lane, or `error` as it is; "in progress" while a nonblocking
+    // finalize waits for the lanes.
     int merge_async_error(int error) noexcept;
 
     // Any thread. Waits a moment for a tick that is under way, then tells what was known before.
@@ -150,6 +154,7 @@ private:
     std::atomic<bool> failed_{false};
     std::atomic<bool> ended_{false};
     std::atomic<bool> aborted_{false};
+    std::atomic<bool> finalizing_{false};
     std::atomic<bool> closing_{false};    // end() waits for its lanes
     std::atomic<bool> abandoned_{false};  // tick() has to clean up
 

@@ -231,6 +231,17 @@ bool Lane::idle() const noexcept {
     return stream_ == nullptr || !current || driver_.StreamQuery(stream_) != cuda::kNotReady;
 }
 
+bool Lane::busy() noexcept {
+    users_.fetch_add(1);  // the stream is destroyed after the communicator, which waits for these
+    bool busy = false;
+    if (comm() != nullptr) {
+        const cuda::Current current(*driver_.driver, context_);
+        busy = stream_ != nullptr && current && driver_.StreamQuery(stream_) == cuda::kNotReady;
+    }
+    users_.fetch_sub(1);
+    return busy;
+}
+
 void Lane::disconnect() noexcept {
     const deft_nccl_comm_t comm = comm_.exchange(nullptr);
     state_.store(LaneState::Closed);

@@ -78,6 +78,9 @@ public:
     // Nothing is in flight. Background thread.
     bool idle() const noexcept;
 
+    // Something is in flight. Any thread.
+    bool busy() noexcept;
+
     LaneState state() const noexcept { return state_.load(std::memory_order_acquire); }
     bool ready() const noexcept { return state() == LaneState::Ready; }
     // NCCL's asynchronous error of the lane, DEFT_NCCL_SUCCESS if it is not open. Any thread.

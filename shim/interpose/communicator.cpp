@@ -205,6 +205,15 @@ void finalizing(Hook& hook) noexcept {
     }
 }
 
+int finalized(Hook& hook, int result) noexcept {
+    if (result == DEFT_NCCL_IN_PROGRESS && hook.communicator() && hook.watched()) {
+        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
+            director->finalize_goes_on();
+        }
+    }
+    return result;
+}
+
 void cutting(Hook& hook) noexcept {
     if (hook.communicator() && hook.watched()) {
         if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {

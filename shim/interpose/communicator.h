@@ -51,6 +51,8 @@ bool ask_details(Communicator& communicator) noexcept;
 void stop_planning(Hook& hook, bool abort) noexcept;
 // Before one is finalized: no plan any more. Does not wait.
 void finalizing(Hook& hook) noexcept;
+// After the library's answer, which is the job's too.
+int finalized(Hook& hook, int result) noexcept;
 
 // Before one is revoked, or shrunk with NCCL_SHRINK_ABORT: ends the plan, aborts what is in flight.
 // The rank stays in the council, through which the ranks of a child find each other.

@@ -104,7 +104,7 @@ DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {
     DEFT_FORWARDABLE(CommFinalize)
     communicator::counted(hook, Function::CommFinalize);
     communicator::finalizing(hook);
-    return hook.table()->CommFinalize(comm);
+    return communicator::finalized(hook, hook.table()->CommFinalize(comm));
 }
 
 DEFT_HOOK int ncclCommDestroy(deft_nccl_comm_t comm) noexcept {

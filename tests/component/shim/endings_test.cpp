@@ -13,6 +13,7 @@ struct Asked {
     std::atomic<int> destroyed{0};
     std::atomic<int> aborted{0};
     std::atomic<int> revoked{0};
+    int finalize_answer = DEFT_NCCL_SUCCESS;
     bool address_used_again = false;  // as soon as it is free
 };
 Asked g_asked;
@@ -27,6 +28,7 @@ const NcclTable& job_table() {
             }
             return ++g_asked.aborted, 0;
         };
+        t.CommFinalize = [](deft_nccl_comm_t) { return g_asked.finalize_answer; };
         t.CommRevoke = [](deft_nccl_comm_t, int) { return ++g_asked.revoked, 0; };
         return t;
     }();
@@ -40,6 +42,7 @@ protected:
         ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
         g_asked.destroyed = g_asked.aborted = g_asked.revoked = 0;
         g_asked.address_used_again = false;
+        g_asked.finalize_answer = DEFT_NCCL_SUCCESS;
         stage();
         order(Kind::Arm, ordinal_);
         job_ = std::make_unique<Job>();
@@ -56,6 +59,11 @@ protected:
         Follower::TearDown();
         job_.reset();
     }
+    static ncclResult_t asynchronous_error() {
+        ncclResult_t error = ncclInternalError;
+        EXPECT_EQ(ncclCommGetAsyncError(comm(), &error), ncclSuccess);
+        return error;
+    }
     static ncclComm_t comm() { return reinterpret_cast<ncclComm_t>(kComm); }
 
     std::unique_ptr<Job> job_;
@@ -71,6 +79,28 @@ TEST_F(Ending, ARevokeAbortsLanesAndStaysInTheCouncil) {
     EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
     EXPECT_EQ(g_asked.destroyed, 1);
     EXPECT_FALSE(scene_[1].open());
+}
+
+// The job destroys it when it is said to be done, from the thread that would have to abort it if
+// that took too long.
+TEST_F(Ending, ANonblockingFinalizeIsInProgressAsLongAsLanesAre) {
+    g_asked.finalize_answer = DEFT_NCCL_IN_PROGRESS;
+    EXPECT_EQ(asynchronous_error(), ncclSuccess);
+    EXPECT_EQ(ncclCommFinalize(comm()), ncclInProgress);
+    EXPECT_EQ(asynchronous_error(), ncclInProgress);
+    g_lanes.held_transfers = false;
+    EXPECT_TRUE(eventually([] { return asynchronous_error() == ncclSuccess; }));
+    EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
+    EXPECT_EQ(g_lanes.destroyed, 1);
+}
+
+TEST_F(Ending, ANonblockingFinalizeThatIsAbortedWaitsForNothing) {
+    g_asked.finalize_answer = DEFT_NCCL_IN_PROGRESS;
+    EXPECT_EQ(ncclCommFinalize(comm()), ncclInProgress);
+    EXPECT_EQ(asynchronous_error(), ncclInProgress);
+    EXPECT_EQ(ncclCommAbort(comm()), ncclSuccess);
+    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_EQ(g_asked.aborted, 1);
 }
 
 // NCCL would free it twice, or end another communicator that has got its address.
