@@ -72,7 +72,7 @@ void Receiver::take_in(Nanos now) {
         announced_ = std::max(announced_, state.posted);
         // When the last path went there was none to say so on.
         for (auto& other : links_) {
-            if (!other->path && other->incarnation > 0 && other->say_gone_at == 0) {
+            if (!other->path && other->incarnation > 0) {
                 other->say_gone_at = now;
                 other->say_gone_pause = kTimerInterval;
             }

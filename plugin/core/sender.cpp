@@ -275,6 +275,7 @@ void Sender::on_control(Link& link, const Control& control) {
         link.damaged = false;
         if (link.state == PathState::Suspect) {
             apply(link, PathEvent::Progress, "acknowledgements came again");
+            keep(link);
         }
     }
     if (link.in_flight() == 0) {

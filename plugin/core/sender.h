@@ -137,6 +137,7 @@ private:
     void apply(Link& link, PathEvent event, const char* why);
     void lose(Link& link, const char* why, Nanos now);
     void requeue(Link& link);
+    void keep(const Link& link);
     void idle(Link& link, Nanos now);
     void timers(Nanos now);
     void check_silence(Link& link, Nanos now);

@@ -151,13 +151,21 @@ void Sender::requeue(Link& link) {
             continue;
         }
         for (const auto& other : links_) {
-            again &= other.get() != &link && other->state == PathState::Up
-                         ? ~other->carries(message)
-                         : ~std::uint64_t{0};
+            const bool well = other.get() != &link && other->state == PathState::Up;
+            const std::uint64_t carried = well ? other->carries(message) & again : 0;
+            again &= ~carried;
+            other->copies_end = carried != 0 ? 0 : other->copies_end;  // no mere copies any more
         }
         count_resent(link, slot, again);
         slot.pending |= again;
         next_unsent_ = again != 0 ? std::min(next_unsent_, message) : next_unsent_;
+    }
+}
+
+// A suspect path is well again: what it has, and nobody has taken meanwhile, comes on it.
+void Sender::keep(const Link& link) {
+    for (std::uint64_t message = oldest_; message < next_message_; ++message) {
+        this->slot(message).pending &= ~link.carries(message);
     }
 }
 

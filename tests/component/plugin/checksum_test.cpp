@@ -273,7 +273,7 @@ TEST(Checksum, APathThatIsOvertakenLivesOn) {
     }
     ASSERT_TRUE(run(scene, 20, 4 << 20).complete);  // now the rates are known
     pieces[0] = 1;
-    const std::vector<std::byte> data = bytes_of(16 << 20, 1);
+    const std::vector<std::byte> data = bytes_of(4 << 20, 1);
     std::vector<std::byte> buffer(data.size());
     Request* receive =
         scene.pair.receiver->irecv(buffer.data(), buffer.size(), false, steady_now());
