@@ -60,6 +60,21 @@ private:
     bool ok_ = false;
 };
 
+// While one lives, this thread's calls do not disturb a capture that is under way on another
+// stream.
+class Relaxed {
+public:
+    explicit Relaxed(const Driver& driver) noexcept : driver_(driver) {
+        driver_.ThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~Relaxed() { driver_.ThreadExchangeStreamCaptureMode(&mode_); }
+    Relaxed(const Relaxed&) = delete;
+
+private:
+    const Driver& driver_;
+    int mode_ = kCaptureModeRelaxed;
+};
+
 // True if work may be put on the stream beside the job's: it is known not to be captured.
 // `captured` tells whether it is.
 bool recordable(const Driver& driver, Stream stream, bool& captured) noexcept;

@@ -127,18 +127,28 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
     for (const Gradient& gradient : gradients) {
         largest = std::max(largest, bytes(gradient));
     }
+    const std::size_t last = gradients.empty() ? 0 : gradients.size() - 1;
     std::size_t small = 0;
+    bool first = false;
     bool between = false;
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
+    std::uint64_t least = ~std::uint64_t{0};  // of those between the first and the last
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i <= last && !gradients.empty(); ++i) {
         const std::uint64_t size = bytes(gradients[i]);
+        const bool inner = i > 0 && i < last;
         if (size < kDoubtfulBelow && size < largest / kMuchLarger) {
             ++small;
-            between = between || (i > 0 && i + 1 < gradients.size());
+            first = first || (i == 0 && last > 0);
+            between = between || inner;
         }
+        least = inner ? std::min(least, size) : least;
+        most = inner ? std::max(most, size) : most;
     }
-    return small > 1 || between ? "a small sum among much larger ones may be no gradient "
-                                  "(SyncBatchNorm), so nothing is delayed or merged"
-                                : nullptr;
+    const bool full = gradients.size() > 3 && least >= most / 2;
+    return small > 1 || between || (first && !full)
+               ? "a small sum among much larger ones may be no gradient "
+                 "(SyncBatchNorm), so nothing is delayed or merged"
+               : nullptr;
 }
 
 bool correct_by_starts(const Track& track, planner::Profile& profile) {

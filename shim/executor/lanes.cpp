@@ -228,6 +228,7 @@ void Lane::abort() noexcept {
 
 bool Lane::idle() const noexcept {
     const cuda::Current current(*driver_.driver, context_);
+    const cuda::Relaxed relaxed(*driver_.driver);
     return stream_ == nullptr || !current || driver_.StreamQuery(stream_) != cuda::kNotReady;
 }
 
@@ -236,6 +237,7 @@ bool Lane::busy() noexcept {
     bool busy = false;
     if (comm() != nullptr) {
         const cuda::Current current(*driver_.driver, context_);
+        const cuda::Relaxed relaxed(*driver_.driver);
         busy = stream_ != nullptr && current && driver_.StreamQuery(stream_) == cuda::kNotReady;
     }
     users_.fetch_sub(1);
@@ -265,6 +267,7 @@ void Lane::disconnect() noexcept {
 // it, out of reach: an abort has to find the communicator still here.
 void Lane::drain() noexcept {
     const cuda::Current current(*driver_.driver, context_);
+    const cuda::Relaxed relaxed(*driver_.driver);
     while (comm() != nullptr && stream_ != nullptr && current &&
            driver_.StreamQuery(stream_) == cuda::kNotReady) {
         if (stop_.load() || error() != DEFT_NCCL_SUCCESS) {

@@ -155,17 +155,7 @@ const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
 }
 
 bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
-    auto before = Communicator::Ended::No;
-    if (hook.communicator()) {
-        const bool claimed = hook.communicator()->ended.compare_exchange_strong(
-            before, function == Function::CommDestroy ? Communicator::Ended::Destroyed
-                                                      : Communicator::Ended::Aborted);
-        if (!claimed && before == Communicator::Ended::Aborted &&
-            function == Function::CommDestroy) {
-            counted(hook, function);
-            return false;
-        }
-    }
+    counted(hook, function);
     if (hook.watched() && hook.communicator()) {
         // First of all: a thread that waits for the others' decision in a hook is let go.
         if (agreement::Council* const council =
@@ -173,14 +163,27 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
             council->leave();
         }
     }
-    const bool first =
-        !hook.communicator() || Registry::process().remove(comm, hook.communicator().get());
-    counted(hook, function);
     if (Observer* const observer = Observer::running(); observer != nullptr && hook.watched()) {
         observer->request_report();
     }
-    // A destroy that is inside the library already may be waiting there for this abort.
-    return first || (function == Function::CommAbort && before == Communicator::Ended::Destroyed);
+    Communicator* const entry = hook.communicator().get();
+    if (entry == nullptr) {
+        return true;
+    }
+    // Last of all, so that the library hears of both in the order of the job's calls.
+    auto before = Communicator::Ended::No;
+    const bool destroy = function == Function::CommDestroy;
+    entry->ended.compare_exchange_strong(
+        before, destroy ? Communicator::Ended::Destroyed : Communicator::Ended::Aborted);
+    if (destroy && before == Communicator::Ended::Aborted) {
+        return false;
+    }
+    if (Registry::process().remove(comm, entry)) {
+        return true;
+    }
+    // A destroy that is inside the library already may be waiting there for this abort. Unless it
+    // is over, and the address another communicator's.
+    return !destroy && before == Communicator::Ended::Destroyed && !Registry::process().find(comm);
 }
 
 void stop_planning(Hook& hook, bool abort) noexcept {

@@ -161,7 +161,13 @@ TEST(View, DoubtsSmallSumsAmongMuchLargerOnes) {
     // The remainder of DDP's parameters may have any size. It comes first where DDP looks for
     // unused parameters.
     EXPECT_EQ(doubt_about(sums({kMiB, 25 * kMiB, kKiB})), nullptr);
-    EXPECT_EQ(doubt_about(sums({kKiB, 25 * kMiB, kMiB})), nullptr);
+    EXPECT_EQ(doubt_about(sums({kKiB, 25 * kMiB, 28 * kMiB, kMiB})), nullptr);
+    EXPECT_EQ(doubt_about(sums({kKiB, 25 * kMiB, 28 * kMiB, 150 * kMiB})), nullptr);
+    // But SyncBatchNorm in a model's head comes before DDP's first bucket.
+    EXPECT_NE(doubt_about(sums({2 * kKiB, kMiB, 25 * kMiB, 25 * kMiB, 9 * kMiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({2 * kKiB, kMiB, 25 * kMiB, 9 * kMiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({2 * kKiB, 2 * kMiB, kMiB})), nullptr);
+    EXPECT_NE(doubt_about(sums({2 * kKiB, 2 * kMiB})), nullptr);
     // There is one of each module, and they look like SyncBatchNorm's.
     EXPECT_NE(doubt_about(sums({kMiB, 25 * kMiB, kKiB, 25 * kMiB, kMiB})), nullptr);
     EXPECT_NE(doubt_about(sums({kKiB, 25 * kMiB, kMiB, kKiB})), nullptr);
