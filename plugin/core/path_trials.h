@@ -27,7 +27,7 @@ public:
         Nanos latency = 0;
     };
     // Called about every millisecond while the connection is driven; `backlog`: bytes of messages
-    // begun and not delivered. True if out() has changed.
+    // that may be sent and are not delivered. True if out() has changed.
     bool tick(Nanos now, std::span<const Sample> paths, std::uint64_t backlog);
     // The path is not to be given chunks, as long as another one is up.
     bool out(std::size_t path) const { return ((dropped_ | tried_) >> path & 1) != 0; }

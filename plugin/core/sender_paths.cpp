@@ -84,8 +84,11 @@ void Sender::try_paths(Nanos now) {
         const Link& link = *links_[i];
         samples[i] = {link.state == PathState::Up, link.delivered, link.rate.latency()};
     }
+    // What waits for the receiver's credit would come no sooner over more paths: there the peer
+    // sets the pace, for instance by what it sends itself in a ring.
     std::uint64_t backlog = 0;
-    for (std::uint64_t message = oldest_; message < next_message_; ++message) {
+    for (std::uint64_t message = oldest_; message < next_message_ && may_send(this->slot(message));
+         ++message) {
         backlog += slot(message).delivered ? 0 : slot(message).size;
     }
     const std::uint64_t before = trials_.drops();

@@ -66,6 +66,22 @@ TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOut) {
     }
 }
 
+// A ring all-reduce goes on in both directions at one pace: while the peer's own sender is the
+// slower one, nothing is missed of a path here, but neither would more links be of use.
+TEST(NeverSlower, APathIsNotJudgedWhileTheReceiverSetsThePace) {
+    for (const double pace : {0.15, 0.19, 0.25}) {
+        SCOPED_TRACE(pace);
+        FakeWire wire({link(0.2), link(0.1)});
+        ASSERT_TRUE(wire.establish());
+        TrafficOptions options = for_seconds(10, pace);
+        options.receive_every = static_cast<Nanos>(256 * 1024 * 8 / pace);
+        ASSERT_TRUE(run_traffic(wire, options).complete);
+        EXPECT_EQ(wire.sender->drops(), 0U);
+        const TrafficResult result = run_traffic(wire, for_seconds(4, 0.3));
+        EXPECT_GE(last_rate(result), 0.95 * 0.3);
+    }
+}
+
 TEST(NeverSlower, IsTriedAgainOnceItsPipeIsItsOwn) {
     FakeWire wire({link(0.1), link(0.1)});
     wire.links[1].shares = &wire.links[0];

@@ -24,6 +24,7 @@ struct TrafficOptions {
     Nanos limit = 600 * kSecond;    // virtual
     std::size_t burst = 0;  // messages; then nothing for `pause`, as a training job computes
     Nanos pause = 0;
+    Nanos receive_every = 0;  // receives are posted no more often: something else paces the receiver
     std::function<void(Nanos)> each_step;
 };
 
@@ -60,6 +61,7 @@ inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) 
     const Nanos start = wire.now;
     Nanos last = start;
     Nanos resume = start;
+    Nanos next_receive = start;
     std::size_t bursts = 1;
     while (received < options.messages || !sends.empty()) {
         if (wire.now - start > options.limit || wire.sender->failure() ||
@@ -71,7 +73,9 @@ inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) 
         if (options.each_step) {
             options.each_step(wire.now - start);
         }
-        if (posted < options.messages && receives.size() < options.depth) {
+        if (posted < options.messages && receives.size() < options.depth &&
+            wire.now >= next_receive) {
+            next_receive = wire.now + options.receive_every;
             Receive receive{nullptr, posted, std::vector<std::byte>(options.capacity)};
             receive.request =
                 wire.receiver->irecv(receive.data.data(), receive.data.size(), false, wire.now);
