@@ -24,7 +24,7 @@ struct TrafficOptions {
     Nanos limit = 600 * kSecond;    // virtual
     std::size_t burst = 0;  // messages; then nothing for `pause`, as a training job computes
     Nanos pause = 0;
-    Nanos receive_every = 0;  // receives are posted no more often: something else paces the receiver
+    Nanos receive_every = 0;  // receives come no faster: something else paces the receiver
     std::function<void(Nanos)> each_step;
 };
 
