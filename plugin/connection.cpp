@@ -24,6 +24,8 @@ constexpr Nanos kAskInterval = 50 * kMillisecond;
 constexpr Nanos kAskLimit = 10 * kSecond;    // then what the handle says has to do
 constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
+constinit TrialTurn trial_turn;  // the connections of a process share its links
+
 // With one path TCP itself is the best at surviving an outage, but for the last quarter of the time
 // that the user has set: a new connection may get through where this one does not.
 Nanos dead_after(std::size_t paths, Nanos link_timeout) {
@@ -286,6 +288,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;
+    sender.trial_turn = &trial_turn;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
                   handle.endpoints.entries[0].address.text().c_str());

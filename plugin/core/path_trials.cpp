@@ -36,6 +36,16 @@ constexpr int kRounds = 2;
 
 }  // namespace
 
+bool PathTrials::begin(Nanos now) {
+    return turn_ == nullptr || turn_->take(this, now);
+}
+
+void PathTrials::end() {
+    if (turn_ != nullptr) {
+        turn_->give(this);
+    }
+}
+
 void PathTrials::enter(Phase phase, Nanos now) {
     phase_ = phase;
     phase_start_ = now;
@@ -50,6 +60,7 @@ void PathTrials::give_up(Nanos wait) {
     wait_ = wait;
     useless_rounds_ = 0;
     retrying_ = false;
+    end();
 }
 
 // How long after a trial that could not tell: it has cost something, too.
@@ -111,7 +122,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     if (phase_ == Phase::Watch) {
         for (std::size_t i = 0; i < paths.size() && busy_ >= kSoon; ++i) {
             const bool more_to_do = load_now_ > 2 * load_[i];
-            if (dropped(i) && (now >= retry_at_[i] || more_to_do)) {
+            if (dropped(i) && (now >= retry_at_[i] || more_to_do) && begin(now)) {
                 candidate_ = i;
                 dropped_ &= ~(Mask{1} << i);
                 retrying_ = true;
@@ -121,7 +132,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
                 return;
             }
         }
-        if (busy_ >= wait_) {
+        if (busy_ >= wait_ && begin(now)) {
             if (choose(paths)) {
                 last_candidate_ = paths[candidate_].delivered;
                 enter(Phase::Before, now);
@@ -133,7 +144,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     }
     const bool too_long =
         tried_ != 0 ? now - out_since_ > kPatienceOut : now - phase_start_ > kPatience;
-    if (too_long) {
+    if (too_long || !begin(now)) {
         if (retrying_) {
             leave_out(now);
         }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "plugin/core/clock.h"
+#include "plugin/core/trial_turn.h"
 
 namespace deft::net {
 
@@ -20,6 +21,13 @@ namespace deft::net {
 class PathTrials {
 public:
     static constexpr std::size_t kMaxPaths = 16;
+
+    PathTrials() = default;
+    // `turn`: of the connections that share these links, outlives this; NULL: there is no other.
+    explicit PathTrials(TrialTurn* turn) : turn_(turn) {}
+    ~PathTrials() { end(); }
+    PathTrials(const PathTrials&) = delete;
+    PathTrials& operator=(const PathTrials&) = delete;
 
     struct Sample {
         bool up = false;
@@ -39,6 +47,8 @@ private:
     enum class Phase { Watch, Joining, Before, Leaving, Without, Returning, After };
     using Mask = std::uint32_t;
 
+    bool begin(Nanos now);
+    void end();
     void enter(Phase phase, Nanos now);
     void step(Nanos now, std::span<const Sample> paths);
     bool choose(std::span<const Sample> paths);
@@ -47,6 +57,7 @@ private:
     void leave_out(Nanos now);
     Nanos undecided();
 
+    TrialTurn* turn_ = nullptr;
     Mask up_ = 0;
     Mask dropped_ = 0;
     Mask tested_ = 0;  // found useful once

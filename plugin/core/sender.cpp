@@ -26,7 +26,7 @@ constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to dr
 
 Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers,
                Nanos now)
-    : options_(options), started_(now), last_alive_(now) {
+    : options_(options), trials_(options.trial_turn), started_(now), last_alive_(now) {
     if (dialers.size() == 1 && options_.early_done) {
         copies_.reset(
             new std::byte[kSlots * kEagerBytes]);  // pages that are never used cost nothing

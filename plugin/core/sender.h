@@ -26,7 +26,8 @@ struct SenderOptions {
     // With one path, a small message is done once the kernel has it. Not where it may have to be
     // sent again after NCCL has stopped looking after this connection.
     bool early_done = true;
-    char name[96] = "";  // of the connection, for messages
+    TrialTurn* trial_turn = nullptr;  // of the connections that share these links
+    char name[96] = "";               // of the connection, for messages
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.

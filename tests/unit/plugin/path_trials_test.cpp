@@ -86,6 +86,71 @@ TEST(PathTrials, BeginningsOfBurstsDoNotCount) {
     }
 }
 
+// What one connection leaves of a link the other takes, and leaves it more of the first link: each
+// could do without the second, but not both.
+struct TwoConnections {
+    std::array<PathTrials::Sample, 2> paths[2]{{{{true, 0, 0}, {true, 0, 0}}},
+                                               {{{true, 0, 0}, {true, 0, 0}}}};
+    Nanos neither = 0;  // time the second link was used by neither
+
+    // The second begins so much `later`.
+    void run(PathTrials& first, PathTrials& second, Nanos time, Nanos later = 0) {
+        PathTrials* const trials[2] = {&first, &second};
+        for (Nanos now = kSecond; now < kSecond + time; now += kMillisecond) {
+            const bool off[2] = {first.out(1), second.out(1)};
+            neither += off[0] && off[1] ? kMillisecond : 0;
+            for (std::size_t i = 0; i < 2; ++i) {
+                if (off[i]) {
+                    paths[i][0].delivered += off[1 - i] ? 100'000 : 150'000;
+                } else {
+                    paths[i][0].delivered += trials[i]->out(0) ? 0 : off[1 - i] ? 50'000 : 100'000;
+                    paths[i][1].delivered += off[1 - i] ? 100'000 : 50'000;
+                }
+            }
+            for (std::size_t i = 0; i < 2; ++i) {
+                if (i == 0 || now >= kSecond + later) {
+                    trials[i]->tick(now, paths[i], kBacklog);
+                }
+            }
+        }
+    }
+};
+
+TEST(PathTrials, TwoConnectionsDoNotBothGiveUpALink) {
+    for (int later = 0; later < 600; later += 10) {
+        SCOPED_TRACE(later);
+        TrialTurn turn;
+        TwoConnections job;
+        PathTrials first(&turn);
+        PathTrials second(&turn);
+        job.run(first, second, 100 * kSecond, later * kMillisecond);
+        EXPECT_GE(first.drops() + second.drops(), 1U);
+        EXPECT_LT(job.neither, kSecond);
+    }
+}
+
+// The other's job computes for long, or it is gone: it does not keep the turn.
+TEST(PathTrials, TurnIsNotKeptByWhoIsNotDriven) {
+    TrialTurn turn;
+    TwoConnections job;
+    PathTrials first(&turn);
+    PathTrials second(&turn);
+    ASSERT_TRUE(turn.take(&job, 0));
+    job.run(first, second, 100 * kSecond);
+    EXPECT_GE(first.drops() + second.drops(), 1U);
+    EXPECT_LT(job.neither, kSecond);
+    EXPECT_TRUE(turn.take(&job, 200 * kSecond));
+    turn.give(&job);
+    {
+        TwoConnections brief;
+        PathTrials third(&turn);
+        PathTrials fourth(&turn);
+        brief.run(third, fourth, 2100 * kMillisecond);  // a trial has begun
+        EXPECT_FALSE(turn.take(&job, 3100 * kMillisecond));
+    }
+    EXPECT_TRUE(turn.take(&job, 3100 * kMillisecond));
+}
+
 // What is sent beside the load would miss it.
 TEST(PathTrials, PathIsBackWhenTheLoadHasGone) {
     Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
