@@ -63,6 +63,16 @@ struct FakeLink {
     }
 };
 
+inline constexpr double kGbit = 1e9 / 8;  // bytes per second
+
+// Nominally of 10 Gbit/s whatever its rate is, as a veth claims.
+inline FakeLink link(double gbit, Nanos latency = 20 * kMicrosecond) {
+    FakeLink fake;
+    fake.bytes_per_second = gbit * kGbit;
+    fake.latency = latency;
+    return fake;
+}
+
 // Both ends of one connection over a link; the state outlives a side that closes.
 struct FakeConnection {
     struct Frame {

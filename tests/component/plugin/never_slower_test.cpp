@@ -7,9 +7,8 @@
 namespace deft::net::testing {
 namespace {
 
-FakeLink link(double gbit) {
-    FakeLink fake;
-    fake.bytes_per_second = gbit * 1e9 / 8;
+FakeLink small_buffer(double gbit) {
+    FakeLink fake = link(gbit);
     fake.socket_buffer = 64 * 1024;
     return fake;
 }
@@ -37,7 +36,7 @@ double last_rate(const TrafficResult& result, Nanos window = kSecond) {
 }
 
 TEST(NeverSlower, PathThroughTheSamePipeIsLeftOut) {
-    FakeWire wire({link(0.1), link(0.1)});
+    FakeWire wire({small_buffer(0.1), small_buffer(0.1)});
     wire.links[1].shares = &wire.links[0];
     ASSERT_TRUE(wire.establish());
     const TrafficResult result = run_traffic(wire, for_seconds(6, 0.1));
@@ -52,7 +51,7 @@ TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOut) {
     for (const double together : {0.9, 0.7, 0.5}) {
         for (const std::size_t others : {0, 1}) {  // of their own
             SCOPED_TRACE(std::to_string(together) + " with others: " + std::to_string(others));
-            FakeWire wire(std::vector<FakeLink>(2 + others, link(0.1)));
+            FakeWire wire(std::vector<FakeLink>(2 + others, small_buffer(0.1)));
             wire.links[1].shares = &wire.links[0];
             wire.links[0].together = together;
             ASSERT_TRUE(wire.establish());
@@ -71,7 +70,7 @@ TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOut) {
 TEST(NeverSlower, APathIsNotJudgedWhileTheReceiverSetsThePace) {
     for (const double pace : {0.15, 0.19, 0.25}) {
         SCOPED_TRACE(pace);
-        FakeWire wire({link(0.2), link(0.1)});
+        FakeWire wire({small_buffer(0.2), small_buffer(0.1)});
         ASSERT_TRUE(wire.establish());
         TrafficOptions options = for_seconds(10, pace);
         options.receive_every = static_cast<Nanos>(256 * 1024 * 8 / pace);
@@ -83,7 +82,7 @@ TEST(NeverSlower, APathIsNotJudgedWhileTheReceiverSetsThePace) {
 }
 
 TEST(NeverSlower, IsTriedAgainOnceItsPipeIsItsOwn) {
-    FakeWire wire({link(0.1), link(0.1)});
+    FakeWire wire({small_buffer(0.1), small_buffer(0.1)});
     wire.links[1].shares = &wire.links[0];
     ASSERT_TRUE(wire.establish());
     ASSERT_TRUE(run_traffic(wire, for_seconds(5, 0.1)).complete);
@@ -99,7 +98,7 @@ TEST(NeverSlower, IsTriedAgainOnceItsPipeIsItsOwn) {
 TEST(NeverSlower, UsefulPathsAreKept) {
     for (const double slow : {0.1, 0.05, 0.02}) {
         SCOPED_TRACE(slow);
-        FakeWire wire({link(0.1), link(slow)});
+        FakeWire wire({small_buffer(0.1), small_buffer(slow)});
         ASSERT_TRUE(wire.establish());
         const TrafficResult result = run_traffic(wire, for_seconds(8, 0.1 + slow));
         ASSERT_TRUE(result.complete);
@@ -110,7 +109,7 @@ TEST(NeverSlower, UsefulPathsAreKept) {
 
 // The pipe of the other three is one; one path of its own.
 TEST(NeverSlower, OneOfSeveralIsEnough) {
-    FakeWire wire({link(0.1), link(0.1), link(0.1), link(0.1)});
+    FakeWire wire({small_buffer(0.1), small_buffer(0.1), small_buffer(0.1), small_buffer(0.1)});
     wire.links[1].shares = wire.links[2].shares = &wire.links[0];
     ASSERT_TRUE(wire.establish());
     const TrafficResult result = run_traffic(wire, for_seconds(9, 0.2));
@@ -132,7 +131,7 @@ TrafficOptions bursts(double milliseconds, double seconds, double gbit) {
 TEST(NeverSlower, UsefulPathsAreKeptInBursts) {
     for (const double milliseconds : {100, 250, 400}) {
         SCOPED_TRACE(milliseconds);
-        FakeWire wire({link(0.1), link(0.1)});
+        FakeWire wire({small_buffer(0.1), small_buffer(0.1)});
         ASSERT_TRUE(wire.establish());
         TrafficResult result = run_traffic(wire, bursts(milliseconds, 10, 0.2));
         ASSERT_TRUE(result.complete);
@@ -145,7 +144,7 @@ TEST(NeverSlower, UsefulPathsAreKeptInBursts) {
 TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOutInBursts) {
     for (const double milliseconds : {100, 250, 400}) {
         SCOPED_TRACE(milliseconds);
-        FakeWire wire({link(0.1), link(0.1)});
+        FakeWire wire({small_buffer(0.1), small_buffer(0.1)});
         wire.links[1].shares = &wire.links[0];
         wire.links[0].together = 0.7;
         ASSERT_TRUE(wire.establish());
@@ -160,7 +159,7 @@ TEST(NeverSlower, PathThatTakesFromTheTotalIsLeftOutInBursts) {
 TEST(NeverSlower, PathLeftOutCarriesOnWhenTheOtherDies) {
     for (const bool black_hole : {false, true}) {
         SCOPED_TRACE(black_hole);
-        FakeWire wire({link(0.1), link(0.1)});
+        FakeWire wire({small_buffer(0.1), small_buffer(0.1)});
         wire.links[1].shares = &wire.links[0];
         ASSERT_TRUE(wire.establish());
         ASSERT_TRUE(run_traffic(wire, for_seconds(5, 0.1)).complete);

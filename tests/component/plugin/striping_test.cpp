@@ -8,15 +8,6 @@
 namespace deft::net::testing {
 namespace {
 
-constexpr double kGbit = 1e9 / 8;
-
-FakeLink link(double gbit, Nanos latency = 20 * kMicrosecond) {
-    FakeLink fake;
-    fake.bytes_per_second = gbit * kGbit;
-    fake.latency = latency;
-    return fake;  // nominal 10 Gbit/s whatever the rate is, as a veth claims
-}
-
 double rate_after(const TrafficResult& result, Nanos from, Nanos to) {
     std::uint64_t bytes = 0;
     for (const auto& [time, size] : result.log) {
