@@ -87,9 +87,16 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     const bool low = size > kEagerBytes && announced_ < completed_ + kLowCredit;
     unannounced_bytes_ += size;
     unannounced_large_ = unannounced_large_ || size > kEagerBytes;
-    if (low || posted_ - announced_ >= kEagerAhead / 2 ||
-        (size <= kEagerBytes && unannounced_bytes_ >= kEagerAheadBytes / 2)) {
+    const std::uint64_t behind = posted_ - announced_;
+    const bool small = size <= kEagerBytes;
+    if (low || behind >= kEagerAhead * 3 / 4 ||
+        (small && unannounced_bytes_ >= kEagerAheadBytes / 4 * 3)) {
         announce(now);
+    } else if (behind >= kEagerAhead / 2 || (small && unannounced_bytes_ >= kEagerAheadBytes / 2)) {
+        // At the next poll: the job may have an answer to send first.
+        for (auto& link : links_) {
+            link->tell = link->path != nullptr;
+        }
     }
     return &slot;
 }
