@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
  * of this. Without the preload the symbols are absent: look them up with dlsym(RTLD_DEFAULT, ...),
- * as tools/python/deft.py does. None of them waits for other ranks, or
- * for a device. */
+ * as tools/python/deft.py does. None of them waits for other ranks, or for a device. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 

@@ -45,8 +45,10 @@ class Lane::Scratch {
 public:
     Scratch(const cuda::Execution& driver, cuda::Context context, cuda::Stream stream,
             std::size_t bytes)
-        : driver_(driver), current_(*driver.driver, context), stream_(stream) {
-        driver_.driver->ThreadExchangeStreamCaptureMode(&mode_);
+        : driver_(driver),
+          current_(*driver.driver, context),
+          relaxed_(*driver.driver),
+          stream_(stream) {
         pooled_ = current_ && driver_.MemAllocAsync != nullptr && driver_.MemFreeAsync != nullptr &&
                   driver_.MemAllocAsync(&memory_, bytes, stream_) == cuda::kSuccess;
         good_ = current_ && (pooled_ || driver_.MemAlloc(&memory_, bytes) == cuda::kSuccess);
@@ -57,7 +59,6 @@ public:
         } else if (good_ && idle_) {
             driver_.MemFree(memory_);
         }
-        driver_.driver->ThreadExchangeStreamCaptureMode(&mode_);
     }
     Scratch(const Scratch&) = delete;
     explicit operator bool() const { return good_; }
@@ -68,8 +69,8 @@ public:
 private:
     const cuda::Execution& driver_;
     const cuda::Current current_;
+    const cuda::Relaxed relaxed_;
     const cuda::Stream stream_;
-    int mode_ = cuda::kCaptureModeRelaxed;
     cuda::DevicePointer memory_ = 0;
     bool pooled_ = false;
     bool good_ = false;

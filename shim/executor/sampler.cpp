@@ -145,14 +145,12 @@ bool Sampler::take(Statistics& statistics) noexcept {
     if (!current) {
         return false;
     }
-    int mode = cuda::kCaptureModeRelaxed;
-    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
+    const cuda::Relaxed relaxed(*driver_.driver);
     bool done = true;
     for (std::uint32_t l = 0; l < lanes_ && done; ++l) {
         done = (entry.lanes >> l & 1) == 0 ||
                driver_.driver->EventQuery(shadow_.extra_event(slot * lanes_ + l)) == cuda::kSuccess;
     }
-    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
     if (!done) {
         return false;
     }

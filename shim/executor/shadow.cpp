@@ -52,17 +52,12 @@ std::unique_ptr<Shadow> Shadow::create(const cuda::Execution& driver, int device
         return nullptr;
     }
     // Making things must not break a capture of the job.
-    int mode = cuda::kCaptureModeRelaxed;
-    driver.driver->ThreadExchangeStreamCaptureMode(&mode);
+    const cuda::Relaxed relaxed(*driver.driver);
     const bool made = shadow->make_events(problem) &&
                       shadow->make_memory(script.shadow_bytes + extra_bytes, problem) &&
                       ((script.slots.empty() && extra_bytes == 0) ||
                        shadow->kernels_.load(driver, shadow->context_, shadow->stream_, problem));
-    driver.driver->ThreadExchangeStreamCaptureMode(&mode);
-    if (!made) {
-        return nullptr;
-    }
-    return shadow;
+    return made ? std::move(shadow) : nullptr;
 }
 
 bool Shadow::make_events(std::string& problem) {
@@ -112,8 +107,7 @@ Shadow::~Shadow() {
     if (context_ == nullptr || !current) {
         return;  // the driver is on its way out: the process' memory goes with it
     }
-    int mode = cuda::kCaptureModeRelaxed;
-    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
+    const cuda::Relaxed relaxed(*driver_.driver);
     bool idle = stream_ != nullptr;
     for (const cuda::Event event : events_) {
         idle = idle && event != nullptr &&
@@ -142,7 +136,6 @@ Shadow::~Shadow() {
     if (stream_ != nullptr) {
         driver_.StreamDestroy(stream_);
     }
-    driver_.driver->ThreadExchangeStreamCaptureMode(&mode);
 }
 
 }  // namespace deft::executor

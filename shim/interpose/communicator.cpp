@@ -32,6 +32,13 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     return mix(hash, &value, sizeof(value));
 }
 
+// NULL: nothing is planned for this communicator.
+director::Director* director_of(Hook& hook) {
+    return hook.communicator() && hook.watched()
+               ? hook.communicator()->director.load(std::memory_order_acquire)
+               : nullptr;
+}
+
 }  // namespace
 
 std::uint64_t hash_of(const deft_nccl_unique_id_t& id) noexcept {
@@ -193,43 +200,35 @@ void stop_planning(Hook& hook, bool abort) noexcept {
         before == Communicator::Ended::Destroyed) {
         return;
     }
-    if (hook.communicator() && hook.watched()) {
-        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
-            director->end(abort);
-        }
+    if (auto* const director = director_of(hook)) {
+        director->end(abort);
     }
 }
 
 void finalizing(Hook& hook) noexcept {
-    if (hook.communicator() && hook.watched()) {
-        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
-            director->finalize();
-        }
+    if (auto* const director = director_of(hook)) {
+        director->finalize();
     }
 }
 
 int finalized(Hook& hook, int result) noexcept {
-    if (result == DEFT_NCCL_IN_PROGRESS && hook.communicator() && hook.watched()) {
-        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
-            director->finalize_goes_on();
-        }
+    auto* const director = result == DEFT_NCCL_IN_PROGRESS ? director_of(hook) : nullptr;
+    if (director != nullptr) {
+        director->finalize_goes_on();
     }
     return result;
 }
 
 void cutting(Hook& hook) noexcept {
-    if (hook.communicator() && hook.watched()) {
-        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
-            director->cut();
-        }
+    if (auto* const director = director_of(hook)) {
+        director->cut();
     }
 }
 
 int merge_async_error(Hook& hook, int result, int* error) noexcept {
-    if (result == DEFT_NCCL_SUCCESS && error != nullptr && hook.communicator() && hook.watched()) {
-        if (auto* const director = hook.communicator()->director.load(std::memory_order_acquire)) {
-            *error = director->merge_async_error(*error);
-        }
+    const bool merges = result == DEFT_NCCL_SUCCESS && error != nullptr;
+    if (auto* const director = merges ? director_of(hook) : nullptr) {
+        *error = director->merge_async_error(*error);
     }
     return result;
 }

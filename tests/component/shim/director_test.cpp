@@ -68,27 +68,6 @@ TEST_F(Follower, AnAbortEndsALaneInTheMaking) {
     EXPECT_TRUE(eventually([] { return g_lanes.aborted == 1; })) << "whoever comes last ends it";
 }
 
-// A peer is gone, so the last transfer of a plan in force stands still.
-class StuckTransfer : public Follower {
-protected:
-    void SetUp() override {
-        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
-        stage();
-        order(Kind::Arm, ordinal_);
-        job_ = std::make_unique<Job>();
-        g_lanes.held_transfers = true;
-        job_->iteration(*director_, ordinal_);
-        director_->tick(track_);
-        ASSERT_EQ(director_->facts().state, "running");
-    }
-    void TearDown() override {
-        Follower::TearDown();
-        job_.reset();
-    }
-
-    std::unique_ptr<Job> job_;
-};
-
 TEST_F(StuckTransfer, AnAbortReleasesADestroyThatWaits) {
     std::atomic<bool> over{false};
     std::thread job([&] {

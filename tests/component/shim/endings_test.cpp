@@ -35,20 +35,13 @@ const NcclTable& job_table() {
     return table;
 }
 
-// A peer is gone, so the last transfer of a plan in force stands still.
-class Ending : public Follower {
+class Ending : public StuckTransfer {
 protected:
     void SetUp() override {
-        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
+        ASSERT_NO_FATAL_FAILURE(StuckTransfer::SetUp());
         g_asked.destroyed = g_asked.aborted = g_asked.revoked = 0;
         g_asked.address_used_again = false;
         g_asked.finalize_answer = DEFT_NCCL_SUCCESS;
-        stage();
-        order(Kind::Arm, ordinal_);
-        job_ = std::make_unique<Job>();
-        g_lanes.held_transfers = true;
-        job_->iteration(*director_, ordinal_);
-        director_->tick(track_);
         const CommunicatorPin entry = Registry::process().add(kComm, &job_table(), 1, 1, kRanks);
         ASSERT_TRUE(entry);
         entry->director = director_;
@@ -56,8 +49,7 @@ protected:
     }
     void TearDown() override {
         Registry::process().remove(kComm);
-        Follower::TearDown();
-        job_.reset();
+        StuckTransfer::TearDown();
     }
     static ncclResult_t asynchronous_error() {
         ncclResult_t error = ncclInternalError;
@@ -65,8 +57,6 @@ protected:
         return error;
     }
     static ncclComm_t comm() { return reinterpret_cast<ncclComm_t>(kComm); }
-
-    std::unique_ptr<Job> job_;
 };
 
 // Its smaller child comes to an agreement through the council.

@@ -113,4 +113,25 @@ protected:
     std::uint64_t iterations_run_ = 0;  // under plans, as the leader says
 };
 
+// A peer is gone, so the last transfer of a plan in force stands still.
+class StuckTransfer : public Follower {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
+        stage();
+        order(Kind::Arm, ordinal_);
+        job_ = std::make_unique<Job>();
+        g_lanes.held_transfers = true;
+        job_->iteration(*director_, ordinal_);
+        director_->tick(track_);
+        ASSERT_EQ(director_->facts().state, "running");
+    }
+    void TearDown() override {
+        Follower::TearDown();
+        job_.reset();
+    }
+
+    std::unique_ptr<Job> job_;
+};
+
 }  // namespace deft::director::test
