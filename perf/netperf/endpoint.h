@@ -3,6 +3,7 @@
 // 0 sends, receives the peer's figures and makes the results; side 1 is the receiver.
 #pragma once
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ private:
     nlohmann::json network() const;
     std::vector<Stream> streams(int depth, size_t slot_bytes, bool all);
     Run run(std::vector<Stream>& streams, uint64_t messages);
+    softdev::net::Idle between_passes() const {
+        return {.sleep = std::chrono::microseconds(options_.sleep_us)};
+    }
+    std::chrono::seconds patience() const { return std::chrono::seconds(options_.patience_s); }
 
     const Options& options_;
     const int side_;

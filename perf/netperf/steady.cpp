@@ -95,8 +95,7 @@ json Endpoint::steady(size_t bytes, int depth) {
     }
     control_.barrier();
     begin = last = monotonic();
-    softdev::net::run_streams(list, std::chrono::microseconds(options_.sleep_us),
-                              std::chrono::seconds(options_.patience_s));
+    softdev::net::run_streams(list, between_passes(), patience());
     const json theirs = control_.exchange({{"begin", begin},
                                            {"seconds", monotonic() - begin},
                                            {"bin_s", kBin},
@@ -123,8 +122,7 @@ json Endpoint::idle() {
         stream.begin(8);
         list.push_back(&stream);
     }
-    softdev::net::run_streams(list, std::chrono::microseconds(options_.sleep_us),
-                              std::chrono::seconds(options_.patience_s));
+    softdev::net::run_streams(list, between_passes(), patience());
     list.clear();
     mine.clear();  // their buffers are the caller's, not the plugin's
     control_.barrier();

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <array>
 #include <memory>
 
 #include "tests/softdev/net/rules_driver.h"
@@ -19,7 +20,7 @@ void still_works(Side& side) {
         Stream receive(*side.net.net(), made.receive[0], Kind::Receive, 4, 4096);
         send.begin(20);
         receive.begin(20);
-        run_streams({&send, &receive}, std::chrono::microseconds(0), side.patience());
+        run_streams(std::array{&send, &receive}, {}, side.patience());
         side.peer.barrier();
     }
     close_all(side.net, &made);
@@ -320,7 +321,7 @@ void sender_closes_after_last_byte(Side& side) {
             } else {
                 stream.begin(8, {}, compare);
             }
-            run_streams({&stream}, std::chrono::microseconds(0), side.patience());
+            run_streams(std::array{&stream}, {}, side.patience());
         }
         close_all(side.net, &made);
         side.peer.barrier();

@@ -69,7 +69,7 @@ void run_traffic(Side& side, const Connections& made, std::vector<Stream>& strea
         traffic.begin(streams[i], sends ? i : i - made.send.size(), sends == (side.index == 0));
         list.push_back(&streams[i]);
     }
-    run_streams(list, std::chrono::microseconds(0), side.patience());
+    run_streams(list, {}, side.patience());
 }
 
 // What both sides agree on: connections, depth, a number of messages that moves some tens of MB.
@@ -140,7 +140,7 @@ void late_receiver(Side& side) {
             }
             side.peer.barrier();
             std::vector<Stream*> list = {&streams[0], &streams[1]};
-            run_streams(list, std::chrono::microseconds(0), side.patience());
+            run_streams(list, {}, side.patience());
         } else {
             side.peer.barrier();
             run_traffic(side, made, streams, traffic);
@@ -165,7 +165,7 @@ void early_receiver(Side& side) {
             }
             side.peer.barrier();
             std::vector<Stream*> list = {&streams[0], &streams[1]};
-            run_streams(list, std::chrono::microseconds(0), side.patience());
+            run_streams(list, {}, side.patience());
         } else {
             side.peer.barrier();
             run_traffic(side, made, streams, traffic);

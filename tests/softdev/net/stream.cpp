@@ -221,10 +221,10 @@ std::string Stream::describe() const {
            std::to_string(posted_ - completed_) + " in flight";
 }
 
-void run_streams(const std::vector<Stream*>& streams, std::chrono::microseconds pause,
-                 std::chrono::seconds patience) {
+void run_streams(std::span<Stream* const> streams, Idle idle, std::chrono::seconds patience) {
+    constexpr unsigned kPassesPerLook = 64;  // at the clock
     Deadline deadline{};
-    for (;;) {
+    for (unsigned still = 0;; ++still) {
         bool moved = false;
         bool finished = true;
         for (Stream* stream : streams) {
@@ -235,17 +235,22 @@ void run_streams(const std::vector<Stream*>& streams, std::chrono::microseconds 
             return;
         }
         if (moved) {
+            still = 0;
             deadline = Deadline{};
             continue;
         }
-        if (pause.count() > 0) {
-            std::this_thread::sleep_for(pause);
-        } else {
+        if (idle.sleep.count() > 0) {
+            std::this_thread::sleep_for(idle.sleep);
+        } else if (!idle.spin) {
             sched_yield();
         }
+        if (still % kPassesPerLook != 0) {
+            continue;
+        }
+        const Deadline now = std::chrono::steady_clock::now();
         if (deadline == Deadline{}) {
-            deadline = std::chrono::steady_clock::now() + patience;
-        } else if (std::chrono::steady_clock::now() > deadline) {
+            deadline = now + patience;
+        } else if (now > deadline) {
             std::string text = "nothing moved for " + std::to_string(patience.count()) + " s:";
             for (Stream* stream : streams) {
                 text += " [" + stream->describe() + "]";

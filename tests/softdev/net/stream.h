@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -101,10 +102,15 @@ private:
     uint64_t null_requests_ = 0;
 };
 
-// Steps all streams until all have finished. After a pass in which nothing moved it yields, or
-// sleeps `pause` if that is not zero. Throws DriveError when nothing moved for `patience`.
-void run_streams(const std::vector<Stream*>& streams, std::chrono::microseconds pause,
-                 std::chrono::seconds patience);
+// What comes after a pass in which nothing moved: a yield, as in NCCL's proxy, a sleep if that is
+// not zero, or nothing, where each end has a CPU of its own and what is measured is the plugin.
+struct Idle {
+    std::chrono::microseconds sleep{0};
+    bool spin = false;
+};
+
+// Steps all streams until all have finished. Throws DriveError when nothing moved for `patience`.
+void run_streams(std::span<Stream* const> streams, Idle idle, std::chrono::seconds patience);
 
 // The seeded pattern messages are made of; a function of its arguments only.
 void fill_pattern(uint64_t seed, uint64_t index, char* to, size_t bytes);
