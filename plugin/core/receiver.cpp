@@ -21,6 +21,10 @@ constexpr Nanos kSharedFor = 200 * kMicrosecond;
 // Below this much credit known to the sender, a posted receive is announced at once; else the next
 // acknowledgement carries it.
 constexpr std::uint64_t kLowCredit = 2;
+// Others are announced together, those of small messages in time for a sender to go on without.
+constexpr std::uint64_t kAnnounceLarge = kEagerAhead / 2;
+constexpr std::uint64_t kAnnounceSoon = kEagerAhead / 8 * 6;
+constexpr std::uint64_t kAnnounceNow = kEagerAhead / 8 * 7;
 constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 
 }  // namespace
@@ -88,11 +92,11 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     unannounced_bytes_ += size;
     unannounced_large_ = unannounced_large_ || size > kEagerBytes;
     const std::uint64_t behind = posted_ - announced_;
-    const bool small = size <= kEagerBytes;
-    if (low || behind >= kEagerAhead * 3 / 4 ||
-        (small && unannounced_bytes_ >= kEagerAheadBytes / 4 * 3)) {
+    const std::uint64_t bytes = size <= kEagerBytes ? unannounced_bytes_ : 0;
+    if (low || behind >= (unannounced_large_ ? kAnnounceLarge : kAnnounceNow) ||
+        bytes >= kEagerAheadBytes / 8 * 7) {
         announce(now);
-    } else if (behind >= kEagerAhead / 2 || (small && unannounced_bytes_ >= kEagerAheadBytes / 2)) {
+    } else if (behind >= kAnnounceSoon || bytes >= kEagerAheadBytes / 8 * 6) {
         // At the next poll: the job may have an answer to send first.
         for (auto& link : links_) {
             link->tell = link->path != nullptr;

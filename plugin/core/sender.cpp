@@ -57,11 +57,7 @@ bool Sender::may_send(const Slot& slot) const {
     if (slot.size > kEagerBytes || slot.message >= posted_ + kEagerAhead) {
         return false;
     }
-    std::uint64_t ahead = 0;
-    for (std::uint64_t message = posted_; message <= slot.message; ++message) {
-        ahead += slots_[message % kSlots].size;
-    }
-    return ahead <= kEagerAheadBytes;
+    return slot.before + slot.size - slots_[posted_ % kSlots].before <= kEagerAheadBytes;
 }
 
 bool Sender::done(const Slot& slot) const {
@@ -78,6 +74,8 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
         }
     }
     slot.message = next_message_++;
+    slot.before = bytes_;
+    bytes_ += size;
     slot.data = static_cast<const std::byte*>(data);
     slot.size = size;
     slot.chunks = 0;

@@ -68,6 +68,7 @@ private:
         std::uint64_t message = 0;
         const std::byte* data = nullptr;
         std::uint64_t size = 0;
+        std::uint64_t before = 0;  // bytes of all older messages
         std::uint32_t chunk_size = 0;
         std::uint16_t chunks = 0;        // 0: not yet cut
         std::uint64_t pending = 0;       // chunks that no path has
@@ -161,6 +162,7 @@ private:
     std::array<Slot, kSlots> slots_;
     std::unique_ptr<std::byte[]> copies_;  // kSlots * kEagerBytes on a connection with one path
     std::uint64_t next_message_ = 0;
+    std::uint64_t bytes_ = 0;        // of all messages
     std::uint64_t next_unsent_ = 0;  // no older message has pending chunks
     std::uint64_t oldest_ = 0;       // all older messages are delivered
     std::uint64_t completed_ = 0;    // as the receiver told

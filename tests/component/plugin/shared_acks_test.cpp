@@ -123,6 +123,36 @@ TEST(SharedAcks, NoneIsKeptForLong) {
     EXPECT_EQ(few.done(), 1U);
 }
 
+// The answer that a job has ready goes out before the frame.
+TEST(SharedAcks, CreditForSmallMessagesWaitsForThePollButNotForLong) {
+    FakeWire wire({quick()});
+    ASSERT_TRUE(wire.establish());
+    std::vector<std::vector<std::byte>> buffers(15, std::vector<std::byte>(8));
+    std::size_t posted = 0;
+    const auto post = [&](std::size_t count) {
+        while (count-- > 0) {
+            std::vector<std::byte>& buffer = buffers[posted++];
+            EXPECT_NE(wire.receiver->irecv(buffer.data(), buffer.size(), false, wire.now), nullptr);
+        }
+        return wire.links[0].told;
+    };
+    const std::uint64_t before = wire.links[0].told;
+    EXPECT_EQ(post(13), before);
+    EXPECT_EQ(post(1), before + 1) << "nobody polls";
+    wire.receiver->progress(wire.now);
+    EXPECT_EQ(post(1), before + 1);
+
+    FakeWire polled({quick()});
+    ASSERT_TRUE(polled.establish());
+    const std::uint64_t none = polled.links[0].told;
+    for (std::size_t i = 0; i < 12; ++i) {
+        EXPECT_EQ(polled.links[0].told, none) << i;
+        (void)polled.receiver->irecv(buffers[i].data(), 8, false, polled.now);
+        polled.receiver->progress(polled.now);
+    }
+    EXPECT_EQ(polled.links[0].told, none + 1);
+}
+
 // It came before its receive was posted, and again over the path that was made anew: the welcome
 // could not know of it, and no other acknowledgement is due.
 TEST(SharedAcks, WhatComesTwiceIsToldAtOnce) {
