@@ -33,7 +33,12 @@ TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, Options option
       look_first_(options.look_first && role == Role::Receiver),
       lent_(options.lent && role == Role::Receiver),
       description_(std::move(description)),
-      pages_(std::move(options.pages)) {}
+      pages_(std::move(options.pages)) {
+    const int from = 0;  // socket(7)
+    const bool further =
+        look_first_ && setsockopt(fd_.get(), SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) == 0;
+    most_looks_ = further ? options.looks : 1;
+}
 
 bool TcpPath::would_block() {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;

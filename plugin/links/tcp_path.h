@@ -23,6 +23,7 @@ public:
     struct Options {
         bool checked = false;     // frames carry checksums both ways, as the hello said
         bool look_first = false;  // receiver: see looked_
+        int looks = 4;            // so many tiny messages are taken together, where the kernel can
         bool lent = false;        // receiver: large chunks may be the pages of the peer's job
         std::shared_ptr<PagePipes> pages;  // sender: large chunks go this way; NULL: copied
     };
@@ -104,9 +105,12 @@ private:
     // Taking a small segment out of the socket makes the kernel answer with an acknowledgement
     // before recv() returns (tcp_cleanup_rbuf() in net/ipv4/tcp.c), which costs as much as sending
     // a message. So tiny messages are only looked at (MSG_PEEK), handed over, and taken at the
-    // second poll after that: their receiver has then had time to answer.
+    // second poll after that: their receiver has then had time to answer. Where the kernel looks on
+    // behind what was looked at (SO_PEEK_OFF on TCP, Linux 6.10), several are taken together.
+    int most_looks_ = 1;
     std::size_t looked_ = 0;      // bytes looked at and handed over, not yet taken
-    bool passed_ = false;         // there was a poll since
+    int looks_ = 0;               // so many times
+    int polls_ = 0;               // since the last of them
     bool quiet_ = false;          // the socket was found empty since bytes were last read otherwise
     bool last_tiny_ = false;      // so was the chunk that came last
     std::uint32_t sum_ = 0;       // of its bytes so far

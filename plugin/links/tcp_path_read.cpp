@@ -17,6 +17,7 @@ namespace {
 constexpr int kReadsPerPoll = 16;   // other paths get their turn
 constexpr std::size_t kTiny = 256;  // chunks up to this are looked at first, see looked_
 constexpr std::size_t kLook = 1024;
+constexpr int kPatientPolls = 64;  // nothing more comes: the sender is to hear that all has
 
 // tcp(7): MSG_TRUNC throws bytes away without copying them. Not through recv(), of which thread
 // sanitizers think that it writes them, in all threads to the same place.
@@ -193,12 +194,14 @@ bool TcpPath::take_looked_at() {
         }
         looked_ -= std::min(static_cast<std::size_t>(got), looked_);
     }
+    looks_ = 0;
     return true;
 }
 
 Path::Poll TcpPath::read_chunks(PathEvents& events) {
-    if (looked_ > 0 && !passed_) {
-        passed_ = true;
+    const bool further = looks_ < most_looks_;
+    const bool due = looked_ > 0 && polls_++ >= (further ? kPatientPolls : 1);
+    if (looked_ > 0 && !further && !due) {
         return Poll::Idle;
     }
     Poll result = Poll::Idle;
@@ -214,7 +217,9 @@ Path::Poll TcpPath::read_chunks(PathEvents& events) {
             }
         }
         const bool whole = staged() == 0 && payload_left_ == 0;
-        if (!(whole && drained) && !take_looked_at()) {
+        const bool look = look_first_ && quiet_ && last_tiny_ && whole;
+        const bool leave = whole && (drained || (look && further && !due));
+        if (!leave && !take_looked_at()) {
             return lost_errno("receive");
         }
         if (drained) {
@@ -232,7 +237,6 @@ Path::Poll TcpPath::read_chunks(PathEvents& events) {
         std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());
         stage_end_ -= stage_begin_;
         stage_begin_ = 0;
-        const bool look = look_first_ && quiet_ && last_tiny_ && whole;
         const std::size_t room = look ? kLook : stage_.size() - stage_end_;
         const ssize_t got = recv(fd_.get(), stage_.data() + stage_end_, room,
                                  look ? MSG_DONTWAIT | MSG_PEEK : MSG_DONTWAIT);
@@ -248,8 +252,9 @@ Path::Poll TcpPath::read_chunks(PathEvents& events) {
         drained = bytes < room;
         quiet_ = look && drained;
         stage_end_ += bytes;
-        looked_ = look ? bytes : 0;
-        passed_ = false;
+        looked_ += look ? bytes : 0;
+        looks_ += look ? 1 : 0;
+        polls_ = 0;
     }
     return result;
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -25,6 +26,8 @@ inline std::pair<UniqueFd, UniqueFd> connected_sockets() {
     EXPECT_EQ(getsockname(listener.get(), generic, &length), 0);
     UniqueFd from(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(from.get(), generic, length), 0);
+    const int on = 1;  // as the plugin's have it
+    EXPECT_EQ(setsockopt(from.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), 0);
     UniqueFd to(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     return {std::move(from), std::move(to)};
 }

@@ -48,13 +48,14 @@ struct Scene final : PathEvents {
     Bytes buffer = Bytes(1 << 20);
     Place where = Place::Store;
 
-    explicit Scene(bool look_first, bool checked = false) {
+    explicit Scene(bool look_first, bool checked = false, int looks = 4) {
         auto [from, accepted] = connected_sockets();
         peer = std::move(from);
         same = UniqueFd(dup(accepted.get()));
         TcpPath::Options options;
         options.look_first = look_first;
         options.checked = checked;
+        options.looks = looks;
         path = std::make_unique<TcpPath>(std::move(accepted), TcpPath::Role::Receiver, "test",
                                          options);
     }
@@ -93,23 +94,51 @@ struct Scene final : PathEvents {
     }
 };
 
+// Whether this kernel looks on behind what was looked at (SO_PEEK_OFF on TCP).
+bool looks_further() {
+    const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int from = 0;
+    return setsockopt(fd.get(), SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) == 0;
+}
+
 TEST(TcpPath, TinyMessageIsHandedOverBeforeItIsTaken) {
-    for (const bool look_first : {false, true}) {
-        SCOPED_TRACE(look_first);
-        Scene scene(look_first);
+    for (const std::size_t looks : {0, 1, 4}) {
+        SCOPED_TRACE(looks);
+        Scene scene(looks > 0, false, static_cast<int>(looks));
         const Bytes tiny = frame(0, random_bytes(8, 1));
         ASSERT_TRUE(scene.deliver(tiny));  // what came last was tiny
         while (scene.poll() != Path::Poll::Idle) {
         }
-        for (int i = 0; i < 100; ++i) {
+        const std::size_t together = looks_further() ? looks : std::min<std::size_t>(looks, 1);
+        for (std::size_t i = 0; i < 100; ++i) {
             ASSERT_TRUE(scene.deliver(tiny));
-            EXPECT_EQ(scene.unread(), look_first ? tiny.size() : 0);
+            const std::size_t looked = together > 0 ? i % together + 1 : 0;
+            EXPECT_EQ(scene.unread(), looked * tiny.size());
             ASSERT_EQ(scene.poll(), Path::Poll::Idle);
-            EXPECT_EQ(scene.unread(), look_first ? tiny.size() : 0);
-            ASSERT_EQ(scene.poll(), Path::Poll::Idle);
-            EXPECT_EQ(scene.unread(), 0U);
+            EXPECT_EQ(scene.unread(), looked * tiny.size());
+            if (looked == together) {
+                ASSERT_EQ(scene.poll(), Path::Poll::Idle);
+                EXPECT_EQ(scene.unread(), 0U);
+            }
         }
         EXPECT_EQ(scene.arrived_bytes.size(), 101U);
+    }
+}
+
+// The sender has it on its books until it is taken.
+TEST(TcpPath, LookedAtMessagesAreTakenWhenNoMoreCome) {
+    Scene scene(true);
+    const Bytes tiny = frame(0, random_bytes(8, 1));
+    ASSERT_TRUE(scene.deliver(tiny));
+    while (scene.poll() != Path::Poll::Idle) {
+    }
+    for (int round = 0; round < 3; ++round) {
+        ASSERT_TRUE(scene.deliver(tiny));
+        ASSERT_GT(scene.unread(), 0U);
+        for (int polls = 0; polls < 65; ++polls) {
+            ASSERT_EQ(scene.poll(), Path::Poll::Idle);
+        }
+        EXPECT_EQ(scene.unread(), 0U);
     }
 }
 
@@ -127,7 +156,7 @@ TEST(TcpPath, LargeMessagesAreTakenAtOnce) {
 TEST(TcpPath, NothingIsLostOrDoubledHoweverTheBytesCome) {
     for (unsigned seed = 1; seed <= 40; ++seed) {
         SCOPED_TRACE(seed);
-        Scene scene(true);
+        Scene scene(true, false, seed % 2 == 0 ? 1 : 4);
         std::mt19937 random(seed);
         std::vector<Bytes> sent;
         Bytes stream;
