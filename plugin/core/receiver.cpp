@@ -67,32 +67,15 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     slot.complete = false;
     slot.held = true;
     ++held_;
-    Early& waiting = early(slot.message);
-    if (waiting.full && waiting.message == slot.message) {
-        waiting.full = false;
-        if (waiting.size > size) {
-            fail(DEFT_NET_INVALID_USAGE, "a message is larger than its receive buffer");
-            return &slot;
-        }
-        if (waiting.size > 0) {
-            std::memcpy(slot.data, waiting.bytes.data(), waiting.size);
-        }
-        slot.total = waiting.size;
-        complete(slot);
-        for (auto& link : links_) {
-            if (link->tell && link->path) {
-                tell(*link, now);
-            }
-        }
-        return &slot;
-    }
     // Small messages come without credit as long as they are not too far ahead of what the sender
     // knows to be posted; for one that may be large the sender waits.
-    const bool low = size > kEagerBytes && announced_ < completed_ + kLowCredit;
-    unannounced_bytes_ += size;
-    unannounced_large_ = unannounced_large_ || size > kEagerBytes;
+    const bool came = take_early(slot);
+    const bool small = came || size <= kEagerBytes;
+    const bool low = !small && announced_ < completed_ + kLowCredit;
+    unannounced_bytes_ += came ? slot.total : size;
+    unannounced_large_ = unannounced_large_ || !small;
     const std::uint64_t behind = posted_ - announced_;
-    const std::uint64_t bytes = size <= kEagerBytes ? unannounced_bytes_ : 0;
+    const std::uint64_t bytes = small ? unannounced_bytes_ : 0;
     if (low || behind >= (unannounced_large_ ? kAnnounceLarge : kAnnounceNow) ||
         bytes >= kEagerAheadBytes / 8 * 7) {
         announce(now);
@@ -103,6 +86,30 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
         }
     }
     return &slot;
+}
+
+// True if the message came before its receive was posted. Nobody may poll for this one.
+bool Receiver::take_early(Slot& slot) {
+    Early& waiting = early(slot.message);
+    if (!waiting.full || waiting.message != slot.message) {
+        return false;
+    }
+    waiting.full = false;
+    if (waiting.size > slot.capacity) {
+        fail(DEFT_NET_INVALID_USAGE, "a message is larger than its receive buffer");
+        return true;
+    }
+    if (waiting.size > 0) {
+        std::memcpy(slot.data, waiting.bytes.data(), waiting.size);
+    }
+    slot.total = waiting.size;
+    complete(slot);
+    for (auto& link : links_) {
+        if (link->tell && link->path) {
+            tell(*link, now_);
+        }
+    }
+    return true;
 }
 
 bool Receiver::test(Request* request, Nanos now, std::size_t* size) {

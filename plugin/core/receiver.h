@@ -136,6 +136,7 @@ private:
     void complete(Slot& slot);
     void poll_links(const Slot* wanted, Nanos now);
     bool tell(Link& link, Nanos now);
+    bool take_early(Slot& slot);
     void announce(Nanos now);
     Control state_of(const Link& link) const;
     void apply(Link& link, PathEvent event, const char* why);
@@ -156,7 +157,7 @@ private:
     std::size_t held_ = 0;                 // requests that NCCL has
     std::uint64_t worked_ = 0;             // polls of paths that brought bytes
     std::uint64_t announced_ = 0;          // credit the sender knows of
-    std::uint64_t unannounced_bytes_ = 0;  // capacity posted since
+    std::uint64_t unannounced_bytes_ = 0;  // posted since, or come
     bool unannounced_large_ = false;       // some of it for more than a small message
     Nanos now_ = 0;
     Nanos next_timers_ = 0;

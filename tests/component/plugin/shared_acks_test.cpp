@@ -153,6 +153,43 @@ TEST(SharedAcks, CreditForSmallMessagesWaitsForThePollButNotForLong) {
     EXPECT_EQ(polled.links[0].told, none + 1);
 }
 
+// What came before its receive was posted has used up credit too: the sender goes on with the
+// message after it only once it knows that they were posted.
+TEST(SharedAcks, CreditForWhatCameEarlyIsToldBeforeTheSenderNeedsIt) {
+    for (const std::size_t size : {1, 100, 2000, 4096, 6000, 8192}) {
+        for (const std::size_t capacity : {std::size_t{8192}, kSize}) {
+            SCOPED_TRACE(std::to_string(size) + " into " + std::to_string(capacity));
+            FakeWire wire({quick()});
+            ASSERT_TRUE(wire.establish());
+            const std::vector<std::byte> data(size, std::byte{7});
+            std::vector<std::byte> buffer(capacity);
+            std::size_t sent = 0;
+            std::size_t received = 0;
+            const auto idle = [&] {
+                for (int i = 0; i < 300; ++i, wire.now += kMicrosecond) {
+                    if (sent < 60 && wire.sender->isend(data.data(), size, wire.now) != nullptr) {
+                        ++sent;
+                    }
+                    wire.sender->progress(wire.now);
+                    wire.receiver->progress(wire.now);
+                }
+            };
+            for (; received < 60; ++received) {
+                idle();
+                Request* const receive =
+                    wire.receiver->irecv(buffer.data(), capacity, false, wire.now);
+                ASSERT_NE(receive, nullptr);
+                const Nanos end = wire.now + kSecond;
+                while (!wire.receiver->test(receive, wire.now, nullptr)) {
+                    ASSERT_LT(wire.now, end) << received;
+                    wire.sender->progress(wire.now);
+                    wire.now += kMicrosecond;
+                }
+            }
+        }
+    }
+}
+
 // It came before its receive was posted, and again over the path that was made anew: the welcome
 // could not know of it, and no other acknowledgement is due.
 TEST(SharedAcks, WhatComesTwiceIsToldAtOnce) {
