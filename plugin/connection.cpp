@@ -24,7 +24,9 @@ constexpr Nanos kAskInterval = 50 * kMillisecond;
 constexpr Nanos kAskLimit = 10 * kSecond;    // then what the handle says has to do
 constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
-constinit TrialTurn trial_turn;  // the connections of a process share its links
+// The connections of a process share its links. Other ranks of the host do too, and know nothing of
+// each other's trials.
+constinit TrialTurn trial_turn;
 
 // With one path TCP itself is the best at surviving an outage, but for the last quarter of the time
 // that the user has set: a new connection may get through where this one does not.

@@ -98,6 +98,7 @@ bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t ba
         return (dropped_ | tried_) != out_before;
     }
     const bool loaded = backlog >= kLoad && elapsed < kAway;
+    loaded_ = loaded;
     ramp_ = loaded ? ramp_ + elapsed : 0;
     const std::uint64_t candidate = paths[candidate_].delivered;
     if (loaded && ramp_ > kRamp + 2 * latency) {
@@ -144,7 +145,9 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     }
     const bool too_long =
         tried_ != 0 ? now - out_since_ > kPatienceOut : now - phase_start_ > kPatience;
-    if (too_long || !begin(now)) {
+    // An idle connection is driven too, now and then: the turn is not kept for that.
+    const bool ours = turn_ == nullptr || (loaded_ ? begin(now) : turn_->has(this));
+    if (too_long || !ours) {
         if (retrying_) {
             leave_out(now);
         }

@@ -67,6 +67,7 @@ private:
     int useless_rounds_ = 0;
     bool retrying_ = false;  // the candidate had been dropped before
     Nanos last_tick_ = 0;
+    bool loaded_ = false;    // at the last tick
     Nanos busy_ = 0;         // under load, since the last trial
     Nanos wait_ = 0;         // so long until the next
     Nanos useful_wait_ = 0;  // grows while trials find nothing

@@ -13,20 +13,21 @@ namespace deft::net {
 // thread; never waits.
 class TrialTurn {
 public:
-    // True: it is `who`'s, until given or not asked for by it for kForgotten.
+    // True: it is `who`'s, until given, or wanted by another and not asked for by it for
+    // kForgotten.
     bool take(const void* who, Nanos now) {
         const void* holder = holder_.load(std::memory_order_relaxed);
         if (holder != who) {
             if (holder != nullptr && now - asked_.load(std::memory_order_relaxed) < kForgotten) {
                 return false;
             }
-            if (!holder_.compare_exchange_strong(holder, who, std::memory_order_relaxed)) {
-                return false;
-            }
+            asked_.store(now, std::memory_order_relaxed);  // before anybody sees a new holder
+            return holder_.compare_exchange_strong(holder, who, std::memory_order_relaxed);
         }
         asked_.store(now, std::memory_order_relaxed);
         return true;
     }
+    bool has(const void* who) const { return holder_.load(std::memory_order_relaxed) == who; }
     void give(const void* who) {
         holder_.compare_exchange_strong(who, nullptr, std::memory_order_relaxed);
     }

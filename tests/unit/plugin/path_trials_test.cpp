@@ -151,6 +151,26 @@ TEST(PathTrials, TurnIsNotKeptByWhoIsNotDriven) {
     EXPECT_TRUE(turn.take(&job, 3100 * kMillisecond));
 }
 
+// The caretaker drives it now and then.
+TEST(PathTrials, TurnIsNotKeptByWhoIsIdle) {
+    TrialTurn turn;
+    TwoConnections job;
+    PathTrials first(&turn);
+    PathTrials second(&turn);
+    job.run(first, second, 2050 * kMillisecond);
+    Nanos now = kSecond + 2050 * kMillisecond;
+    for (const Nanos end = now + 9 * kSecond; now < end; now += 250 * kMillisecond) {
+        first.tick(now, job.paths[0], 0);
+        EXPECT_FALSE(turn.take(&job, now));
+    }
+    for (const Nanos end = now + 2 * kSecond; now < end; now += 250 * kMillisecond) {
+        first.tick(now, job.paths[0], 0);
+    }
+    EXPECT_TRUE(turn.take(&job, now));
+    first.tick(now, job.paths[0], 0);
+    EXPECT_TRUE(turn.has(&job)) << "it gives up what it does not have any more";
+}
+
 // What is sent beside the load would miss it.
 TEST(PathTrials, PathIsBackWhenTheLoadHasGone) {
     Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
