@@ -21,7 +21,8 @@ constexpr Nanos kSharedFor = 200 * kMicrosecond;
 // Below this much credit known to the sender, a posted receive is announced at once; else the next
 // acknowledgement carries it.
 constexpr std::uint64_t kLowCredit = 2;
-// Others are announced together, those of small messages in time for a sender to go on without.
+// Others are announced together, for small messages before the sender has used up what it may send
+// ahead: at once, as that is what it waits for, or sooner at a poll that has time for it.
 constexpr std::uint64_t kAnnounceLarge = kEagerAhead / 2;
 constexpr std::uint64_t kAnnounceSoon = kEagerAhead / 8 * 6;
 constexpr std::uint64_t kAnnounceNow = kEagerAhead / 8 * 7;
@@ -337,8 +338,7 @@ bool Receiver::tell(Link& link, Nanos now) {
     return false;
 }
 
-// Tells the credit on the first path that takes it; on every path that has room when there are
-// several, as one of them may be dead without our knowing.
+// On every path that has room: one of them may be dead without our knowing.
 void Receiver::announce(Nanos now) {
     for (auto& link : links_) {
         if (link->path) {

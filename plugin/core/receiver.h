@@ -157,7 +157,7 @@ private:
     std::size_t held_ = 0;                 // requests that NCCL has
     std::uint64_t worked_ = 0;             // polls of paths that brought bytes
     std::uint64_t announced_ = 0;          // credit the sender knows of
-    std::uint64_t unannounced_bytes_ = 0;  // posted since, or come
+    std::uint64_t unannounced_bytes_ = 0;  // posted since; what came before it was: its size
     bool unannounced_large_ = false;       // some of it for more than a small message
     Nanos now_ = 0;
     Nanos next_timers_ = 0;

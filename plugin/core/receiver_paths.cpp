@@ -69,7 +69,8 @@ void Receiver::take_in(Nanos now) {
         link.carrier_lost = door_->carrier(link.index).lost;
         link.state = PathState::Probing;
         apply(link, PathEvent::Connected, link.path->describe());
-        announced_ = std::max(announced_, state.posted);
+        // A further path may be gone before the welcome has come: the others tell.
+        announced_ = up_ == 1 ? std::max(announced_, state.posted) : announced_;
         // When the last path went there was none to say so on.
         for (auto& other : links_) {
             if (!other->path && other->incarnation > 0) {

@@ -67,9 +67,13 @@ bool Sender::done(const Slot& slot) const {
 
 Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     Slot& slot = this->slot(next_message_);
-    if (slot.held || !slot.delivered) {
+    // may_send() looks at the first message without credit.
+    const auto full = [&] {
+        return slot.held || !slot.delivered || next_message_ >= posted_ + kSlots;
+    };
+    if (full()) {
         progress(now);
-        if (slot.held || !slot.delivered) {
+        if (full()) {
             return nullptr;
         }
     }

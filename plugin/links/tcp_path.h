@@ -106,7 +106,8 @@ private:
     // before recv() returns (tcp_cleanup_rbuf() in net/ipv4/tcp.c), which costs as much as sending
     // a message. So tiny messages are only looked at (MSG_PEEK), handed over, and taken at the
     // second poll after that: their receiver has then had time to answer. Where the kernel looks on
-    // behind what was looked at (SO_PEEK_OFF on TCP, Linux 6.10), several are taken together.
+    // behind what was looked at (SO_PEEK_OFF on TCP, Linux 6.10), several are taken together, or
+    // what there is once no more comes.
     int most_looks_ = 1;
     std::size_t looked_ = 0;      // bytes looked at and handed over, not yet taken
     int looks_ = 0;               // so many times

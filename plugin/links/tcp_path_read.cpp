@@ -17,7 +17,7 @@ namespace {
 constexpr int kReadsPerPoll = 16;   // other paths get their turn
 constexpr std::size_t kTiny = 256;  // chunks up to this are looked at first, see looked_
 constexpr std::size_t kLook = 1024;
-constexpr int kPatientPolls = 64;  // nothing more comes: the sender is to hear that all has
+constexpr int kPatientPolls = 64;  // then nothing more comes: the peer's kernel is to be answered
 
 // tcp(7): MSG_TRUNC throws bytes away without copying them. Not through recv(), of which thread
 // sanitizers think that it writes them, in all threads to the same place.

@@ -3,6 +3,8 @@
 // come.
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "tests/component/plugin/traffic.h"
 
 namespace deft::net::testing {
@@ -163,27 +165,28 @@ TEST(SharedAcks, CreditForWhatCameEarlyIsToldBeforeTheSenderNeedsIt) {
             ASSERT_TRUE(wire.establish());
             const std::vector<std::byte> data(size, std::byte{7});
             std::vector<std::byte> buffer(capacity);
-            std::size_t sent = 0;
-            std::size_t received = 0;
-            const auto idle = [&] {
-                for (int i = 0; i < 300; ++i, wire.now += kMicrosecond) {
-                    if (sent < 60 && wire.sender->isend(data.data(), size, wire.now) != nullptr) {
-                        ++sent;
-                    }
-                    wire.sender->progress(wire.now);
+            std::deque<Request*> sends;  // as many as there is room for
+            const auto step = [&] {
+                if (Request* const send = wire.sender->isend(data.data(), size, wire.now)) {
+                    sends.push_back(send);
+                }
+                if (!sends.empty() && wire.sender->test(sends.front(), wire.now, nullptr)) {
+                    sends.pop_front();
+                }
+                wire.now += kMicrosecond;
+            };
+            for (int received = 0; received < 200; ++received) {
+                for (int i = 0; i < 300; ++i) {
+                    step();
                     wire.receiver->progress(wire.now);
                 }
-            };
-            for (; received < 60; ++received) {
-                idle();
                 Request* const receive =
                     wire.receiver->irecv(buffer.data(), capacity, false, wire.now);
                 ASSERT_NE(receive, nullptr);
                 const Nanos end = wire.now + kSecond;
                 while (!wire.receiver->test(receive, wire.now, nullptr)) {
                     ASSERT_LT(wire.now, end) << received;
-                    wire.sender->progress(wire.now);
-                    wire.now += kMicrosecond;
+                    step();
                 }
             }
         }
