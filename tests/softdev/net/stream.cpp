@@ -244,7 +244,7 @@ void run_streams(std::span<Stream* const> streams, Idle idle, std::chrono::secon
         } else if (!idle.spin) {
             sched_yield();
         }
-        if (still % kPassesPerLook != 0) {
+        if (idle.sleep.count() == 0 && still % kPassesPerLook != 0) {
             continue;
         }
         const Deadline now = std::chrono::steady_clock::now();
