@@ -7,6 +7,15 @@
 namespace deft::net::testing {
 namespace {
 
+TrafficOptions one_by_one(std::size_t messages, std::size_t mebibytes) {
+    TrafficOptions options;
+    options.depth = 1;
+    options.messages = messages;
+    options.size = [=](std::size_t) { return mebibytes << 20; };
+    options.capacity = mebibytes << 20;
+    return options;
+}
+
 // Shorter than what makes a path suspect: packets that vanish, a rate that breaks down.
 TEST(SecondCopies, TheTailWaitsForNoPath) {
     for (const std::size_t victim : {0, 1}) {
@@ -34,11 +43,7 @@ TEST(SecondCopies, GoOverAnIdlePathOnly) {
         FakeWire wire({link(4), link(slow)});
         wire.links[1].socket_buffer = 64 * 1024;
         ASSERT_TRUE(wire.establish());
-        TrafficOptions options;
-        options.depth = 1;
-        options.messages = 300;
-        options.size = [](std::size_t) { return std::size_t{4} << 20; };
-        options.capacity = 4 << 20;
+        TrafficOptions options = one_by_one(300, 4);
         options.each_step = [&](Nanos since) {
             wire.links[0].black_hole =
                 since % kSecond > 500 * kMillisecond && since % kSecond < 600 * kMillisecond;
@@ -55,11 +60,7 @@ TEST(SecondCopies, DoNotExcuseADeadPath) {
     FakeWire wire({link(1), link(0.001)});
     wire.links[1].nominal_mbps = 1;  // by itself it gets nothing
     ASSERT_TRUE(wire.establish());
-    TrafficOptions options;
-    options.depth = 1;
-    options.messages = 200;
-    options.size = [](std::size_t) { return std::size_t{8} << 20; };
-    options.capacity = 8 << 20;
+    TrafficOptions options = one_by_one(200, 8);
     Nanos begun = 0;
     Nanos noticed = 0;
     options.each_step = [&](Nanos since) {
@@ -80,11 +81,7 @@ TEST(SecondCopies, ALostPathsChunksAreNotSentWhereTheyAreOnTheirWay) {
     wire.links[1].latency = 400 * kMillisecond;
     wire.links[0].socket_buffer = wire.links[1].socket_buffer = 16 << 20;
     ASSERT_TRUE(wire.establish());
-    TrafficOptions options;
-    options.depth = 1;
-    options.messages = 4;
-    options.size = [](std::size_t) { return std::size_t{8} << 20; };
-    options.capacity = 8 << 20;
+    TrafficOptions options = one_by_one(4, 8);
     options.each_step = [&](Nanos since) {
         wire.links[0].black_hole = since > 72 * kMillisecond;  // the second message has just begun
         wire.links[0].carrier = since < 500 * kMillisecond;
@@ -119,11 +116,7 @@ TEST(SecondCopies, NothingIsSentTwiceWhereRatesAreUnknown) {
         wire.links[2].nominal_mbps = 1;  // has nothing to do: copies would go there
         wire.links[0].socket_buffer = wire.links[1].socket_buffer = 16 << 20;
         ASSERT_TRUE(wire.establish());
-        TrafficOptions options;
-        options.depth = 1;
-        options.messages = 30;
-        options.size = [](std::size_t) { return std::size_t{8} << 20; };
-        options.capacity = 8 << 20;
+        TrafficOptions options = one_by_one(30, 8);
         ASSERT_TRUE(run_traffic(wire, options).complete);
         for (const auto& counters : wire.counters) {
             EXPECT_EQ(counters->resent_bytes.load(), 0U);
