@@ -181,8 +181,10 @@ def one_round(job, coverage, options, parts, network, gbit):
         compute, ready, sizes = shape_of_replay(runs)
     else:
         compute, ready, sizes, cpu = shape_of_ddp(alone)
-    if job == "ddp-cores":
+    if job != "replay":
         carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
+        # Of compute that leaves the core free part of the time, carrying meets only the rest, as neither knows of the other.
+        carry *= min(1.0, cpu / compute)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
     plain = settled(runs["plain"], options.window)
     figures = {}
