@@ -15,11 +15,11 @@ extern "C" {
 /* "0.1.0": the version of the library. A string that is never freed. Any thread, at any time. */
 const char* deft_version(void);
 
-/* 1 if the gradients that the iteration just reduced are to be used, 0 if they are zeros that stand
- * for "no update": a job that can skip its optimizer then gets DeFT's semantics exactly (no
- * momentum or weight decay on empty updates). Call it once per iteration, after the last gradient
- * call and before the optimizer, from the thread that makes the calls. The answer is the same on
- * all ranks; 1 where no plan was in force since it was last asked. */
+/* 1 if the gradients that the iteration just reduced are to be used, 0 if all of them are zeros
+ * that stand for "no update": a job that can skip its optimizer then gets DeFT's semantics exactly
+ * (no momentum or weight decay on empty updates). Call it once per iteration, after the last
+ * gradient call and before the optimizer, from the thread that makes the calls. The answer is the
+ * same on all ranks; 1 where no plan was in force since it was last asked. */
 int deft_should_step(void);
 
 /* Ends what is in force: from the next gradient call on everything is synchronous, until the plan

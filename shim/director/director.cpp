@@ -48,6 +48,7 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
     executor::Executor* const active =
         ended_.load(std::memory_order_seq_cst) ? nullptr : active_.load(std::memory_order_seq_cst);
     if (active == nullptr || active->broken()) {
+        note_sums();
         if (!priority_known_.load(std::memory_order_relaxed)) {
             learn_priority(stream);
         }
@@ -56,11 +57,12 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
     if (grouped) {
         // No plan is made for grouped gradients, so this is another sequence, on every rank.
         active->end(executor::BreakReason::Sequence);
+        note_sums();
         return false;
     }
-    const std::uint64_t before = active->zeroed();
+    const std::uint64_t before = active->empty();
     const bool taken = active->all_reduce(call, stream, result);
-    zeroed_.fetch_add(active->zeroed() - before, std::memory_order_relaxed);
+    (active->empty() != before ? got_zeros_ : got_sums_).store(true, std::memory_order_relaxed);
     return taken;
 }
 
@@ -75,10 +77,19 @@ void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
     priority_known_.store(driver != nullptr, std::memory_order_relaxed);
 }
 
-bool Director::should_step() noexcept {
+// A call that no plan carries out. It counts beside calls of the same iteration that a plan did
+// before it ended; a communicator without a plan has no say in whether there is an update.
+void Director::note_sums() noexcept {
+    if (got_zeros_.load(std::memory_order_relaxed)) {
+        got_sums_.store(true, std::memory_order_relaxed);
+    }
+}
+
+Update Director::take_update() noexcept {
     asked_at_.store(ordinal_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    const std::uint64_t zeroed = zeroed_.load(std::memory_order_relaxed);
-    return zeroed_told_.exchange(zeroed, std::memory_order_relaxed) == zeroed;
+    const bool zeros = got_zeros_.exchange(false, std::memory_order_relaxed);
+    const bool sums = got_sums_.exchange(false, std::memory_order_relaxed);
+    return sums ? Update::Sums : zeros ? Update::Zeros : Update::None;
 }
 
 int Director::flush() noexcept {

@@ -37,6 +37,9 @@ struct Seat {
     int device = 0;
 };
 
+// What a plan has handed to the job's gradient calls.
+enum class Update : std::uint8_t { None, Zeros, Sums };
+
 // Threads: all_reduce() is called by hooks, tick() by the shim's background thread, the Member's
 // functions by the agreement thread, end() by the hook that ends the communicator. Never freed: a
 // hook may hold a pointer for as long as the process lives, and what is left after end() is small.
@@ -78,8 +81,9 @@ public:
 
     // Any thread. Waits a moment for a tick that is under way, then tells what was known before.
     PlanFacts facts() noexcept;
-    // False if calls since it was last asked received zeros. The thread of the gradient calls.
-    bool should_step() noexcept;
+    // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
+    // the gradient calls.
+    Update take_update() noexcept;
     // Ends the plan in force between two iterations. The generations that are dropped; -1: this is
     // the middle of an iteration. The thread of the gradient calls.
     int flush() noexcept;
@@ -135,12 +139,12 @@ private:
     std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
     std::atomic<executor::Executor*> active_{nullptr};  // in force
     std::atomic<std::uint32_t> inside_{0};
-    // Calls that received zeros, and how many of them should_step() has told. Counted as the job
-    // makes its calls, so that it is the same on all ranks: when tick() sees that a plan has ended
-    // is not.
-    std::atomic<std::uint64_t> zeroed_{0};
-    std::atomic<std::uint64_t> zeroed_told_{0};
-    std::atomic<std::uint64_t> asked_at_{kNever};  // should_step(): this call begins an iteration
+    // Since take_update() was last asked: there were calls that received nothing but zeros, and
+    // calls that received sums. Noted as the job makes its calls, so that it is the same on all
+    // ranks: when tick() sees that a plan has ended is not.
+    std::atomic<bool> got_zeros_{false};
+    std::atomic<bool> got_sums_{false};
+    std::atomic<std::uint64_t> asked_at_{kNever};  // take_update(): this call begins an iteration
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
     // Of those the first so many have been in a plan in force: from then on their errors are the
     // communicator's. What becomes of one that was never used concerns nobody but the staging.
@@ -243,6 +247,7 @@ private:
     bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
     void clean_up(bool abort) noexcept;
     void learn_priority(deft_cuda_stream_t stream) noexcept;
+    void note_sums() noexcept;
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;
     void step(Track& track);
     void lead(Track& track, const JobView& view);

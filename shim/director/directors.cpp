@@ -83,13 +83,16 @@ bool tick(int device, Track& track) noexcept {
 }
 
 bool should_step() noexcept {
-    bool step = true;
+    bool zeros = false;
+    bool sums = false;
     Directors& directors = process();
     const std::lock_guard lock(directors.mutex);
     for (Director* const director : directors.alive) {
-        step = director->should_step() && step;
+        const Update update = director->take_update();
+        zeros = zeros || update == Update::Zeros;
+        sums = sums || update == Update::Sums;
     }
-    return step;
+    return sums || !zeros;
 }
 
 int flush() noexcept {

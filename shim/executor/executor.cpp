@@ -256,8 +256,8 @@ ExecutorStats Executor::stats() const noexcept {
     return stats;
 }
 
-std::uint64_t Executor::zeroed() const noexcept {
-    return counters_->zeroed.load(std::memory_order_relaxed);
+std::uint64_t Executor::empty() const noexcept {
+    return counters_->empty.load(std::memory_order_relaxed);
 }
 
 bool Executor::take(Statistics& statistics) noexcept {

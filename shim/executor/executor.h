@@ -92,7 +92,7 @@ public:
     std::uint64_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
 
     ExecutorStats stats() const noexcept;
-    std::uint64_t zeroed() const noexcept;  // of them
+    std::uint64_t empty() const noexcept;  // calls that received zeros and nothing else
     // Generations of regions that have been begun and not delivered. The thread of the calls, or
     // any once it makes none.
     std::uint64_t in_flight() const noexcept;

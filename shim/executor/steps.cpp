@@ -134,6 +134,7 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
 int Executor::deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept {
     std::uint64_t waited = 0;  // lanes whose work of this very call the stream waits for
     bool zeros = false;
+    bool sums = false;
     for (std::uint32_t i = action.deliver; i < action.deliver_end; ++i) {
         const Deliver& step = script_.deliveries[i];
         int result = cuda::kSuccess;
@@ -148,8 +149,10 @@ int Executor::deliver(const Action& action, const Call& call, cuda::Stream strea
                 shadow_->slot(step.slot) = {};
             }
             Counters::add(counters_->delivered);
+            sums = true;
         } else if (shadow_->slot(step.slot).state == SlotState::Sent) {
             result = deliver_slot(step, call, stream);
+            sums = true;
         } else {
             // Its gradients are older than the executor.
             const Region& region = script_.regions[step.region];
@@ -173,6 +176,7 @@ int Executor::deliver(const Action& action, const Call& call, cuda::Stream strea
     }
     if (zeros) {
         Counters::add(counters_->zeroed);
+        Counters::add(counters_->empty, sums ? 0 : 1);
     }
     return DEFT_NCCL_SUCCESS;
 }

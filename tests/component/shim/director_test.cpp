@@ -184,20 +184,21 @@ TEST_F(HookInside, KeepsWhatItUsesUntilItHasLeft) {
 // the answer must be the same on all ranks.
 class AskedAfterABreak : public Follower, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(AskedAfterABreak, ThereIsNoUpdateWhereACallReceivedZeros) {
+TEST_P(AskedAfterABreak, ThereIsAnUpdateIfACallReceivedASum) {
+    using enum Update;
     stage();
     order(Kind::Arm, ordinal_);
     Job job;
-    EXPECT_TRUE(director_->should_step());
+    EXPECT_EQ(director_->take_update(), None);
     job.call(*director_, ordinal_++, kCounts[0]);  // late: there is nothing yet to deliver
     EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
     if (GetParam()) {
         director_->tick(track_);
     }
-    EXPECT_FALSE(director_->should_step());
-    EXPECT_TRUE(director_->should_step()) << "no call since";
+    EXPECT_EQ(director_->take_update(), Sums) << "one of the two is lost, not both";
+    EXPECT_EQ(director_->take_update(), None) << "no call since";
     job.forwarded(*director_, ordinal_);
-    EXPECT_TRUE(director_->should_step());
+    EXPECT_EQ(director_->take_update(), None) << "without a plan it has no say";
 }
 
 INSTANTIATE_TEST_SUITE_P(With, AskedAfterABreak, ::testing::Bool(),
@@ -211,7 +212,7 @@ TEST_F(Follower, ThereIsNoUpdateThoughThePlanHasBeenEndedSinceItsZeros) {
     director_->tick(track_);
     EXPECT_GT(director_->flush(), 0);
     director_->tick(track_);
-    EXPECT_FALSE(director_->should_step());
+    EXPECT_EQ(director_->take_update(), Update::Zeros);
 }
 
 // The leader tears down lanes that nobody will use; ranks that see them go have not failed.

@@ -72,7 +72,7 @@ TEST_F(BegunElsewhere, AnIterationBeginsWhereTheJobAsksWhetherToStep) {
     constexpr Pace kBusy = {{1, 125}, {120, 100}};  // hardly a rest, and the longer one is wrong
     for (int i = 0; i < 40; ++i) {
         iterate(kBusy, false);
-        EXPECT_TRUE(director_->should_step());
+        EXPECT_EQ(director_->take_update(), Update::None);
         director_->tick(track_);
     }
     expect_begins_with_the_first();

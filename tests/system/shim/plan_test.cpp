@@ -100,6 +100,27 @@ TEST(Plan, AJobThatAsksSkipsUpdatesThatAreNone) {
     }
 }
 
+// Of two buckets one is sent in each iteration, so that there is something in every update.
+class SumsInTurns : public ::testing::TestWithParam<Environment> {};
+
+TEST_P(SumsInTurns, AreAllUpdates) {
+    const Job job = run(2, 100, GetParam(), "step");
+    for (const Outcome& rank : job.ranks) {
+        ASSERT_EQ(rank.status, 0) << rank.out << rank.err;
+        EXPECT_EQ(count(rank.err, "plan in force"), 1u) << rank.err;
+    }
+    const int iterations = job.rows[0].back().iteration + 1;
+    EXPECT_GE(static_cast<int>(job.rows[0].size()), iterations - 1) << "but for the plan's first";
+}
+
+INSTANTIATE_TEST_SUITE_P(Plan, SumsInTurns,
+                         ::testing::Values(Environment{{"DEFT_MODE", "covap"},
+                                                       {"DEFT_PLAN", "covap2"}},
+                                           Environment{{"DEFT_MODE", "deft"},
+                                                       {"DEFT_PLAN", "merge2"},
+                                                       {"DEFT_MERGE", "turns"}}),
+                         [](const auto& info) { return info.index == 0 ? "Covap" : "Merged"; });
+
 TEST(Plan, AFlushMakesTheJobSynchronousForAWhile) {
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "flush");
     expect_sound(job);
