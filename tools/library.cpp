@@ -95,6 +95,19 @@ bool preloaded_already(std::string_view list, std::string_view entry) {
     return false;
 }
 
+// The first of the places, named from the folder of this command, that has the file.
+std::string folder_of(const char* file, std::initializer_list<const char*> places) {
+    const fs::path folder = fs::path(own_executable()).parent_path();
+    for (const char* place : places) {
+        const fs::path path = (folder / place).lexically_normal();
+        std::error_code ignored;
+        if (fs::exists(path / file, ignored)) {
+            return path.string();
+        }
+    }
+    return {};
+}
+
 }  // namespace
 
 Library find_library(const std::string& wanted) {
@@ -134,15 +147,12 @@ Library find_library(const std::string& wanted, const std::string& executable) {
 }
 
 std::string find_observer() {
-    const fs::path folder = fs::path(own_executable()).parent_path();
-    for (const char* place : {DEFT_DATADIR_FROM_BINDIR "/deft/observer", "python/observer"}) {
-        const fs::path path = (folder / place).lexically_normal();
-        std::error_code ignored;
-        if (fs::exists(path / "sitecustomize.py", ignored)) {
-            return path.string();
-        }
-    }
-    return {};
+    return folder_of("sitecustomize.py",
+                     {DEFT_DATADIR_FROM_BINDIR "/deft/observer", "python/observer"});
+}
+
+std::string find_python_module() {
+    return folder_of("deft.py", {DEFT_DATADIR_FROM_BINDIR "/deft/python", "python"});
 }
 
 std::string library_version(const std::string& path) {

@@ -119,15 +119,25 @@ std::string add_plugin(Environment& environment) {
     return {};
 }
 
-// Python looks there for its sitecustomize. A folder with a colon cannot be named in the variable.
-void add_observer(Environment& environment, const Config& config) {
-    const std::string folder = find_observer();
-    if (!config.is(Key::Mode, "deft") || !config.flag(Key::ObserveOptimizer) ||
-        !config.text(Key::Optimizer).empty() || folder.empty() || folder.find(':') != folder.npos) {
+// Where gradients may come late: Python looks there for its sitecustomize, which must be found
+// before the machine's own, and a job for its `import deft`, behind whatever is the job's. A folder
+// with a colon cannot be named in the variable.
+void add_python(Environment& environment, const Config& config) {
+    if (!config.is(Key::Mode, "deft") && !config.is(Key::Mode, "covap")) {
         return;
     }
-    const std::string others = environment.get("PYTHONPATH").value_or("");
-    environment.set("PYTHONPATH", others.empty() ? folder : folder + ":" + others);
+    std::string path = environment.get("PYTHONPATH").value_or("");
+    const auto usable = [](const std::string& folder) {
+        return !folder.empty() && folder.find(':') == folder.npos;
+    };
+    if (const std::string observer = find_observer();
+        config.flag(Key::ObserveOptimizer) && usable(observer)) {
+        path = observer + (path.empty() ? "" : ":" + path);
+    }
+    if (const std::string module = find_python_module(); usable(module)) {
+        path += (path.empty() ? "" : ":") + module;
+    }
+    environment.set("PYTHONPATH", path);
 }
 
 // What the loader will refuse to do for this program, or an empty string.
@@ -252,7 +262,7 @@ int run(const RunOptions& options) {
         complain(wrong + "; nothing was started");
         return kNotStarted;
     }
-    add_observer(environment, config);
+    add_python(environment, config);
     // What only weakens deft is said, and is an error when deft is required.
     const bool required = config.flag(Key::Require);
     const std::string file =

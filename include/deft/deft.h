@@ -29,10 +29,21 @@ int deft_should_step(void);
 int deft_flush(void);
 
 /* Names the job's optimizer, in the form of DEFT_OPTIMIZER ("sgd:momentum=0.9,lr=0.1", "adamw",
- * "unknown"), for plans that are made from then on; DEFT_OPTIMIZER, where set, wins. The leader's
- * word counts for all ranks. `deft run` does it for PyTorch jobs. 0, or -1 if the text is not
+ * "unknown"); DEFT_OPTIMIZER, where set, wins. A plan in force that was made for another kind ends,
+ * and one is made anew. The leader's word counts for all ranks. 0, or -1 if the text is not
  * understood: then nothing changes. Any thread. */
 int deft_set_optimizer(const char* optimizer);
+
+/* The same for who watches the job from outside, as the module does that `deft run` adds to PyTorch
+ * jobs: what the job says itself with deft_set_optimizer() wins. */
+int deft_observe_optimizer(const char* optimizer);
+
+/* Not 0: the job multiplies its loss by a factor that changes (loss scaling, GradScaler), so that
+ * a gradient that comes an iteration late would carry another factor than that it is divided by.
+ * Then nothing is delayed or merged, and modes deft and covap do no more than exact, unless
+ * DEFT_PLAN asks for it. `deft run` does it for PyTorch's GradScaler. The leader's word counts for
+ * all ranks. Any thread. */
+void deft_set_gradient_scaling(int scaled);
 
 /* Counters since the process began, over all its communicators. `size` is set by the caller to
  * sizeof(deft_stats_t); fields beyond it are not written. */

@@ -19,6 +19,14 @@ DEFT_HOOK int deft_set_optimizer(const char* optimizer) {
     return optimizer != nullptr && deft::director::set_optimizer(optimizer) ? 0 : -1;
 }
 
+DEFT_HOOK int deft_observe_optimizer(const char* optimizer) {
+    return optimizer != nullptr && deft::director::observe_optimizer(optimizer) ? 0 : -1;
+}
+
+DEFT_HOOK void deft_set_gradient_scaling(int scaled) {
+    deft::director::set_gradient_scaling(scaled != 0);
+}
+
 DEFT_HOOK int deft_stats(deft_stats_t* stats) {
     constexpr std::size_t kFirst = sizeof(std::size_t) + sizeof(std::uint64_t);
     if (stats == nullptr || stats->size < kFirst) {

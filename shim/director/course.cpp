@@ -22,6 +22,8 @@ constexpr std::uint32_t kMostTurns = 8;
 // Lanes cost memory, and a profile grows old: a plan is made no earlier than this before the end of
 // the warm-up.
 constexpr double kPlanAheadMs = 60'000;
+constexpr const char* kScaled =
+    "the job scales its gradients, and late or merged ones would carry an older scale";
 
 }  // namespace
 
@@ -137,7 +139,7 @@ void Director::settle(Track& track) {
         forward = forward_committed_;
         if (std::exchange(forward_cancelled_, false) && !forward) {  // its reason stands: later
             gain_checked_ = gain_checked_ && !losing_;
-            losing_ = falling_ = false;
+            losing_ = falling_ = outdated_ = false;
         }
     }
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
@@ -186,11 +188,14 @@ void Director::settle(Track& track) {
         }
         const bool fallen = guard_ != nullptr && guard_->fallen();
         const bool again = losing_ && networks_.size() > 1;
-        enter(fallen ? Course::Fallen : again ? Course::Watching : Course::Resting);
+        enter(fallen ? Course::Fallen : again || outdated_ ? Course::Watching : Course::Resting);
         if (again && !fallen) {
             without_networks();
         }
-        falling_ = losing_ = false;
+        if (outdated_) {
+            planned_signature_ = 0;
+        }
+        falling_ = losing_ = outdated_ = false;
         DEFT_INFO("rank %d: calls are forwarded again", seat_.rank);
     }
     if (current_ != nullptr && current_->broken() && active == current_.get()) {
@@ -261,6 +266,9 @@ void Director::lead(Track& track, const JobView& view) {
                 watch_accuracy(view);
             }
             if (!ending() && course_ == Course::Running) {
+                check_optimizer();
+            }
+            if (!ending() && course_ == Course::Running) {
                 check_gain(track, view);
             }
             if (!ending() && course_ == Course::Running) {
@@ -307,7 +315,7 @@ bool Director::decide(const Track& track, const JobView& view) {
     // another gradient to be its last. A plan that the operator names is carried out all the same.
     const Settings set = Settings::process();
     const bool careful = set.mode >= ShimMode::Deft && set.forced_merge == 0;
-    doubt_ = careful ? doubt_about(view.gradients) : nullptr;
+    doubt_ = !careful ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view.gradients);
     if (const auto known = plans_.find(view.signature); known != plans_.end()) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;

@@ -222,6 +222,7 @@ private:
     bool falling_ = false;     // Forward has been proposed, for the guard
     bool tightening_ = false;  // a plan has been staged that the guard asked for
     bool losing_ = false;      // the plan was slower than none
+    bool outdated_ = false;    // the plan was made for another optimizer
     std::uint64_t breaks_ = 0;
     struct Made {
         planner::Plan plan;
@@ -259,6 +260,7 @@ private:
     void watch_staging();
     std::uint64_t switch_call(const JobView& view, std::uint64_t not_before);
     void propose_arm(const JobView& view);
+    void check_optimizer();
     void check_gain(Track& track, const JobView& view);
     void look_again(const Track& track, const JobView& view);
     void hear_measured();
@@ -268,7 +270,7 @@ private:
     void plan_tighter(const guard::Decision& decision);
     void tighten(const JobView& view);
     // The plan in force is to end, at a call that has been named already.
-    bool ending() const { return falling_ || losing_; }
+    bool ending() const { return falling_ || losing_ || outdated_; }
     bool propose_forward();
     std::uint64_t iteration() const;
     void take_orders();

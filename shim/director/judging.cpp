@@ -5,6 +5,7 @@
 
 #include "shim/director/choice.h"
 #include "shim/director/director.h"
+#include "shim/director/optimizer.h"
 #include "shim/director/second_look.h"
 #include "shim/director/settings.h"
 #include "topology/base/log.h"
@@ -46,6 +47,16 @@ void Director::check_gain(Track& track, const JobView& view) {
         DEFT_INFO("no gain: %.2f ms per iteration, %.2f ms before; the plan is given up", now_ms,
                   before_ms_);
     }
+}
+
+// A prediction that suits one optimizer makes another diverge, and some bear no delay at all.
+void Director::check_optimizer() {
+    if (shim_mode() < ShimMode::Deft || planned_for_.same_kind(known_optimizer()) ||
+        !propose_forward()) {
+        return;
+    }
+    outdated_ = true;
+    DEFT_INFO("the plan in force was made for another optimizer; it ends, and one is made anew");
 }
 
 // When the data of a call were ready that waited for the call before it can only be guessed

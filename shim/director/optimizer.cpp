@@ -9,10 +9,16 @@
 namespace deft::director {
 namespace {
 
-struct Told {
-    std::mutex mutex;
-    std::string text;
+struct Word {
+    std::string text;  // empty: nothing was said
     executor::Optimizer optimizer;
+};
+
+struct Told {
+    std::mutex mutex;  // guards what follows
+    Word by_job;
+    Word by_observer;
+    bool scaled = false;
 };
 
 Told& told() {
@@ -20,9 +26,7 @@ Told& told() {
     return told;
 }
 
-}  // namespace
-
-bool set_optimizer(std::string_view text) noexcept {
+bool note(Word Told::*whose, std::string_view text) noexcept {
     try {
         executor::Optimizer optimizer;
         std::string problem;
@@ -31,10 +35,14 @@ bool set_optimizer(std::string_view text) noexcept {
         }
         Told& all = told();
         const std::lock_guard lock(all.mutex);
-        if (all.text != text) {
-            all.text = text;
-            all.optimizer = optimizer;
-            DEFT_INFO("the job's optimizer: %s", all.text.c_str());
+        Word& word = all.*whose;
+        if (word.text != text) {
+            word.text = text;
+            word.optimizer = optimizer;
+            const bool counts = whose == &Told::by_job || all.by_job.text.empty();
+            if (counts && Config::process().text(Key::Optimizer).empty()) {
+                DEFT_INFO("the job's optimizer: %s", word.text.c_str());
+            }
         }
         return true;
     } catch (...) {
@@ -42,20 +50,45 @@ bool set_optimizer(std::string_view text) noexcept {
     }
 }
 
-executor::Optimizer known_optimizer() {
+executor::Optimizer named_optimizer(const Told& all) {
     const std::string& set = Config::process().text(Key::Optimizer);
+    if (set.empty()) {
+        return (all.by_job.text.empty() ? all.by_observer : all.by_job).optimizer;
+    }
     executor::Optimizer optimizer;
     std::string problem;
-    if (!set.empty()) {
-        if (!executor::parse_optimizer(set, optimizer, problem)) {
-            DEFT_WARN_ONCE("DEFT_OPTIMIZER: %s; it counts as unknown", problem.c_str());
-            return {};
-        }
-        return optimizer;
+    if (!executor::parse_optimizer(set, optimizer, problem)) {
+        DEFT_WARN_ONCE("DEFT_OPTIMIZER: %s; it counts as unknown", problem.c_str());
+        return {};
     }
+    return optimizer;
+}
+
+}  // namespace
+
+bool set_optimizer(std::string_view text) noexcept {
+    return note(&Told::by_job, text);
+}
+
+bool observe_optimizer(std::string_view text) noexcept {
+    return note(&Told::by_observer, text);
+}
+
+void set_gradient_scaling(bool scaled) noexcept {
     Told& all = told();
     const std::lock_guard lock(all.mutex);
-    return all.optimizer;
+    if (all.scaled != scaled) {
+        all.scaled = scaled;
+        DEFT_INFO("the job %s its gradients", scaled ? "scales" : "no longer scales");
+    }
+}
+
+executor::Optimizer known_optimizer() {
+    Told& all = told();
+    const std::lock_guard lock(all.mutex);
+    executor::Optimizer optimizer = named_optimizer(all);
+    optimizer.scaled = all.scaled;
+    return optimizer;
 }
 
 }  // namespace deft::director

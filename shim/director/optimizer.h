@@ -9,11 +9,16 @@
 
 namespace deft::director {
 
-// What the job, or what watches it, says; DEFT_OPTIMIZER wins. False if it is not understood. Any
-// thread.
+// What the job itself says, or else what watches it sees; DEFT_OPTIMIZER wins over both. False if
+// it is not understood. Any thread.
 bool set_optimizer(std::string_view text) noexcept;
+bool observe_optimizer(std::string_view text) noexcept;
 
-// By DEFT_OPTIMIZER, else as set, else unknown. Any thread.
+// The job multiplies its loss, and so its gradients, by a factor that changes. Whoever names the
+// optimizer: a sum that comes late would carry an older factor. Any thread.
+void set_gradient_scaling(bool scaled) noexcept;
+
+// By DEFT_OPTIMIZER, else as set, else as observed, else unknown. Any thread.
 executor::Optimizer known_optimizer();
 
 }  // namespace deft::director

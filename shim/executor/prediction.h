@@ -30,10 +30,12 @@ struct Optimizer {
     double momentum = 0;       // Nesterov counts as momentum; beta1 of Adam and its family
     double learning_rate = 0;  // 0: unknown
     bool nesterov = false;
+    bool scaled = false;  // gradients carry a loss scale that changes (GradScaler)
     bool known() const { return family != Family::Unknown; }
     // Whatever the learning rate, which schedules change.
     bool same_kind(const Optimizer& other) const {
-        return family == other.family && momentum == other.momentum && nesterov == other.nesterov;
+        return family == other.family && momentum == other.momentum && nesterov == other.nesterov &&
+               scaled == other.scaled;
     }
     bool plain() const { return family == Family::Sgd && momentum == 0; }
     bool operator==(const Optimizer&) const = default;

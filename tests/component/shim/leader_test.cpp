@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's course: from a measured job to a plan in force, to another one, and back.
 #include "tests/component/shim/leader.h"
+#include "shim/director/optimizer.h"
 
 namespace deft::director::test {
 namespace {
@@ -213,6 +214,21 @@ TEST_F(NotReplaced, AndIsTheOneThatIsTakenUpAfterAnInterruption) {
     ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
     iterate(kHidden, false, 5);
     EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
+// Another optimizer would need another prediction, or bears no delay; here, none of it.
+TEST_F(Leader, APlanEndsWhenTheJobBeginsToScaleItsGradients) {
+    bring_into_force();
+    set_gradient_scaling(true);
+    reach(heard(Kind::Forward).switch_call, true);
+    iterate(kHidden, false);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "watching"; }));
+    iterate(kHidden, false, 20);
+    EXPECT_EQ(hear().order.kind, Kind::Close) << "nothing gains that is neither late nor merged";
+    EXPECT_NE(director_->facts().reason.find("scale"), std::string::npos)
+        << director_->facts().reason;
+    set_gradient_scaling(false);
+    EXPECT_EQ(staged().predicted.max_merge, 2U) << "made anew";
 }
 
 TEST_F(Leader, APlanThatIsSlowerThanNoneIsGivenUp) {

@@ -113,13 +113,12 @@ TEST_P(SumsInTurns, AreAllUpdates) {
     EXPECT_GE(static_cast<int>(job.rows[0].size()), iterations - 1) << "but for the plan's first";
 }
 
-INSTANTIATE_TEST_SUITE_P(Plan, SumsInTurns,
-                         ::testing::Values(Environment{{"DEFT_MODE", "covap"},
-                                                       {"DEFT_PLAN", "covap2"}},
-                                           Environment{{"DEFT_MODE", "deft"},
-                                                       {"DEFT_PLAN", "merge2"},
-                                                       {"DEFT_MERGE", "turns"}}),
-                         [](const auto& info) { return info.index == 0 ? "Covap" : "Merged"; });
+INSTANTIATE_TEST_SUITE_P(
+    Plan, SumsInTurns,
+    ::testing::Values(Environment{{"DEFT_MODE", "covap"}, {"DEFT_PLAN", "covap2"}},
+                      Environment{
+                          {"DEFT_MODE", "deft"}, {"DEFT_PLAN", "merge2"}, {"DEFT_MERGE", "turns"}}),
+    [](const auto& info) { return info.index == 0 ? "Covap" : "Merged"; });
 
 TEST(Plan, AFlushMakesTheJobSynchronousForAWhile) {
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "flush");

@@ -53,6 +53,13 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(result.stderr, "")
         self.assertIn(str(self.library), result.stdout)
 
+    @unittest.skipIf(SANITIZED, "a sanitizer's runtime must be loaded first")
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_a_python_job_finds_the_module(self):
+        result = run(self.deft, "run", "--mode", "covap", "--", "/usr/bin/python3", "-B", "-c",
+                     "import deft; print(deft.should_step(), deft.available())")
+        self.assertEqual((result.stdout, result.stderr), ("True True\n", ""))
+
     def test_everything_is_there_and_nothing_else(self):
         files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*") if path.is_file())
         ends = ("bin/deft", "libnccl-net-deft.so", "pkgconfig/deft.pc", "include/deft/deft.h", "include/deft/abi/net.h",

@@ -160,8 +160,16 @@ class RunTest(unittest.TestCase):
         optim = pathlib.Path(self.folder, "python", "torch", "optim")
         optim.mkdir(parents=True, exist_ok=True)
         (optim.parent / "__init__.py").touch()
-        (optim / "optimizer.py").write_text("class Optimizer:\n    def __init__(self, params, defaults):\n"
-                                            "        self.defaults = defaults\n")
+        (optim / "optimizer.py").write_text(
+            "class Optimizer:\n    def __init__(self, params, defaults):\n        self.defaults = defaults\n"
+            "        self.param_groups = [dict(defaults, **group) for group in params or [{}]]\n")
+        for place in ("amp", "cuda/amp"):
+            amp = optim.parent / place
+            amp.mkdir(parents=True, exist_ok=True)
+            (amp / "__init__.py").touch()
+            (amp.parent / "__init__.py").touch()
+            (amp / "grad_scaler.py").write_text("class GradScaler:\n    def __init__(self, enabled=True):\n        self._enabled = enabled\n"
+                                                "    def is_enabled(self):\n        return self._enabled\n")
         (optim / "__init__.py").write_text(
             "from .optimizer import Optimizer\nclass SGD(Optimizer):\n    def __init__(self, params, lr, momentum=0, nesterov=False):\n"
             "        super().__init__(params, dict(lr=lr, momentum=momentum, nesterov=nesterov))\n"
@@ -171,7 +179,7 @@ class RunTest(unittest.TestCase):
         result = self.deft("run", "--mode", "deft", "--log", "info", "--", "/usr/bin/python3", "-c",
                            "import torch.optim as o\n" + script, env={"PYTHONPATH": str(optim.parents[1]), **(env or {})})
         self.assertEqual((result.returncode, result.stdout), (0, "mine\n"), result.stderr)
-        return [line.split("the job's optimizer: ")[1] for line in result.stderr.splitlines() if "optimizer" in line]
+        return [line.split("the job's optimizer: ")[-1].split("deft INFO ")[-1] for line in result.stderr.splitlines() if "the job" in line]
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_the_optimizer_of_a_pytorch_job_is_observed(self):
@@ -180,8 +188,26 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.observed("assert o.AdamW([], 1e-3).defaults['lr'] == 1e-3"), ["adamw:momentum=0.8,lr=0.001"])
         self.assertEqual(self.observed("o.SGD([], 0.1); o.AdamW([], 0.1)"), ["sgd:momentum=0,lr=0.1", "unknown"])
         self.assertEqual(self.observed("class Mine(o.SGD): pass\nMine([], 0.1)"), ["unknown"])
+        self.assertEqual(self.observed("o.AdamW([], 0.1); o.AdamW([], 0.2)"), ["adamw:momentum=0.8,lr=0.1", "adamw:momentum=0.8"])
+        self.assertEqual(self.observed("o.AdamW([{'lr': 1}, {}], 0.2)"), ["adamw:momentum=0.8"])
+        self.assertEqual(self.observed("o.SGD([{'momentum': 0.9}], 0.1)"), ["sgd:momentum=0.9,lr=0.1"])
+        self.assertEqual(self.observed("o.SGD([{'momentum': 0}, {}], 0.1, momentum=0.9)"), ["unknown"])
         self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
         self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OPTIMIZER": "adam"}), [])
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_what_a_job_says_itself_wins(self):
+        for script in ("deft.set_optimizer('adam'); o.SGD([], 0.1)", "o.SGD([], 0.1); deft.set_optimizer('adam')"):
+            self.assertEqual(self.observed("import deft\n" + script)[-1], "adam", script)
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_a_gradient_scaler_is_observed(self):
+        for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
+            scaler = f"import {module} as s\ns.GradScaler"
+            self.assertTrue(self.observed(scaler + "()")[0].endswith("the job scales its gradients"))
+            self.assertEqual(self.observed(scaler + "(enabled=False)"), [])
+            self.assertEqual(self.observed(scaler + "()", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
+            self.assertEqual(len(self.observed(scaler + "()", {"DEFT_OPTIMIZER": "adam"})), 1)
 
     def test_command_that_cannot_be_started(self):
         script = os.path.join(self.folder, "script")

@@ -252,6 +252,15 @@ TEST(Optimizer, IsWhatTheJobSaysLast) {
     EXPECT_FALSE(known_optimizer().plain());
     EXPECT_TRUE(set_optimizer("unknown"));
     EXPECT_EQ(known_optimizer(), executor::Optimizer{});
+    EXPECT_TRUE(observe_optimizer("adam"));
+    EXPECT_EQ(known_optimizer(), executor::Optimizer{}) << "the job's own word counts";
+    EXPECT_TRUE(set_optimizer("adamw"));
+    set_gradient_scaling(true);
+    executor::Optimizer adam = known_optimizer();
+    EXPECT_TRUE(adam.scaled);
+    adam.scaled = false;
+    EXPECT_FALSE(adam.same_kind(known_optimizer()));
+    set_gradient_scaling(false);
 }
 
 // Iterations of two gradients, the calls made an iteration ahead of the device: `transfer` ms each.

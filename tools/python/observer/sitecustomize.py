@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells deft which optimizer a PyTorch job uses (DEFT_PREDICT=auto needs to know).
+"""Tells deft which optimizer a PyTorch job uses (DEFT_PREDICT=auto needs to know), and whether it scales its gradients.
 
-`deft run` puts this folder on PYTHONPATH in mode deft, and Python imports the module at its start. It waits until the job
-imports torch.optim, notes class, learning rate and momentum of each optimizer that is made, and hands them to the preloaded
-library. The job's objects and results stay as they are; whatever fails here is swallowed. DEFT_OBSERVE_OPTIMIZER=0 turns it
+`deft run` puts this folder on PYTHONPATH in modes deft and covap, and Python imports the module at its start. It waits until the job
+imports torch.optim or a GradScaler, notes class, learning rate and momentum of each optimizer that is made, and hands them to the
+preloaded library. The job's objects and results stay as they are; whatever fails here is swallowed. DEFT_OBSERVE_OPTIMIZER=0 turns it
 off.
 """
 
@@ -23,61 +23,84 @@ def _run_the_other_one():
         spec.loader.exec_module(module)
 
 
-def _text(optimizer, defaults):
-    """As DEFT_OPTIMIZER has it; "unknown" for anything but PyTorch's own classes."""
+def _kind(optimizer, group):
+    """One group of parameters as DEFT_OPTIMIZER has it, without its learning rate; "unknown" for anything but PyTorch's own classes."""
     kind = type(optimizer)
     if not (kind.__module__ + ".").startswith("torch.optim."):
         return "unknown"
-    values = dict(defaults)
-    text = kind.__name__.lower()
+    name = kind.__name__.lower()
     parts = []
-    if text in ("sgd", "rmsprop"):
-        parts.append("momentum=%g" % float(values.get("momentum", 0)))
-        if values.get("nesterov"):
+    if name in ("sgd", "rmsprop"):
+        parts.append("momentum=%g" % float(group.get("momentum", 0)))
+        if group.get("nesterov"):
             parts.append("nesterov=1")
-    elif isinstance(values.get("betas"), (tuple, list)):
-        parts.append("momentum=%g" % float(values["betas"][0]))
-    rate = values.get("lr")
-    if isinstance(rate, (int, float)):
-        parts.append("lr=%g" % rate)
-    return text + (":" + ",".join(parts) if parts else "")
+    elif isinstance(group.get("betas"), (tuple, list)):
+        parts.append("momentum=%g" % float(group["betas"][0]))
+    return name + (":" + ",".join(parts) if parts else "")
 
 
-def _observe(torch_optimizer):
+def _observe_optimizers(module):
     import ctypes
     import functools
 
-    tell = ctypes.CDLL(None).deft_set_optimizer
+    tell = ctypes.CDLL(None).deft_observe_optimizer
     tell.argtypes, tell.restype = [ctypes.c_char_p], ctypes.c_int
-    seen = set()
-    make = torch_optimizer.Optimizer.__init__
+    kinds, rates = set(), set()
+    make = module.Optimizer.__init__
 
     @functools.wraps(make)
-    def noted(self, params, defaults, *more, **named):
-        make(self, params, defaults, *more, **named)
+    def noted(self, *arguments, **named):
+        make(self, *arguments, **named)
         try:
-            seen.add(_text(self, defaults))
-            # Two different ones: which of them gets a gradient cannot be told.
-            text = seen.copy().pop() if len(seen) == 1 else "unknown"
+            for group in self.param_groups:
+                kinds.add(_kind(self, group))
+                rate = group.get("lr")
+                rates.add(float(rate) if isinstance(rate, (int, float)) else None)
+            # Two different ones, or groups that differ: which of them gets a gradient cannot be told.
+            text = next(iter(kinds)) if len(kinds) == 1 else "unknown"
+            rate = next(iter(rates)) if len(rates) == 1 else None
+            if rate is not None and text != "unknown":
+                text += (",lr=%g" if ":" in text else ":lr=%g") % rate
             if tell(text.encode()) != 0:
                 tell(b"unknown")
         except Exception:
             pass
 
-    torch_optimizer.Optimizer.__init__ = noted
+    module.Optimizer.__init__ = noted
+
+
+def _observe_scalers(module):
+    import ctypes
+    import functools
+
+    tell = ctypes.CDLL(None).deft_set_gradient_scaling
+    tell.argtypes, tell.restype = [ctypes.c_int], None
+    make = module.GradScaler.__init__
+
+    @functools.wraps(make)
+    def noted(self, *arguments, **named):
+        make(self, *arguments, **named)
+        try:
+            if self.is_enabled():
+                tell(1)
+        except Exception:
+            pass
+
+    module.GradScaler.__init__ = noted
+
+
+_WATCHED = {"torch.optim.optimizer": _observe_optimizers,
+            "torch.cuda.amp.grad_scaler": _observe_scalers,  # in PyTorch 2 a subclass of the next
+            "torch.amp.grad_scaler": _observe_scalers}
 
 
 class _Finder:
-    """Sees torch.optim.optimizer come; loads nothing itself."""
+    """Sees the modules come that are watched; loads nothing itself."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != "torch.optim.optimizer":
+        if name not in _WATCHED:
             return None
-        try:
-            sys.meta_path.remove(cls)
-        except ValueError:
-            pass
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
@@ -85,7 +108,7 @@ class _Finder:
             def load_and_observe(module):
                 load(module)
                 try:
-                    _observe(module)
+                    _WATCHED[name](module)
                 except Exception:
                     pass
 
@@ -94,7 +117,7 @@ class _Finder:
 
 
 try:
-    if os.environ.get("DEFT_OBSERVE_OPTIMIZER", "1") != "0" and not os.environ.get("DEFT_OPTIMIZER"):
+    if os.environ.get("DEFT_OBSERVE_OPTIMIZER", "1") != "0":
         sys.meta_path.insert(0, _Finder)
 finally:
     import importlib.util
