@@ -162,37 +162,71 @@ def write(options, lines, facts):
                       lambda policy, optimizer, model=model: time_to_accuracy(chosen(model, optimizer, policy),
                                                                               chosen(model, optimizer, "plain")), options.policies)
     if relative:
-        text += times(options, chosen, relative)
+        text += times(options, chosen, relative, facts["warm_up"])
     with open(options.out + ".md", "w", encoding="utf-8") as file:
         file.write("\n".join(text))
     curves(options, lines)
 
 
-def times(options, chosen, relative):
-    """Time to accuracy: epochs to the target times the iteration time perf/policies measured."""
+def under_plan(one, warm_up):
+    """(epochs before the plan of a training came into force, epochs it was in force at most); None: no plan carried anything."""
+    plan = one.get("plan", {})
+    if not plan.get("delivered"):
+        return None
+    an_epoch = one["iterations"] / len(one["epoch_accuracies"])
+    if plan.get("guard_decisions"):  # it ended before the training did
+        return warm_up / an_epoch, plan["iterations"] / an_epoch
+    # The last iteration is under way when the counters are read.
+    return max(0, one["iterations"] - plan["iterations"] - 1) / an_epoch, math.inf
+
+
+def time_to(one, target, speed, warm_up):
+    """Time to the target in epochs of plain: only what the plan in force did has its speed. Infinite if it is never reached."""
+    epochs = epochs_to(one, target)
+    if epochs is None:
+        return math.inf
+    before, at_most = under_plan(one, warm_up) or (math.inf, 0)
+    fast = min(max(0, epochs - before), at_most)
+    return epochs - fast + fast * speed
+
+
+def time_ratio(runs, plain, speed, warm_up):
+    """Time to accuracy over plain's, both medians over seeds; None where plain is there before the plan, or no plan came."""
+    spans = [under_plan(one, warm_up) for one in runs]
+    if not plain or not runs or None in spans:
+        return None
+    target = target_of(plain)
+    theirs = statistics.median(time_to(one, target, 1, warm_up) for one in plain)
+    if math.isinf(theirs) or theirs <= statistics.median(before for before, _ in spans):
+        return None
+    return statistics.median(time_to(one, target, speed, warm_up) for one in runs) / theirs
+
+
+def times(options, chosen, relative, warm_up):
+    """Time to accuracy: epochs to the target, those under the plan at the iteration time perf/policies measured."""
     rates = sorted({rate for by_rate in relative.values() for rate in by_rate}, key=float)
     text = ["## Time to accuracy", "",
-            "Epochs to the target (above) times the iteration time that perf/policies measured for the policy, over the same "
-            "product for plain without deft: medians over models and optimizers, of cells where every seed reached the target "
-            "(how many of them). Below 1 is sooner.", "",
+            "Epochs to the target (above), those before the plan is in force at the iteration time of plain without deft, those "
+            "after at what perf/policies measured for the policy, over plain's: medians over seeds, where a seed that never gets "
+            "there counts as infinite, then over models and optimizers. Cells where plain reaches the target before the plan is in "
+            "force, or where no plan was, are left out (`cells`: how many are not, and in how many half of the seeds or more never get "
+            "there). Below 1 is sooner; never: half of these cells or more.", "",
             "| policy | " + " | ".join(f"coverage rate {rate}" for rate in rates) + " | cells |", "|---|" + "---|" * (len(rates) + 1)]
     for policy in options.policies:
         speed = relative.get(policy.replace("merge2late", "merge2-delay1").replace("+predict", ""))
         if policy == "plain" or not speed:
             continue
-        ratios, cells = [], 0
-        for model in options.models:
-            for optimizer in options.optimizers:
-                runs, plain = chosen(model, optimizer, policy), chosen(model, optimizer, "plain")
-                if not runs or not plain:
-                    continue
-                cells += 1
-                ours = [epochs_to(one, target_of(plain)) for one in runs]
-                theirs = [epochs_to(one, target_of(plain)) for one in plain]
-                if None not in ours and None not in theirs:
-                    ratios.append(statistics.mean(ours) / statistics.mean(theirs))
-        figures = [f"{statistics.median(ratios) * speed[rate]:.2f}" if ratios and rate in speed else "-" for rate in rates]
-        text.append(f"| {policy} | " + " | ".join(figures) + f" | {len(ratios)} of {cells} |")
+        pairs = [(chosen(model, optimizer, policy), chosen(model, optimizer, "plain")) for model in options.models
+                 for optimizer in options.optimizers]
+        pairs = [pair for pair in pairs if all(pair)]
+        figures, count, never = [], 0, 0
+        for rate in rates:
+            ratios = [time_ratio(runs, plain, speed.get(rate, 1), warm_up) for runs, plain in pairs]
+            ratios = [ratio for ratio in ratios if ratio is not None]
+            count, never = len(ratios), sum(math.isinf(ratio) for ratio in ratios)
+            middle = statistics.median(ratios) if ratios and rate in speed else None
+            figures.append("-" if middle is None else "never" if math.isinf(middle) else f"{middle:.2f}")
+        text.append(f"| {policy} | " + " | ".join(figures) + f" | {count} of {len(pairs)}" + (f", {never} never" if never else "") + " |")
     return text + [""]
 
 

@@ -2,6 +2,7 @@
 """What the benchmarks compute from their samples, and what they say about wrong usage. Runs no benchmark."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -110,6 +111,42 @@ class Accuracy(unittest.TestCase):
         self.assertEqual(accuracy_report.time_to_accuracy([line("delay1", 0.95)], plain), "never")
         self.assertEqual(accuracy_report.time_to_accuracy([line("delay1", 0.961), line("delay1", 0.9)], plain), "2.0 (1 of 2 never)")
 
+    def time_table(self, plain, runs):
+        """The line that delay1 gets where an iteration under it takes half of plain's time; 30 iterations an epoch."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = types.SimpleNamespace(out=os.path.join(folder, "a"), models=["tiny-mlp"], optimizers=["adam"],
+                                            policies=["plain", "delay1"], seeds=len(plain))
+            with open(os.path.join(folder, "policies.json"), "w", encoding="utf-8") as file:
+                json.dump({"relative": {"plain": {"1": 1.0}, "delay1": {"1": 0.5}}}, file)
+            shape = {"iterations": 300, "epoch_losses": [0.1]}
+            plan = {"iterations": 300 - 60 - 1, "delivered": 9, "guard_decisions": 0}   # in force from epoch 2 on
+            lines = [line("plain", 0.9, seed, **{**shape, "epoch_accuracies": [0.9 * (n + 1 >= epoch) for n in range(10)]})
+                     for seed, epoch in enumerate(plain, 1)]
+            lines += [line("delay1", 0.9, seed, plan=plan, **{**shape, "epoch_accuracies": [0.9 * (n + 1 >= epoch) for n in range(10)]})
+                      for seed, epoch in enumerate(runs, 1)]
+            accuracy_report.write(options, lines, {"models": accuracy.RATES, "warm_up": 60, "epochs": accuracy.EPOCHS,
+                                                   "batch": accuracy.BATCH})
+            with open(options.out + ".md", encoding="utf-8") as file:
+                return next(text for text in reversed(file.read().splitlines()) if text.startswith("| delay1 |"))
+
+    def test_only_iterations_under_the_plan_have_its_speed(self):
+        never = 11
+        for plain, runs, expected in (
+                ([8], [8], "| 0.62 | 1 of 1 |"),         # 2 epochs as plain, 6 in half the time: 5 of 8
+                ([2, 2], [2, 2], "| - | 0 of 1 |"),      # plain is there before the plan
+                ([8, 8, 8], [8, 8, never], "| 0.62 | 1 of 1 |"),
+                ([8, 8, 8], [8, never, never], "| never | 1 of 1, 1 never |"),
+                ([8, 8, 8], [never] * 3, "| never | 1 of 1, 1 never |"),
+                ([never] * 3, [8, 8, 8], "| - | 0 of 1 |")):
+            with self.subTest(plain=plain, runs=runs):
+                self.assertEqual(self.time_table(plain, runs), "| delay1 " + expected)
+
+    def test_time_under_a_plan_that_the_guard_ended(self):
+        one = line("delay1", 0.9, plan={"iterations": 30, "delivered": 9, "guard_decisions": 1},
+                   epoch_accuracies=[0.0] * 7 + [0.9] * 3)
+        self.assertEqual(accuracy_report.time_to(one, 0.9, 0.5, 60), 7.5)
+        self.assertEqual(accuracy_report.time_to(line("plain", 0.9), 0.9, 0.5, 60), 2)
+
     def test_pinned(self):
         full = 300 - accuracy.WARM_UP
         self.assertTrue(accuracy.pinned(line("delay1", 0.9, plan={"iterations": full - 1, "guard_decisions": 0})))
@@ -149,7 +186,6 @@ class Policies(unittest.TestCase):
 
 class EndToEnd(unittest.TestCase):
     def test_profile_has_the_coverage(self):
-        import json
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "p.json")
             e2e.profile(path, 80.0, 1.5, 1.0, 2)
