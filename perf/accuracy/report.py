@@ -131,15 +131,25 @@ def summary(options, lines, chosen):
         text.append(f"* mode deft {title}: {cells} cells, {cells - len(under)} within two standard errors of plain or fallen back; the "
                     f"guard acted in {acted}; {gone} trainings were lost (ten points or more under plain) without it."
                     + (f" Under plain or lost, and the guard did not act: {', '.join(under)}." if under else ""))
-    same = sum(one["checksum"] == other["checksum"] for one in lines if one["policy"] == "exact" for other in lines
-               if other["policy"] == "plain" and all(one[key] == other[key] for key in ("model", "optimizer", "seed")))
-    exact = sum(one["policy"] == "exact" for one in lines)
     equal = sum(one["replicas_equal"] for one in lines)
+    late = [one for one in lines if one["policy"] not in ("plain", "exact")]
     return [f"* {len(lines)} trainings; replicas equal in {equal} of {len(lines)}.",
-            f"* exact: the same bits as plain in {same} of {exact} trainings.",
+            *exactness(lines),
             *text,
-            f"* the plan came into force at the iteration it was to in {sum(one.get('pinned', True) for one in lines)} of {len(lines)}.",
+            f"* delayed, merged and covap: the plan came into force at the iteration it was to in "
+            f"{sum(one.get('pinned', True) for one in late)} of {len(late)}.",
             ""]
+
+
+def exactness(lines):
+    """Whether exact has plain's bits, apart by whether a plan carried gradients at all: lines of Markdown."""
+    plain = {(one["model"], one["optimizer"], one["seed"]): one["checksum"] for one in lines if one["policy"] == "plain"}
+    text = []
+    for what, carried in (("a plan carried gradients", True), ("no plan in force (calls forwarded)", False)):
+        chosen = [one for one in lines if one["policy"] == "exact" and bool(one.get("plan", {}).get("delivered")) == carried]
+        same = sum(one["checksum"] == plain.get((one["model"], one["optimizer"], one["seed"])) for one in chosen)
+        text += [f"* exact: {what}, the same bits as plain in {same} of {len(chosen)} trainings."] if chosen else []
+    return text
 
 
 def write(options, lines, facts):

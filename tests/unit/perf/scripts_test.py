@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
@@ -152,7 +153,44 @@ class Accuracy(unittest.TestCase):
         self.assertTrue(accuracy.pinned(line("delay1", 0.9, plan={"iterations": full - 1, "guard_decisions": 0})))
         self.assertFalse(accuracy.pinned(line("delay1", 0.9, plan={"iterations": full - 2, "guard_decisions": 0})))
         self.assertFalse(accuracy.pinned(line("delay1", 0.9)))
-        self.assertTrue(accuracy.pinned(line("exact", 0.9)))
+        self.assertTrue(accuracy.pinned(line("plain", 0.9)))
+
+    def test_exact_has_to_carry_gradients(self):
+        self.assertFalse(accuracy.pinned(line("exact", 0.9)))
+        self.assertFalse(accuracy.pinned(line("exact", 0.9, plan={"switched": 1, "iterations": 86, "delivered": 0})))
+        self.assertTrue(accuracy.pinned(line("exact", 0.9, plan={"switched": 1, "iterations": 86, "delivered": 300})))
+        # Mode exact takes no plan by name, and over one network it forwards calls as small as these.
+        self.assertEqual(accuracy.POLICIES["exact"]["DEFT_MODE"], "deft")
+        self.assertEqual(accuracy.POLICIES["exact"]["DEFT_PLAN"], "delay0")
+        self.assertEqual(accuracy.POLICIES["exact"]["DEFT_LANES"], "Socket")
+
+    def test_exact_without_a_plan_is_counted_apart(self):
+        plan = {"switched": 1, "iterations": 200, "delivered": 300, "guard_decisions": 0}
+        lines = [line("plain", 0.9, seed) for seed in (1, 2, 3, 4)]
+        lines += [line("exact", 0.9, seed, pinned=True, plan={"switched": seed - 1, "iterations": 0, "delivered": 0}) for seed in (1, 2)]
+        lines += [line("exact", 0.9, 3, plan=plan), line("exact", 0.9, 4, plan=plan, checksum="1"),
+                  line("delay1", 0.9, pinned=False, plan=plan)]
+        options = types.SimpleNamespace(models=["tiny-mlp"], optimizers=["adam"], policies=["plain", "exact", "delay1"])
+        text = accuracy_report.summary(options, lines, lambda *key: [
+            one for one in lines if (one["model"], one["optimizer"], one["policy"]) == key])
+        self.assertIn("* exact: no plan in force (calls forwarded), the same bits as plain in 2 of 2 trainings.", text)
+        self.assertIn("* exact: a plan carried gradients, the same bits as plain in 1 of 2 trainings.", text)
+        self.assertIn("* delayed, merged and covap: the plan came into force at the iteration it was to in 0 of 1.", text)
+
+    def test_exact_starts_its_job_over_two_networks(self):
+        started = []
+
+        def start(job, env, **_):
+            started.append((job, env))
+            return types.SimpleNamespace(returncode=0, stdout="", stderr="")
+        options = types.SimpleNamespace(python="python3", build="build", guard="strict", timeout=1)
+        with unittest.mock.patch.object(accuracy.subprocess, "run", start):
+            for policy in ("exact", "delay1"):
+                accuracy.run(options, "adam", policy, [])
+        (exact, environment), (_, late) = started
+        self.assertEqual((environment["DEFT_INTERFACES"], late["DEFT_INTERFACES"]), ("127.0.0.1@100mbit", "lo"))
+        self.assertEqual((environment["DEFT_LANES"], late.get("DEFT_LANES")), ("Socket", None))
+        self.assertGreater(int(exact[exact.index("--warm-up") + 1]), accuracy.WARM_UP)
 
     def test_tables_and_curves(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +202,7 @@ class Accuracy(unittest.TestCase):
             with open(options.out + ".md", encoding="utf-8") as file:
                 text = file.read()
             self.assertIn("replicas equal in 3 of 3", text)
-            self.assertIn("exact: the same bits as plain in 1 of 1", text)
+            self.assertIn("exact: no plan in force (calls forwarded), the same bits as plain in 1 of 1", text)
             self.assertIn("| delay1 | 96.0 ± 0.0 (0.100) |", text)
             with open(options.out + ".svg", encoding="utf-8") as file:
                 self.assertEqual(file.read().count("<polyline"), 3)
