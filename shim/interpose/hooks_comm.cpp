@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that make and end communicators.
+#include <algorithm>
+
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/hook.h"
 #include "shim/interpose/rendezvous.h"
@@ -59,12 +61,22 @@ DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devi
     if (const int refused = communicator::starting(hook, Function::CommInitAll)) {
         return refused;
     }
-    int result = hook.table()->CommInitAll(comms, ndev, devices);
+    if (deft::rendezvous::refuses_lone_process(hook, ndev)) {
+        // Before the library makes them: there would be all of them to abort again.
+        std::fill_n(comms, comms != nullptr ? ndev : 0, nullptr);
+        return DEFT_NCCL_SYSTEM_ERROR;
+    }
+    const int result = hook.table()->CommInitAll(comms, ndev, devices);
+    int answer = result;
     const std::uint64_t hash = communicator::local_hash();
     for (int rank = 0; comms != nullptr && rank < ndev; ++rank) {
-        result = communicator::made(hook, &comms[rank], hash, rank, ndev, result);
+        // Each hears the library's own result: what one of them comes to is not the next one's.
+        if (const int own = communicator::made(hook, &comms[rank], hash, rank, ndev, result);
+            own != result) {
+            answer = own;
+        }
     }
-    return result;
+    return answer;
 }
 
 DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl_comm_t* child,

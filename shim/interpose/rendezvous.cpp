@@ -84,6 +84,16 @@ agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int 
     }
 }
 
+bool refuses_lone_process(const Hook& hook, int nranks) noexcept {
+    if (!hook.watched() || !agreement_wanted() || !shim_required() || nranks < 2) {
+        return false;
+    }
+    DEFT_WARN(
+        "DEFT_REQUIRE=1: ncclCommInitAll fails because one process with all ranks has no agreement "
+        "by which deft could act; make the communicators with ncclCommInitRank");
+    return true;
+}
+
 agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
                             int nranks, int rank) noexcept {
     if (!agreement_wanted() || name == 0 || nranks < 2) {

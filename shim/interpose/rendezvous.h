@@ -19,6 +19,10 @@ void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept;
 agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks,
                          int rank) noexcept;
 
+// Under DEFT_REQUIRE=1, before one process makes all `nranks` ranks of a communicator at once
+// (ncclCommInitAll): true, and the reason in the log, if that has to fail.
+bool refuses_lone_process(const Hook& hook, int nranks) noexcept;
+
 // When a child of a communicator is ready, which has no id: its ranks find each other through their
 // parent's agreement. `name` is equal on all its ranks and on no other child. Null as from join().
 agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,

@@ -2,14 +2,18 @@
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
 //
-// usage: makers_main [children]   children: only those that one thread splits off in a group
+// usage: makers_main [children|refused]
+//   children: only those that one thread splits off in a group
+//   refused: only ncclCommInitAll, of which nothing may be left when it fails
 #include <cuda.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -229,11 +233,25 @@ void grouped(bool children) {
     std::printf(children ? "Children\n" : "Grouped\n");
 }
 
+void refused() {
+    int stale = 0;
+    ncclComm_t comms[kRanks];
+    std::fill_n(comms, kRanks, reinterpret_cast<ncclComm_t>(&stale));
+    const int result = ncclCommInitAll(comms, kRanks, nullptr);
+    std::printf("InitAll: %d, %d handles\n", result,
+                static_cast<int>(kRanks - std::count(comms, comms + kRanks, nullptr)));
+}
+
 }  // namespace
 
-int main(int argc, char**) {
-    if (argc > 1) {
+int main(int argc, char** argv) {
+    const std::string way = argc > 1 ? argv[1] : "";
+    if (way == "children") {
         grouped(true);
+        return 0;
+    }
+    if (way == "refused") {
+        refused();
         return 0;
     }
     init_all();

@@ -72,5 +72,22 @@ TEST(Makers, ChildrenOfOneGroupAgree) {
     EXPECT_EQ(count(outcome.err, "WARN"), 0u) << outcome.err;
 }
 
+// All or none, for one reason that is said once.
+TEST(Makers, AllAtOnceAreRefusedWhereAgreementIsRequired) {
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["DEFT_REQUIRE"] = "1";
+    for (const char* mode : {"deft", "observe"}) {
+        environment["DEFT_MODE"] = mode;
+        const bool refused = mode == std::string("deft");
+        const Outcome outcome = run({MAKERS_MAIN, "refused"}, environment);
+        EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+        EXPECT_EQ(outcome.out, refused ? "InitAll: 2, 0 handles\n" : "InitAll: 0, 2 handles\n");
+        EXPECT_EQ(count(outcome.err, "WARN"), refused ? 1u : 0u) << outcome.err;
+        EXPECT_EQ(count(outcome.err, "one process with all ranks"), refused ? 1u : 0u);
+    }
+}
+
 }  // namespace
 }  // namespace deft::test
