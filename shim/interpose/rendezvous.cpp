@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "shim/director/settings.h"
 #include "shim/interpose/mode.h"
@@ -24,6 +25,17 @@ void forwarded(const char* why) {
     DEFT_WARN_ONCE("every call is forwarded to NCCL unchanged, on every rank: %s", why);
 }
 
+// False, and said, if this release may need the bytes for itself.
+bool leaves_bytes_alone(int nccl_version) {
+    if (nccl_version >= kOldestNccl && nccl_version < kNewestNccl) {
+        return true;
+    }
+    forwarded(("it is not known whether NCCL " + std::to_string(nccl_version) +
+               " leaves the spare bytes of its unique id alone")
+                  .c_str());
+    return false;
+}
+
 agreement::Terms terms_of(int nccl_version) {
     agreement::Terms terms;
     terms.nccl_version = nccl_version;
@@ -42,7 +54,6 @@ void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept {
     if (result != DEFT_NCCL_SUCCESS || id == nullptr || !hook.watched() || !agreement_wanted()) {
         return;
     }
-    const int version = hook.table()->version;
     // NCCL has read its own configuration files by now, and put what they say into the environment.
     const char* const fixed = std::getenv("NCCL_COMM_ID");
     if ((fixed != nullptr && *fixed != '\0') ||
@@ -50,16 +61,9 @@ void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept {
         forwarded("NCCL_COMM_ID is set, so each rank makes the unique id for itself");
         return;
     }
-    if (version < kOldestNccl || version >= kNewestNccl) {
-        DEFT_WARN_ONCE(
-            "every call is forwarded to NCCL unchanged, on every rank: it is not known whether "
-            "NCCL %d leaves the spare bytes of its unique id alone",
-            version);
-        return;
-    }
     try {
         std::string why;
-        if (!agreement::write_trailer(*id, why)) {
+        if (leaves_bytes_alone(hook.table()->version) && !agreement::write_trailer(*id, why)) {
             forwarded(why.c_str());
         }
     } catch (...) {
@@ -74,7 +78,11 @@ agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int 
     try {
         std::string why;
         if (!agreement::has_trailer(id, &why)) {
-            forwarded(why.c_str());
+            // Where this rank's NCCL is to blame the maker's is too, or differs. An id that has one
+            // was made by a known release: its leader says what differs.
+            if (leaves_bytes_alone(hook.table()->version)) {
+                forwarded(why.c_str());
+            }
             return nullptr;
         }
         ForkGuard::process().arm();

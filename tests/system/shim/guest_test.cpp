@@ -80,6 +80,19 @@ TEST(Configuration, RequiredAndRightChangesNothing) {
     EXPECT_EQ(outcome.reports.size(), 1u);
 }
 
+// On every rank for itself, and nothing else: a guess beside it would send the operator astray.
+TEST(Release, ThatIsNotKnownIsSaidOnce) {
+    for (const char* rank : {"0", "1"}) {
+        const Outcome outcome =
+            run({LINKED_MAIN, "rank", rank},
+                {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "deft"}, {"DEFT_NCCL_LIB", NCCL_UNKNOWN}});
+        EXPECT_EQ(outcome.out, std::string("rank ") + rank + " result=0\n") << outcome.err;
+        EXPECT_EQ(count(outcome.err, "WARN"), 1u) << outcome.err;
+        EXPECT_EQ(count(outcome.err, "it is not known whether NCCL 99900 leaves"), 1u)
+            << outcome.err;
+    }
+}
+
 TEST(Report, ThatCannotBeWrittenIsSaidOnceAndTheJobGoesOn) {
     const Outcome outcome =
         run({LINKED_MAIN}, {{"LD_PRELOAD", PRELOAD}, {"DEFT_OUT", "/nonexistent-folder/r.json"}});

@@ -3,6 +3,7 @@
 //   fork      a child makes calls too and exits normally
 //   threads   the number of threads before and after the first communicator
 //   failures  what NCCL answers to wrong calls
+//   rank R    one of two ranks, of which the first makes the id
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,6 +73,18 @@ int run_failures() {
     return 0;
 }
 
+int run_rank(int rank) {
+    ncclUniqueId id{};
+    ncclComm_t comm = nullptr;
+    std::memcpy(id.internal, "fake", 4);  // as rank 0 gets it from the library
+    int result = rank == 0 ? ncclGetUniqueId(&id) : ncclSuccess;
+    for (int i = 0; result == ncclSuccess && i < 2; ++i) {
+        result = ncclCommInitRank(&comm, 2, id, rank);
+    }
+    std::printf("rank %d result=%d\n", rank, result);
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -84,6 +97,9 @@ int main(int argc, char** argv) {
     }
     if (std::strcmp(what, "failures") == 0) {
         return run_failures();
+    }
+    if (std::strcmp(what, "rank") == 0 && argc > 2) {
+        return run_rank(std::atoi(argv[2]));
     }
     run_job(kApi, 20, "");
     return 0;
