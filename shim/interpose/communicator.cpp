@@ -3,6 +3,11 @@
 
 #include <time.h>
 #include <unistd.h>
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "shim/director/director.h"
 #include "shim/director/directors.h"
@@ -32,6 +37,33 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     return mix(hash, &value, sizeof(value));
 }
 
+// No count of splits reaches it, so no split has the name of a shrunk communicator.
+constexpr std::uint64_t kShrunk = ~std::uint64_t{0};
+
+// How often each communicator was shrunk to the same survivors. All of those, and they alone, make
+// each of these shrinks: their counts are equal, whatever the others do meanwhile. A count of all
+// its shrinks would not be, and not one that the splits share, which the excluded ranks make too.
+class Shrinks {
+public:
+    static Shrinks& process() {
+        static auto& shrinks = *new Shrinks;  // never destroyed: threads may outlive exit()
+        return shrinks;
+    }
+    // How many there were before this one.
+    std::uint64_t next(std::uint32_t parent, std::uint64_t survivors) {
+        const std::lock_guard lock(mutex_);
+        return made_[{parent, survivors}]++;
+    }
+    void forget(std::uint32_t parent) noexcept {
+        const std::lock_guard lock(mutex_);
+        made_.erase(made_.lower_bound({parent, 0}), made_.upper_bound({parent, ~std::uint64_t{0}}));
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> made_;
+};
+
 // NULL: nothing is planned for this communicator.
 director::Director* director_of(Hook& hook) {
     return hook.communicator() && hook.watched()
@@ -54,13 +86,36 @@ std::uint64_t local_hash() noexcept {
                    static_cast<std::uint64_t>(now.tv_nsec));
 }
 
-std::uint64_t child_hash(Hook& hook, std::uint64_t color) noexcept {
+std::uint64_t split_hash(Hook& hook, std::uint64_t color) noexcept {
     if (!hook.communicator()) {
         return 0;
     }
     const std::uint64_t parent = hook.communicator()->hash.load(std::memory_order_relaxed);
-    const std::uint64_t index = hook.communicator()->children.fetch_add(1);
+    const std::uint64_t index = hook.communicator()->splits.fetch_add(1);
     return parent == 0 ? 0 : mix(mix(parent, index), color);
+}
+
+std::uint64_t shrunk_hash(Hook& hook, const int* excluded, int count) noexcept {
+    Communicator* const entry = hook.communicator().get();
+    if (entry == nullptr || !hook.watched() || !ask_details(*entry)) {
+        return 0;
+    }
+    const std::uint64_t parent = entry->hash.load(std::memory_order_relaxed);
+    if (parent == 0 || excluded == nullptr || count <= 0 || count >= entry->nranks.load()) {
+        return 0;  // the library refuses it
+    }
+    try {
+        std::vector<int> gone(excluded, excluded + count);
+        std::sort(gone.begin(), gone.end());
+        gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+        std::uint64_t survivors = mix(parent, kShrunk);
+        for (const int rank : gone) {
+            survivors = mix(survivors, static_cast<std::uint64_t>(rank));
+        }
+        return mix(survivors, Shrinks::process().next(entry->serial, survivors));
+    } catch (...) {
+        return 0;
+    }
 }
 
 int starting(const Hook& hook, Function function) noexcept {
@@ -184,6 +239,9 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
         before, destroy ? Communicator::Ended::Destroyed : Communicator::Ended::Aborted);
     if (destroy && before == Communicator::Ended::Aborted) {
         return false;
+    }
+    if (hook.watched()) {
+        Shrinks::process().forget(entry->serial);
     }
     if (Registry::process().remove(comm, entry)) {
         return true;

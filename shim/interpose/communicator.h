@@ -13,8 +13,12 @@ namespace deft::communicator {
 std::uint64_t hash_of(const deft_nccl_unique_id_t& id) noexcept;
 // For communicators made without an id, in one process (ncclCommInitAll).
 std::uint64_t local_hash() noexcept;
-// For a child: from the parent's, how many children it had, and the colour. Advances the count.
-std::uint64_t child_hash(Hook& hook, std::uint64_t color) noexcept;
+// For a child split off: from the parent's, how often it was split, and the colour. Advances the
+// count, which is equal on all ranks because all of them take part in a split.
+std::uint64_t split_hash(Hook& hook, std::uint64_t color) noexcept;
+// For a shrunk one: from the parent's, the ranks that are left out, and how often it was shrunk to
+// those that remain. Splits do not count: those that are left out take part in them.
+std::uint64_t shrunk_hash(Hook& hook, const int* excluded, int count) noexcept;
 
 // Before the library is asked for a communicator. Returns the error it must fail with because the
 // shim cannot act and DEFT_REQUIRE=1, else 0.

@@ -86,7 +86,7 @@ DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl
     if (const int refused = communicator::starting(hook, Function::CommSplit)) {
         return refused;
     }
-    const std::uint64_t hash = communicator::child_hash(hook, static_cast<std::uint64_t>(color));
+    const std::uint64_t hash = communicator::split_hash(hook, static_cast<std::uint64_t>(color));
     auto* const parent = communicator::council_of(hook);
     const int result = hook.table()->CommSplit(comm, color, key, child, config);
     return color == DEFT_NCCL_SPLIT_NOCOLOR
@@ -102,7 +102,7 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
     if (const int refused = communicator::starting(hook, Function::CommShrink)) {
         return refused;
     }
-    const std::uint64_t hash = communicator::child_hash(hook, 0);
+    const std::uint64_t hash = communicator::shrunk_hash(hook, excluded, count);
     auto* const parent = communicator::council_of(hook);
     if ((flags & DEFT_NCCL_SHRINK_ABORT) != 0) {
         communicator::cutting(hook);  // NCCL knows of its own operations only

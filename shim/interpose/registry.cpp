@@ -137,7 +137,7 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->rank = rank;
     entry->nranks = nranks;
     entry->device = -1;
-    entry->children = 0;
+    entry->splits = 0;
     entry->asked = 0;
     entry->gradient_calls = 0;
     entry->council = nullptr;

@@ -30,8 +30,8 @@ struct Communicator {
     std::atomic<int> rank{-1};
     std::atomic<int> nranks{-1};
     std::atomic<int> device{-1};
-    std::atomic<std::uint32_t> children{0};  // splits and shrinks so far, part of a child's hash
-    std::atomic<std::uint32_t> asked{0};     // times its details were asked for
+    std::atomic<std::uint32_t> splits{0};               // so far, part of a child's hash
+    std::atomic<std::uint32_t> asked{0};                // times its details were asked for
     std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
     std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
     std::atomic<agreement::Council*> parent{

@@ -2,9 +2,10 @@
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
 //
-// usage: makers_main [children|refused]
+// usage: makers_main [children|refused|shrunk]
 //   children: only those that one thread splits off in a group
 //   refused: only ncclCommInitAll, of which nothing may be left when it fails
+//   shrunk: some of four ranks shrink their communicator, thrice, and all go on to split it
 #include <cuda.h>
 #include <nccl.h>
 
@@ -88,9 +89,9 @@ void sum_over(const Rank& self, ncclComm_t comm, int ranks) {
     self.expect(ranks * ranks * ranks);
 }
 
-void in_threads(const char* way, const std::function<void(const Rank&)>& body) {
+void in_threads(const char* way, const std::function<void(const Rank&)>& body, int ranks = kRanks) {
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] { body(Rank(rank)); });
     }
     for (std::thread& thread : threads) {
@@ -233,6 +234,42 @@ void grouped(bool children) {
     std::printf(children ? "Children\n" : "Grouped\n");
 }
 
+// The ranks that are left out live, and know nothing of it.
+void shrunk() {
+    constexpr int kFour = 4;
+    const ncclUniqueId id = new_id();
+    const auto body = [&](const Rank& self) {
+        ncclComm_t parent = nullptr;
+        MUST(ncclCommInitRank(&parent, kFour, id, self.rank));
+        const auto shrink = [&](std::vector<int> without) {
+            ncclComm_t fewer = nullptr;
+            MUST(ncclCommShrink(parent, without.data(), static_cast<int>(without.size()), &fewer,
+                                nullptr, NCCL_SHRINK_DEFAULT));
+            return fewer;
+        };
+        std::vector<ncclComm_t> made;
+        for (int i = 0; self.rank != 3 && i < 2; ++i) {
+            made.push_back(shrink({3}));
+        }
+        if (self.rank < 2) {
+            made.push_back(
+                shrink(self.rank == 0 ? std::vector<int>{2, 3} : std::vector<int>{3, 2}));
+        }
+        ncclComm_t all = nullptr;
+        MUST(ncclCommSplit(parent, 0, self.rank, &all, nullptr));
+        sum_over(self, all, kFour);
+        MUST(ncclCommDestroy(all));
+        for (ncclComm_t fewer : made) {
+            int ranks = 0;
+            MUST(ncclCommCount(fewer, &ranks));
+            sum_over(self, fewer, ranks);
+            MUST(ncclCommDestroy(fewer));
+        }
+        MUST(ncclCommDestroy(parent));
+    };
+    in_threads("Shrunk", body, kFour);
+}
+
 void refused() {
     int stale = 0;
     ncclComm_t comms[kRanks];
@@ -248,6 +285,10 @@ int main(int argc, char** argv) {
     const std::string way = argc > 1 ? argv[1] : "";
     if (way == "children") {
         grouped(true);
+        return 0;
+    }
+    if (way == "shrunk") {
+        shrunk();
         return 0;
     }
     if (way == "refused") {

@@ -72,6 +72,25 @@ TEST(Makers, ChildrenOfOneGroupAgree) {
     EXPECT_EQ(count(outcome.err, "WARN"), 0u) << outcome.err;
 }
 
+// A shrink concerns those alone that remain: what all of them make later has one name on all ranks.
+TEST(Makers, ChildrenAgreeAfterSomeRanksHaveShrunkTheirParent) {
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["SOFTDEV_DEVICES"] = "4";
+    environment["DEFT_MODE"] = "deft";
+    environment["DEFT_REQUIRE"] = "1";
+    environment["DEFT_AGREE_TIMEOUT"] = "20s";
+    environment["DEFT_LOG"] = "info";
+    const Outcome outcome = run({MAKERS_MAIN, "shrunk"}, environment);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.out, "Shrunk\n");
+    EXPECT_EQ(count(outcome.err, "WARN"), 0u) << outcome.err;
+    EXPECT_EQ(count(outcome.err, "all 4 ranks of the communicator agree"), 8u) << outcome.err;
+    EXPECT_EQ(count(outcome.err, "all 3 ranks of the communicator agree"), 6u) << outcome.err;
+    EXPECT_EQ(count(outcome.err, "all 2 ranks of the communicator agree"), 2u) << outcome.err;
+}
+
 // All or none, for one reason that is said once.
 TEST(Makers, AllAtOnceAreRefusedWhereAgreementIsRequired) {
     Environment environment = loopback();
