@@ -44,8 +44,8 @@ std::string Chair::missing(bool acks) const {
     return (count == 1 ? "rank " : "ranks ") + list;
 }
 
-void Chair::send_off(Stream&& stream, const std::string& why) {
-    if (stream.send(wire::Type::Verdict, wire::encode(wire::Verdict{false, why})) &&
+void Chair::send_off(Stream&& stream, const std::string& why, bool ended) {
+    if (stream.send(wire::Type::Verdict, wire::encode(wire::Verdict{false, why, ended})) &&
         leaving_.size() < kMaxLeaving) {
         leaving_.push_back({std::move(stream), Clock::now() + kLastWord});
     }
@@ -53,7 +53,7 @@ void Chair::send_off(Stream&& stream, const std::string& why) {
 
 void Chair::adopt(Stream&& stream, const wire::Hello& hello) {
     if (state_ == State::Off || state_ == State::Left) {
-        send_off(std::move(stream), off_reason_);
+        send_off(std::move(stream), off_reason_, off_by_end_);
         return;
     }
     const Party leader{core_.council->rank(),
@@ -117,20 +117,21 @@ void Chair::check_acked() {
     core_.set_verdict(Verdict::On, "");
 }
 
-void Chair::decide_off(const std::string& why) {
+void Chair::decide_off(const std::string& why, bool ended) {
     state_ = State::Off;
     deadline_ = kNever;
     off_reason_ = why;
+    off_by_end_ = ended;
     for (Seated& seat : seats_) {
         if (seat.stream.open()) {
-            send_off(std::move(seat.stream), why);
+            send_off(std::move(seat.stream), why, ended);
             seat.stream.close();
         }
     }
-    core_.set_verdict(Verdict::Off, why);
+    core_.set_verdict(Verdict::Off, why, ended);
 }
 
-void Chair::lost(std::size_t rank, const std::string& how) {
+void Chair::lost(std::size_t rank, const std::string& how, bool ended) {
     seats_[rank].stream.close();
     const std::string why = name_of(rank) + " " + how;
     switch (state_) {
@@ -138,7 +139,7 @@ void Chair::lost(std::size_t rank, const std::string& how) {
             seats_[rank].here = false;  // it may come again
             break;
         case State::Asking:
-            decide_off(why);
+            decide_off(why, ended);
             break;
         case State::Open:
             if (voting_) {
@@ -332,7 +333,7 @@ bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const s
             return true;
         }
         case wire::Type::Leave:
-            lost(rank, "has left");
+            lost(rank, "has left", true);
             return false;
         case wire::Type::Closed:
         case wire::Type::Found:
@@ -352,10 +353,12 @@ void Chair::leave(Clock::time_point now) {
     if (voting_) {
         decide(false);
     }
+    const std::string why = "the leader, " + name_of(own()) + ", has ended its communicator";
     if (pending) {
-        decide_off("the leader, " + name_of(own()) + ", has ended its communicator");
+        decide_off(why, true);
     } else if (off_reason_.empty()) {
-        off_reason_ = "the leader, " + name_of(own()) + ", has ended its communicator";
+        off_reason_ = why;
+        off_by_end_ = true;
     }
     core_.close("this rank has given up waiting for a decision");
     for (Seated& seat : seats_) {

@@ -51,6 +51,7 @@ private:
     std::vector<Leaving> leaving_;
     Clock::time_point deadline_ = kNever;
     std::string off_reason_;
+    bool off_by_end_ = false;  // nothing is amiss: a rank has ended its communicator
     // The proposal in hand.
     bool voting_ = false;
     Proposal proposal_;
@@ -67,11 +68,11 @@ private:
     std::size_t own() const { return static_cast<std::size_t>(core_.council->rank()); }
     std::string name_of(std::size_t rank) const;
     std::string missing(bool acks) const;
-    void send_off(Stream&& stream, const std::string& why);
-    void decide_off(const std::string& why);
+    void send_off(Stream&& stream, const std::string& why, bool ended = false);
+    void decide_off(const std::string& why, bool ended = false);
     void check_gathered();
     void check_acked();
-    void lost(std::size_t rank, const std::string& how);
+    void lost(std::size_t rank, const std::string& how, bool ended = false);
     bool take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload);
     void begin_vote(Proposal&& proposal, Clock::time_point now);
     void count_votes();

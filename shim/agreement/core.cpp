@@ -88,7 +88,7 @@ Council* Council::Core::make(int rank, int nranks, bool leader, const Terms& ter
 
 // ---- the agreement thread's side ----------------------------------------------------------------
 
-void Council::Core::set_verdict(Verdict verdict, const std::string& why) {
+void Council::Core::set_verdict(Verdict verdict, const std::string& why, bool ended) {
     {
         Monitor::Lock lock(monitor);
         if (council->verdict() != Verdict::Pending) {
@@ -108,13 +108,16 @@ void Council::Core::set_verdict(Verdict verdict, const std::string& why) {
             const Monitor::Lock lock(monitor);
             own_end = left;
         }
+        // An end says nothing against any rank, and must not use up the one warning of those that
+        // do.
         static std::atomic_flag warned = ATOMIC_FLAG_INIT;
-        const bool first = !own_end && !warned.test_and_set(std::memory_order_relaxed);
+        const bool first = !own_end && !ended && !warned.test_and_set(std::memory_order_relaxed);
         log::write(first     ? log::Level::Warn
                    : own_end ? log::Level::Debug
                              : log::Level::Info,
-                   "not every rank of a communicator can use deft, so all its calls go to NCCL "
-                   "unchanged, on every rank: %s",
+                   ended ? "a communicator ends before its ranks have agreed: %s"
+                         : "not every rank of a communicator can use deft, so all its calls go to "
+                           "NCCL unchanged, on every rank: %s",
                    why.c_str());
     }
     catch_up();

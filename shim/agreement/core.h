@@ -82,7 +82,8 @@ struct Council::Core {
     std::deque<std::pair<int, std::vector<std::byte>>> unheard;  // came while nobody was attached
 
     // ---- called on the agreement thread
-    void set_verdict(Verdict verdict, const std::string& why);
+    // ended: a rank has ended the communicator before it was decided about.
+    void set_verdict(Verdict verdict, const std::string& why, bool ended = false);
     // After On: nobody proposes any more. A proposal in hand is in doubt.
     void close(const std::string& why);
     Answer ask(const Proposal& proposal);

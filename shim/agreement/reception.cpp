@@ -164,7 +164,7 @@ void Service::admit(Guest&& guest, std::deque<Guest>& early) {
     } else if (over) {
         (void)guest.stream.send(
             wire::Type::Verdict,
-            wire::encode(wire::Verdict{false, "the leader has ended its communicator"}));
+            wire::encode(wire::Verdict{false, "the leader has ended its communicator", true}));
     } else if (known) {
         if (early.size() == kMaxEarly) {
             early.pop_front();

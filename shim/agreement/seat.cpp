@@ -251,7 +251,7 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
                    (verdict.on ? state_ == State::Acked
                                : state_ == State::Greeted || state_ == State::Acked);
             if (good && !verdict.on) {
-                off(verdict.reason);
+                off(verdict.reason, verdict.ended);
                 return false;
             }
             if (good) {
@@ -339,11 +339,11 @@ void Seat::answer(std::uint64_t serial, bool yes) {
     }
 }
 
-void Seat::off(const std::string& why) {
+void Seat::off(const std::string& why, bool ended) {
     state_ = State::Done;
     stream_.close();
     attempt_until_ = deadline_ = kNever;
-    core_.set_verdict(Verdict::Off, why);
+    core_.set_verdict(Verdict::Off, why, ended);
 }
 
 void Seat::lost(const std::string& how, Clock::time_point now) {

@@ -55,7 +55,7 @@ private:
     bool take(const wire::Header& header, std::span<const std::byte> payload);
     void answer(std::uint64_t serial, bool yes);
     void serve_children();
-    void off(const std::string& why);
+    void off(const std::string& why, bool ended = false);
     void lost(const std::string& how, Clock::time_point now);
 };
 

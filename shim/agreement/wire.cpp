@@ -254,7 +254,7 @@ std::vector<std::byte> encode(const Verdict& verdict) {
     const std::size_t size = std::min(verdict.reason.size(), kLongestReason);
     std::vector<std::byte> out(1 + size);
     Writer writer(out);
-    writer.put<std::uint8_t>(verdict.on ? 1 : 0);
+    writer.put<std::uint8_t>(verdict.on ? 1 : verdict.ended ? 2 : 0);
     writer.put_bytes(verdict.reason.data(), size);
     return out;
 }
@@ -263,8 +263,9 @@ bool decode(std::span<const std::byte> in, Verdict& verdict) {
     Reader reader(in);
     const auto on = reader.get<std::uint8_t>();
     verdict.on = on == 1;
+    verdict.ended = on == 2;
     verdict.reason = reader.get_text(reader.left());
-    return reader.ok() && on <= 1 && in.size() <= longest(Type::Verdict);
+    return reader.ok() && on <= 2 && in.size() <= longest(Type::Verdict);
 }
 
 std::vector<std::byte> encode(const Prepare& prepare) {

@@ -95,6 +95,7 @@ bool decode(std::span<const std::byte> in, Hello& hello);
 struct Verdict {
     bool on = false;
     std::string reason;
+    bool ended = false;  // off because a rank has ended the communicator: nothing is amiss
 };
 std::vector<std::byte> encode(const Verdict& verdict);
 bool decode(std::span<const std::byte> in, Verdict& verdict);

@@ -3,55 +3,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-
-#include "shim/agreement/service.h"
-#include "shim/agreement/wire.h"
 #include "tests/component/shim/council_scene.h"
-#include "topology/base/unique_fd.h"
+#include "tests/component/shim/raw_peer.h"
 
 namespace deft::agreement::test {
 namespace {
-
-wire::Trailer trailer_of(const deft_nccl_unique_id_t& id) {
-    wire::Trailer trailer;
-    EXPECT_EQ(wire::decode(Service::trailer_of(id), trailer), wire::Decoded::Ok);
-    return trailer;
-}
-
-UniqueFd call(const wire::Trailer& trailer) {
-    const wire::Endpoint& endpoint = trailer.endpoints[0];
-    UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_storage storage;
-    const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
-    return fd;
-}
-
-void say(const UniqueFd& fd, std::span<const std::byte> data) {
-    (void)::send(fd.get(), data.data(), data.size(), MSG_NOSIGNAL);
-}
-
-std::vector<std::byte> frame(wire::Type type, std::span<const std::byte> payload) {
-    std::array<std::byte, wire::kHeaderBytes> header;
-    wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
-    std::vector<std::byte> out(header.size() + payload.size());
-    std::copy(header.begin(), header.end(), out.begin());
-    std::copy(payload.begin(), payload.end(), out.begin() + header.size());
-    return out;
-}
-
-wire::Hello hello_for(const wire::Trailer& trailer, std::uint32_t rank, std::uint32_t nranks) {
-    wire::Hello hello;
-    hello.nonce = trailer.nonce;
-    hello.rank = rank;
-    hello.nranks = nranks;
-    hello.nccl_version = terms().nccl_version;
-    hello.deft_version = DEFT_VERSION;
-    hello.host = "elsewhere";
-    hello.settings = terms().settings;
-    return hello;
-}
 
 // Plays rank 1 of 2 until the verdict is about to come.
 UniqueFd play_member(const deft_nccl_unique_id_t& id) {
