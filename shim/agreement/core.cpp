@@ -173,8 +173,17 @@ void Council::Core::finish_decision(std::uint64_t decided, bool commit) {
     }
     Monitor::Lock lock(monitor);
     phase = commit ? Phase::Committed : Phase::Cancelled;
+    std::move_backward(past.begin(), past.end() - 1, past.end());
+    past.front() = {decided, commit ? Decision::Commit : Decision::Cancel};
     proposing = false;
     lock.notify();
+}
+
+Decision Council::Core::found(std::uint64_t wanted) const {
+    const auto* const at = std::find_if(past.begin(), past.end(), [wanted](const Decided& decided) {
+        return decided.serial == wanted;
+    });
+    return at != past.end() ? at->found : Decision::Lost;
 }
 
 void Council::Core::hear(int rank, std::span<const std::byte> report) {

@@ -3,6 +3,7 @@
 // member.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,13 @@ struct Council::Core {
     std::string reason;
     Phase phase = Phase::None;
     std::uint64_t serial = 0;
+    // The last decisions, by serial: whoever waits for one may come to look when the next proposal
+    // is in hand.
+    struct Decided {
+        std::uint64_t serial = 0;
+        Decision found = Decision::Lost;
+    };
+    std::array<Decided, 16> past{};
     bool created = false;
     bool left = false;
     bool abandoned = false;  // a waiter has given up: out of the council
@@ -91,6 +99,8 @@ struct Council::Core {
     // left; then it is out and must not hear any.
     bool begin_decision(std::uint64_t serial);
     void finish_decision(std::uint64_t serial, bool commit);
+    // Lost: none, or too long ago. With the monitor's lock.
+    Decision found(std::uint64_t serial) const;
     void hear(int rank, std::span<const std::byte> report);
     // Tells a member attached late what it has missed.
     void catch_up();

@@ -113,16 +113,14 @@ Decision Council::wait_decision(std::uint64_t serial, Clock::time_point deadline
             // Once decided() runs the decision is known, and it is short.
             if (core_->phase == Phase::Deciding) {
                 lock.wait_until(Clock::now() + std::chrono::milliseconds(100));
-            } else if (!lock.wait_until(deadline) && core_->phase == Phase::Asked) {
+            } else if (!lock.wait_until(deadline) && core_->serial == serial &&
+                       core_->phase == Phase::Asked) {
                 core_->phase = Phase::Lost;
                 core_->abandoned = true;
             }
         }
-        if (core_->serial == serial && core_->phase == Phase::Committed) {
-            found = Decision::Commit;
-        } else if (core_->serial == serial && core_->phase == Phase::Cancelled) {
-            found = Decision::Cancel;
-        }
+        // Not by the phase: before this thread had the lock again, the next proposal may have come.
+        found = core_->found(serial);
     }
     if (found == Decision::Lost) {
         Service::process().wake();

@@ -389,6 +389,26 @@ TEST(Council, TheNextVoteHasItsOwnPatience) {
     EXPECT_TRUE(scene.member(0).decisions()[2]);
 }
 
+// Between a decision and the thread that waits for it the next proposal may come.
+TEST(Council, ADecisionIsFoundThoughTheNextVoteHasBegun) {
+    Scene scene(3);
+    scene.member(2).answer_with({Answer::No, Answer::Yes, Answer::Later});
+    scene.join_all();
+    ASSERT_TRUE(scene.all(Verdict::On));
+    for (const std::uint64_t serial : {1, 2, 3}) {
+        ASSERT_TRUE(eventually([&] { return scene[0].propose(proposal(serial)); }));
+        for (int rank = 0; rank < 3; ++rank) {
+            ASSERT_TRUE(eventually([&] { return scene.member(rank).asked().size() == serial; }));
+        }
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(scene[rank].wait_decision(1, Clock::now() + kPatience), Decision::Cancel) << rank;
+        EXPECT_EQ(scene[rank].wait_decision(2, Clock::now() + kPatience), Decision::Commit) << rank;
+    }
+    scene[2].answer(3, true);
+    EXPECT_EQ(scene[1].wait_decision(3, Clock::now() + kPatience), Decision::Commit);
+}
+
 TEST(Council, LeavingWakesWhoeverWaits) {
     Scene scene(2);
     scene.member(0).answer_with({Answer::Later});
