@@ -205,7 +205,11 @@ void Director::settle(Track& track) {
                       seat_.rank, to_string(current_->why()));
             // One that the job itself has asked for is no change of its iteration.
             const bool asked = current_->why() == executor::BreakReason::Stopped;
-            breaks_ += asked ? 0 : 1;
+            // What has ended the plan in force, and moved the call of the next, is one change.
+            const bool misplaced = current_->why() == executor::BreakReason::Misplaced;
+            const bool counted = misplaced && interrupted_;
+            interrupted_ = !asked && !misplaced;
+            breaks_ += asked || counted ? 0 : 1;
             facts_.ended += asked ? 0 : 1;
             retire(std::move(current_));
             planned_signature_ = 0;

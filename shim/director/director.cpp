@@ -40,6 +40,9 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
     if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !switch_over(ordinal, result)) {
         return true;
     }
+    // Grouped, it is none of a plan's.
+    recent_.note(ordinal,
+                 {grouped ? 0 : call.count, call.type, call.op, call.send == call.receive});
     if (failed_.load(std::memory_order_relaxed)) {
         result = DEFT_NCCL_SYSTEM_ERROR;
         return true;
@@ -134,7 +137,11 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
     if (state == Switch::Committed) {
         executor::Executor* const old = active_.load(std::memory_order_relaxed);
         executor::Executor* const next = next_.load(std::memory_order_acquire);
-        if (next != nullptr) {
+        if (next != nullptr && !recent_.iteration_before(ordinal, next->script().shapes)) {
+            // Calls that are none of its iteration's have come since this one was named. Where
+            // gradients are alike it would take some of one iteration and some of another.
+            next->end(executor::BreakReason::Misplaced);
+        } else if (next != nullptr) {
             used_lanes_.store(std::max(used_lanes_.load(), next->lanes()),
                               std::memory_order_seq_cst);
         }

@@ -16,6 +16,7 @@
 #include "shim/cuda/execution.h"
 #include "shim/director/job_view.h"
 #include "shim/director/message.h"
+#include "shim/director/recent_calls.h"
 #include "shim/executor/executor.h"
 #include "shim/executor/lanes.h"
 #include "shim/guard/guard.h"
@@ -139,6 +140,7 @@ private:
     std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
     std::atomic<executor::Executor*> active_{nullptr};  // in force
     std::atomic<std::uint32_t> inside_{0};
+    RecentCalls recent_;
     // Since take_update() was last asked: there were calls that received nothing but zeros, and
     // calls that received sums. Noted as the job makes its calls, so that it is the same on all
     // ranks: when tick() sees that a plan has ended is not.
@@ -224,6 +226,7 @@ private:
     bool losing_ = false;      // the plan was slower than none
     bool outdated_ = false;    // the plan was made for another optimizer
     std::uint64_t breaks_ = 0;
+    bool interrupted_ = false;  // the last plan in force was, and that has been counted
     struct Made {
         planner::Plan plan;
         planner::Profile profile;

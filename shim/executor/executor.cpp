@@ -27,6 +27,8 @@ const char* to_string(BreakReason reason) {
             return "an operation failed";
         case BreakReason::Stopped:
             return "it was ended";
+        case BreakReason::Misplaced:
+            return "its first call is in the middle of an iteration";
     }
     return "?";
 }

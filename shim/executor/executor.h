@@ -45,7 +45,14 @@ struct ExecutorStats {
     std::uint64_t shadow_bytes = 0;
 };
 
-enum class BreakReason : std::uint8_t { None, Sequence, Capture, Error, Stopped };
+enum class BreakReason : std::uint8_t {
+    None,
+    Sequence,
+    Capture,
+    Error,
+    Stopped,
+    Misplaced  // the director's: before its first call
+};
 const char* to_string(BreakReason reason);
 
 // Threads: create() and the destructor run on a background thread, all_reduce() on whichever

@@ -340,6 +340,53 @@ TEST_F(Leader, AnotherCycleIsNoMeasureOfThePlan) {
     EXPECT_EQ(asked(), 3U);
 }
 
+// Two gradients of an iteration are alike, as layers are.
+class Alike : public Leader {
+protected:
+    void iterate_alike(bool taken, int times) {
+        for (int i = 0; i < times; ++i) {
+            const std::int64_t begin = now_ms_;
+            for (const int bucket : {0, 0, 1}) {
+                EXPECT_EQ(job_->make(*director_, ordinal_, kGradients[bucket]), taken) << ordinal_;
+                observe(kGradients[bucket], kHidden, bucket, begin);
+            }
+        }
+    }
+    void reach_alike(std::uint64_t call) {
+        ASSERT_LE(ordinal_, call);
+        ASSERT_LE(call - ordinal_, 200U);
+        iterate_alike(false, static_cast<int>((call - ordinal_ + 2) / 3));
+    }
+};
+
+// Metrics of an evaluation, say. Of that iteration the plan would take the second gradient for the
+// first, and end at the third: zeros and sums of its own in one update.
+TEST_F(Alike, APlanWhoseCallIsInTheMiddleOfAnIterationIsArmedAnew) {
+    iterate_alike(false, 20);
+    staged();
+    const std::uint64_t at = armed();
+    ASSERT_GE(at, ordinal_ + 2);
+    interrupt();
+    interrupt();
+    reach_alike(at);
+    ASSERT_EQ(ordinal_, at + 2) << "it has two calls more than it would have had";
+    iterate_alike(false, 5);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    EXPECT_EQ(director_->facts().executed, 0U);
+    EXPECT_EQ(g_lanes.aborted, 0);
+    iterate_alike(false, 5);
+    staged();
+    answer(Step::Learned);
+    EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 0U) << "they are there";
+    answer(Step::Ready);
+    const std::uint64_t again = heard(Kind::Arm).switch_call;
+    reach_alike(again);
+    ASSERT_EQ(ordinal_, again);
+    iterate_alike(true, 1);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().executed == 3; }));
+    EXPECT_EQ(director_->facts().state, "running");
+}
+
 // Of covap's coefficient, which rises as the training goes on.
 TEST_F(Leader, APlanGoesOnWhereTheLastOneEnded) {
     bring_into_force();

@@ -5,6 +5,7 @@
 #include "shim/director/job_view.h"
 #include "shim/director/message.h"
 #include "shim/director/optimizer.h"
+#include "shim/director/recent_calls.h"
 #include "shim/director/settings.h"
 
 namespace deft::director {
@@ -48,6 +49,42 @@ TEST(Message, EveryKindOfOrderIsKnown) {
         ASSERT_TRUE(decode(encode(order), back));
         EXPECT_EQ(back.kind, kind);
     }
+}
+
+// Three alike and one that is not: only the calls before tell where an iteration begins.
+TEST(RecentCalls, AnIterationBeginsBehindAnother) {
+    const std::vector<executor::Shape> gradients{{9, 7, 0}, {9, 7, 0}, {9, 7, 0}, {5, 7, 0}};
+    RecentCalls calls;
+    EXPECT_TRUE(calls.iteration_before(0, gradients)) << "nothing is known";
+    EXPECT_TRUE(calls.iteration_before(1000, gradients)) << "nothing is known";
+    std::uint64_t ordinal = 2;
+    calls.note(ordinal++, gradients[3]);
+    EXPECT_TRUE(calls.iteration_before(ordinal, gradients)) << "nothing says otherwise";
+    for (int i = 0; i < 200; ++i) {
+        for (std::size_t place = 0; place < gradients.size(); ++place) {
+            EXPECT_EQ(calls.iteration_before(ordinal, gradients), place == 0) << ordinal;
+            calls.note(ordinal++, gradients[place]);
+        }
+    }
+    executor::Shape other = gradients[3];
+    other.in_place = false;
+    calls.note(ordinal++, other);
+    EXPECT_FALSE(calls.iteration_before(ordinal, gradients));
+    for (const executor::Shape& gradient : gradients) {
+        calls.note(ordinal++, gradient);
+    }
+    EXPECT_TRUE(calls.iteration_before(ordinal, gradients));
+}
+
+TEST(RecentCalls, OfALongIterationTheLastAreLookedAt) {
+    std::vector<executor::Shape> gradients(RecentCalls::kKept + 10, {9, 7, 0});
+    gradients.back().count = 5;
+    RecentCalls calls;
+    for (std::uint64_t ordinal = 0; ordinal < gradients.size(); ++ordinal) {
+        calls.note(ordinal, gradients[ordinal]);
+    }
+    EXPECT_TRUE(calls.iteration_before(gradients.size(), gradients));
+    EXPECT_FALSE(calls.iteration_before(gradients.size() - 1, gradients));
 }
 
 TEST(Message, AnswerSurvivesTheWire) {
