@@ -33,6 +33,7 @@ struct Seat {
     deft_nccl_comm_t comm = nullptr;
     const NcclTable* table = nullptr;
     std::uint32_t serial = 0;
+    std::uint64_t hash = 0;  // equal on all its ranks; 0: unknown
     int rank = 0;
     int nranks = 0;
     int device = 0;
@@ -89,6 +90,8 @@ public:
     // the middle of an iteration. The thread of the gradient calls.
     int flush() noexcept;
     const Seat& seat() const { return seat_; }
+    // This process has another rank of the communicator. Any thread.
+    void share_process() noexcept { shares_process_.store(true, std::memory_order_release); }
     bool ended() const { return ended_.load(std::memory_order_acquire); }
     // tick() has nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
@@ -163,6 +166,7 @@ private:
     std::atomic<bool> finalizing_{false};
     std::atomic<bool> closing_{false};    // end() waits for its lanes
     std::atomic<bool> abandoned_{false};  // tick() has to clean up
+    std::atomic<bool> shares_process_{false};
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
     std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided

@@ -40,6 +40,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         seat.comm = communicator.handle;
         seat.table = communicator.table;
         seat.serial = communicator.serial;
+        seat.hash = communicator.hash;
         seat.rank = communicator.rank;
         seat.nranks = communicator.nranks;
         seat.device = communicator.device;
@@ -55,6 +56,12 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         }
         directors.alive.reserve(directors.alive.size() + 1);
         auto* const director = new Director(seat, *council);
+        for (Director* const other : directors.alive) {
+            if (seat.hash != 0 && other->seat().hash == seat.hash && !other->ended()) {
+                director->share_process();
+                other->share_process();
+            }
+        }
         directors.alive.push_back(director);
         communicator.director.store(director, std::memory_order_release);
     } catch (...) {

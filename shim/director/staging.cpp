@@ -86,6 +86,14 @@ void Director::make_ready(JobView& view) {
         staging_.reset();
         return;
     }
+    if (!staging_->learned && shares_process_.load(std::memory_order_acquire)) {
+        // One thread makes all this process's lanes, and making one waits for all ranks: it would
+        // wait for itself.
+        const char* const why = "several ranks of this communicator in one process";
+        DEFT_WARN_ONCE("no plan is carried out: %s", why);
+        answer_stage(Step::Refused, {why, false});
+        return;
+    }
     if (!staging_->learned) {
         if (view.reason.empty() && turn_to(view, staging_->order.signature)) {
             staging_->learned = true;

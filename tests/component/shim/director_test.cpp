@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's director: staging, arming, lanes in the making, ends.
+#include "shim/director/directors.h"
 #include "tests/component/shim/follower.h"
 
 namespace deft::director::test {
@@ -390,6 +391,44 @@ TEST_F(Follower, ARankThatRefusesThePlanMakesItsLanesFirst) {
     EXPECT_EQ(g_lanes.making, 1);
     EXPECT_EQ(g_lanes.aborted, 0);
 }
+
+// Beside another rank in this process, of the same communicator or of another.
+class Neighbours : public Follower, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(Neighbours, OfTheSameCommunicatorMakeNoLanes) {
+    const auto introduced = [](Communicator& made, int rank, std::uint64_t hash, Scene& scene) {
+        made.table = &fake_table();
+        made.serial = 1;
+        made.hash = hash;
+        made.rank = rank;
+        made.nranks = kRanks;
+        made.device = 0;
+        introduce(made, &scene[1]);
+        return made.director.load();
+    };
+    static std::uint64_t unique = 0;
+    const std::uint64_t hash = unique += 10;
+    Scene other(kRanks);
+    other.join_all();
+    Communicator self;
+    Communicator neighbour;
+    director_ = introduced(self, 1, hash, scene_);
+    Director* const next = introduced(neighbour, 0, GetParam() ? hash : hash + 1, other);
+    ASSERT_NE(director_, nullptr);
+    ASSERT_NE(next, nullptr);
+    order(Kind::Stage);
+    if (GetParam()) {
+        ASSERT_TRUE(answers(Step::Refused)) << answer().reason;
+        EXPECT_FALSE(answer().may_pass);
+        EXPECT_NE(answer().reason.find("in one process"), std::string::npos) << answer().reason;
+    } else {
+        EXPECT_TRUE(answers(Step::Learned)) << answer().reason;
+    }
+    next->end(false);
+}
+
+INSTANTIATE_TEST_SUITE_P(Are, Neighbours, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Twins" : "Strangers"; });
 
 }  // namespace
 }  // namespace deft::director::test
