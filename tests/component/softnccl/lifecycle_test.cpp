@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <latch>
 
 #include "tests/component/softnccl/ranks.h"
 
@@ -205,6 +206,7 @@ TEST(InitRankScalable, EachRootNamesItsOwnRanks) {
 TEST(Nonblocking, GoesThroughInProgress) {
     ncclUniqueId id;
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::latch looked(1);  // at the child, before the other rank comes
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 2; ++rank) {
         threads.emplace_back([&, rank] {
@@ -224,7 +226,14 @@ TEST(Nonblocking, GoesThroughInProgress) {
             self.sync();
             EXPECT_EQ(data.host(), std::vector<int>(1000, 2));
             ncclComm_t child = nullptr;
+            if (rank != 0) {
+                looked.wait();
+            }
             EXPECT_EQ(ncclCommSplit(self.comm, 0, rank, &child, nullptr), ncclInProgress);
+            if (rank == 0) {
+                EXPECT_EQ(child, nullptr) << "NCCL stores the handle when the split is complete";
+                looked.count_down();
+            }
             ASSERT_EQ(wait_ready(self.comm), ncclSuccess);
             ASSERT_NE(child, nullptr);
             ASSERT_EQ(wait_ready(child), ncclSuccess);

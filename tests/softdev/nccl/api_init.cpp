@@ -84,13 +84,19 @@ void add_derivation(const std::shared_ptr<Communicator>& parent, Communicator::D
         child = std::make_shared<Communicator>(0, -1, config);
         child->device = parent->device;
         child->context = parent->context;
-        *out = register_communicator(child);
+        register_communicator(child);
     }
     std::function<void(bool)> after;
     if (child) {
-        after = [undo = drop_on_failure(child, out), child](bool good) {
-            undo(good);
+        after = [out, child](bool good) {
             child->set_result(good ? ncclSuccess : ncclInternalError);
+            if (good) {
+                // As in NCCL the caller has no handle before; another thread may be looking.
+                __atomic_store_n(out, child->handle, __ATOMIC_RELEASE);
+            } else {
+                forget_communicator(child->handle);
+                child->shut_down(Communicator::End::kAbort);
+            }
         };
         child->set_in_progress();
     }
