@@ -14,6 +14,7 @@
 #include "shim/interpose/group.h"
 #include "shim/interpose/mode.h"
 #include "shim/interpose/rendezvous.h"
+#include "shim/interpose/unfinished_children.h"
 #include "shim/iteration/observer.h"
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
@@ -145,9 +146,10 @@ int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank,
     return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council}, result);
 }
 
-int made_from(const Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child,
-              std::uint64_t hash, int result) noexcept {
-    return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent},
+int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
+              int result) noexcept {
+    const std::uint32_t serial = hook.communicator() ? hook.communicator()->serial.load() : 0;
+    return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent, serial},
                        result);
 }
 
@@ -242,6 +244,7 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
     }
     if (hook.watched()) {
         Shrinks::process().forget(entry->serial);
+        UnfinishedChildren::process().forget(entry->serial);
     }
     if (Registry::process().remove(comm, entry)) {
         return true;
@@ -285,6 +288,9 @@ void cutting(Hook& hook) noexcept {
 
 int merge_async_error(Hook& hook, int result, int* error) noexcept {
     const bool merges = result == DEFT_NCCL_SUCCESS && error != nullptr;
+    if (merges && *error != DEFT_NCCL_IN_PROGRESS && hook.watched() && hook.communicator()) {
+        group::resolve(hook.communicator()->serial.load(std::memory_order_relaxed), *error);
+    }
     if (auto* const director = merges ? director_of(hook) : nullptr) {
         *error = director->merge_async_error(*error);
     }

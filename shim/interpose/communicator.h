@@ -30,8 +30,8 @@ int starting(const Hook& hook, Function function) noexcept;
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
          int result, agreement::Council* council = nullptr) noexcept;
 // The same for a child of the hook's communicator: split off or shrunk, without an id of its own.
-int made_from(const Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child,
-              std::uint64_t hash, int result) noexcept;
+int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
+              int result) noexcept;
 // What the hook's communicator agrees by; null: nothing, or it is not known.
 agreement::Council* council_of(Hook& hook) noexcept;
 
@@ -62,7 +62,8 @@ int finalized(Hook& hook, int result) noexcept;
 // The rank stays in the council, through which the ranks of a child find each other.
 void cutting(Hook& hook) noexcept;
 
-// What the job is told of asynchronous errors: the library's answer and those of deft's lanes.
+// What the job is told of asynchronous errors: the library's answer and those of deft's lanes. That
+// nothing is in progress any more is also when nonblocking children have got their handles.
 int merge_async_error(Hook& hook, int result, int* error) noexcept;
 
 // Says once, at level INFO, if NCCL has made a communicator without deft as its network plugin.

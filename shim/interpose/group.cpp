@@ -7,6 +7,7 @@
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/registry.h"
 #include "shim/interpose/rendezvous.h"
+#include "shim/interpose/unfinished_children.h"
 #include "shim/iteration/observer.h"
 #include "topology/base/log.h"
 
@@ -34,7 +35,11 @@ void dropped(const Pending& pending) noexcept {
 
 // Empty if there is nothing to register.
 CommunicatorPin add(const Pending& pending, int result) noexcept {
-    if (*pending.where == nullptr) {
+    if (handle_at(pending.where) == nullptr) {
+        if (result == DEFT_NCCL_IN_PROGRESS && pending.watched && pending.parent_serial != 0) {
+            UnfinishedChildren::process().note(pending);
+            return {};
+        }
         dropped(pending);
         return {};  // a rank without colour, or NCCL gave none
     }
@@ -114,6 +119,16 @@ int made(const Pending& pending, int result) noexcept {
         dropped(pending);
     }
     return result;
+}
+
+void resolve(std::uint32_t parent_serial, int error) noexcept {
+    for (const Pending& child : UnfinishedChildren::process().take(parent_serial, error)) {
+        // Used before NCCL was asked whether it is ready: its calls have not been counted, as they
+        // have on the other ranks, so it stays without agreement.
+        if (!Registry::process().find(handle_at(child.where))) {
+            add(child, DEFT_NCCL_SUCCESS);
+        }
+    }
 }
 
 int settle(int result) noexcept {

@@ -20,6 +20,7 @@ struct Pending {
     bool watched;
     agreement::Council* council = nullptr;  // joined before the library was asked
     agreement::Council* parent = nullptr;   // of a child without an id: its parent's
+    std::uint32_t parent_serial = 0;        // in the registry; 0: none
 };
 
 unsigned depth() noexcept;
@@ -34,5 +35,8 @@ int made(const Pending& pending, int result) noexcept;
 // After the outermost end with this result: registers what is pending. A group that failed drops
 // it. Returns the result for the job, as made() does.
 int settle(int result) noexcept;
+// The library is done with what was asked of this communicator, with `error`: registers those of
+// its nonblocking children that have got their handles.
+void resolve(std::uint32_t parent_serial, int error) noexcept;
 
 }  // namespace deft::group

@@ -2,10 +2,11 @@
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
 //
-// usage: makers_main [children|refused|shrunk]
+// usage: makers_main [children|refused|shrunk|late]
 //   children: only those that one thread splits off in a group
 //   refused: only ncclCommInitAll, of which nothing may be left when it fails
 //   shrunk: some of four ranks shrink their communicator, thrice, and all go on to split it
+//   late: children of nonblocking communicators, kept until DEFT_LOG_FILE tells of six agreements
 #include <cuda.h>
 #include <nccl.h>
 
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -270,6 +272,54 @@ void shrunk() {
     in_threads("Shrunk", body, kFour);
 }
 
+// Until the log has said so often that ranks agree. The test's expectations find what is missing.
+void wait_agreed(int times) {
+    for (int waited = 0; waited < 6000; ++waited) {
+        std::ifstream log(std::getenv("DEFT_LOG_FILE"));
+        int found = 0;
+        for (std::string line; std::getline(log, line);) {
+            found += line.find("ranks of the communicator agree") != line.npos ? 1 : 0;
+        }
+        if (found >= times) {
+            return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+void late() {
+    const ncclUniqueId id = new_id();
+    in_threads("Late", [&](const Rank& self) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ncclComm_t parent = nullptr;
+        check(ncclCommInitRankConfig(&parent, kRanks, id, self.rank, &config) != ncclInProgress,
+              "ncclInProgress of the initialisation");
+        wait_ready(parent);
+        ncclComm_t alone = nullptr;
+        check(ncclCommSplit(parent, 0, self.rank, &alone, nullptr) != ncclInProgress,
+              "ncclInProgress of a split");
+        wait_ready(parent);
+        check(alone == nullptr, "the child's handle");
+        ncclComm_t grouped = nullptr;
+        MUST(ncclGroupStart());
+        MUST(ncclCommSplit(parent, 0, self.rank, &grouped, nullptr));
+        check(ncclGroupEnd() != ncclInProgress, "ncclInProgress of a group");
+        wait_ready(parent);
+        check(grouped == nullptr, "the grouped child's handle");
+        for (ncclComm_t child : {alone, grouped}) {
+            self.fill(1);
+            check(self.reduce(child) != ncclInProgress, "ncclInProgress of a call");
+            wait_ready(child);
+            self.expect(kRanks);
+        }
+        wait_agreed(3 * kRanks);
+        for (ncclComm_t comm : {alone, grouped, parent}) {
+            MUST(ncclCommDestroy(comm));
+        }
+    });
+}
+
 void refused() {
     int stale = 0;
     ncclComm_t comms[kRanks];
@@ -285,6 +335,10 @@ int main(int argc, char** argv) {
     const std::string way = argc > 1 ? argv[1] : "";
     if (way == "children") {
         grouped(true);
+        return 0;
+    }
+    if (way == "late") {
+        late();
         return 0;
     }
     if (way == "shrunk") {

@@ -91,6 +91,24 @@ TEST(Makers, ChildrenAgreeAfterSomeRanksHaveShrunkTheirParent) {
     EXPECT_EQ(count(outcome.err, "all 2 ranks of the communicator agree"), 2u) << outcome.err;
 }
 
+// Their handles come after the calls that make them.
+TEST(Makers, ChildrenOfNonblockingCommunicatorsAgree) {
+    const Folder folder;
+    const std::string log = folder / "log";
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["DEFT_MODE"] = "deft";
+    environment["DEFT_LOG"] = "info";
+    environment["DEFT_LOG_FILE"] = log;
+    const Outcome outcome = run({MAKERS_MAIN, "late"}, environment);
+    const std::string said = read_file(log);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err << said;
+    EXPECT_EQ(outcome.out, "Late\n");
+    EXPECT_EQ(count(said, "all 2 ranks of the communicator agree"), 6u) << said;
+    EXPECT_EQ(count(said, "WARN"), 0u) << said;
+}
+
 // All or none, for one reason that is said once.
 TEST(Makers, AllAtOnceAreRefusedWhereAgreementIsRequired) {
     Environment environment = loopback();
