@@ -39,11 +39,11 @@ const char* obstacle(const CallRecord& call, const CallRecord& first) {
     if (call.comm_serial != first.comm_serial) {
         return "gradients travel over several communicators";
     }
-    if (call.group != 0) {
-        return "gradients travel in groups of calls";
-    }
     if (call.op >= DEFT_NCCL_NUM_OPS) {
         return "gradients are reduced by an operation of the job's own";
+    }
+    if (call.group != 0) {
+        return "gradients travel in groups of calls";
     }
     if (call.nranks < 2) {
         return "the communicator has one rank";

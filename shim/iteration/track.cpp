@@ -18,7 +18,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 std::uint64_t key_of(const CallRecord& record) {
     std::uint64_t key = mix(record.comm_serial, record.count);
     key = mix(key, static_cast<std::uint64_t>(record.function) << 16 |
-                       static_cast<std::uint64_t>(record.type) << 8 | (record.in_place ? 1u : 0u));
+                       static_cast<std::uint64_t>(record.type) << 8 |
+                       (record.group != 0 ? 2u : 0u) | (record.in_place ? 1u : 0u));
     // A user reduction made for one call and destroyed after it (PyTorch's premul_sum) has a new
     // number each time.
     const int op = std::min<int>(record.op, DEFT_NCCL_NUM_OPS);

@@ -34,8 +34,17 @@ TEST(Key, DistinguishesWhatABucketIs) {
     EXPECT_TRUE(differs([](CallRecord& c) { c.comm_serial = 2; }));
     EXPECT_TRUE(differs([](CallRecord& c) { c.root = 1; }));
     EXPECT_TRUE(differs([](CallRecord& c) { c.function = Function::Reduce; }));
+    EXPECT_TRUE(differs([](CallRecord& c) { c.group = 1; })) << "in a group of several calls";
     EXPECT_FALSE(differs([](CallRecord& c) { c.stream = 99; }));
     EXPECT_FALSE(differs([](CallRecord& c) { c.issued_ns = 99; }));
+}
+
+TEST(Key, OneGroupIsLikeAnother) {
+    CallRecord one = all_reduce(1000);
+    CallRecord other = one;
+    one.group = 5;
+    other.group = 6;
+    EXPECT_EQ(key_of(one), key_of(other));
 }
 
 TEST(Key, UserReductionsAreAlikeWhateverTheirNumber) {
