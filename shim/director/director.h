@@ -52,7 +52,9 @@ public:
 
     // A gradient call of the job, the ordinal-th of this communicator. True: it has been dealt
     // with, and `result` is what the hook returns. False: the hook forwards it. Allocates nothing
-    // and locks nothing; waits only at a switch whose decision is not known yet.
+    // and locks nothing; waits only at a switch whose decision is not known yet. `grouped`: one of
+    // the calls of a group that is about to be launched, whatever is answered; only `ordinal` and
+    // `stream` count.
     bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
                     deft_cuda_stream_t stream, int& result) noexcept;
 

@@ -14,6 +14,8 @@ struct Grouped {
     CallRecord record;
     cuda::EventPool* pool;
     deft_cuda_stream_t stream;
+    CommunicatorPin gradients;  // whose gradient it may carry; empty: none
+    bool observed;
 };
 
 // Calls of the calling thread's open group. The vector is kept for the next group.
@@ -24,14 +26,22 @@ deft_cuda_stream_t stream_of(const CallRecord& record) {
     return reinterpret_cast<deft_cuda_stream_t>(record.stream);
 }
 
-// An all-reduce that carries_gradient() may take for one, by what every rank knows of it.
-bool may_carry_gradient(const Call& call) {
-    CallRecord record;
-    record.function = call.function;
-    record.count = call.count;
-    record.type = static_cast<std::uint8_t>(call.type);
-    record.op = call.op;
-    return call.function == Function::AllReduce && carries_gradient(record);
+// Counted on every rank alike, whatever else happens to the call.
+std::uint64_t next_ordinal(Communicator& communicator) {
+    return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+director::Director* director_of(const CommunicatorPin& communicator) {
+    return communicator ? communicator->director.load(std::memory_order_acquire) : nullptr;
+}
+
+int count_grouped(Grouped& call) {
+    int result = DEFT_NCCL_SUCCESS;
+    call.record.ordinal = next_ordinal(*call.gradients.get());
+    if (director::Director* const director = director_of(call.gradients)) {
+        director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+    }
+    return result;
 }
 
 // In place by NCCL's rules: a reduce-scatter into its own shard, an all-gather from it.
@@ -51,14 +61,36 @@ bool in_place(const Call& call, int rank) {
 
 }  // namespace
 
+bool may_carry_gradient(const Call& call) noexcept {
+    CallRecord record;
+    record.function = call.function;
+    record.count = call.count;
+    record.type = static_cast<std::uint8_t>(call.type);
+    record.op = call.op;
+    return call.function == Function::AllReduce && carries_gradient(record);
+}
+
+int CollectiveHook::all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept {
+    begin(call, stream);
+    int result = DEFT_NCCL_SUCCESS;
+    if (!carry_out(call, stream, result)) {
+        result = table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
+                                    call.type, call.op, comm_, stream);
+    }
+    end(result);
+    return result;
+}
+
 void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept {
     if (!watched()) {
         return;
     }
     Observer::count(call.function);
-    // Counted on every rank alike, whatever else happens to the call.
-    if (communicator() && may_carry_gradient(call)) {
-        record_.ordinal = communicator()->gradient_calls.fetch_add(1, std::memory_order_relaxed);
+    const bool grouped = group::depth() > 0;
+    gradient_ = communicator() && may_carry_gradient(call);
+    record_.stream = reinterpret_cast<std::uintptr_t>(stream);
+    if (gradient_ && !grouped) {
+        record_.ordinal = next_ordinal(*communicator().get());
     }
     Observer* const observer = Observer::running();
     if (observer == nullptr) {
@@ -95,21 +127,20 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.op = call.op;
     record_.root = call.root;
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
-    record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     observer_ = observer;
 }
 
 bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept {
     if (record_.ordinal == CallRecord::kNoOrdinal) {
-        return false;
+        return false;  // in a group: count_group()
     }
-    director::Director* const director = communicator()->director.load(std::memory_order_acquire);
+    director::Director* const director = director_of(communicator());
     return director != nullptr &&
-           director->all_reduce(call, record_.ordinal, group::depth() > 0, stream, result);
+           director->all_reduce(call, record_.ordinal, false, stream, result);
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (observer_ == nullptr) {
+    if (observer_ == nullptr && !gradient_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -118,17 +149,12 @@ void CollectiveHook::end(int result) noexcept {
         pool_->give_back(record_.events);
         record_.events = -1;
     }
-    if (!launched && result != DEFT_NCCL_IN_PROGRESS) {
+    const bool observed = observer_ != nullptr && (launched || result == DEFT_NCCL_IN_PROGRESS);
+    if (group::depth() > 0) {
+        keep_for_group_end(observed);
         return;
     }
-    if (group::depth() > 0) {
-        try {
-            if (t_grouped == nullptr) {
-                t_grouped = new std::vector<Grouped>();
-            }
-            t_grouped->push_back({record_, pool_, stream_of(record_)});
-        } catch (...) {
-        }
+    if (!observed) {
         return;
     }
     if (record_.events >= 0 && !pool_->record_end(record_.events, stream_of(record_))) {
@@ -138,13 +164,53 @@ void CollectiveHook::end(int result) noexcept {
     observer_->submit(record_);
 }
 
+void CollectiveHook::keep_for_group_end(bool observed) noexcept {
+    if (!observed && !gradient_) {
+        return;
+    }
+    Grouped call{record_, pool_, stream_of(record_), {}, observed};
+    if (gradient_) {
+        call.gradients = std::move(communicator());
+    }
+    try {
+        if (t_grouped == nullptr) {
+            t_grouped = new std::vector<Grouped>();
+        }
+        t_grouped->push_back(std::move(call));
+    } catch (...) {
+        if (call.record.events >= 0) {
+            pool_->give_back(call.record.events);
+        }
+        if (call.gradients) {
+            count_grouped(call);  // a call that is missed would make this rank another than all
+        }
+    }
+}
+
+int count_group() noexcept {
+    int result = DEFT_NCCL_SUCCESS;
+    if (t_grouped != nullptr) {
+        for (Grouped& call : *t_grouped) {
+            const int own = call.gradients ? count_grouped(call) : DEFT_NCCL_SUCCESS;
+            result = result != DEFT_NCCL_SUCCESS ? result : own;
+        }
+    }
+    return result;
+}
+
 void observe_group_end(bool launched) noexcept {
     if (t_grouped == nullptr || t_grouped->empty()) {
         return;
     }
     Observer* const observer = Observer::running();
+    std::size_t observed = 0;
+    bool told = false;  // what a director has heard of as grouped is learned as that
+    for (const Grouped& call : *t_grouped) {
+        observed += call.observed ? 1 : 0;
+        told = told || director_of(call.gradients) != nullptr;
+    }
     const std::uint64_t number =
-        t_grouped->size() > 1 ? g_groups.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
+        observed > 1 || told ? g_groups.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
     for (Grouped& call : *t_grouped) {
         call.record.group = number;
         if (call.record.events >= 0 &&
@@ -152,7 +218,7 @@ void observe_group_end(bool launched) noexcept {
             call.pool->give_back(call.record.events);
             call.record.events = -1;
         }
-        if (launched && observer != nullptr) {
+        if (launched && call.observed && observer != nullptr) {
             observer->submit(call.record);
         }
     }

@@ -15,17 +15,30 @@ public:
         : Hook(function, comm, caller), comm_(comm) {}
 
     void begin(const Call& call, deft_cuda_stream_t stream) noexcept;
-    // Between begin() and end(), for an all-reduce: true if a plan dealt with the call, and
-    // `result` is what the hook returns; false if it is to be forwarded.
-    bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void end(int result) noexcept;
 
+    // An all-reduce, from begin() to end(): a plan deals with it, or it is forwarded. Returns what
+    // the job is told.
+    int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
+
 private:
+    bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
+    void keep_for_group_end(bool observed) noexcept;
+
     deft_nccl_comm_t comm_;
+    bool gradient_ = false;         // it may carry one
     Observer* observer_ = nullptr;  // null: this call is not observed
     cuda::EventPool* pool_ = nullptr;
     CallRecord record_;
 };
+
+// An all-reduce that carries_gradient() may take for one, by what every rank knows of it.
+bool may_carry_gradient(const Call& call) noexcept;
+
+// Before the outermost end: the gradient calls of the group get their ordinals, and the directors
+// hear of them. Not earlier, because a group that is simulated makes none. Not ncclSuccess: a
+// communicator has failed while it waited for the others, and that is what the job is told.
+int count_group() noexcept;
 
 // A group's work starts when its outermost end returns, so that is where its calls' end is noted. A
 // group that failed or was only simulated made no calls.

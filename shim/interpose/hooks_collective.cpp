@@ -23,13 +23,7 @@ DEFT_HOOK int ncclAllReduce(const void* send, void* receive, size_t count, int t
         return hook.unavailable();
     }
     const deft::Call call{Function::AllReduce, count, type, op, -1, send, receive};
-    hook.begin(call, stream);
-    int result = DEFT_NCCL_SUCCESS;
-    if (!hook.carry_out(call, stream, result)) {
-        result = hook.table()->AllReduce(send, receive, count, type, op, comm, stream);
-    }
-    hook.end(result);
-    return result;
+    return hook.all_reduce(call, stream);
 }
 
 DEFT_HOOK int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int op,

@@ -27,13 +27,15 @@ DEFT_HOOK int ncclGroupEnd() noexcept {
         return hook.unavailable();
     }
     deft::communicator::counted(hook, Function::GroupEnd);
+    // Before anything is launched: a switch named at one of its calls must not miss it.
+    const int counted = deft::group::depth() == 1 ? deft::count_group() : DEFT_NCCL_SUCCESS;
     int result = hook.table()->GroupEnd();
     // NCCL leaves the level even when it reports an error, so the depth here must follow.
     if (deft::group::end()) {
         deft::observe_group_end(result == DEFT_NCCL_SUCCESS);
         result = deft::group::settle(result);
     }
-    return result;
+    return counted != DEFT_NCCL_SUCCESS ? counted : result;
 }
 
 DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
@@ -42,11 +44,12 @@ DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
         return hook.unavailable();
     }
     deft::communicator::counted(hook, Function::GroupSimulateEnd);
-    const int result = hook.table()->GroupSimulateEnd(info);
-    // It ends the group without launching anything: nothing was made.
+    int result = hook.table()->GroupSimulateEnd(info);
+    // It ends the group without launching anything: no collective has been called, on a rank that
+    // may be the only one to ask. Communicators have been made.
     if (deft::group::end()) {
         deft::observe_group_end(false);
-        deft::group::settle(DEFT_NCCL_INVALID_USAGE);
+        result = deft::group::settle(result);
     }
     return result;
 }

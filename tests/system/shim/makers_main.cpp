@@ -2,8 +2,9 @@
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
 //
-// usage: makers_main [children|refused|shrunk|late]
-//   children: only those that one thread splits off in a group
+// usage: makers_main [children|simulated|refused|shrunk|late]
+//   children: only those that one thread splits off in a group; simulated: of parents made in a
+//   group that is simulated
 //   refused: only ncclCommInitAll, of which nothing may be left when it fails
 //   shrunk: some of four ranks shrink their communicator, thrice, and all go on to split it
 //   late: children of nonblocking communicators, kept until DEFT_LOG_FILE tells of six agreements
@@ -192,7 +193,7 @@ void use(int device) {
 }
 
 // Both ranks' calls from one thread, joined by groups.
-void grouped(bool children) {
+void grouped(bool children, bool simulated = false) {
     const ncclUniqueId id = new_id();
     ncclComm_t parents[kRanks] = {};
     ncclComm_t comms[kRanks] = {};
@@ -203,7 +204,7 @@ void grouped(bool children) {
         use(rank);
         MUST(ncclCommInitRank(&comms[rank], kRanks, id, rank));
     }
-    MUST(ncclGroupEnd());
+    MUST(simulated ? ncclGroupSimulateEnd(nullptr) : ncclGroupEnd());
     if (children) {
         std::swap(parents, comms);
         MUST(ncclGroupStart());
@@ -333,8 +334,8 @@ void refused() {
 
 int main(int argc, char** argv) {
     const std::string way = argc > 1 ? argv[1] : "";
-    if (way == "children") {
-        grouped(true);
+    if (way == "children" || way == "simulated") {
+        grouped(true, way == "simulated");
         return 0;
     }
     if (way == "late") {

@@ -60,17 +60,23 @@ INSTANTIATE_TEST_SUITE_P(All, ModesOfMakers, ::testing::Values("observe", "exact
                          [](const auto& info) { return std::string(info.param); });
 
 // What their ranks agree on is known when all of them have been made.
-TEST(Makers, ChildrenOfOneGroupAgree) {
+class ChildrenOfMakers : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ChildrenOfMakers, OfOneGroupAgree) {
     Environment environment = loopback();
     environment["LD_PRELOAD"] = PRELOAD;
     environment["NCCL_NET_PLUGIN"] = PRELOAD;
     environment["DEFT_MODE"] = "deft";
     environment["DEFT_REQUIRE"] = "1";
-    const Outcome outcome = run({MAKERS_MAIN, "children"}, environment);
+    const Outcome outcome = run({MAKERS_MAIN, GetParam()}, environment);
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
     EXPECT_EQ(outcome.out, "Children\n");
     EXPECT_EQ(count(outcome.err, "WARN"), 0u) << outcome.err;
 }
+
+// Simulated: what makes communicators is carried out in such a group too.
+INSTANTIATE_TEST_SUITE_P(All, ChildrenOfMakers, ::testing::Values("children", "simulated"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // A shrink concerns those alone that remain: what all of them make later has one name on all ranks.
 TEST(Makers, ChildrenAgreeAfterSomeRanksHaveShrunkTheirParent) {

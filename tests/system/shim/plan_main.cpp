@@ -16,6 +16,8 @@
 //   behind
 //            plain or until: "plain large"
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
+//   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
+//   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
 //   communicator
@@ -122,6 +124,15 @@ int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
         ::usleep(100);
     }
     return 0;
+}
+
+// What one rank may ask by itself: how long a group would take, without making its call.
+void simulate(ncclComm_t comm, CUstream stream, float* data, size_t count) {
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    check(ncclGroupStart(), "ncclGroupStart");
+    check(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream), "simulated");
+    check(ncclGroupSimulateEnd(&info), "ncclGroupSimulateEnd");
+    check(!(info.estimatedTime > 0), "the estimate");
 }
 
 // A lane waits for the last rank, and the job's stream for the lane.
@@ -242,10 +253,20 @@ int main(int argc, char** argv) {
             cuStreamSynchronize(stream) != 0) {
             give_up(comm);
         }
+        const bool under_plan = left >= 0 && left == iterations / 2;
+        if (how == "simulate" && rank == 1 && (t == 3 || under_plan)) {
+            simulate(comm, stream, data, first);
+        }
+        const bool pair = how == "pair" && under_plan;
+        if (pair) {
+            std::printf("paired\n");
+            check(ncclGroupStart(), "ncclGroupStart");
+        }
         ::usleep(1500);  // forward, and backward until the first bucket is complete
         reduce(data, first);
         ::usleep(500);
         reduce(data + first, second);
+        check(pair ? ncclGroupEnd() : ncclSuccess, "ncclGroupEnd");
         if (t % kMetricEvery == 0) {
             reduce(data + total, 2);  // metrics: nothing may ever happen to them
         }

@@ -130,6 +130,28 @@ TEST(Plan, AFlushMakesTheJobSynchronousForAWhile) {
     EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 2u) << "it comes back";
 }
 
+TEST(Plan, AGroupThatOneRankSimulatesIsNoCall) {
+    const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "simulate");
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "the plan ends"), 0u) << rank.err;
+    }
+    EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
+}
+
+TEST(Plan, CallsJoinedInAGroupEndIt) {
+    const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "pair");
+    expect_sound(job);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "the plan ends"), 1u) << rank.err;
+    }
+    const auto [before, after] = around(job, "paired");
+    EXPECT_EQ(before.bucket[0], before.iteration) << "the plan was in force";
+    EXPECT_EQ(after.bucket[0], after.iteration + 1) << "both calls are forwarded";
+    EXPECT_EQ(after.bucket[1], after.iteration + 1);
+}
+
 TEST(Plan, AnAbortedCommunicatorTakesItsLanesAlong) {
     const Job job = run(2, 50, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "abort");
     for (const Outcome& rank : job.ranks) {
