@@ -6,6 +6,7 @@
 #include "shim/director/director.h"
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/group.h"
+#include "shim/interpose/held_call.h"
 
 namespace deft {
 namespace {
@@ -87,6 +88,9 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     }
     Observer::count(call.function);
     const bool grouped = group::depth() > 0;
+    if (grouped) {
+        held::forward();
+    }
     gradient_ = communicator() && may_carry_gradient(call);
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     if (gradient_ && !grouped) {

@@ -13,6 +13,10 @@ class CollectiveHook : public Hook {
 public:
     CollectiveHook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept
         : Hook(function, comm, caller), comm_(comm) {}
+    // One that was held until its group had ended.
+    CollectiveHook(Function function, CommunicatorPin&& communicator, deft_nccl_comm_t comm,
+                   const NcclTable* table) noexcept
+        : Hook(function, std::move(communicator), table), comm_(comm) {}
 
     void begin(const Call& call, deft_cuda_stream_t stream) noexcept;
     void end(int result) noexcept;

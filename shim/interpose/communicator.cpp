@@ -12,6 +12,7 @@
 #include "shim/director/director.h"
 #include "shim/director/directors.h"
 #include "shim/interpose/group.h"
+#include "shim/interpose/held_call.h"
 #include "shim/interpose/mode.h"
 #include "shim/interpose/rendezvous.h"
 #include "shim/interpose/unfinished_children.h"
@@ -72,6 +73,13 @@ director::Director* director_of(Hook& hook) {
                : nullptr;
 }
 
+// What the job does with a communicator in a group comes after the call it has made in it.
+void forward_held(const Hook& hook) {
+    if (hook.watched()) {
+        held::forward();
+    }
+}
+
 }  // namespace
 
 std::uint64_t hash_of(const deft_nccl_unique_id_t& id) noexcept {
@@ -122,6 +130,7 @@ std::uint64_t shrunk_hash(Hook& hook, const int* excluded, int count) noexcept {
 int starting(const Hook& hook, Function function) noexcept {
     // Before, not after: the plugin's init runs inside the call and looks at this.
     Presence::process().communicators_seen.fetch_add(1, std::memory_order_release);
+    forward_held(hook);
     counted(hook, function);
     if (!shim_required()) {
         return DEFT_NCCL_SUCCESS;
@@ -255,6 +264,7 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
 }
 
 void stop_planning(Hook& hook, bool abort) noexcept {
+    forward_held(hook);
     auto before = Communicator::Ended::No;
     if (hook.communicator() && abort &&
         !hook.communicator()->ended.compare_exchange_strong(before, Communicator::Ended::Aborted) &&
@@ -267,6 +277,7 @@ void stop_planning(Hook& hook, bool abort) noexcept {
 }
 
 void finalizing(Hook& hook) noexcept {
+    forward_held(hook);
     if (auto* const director = director_of(hook)) {
         director->finalize();
     }
@@ -281,6 +292,7 @@ int finalized(Hook& hook, int result) noexcept {
 }
 
 void cutting(Hook& hook) noexcept {
+    forward_held(hook);
     if (auto* const director = director_of(hook)) {
         director->cut();
     }

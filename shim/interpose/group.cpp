@@ -20,6 +20,7 @@ struct Grouped {
 };
 
 thread_local unsigned t_depth = 0;
+thread_local const NcclTable* t_library = nullptr;
 // Allocated only while a group makes communicators, so that threads carry one pointer.
 thread_local std::vector<Grouped>* t_pending = nullptr;
 
@@ -90,8 +91,14 @@ unsigned depth() noexcept {
     return t_depth;
 }
 
-void start() noexcept {
-    ++t_depth;
+void start(const NcclTable* library) noexcept {
+    if (t_depth++ == 0) {
+        t_library = library;
+    }
+}
+
+const NcclTable* library() noexcept {
+    return t_library;
 }
 
 bool end() noexcept {

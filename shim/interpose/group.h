@@ -24,7 +24,9 @@ struct Pending {
 };
 
 unsigned depth() noexcept;
-void start() noexcept;
+// Enters one level; the outermost is the group of this library.
+void start(const NcclTable* library) noexcept;
+const NcclTable* library() noexcept;
 // Leaves one level; true if that was the outermost.
 bool end() noexcept;
 

@@ -38,6 +38,11 @@ Hook::Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcep
                !ForkGuard::process().in_child();
 }
 
+Hook::Hook(Function function, CommunicatorPin&& communicator, const NcclTable* table) noexcept
+    : function_(function), table_(table), communicator_(std::move(communicator)), watched_(true) {
+    ++t_depth;
+}
+
 Hook::~Hook() {
     --t_depth;
 }

@@ -24,6 +24,8 @@ public:
     Hook(Function function, const void* caller) noexcept;
     // A call on a communicator belongs to the library that made the communicator.
     Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept;
+    // A watched call of the job's that is made later than in its own hook.
+    Hook(Function function, CommunicatorPin&& communicator, const NcclTable* table) noexcept;
     ~Hook();
     Hook(const Hook&) = delete;
     Hook& operator=(const Hook&) = delete;

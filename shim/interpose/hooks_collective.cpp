@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that move data: collectives, send and receive.
 #include "shim/interpose/collective.h"
+#include "shim/interpose/group.h"
+#include "shim/interpose/held_call.h"
 
 using deft::CollectiveHook;
 using deft::Function;
@@ -23,6 +25,9 @@ DEFT_HOOK int ncclAllReduce(const void* send, void* receive, size_t count, int t
         return hook.unavailable();
     }
     const deft::Call call{Function::AllReduce, count, type, op, -1, send, receive};
+    if (deft::group::depth() > 0 && deft::held::keep(hook, call, comm, stream)) {
+        return DEFT_NCCL_SUCCESS;
+    }
     return hook.all_reduce(call, stream);
 }
 

@@ -3,6 +3,7 @@
 #include "shim/interpose/collective.h"
 #include "shim/interpose/communicator.h"
 #include "shim/interpose/group.h"
+#include "shim/interpose/held_call.h"
 #include "shim/interpose/hook.h"
 
 using deft::Function;
@@ -16,7 +17,7 @@ DEFT_HOOK int ncclGroupStart() noexcept {
     deft::communicator::counted(hook, Function::GroupStart);
     const int result = hook.table()->GroupStart();
     if (result == DEFT_NCCL_SUCCESS) {
-        deft::group::start();
+        deft::group::start(hook.table());
     }
     return result;
 }
@@ -34,6 +35,7 @@ DEFT_HOOK int ncclGroupEnd() noexcept {
     if (deft::group::end()) {
         deft::observe_group_end(result == DEFT_NCCL_SUCCESS);
         result = deft::group::settle(result);
+        result = deft::held::make(result);
     }
     return counted != DEFT_NCCL_SUCCESS ? counted : result;
 }
@@ -44,12 +46,14 @@ DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
         return hook.unavailable();
     }
     deft::communicator::counted(hook, Function::GroupSimulateEnd);
+    deft::held::forward();  // it is part of the estimate
     int result = hook.table()->GroupSimulateEnd(info);
     // It ends the group without launching anything: no collective has been called, on a rank that
     // may be the only one to ask. Communicators have been made.
     if (deft::group::end()) {
         deft::observe_group_end(false);
         result = deft::group::settle(result);
+        result = deft::held::make(result);
     }
     return result;
 }

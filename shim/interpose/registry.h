@@ -68,6 +68,8 @@ public:
         }
     }
     Communicator* get() const { return entry_; }
+    // The entry stays pinned, until another pin is made of it.
+    Communicator* release() { return std::exchange(entry_, nullptr); }
     Communicator* operator->() const { return entry_; }
     explicit operator bool() const { return entry_ != nullptr; }
 

@@ -180,6 +180,15 @@ void nonblocking() {
             wait_ready(comm);
         }
         self.expect(kRanks * kRanks * kRanks);
+        constexpr int kOne = 0x3f800000;  // 1.0 as a gradient, and 2.0
+        constexpr int kTwo = 0x40000000;
+        self.fill(kOne);
+        MUST(ncclGroupStart());
+        MUST(
+            ncclAllReduce(self.data(), self.data(), kCount, ncclFloat, ncclSum, comm, self.stream));
+        check(ncclGroupEnd() != ncclInProgress, "ncclInProgress of a group");
+        wait_ready(comm);
+        self.expect(kTwo);
         check(ncclCommFinalize(comm) != ncclInProgress, "ncclInProgress of the end");
         wait_ready(comm);
         MUST(ncclCommDestroy(comm));

@@ -53,7 +53,7 @@ TEST_P(ModesOfMakers, AreForwardedAndCounted) {
     EXPECT_EQ(calls["ncclCommInitRank"], 2);
     EXPECT_EQ(calls["ncclCommFinalize"], 4);
     EXPECT_EQ(calls["ncclCommDestroy"], 12);
-    EXPECT_EQ(calls["ncclAllReduce"], 38);
+    EXPECT_EQ(calls["ncclAllReduce"], 40);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ModesOfMakers, ::testing::Values("observe", "exact", "deft"),

@@ -16,6 +16,7 @@
 //   behind
 //            plain or until: "plain large"
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
+//   grouped  makes every call in a group of its own, two levels deep, as older frameworks do
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
 //   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
@@ -135,6 +136,13 @@ void simulate(ncclComm_t comm, CUstream stream, float* data, size_t count) {
     check(!(info.estimatedTime > 0), "the estimate");
 }
 
+// A call that NCCL refuses fails its group, whenever NCCL hears of it.
+void refused(ncclComm_t comm, CUstream stream, float* data) {
+    check(ncclGroupStart(), "ncclGroupStart");
+    (void)ncclAllReduce(data, data, SIZE_MAX / 8, ncclFloat, ncclSum, comm, stream);
+    check(ncclGroupEnd() != ncclInvalidArgument, "the group's error");
+}
+
 // A lane waits for the last rank, and the job's stream for the lane.
 int shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdeviceptr memory, size_t first,
            size_t second, const std::string& file, bool revoke) {
@@ -214,8 +222,12 @@ int main(int argc, char** argv) {
         whole = comm;
         check(ncclCommSplit(whole, 0, -rank, &comm, nullptr), "ncclCommSplit");
     }
+    const bool grouped = how == "grouped";
     const auto reduce = [&](float* at, size_t count) {
-        if (ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream) != ncclSuccess) {
+        bool failed = grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0);
+        failed = ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream) != 0 || failed;
+        failed = (grouped && (ncclGroupEnd() != 0 || ncclGroupEnd() != 0)) || failed;
+        if (failed) {
             give_up(comm);
         }
     };
@@ -256,6 +268,8 @@ int main(int argc, char** argv) {
         const bool under_plan = left >= 0 && left == iterations / 2;
         if (how == "simulate" && rank == 1 && (t == 3 || under_plan)) {
             simulate(comm, stream, data, first);
+        } else if (grouped && t == 3) {
+            refused(comm, stream, data);
         }
         const bool pair = how == "pair" && under_plan;
         if (pair) {

@@ -130,6 +130,20 @@ TEST(Plan, AFlushMakesTheJobSynchronousForAWhile) {
     EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 2u) << "it comes back";
 }
 
+// As PyTorch before 2.1 makes it.
+TEST(Plan, ACallAloneInItsGroupIsAnyOther) {
+    const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "grouped");
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    EXPECT_EQ(count(job.ranks[0].err, "the plan ends"), 0u) << job.ranks[0].err;
+    for (const int bucket : {0, 1}) {
+        const auto seen = lags(job.rows[0], bucket);
+        EXPECT_GE(seen.count(0) ? seen.at(0) : 0, 10) << "the warm-up is synchronous";
+        EXPECT_GE(seen.count(1) ? seen.at(1) : 0, 90) << "the plan was in force";
+        EXPECT_EQ(seen.rbegin()->first, 1);
+    }
+}
+
 TEST(Plan, AGroupThatOneRankSimulatesIsNoCall) {
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "simulate");
     expect_sound(job);
