@@ -98,11 +98,13 @@ Update Director::take_update() noexcept {
 int Director::flush() noexcept {
     const Inside inside(inside_);
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
-    if (active == nullptr || active->broken()) {
-        return 0;
-    }
-    if (!active->between_iterations()) {
+    const bool planned = active != nullptr && !active->broken();
+    if (planned && !active->between_iterations()) {
         return -1;
+    }
+    flushed_.store(ordinal_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    if (!planned) {
+        return 0;
     }
     active->end(executor::BreakReason::Stopped);
     return static_cast<int>(active->in_flight());
@@ -137,7 +139,12 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
     if (state == Switch::Committed) {
         executor::Executor* const old = active_.load(std::memory_order_relaxed);
         executor::Executor* const next = next_.load(std::memory_order_acquire);
-        if (next != nullptr && !recent_.iteration_before(ordinal, next->script().shapes)) {
+        if (next != nullptr && flushed_.load(std::memory_order_relaxed) >
+                                   switch_named_.load(std::memory_order_relaxed)) {
+            // What the job does behind it may look like an iteration. By calls alone: when the
+            // others heard of the switch, and whether before this flush, differs between ranks.
+            next->end(executor::BreakReason::Stopped);
+        } else if (next != nullptr && !recent_.iteration_before(ordinal, next->script().shapes)) {
             // Calls that are none of its iteration's have come since this one was named. Where
             // gradients are alike it would take some of one iteration and some of another.
             next->end(executor::BreakReason::Misplaced);
@@ -172,6 +179,7 @@ agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcep
         }
         const Kind kind = order.kind;
         const std::uint64_t stage = order.stage;
+        const std::uint64_t named = order.ordinal;
         prepared_.emplace_back(proposal.serial, std::move(order));
         if (switch_at_.load(std::memory_order_seq_cst) != kNever &&
             switch_state_.load(std::memory_order_seq_cst) == Switch::Committed) {
@@ -185,6 +193,7 @@ agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcep
             next = staged_pointer_;
         }
         next_.store(next, std::memory_order_release);
+        switch_named_.store(named, std::memory_order_release);
         switch_serial_.store(proposal.serial, std::memory_order_release);
         switch_state_.store(Switch::Prepared, std::memory_order_seq_cst);
         switch_at_.store(proposal.switch_call, std::memory_order_seq_cst);

@@ -141,7 +141,9 @@ private:
     std::atomic<std::uint64_t> ordinal_{0};         // of the next gradient call
     std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
     std::atomic<std::uint64_t> switch_serial_{0};
+    std::atomic<std::uint64_t> switch_named_{0};  // the leader's next call when it was named
     std::atomic<Switch> switch_state_{Switch::None};
+    std::atomic<std::uint64_t> flushed_{0};             // the call after the last flush()
     std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
     std::atomic<executor::Executor*> active_{nullptr};  // in force
     std::atomic<std::uint32_t> inside_{0};

@@ -6,7 +6,7 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint8_t kVersion = 5;
+constexpr std::uint8_t kVersion = 6;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::size_t kMaxLanes = 16;
@@ -92,6 +92,7 @@ std::vector<std::byte> encode(const Order& order) {
     out.text(order.plan);
     out.text(order.prediction);
     out.word(order.iterations);
+    out.word(order.ordinal);
     out.word(order.keep);
     out.byte(static_cast<std::uint8_t>(order.lanes.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
@@ -119,6 +120,7 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.plan = in.text();
     order.prediction = in.text();
     order.iterations = in.word();
+    order.ordinal = in.word();
     order.keep = in.word();
     const std::size_t lanes = in.byte();
     if (!in.ok() || lanes > kMaxLanes || kind < static_cast<std::uint8_t>(Kind::Stage) ||

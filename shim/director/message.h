@@ -23,7 +23,7 @@ enum class Kind : std::uint8_t {
 };
 
 // The body of a proposal. `plan` (JSON), `prediction` and `iterations` are for Stage, `keep` is for
-// Open and Close, `lanes` for Open.
+// Open and Close, `lanes` for Open, `ordinal` for Arm.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about
@@ -31,6 +31,7 @@ struct Order {
     std::string plan;
     std::string prediction;        // executor::to_text()
     std::uint64_t iterations = 0;  // that plans have run: covap's coefficient goes on from there
+    std::uint64_t ordinal = 0;     // gradient calls the leader had made when it named the switch
     std::uint64_t keep = 0;        // so many of the lanes that are there stay; others are ended
     std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make
 };

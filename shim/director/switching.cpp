@@ -70,9 +70,10 @@ void Director::propose_arm(const JobView& view) {
     }
     agreement::Proposal proposal;
     proposal.serial = next_serial_++;
+    Order order;
+    order.ordinal = ordinal_.load(std::memory_order_seq_cst);  // before the switch is looked for
     armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size());
     proposal.switch_call = armed_at_;
-    Order order;
     order.kind = Kind::Arm;
     order.stage = stage_serial_;
     order.signature = view.signature;

@@ -55,6 +55,7 @@ protected:
         if (kind == Kind::Open) {
             order.lanes.resize(lanes_wanted_ - lanes_);
         }
+        order.ordinal = ordinal_;
         order.keep = lanes_;
         agreement::Proposal proposal;
         proposal.serial = ++serial_;

@@ -387,6 +387,43 @@ TEST_F(Alike, APlanWhoseCallIsInTheMiddleOfAnIterationIsArmedAnew) {
     EXPECT_EQ(director_->facts().state, "running");
 }
 
+// A job averages its parameters, of the same sizes, where it has flushed.
+TEST_F(Leader, AFlushGoesForAPlanWhoseCallIsNamedToo) {
+    iterate(kHidden, false, 20);
+    staged();
+    const std::uint64_t at = armed();
+    reach(at, false);
+    EXPECT_EQ(director_->flush(), 0);
+    iterate(kHidden, false, 2);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+    EXPECT_NE(director_->facts().state, "running");
+    EXPECT_EQ(director_->facts().executed, 0U);
+    EXPECT_EQ(director_->facts().ended, 0U) << "the job has asked for it";
+    iterate(kHidden, false, 5);
+    staged();
+    answer(Step::Learned);
+    heard(Kind::Open);
+    answer(Step::Ready);
+    reach(heard(Kind::Arm).switch_call, false);
+    iterate(kHidden, true);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }))
+        << "nothing was flushed since that call was named";
+}
+
+TEST_F(Leader, AFlushGoesForAPlanThatIsToReplaceTheOneInForceToo) {
+    bring_into_force();
+    wanted_instead();
+    const std::uint64_t at = armed();
+    ASSERT_GE(at, ordinal_ + 2 * kPeriod);
+    iterate_merged(kIdle, kHidden, 1);
+    EXPECT_EQ(director_->flush(), 0) << "all sums have been delivered";
+    reach(at, false);
+    iterate(kHidden, false, 2);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 2; }));
+    EXPECT_NE(director_->facts().state, "running");
+    EXPECT_EQ(director_->facts().ended, 0U);
+}
+
 // Of covap's coefficient, which rises as the training goes on.
 TEST_F(Leader, APlanGoesOnWhereTheLastOneEnded) {
     bring_into_force();

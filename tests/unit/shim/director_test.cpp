@@ -19,6 +19,7 @@ Order full_order() {
     order.plan = "{\"x\": 1}";
     order.prediction = "lead:0.9";
     order.iterations = 150;
+    order.ordinal = 88;
     order.keep = 3;
     order.lanes.resize(2);
     order.lanes[1].internal[5] = 42;
@@ -35,6 +36,7 @@ TEST(Message, OrderSurvivesTheWire) {
     EXPECT_EQ(back.plan, order.plan);
     EXPECT_EQ(back.prediction, "lead:0.9");
     EXPECT_EQ(back.iterations, 150U);
+    EXPECT_EQ(back.ordinal, 88U);
     EXPECT_EQ(back.keep, 3U);
     ASSERT_EQ(back.lanes.size(), 2U);
     EXPECT_EQ(back.lanes[1].internal[5], 42);
