@@ -249,7 +249,7 @@ void Director::lead(Track& track, const JobView& view) {
                     say(view.reason.c_str());
                 }
             } else if ((view.signature != planned_signature_ ||
-                        !planned_for_.same_kind(known_optimizer())) &&
+                        !planned_for_.same_kind(known_optimizer()) || (not_whole_ && view.whole)) &&
                        cuda::host_now() >= retry_at_ns_ && !armed() && decide(track, view) &&
                        !propose_stage(view)) {
                 planned_signature_ = 0;  // the council is busy: try again
@@ -319,7 +319,11 @@ bool Director::decide(const Track& track, const JobView& view) {
     // another gradient to be its last. A plan that the operator names is carried out all the same.
     const Settings set = Settings::process();
     const bool careful = set.mode >= ShimMode::Deft && set.forced_merge == 0;
-    doubt_ = !careful ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view.gradients);
+    doubt_ = !careful ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view);
+    if (std::exchange(not_whole_, careful && !view.whole) && view.whole) {
+        plans_.erase(view.signature);  // if any, it was made in a doubt that has passed
+        planned_signature_ = 0;
+    }
     if (const auto known = plans_.find(view.signature); known != plans_.end()) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;

@@ -204,6 +204,7 @@ private:
     std::uint64_t planned_signature_ = 0;  // already decided about
     std::uint64_t staged_signature_ = 0;   // what staged_ was made for
     const char* doubt_ = nullptr;          // of its gradients: doubt_about()
+    bool not_whole_ = false;               // and they may be a part of an iteration
     executor::Optimizer planned_for_;
     std::int64_t course_since_ns_ = 0;
     std::int64_t retry_at_ns_ = 0;   // not before

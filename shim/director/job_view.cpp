@@ -151,6 +151,14 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
                : nullptr;
 }
 
+const char* doubt_about(const JobView& view) {
+    const char* const small = doubt_about(view.gradients);
+    return small != nullptr || view.whole
+               ? small
+               : "equal gradient calls change their buffers, so that several of one iteration may "
+                 "look like one of several iterations; nothing is delayed or merged";
+}
+
 bool correct_by_starts(const Track& track, planner::Profile& profile) {
     const Profile* const measured = track.current_profile();
     if (measured == nullptr) {
@@ -221,6 +229,7 @@ JobView view_job(const Track& track, bool times) {
     view.signature = signature_of(view.gradients);
     view.serial = first->comm_serial;
     view.nranks = first->nranks;
+    view.whole = track.whole();
     view.start = track.iteration_start();
     if (!times || !view.measured) {
         return view;

@@ -28,6 +28,7 @@ struct JobView {
     int nranks = 0;
     std::vector<Gradient> gradients;  // in call order
     std::uint64_t signature = 0;      // of the gradients; equal on all ranks
+    bool whole = false;               // Track::whole()
     std::uint64_t start = 0;          // ordinal of a gradient call that began an iteration
     planner::Profile profile;         // times as measured so far
     bool measured = false;            // enough iterations were timed to plan with
@@ -60,6 +61,9 @@ bool turn_to(JobView& view, std::uint64_t signature);
 // sum in either place is no doubt; one elsewhere is, and so are two (two modules under DDP, or two
 // types of parameters, have a remainder each: that cannot be told from here).
 const char* doubt_about(const std::vector<Gradient>& gradients);
+// The same of an iteration that may be longer than the cycle that was learned: sums of several of
+// its gradients would be mixed.
+const char* doubt_about(const JobView& view);
 
 // Replaces the compute times of `profile`, which may be guesses, by the earliest starts of calls
 // since the track's profile was restarted: no call starts before its data are ready, and under a

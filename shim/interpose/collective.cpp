@@ -131,6 +131,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.op = call.op;
     record_.root = call.root;
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
+    record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
     observer_ = observer;
 }
 

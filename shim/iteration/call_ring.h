@@ -19,6 +19,7 @@ struct CallRecord {
     std::uint64_t count = 0;
     std::int64_t issued_ns = 0;
     std::uint64_t stream = 0;
+    std::uint64_t buffer = 0;            // where the result goes; differs between ranks
     std::uint64_t group = 0;             // number of the NCCL group it was in; 0: none
     std::uint64_t ordinal = kNoOrdinal;  // of the communicator's calls that may carry gradients
     std::uint32_t comm_serial = 0;

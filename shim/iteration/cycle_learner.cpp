@@ -9,6 +9,7 @@ CycleLearner::CycleLearner(std::size_t max_length)
     : max_length_(std::max<std::size_t>(max_length, 1)),
       recent_(max_length_),
       small_(max_length_),
+      buffers_(max_length_),
       runs_(max_length_ + 1) {}
 
 // The key fed `distance` calls before the latest; 0 is the latest.
@@ -16,7 +17,7 @@ std::uint64_t CycleLearner::key_before(std::size_t distance) const {
     return recent_[(fed_ - 1 - distance) % max_length_];
 }
 
-CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small) {
+CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small, std::uint64_t buffer) {
     // Runs of longer periods go on counting while a shorter one is in force: a stretch of equal
     // buckets looks like a cycle of one until the whole iteration has been seen often enough.
     const std::size_t reach = std::min<std::uint64_t>(fed_, max_length_);
@@ -26,6 +27,7 @@ CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small) {
     }
     recent_[fed_ % max_length_] = key;
     small_[fed_ % max_length_] = small ? 1 : 0;
+    buffers_[fed_ % max_length_] = buffer;
     ++fed_;
 
     Step step;
@@ -79,16 +81,22 @@ std::size_t CycleLearner::shortest_period() const {
 }
 
 // True if the latest `length` calls, the small ones left out, are kEpoch or more repeats of one
-// sequence.
+// sequence, and not equal calls of one iteration: those do not share a buffer.
 bool CycleLearner::is_repetition(std::size_t length) const {
     std::vector<std::uint64_t> keys;
+    std::vector<std::uint64_t> buffers;
     for (std::size_t i = 0; i < length; ++i) {
         if (small_[(fed_ - 1 - i) % max_length_] == 0) {
             keys.push_back(key_before(i));
+            buffers.push_back(buffers_[(fed_ - 1 - i) % max_length_]);
         }
     }
     if (keys.size() == length) {
         return false;  // then the shorter sequence is itself a cycle, and was looked at first
+    }
+    std::sort(buffers.begin(), buffers.end());
+    if (std::adjacent_find(buffers.begin(), buffers.end()) == buffers.end()) {
+        return false;
     }
     for (std::size_t k = 1; k * kEpoch <= keys.size(); ++k) {
         if (keys.size() % k == 0 &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learns the job's iteration: the sequence of calls that repeats. Pure: depends on nothing but the
-// keys it is fed, so that ranks that make the same calls learn the same cycle at the same call.
+// keys it is fed, and on which of the calls share a buffer, so that ranks that make the same calls
+// learn the same cycle at the same call.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,9 @@ namespace deft {
 // such k wins. The first call that differs ends it, and learning starts over; a cycle that comes
 // back after an interruption (an evaluation, a barrier) has to be seen as often again, but keeps
 // its identity and the place where it begins.
+//
+// Many repeats of one sequence and a small call behind them are an epoch and not an iteration,
+// unless each of the calls has a buffer of its own: then they are one iteration's equal buckets.
 class CycleLearner {
 public:
     static constexpr std::size_t kRepeats = 3;
@@ -34,9 +38,9 @@ public:
         std::size_t repeats = 0;
     };
 
-    // Takes the next call. `small` calls carry no data to speak of. Allocates only when a cycle is
-    // found that was not known before.
-    Step feed(std::uint64_t key, bool small = false);
+    // Takes the next call. `small` calls carry no data to speak of. `buffer`: where its result
+    // goes. Allocates only when a cycle may have been found.
+    Step feed(std::uint64_t key, bool small = false, std::uint64_t buffer = 0);
 
     // Makes the cycle in force begin at this place of it, from now on.
     void turn(std::size_t position);
@@ -56,6 +60,7 @@ private:
     std::size_t max_length_;
     std::vector<std::uint64_t> recent_;  // the last max_length_ keys, a ring
     std::vector<char> small_;            // whether they are small
+    std::vector<std::uint64_t> buffers_;
     std::vector<std::uint32_t>
         runs_;  // runs_[k]: how many calls in a row equalled the one k before
     std::uint64_t fed_ = 0;

@@ -2,11 +2,17 @@
 #include "shim/iteration/track.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace deft {
 namespace {
 
 constexpr std::size_t kMaxShapes = 1 << 16;
+// Buffers are compared over as many repeats as make a cycle. A lone gradient is the likeliest to be
+// one of many: an allocator may give equal ones the same buffer now and then.
+constexpr std::size_t kCompared = CycleLearner::kRepeats;
+constexpr std::size_t kComparedAlone = 4;
+constexpr std::size_t kBuffers = 4096;  // at least kCompared of the longest cycle
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
@@ -67,14 +73,47 @@ void Track::adopt(std::size_t index) {
         return;
     }
     cycle.shape.clear();
+    cycle.gradients = 0;
+    cycle.whole = false;
     for (const std::uint64_t key : keys) {
         cycle.shape.push_back(shapes_[key]);
+        cycle.gradients += carries_gradient(cycle.shape.back()) ? 1 : 0;
     }
     cycle.profile = std::make_unique<Profile>(keys.size());
 }
 
+// True if each of the latest gradients, as many as there are in a cycle, and each of those before
+// them went where one of the same number before it had gone. An iteration uses a buffer once, so
+// two calls with one buffer are of two iterations. Such repeats are iterations by themselves then;
+// parts of an iteration would find their buffers again only where one begins, not twice in a row.
+// Equal buffers may change places meanwhile.
+bool Track::returns_to_buffers(std::size_t gradients) const {
+    const std::size_t repeats = gradients == 1 ? kComparedAlone : kCompared;
+    if (gradients == 0 || gradients_ < repeats * gradients || repeats * gradients > kBuffers) {
+        return false;
+    }
+    std::vector<std::uint64_t> before;
+    std::vector<std::uint64_t> now;
+    for (std::size_t r = repeats; r > 0; --r) {
+        for (std::size_t i = 0; i < gradients; ++i) {
+            now.push_back(buffers_[(gradients_ - r * gradients + i) % kBuffers]);
+        }
+        std::sort(now.begin(), now.end());
+        now.erase(std::unique(now.begin(), now.end()), now.end());
+        if (r < repeats && !std::includes(before.begin(), before.end(), now.begin(), now.end())) {
+            return false;
+        }
+        before = std::exchange(now, {});
+    }
+    return true;
+}
+
 void Track::feed(const CallRecord& record) {
     ++calls_;
+    if (carries_gradient(record)) {
+        buffers_.resize(kBuffers);
+        buffers_[gradients_++ % kBuffers] = record.buffer;
+    }
     const std::uint64_t key = key_of(record);
     if (!learner_.stable()) {
         if (shapes_.size() >= kMaxShapes) {
@@ -83,7 +122,7 @@ void Track::feed(const CallRecord& record) {
         }
         shapes_.insert_or_assign(key, record);
     }
-    const CycleLearner::Step step = learner_.feed(key, is_small(record));
+    const CycleLearner::Step step = learner_.feed(key, is_small(record), record.buffer);
     if (step.broken) {
         ++changes_;
         gap_ = true;
@@ -119,6 +158,10 @@ void Track::feed(const CallRecord& record) {
         if (step.position + 1 == cycles_[step.cycle].shape.size()) {
             cycles_[step.cycle].profile->count_iterations(1);
         }
+    }
+    Cycle& cycle = cycles_[step.cycle];
+    if (!cycle.whole && (step.locked || step.position + 1 == cycle.shape.size())) {
+        cycle.whole = returns_to_buffers(cycle.gradients);
     }
     Waiting waiting;
     waiting.call.position = step.position;
@@ -164,6 +207,10 @@ const Profile* Track::current_profile() const {
 const std::vector<CallRecord>& Track::current_shape() const {
     static const auto& none = *new std::vector<CallRecord>;  // never destroyed
     return learner_.stable() ? cycles_[learner_.current()].shape : none;
+}
+
+bool Track::whole() const {
+    return learner_.stable() && cycles_[learner_.current()].whole;
 }
 
 void Track::restart_profile() {

@@ -56,6 +56,9 @@ public:
 
     // The calls of the cycle in force, one for each position; empty while learning.
     const std::vector<CallRecord>& current_shape() const;
+    // False where buffers leave it open whether the cycle in force is an iteration or one of
+    // several equal parts of it: all its gradients may have one size.
+    bool whole() const;
     // Ordinal of the first call that has one in the latest iteration of the cycle in force;
     // kNoOrdinal until one has begun.
     std::uint64_t iteration_start() const { return iteration_start_; }
@@ -76,11 +79,15 @@ private:
     struct Cycle {
         std::vector<CallRecord> shape;
         std::unique_ptr<Profile> profile;
+        std::size_t gradients = 0;
+        bool whole = false;  // its buffers have shown it
     };
     CycleLearner learner_;
     std::unordered_map<std::uint64_t, CallRecord> shapes_;  // by key
     std::vector<Cycle> cycles_;                             // as in the learner
     std::deque<Waiting> waiting_;
+    std::vector<std::uint64_t> buffers_;  // of the latest gradients, a ring
+    std::uint64_t gradients_ = 0;
     std::uint64_t calls_ = 0;
     std::uint64_t changes_ = 0;  // times a cycle was broken
     std::size_t settled_cycle_ = CycleLearner::kNone;
@@ -90,6 +97,7 @@ private:
 
     const Cycle* main_cycle() const;
     void adopt(std::size_t index);
+    bool returns_to_buffers(std::size_t gradients) const;
 };
 
 // What must be equal in two calls of the same bucket.

@@ -22,11 +22,19 @@ protected:
             }
         }
     }
-    void expect_nothing() {
+    // Gradients of one size, each in a buffer of its own or all in one.
+    void iterate_equal(bool own_buffers) {
+        for (std::uint64_t i = 0; i < 40; ++i) {
+            CallRecord called = record(ordinal_, kGradients[0]);
+            called.buffer = own_buffers ? 1 + i % 4 : 1;
+            observe(called, kHidden, 0, now_ms_);
+        }
+    }
+    void expect_nothing(const std::string& why = "may be no gradient") {
         ASSERT_TRUE(ticks_until([&] { return asked() > 0 || !director_->facts().reason.empty(); }));
         linger();
         EXPECT_EQ(asked(), 0U) << "it was planned for";
-        EXPECT_NE(director_->facts().reason.find("may be no gradient"), std::string::npos)
+        EXPECT_NE(director_->facts().reason.find(why), std::string::npos)
             << director_->facts().reason;
     }
 };
@@ -56,6 +64,22 @@ TEST_F(InModeDeft, ASmallSumBeforeFullBucketsIsAGradient) {
 TEST_F(InModeDeft, ASmallSumBeforeDdpsFirstBucketIsNeitherDelayedNorMerged) {
     iterate_with_small(0);
     expect_nothing();
+}
+
+// One iteration that looks like four: late, each sum would come in the next gradient's place.
+TEST_F(InModeDeft, EqualGradientsInBuffersOfTheirOwnAreNeitherDelayedNorMerged) {
+    iterate_equal(true);
+    expect_nothing("change their buffers");
+    // The job's next phase has one gradient of that size: it was not for good.
+    iterate_equal(false);
+    const planner::Plan plan = staged();
+    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+}
+
+TEST_F(InModeDeft, AnOnlyGradientIsDelayedOrMerged) {
+    iterate_equal(false);
+    const planner::Plan plan = staged();
+    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
 }
 
 class WithLanes : public Doubt {};
@@ -93,6 +117,11 @@ class InModeCovap : public Doubt {};
 TEST_F(InModeCovap, NothingIsPlanned) {
     iterate_with_small(1);
     expect_nothing();
+}
+
+TEST_F(InModeCovap, NothingIsPlannedForEqualGradientsInBuffersOfTheirOwn) {
+    iterate_equal(true);
+    expect_nothing("change their buffers");
 }
 
 }  // namespace

@@ -71,9 +71,12 @@ protected:
     }
     // The job's next call, with the times that the device measures.
     void observe(std::uint64_t count, const Pace& pace, int bucket, std::int64_t begin_ms) {
+        observe(record(ordinal_, count), pace, bucket, begin_ms);
+    }
+    void observe(CallRecord called, const Pace& pace, int bucket, std::int64_t begin_ms) {
         constexpr std::int64_t kMs = 1'000'000;
         constexpr std::int64_t kAhead = 100;  // of the device, in ms
-        CallRecord called = record(ordinal_++, count);
+        ++ordinal_;
         called.stream = 7;
         called.issued_ns = (begin_ms - kAhead + bucket) * kMs;
         track_.feed(called);

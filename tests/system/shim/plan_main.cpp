@@ -15,6 +15,7 @@
 //   large    the first bucket has 16 MB, so that it is cut over networks (medium: 4 MB). Stands
 //   behind
 //            plain or until: "plain large"
+//   equal    both buckets have one size, so that only their buffers tell them apart ("plain equal")
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
 //   grouped  makes every call in a group of its own, two levels deep, as older frameworks do
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
@@ -201,7 +202,7 @@ int main(int argc, char** argv) {
     size_t first = how.ends_with("large")    ? 4'000'001
                    : how.ends_with("medium") ? 1'000'001
                                              : 50'001;
-    size_t second = 70'000;
+    size_t second = how.ends_with("equal") ? first : 70'000;
     const size_t total = first + second;
     CUdevice device = 0;
     CUcontext context = nullptr;

@@ -79,6 +79,19 @@ TEST(Plan, AJobThatChangesItsBucketsIsLearnedAgain) {
     EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration) << "and it is again";
 }
 
+// Two buckets of one size look like one of two iterations. Every plan of covap's would give each
+// the other's sums.
+TEST(Plan, EqualBucketsNeverGetEachOthersSums) {
+    const Job job = run(2, 150, {{"DEFT_MODE", "covap"}}, "plain equal");
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "change their buffers"), 1u) << job.ranks[0].err;
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 0u) << job.ranks[0].err;
+    for (const Row& row : job.rows[0]) {
+        EXPECT_EQ(row.bucket[0], row.iteration + 1);
+        EXPECT_EQ(row.bucket[1], row.iteration + 1);
+    }
+}
+
 TEST(Plan, ExactNeverChangesANumber) {
     const Job job = run(2, 1000, {{"DEFT_MODE", "exact"}}, "plain");
     expect_sound(job);

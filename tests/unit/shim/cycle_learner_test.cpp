@@ -137,6 +137,21 @@ TEST(CycleLearner, AnEpochIsNotAnIteration) {
     }
 }
 
+TEST(CycleLearner, EqualBucketsBeforeASmallCallAreAnIteration) {
+    // As many buckets of one size as there could be iterations in an epoch, and the map of
+    // find_unused_parameters. Each bucket has its buffer; iterations would all have one.
+    for (const bool own : {true, false}) {
+        CycleLearner learner;
+        for (int i = 0; i < 4; ++i) {
+            for (std::uint64_t bucket = 0; bucket < 6; ++bucket) {
+                learner.feed('A', false, own ? 100 + bucket : 100);
+            }
+            learner.feed('m', true, 7);
+        }
+        EXPECT_EQ(cycle_of(learner), own ? "AAAAAAm" : "");
+    }
+}
+
 TEST(CycleLearner, SmallCallsOfEachIterationBelongToIt) {
     CycleLearner learner;
     feed(learner, "BCDmBCDmBCDm");

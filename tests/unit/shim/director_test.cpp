@@ -211,7 +211,7 @@ TEST(View, DoubtsSmallSumsAmongMuchLargerOnes) {
     EXPECT_NE(doubt_about(sums({kMiB, 25 * kMiB, kKiB, 25 * kMiB, kMiB})), nullptr);
     EXPECT_NE(doubt_about(sums({kKiB, 25 * kMiB, kMiB, kKiB})), nullptr);
     EXPECT_EQ(doubt_about(sums({kKiB})), nullptr);
-    EXPECT_EQ(doubt_about({}), nullptr);
+    EXPECT_EQ(doubt_about(sums({})), nullptr);
     // A small model has small buckets, none of them much smaller than the others.
     EXPECT_EQ(doubt_about(sums({26 * kKiB, 24 * kKiB, 64 * kKiB, 24 * kKiB, 2 * kKiB})), nullptr);
     EXPECT_EQ(doubt_about(sums({4 * kKiB, 64 * kKiB, 40 * kKiB})), nullptr);
@@ -225,6 +225,25 @@ TEST(View, DoubtsSmallSumsAmongMuchLargerOnes) {
                        call(Function::AllReduce, 2'000'000, 0)})
                   .reason,
               "");
+}
+
+TEST(View, DoubtsEqualGradientsInManyBuffers) {
+    const auto in_buffers = [](std::uint64_t buffers) {
+        std::vector<CallRecord> iteration;
+        for (std::uint64_t i = 0; i < 8; ++i) {
+            iteration.push_back(call(Function::AllReduce, 100'000, 0));
+            iteration.back().buffer = 1 + i % buffers;
+        }
+        return view_of(iteration);
+    };
+    const JobView eight = in_buffers(8);
+    EXPECT_EQ(eight.reason, "");
+    EXPECT_EQ(eight.gradients.size(), 1U) << "it looks like eight iterations";
+    EXPECT_FALSE(eight.whole);
+    EXPECT_NE(doubt_about(eight), nullptr);
+    EXPECT_EQ(doubt_about(eight.gradients), nullptr);
+    EXPECT_TRUE(in_buffers(1).whole);
+    EXPECT_EQ(doubt_about(in_buffers(1)), nullptr);
 }
 
 TEST(View, TurnsToWhereTheLeaderBegins) {

@@ -2,6 +2,8 @@
 #include "shim/iteration/track.h"
 
 #include <gtest/gtest.h>
+#include <cctype>
+#include <string>
 
 namespace deft {
 namespace {
@@ -95,6 +97,51 @@ TEST(Track, FindsTheBucketsOfDdp) {
     EXPECT_EQ(track.main_profile()->iterations(), 10u);
     EXPECT_DOUBLE_EQ(track.main_profile()->iteration_ms().summary().median, 100);
     EXPECT_EQ(track.changes(), 0u);
+}
+
+// Whether a track says after each of these calls, and a few more of the first kind, that its cycle
+// is an iteration. Buffers are letters; capitals are the calls of one size, the others of another.
+bool whole_after(const std::string& buffers, int times = 6) {
+    Track track;
+    for (int i = 0; i < times; ++i) {
+        for (const char buffer : buffers) {
+            CallRecord record = all_reduce(std::isupper(buffer) != 0 ? 100'000 : 50'000);
+            record.buffer = static_cast<std::uint64_t>(buffer);
+            track.feed(record);
+        }
+    }
+    EXPECT_TRUE(track.stable()) << buffers;
+    return track.whole();
+}
+
+TEST(Track, SeesByBuffersWhetherItsCycleIsAnIteration) {
+    EXPECT_TRUE(whole_after("A"));
+    EXPECT_TRUE(whole_after("Ab"));
+    EXPECT_TRUE(whole_after("ABc")) << "equal buckets of an iteration that is known by another";
+    EXPECT_TRUE(whole_after("abCd"));
+    // Gradients of one iteration that is taken for several.
+    EXPECT_FALSE(whole_after("AB"));
+    EXPECT_FALSE(whole_after("ABCDEFGH"));
+    EXPECT_FALSE(whole_after("AbCd"));
+    EXPECT_FALSE(whole_after("AbCb")) << "one that returns does not speak for the other";
+    EXPECT_FALSE(whole_after("ABBA")) << "other buffers each time, twice in a row where one begins";
+    EXPECT_FALSE(whole_after("AAAB")) << "an allocator's";
+}
+
+TEST(Track, BuffersMayChangePlacesOrMoveAtTimes) {
+    // Gradients that are allocated anew in each iteration.
+    EXPECT_TRUE(whole_after("ABcBAc"));
+    EXPECT_TRUE(whole_after("AbCbCbCbAb", 1));
+    EXPECT_TRUE(whole_after("ABCAAAAAAA", 1));
+    Track track;
+    CallRecord lone = all_reduce(100'000);
+    for (int i = 0; i < 40; ++i) {
+        lone.buffer = i < 20 ? static_cast<std::uint64_t>(i) : 20;
+        track.feed(lone);
+        EXPECT_EQ(track.whole(), i >= 23) << i;
+    }
+    track.lost_calls();
+    EXPECT_FALSE(track.whole()) << "nothing is in force";
 }
 
 TEST(Track, SeveralCommunicatorsShareAnIteration) {
