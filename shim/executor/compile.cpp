@@ -298,7 +298,6 @@ private:
             launch.end = piece.end;
             launch.lane = piece.lane;
             launch.to_caller = life.direct || into_caller(life, life.sums[piece.sum]);
-            launch.last = piece.last;
             due.push_back({piece.order + periods * lives_.orders, launch});
         }
         std::stable_sort(due.begin(), due.end(),

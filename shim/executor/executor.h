@@ -116,6 +116,7 @@ private:
              Script script, const ExecutorOptions& options) noexcept;
     int accumulate(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    int launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept;
     int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
     int end_iteration() noexcept;

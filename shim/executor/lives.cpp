@@ -293,20 +293,6 @@ private:
                 piece.launch = at - offset;  // that of the last period stays
             }
         }
-        mark_last();
-    }
-
-    void mark_last() {
-        std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Piece*> last;
-        for (Piece& piece : found_.pieces) {  // in order
-            Piece*& found = last[{piece.region, piece.sum, piece.lane}];
-            if (found == nullptr || found->launch <= piece.launch) {
-                found = &piece;
-            }
-        }
-        for (auto& [key, piece] : last) {
-            piece->last = true;
-        }
     }
 
     const planner::Plan& plan_;

@@ -31,7 +31,6 @@ struct Piece {
     std::uint32_t lane = 0;
     std::int64_t order = 0;   // in the plan, in the period of its sum
     std::int64_t launch = 0;  // call (iteration * buckets + position) in which it is sent
-    bool last = false;        // of its sum on its lane
 };
 
 struct Life {

@@ -64,7 +64,6 @@ struct Launch {
     std::uint64_t end = 0;
     std::uint32_t lane = 0;
     bool to_caller = false;  // into the caller's receive buffer, of this very call
-    bool last = false;       // of its generation on this lane
 };
 inline constexpr std::uint32_t kDirect = ~0U;
 

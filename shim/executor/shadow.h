@@ -41,7 +41,7 @@ public:
     std::uint32_t slots() const { return static_cast<std::uint32_t>(contents_.size()); }
     cuda::DevicePointer address(std::uint32_t s) const { return memory_ + offsets_[s]; }
 
-    // Happens when the last piece of what slot s holds has arrived over the lane.
+    // Happens when the pieces of what slot s holds that the lane has been given have arrived.
     cuda::Event arrived(std::uint32_t s, std::uint32_t lane) const {
         return events_[arrived_ + s * lanes_ + lane];
     }

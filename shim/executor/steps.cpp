@@ -62,71 +62,88 @@ int Executor::accumulate(const Action& action, const Call& call, cuda::Stream st
 }
 
 int Executor::launch(const Action& action, const Call& call, cuda::Stream stream) noexcept {
-    (void)stream;
     std::uint64_t direct = 0;  // lanes that wrote the caller's buffer in this call
-    for (std::uint32_t i = action.launch; i < action.launch_end; ++i) {
-        const Launch& step = script_.launches[i];
-        const Region& region = script_.regions[step.region];
-        const Shape& shape = script_.shapes[region.bucket];
-        Lane& lane = *lanes_[step.lane];
-        const void* from = nullptr;
-        void* to = nullptr;
-        std::uint32_t merged = 1;
-        if (step.slot == kDirect) {
-            from = host_pointer(device_pointer(call.send, step.begin));
-        } else {
-            Shadow::Contents& slot = shadow_->slot(step.slot);
-            if (slot.state != SlotState::Filling && slot.state != SlotState::Sent) {
-                continue;  // its gradients are older than the executor
-            }
-            slot.state = SlotState::Sent;
-            merged = slot.count;
-            slot.carried |= std::uint64_t{1} << step.lane;
-            from = host_pointer(shadow_->address(step.slot) + (step.begin - region.begin));
-            to = const_cast<void*>(from);
-        }
-        if (step.to_caller) {
-            to = host_pointer(device_pointer(call.receive, step.begin));
-            direct |= std::uint64_t{1} << step.lane;
-        }
-        if (driver_.StreamWaitEvent(lane.stream(), shadow_->ready(region.bucket), 0) !=
-            cuda::kSuccess) {
-            return failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
-        const std::uint64_t bytes = step.end - step.begin;
-        const std::uint64_t count = bytes / element_size(shape.type);
-        Element element = Element::F32;
-        const bool measured = sampler_ != nullptr && element_of(shape.type, element);
-        if (measured && sampler_->before(step.lane, lane.stream(), element, device_pointer(from, 0),
-                                         count, bytes, merged) != cuda::kSuccess) {
-            return failed("norm", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
-        const int result =
-            nccl_.AllReduce(from, to, count, shape.type, shape.op, lane.comm(), lane.stream());
-        if (result != DEFT_NCCL_SUCCESS) {
-            return failed("transfer", result);
-        }
-        if (measured && sampler_->after(step.lane, lane.stream(), element, device_pointer(to, 0),
-                                        count, bytes) != cuda::kSuccess) {
-            return failed("norm", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
-        Counters::add(counters_->launched);
-        Counters::add(counters_->launched_bytes, bytes);
-        if (step.lane < ExecutorStats::kLanes) {
-            Counters::add(counters_->lane_bytes[step.lane], bytes);
-        }
-        if (step.last && step.slot != kDirect &&
-            driver_.driver->EventRecord(shadow_->arrived(step.slot, step.lane), lane.stream()) !=
-                cuda::kSuccess) {
-            return failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
+    int result = DEFT_NCCL_SUCCESS;
+    for (std::uint32_t i = action.launch; i < action.launch_end && result == DEFT_NCCL_SUCCESS;
+         ++i) {
+        result = launch(script_.launches[i], call, direct);
     }
     for (std::uint32_t l = 0; l < script_.lanes; ++l) {
-        if (((direct >> l) & 1) != 0 &&
-            driver_.driver->EventRecord(shadow_->passed(l), lanes_[l]->stream()) !=
-                cuda::kSuccess) {
-            return failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        if (((direct >> l) & 1) == 0) {
+            continue;
         }
+        const bool recorded =
+            driver_.driver->EventRecord(shadow_->passed(l), lanes_[l]->stream()) == cuda::kSuccess;
+        if (result != DEFT_NCCL_SUCCESS) {
+            // Nothing is delivered any more; but some lanes may be at the caller's buffer.
+            driver_.StreamWaitEvent(stream, shadow_->passed(l), 0);
+        } else if (!recorded) {
+            result = failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        }
+    }
+    return result;
+}
+
+int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept {
+    const Region& region = script_.regions[step.region];
+    const Shape& shape = script_.shapes[region.bucket];
+    Lane& lane = *lanes_[step.lane];
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::uint32_t merged = 1;
+    if (step.slot == kDirect) {
+        from = host_pointer(device_pointer(call.send, step.begin));
+    } else {
+        Shadow::Contents& slot = shadow_->slot(step.slot);
+        if (slot.state != SlotState::Filling && slot.state != SlotState::Sent) {
+            return DEFT_NCCL_SUCCESS;  // its gradients are older than the executor
+        }
+        slot.state = SlotState::Sent;
+        merged = slot.count;
+        slot.carried |= std::uint64_t{1} << step.lane;
+        from = host_pointer(shadow_->address(step.slot) + (step.begin - region.begin));
+        to = const_cast<void*>(from);
+    }
+    if (step.to_caller) {
+        to = host_pointer(device_pointer(call.receive, step.begin));
+        direct |= std::uint64_t{1} << step.lane;
+    }
+    if (driver_.StreamWaitEvent(lane.stream(), shadow_->ready(region.bucket), 0) !=
+        cuda::kSuccess) {
+        return failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    }
+    const std::uint64_t bytes = step.end - step.begin;
+    const std::uint64_t count = bytes / element_size(shape.type);
+    Element element = Element::F32;
+    const bool measured = sampler_ != nullptr && element_of(shape.type, element);
+    if (measured && sampler_->before(step.lane, lane.stream(), element, device_pointer(from, 0),
+                                     count, bytes, merged) != cuda::kSuccess) {
+        return failed("norm", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    }
+    const char* what = "transfer";
+    int result = nccl_.AllReduce(from, to, count, shape.type, shape.op, lane.comm(), lane.stream());
+    if (measured && result == DEFT_NCCL_SUCCESS &&
+        sampler_->after(step.lane, lane.stream(), element, device_pointer(to, 0), count, bytes) !=
+            cuda::kSuccess) {
+        what = "norm";
+        result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
+    }
+    // Behind every piece, and after an error too: the memory is freed behind this event, and the
+    // plan may end before the slot's last piece is launched.
+    if (step.slot != kDirect &&
+        driver_.driver->EventRecord(shadow_->arrived(step.slot, step.lane), lane.stream()) !=
+            cuda::kSuccess &&
+        result == DEFT_NCCL_SUCCESS) {
+        what = "event";
+        result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
+    }
+    if (result != DEFT_NCCL_SUCCESS) {
+        return failed(what, result);
+    }
+    Counters::add(counters_->launched);
+    Counters::add(counters_->launched_bytes, bytes);
+    if (step.lane < ExecutorStats::kLanes) {
+        Counters::add(counters_->lane_bytes[step.lane], bytes);
     }
     return DEFT_NCCL_SUCCESS;
 }

@@ -98,6 +98,95 @@ TEST(Faults, ACallThatIsNotInPlaceWhereTheGradientIsEndsThePlanAndIsForwarded) {
     });
 }
 
+// Policy deft cuts a bucket and sends another one between the pieces. When the plan ends there, the
+// first piece is on its way, and no other will follow it.
+TEST(Faults, MemoryIsGivenBackBehindAPieceWhoseBucketIsNeverCompleted) {
+    const auto shapes = shapes_of({4096, 2048});
+    Plan plan = uniform_plan(bytes_of(shapes), 1, 1, {{0.5, 0}, {0.5, 0}});
+    std::erase_if(plan.transfers, [](const Transfer& t) { return t.bucket == 1; });
+    Transfer between;
+    between.bucket = 1;
+    between.end = shapes[1].bytes();
+    between.order = 1;
+    between.generation = plan.transfers[0].generation;
+    plan.transfers[1].order = 2;
+    plan.transfers.insert(plan.transfers.begin() + 1, between);
+    const Script script = compiled(plan, shapes);
+    ASSERT_EQ(script.actions[0].launch_end - script.actions[0].launch, 1U) << "one piece";
+    const Ids ids(2);
+    std::barrier both(2);
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        auto executor = made(self, lanes, script);
+        Device<std::byte> buffer(local_gradient(shapes[0], self.rank, 0, 0));
+        const auto first = [&] {
+            ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(), buffer.get(),
+                                        shapes[0]),
+                      ncclSuccess);
+        };
+        both.arrive_and_wait();
+        if (self.rank == 0) {
+            first();  // and waits for rank 1 on its lane
+            Call other;
+            other.count = 3001;
+            other.type = ncclFloat32;
+            other.send = other.receive = buffer.get();
+            int result = 0;
+            EXPECT_FALSE(
+                executor->all_reduce(other, reinterpret_cast<cuda::Stream>(self.stream), result));
+            EXPECT_EQ(executor->why(), BreakReason::Sequence);
+            executor.reset();
+            self.sync();
+        }
+        both.arrive_and_wait();
+        if (self.rank == 1) {
+            first();
+        }
+        CU(cuCtxSynchronize());
+        both.arrive_and_wait();
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
+std::atomic<deft_nccl_comm_t> g_refused[2];  // by rank
+
+// One lane has its part of the caller's buffer, the other one refuses it: what the job does with
+// the buffer next still comes behind the first.
+TEST(Faults, ALaneThatRefusesLeavesTheOthersInTheOrderOfTheCall) {
+    const auto shapes = shapes_of({5000});
+    const Script script = compiled(uniform_plan(bytes_of(shapes), 1, 0, kSplit), shapes);
+    const Ids ids(2);
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        g_refused[self.rank] = lanes.pointers[1]->comm();
+        Nccl nccl = soft_nccl();
+        nccl.AllReduce = [](const void* send, void* receive, size_t count, int type, int op,
+                            deft_nccl_comm_t comm, deft_cuda_stream_t stream) -> int {
+            if (comm == g_refused[0] || comm == g_refused[1]) {
+                return ncclSystemError;
+            }
+            return soft_nccl().AllReduce(send, receive, count, type, op, comm, stream);
+        };
+        std::string why;
+        const auto executor = Executor::create(*cuda::Execution::get(), nccl, self.rank,
+                                               lanes.pointers, script, {}, why);
+        ASSERT_NE(executor, nullptr) << why;
+        Device<std::byte> buffer(local_gradient(shapes[0], self.rank, 0, 0));
+        EXPECT_EQ(
+            hooked_all_reduce(*executor, self, self.stream, buffer.get(), buffer.get(), shapes[0]),
+            ncclSystemError);
+        EXPECT_EQ(executor->why(), BreakReason::Error);
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(buffer.get()), 0, shapes[0].bytes(),
+                           self.stream));
+        self.sync();
+        CU(cuCtxSynchronize());
+        for (const std::byte byte : buffer.host()) {
+            ASSERT_EQ(byte, std::byte{0});
+        }
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
 TEST(Faults, TooLittleMemoryIsRefusedWithTheReason) {
     const auto shapes = shapes_of({100000});
     const Script script = compiled(uniform_plan(bytes_of(shapes), 1, 1, kSplit), shapes);
