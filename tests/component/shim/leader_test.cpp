@@ -387,6 +387,35 @@ TEST_F(Alike, APlanWhoseCallIsInTheMiddleOfAnIterationIsArmedAnew) {
     EXPECT_EQ(director_->facts().state, "running");
 }
 
+// It is left alone after 20. The call that ends one plan, and moves the next one's, is one of them.
+TEST_F(Leader, AChangeThatEndsTwoPlansIsCountedOnce) {
+    bring_into_force();
+    for (std::uint64_t ended = 1; ended <= 18; ++ended) {
+        interrupt();
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == ended; }));
+        iterate(kHidden, false, 5 + static_cast<int>(ended));  // else a longer cycle is learned
+        ASSERT_EQ(staged().predicted.max_merge, 2U);
+        reach(armed(), false);
+        iterate(kIdle, true);
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }));
+        iterate(kHidden, true);
+    }
+    wanted_instead();
+    const std::uint64_t at = armed();
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 19; }));
+    heard(Kind::Discard);
+    reach(at + 1, false);
+    iterate(kHidden, false, 5);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 20; }));
+    EXPECT_EQ(staged().predicted.max_merge, 1U);
+    reach(armed(), false);
+    iterate(kIdle, true);
+    interrupt();
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
+    EXPECT_EQ(director_->facts().ended, 21U);
+}
+
 // A job averages its parameters, of the same sizes, where it has flushed.
 TEST_F(Leader, AFlushGoesForAPlanWhoseCallIsNamedToo) {
     iterate(kHidden, false, 20);

@@ -299,12 +299,26 @@ void wait_agreed(int times) {
 
 void late() {
     const ncclUniqueId id = new_id();
+    const auto use_once = [](const Rank& self, ncclComm_t comm) {
+        self.fill(1);
+        check(self.reduce(comm) != ncclInProgress, "ncclInProgress of a call");
+        wait_ready(comm);
+        self.expect(kRanks);
+    };
     in_threads("Late", [&](const Rank& self) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         ncclComm_t parent = nullptr;
         check(ncclCommInitRankConfig(&parent, kRanks, id, self.rank, &config) != ncclInProgress,
               "ncclInProgress of the initialisation");
+        wait_ready(parent);
+        ncclComm_t hasty = nullptr;  // used when it is there, without asking whether it may be
+        check(ncclCommSplit(parent, 0, self.rank, &hasty, nullptr) != ncclInProgress,
+              "ncclInProgress of a split");
+        while (__atomic_load_n(&hasty, __ATOMIC_ACQUIRE) == nullptr) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        use_once(self, hasty);
         wait_ready(parent);
         ncclComm_t alone = nullptr;
         check(ncclCommSplit(parent, 0, self.rank, &alone, nullptr) != ncclInProgress,
@@ -317,14 +331,11 @@ void late() {
         check(ncclGroupEnd() != ncclInProgress, "ncclInProgress of a group");
         wait_ready(parent);
         check(grouped == nullptr, "the grouped child's handle");
-        for (ncclComm_t child : {alone, grouped}) {
-            self.fill(1);
-            check(self.reduce(child) != ncclInProgress, "ncclInProgress of a call");
-            wait_ready(child);
-            self.expect(kRanks);
+        for (ncclComm_t child : {alone, grouped, hasty}) {
+            use_once(self, child);
         }
         wait_agreed(3 * kRanks);
-        for (ncclComm_t comm : {alone, grouped, parent}) {
+        for (ncclComm_t comm : {alone, grouped, hasty, parent}) {
             MUST(ncclCommDestroy(comm));
         }
     });

@@ -97,7 +97,8 @@ TEST(Makers, ChildrenAgreeAfterSomeRanksHaveShrunkTheirParent) {
     EXPECT_EQ(count(outcome.err, "all 2 ranks of the communicator agree"), 2u) << outcome.err;
 }
 
-// Their handles come after the calls that make them.
+// Their handles come after the calls that make them. One that is used without asking NCCL whether
+// it is ready has no agreement, on any rank.
 TEST(Makers, ChildrenOfNonblockingCommunicatorsAgree) {
     const Folder folder;
     const std::string log = folder / "log";
