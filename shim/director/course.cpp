@@ -24,6 +24,15 @@ constexpr std::uint32_t kMostTurns = 8;
 constexpr double kPlanAheadMs = 60'000;
 constexpr const char* kScaled =
     "the job scales its gradients, and late or merged ones would carry an older scale";
+constexpr const char* kNoMemory =
+    "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
+
+void neither_late_nor_merged(Settings& settings, const char* why) {
+    settings.max_delay = 0;
+    settings.max_merge = 1;
+    settings.limited = why;
+    settings.unknown_optimizer = false;  // to know it would change nothing
+}
 
 }  // namespace
 
@@ -300,10 +309,7 @@ double Director::warm_up_left_ms(const JobView& view) const {
 Settings Director::allowed() const {
     Settings settings = Settings::process();
     if (doubt_ != nullptr) {
-        settings.max_delay = 0;
-        settings.max_merge = 1;
-        settings.limited = doubt_;
-        settings.unknown_optimizer = false;  // to know it would change nothing
+        neither_late_nor_merged(settings, doubt_);
     }
     return settings;
 }
@@ -354,13 +360,20 @@ bool Director::decide(const Track& track, const JobView& view) {
         return true;
     }
     std::string note;
-    plan_ = choose_plan(profile_, networks_, allowed(), note);
+    Settings settings = allowed();
+    plan_ = choose_plan(profile_, networks_, settings, note);
+    const bool no_memory =
+        set.mode == ShimMode::Deft && set.forced_merge == 0 && !has_memory_for(plan_, view);
+    if (no_memory) {  // what every call delivers itself needs none
+        neither_late_nor_merged(settings, kNoMemory);
+        plan_ = choose_plan(profile_, networks_, settings, note);
+    }
     looked_again_ = false;
     before_ms_ = profile_.iteration.median * 1e3;
     if (plan_.predicted.verdict != planner::Verdict::Use) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
-        if (doubt_ != nullptr) {
-            said_ = doubt_;  // in the note; this is for the report
+        if (doubt_ != nullptr || no_memory) {
+            said_ = settings.limited;  // in the note; this is for the report
         }
         return false;
     }

@@ -298,6 +298,7 @@ private:
     void networks_refused(const Problem& problem);
     void answer_stage(Step step, const Problem& problem);
     static std::size_t lanes_of(const planner::Plan& plan);
+    static bool has_memory_for(const planner::Plan& plan, const JobView& view);
     void close_unused(const JobView& view);
     void end_lanes(std::size_t keep);
     void close_lanes();

@@ -122,6 +122,11 @@ bool turn_to(JobView& view, std::uint64_t signature) {
 }
 
 const char* doubt_about(const std::vector<Gradient>& gradients) {
+    const auto half = [](const Gradient& g) { return g.type == DEFT_NCCL_FLOAT16; };
+    if (std::any_of(gradients.begin(), gradients.end(), half)) {
+        return "float16 gradients are scaled, and the scale may change before they are delivered, "
+               "so nothing is delayed or merged";
+    }
     const auto bytes = [](const Gradient& g) { return g.count * element_size(g.type); };
     std::uint64_t largest = 0;
     for (const Gradient& gradient : gradients) {

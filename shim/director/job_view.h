@@ -52,14 +52,15 @@ std::size_t beginning_at(const Track& track, std::size_t gradient);
 // places. False if they are not.
 bool turn_to(JobView& view, std::uint64_t signature);
 
-// Why calls that look like gradients may be none, so that they must not be delayed, merged or
-// compressed; null if nothing speaks for it. SyncBatchNorm's sums (8 bytes a channel), which
-// backward makes over the gradients' communicator, are of less than 64 KiB, and of less than a
-// sixteenth of the largest. So may the one remainder be that DDP leaves when it fills its buckets:
-// the last sum, or the first with find_unused_parameters, full buckets behind it. (SyncBatchNorm in
-// the head of a model comes first too, but DDP's first bucket of 1 MiB is the next then.) One such
-// sum in either place is no doubt; one elsewhere is, and so are two (two modules under DDP, or two
-// types of parameters, have a remainder each: that cannot be told from here).
+// Why calls that look like gradients must not be delayed, merged or compressed; null if nothing
+// speaks for it. float16 carries a scale of its iteration. Others may be no gradients:
+// SyncBatchNorm's sums (8 bytes a channel), which backward makes over the gradients' communicator,
+// are of less than 64 KiB, and of less than a sixteenth of the largest. So may the one remainder be
+// that DDP leaves when it fills its buckets: the last sum, or the first with
+// find_unused_parameters, full buckets behind it. (SyncBatchNorm in the head of a model comes first
+// too, but DDP's first bucket of 1 MiB is the next then.) One such sum in either place is no doubt;
+// one elsewhere is, and so are two (two modules under DDP, or two types of parameters, have a
+// remainder each: that cannot be told from here).
 const char* doubt_about(const std::vector<Gradient>& gradients);
 // The same of an iteration that may be longer than the cycle that was learned: sums of several of
 // its gradients would be mixed.

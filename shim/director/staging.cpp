@@ -27,7 +27,28 @@ std::vector<executor::Shape> shapes_of(const JobView& view) {
     return shapes;
 }
 
+executor::CompileOptions compile_options(const Settings& settings,
+                                         const executor::Prediction& prediction) {
+    executor::CompileOptions compile;
+    compile.history = prediction.history();
+    compile.max_delay = std::max(settings.delay_cap, settings.forced_delay);
+    compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
+    compile.residual = settings.mode == ShimMode::Covap;
+    compile.delay_half = settings.forced_merge > 0;
+    return compile;
+}
+
 }  // namespace
+
+// False if DEFT_MAX_SHADOW_BYTES does not allow the leader's plan.
+bool Director::has_memory_for(const planner::Plan& plan, const JobView& view) {
+    const Settings settings = Settings::process();
+    executor::CompileOptions compile = compile_options(settings, choose_prediction(plan));
+    compile.lanes = static_cast<std::uint32_t>(lanes_of(plan));
+    std::string problem;  // for the staging to tell
+    const executor::Script script = executor::compile(plan, shapes_of(view), compile, problem);
+    return script.shadow_bytes <= settings.max_shadow_bytes;
+}
 
 void Director::answer_stage(Step step, const Problem& problem) {
     Staged staged;
@@ -160,13 +181,9 @@ Director::Problem Director::prepare_executor() {
     // The guard judges by reports of late and merged gradients.
     options.statistics = guard_settings().mode != guard::Mode::Off &&
                          (plan.predicted.max_delay > 0 || plan.predicted.max_merge > 1);
-    executor::CompileOptions compile;
+    executor::CompileOptions compile = compile_options(settings, options.prediction);
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
-    compile.history = options.prediction.history();
-    compile.max_delay = std::max(settings.delay_cap, settings.forced_delay);
-    compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
-    compile.residual = settings.mode == ShimMode::Covap;
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
     std::vector<executor::Lane*> lanes;
     for (std::uint32_t i = 0; i < compile.lanes; ++i) {

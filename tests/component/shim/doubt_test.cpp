@@ -7,6 +7,8 @@ namespace deft::director::test {
 namespace {
 
 constexpr std::uint64_t kSmall = 512;  // floats
+// Sent at 200 MB/s by the job.
+constexpr std::uint64_t kLarge[] = {5'000'000, 1'500'000};
 
 class Doubt : public Leader {
 protected:
@@ -21,6 +23,38 @@ protected:
                 observe(kGradients[bucket], kHidden, static_cast<int>(bucket), begin);
             }
         }
+    }
+    // Two large gradients, the first of them float16, which has half as many bytes a number.
+    void iterate_large(bool half) {
+        for (int i = 0; i < 20; ++i) {
+            const std::int64_t begin = now_ms_;
+            CallRecord first = record(ordinal_, half ? 2 * kLarge[0] : kLarge[0]);
+            first.type = half ? DEFT_NCCL_FLOAT16 : DEFT_NCCL_FLOAT32;
+            observe(first, kHidden, 0, begin);
+            observe(kLarge[1], kHidden, 1, begin);
+        }
+    }
+    // The lanes of DEFT_LANES are made and measured; then the plan, for times that are taken anew.
+    template <class Iterate>
+    planner::Plan staged_over_lanes(Iterate iterate) {
+        iterate();
+        const Heard first = hear();
+        EXPECT_EQ(first.order.kind, Kind::Stage);
+        EXPECT_EQ(first.order.plan, "") << "lanes alone";
+        stage_ = first.serial;
+        answer(Step::Learned);
+        EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 2U);
+        answer(Step::Ready);
+        for (int i = 0; i < 50 && asked() < 3; ++i) {
+            iterate();
+            linger(std::chrono::milliseconds(20));
+        }
+        return staged();
+    }
+    void expect_exact(const planner::Plan& plan) {
+        EXPECT_EQ(plan.links.size(), 2U);
+        EXPECT_EQ(plan.predicted.max_delay, 0U);
+        EXPECT_EQ(plan.predicted.max_merge, 1U);
     }
     // Gradients of one size, each in a buffer of its own or all in one.
     void iterate_equal(bool own_buffers) {
@@ -76,33 +110,51 @@ TEST_F(InModeDeft, EqualGradientsInBuffersOfTheirOwnAreNeitherDelayedNorMerged) 
     EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
 }
 
+TEST_F(InModeDeft, HalfPrecisionIsNeitherDelayedNorMerged) {
+    iterate_large(true);
+    expect_nothing("float16");
+}
+
 TEST_F(InModeDeft, AnOnlyGradientIsDelayedOrMerged) {
     iterate_equal(false);
     const planner::Plan plan = staged();
     EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
 }
 
-class WithLanes : public Doubt {};
+class WithLanes : public Doubt {
+protected:
+    // Twice as fast as the job: over both networks a transfer is still worth hiding.
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Doubt::SetUp());
+        g_lanes.ns_per_kib = 2560;
+    }
+};
+
+TEST_F(WithLanes, LargeGradientsAreDelayedOrMerged) {
+    const planner::Plan plan = staged_over_lanes([this] { iterate_large(false); });
+    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+}
 
 // Another network takes a part of every call, whatever that sums: it is asked for and measured.
 TEST_F(WithLanes, TransfersMayBeCut) {
-    iterate_with_small(1);
-    const Heard first = hear();
-    ASSERT_EQ(first.order.kind, Kind::Stage);
-    EXPECT_EQ(first.order.plan, "") << "lanes alone";
-    stage_ = first.serial;
-    answer(Step::Learned);
-    EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 2U);
-    answer(Step::Ready);
-    // Then the plan, for times that are taken anew. The fake's network is faster by far.
-    for (int i = 0; i < 50 && asked() < 3; ++i) {
-        iterate_with_small(1);
-        linger(std::chrono::milliseconds(20));
-    }
-    const planner::Plan plan = staged();
-    EXPECT_EQ(plan.links.size(), 2U);
-    EXPECT_EQ(plan.predicted.max_delay, 0U);
-    EXPECT_EQ(plan.predicted.max_merge, 1U);
+    expect_exact(staged_over_lanes([this] { iterate_with_small(1); }));
+}
+
+TEST_F(WithLanes, HalfPrecisionIsCutButNeitherDelayedNorMerged) {
+    expect_exact(staged_over_lanes([this] { iterate_large(true); }));
+}
+
+class WithLanesButNoMemory : public WithLanes {};
+
+TEST_F(WithLanesButNoMemory, TransfersAreCutButNeitherDelayedNorMerged) {
+    expect_exact(staged_over_lanes([this] { iterate_large(false); }));
+}
+
+class WithoutMemory : public Doubt {};
+
+TEST_F(WithoutMemory, NothingIsStagedThatNoRankCouldCarryOut) {
+    iterate_large(false);
+    expect_nothing("DEFT_MAX_SHADOW_BYTES");
 }
 
 class Named : public Doubt {};
@@ -112,7 +164,19 @@ TEST_F(Named, APlanOfTheOperatorsIsCarriedOutAllTheSame) {
     EXPECT_EQ(staged().predicted.max_merge, 2U);
 }
 
+// To where it comes into force: every rank can carry it out.
+TEST_F(Named, APlanOfTheOperatorsDelaysAndMergesHalfPrecision) {
+    iterate_large(true);
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+    armed();
+}
+
 class InModeCovap : public Doubt {};
+
+TEST_F(InModeCovap, NothingIsPlannedForHalfPrecision) {
+    iterate_large(true);
+    expect_nothing("float16");
+}
 
 TEST_F(InModeCovap, NothingIsPlanned) {
     iterate_with_small(1);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shim/director/director.h"
@@ -37,6 +38,7 @@ struct Fake {
     std::atomic<bool> torn{false};            // a communicator was aborted under a call
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
+    std::atomic<std::int64_t> ns_per_kib{0};  // that a transfer takes
     std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
     std::vector<std::string> networks;
     std::vector<int> priorities;  // of the streams of their transfers
@@ -48,6 +50,7 @@ inline Fake g_lanes;
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
     g_lanes.held_ids = false;
+    g_lanes.ns_per_kib = 0;
     g_lanes.asking = 0;
     g_lanes.configs.clear();
     g_lanes.networks.clear();
@@ -90,6 +93,16 @@ inline int all_reduce(const void* send, void* receive, size_t count, int, int, d
     if (g_lanes.held_transfers) {
         cuLaunchHostFunc(
             on, [](void*) { eventually([] { return !g_lanes.held_transfers.load(); }); }, nullptr);
+    }
+    if (g_lanes.ns_per_kib > 0) {
+        const std::int64_t takes = static_cast<std::int64_t>(count) * 4 / 1024 * g_lanes.ns_per_kib;
+        cuLaunchHostFunc(
+            on,
+            [](void* ns) {
+                std::this_thread::sleep_for(
+                    std::chrono::nanoseconds(reinterpret_cast<std::intptr_t>(ns)));
+            },
+            reinterpret_cast<void*>(takes));
     }
     return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * 4, on);
 }

@@ -227,6 +227,15 @@ TEST(View, DoubtsSmallSumsAmongMuchLargerOnes) {
               "");
 }
 
+TEST(View, LeavesHalfPrecisionAsItIs) {
+    std::vector<Gradient> gradients = sums({25 << 20, 25 << 20});
+    EXPECT_EQ(doubt_about(gradients), nullptr);
+    gradients[1].type = DEFT_NCCL_BFLOAT16;
+    EXPECT_EQ(doubt_about(gradients), nullptr) << "it needs no scale";
+    gradients[1].type = DEFT_NCCL_FLOAT16;
+    EXPECT_NE(doubt_about(gradients), nullptr) << "one is enough";
+}
+
 TEST(View, DoubtsEqualGradientsInManyBuffers) {
     const auto in_buffers = [](std::uint64_t buffers) {
         std::vector<CallRecord> iteration;
