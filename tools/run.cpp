@@ -120,8 +120,8 @@ std::string add_plugin(Environment& environment) {
 }
 
 // Where gradients may come late: Python looks there for its sitecustomize, which must be found
-// before the machine's own, and a job for its `import deft`, behind whatever is the job's. A folder
-// with a colon cannot be named in the variable.
+// before the machine's own, and a job for its `import deft`, behind what is on its PYTHONPATH. A
+// folder with a colon cannot be named in the variable.
 void add_python(Environment& environment, const Config& config) {
     if (!config.is(Key::Mode, "deft") && !config.is(Key::Mode, "covap")) {
         return;

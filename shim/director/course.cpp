@@ -168,12 +168,15 @@ void Director::settle(Track& track) {
         in_force_at_ = armed_at_;
         planned_signature_ = staged_signature_;
         tightening_ = false;
+        interrupted_ = interrupted_ && current_->broken();
         ++facts_.switched;
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
             shim_mode() >= ShimMode::Deft) {
             if (guard_ == nullptr) {
                 guard_ = std::make_unique<guard::Guard>(guard_settings(), seat_.nranks);
             }
+            const guard::Settings settings = guard_settings();
+            guard_->optimizer(settings.learning_rate, settings.momentum);
             guard_->plan_in_force(plan_, iteration());
         }
         DEFT_INFO("rank %d: plan in force", seat_.rank);
@@ -203,6 +206,12 @@ void Director::settle(Track& track) {
         }
         if (outdated_) {
             planned_signature_ = 0;
+            planned_for_ = known_optimizer();
+            plans_.clear();
+            if (++breaks_ >= kMaxBreaks && !fallen) {  // it changes all the time
+                enter(Course::Resting);
+                say("the job's optimizer changes too often");
+            }
         }
         falling_ = losing_ = outdated_ = false;
         DEFT_INFO("rank %d: calls are forwarded again", seat_.rank);
@@ -258,7 +267,8 @@ void Director::lead(Track& track, const JobView& view) {
                     say(view.reason.c_str());
                 }
             } else if ((view.signature != planned_signature_ ||
-                        !planned_for_.same_kind(known_optimizer()) || (not_whole_ && view.whole)) &&
+                        !planned_for_.same_kind(known_optimizer()) ||
+                        (doubted_signature_ == view.signature && view.whole)) &&
                        cuda::host_now() >= retry_at_ns_ && !armed() && decide(track, view) &&
                        !propose_stage(view)) {
                 planned_signature_ = 0;  // the council is busy: try again
@@ -319,18 +329,29 @@ bool Director::decide(const Track& track, const JobView& view) {
     if (const executor::Optimizer optimizer = known_optimizer();
         !planned_for_.same_kind(optimizer)) {
         planned_for_ = optimizer;
-        plans_.clear();  // made for another one, which may bear more
+        // Made for another one, which may bear more. What was measured since may be under one of
+        // them.
+        profile_stale_ = profile_stale_ || (!plans_.empty() && facts_.switched > 0);
+        plans_.clear();
     }
     // By the leader's cycle alone: on another rank it may have been found to begin elsewhere, and
     // another gradient to be its last. A plan that the operator names is carried out all the same.
     const Settings set = Settings::process();
     const bool careful = set.mode >= ShimMode::Deft && set.forced_merge == 0;
     doubt_ = !careful ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view);
-    if (std::exchange(not_whole_, careful && !view.whole) && view.whole) {
-        plans_.erase(view.signature);  // if any, it was made in a doubt that has passed
-        planned_signature_ = 0;
+    const bool whole = !careful || view.whole;
+    doubted_signature_ = whole ? 0 : view.signature;
+    auto known = plans_.find(view.signature);
+    if (known != plans_.end() && whole && !known->second.whole) {
+        plans_.erase(known);  // made in a doubt that has passed
+        known = plans_.end();
+        profile_stale_ = profile_stale_ || facts_.switched > 0;
     }
-    if (const auto known = plans_.find(view.signature); known != plans_.end()) {
+    if (profile_stale_) {  // taken under a plan that is forgotten
+        planned_signature_ = 0;
+        return false;
+    }
+    if (known != plans_.end()) {
         // The cycle was interrupted and has come back. Its times are those under the plan now.
         planned_signature_ = view.signature;
         plan_ = known->second.plan;
@@ -362,8 +383,9 @@ bool Director::decide(const Track& track, const JobView& view) {
     std::string note;
     Settings settings = allowed();
     plan_ = choose_plan(profile_, networks_, settings, note);
-    const bool no_memory =
-        set.mode == ShimMode::Deft && set.forced_merge == 0 && !has_memory_for(plan_, view);
+    const bool no_memory = set.mode == ShimMode::Deft && set.forced_merge == 0 &&
+                           plan_.predicted.verdict == planner::Verdict::Use &&
+                           !has_memory_for(plan_, view);
     if (no_memory) {  // what every call delivers itself needs none
         neither_late_nor_merged(settings, kNoMemory);
         plan_ = choose_plan(profile_, networks_, settings, note);
@@ -379,7 +401,7 @@ bool Director::decide(const Track& track, const JobView& view) {
     }
     DEFT_INFO("plan: %s", note.c_str());
     if (plans_.size() < kMaxPlans) {
-        plans_[view.signature] = {plan_, profile_, before_ms_};
+        plans_[view.signature] = {plan_, profile_, before_ms_, whole};
     }
     return true;
 }

@@ -58,7 +58,8 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
         return false;
     }
     if (grouped) {
-        // No plan is made for grouped gradients, so this is another sequence, on every rank.
+        // No plan is made for gradients in groups of several calls, so this is another sequence; on
+        // every rank, if all have put something else in the group (docs/director.md).
         active->end(executor::BreakReason::Sequence);
         note_sums();
         return false;
@@ -102,7 +103,7 @@ int Director::flush() noexcept {
     if (planned && !active->between_iterations()) {
         return -1;
     }
-    flushed_.store(ordinal_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    flushed_.store(ordinal_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (!planned) {
         return 0;
     }

@@ -204,7 +204,7 @@ private:
     std::uint64_t planned_signature_ = 0;  // already decided about
     std::uint64_t staged_signature_ = 0;   // what staged_ was made for
     const char* doubt_ = nullptr;          // of its gradients: doubt_about()
-    bool not_whole_ = false;               // and they may be a part of an iteration
+    std::uint64_t doubted_signature_ = 0;  // decided while they might be a part of an iteration
     executor::Optimizer planned_for_;
     std::int64_t course_since_ns_ = 0;
     std::int64_t retry_at_ns_ = 0;   // not before
@@ -240,6 +240,7 @@ private:
         planner::Plan plan;
         planner::Profile profile;
         double before_ms = 0;
+        bool whole = true;  // not made in doubt whether the cycle is an iteration
     };
     std::map<std::uint64_t, Made> plans_;  // by signature: what that cycle gets, or had last
     planner::Plan plan_;                   // the leader's latest

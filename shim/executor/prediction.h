@@ -3,6 +3,7 @@
 // or damped. Linear in reduced sums, so that replicas stay equal.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,10 +33,13 @@ struct Optimizer {
     bool nesterov = false;
     bool scaled = false;  // gradients carry a loss scale that changes (GradScaler)
     bool known() const { return family != Family::Unknown; }
-    // Whatever the learning rate, which schedules change.
+    // Whatever the learning rate, which schedules change, and momentum within what they do to it
+    // (OneCycleLR: 0.85 to 0.95).
     bool same_kind(const Optimizer& other) const {
-        return family == other.family && momentum == other.momentum && nesterov == other.nesterov &&
-               scaled == other.scaled;
+        constexpr double kScheduled = 0.11;
+        return family == other.family && nesterov == other.nesterov && scaled == other.scaled &&
+               (momentum > 0) == (other.momentum > 0) &&
+               std::abs(momentum - other.momentum) < kScheduled;
     }
     bool plain() const { return family == Family::Sgd && momentum == 0; }
     bool operator==(const Optimizer&) const = default;

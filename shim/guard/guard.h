@@ -87,6 +87,11 @@ public:
     // Switched to: a plan, or (one without deliveries) forwarding, from which on a fall is counted
     // in iterations. A plan that comes although a fall has been decided does not undo that.
     void plan_in_force(const planner::Plan& plan, std::uint64_t iteration);
+    // The job's optimizer is another than that in the settings.
+    void optimizer(double learning_rate, double momentum) {
+        settings_.learning_rate = learning_rate;
+        settings_.momentum = momentum;
+    }
     // A report of one rank.
     void report(int rank, const Statistics& statistics);
     // Once per iteration or so, whether or not there are reports: what to do now. A decision other
@@ -121,7 +126,7 @@ private:
                   std::string reason);
     std::optional<std::string> progress_problem() const;
 
-    const Settings settings_;
+    Settings settings_;
     const int ranks_;
     State state_ = State::Synchronous;
     planner::Plan plan_;

@@ -129,13 +129,19 @@ int made(const Pending& pending, int result) noexcept {
 }
 
 void resolve(std::uint32_t parent_serial, int error) noexcept {
-    for (const Pending& child : UnfinishedChildren::process().take(parent_serial, error)) {
+    UnfinishedChildren& children = UnfinishedChildren::process();
+    if (children.none()) {
+        return;
+    }
+    const std::lock_guard lock(children.resolving);
+    for (const Pending& child : children.take(parent_serial, error)) {
         // Used before NCCL was asked whether it is ready: its calls have not been counted, as they
         // have on the other ranks, so it stays without agreement.
         if (!Registry::process().find(handle_at(child.where))) {
             add(child, DEFT_NCCL_SUCCESS);
         }
     }
+    children.taken();
 }
 
 int settle(int result) noexcept {

@@ -68,12 +68,13 @@ int make(int result) noexcept {
     if (t_held.entry == nullptr) {
         return result;
     }
-    if (result != DEFT_NCCL_SUCCESS) {
+    if (result != DEFT_NCCL_SUCCESS && result != DEFT_NCCL_IN_PROGRESS) {
         CommunicatorPin dropped(t_held.entry);
         t_held.entry = nullptr;
         return result;
     }
-    return make_now();
+    const int own = make_now();
+    return own != DEFT_NCCL_SUCCESS ? own : result;
 }
 
 }  // namespace deft::held

@@ -27,9 +27,6 @@ void UnfinishedChildren::note(const group::Pending& child) noexcept {
 std::vector<group::Pending> UnfinishedChildren::take(std::uint32_t parent_serial,
                                                      int error) noexcept {
     std::vector<group::Pending> taken;
-    if (count_.load(std::memory_order_acquire) == 0) {
-        return taken;
-    }
     if (error != DEFT_NCCL_SUCCESS) {
         forget(parent_serial);  // none will come of it
         return taken;
@@ -45,10 +42,14 @@ std::vector<group::Pending> UnfinishedChildren::take(std::uint32_t parent_serial
             taken.push_back(child);
             return true;
         });
-        count_.store(children_.size(), std::memory_order_release);
     } catch (...) {
     }
     return taken;
+}
+
+void UnfinishedChildren::taken() noexcept {
+    const std::lock_guard lock(mutex_);
+    count_.store(children_.size(), std::memory_order_release);
 }
 
 void UnfinishedChildren::forget(std::uint32_t parent_serial) noexcept {

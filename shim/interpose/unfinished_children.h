@@ -24,12 +24,18 @@ public:
     // the parent's operation is over, with `error`. Only then is their place looked at, for until
     // then the job has to keep it; later it may be another variable's.
     std::vector<group::Pending> take(std::uint32_t parent_serial, int error) noexcept;
+    // What has been taken is registered. Who takes holds `resolving` up to here: another thread
+    // that asks at the same time may use the children as soon as it has its answer.
+    void taken() noexcept;
+    bool none() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
+    std::mutex resolving;
     // The parent ends.
     void forget(std::uint32_t parent_serial) noexcept;
 
 private:
-    std::atomic<std::size_t> count_{0};  // of children_: most processes never have any
-    std::mutex mutex_;                   // guards what follows
+    // Of children_ and those taken: most processes never have any.
+    std::atomic<std::size_t> count_{0};
+    std::mutex mutex_;  // guards what follows
     std::vector<group::Pending> children_;
 };
 

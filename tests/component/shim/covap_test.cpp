@@ -36,6 +36,7 @@ TEST_F(Follower, TheCoefficientGoesOnWhereTheLastPlanEnded) {
         director_->tick(track_);
         EXPECT_GE(director_->flush(), 0);
         director_->tick(track_);
+        job.forwarded(*director_, ordinal_);
     }
 }
 

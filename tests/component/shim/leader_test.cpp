@@ -231,6 +231,43 @@ TEST_F(Leader, APlanEndsWhenTheJobBeginsToScaleItsGradients) {
     EXPECT_EQ(staged().predicted.max_merge, 2U) << "made anew";
 }
 
+// Under the plan hardly anything waits for a transfer: by those times nothing would gain.
+TEST_F(Leader, APlanMadeAnewIsMadeFromTimesWithoutTheOldOne) {
+    bring_into_force();
+    iterate_merged(kEarlyIdle, {{30, 31}, {1, 1}}, 15);
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    iterate(kEarlyIdle, false, 5);
+    set_gradient_scaling(true);
+    linger();
+    set_gradient_scaling(false);
+    linger();
+    iterate(kHidden, false, 40);
+    for (Heard next = hear(); next.order.kind != Kind::Stage; next = hear()) {
+        ASSERT_EQ(next.order.kind, Kind::Close) << "the lane that nothing needed";
+    }
+    EXPECT_DOUBLE_EQ(director_->facts().before_ms, 160);
+}
+
+// An evaluation whose only sum changes its buffer is in doubt; the training's plan is not.
+TEST_F(Leader, AnEvaluationInDoubtDoesNotForgetTheTrainingsPlan) {
+    bring_into_force();
+    iterate_merged(kIdle, kHidden, 2);
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    for (int i = 0; i < 12; ++i) {
+        CallRecord sum = record(ordinal_, 5'000);
+        EXPECT_FALSE(job_->make(*director_, ordinal_++, 5'000));
+        sum.stream = 7;
+        sum.buffer = 0x1000 * static_cast<std::uint64_t>(i + 1);
+        track_.feed(sum);
+        track_.settle();
+        director_->tick(track_);
+    }
+    iterate(kHidden, false, 5);
+    EXPECT_EQ(staged().predicted.max_merge, 2U) << "at once: it is remembered";
+}
+
 TEST_F(Leader, APlanThatIsSlowerThanNoneIsGivenUp) {
     bring_into_force();
     iterate_merged(kEarlyIdle, kSlow, 10);
@@ -437,6 +474,18 @@ TEST_F(Leader, AFlushGoesForAPlanWhoseCallIsNamedToo) {
     iterate(kHidden, true);
     EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }))
         << "nothing was flushed since that call was named";
+}
+
+// Between two iterations: the leader has named the call with no call made since.
+TEST_F(Leader, AFlushGoesForAPlanWhoseCallHasJustBeenNamed) {
+    iterate(kHidden, false, 20);
+    staged();
+    const std::uint64_t at = armed();
+    EXPECT_EQ(director_->flush(), 0);
+    reach(at, false);
+    iterate(kHidden, false, 2);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+    EXPECT_EQ(director_->facts().executed, 0U);
 }
 
 TEST_F(Leader, AFlushGoesForAPlanThatIsToReplaceTheOneInForceToo) {

@@ -330,6 +330,13 @@ TEST(Optimizer, IsWhatTheJobSaysLast) {
     set_gradient_scaling(false);
 }
 
+TEST(Optimizer, IsOfTheSameKindWhateverASchedule) {
+    EXPECT_TRUE(optimizer("sgd:momentum=0.95,lr=1").same_kind(optimizer("sgd:momentum=0.85")));
+    EXPECT_FALSE(optimizer("sgd:momentum=0.9").same_kind(optimizer("sgd:momentum=0.5")));
+    EXPECT_FALSE(optimizer("sgd:momentum=0.05").same_kind(optimizer("sgd")));
+    EXPECT_FALSE(optimizer("adam").same_kind(optimizer("sgd:momentum=0.9")));
+}
+
 // Iterations of two gradients, the calls made an iteration ahead of the device: `transfer` ms each.
 void iterate(Track& track, int times, std::int64_t transfer, std::int64_t& at) {
     constexpr std::int64_t kMs = 1'000'000;
