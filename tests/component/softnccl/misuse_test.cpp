@@ -148,9 +148,23 @@ TEST_F(Misuse, OfSimulateEndEndsTheGroupToo) {
         ncclComm_t child = nullptr;
         NC(ncclGroupStart());
         NC(ncclCommSplit(self.comm, 0, self.rank, &child, nullptr));
-        NC(ncclGroupSimulateEnd(nullptr));
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        NC(ncclGroupSimulateEnd(&info));
         expect_sum(self, child, 2);
         NC(ncclCommDestroy(child));
+    });
+}
+
+// As NCCL: without a place for the estimate it is ncclGroupEnd.
+TEST_F(Misuse, SimulateEndWithoutInfoLaunches) {
+    run_ranks(2, [](Rank& self) {
+        Device<int> data(std::vector<int>(1000, 1));
+        NC(ncclGroupStart());
+        NC(ncclAllReduce(data.get(), data.get(), 1000, ncclInt32, ncclSum, self.comm,
+                         self.nccl_stream()));
+        NC(ncclGroupSimulateEnd(nullptr));
+        self.sync();
+        EXPECT_EQ(data.host(), std::vector<int>(1000, 2));
     });
 }
 

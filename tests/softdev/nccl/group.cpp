@@ -282,8 +282,11 @@ ncclResult_t group_simulate_end(ncclSimInfo_t* info) {
         finish_jobs(content.jobs);
         return error;
     }
-    // What makes or ends communicators is carried out, in NCCL too: only launches are simulated.
-    content.tasks.clear();
+    // What makes or ends communicators is carried out, in NCCL too: only launches are simulated,
+    // and those only where there is something to fill in.
+    if (info != nullptr) {
+        content.tasks.clear();
+    }
     return run_group(std::move(content));
 }
 

@@ -213,7 +213,8 @@ void grouped(bool children, bool simulated = false) {
         use(rank);
         MUST(ncclCommInitRank(&comms[rank], kRanks, id, rank));
     }
-    MUST(simulated ? ncclGroupSimulateEnd(nullptr) : ncclGroupEnd());
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    MUST(simulated ? ncclGroupSimulateEnd(&info) : ncclGroupEnd());
     if (children) {
         std::swap(parents, comms);
         MUST(ncclGroupStart());
