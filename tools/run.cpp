@@ -119,25 +119,25 @@ std::string add_plugin(Environment& environment) {
     return {};
 }
 
-// Where gradients may come late: Python looks there for its sitecustomize, which must be found
-// before the machine's own, and a job for its `import deft`, behind what is on its PYTHONPATH. A
-// folder with a colon cannot be named in the variable.
+// A job's `import deft` must go on in every mode, off most of all: the module comes behind what is
+// on PYTHONPATH. Where gradients may come late Python also looks there for its sitecustomize, which
+// must be found before the machine's own. A folder with a colon cannot be named in the variable.
 void add_python(Environment& environment, const Config& config) {
-    if (!config.is(Key::Mode, "deft") && !config.is(Key::Mode, "covap")) {
-        return;
-    }
     std::string path = environment.get("PYTHONPATH").value_or("");
     const auto usable = [](const std::string& folder) {
         return !folder.empty() && folder.find(':') == folder.npos;
     };
+    const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
     if (const std::string observer = find_observer();
-        config.flag(Key::ObserveOptimizer) && usable(observer)) {
+        late && config.flag(Key::ObserveOptimizer) && usable(observer)) {
         path = observer + (path.empty() ? "" : ":" + path);
     }
     if (const std::string module = find_python_module(); usable(module)) {
         path += (path.empty() ? "" : ":") + module;
     }
-    environment.set("PYTHONPATH", path);
+    if (!path.empty()) {
+        environment.set("PYTHONPATH", path);
+    }
 }
 
 // What the loader will refuse to do for this program, or an empty string.

@@ -20,6 +20,8 @@ STATIC_PROBE = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
 # puts the folder on the loader's search path.
 PRELOAD = os.path.basename(LIBRARY) if " " in LIBRARY else LIBRARY
 SEARCH = {"LD_LIBRARY_PATH": os.path.dirname(LIBRARY)} if " " in LIBRARY else {}
+# Of deft.py, for jobs that import it: beside the command in the build tree.
+MODULE = {"PYTHONPATH": os.path.join(os.path.dirname(DEFT), "python")}
 
 
 class RunTest(unittest.TestCase):
@@ -54,7 +56,7 @@ class RunTest(unittest.TestCase):
 
     def test_names_library_and_plugin_and_nothing_else(self):
         plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
-        self.assertEqual(self.seen(), {**plain, **SEARCH, "LD_PRELOAD": PRELOAD, "NCCL_NET_PLUGIN": "deft"})
+        self.assertEqual(self.seen(), {**plain, **SEARCH, **MODULE, "LD_PRELOAD": PRELOAD, "NCCL_NET_PLUGIN": "deft"})
 
     def test_options_become_variables(self):
         seen = self.seen("--mode", "off", "--require", "--out", "x-%r.json", "--interfaces=lo", "--log", "info",
@@ -63,6 +65,20 @@ class RunTest(unittest.TestCase):
                          {"DEFT_MODE": "off", "DEFT_REQUIRE": "1", "DEFT_OUT": "x-%r.json",
                           "DEFT_INTERFACES": "lo", "DEFT_LOG": "info"})
         self.assertNotIn("NCCL_NET_PLUGIN", seen, "mode off leaves the network to NCCL")
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_a_job_imports_the_module_in_every_mode(self):
+        script = "import deft, os; print(deft.available(), os.environ['PYTHONPATH'])"
+        for mode in ("off", "observe", "exact", "deft", "covap"):
+            with self.subTest(mode=mode):
+                result = self.deft("run", "--mode", mode, "--", "/usr/bin/python3", "-c", script)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual("python/observer:" in result.stdout, mode in ("deft", "covap"), "watched only where gradients may come late")
+        # What the job has put on the path itself comes first.
+        pathlib.Path(self.folder, "deft.py").write_text("mine = True\n")
+        result = self.deft("run", "--mode", "off", "--", "/usr/bin/python3", "-c", "import sys; sys.path.remove(''); import deft; print(deft.mine)",
+                           env={"PYTHONPATH": self.folder})
+        self.assertEqual(result.stdout, "True\n", result.stderr)
 
     def test_keeps_other_preloads(self):
         other = os.path.join(self.folder, "libother.so").replace(" ", "_")
@@ -96,7 +112,8 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.deft("run", "--", "/bin/sh", "-c", "kill -9 $$").returncode, -signal.SIGKILL)
         result = self.deft("run", "--", PROBE, "state")
         self.assertEqual(result.returncode, 0)
-        plain = subprocess.run([PROBE, "state"], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "NCCL_NET_PLUGIN": "deft", **SEARCH},
+        plain = subprocess.run([PROBE, "state"], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "NCCL_NET_PLUGIN": "deft", **SEARCH,
+                                                           **MODULE},
                                cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
         self.assertEqual(result.stdout, plain.stdout, "descriptors, signals, environment")
 
