@@ -37,6 +37,11 @@ void read_forced(const std::string& text, Settings& settings) {
     settings.forced_merge = merge;
 }
 
+int limit_of_own_network(const Config& config) {
+    const bool set = config.setting(Key::LaneCtas).source != ValueSource::Default;
+    return set ? static_cast<int>(config.integer(Key::LaneCtas)) : 0;
+}
+
 }  // namespace
 
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
@@ -72,8 +77,7 @@ Settings Settings::process() {
     settings.mode = shim_mode();
     settings.warm_up = static_cast<std::uint64_t>(config.integer(Key::WarmUp));
     settings.lane_ctas = static_cast<int>(config.integer(Key::LaneCtas));
-    settings.own_lane_ctas =
-        config.setting(Key::LaneCtas).source == ValueSource::Default ? 0 : settings.lane_ctas;
+    settings.own_lane_ctas = limit_of_own_network(config);
     settings.max_shadow_bytes = static_cast<std::uint64_t>(config.integer(Key::MaxShadowBytes));
     if (settings.mode >= ShimMode::Deft) {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
@@ -94,12 +98,19 @@ Settings Settings::process() {
 }
 
 std::string Settings::terms() {
-    const Config& config = Config::process();
+    return terms(Config::process());
+}
+
+std::string Settings::terms(const Config& config) {
     std::string terms;
     for (const Key key : kAgreed) {
         terms += terms.empty() ? "" : " ";
         terms += variable(key).name;
         terms += "=" + config.text(key);
+        if (key == Key::LaneCtas) {
+            // The job's own network is limited where the value is set, though to the default.
+            terms += " DEFT_LANE_CTAS[own]=" + std::to_string(limit_of_own_network(config));
+        }
     }
     return terms;
 }

@@ -10,6 +10,10 @@
 #include "shim/interpose/mode.h"
 #include "shim/planner/plan.h"
 
+namespace deft {
+class Config;
+}
+
 namespace deft::director {
 
 struct Settings {
@@ -37,6 +41,7 @@ struct Settings {
     static Settings process();
     // Everything that has to be equal on all ranks, in words.
     static std::string terms();
+    static std::string terms(const Config& config);
 };
 
 // Lowers the caps that are set by default to what the optimizer bears (measured: docs/accuracy.md).

@@ -7,6 +7,7 @@
 #include "shim/director/optimizer.h"
 #include "shim/director/recent_calls.h"
 #include "shim/director/settings.h"
+#include "topology/base/config.h"
 
 namespace deft::director {
 namespace {
@@ -306,6 +307,18 @@ TEST(Caps, AreThoseTheOptimizerBears) {
     EXPECT_EQ(caps("sgd:momentum=0.9", true, false), Caps(1, 1));
     EXPECT_EQ(caps("sgd", true, true), Caps(1, 2)) << "set by the operator";
     EXPECT_EQ(caps("adam", true, true), Caps(1, 2));
+}
+
+// DEFT_LANE_CTAS limits the job's own network where it is set, to the default too: a host that sets
+// it so and one that does not would make different communicators.
+TEST(Settings, TermsTellWhetherTheOwnNetworkIsLimited) {
+    const auto terms = [](std::vector<const char*> environment) {
+        return Settings::terms(Config::load(environment, "/no/such/deft.conf"));
+    };
+    const std::string unset = terms({});
+    EXPECT_NE(unset, terms({"DEFT_LANE_CTAS=4"}));
+    EXPECT_EQ(unset, terms({"DEFT_LANE_CTAS="}));
+    EXPECT_EQ(unset, terms({"DEFT_LOG=info"})) << "need not be equal";
 }
 
 TEST(Optimizer, IsWhatTheJobSaysLast) {
