@@ -199,12 +199,13 @@ std::string markdown_reference() {
         "from\n"
         "`/etc/deft/deft.conf`; else it has its default. Files hold lines `NAME=value` and "
         "comments that\n"
-        "start with `#`. An empty value means \"not set\", except for text. A value that is wrong "
-        "is never\n"
-        "replaced by a default in silence: `deft run` starts nothing, the plugin refuses to "
-        "initialise, the\n"
-        "preloaded library warns and turns itself off. `deft env` shows what holds on a host, and "
-        "why.\n";
+        "start with `#`. An empty value means \"not set\"; an empty text gets its default back, "
+        "whatever a\n"
+        "file says. A value that is wrong is never replaced by a default in silence: `deft run` "
+        "starts\n"
+        "nothing, the plugin refuses to initialise, the preloaded library warns and turns itself "
+        "off.\n"
+        "`deft env` shows what holds on a host, and why.\n";
     for (const VariableGroup group : {VariableGroup::Operator, VariableGroup::Debug}) {
         text += group == VariableGroup::Operator
                     ? "\n## For operators\n\n"

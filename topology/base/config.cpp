@@ -97,8 +97,14 @@ void Config::assign(std::string_view name, std::string_view value, ValueSource s
         }
         Setting& target = settings_[static_cast<std::size_t>(variable.key)];
         Setting parsed = target;
-        // An empty environment variable means "not set", as NCCL and the shells' users expect.
-        if (value.empty() && variable.type != ValueType::Text) {
+        // Empty means "not set", as NCCL and the shells' users expect. For a text it is also how
+        // one takes back what a file says, most texts being empty by default.
+        if (value.empty()) {
+            if (variable.type == ValueType::Text) {
+                target = Setting{};
+                target.text = variable.default_text;
+                target.origin = "default";
+            }
             return;
         }
         const std::string wrong = parse_value(variable, value, parsed);

@@ -122,7 +122,17 @@ TEST_F(ConfigTest, ADuplicateInTheEnvironmentCountsWhereGetenvFindsIt) {
     EXPECT_THAT(config.problems(), IsEmpty());
 }
 
-TEST_F(ConfigTest, AnEmptyValueMeansNotSetExceptForText) {
+TEST_F(ConfigTest, AnEmptyValueMeansNotSet) {
+    const Config config = load({"DEFT_OUT=", "DEFT_PREDICT=", "DEFT_TCP_CONGESTION=", "DEFT_LOG="});
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_EQ(config.text(Key::Out), "deft-%h-%r.json");
+    EXPECT_EQ(config.setting(Key::Out).source, ValueSource::Default);
+    EXPECT_EQ(config.setting(Key::Out).origin, "default");
+    EXPECT_EQ(config.text(Key::Predict), "auto");
+    EXPECT_EQ(config.text(Key::TcpCongestion), "auto");
+}
+
+TEST_F(ConfigTest, AnEmptyTextTakesBackWhatAFileSays) {
     const std::string user = file("user", "DEFT_INTERFACES=eth0\nDEFT_LOG=info\n");
     const Config config = load({"DEFT_LOG=", "DEFT_INTERFACES=", "DEFT_CONF=" + user});
     EXPECT_THAT(config.problems(), IsEmpty());
