@@ -238,7 +238,10 @@ int run(const RunOptions& options) {
         complain("warning: " + warning);
     }
     const bool off = config.is(Key::Mode, "off");
-    std::string wrong = off ? "" : unwritable(config, Key::Out);
+    // Where nobody has named it, only mode observe writes the file.
+    const bool writes = config.is(Key::Mode, "observe") ||
+                        (!off && config.setting(Key::Out).source != ValueSource::Default);
+    std::string wrong = writes ? unwritable(config, Key::Out) : "";
     if (wrong.empty()) {
         wrong = unwritable(config, Key::LogFile);
     }

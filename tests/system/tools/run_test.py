@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -167,6 +168,14 @@ class RunTest(unittest.TestCase):
         self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", arguments=["run", "--out", "/no/such/x"])
         self.check_refused(125, "is a folder", arguments=["run", "--out", self.folder])
         self.check_refused(125, "DEFT_LOG_FILE", "/no/such", arguments=["run"], env={"DEFT_LOG_FILE": "/no/such/x"})
+
+    def test_output_is_looked_at_where_it_is_written(self):
+        # A folder has the name that the file has by default.
+        os.mkdir(os.path.join(self.folder, f"deft-{socket.gethostname()}-0.json"))
+        for mode in ("off", "exact", "deft", "covap"):
+            self.seen("--mode", mode)
+        self.seen(env={"DEFT_OUT": ""})
+        self.check_refused(125, "is a folder", arguments=["run", "--mode", "observe"])
 
     def test_library(self):
         self.check_refused(125, "--library /no/lib.so", "No such file", arguments=["run", "--library", "/no/lib.so"])
