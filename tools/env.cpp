@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/environment.h"
+#include "tools/interfaces_check.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -102,6 +103,9 @@ std::string shown_default(const Variable& variable) {
 std::vector<std::string> problems_of(const Config& config) {
     std::vector<std::string> problems(config.problems().begin(), config.problems().end());
     for (std::string& problem : executor::text_problems(config, true)) {
+        problems.push_back(std::move(problem));
+    }
+    if (std::string problem = interfaces_problem(config); !problem.empty()) {
         problems.push_back(std::move(problem));
     }
     return problems;

@@ -2,16 +2,14 @@
 // DEFT_INTERFACES against the interfaces this host has, before a job is started.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "topology/base/config.h"
 
 namespace deft::tools {
 
-// Empty, or why no interface is left. A name of the list that this host lacks while others match is
-// passed to `warn`: one list often serves hosts with different interfaces.
-std::string check_interfaces(const Setting& setting,
-                             const std::function<void(const std::string&)>& warn);
+// Empty, or what the plugin would refuse DEFT_INTERFACES for on this host. Nothing is wrong with a
+// list that is not set.
+std::string interfaces_problem(const Config& config);
 
 }  // namespace deft::tools

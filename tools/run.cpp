@@ -249,10 +249,8 @@ int run(const RunOptions& options) {
         const std::vector<std::string> texts = executor::text_problems(config, true);
         wrong = texts.empty() ? "" : texts.front();
     }
-    if (wrong.empty()) {
-        wrong = check_interfaces(config.setting(Key::Interfaces), [](const std::string& warning) {
-            complain("warning: " + warning);
-        });
+    if (wrong.empty() && !off) {
+        wrong = interfaces_problem(config);
     }
     const Library library = find_library(options.library);
     if (wrong.empty()) {

@@ -10,11 +10,18 @@
 namespace deft {
 namespace {
 
+// "lo, eth0" is how people write lists.
+std::string_view without_blanks(std::string_view text) {
+    const std::size_t first = text.find_first_not_of(" \t");
+    const std::size_t last = text.find_last_not_of(" \t");
+    return first == text.npos ? std::string_view() : text.substr(first, last - first + 1);
+}
+
 std::vector<std::string_view> split(std::string_view list) {
     std::vector<std::string_view> items;
     while (!list.empty()) {
         const std::size_t comma = list.find(',');
-        const std::string_view item = list.substr(0, comma);
+        const std::string_view item = without_blanks(list.substr(0, comma));
         if (!item.empty()) {
             items.push_back(item);
         }
@@ -204,7 +211,7 @@ InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::str
     InterfaceSelection selection;
     bool exclude = false;
     bool exact = false;
-    std::string_view rest = list;
+    std::string_view rest = without_blanks(list);
     for (; !rest.empty() && (rest[0] == '^' || rest[0] == '='); rest.remove_prefix(1)) {
         exclude = exclude || rest[0] == '^';
         exact = exact || rest[0] == '=';

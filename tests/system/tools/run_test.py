@@ -159,10 +159,19 @@ class RunTest(unittest.TestCase):
         self.seen(env={"DEFT_MOED": "off"}, err="did you mean DEFT_MODE?")
 
     def test_interfaces(self):
-        self.check_refused(125, "DEFT_INTERFACES='nosuch0'", "it has", "lo", arguments=["run", "--interfaces", "nosuch0"])
-        self.seen("--interfaces", "lo,nosuch0", err="matches 'nosuch0'")
-        self.seen("--interfaces", "^nosuch0")
-        self.check_refused(125, "'=l'", arguments=["run", "--interfaces", "=l"])
+        self.check_refused(125, "DEFT_INTERFACES=nosuch0", "this host has", "lo", arguments=["run", "--interfaces", "nosuch0"])
+        # What the plugin would refuse, in its own words.
+        for wrong in ("lo,nosuch0", "=l", "=lo,=lo", "lo:5000", "127.0.0.1@1gb", "192.0.2.1"):
+            self.check_refused(125, f"DEFT_INTERFACES={wrong}", arguments=["run", "--interfaces", wrong])
+        for right in ("^nosuch0", "lo, 127.0.0.2@1gbit", " lo"):
+            self.seen("--interfaces", right)
+        self.seen("--mode", "off", "--interfaces", "nosuch0")
+        conf = pathlib.Path(self.folder, "conf")
+        conf.write_text("DEFT_INTERFACES=nosuch0\n")
+        self.check_refused(125, f"DEFT_INTERFACES ({conf}:1)=nosuch0", arguments=["run"], env={"DEFT_CONF": str(conf)})
+        result = self.deft("env", env={"DEFT_INTERFACES": "lo:5000"})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("problem: DEFT_INTERFACES=lo:5000", result.stdout)
 
     def test_output_folder(self):
         self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", arguments=["run", "--out", "/no/such/x"])

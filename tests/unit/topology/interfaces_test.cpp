@@ -63,6 +63,8 @@ TEST(InterfaceRules, PrefixesExactNamesAndExclusion) {
     EXPECT_THAT(chosen("^=eth1"), ElementsAre("eth0", "eth10"));
     EXPECT_THAT(chosen("lo"), ElementsAre("lo"));
     EXPECT_THAT(chosen("eth0,docker"), ElementsAre("eth0", "docker0"));
+    EXPECT_THAT(chosen(" =eth1 ,\teth0,, "), ElementsAre("eth1", "eth0"));
+    EXPECT_THAT(chosen("127.0.0.2@1gbit, eth0"), ElementsAre("127.0.0.2", "eth0"));
 }
 
 TEST(InterfaceRules, FallsBackToWhatThereIs) {
