@@ -156,7 +156,9 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         count_call();
         LinkStats::process().plugin_version.store(version, std::memory_order_relaxed);
         log::set_nccl_logger(logger);
-        Presence::process().plugin_initialised();
+        Presence& presence = Presence::process();
+        presence.plugin_initialised();
+        presence.plugin_refused.store(true, std::memory_order_release);  // until it works
         if (context != nullptr) {
             *context = nullptr;
         }
@@ -176,6 +178,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         if (context != nullptr) {
             *context = new Context{traffic_class};
         }
+        presence.plugin_refused.store(false, std::memory_order_release);
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
 }

@@ -39,12 +39,14 @@ void Presence::plugin_initialised() noexcept {
                 "Let "
                 "the job open libnccl-net-deft.so in place of libnccl.so.2 (vLLM: "
                 "VLLM_NCCL_SO_PATH)");
-        } else if (config.setting(Key::Mode).source == ValueSource::Environment &&
+        } else if ((config.setting(Key::Mode).source != ValueSource::Default ||
+                    config.flag(Key::Require)) &&
                    !config.is(Key::Mode, "off")) {
             DEFT_WARN_ONCE(
-                "DEFT_MODE=%s has no effect: libnccl-net-deft.so is loaded as network plugin only; "
+                "DEFT_MODE=%s%s no effect: libnccl-net-deft.so is loaded as network plugin only; "
                 "name it in LD_PRELOAD too, or start the job with `deft run`",
-                config.text(Key::Mode).c_str());
+                config.text(Key::Mode).c_str(),
+                config.flag(Key::Require) ? " and DEFT_REQUIRE=1 have" : " has");
         } else {
             static std::atomic_flag said = ATOMIC_FLAG_INIT;
             if (!said.test_and_set(std::memory_order_relaxed)) {

@@ -13,13 +13,14 @@ namespace deft {
 struct Presence {
     std::atomic<std::uint64_t> communicators_seen{0};  // ncclCommInit* and the like that hooks saw
     std::atomic<std::uint64_t> plugin_inits{0};        // times NCCL initialised the plugin
+    std::atomic<bool> plugin_refused{false};  // the last of them failed: NCCL uses another network
 
     static Presence& process() noexcept;
 
     // Called by the plugin's init, of whatever version. Says once if NCCL is making a communicator
     // that no hook has seen, and why that is likely: the job reaches NCCL by a handle look-up or
     // RTLD_DEEPBIND although the library is preloaded (WARN), or it is not preloaded at all (WARN
-    // if DEFT_MODE or DEFT_REQUIRE asks for the hooks, else INFO).
+    // if DEFT_MODE, wherever it is set, or DEFT_REQUIRE asks for the hooks, else INFO).
     void plugin_initialised() noexcept;
 };
 

@@ -10,6 +10,7 @@
 #include "topology/base/config.h"
 #include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
+#include "topology/presence.h"
 
 namespace deft::rendezvous {
 namespace {
@@ -115,7 +116,16 @@ agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int 
 }
 
 bool acceptable(agreement::Council* council, int nranks) noexcept {
-    if (!agreement_wanted() || !shim_required() || nranks == 1) {
+    if (!shim_required() || nranks == 1) {
+        return true;
+    }
+    if (Presence::process().plugin_refused.load(std::memory_order_acquire)) {
+        DEFT_WARN(
+            "DEFT_REQUIRE=1: the communicator fails because deft's network plugin could not start "
+            "(see the message above)");
+        return false;
+    }
+    if (!agreement_wanted()) {
         return true;
     }
     if (council == nullptr) {

@@ -29,7 +29,9 @@ agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int 
                             int nranks, int rank) noexcept;
 
 // Under DEFT_REQUIRE=1, when a communicator has been made: waits, with a deadline, for what its
-// ranks agree on. False, and the reason in the log, if it has to fail.
+// ranks agree on. False, and the reason in the log, if it has to fail: they do not agree, or NCCL
+// tried deft's plugin in this process and it could not start. A plugin that NCCL was never told of
+// is no reason.
 bool acceptable(agreement::Council* council, int nranks) noexcept;
 
 }  // namespace deft::rendezvous

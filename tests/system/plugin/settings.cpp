@@ -99,6 +99,12 @@ int main(int count, char** arguments) {
     if (count != 2) {
         return 2;
     }
+    char file[] = "/tmp/deft-settings-XXXXXX";
+    const int conf = mkstemp(file);
+    if (conf < 0 || dprintf(conf, "DEFT_MODE=observe\n") < 0) {
+        return 1;
+    }
+    close(conf);
     const std::vector<Case> cases = {
         {"loopback named", {{"NCCL_SOCKET_IFNAME", "lo"}}, true, 1, {}},
         {"two addresses, one paced",
@@ -127,6 +133,16 @@ int main(int count, char** arguments) {
          false,
          0,
          {"DEFT_LINK_TIMEOUT", "soon"}},
+        {"required, and no hooks",
+         {{"DEFT_REQUIRE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}},
+         true,
+         1,
+         {"DEFT_MODE=exact and DEFT_REQUIRE=1 have no effect", "LD_PRELOAD"}},
+        {"a mode from a file, and no hooks",
+         {{"DEFT_CONF", file}, {"NCCL_SOCKET_IFNAME", "lo"}},
+         true,
+         1,
+         {"DEFT_MODE=observe has no effect", "LD_PRELOAD"}},
         {"unknown variable is said, and harmless",
          {{"DEFT_INTERFACE", "lo"}, {"NCCL_SOCKET_IFNAME", "lo"}},
          true,
@@ -137,5 +153,6 @@ int main(int count, char** arguments) {
     for (const Case& test : cases) {
         good = run(arguments[1], test) && good;
     }
+    unlink(file);
     return good ? 0 : 1;
 }

@@ -154,6 +154,22 @@ TEST(Observe, AMalformedTextTurnsTheShimOff) {
     }
 }
 
+TEST(Observe, APluginThatCannotStartFailsTheCommunicatorWhereDeftIsRequired) {
+    Environment environment = both_halves();
+    environment["DEFT_INTERFACES"] = "nosuch0";
+    const Job forwarded = run_ranks("linked", 5, environment);
+    expect_done(forwarded);
+    environment["DEFT_REQUIRE"] = "1";
+    const Job job = run_ranks("linked", 5, environment);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(rank.out, "ncclCommInitRank failed: 2\n") << rank.err;
+        EXPECT_EQ(count(rank.err, "deft's network plugin could not start"), 1u) << rank.err;
+    }
+    // A job that was never told of the plugin has its own network.
+    environment.erase("NCCL_NET_PLUGIN");
+    expect_done(run_ranks("linked", 5, environment));
+}
+
 TEST(Bypass, ThatThePluginNoticesIsSaidOnce) {
     const Job job = run_ranks("handle", 20, both_halves());
     expect_done(job);
