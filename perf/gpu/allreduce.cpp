@@ -210,7 +210,7 @@ int main(int argc, char** argv) {
         }
         if (pid == 0) {
             g_rank = rank;
-            std::_Exit(child(options, channel));
+            std::exit(child(options, channel));  // not _Exit: deft writes its report at the end
         }
         children.push_back(pid);
     }

@@ -5,15 +5,21 @@
 # every mode over two loopback links. Writes perf/results/gpu-<gpu>.json. Needs: an NVIDIA driver, Meson and Ninja, Python
 # (PYTHON, default python3); for the two ranks g++, cuda.h and nccl.h (toolkit or that Python's wheels); for DDP a CUDA
 # PyTorch and scikit-learn. Of the two parts, what can be had is measured.
-# Exit codes: 0 all good; 1 something was wrong; 3 a part is missing; 77 no GPU.
+# Exit codes: 0 all good; 1 something was wrong; 2 wrong usage; 3 a part is missing; 77 no GPU.
 # usage: perf/gpu/run.sh [BUILD_DIR]
 set -euo pipefail
+say() { printf 'gpu: %s\n' "$*" >&2; }
+case ${1:-} in
+    -h | --help) sed -n 's/^# \(usage: .*\)/\1/p' "$0"; exit 0 ;;
+    -*) say "unknown option $1; usage: perf/gpu/run.sh [BUILD_DIR]"; exit 2 ;;
+esac
 cd -- "$(dirname -- "$0")/../.."
 build=${1:-build-gpu}
-say() { printf 'gpu: %s\n' "$*" >&2; }
 
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n1 || true)
-[ -n "$gpu" ] || { say "no NVIDIA GPU here (nvidia-smi finds none); nothing was measured"; exit 77; }
+# Without a driver nvidia-smi says so on its standard output.
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) || gpu=''
+gpu=${gpu%%$'\n'*}
+[ -n "$gpu" ] && [[ $gpu != "No devices"* ]] || { say "no NVIDIA GPU here (nvidia-smi finds none); nothing was measured"; exit 77; }
 
 python=${PYTHON:-python3}
 for tool in "$python" meson ninja; do
@@ -50,14 +56,45 @@ driver=$({ ldconfig -p || /sbin/ldconfig -p || true; } 2>/dev/null |
 [ -n "$driver" ] || driver=$(ls /usr/local/nvidia/lib64/libcuda.so.1 2>/dev/null || true)
 [ -n "$driver" ] || missing+="${missing:+, }the driver's libcuda.so.1 in ldconfig's list"
 
-[ -e "$build/build.ninja" ] || meson setup "$build" -Dauto_features=disabled --buildtype=release >/dev/null
-ninja -C "$build" >/dev/null
-library=$(readlink -f "$build/packaging/libnccl-net-deft.so")
-program=$build/gpu-allreduce
 logs=$build/gpu-logs
 rm -rf "$logs" && mkdir -p "$logs"
+if ! { { [ -e "$build/build.ninja" ] || meson setup "$build" -Dauto_features=disabled --buildtype=release; } &&
+       ninja -C "$build"; } >"$logs/build.txt" 2>&1; then
+    tail -n 20 "$logs/build.txt" >&2
+    say "the library could not be built (all of the output: $logs/build.txt); it needs Meson 1.0 and gcc 12 or clang 14:" \
+        "remove $build, or name another folder, after what is missing is there; nothing was measured"
+    exit 3
+fi
+library=$(readlink -f "$build/packaging/libnccl-net-deft.so")
+# LD_PRELOAD is cut at blanks, which the library's path may have.
+link=$(mktemp -d /tmp/deft-gpu-XXXXXX)
+trap 'rm -rf "$link"' EXIT
+ln -s "$library" "$link/libnccl-net-deft.so"
+program=$build/gpu-allreduce
+failed=0
 common=(env NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 NCCL_MAX_CTAS=2
         NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS="INIT,NET")
+# ranks NAME VARIABLE...: the two ranks in this environment, their result in NAME.json. What fails, or hangs, does not keep the
+# rest from being measured.
+ranks() {
+    local name=$1 status=0
+    shift
+    timeout -k 10 180 "${common[@]}" NCCL_DEBUG_FILE="$logs/$name.%p" "$@" "$program" >"$logs/$name.json" || status=$?
+    [ "$status" -eq 0 ] || wrong "$name" "exit code $status; 124: no end in 180 s"
+}
+wrong() {  # NAME WHY: said, in the result, and a failure
+    say "FAILED: $1: $2; see $logs"
+    printf '{"failed": "%s"}\n' "$2" >"$logs/$1.json"
+    failed=1
+    return 1
+}
+hooks_in_path() {  # both ranks say so
+    "$python" - "$logs" <<'PYTHON'
+import glob, json, os, sys
+files = [json.load(open(path)) for path in glob.glob(os.path.join(glob.escape(sys.argv[1]), "observe-*.json"))]
+sys.exit(len(files) < 2 or not all(file.get("hooks", {}).get("in_path") for file in files))
+PYTHON
+}
 if [ -z "$missing" ]; then
     g++ -std=c++20 -O2 "${includes[@]}" perf/gpu/allreduce.cpp -o "$program" "$nccl_lib" "$driver" \
         -Wl,-rpath,"$(dirname "$nccl_lib")" -Wl,-rpath,"$(dirname "$driver")" -Wl,--allow-shlib-undefined \
@@ -68,11 +105,16 @@ if [ -n "$missing" ]; then
     for part in socket deft; do printf '{"skipped": "a part is missing"}\n' >"$logs/$part.json"; done
 else
     say "two ranks over NCCL's own socket transport"
-    timeout 180 "${common[@]}" NCCL_DEBUG_FILE="$logs/socket.%p" NCCL_NET_PLUGIN=none "$program" >"$logs/socket.json"
+    ranks socket NCCL_NET_PLUGIN=none || true
     say "two ranks through deft"
-    timeout 180 "${common[@]}" NCCL_DEBUG_FILE="$logs/deft.%p" LD_PRELOAD="$library" NCCL_NET_PLUGIN="$library" \
-        DEFT_INTERFACES=lo DEFT_MODE=observe DEFT_OUT="$logs/observe-%r-%p.json" "$program" >"$logs/deft.json"
-    grep -qhiE 'Using network deft' "$logs"/deft.* || { say "NCCL did not use the plugin; see $logs"; exit 1; }
+    if ranks deft LD_PRELOAD="$link/libnccl-net-deft.so" NCCL_NET_PLUGIN="$link/libnccl-net-deft.so" \
+        DEFT_INTERFACES=lo DEFT_MODE=observe DEFT_OUT="$logs/observe-%r-%p.json"; then
+        if ! grep -qhiE 'Using network deft' "$logs"/deft.*; then
+            wrong deft "NCCL did not use the plugin" || true
+        elif ! hooks_in_path; then
+            wrong deft "the hooks were not in the path of both ranks" || true
+        fi
+    fi
 fi
 
 say "PyTorch DDP, two ranks, in every mode"
@@ -100,5 +142,6 @@ json.dump(out, open(result, "w"), indent=1)
 print(json.dumps(out, indent=1))
 PYTHON
 say "written: $result"
+[ "$failed" -eq 0 ] || exit 1
 [ -z "$missing" ] || [ "$ddp" -ne 0 ] || exit 3
 exit "$ddp"

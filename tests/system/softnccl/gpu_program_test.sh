@@ -32,3 +32,4 @@ LD_PRELOAD=$folder/libnccl-net-deft.so NCCL_NET_PLUGIN=$library NCCL_DEBUG_FILE=
     DEFT_OUT="$folder/observe-%r-%p.json" "$program" "${options[@]}" >"$folder/deft.json" || fails "through deft it failed"
 good "$folder/deft.json"
 grep -qhi 'Using network deft' "$folder"/deft.* || fails "the plugin was not used"
+[ "$(grep -l '"in_path": *true' "$folder"/observe-*.json | wc -l)" -eq 2 ] || fails "the hooks were not in the path of both ranks"

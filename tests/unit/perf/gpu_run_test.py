@@ -11,8 +11,8 @@ import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-TOOLS = ("awk", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "head", "ls", "mkdir", "readlink", "rm", "sed", "sh", "timeout",
-         "touch", "tr")
+TOOLS = ("awk", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "head", "ln", "ls", "mkdir", "mktemp", "readlink", "rm", "sed", "sh",
+         "tail", "timeout", "touch", "tr")
 SCRIPTS = {
     "bin/nvidia-smi": 'echo "A GPU"',
     "bin/meson": 'mkdir -p "$2/packaging" && touch "$2/build.ninja"',
@@ -21,7 +21,10 @@ SCRIPTS = {
     "bin/g++": 'for word in "$@"; do case $word in -I*) ls "${word#-I}" >>"$SANDBOX/headers";; esac; done\n'
                'grep -q cuda.h "$SANDBOX/headers" && grep -q nccl.h "$SANDBOX/headers" || exit 1\n'
                'while [ "$1" != -o ]; do shift; done; cp "$SANDBOX/program" "$2"',
-    "program": 'echo "Using network deft" >"$NCCL_DEBUG_FILE"; echo "{}"',
+    # The loader cuts LD_PRELOAD at blanks.
+    "program": 'echo "Using network deft" >"$NCCL_DEBUG_FILE"; echo "{}"; [ -n "$DEFT_OUT" ] || exit 0; path=true\n'
+               'case $LD_PRELOAD in *" "* | "") path=false;; esac\n'
+               'for rank in 0 1; do echo "{\\"hooks\\": {\\"in_path\\": $path}}" >"$(dirname "$DEFT_OUT")/observe-$rank-1.json"; done',
     "python-of-the-job": f'PYTHONPATH="$SANDBOX/site" exec "{sys.executable}" "$@"',
     "sbin/ldconfig": 'printf "\\tlibcuda.so.1 (libc6,x86-64) => %s\\n" "$SANDBOX/libcuda.so.1"',
 }
@@ -61,19 +64,27 @@ class GpuRun(unittest.TestCase):
     def remove(self, name):
         os.remove(os.path.join(self.root, name))
 
-    def measure(self, **more):
+    def replace(self, name, text):
+        """Another stand-in; the machine's own tools are links here, which must not be written through."""
+        self.remove(name)
+        self.put(name, f"#!/bin/sh\n{text}\n")
+
+    def measure(self, *arguments, **more):
         """(exit status, the script's own lines, the result or None)."""
-        # No python3 and no ldconfig on PATH.
-        environment = {"PATH": os.path.join(self.root, "bin"), "SANDBOX": self.root,
-                       "PYTHON": os.path.join(self.root, "python-of-the-job"), **more}
-        done = subprocess.run(["/bin/bash", os.path.join(self.root, "perf", "gpu", "run.sh")], env=environment, capture_output=True,
-                              text=True, check=False, timeout=60)
+        done = self.start(*arguments, **more)
         results = glob.glob(os.path.join(glob.escape(self.root), "perf", "results", "gpu-*.json"))
         result = None
         if results:
             with open(results[0], encoding="utf-8") as file:
                 result = json.load(file)
         return done.returncode, [text for text in done.stderr.splitlines() if text.startswith("gpu: ")], result
+
+    def start(self, *arguments, **more):
+        # No python3 and no ldconfig on PATH.
+        environment = {"PATH": os.path.join(self.root, "bin"), "SANDBOX": self.root,
+                       "PYTHON": os.path.join(self.root, "python-of-the-job"), **more}
+        return subprocess.run(["/bin/bash", os.path.join(self.root, "perf", "gpu", "run.sh"), *arguments], env=environment,
+                              capture_output=True, text=True, check=False, timeout=60)
 
     def check_left_out(self, mention):
         """The two ranks are left out, in one line that has `mention`; DDP is not."""
@@ -110,6 +121,35 @@ class GpuRun(unittest.TestCase):
         self.assertEqual((code, lines[-1], result), (3, "gpu: nothing was measured", None))
         self.remove("bin/nvidia-smi")
         self.assertEqual(self.measure()[0], 77)
+
+    def test_an_error_of_nvidia_smi_is_no_gpu(self):
+        self.replace("bin/nvidia-smi", 'echo "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."; exit 9')
+        code, lines, result = self.measure()
+        self.assertEqual((code, len(lines), result), (77, 1, None), lines)
+
+    def test_a_build_that_fails_says_why(self):
+        self.replace("bin/ninja", 'echo "error: no such thing as concepts"; exit 1')
+        done = self.start()
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("no such thing as concepts", done.stderr)
+        self.assertIn("could not be built", done.stderr)
+
+    def test_ranks_that_hang_leave_ddp(self):
+        self.replace("bin/timeout", "exit 124")
+        code, lines, result = self.measure()
+        self.assertEqual((code, result and result["ddp"]), (1, {"good": True}), lines)
+        self.assertIn("124", result["socket"]["failed"])
+        self.assertIn("124", result["deft"]["failed"])
+
+    def test_hooks_that_are_not_in_the_path_are_a_failure(self):
+        self.replace("program", SCRIPTS["program"].replace("path=true", "path=false"))
+        code, lines, result = self.measure()
+        self.assertEqual((code, result["deft"]), (1, {"failed": "the hooks were not in the path of both ranks"}), lines)
+
+    def test_wrong_usage(self):
+        done = self.start("--help")
+        self.assertEqual((done.returncode, done.stdout), (0, "usage: perf/gpu/run.sh [BUILD_DIR]\n"), done.stderr)
+        self.assertEqual(self.start("--bulid").returncode, 2)
 
     def test_a_failure_of_ddp_is_one_of_the_script(self):
         self.remove("sbin/ldconfig")
