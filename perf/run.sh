@@ -15,6 +15,11 @@ mkdir -p "$out" || usage "$out cannot be made"
 out=$(cd -- "$out" && pwd)
 cd -- "$(dirname -- "$0")/.." || exit 1
 failed=()
+# The library of this build. LD_PRELOAD is cut at blanks, which its path may have.
+link=$(mktemp -d /tmp/deft-bench-XXXXXX) || exit 1
+trap 'rm -rf "$link"' EXIT
+library=$link/libnccl-net-deft.so
+ln -s "$build/packaging/libnccl-net-deft.so" "$library" || exit 1
 
 # part NAME TITLE COMMAND...: exit codes above 1 are failures; 1 is how a benchmark says that a bar is missed.
 part() {
@@ -26,7 +31,7 @@ part() {
 }
 
 hook_cost() {
-    "$build/perf/preload/hook_cost" >"$out/hook_cost.json" || return 2
+    "$build/perf/preload/hook_cost" --library "$library" >"$out/hook_cost.json" || return 2
     python3 - "$out/hook_cost.json" <<'PYTHON'
 import json, statistics, sys
 with open(sys.argv[1], encoding="utf-8") as file:
@@ -46,7 +51,7 @@ ninja -C "$build" perf/planner/planner_bench >/dev/null 2>&1 ||
     part planner "how long planning takes" "$build/perf/planner/planner_bench" --benchmark_min_time=0.1 \
         --benchmark_out="$out/planner.json" --benchmark_out_format=json
 part headlines "the papers' headline figures beside the simulator's" "$build/perf/headlines/headlines"
-part startup "what preloading adds to /bin/true (bar: 0.2 ms)" python3 perf/preload/startup --json "$out/startup.json"
+part startup "what preloading adds to /bin/true (bar: 0.2 ms)" python3 perf/preload/startup --library "$library" --json "$out/startup.json"
 part hook "what a hook adds to a call (bar: 1 us)" hook_cost
 part links "the plugin over one and over several links, beside raw TCP and the Socket transport" \
     python3 perf/links --build "$build" --case unequal,one-link --pairs 2 --seconds 0.5 --json "$out/links.json"

@@ -3,6 +3,7 @@
 // no preload, in mode off and in mode observe, interleaved. Prints JSON with the raw medians.
 //
 // usage: hook_cost [--library PATH] [--rounds N]
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/utsname.h>
@@ -41,6 +42,13 @@ double now_ns() {
 
 // The child: prints median, p90 and p99 in ns per call.
 int measure() {
+    // The loader ignores a preload that it cannot find, and its path if there is a blank in it:
+    // what a hook adds would be nothing.
+    if (std::getenv("DEFT_MODE") != nullptr && ::dlsym(RTLD_DEFAULT, "deft_version") == nullptr) {
+        std::fprintf(stderr, "hook_cost: LD_PRELOAD='%s' is not in the process\n",
+                     std::getenv("LD_PRELOAD"));
+        return 1;
+    }
     deft_nccl_unique_id_t id;
     deft_nccl_comm_t comm = nullptr;
     if (ncclGetUniqueId(&id) != 0 || ncclCommInitRank(&comm, 1, id, 0) != 0) {
