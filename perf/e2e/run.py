@@ -23,7 +23,7 @@ import bounds   # noqa: E402
 import hosts    # noqa: E402
 import machine  # noqa: E402
 import ranks    # noqa: E402
-from arguments import OneLineParser  # noqa: E402
+from arguments import OneLineParser, earlier_record  # noqa: E402
 
 MODES = ("plain", "exact", "deft")
 JOBS = ("replay", "ddp", "ddp-cores")
@@ -84,6 +84,7 @@ def parse(arguments):
         parser.error("--coverage, --compute, --rounds and --window must be above 0")
     if options.iterations < options.window + WARM_UP + 30:
         parser.error(f"--iterations must be at least --window + {WARM_UP + 30}: a plan has to come into force before")
+    options.before = earlier_record(parser, "--json", options.json, "results")
     return options
 
 
@@ -314,10 +315,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment, failed = machine.describe(), False
     results = []
-    if options.json and os.path.exists(options.json):
-        with open(options.json, encoding="utf-8") as file:
-            before = json.load(file)
-        results = [{"machine": before["machine"], **result} for result in before["results"]]
+    if options.before:
+        results = [{"machine": options.before.get("machine", {}), **result} for result in options.before["results"]]
     try:
         parts = ranks.Parts(options.build, ROOT)
         if hosts.choose("namespaces")[0] == "userns":

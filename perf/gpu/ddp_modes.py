@@ -23,7 +23,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
 
-from arguments import OneLineParser  # noqa: E402
+from arguments import OneLineParser, check_output  # noqa: E402
 
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
@@ -64,6 +64,7 @@ def parse(arguments):
             parser.error(f"--modes: '{mode}' is none of {', '.join(MODES)}")
     if "plain" not in options.modes:
         parser.error("--modes: plain is what the others are compared with")
+    check_output(parser, "--json", options.json)
     options.library = os.path.abspath(options.library)
     if not os.path.exists(options.library):
         parser.error(f"--library {options.library}: there is no such file")

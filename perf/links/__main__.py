@@ -21,7 +21,7 @@ import hosts   # noqa: E402
 import machine  # noqa: E402
 import rates   # noqa: E402
 import tools   # noqa: E402
-from arguments import OneLineParser  # noqa: E402
+from arguments import OneLineParser, check_output  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TWO = ["2gbit", "1gbit"]
@@ -61,6 +61,8 @@ def parse(arguments):
             parser.error(f"there is no case '{name}'; cases are {', '.join(CASES)}")
     if options.pairs < 1 or options.seconds <= 0 or options.schedules < 1:
         parser.error("--pairs, --seconds and --schedules must be positive")
+    if options.json != "-":
+        check_output(parser, "--json", options.json)
     options.schedules = 100 if options.full else options.schedules
     options.build = os.path.abspath(options.build)
     return options

@@ -24,7 +24,7 @@ sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
 import hosts    # noqa: E402
 import machine  # noqa: E402
 import ranks    # noqa: E402
-from arguments import OneLineParser  # noqa: E402
+from arguments import OneLineParser, earlier_record  # noqa: E402
 
 WARM_UP = 5
 LATE = {"DEFT_WARMUP": str(WARM_UP), "DEFT_GUARD": "off"}    # replayed gradients are no training: nothing to guard
@@ -79,6 +79,7 @@ def parse(arguments):
         parser.error(str(error))
     if min(options.coverage) <= 0 or options.compute <= 0 or not 0 < options.window < options.iterations:
         parser.error("--coverage, --compute and --window must be above 0, --iterations above --window")
+    options.before = earlier_record(parser, "--json", options.json, "cells")
     return options
 
 
@@ -226,9 +227,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     document = {"format": "deft-policies", "version": 1, "machine": machine.describe(), "links": options.links,
                 "compute_ms": options.compute, "iterations": options.iterations, "window": options.window, "cells": []}
-    if options.json and os.path.exists(options.json):
-        with open(options.json, encoding="utf-8") as file:
-            document["cells"] = json.load(file)["cells"]
+    if options.before:
+        document["cells"] = options.before["cells"]
     failed, start = False, time.monotonic()
     try:
         parts = ranks.Parts(options.build, ROOT)

@@ -269,6 +269,9 @@ class Usage(unittest.TestCase):
                 ("e2e", ["--cases", "unshaped"], "links with a rate"), ("e2e", ["--coverage", "0"], "--coverage"),
                 ("e2e", ["--modes", "deft"], "plain is what"), ("e2e", ["--iterations", "60"], "--iterations"),
                 ("policies", ["--policies", "best"], "'best'"), ("policies", ["--coverage", "a"], "'a'"),
+                ("e2e", ["--json", "/no/such/x.json"], "no folder /no/such"), ("policies", ["--json", "/no/such/x.json"], "no folder /no/such"),
+                ("e2e", ["--json", ROOT], "is a folder"), ("e2e", ["--json", __file__], "no earlier record"),
+                ("policies", ["--json", __file__], "no earlier record"),
                 ("policies", ["--links", "fast"], "fast"), ("policies", ["--window", "0"], "--window"),
                 ("accuracy", ["--policies", "delay9"], "'delay9'"), ("accuracy", ["--seeds", "0"], "--seeds"),
                 ("accuracy", ["--models", "gpt"], "'gpt'")):
@@ -278,10 +281,19 @@ class Usage(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
                 self.assertIn(mention, done.stderr)
 
+    def test_an_earlier_record_is_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "e2e.json")
+            self.assertIsNone(e2e.parse(["--json", path]).before)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"machine": {}, "results": [{"case": "1gbit"}]}, file)
+            self.assertEqual(e2e.parse(["--json", path]).before["results"], [{"case": "1gbit"}])
+
     def test_scripts_with_other_names(self):
         for script, arguments, mention in (
                 (("preload", "startup"), ["--runs", "x"], "'x'"), (("preload", "startup"), ["--library", "/no/such"], "/no/such"),
                 (("links", "__main__.py"), ["--pairs", "x"], "'x'"), (("links", "__main__.py"), ["--case", "x"], "'x'"),
+                (("links", "__main__.py"), ["--json", "/no/such/x.json"], "no folder /no/such"),
                 (("gpu", "ddp_modes.py"), [], "--library")):
             with self.subTest(script=script, arguments=arguments):
                 done = subprocess.run([sys.executable, os.path.join(ROOT, "perf", *script), *arguments],
