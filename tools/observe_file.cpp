@@ -210,6 +210,18 @@ ObservedLink read_link(const Node& node) {
     return link;
 }
 
+ObservedPlan read_plan(const Node& node) {
+    ObservedPlan plan;
+    plan.state = node.text("state");
+    plan.reason = node.text_or_empty("reason");
+    plan.policy = node.text_or_empty("policy");
+    plan.predicted_ms = node.number("predicted_ms");
+    plan.baseline_ms = node.number("baseline_ms");
+    plan.before_ms = node.number("before_ms");
+    plan.switched = node.integer_or_zero("switched");
+    return plan;
+}
+
 }  // namespace
 
 std::int64_t ObserveFile::all_calls() const {
@@ -271,6 +283,9 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     file.latest_start_ms = iterations.quantiles("latest_start_ms");
     root.each("buckets", [&](const Node& node) { file.buckets.push_back(read_bucket(node)); });
     root.each("links", [&](const Node& node) { file.links.push_back(read_link(node)); });
+    if (root.has("plans")) {
+        root.each("plans", [&](const Node& node) { file.plans.push_back(read_plan(node)); });
+    }
     return file;
 }
 

@@ -36,6 +36,13 @@ struct ObservedLink {
     std::optional<double> busy_ms, speed_mbps;
 };
 
+// What became of one communicator that could be planned for (docs/director.md).
+struct ObservedPlan {
+    std::string state, reason, policy;  // policy: of the plan in force, else of the latest
+    std::optional<double> predicted_ms, baseline_ms, before_ms;
+    std::int64_t switched = 0;  // plans that came into force
+};
+
 struct ObserveFile {
     std::string path;  // of the file
     std::string library_version, nccl_path, host, mode;
@@ -54,6 +61,7 @@ struct ObserveFile {
     std::string events_note;  // why there are no times, if there are none
     std::int64_t captured_calls = 0, lost_calls = 0;
     Quantiles compute_ms, exposed_ms, latest_start_ms;
+    std::vector<ObservedPlan> plans;
 
     std::int64_t all_calls() const;
 };

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "tools/text_output.h"
 
@@ -146,6 +147,47 @@ std::string path_lines(const RunReport& run) {
     return text;
 }
 
+// Whether a plan is in force, and if not, why not.
+std::string plan_words(const ObservedPlan& plan) {
+    const std::string why = plan.reason.empty() ? "" : ": " + printable(plan.reason);
+    if (plan.policy.empty() || (plan.state != "running" && plan.switched == 0 && !why.empty())) {
+        return fmt::format("none in force, state {}{}", printable(plan.state), why);
+    }
+    const auto ms = [](const std::optional<double>& value) {
+        return value.value_or(0) > 0 ? number_text(value) : std::string("-");
+    };
+    const std::string figures =
+        fmt::format("predicted {} ms per iteration, {} ms without it", ms(plan.predicted_ms),
+                    ms(plan.before_ms.value_or(0) > 0 ? plan.before_ms : plan.baseline_ms));
+    const std::string policy = printable(plan.policy);
+    if (plan.state == "running") {
+        return fmt::format("'{}' in force: {}", policy, figures);
+    }
+    return fmt::format("'{}' {}, state {}{}: {}", policy,
+                       plan.switched > 0 ? "was in force and is not any more" : "not in force",
+                       printable(plan.state), why, figures);
+}
+
+// One line for each communicator that could be planned for, and one more for a rank that tells
+// something else of it.
+std::string plan_lines(const RunReport& run) {
+    std::set<std::tuple<std::size_t, std::string, std::string, std::string>> told;
+    std::size_t begun = 0;
+    std::string text;
+    for (const ObserveFile& file : run.ranks) {
+        for (std::size_t i = 0; i < file.plans.size(); ++i) {
+            const ObservedPlan& plan = file.plans[i];
+            if (told.insert({i, plan.state, plan.policy, plan.reason}).second) {
+                text += fmt::format("plan       {}{}\n",
+                                    i < begun ? fmt::format("rank {}: ", file.rank) : "",
+                                    plan_words(plan));
+            }
+        }
+        begun = std::max(begun, file.plans.size());
+    }
+    return text;
+}
+
 std::string bucket_lines(const RunReport& run) {
     // Times of a rank whose iteration is another one would be compared with the wrong bucket.
     const auto stable = std::find_if(run.ranks.begin(), run.ranks.end(),
@@ -276,6 +318,7 @@ std::string human_report(const RunReport& run) {
         "cannot hide)\n",
         spread_text(run, coverage));
     text += guessed_lines(run, compute, coverage);
+    text += plan_lines(run);
     text += bucket_lines(run) + link_lines(run);
     for (const std::string& note : run.notes) {
         text += "note: " + printable(note) + "\n";
@@ -319,6 +362,16 @@ std::string json_report(const RunReport& run) {
                              {"busy_ms", value(link.busy_ms)},
                              {"speed_mbps", value(link.speed_mbps)}});
         }
+        Json plans = Json::array();
+        for (const ObservedPlan& plan : file.plans) {
+            plans.push_back({{"state", plan.state},
+                             {"reason", plan.reason},
+                             {"policy", plan.policy},
+                             {"predicted_ms", value(plan.predicted_ms)},
+                             {"baseline_ms", value(plan.baseline_ms)},
+                             {"before_ms", value(plan.before_ms)},
+                             {"switched", plan.switched}});
+        }
         document["ranks"].push_back({{"file", file.path},
                                      {"host", file.host},
                                      {"rank", file.rank},
@@ -331,7 +384,8 @@ std::string json_report(const RunReport& run) {
                                      {"time_ms", value(file.time_ms.median)},
                                      {"coverage_rate", value(file.coverage_rate.median)},
                                      {"buckets", buckets},
-                                     {"links", links}});
+                                     {"links", links},
+                                     {"plans", plans}});
     }
     document["notes"] = run.notes;
     document["problems"] = run.problems;

@@ -169,7 +169,8 @@ void spoil(const json& whole, const json::json_pointer& place, const json& node)
 }
 
 TEST(ObserveFileTest, NamesTheFieldThatIsWrong) {
-    const json whole = document(0, 2);
+    json whole = document(0, 2);
+    whole["plans"] = json::array({{{"state", "running"}, {"policy", "deft"}, {"predicted_ms", 1}}});
     for (const auto& [key, value] : whole.items()) {
         spoil(whole, json::json_pointer("/" + key), value);
     }
@@ -193,6 +194,61 @@ TEST(ObserveFileTest, NamesTheFieldThatIsWrong) {
     text = whole;
     text["rank"] = 2;
     EXPECT_THAT(error_of(text.dump()), HasSubstr("rank 2 of 2"));
+}
+
+std::string plans_shown(const json& plans) {
+    json text = document(0, 1);
+    text["plans"] = plans;
+    const std::string report = human_report(compare_ranks({parsed(text)}));
+    std::string lines;
+    for (std::size_t at = report.find("\nplan "); at != report.npos;
+         at = report.find("\nplan ", at + 1)) {
+        lines += report.substr(at + 1, report.find('\n', at + 1) - at);
+    }
+    return lines;
+}
+
+TEST(HumanReport, TellsOfThePlanOfEachCommunicator) {
+    const json running = {{"state", "running"},   {"reason", ""},        {"policy", "deft"},
+                          {"predicted_ms", 40.5}, {"before_ms", 61.25},  {"baseline_ms", 60},
+                          {"switched", 1},        {"iterations", 100000}};
+    EXPECT_EQ(
+        plans_shown(json::array({running})),
+        "plan       'deft' in force: predicted 40.50 ms per iteration, 61.25 ms without it\n");
+    json ended = running;
+    ended["state"] = "forwarding";
+    ended["reason"] = "the sums stopped\nfalling";
+    EXPECT_EQ(plans_shown(json::array({running, ended})),
+              plans_shown(json::array({running})) +
+                  "plan       'deft' was in force and is not any more, state forwarding: the sums "
+                  "stopped\\x0afalling: predicted 40.50 ms per iteration, 61.25 ms without it\n");
+    EXPECT_EQ(plans_shown(json::array({{{"state", "watching"}, {"reason", "no optimizer"}}})),
+              "plan       none in force, state watching: no optimizer\n");
+    EXPECT_EQ(plans_shown(json::array({{{"state", "watching"}}})),
+              "plan       none in force, state watching\n");
+    json dearer = running;
+    dearer["state"] = "watching";
+    dearer["switched"] = 0;
+    dearer["before_ms"] = 0;
+    EXPECT_EQ(plans_shown(json::array({dearer})),
+              "plan       'deft' not in force, state watching: predicted 40.50 ms per iteration, "
+              "60.00 ms without it\n");
+    EXPECT_EQ(plans_shown(json::array()), "");
+}
+
+TEST(HumanReport, RanksThatTellTheSameOfAPlanTellItOnce) {
+    json texts[] = {document(0, 3), document(1, 3), document(2, 3)};
+    for (json& text : texts) {
+        text["plans"] =
+            json::array({{{"state", "running"}, {"policy", "deft"}, {"predicted_ms", 1}}});
+    }
+    texts[2]["plans"][0]["state"] = "staging";
+    const RunReport run = compare_ranks({parsed(texts[0]), parsed(texts[1]), parsed(texts[2])});
+    const std::string report = human_report(run);
+    EXPECT_NE(report.find("plan       'deft' in force"), report.npos);
+    EXPECT_NE(report.find("plan       rank 2: 'deft' not in force, state staging"), report.npos);
+    EXPECT_EQ(report.find("in force: "), report.rfind("in force: ")) << report;
+    EXPECT_EQ(json::parse(json_report(run))["ranks"][1]["plans"][0]["policy"], "deft");
 }
 
 TEST(CompareRanks, AgreeingRanksHaveNothingToSay) {
