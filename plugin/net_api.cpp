@@ -152,13 +152,11 @@ int bad_argument(const char* call, const char* what) {
 }  // namespace
 
 int init(void** context, int traffic_class, deft_net_logger_t logger, int version) noexcept {
-    return guarded("init", [&] {
+    const int result = guarded("init", [&] {
         count_call();
         LinkStats::process().plugin_version.store(version, std::memory_order_relaxed);
         log::set_nccl_logger(logger);
-        Presence& presence = Presence::process();
-        presence.plugin_initialised();
-        presence.plugin_refused.store(true, std::memory_order_release);  // until it works
+        Presence::process().plugin_initialised();
         if (context != nullptr) {
             *context = nullptr;
         }
@@ -178,9 +176,11 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         if (context != nullptr) {
             *context = new Context{traffic_class};
         }
-        presence.plugin_refused.store(false, std::memory_order_release);
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
+    // Not before the result is known: communicators may be made in several threads at once.
+    Presence::process().plugin_refused.store(result != DEFT_NET_SUCCESS, std::memory_order_release);
+    return result;
 }
 
 int devices(int* count) noexcept {
