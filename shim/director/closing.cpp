@@ -5,15 +5,18 @@
 #include <time.h>
 
 #include <algorithm>
+#include <new>
 
 #include "shim/director/director.h"
 #include "shim/director/inside.h"
 #include "topology/base/log.h"
+#include "topology/base/thread.h"
 
 namespace deft::director {
 namespace {
 
 constexpr std::chrono::seconds kOpeningGrace{3};
+constexpr std::chrono::seconds kAbortGrace{3};
 constexpr int kHookGrace = 2000;  // of half a millisecond
 
 }  // namespace
@@ -148,20 +151,67 @@ void Director::abort_opening() noexcept {
     }
 }
 
+// ncclCommAbort tells the communicator's kernels to end, then frees memory, for which CUDA waits
+// until the whole device is idle: for kernels of the other lanes and of the job's communicator too,
+// which nobody may have told yet. So no abort may wait for another one to return before it is
+// begun. (NCCL from 2.22 on does the same with the aborts of a group: a thread for each.)
+void Director::begin_abort(executor::Lane& lane) noexcept {
+    struct Abort {
+        Director* director;
+        executor::Lane* lane;
+        static void run(const Abort& abort) noexcept {
+            abort.director->await_hooks();
+            abort.lane->abort();
+            abort.director->aborts_.fetch_sub(1, std::memory_order_seq_cst);
+        }
+        static void* main(void* argument) {
+            const std::unique_ptr<Abort> own(static_cast<Abort*>(argument));
+            if (const cuda::Driver* const driver = cuda::Driver::found()) {
+                const cuda::Relaxed relaxed(*driver);
+                run(*own);
+            } else {
+                run(*own);
+            }
+            return nullptr;
+        }
+    };
+    aborts_.fetch_add(1, std::memory_order_seq_cst);
+    // Neither director nor lane is freed while the process lives.
+    auto* const abort = new (std::nothrow) Abort{this, &lane};
+    if (abort == nullptr || start_thread("deft-abort", 0, Abort::main, abort) != 0) {
+        delete abort;
+        Abort::run({this, &lane});
+    }
+}
+
 // Without the lock: a thread that destroys the communicator may have it, and waits for the lanes.
 void Director::abort_lanes() noexcept {
     aborted_.store(true, std::memory_order_seq_cst);
-    abort_opening();
-    await_hooks();
-    for (const auto& published : published_lanes_) {
-        if (executor::Lane* const lane = published.load(std::memory_order_seq_cst)) {
-            lane->abort();
-        }
-    }
-    forget();
     // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for the
     // very transfer that only the abort of the communicator ends: tick() cleans up later.
     abandoned_.store(true, std::memory_order_release);
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->give_up();  // in this order: one that gets its communicator now is aborted by tick()
+        if (lane->comm() != nullptr) {
+            begin_abort(*lane);
+        }
+    }
+    for (const auto& published : published_lanes_) {
+        executor::Lane* const lane = published.load(std::memory_order_seq_cst);
+        if (lane != nullptr && lane->comm() != nullptr) {
+            begin_abort(*lane);
+        }
+    }
+    forget();
+}
+
+// NCCL's own abort has waited for the device already, or the job has to abort more for that.
+void Director::await_aborts() const noexcept {
+    const auto until = agreement::Clock::now() + kAbortGrace;
+    while (aborting() && agreement::Clock::now() < until) {
+        const timespec pause{0, 200'000};
+        ::nanosleep(&pause, nullptr);
+    }
 }
 
 void Director::cut() noexcept {

@@ -42,7 +42,7 @@ bool Director::tick(Track& track) noexcept {
         return false;
     }
     // Not beside a hook that an abort has just released: it goes on with the lanes' streams.
-    if (abandoned_.load(std::memory_order_acquire) && nobody_inside()) {
+    if (abandoned_.load(std::memory_order_acquire) && !aborting() && nobody_inside()) {
         clean_up(true);
         abandoned_.store(!retired_.empty(), std::memory_order_release);
     }

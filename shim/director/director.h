@@ -70,14 +70,20 @@ public:
     void finalize_goes_on() noexcept { finalizing_.store(true, std::memory_order_release); }
 
     // What is under way on the communicator is being aborted, and a smaller one may be made of it:
-    // its lanes go first. It stays in the council, through which the ranks of the child find each
-    // other. Waits as an abort does.
+    // its lanes are aborted. It stays in the council, through which the ranks of the child find
+    // each other. Waits for nobody, as an abort.
     void cut() noexcept;
 
-    // The communicator is being destroyed (or aborted): its lanes go first. Waits as
-    // ncclCommDestroy does. Abort may come while another thread waits in here, and releases it; it
-    // waits for nobody but, a second at most, for a hook that is at work with the lanes.
+    // The communicator is being destroyed: its lanes go first. Waits as ncclCommDestroy does. Or it
+    // is being aborted: the aborts of its lanes begin, each on a thread of its own, and go on
+    // beside that of the communicator. Abort may come while another thread waits in here, and
+    // releases it; it waits for nobody.
     void end(bool abort) noexcept;
+    // Lanes are being aborted. Any thread.
+    bool aborting() const noexcept { return aborts_.load(std::memory_order_seq_cst) > 0; }
+    // After NCCL has been told to abort the communicator itself: waits until its lanes are aborted,
+    // a moment at most.
+    void await_aborts() const noexcept;
 
     // An asynchronous error of a lane, or `error` as it is; "in progress" while a nonblocking
     // finalize waits for the lanes.
@@ -168,8 +174,9 @@ private:
     std::atomic<bool> ended_{false};
     std::atomic<bool> aborted_{false};
     std::atomic<bool> finalizing_{false};
-    std::atomic<bool> closing_{false};    // end() waits for its lanes
-    std::atomic<bool> abandoned_{false};  // tick() has to clean up
+    std::atomic<bool> closing_{false};      // end() waits for its lanes
+    std::atomic<bool> abandoned_{false};    // tick() has to clean up
+    std::atomic<std::uint32_t> aborts_{0};  // of lanes, that are not over
     std::atomic<bool> shares_process_{false};
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
@@ -256,6 +263,7 @@ private:
     void forget() noexcept;
     void abort_opening() noexcept;
     void abort_lanes() noexcept;
+    void begin_abort(executor::Lane& lane) noexcept;
     void await_opening() const noexcept;
     void await_hooks() const noexcept;
     bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }

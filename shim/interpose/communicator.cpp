@@ -276,6 +276,14 @@ void stop_planning(Hook& hook, bool abort) noexcept {
     }
 }
 
+void lanes_aborted(Hook& hook) noexcept {
+    auto* const director = director_of(hook);
+    // Inside a group NCCL may not have aborted the job's own communicators yet.
+    if (director != nullptr && group::depth() == 0) {
+        director->await_aborts();
+    }
+}
+
 void finalizing(Hook& hook) noexcept {
     forward_held(hook);
     if (auto* const director = director_of(hook)) {

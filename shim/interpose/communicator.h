@@ -51,14 +51,18 @@ bool ask_details(Communicator& communicator) noexcept;
 [[nodiscard]] bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept;
 
 // Before a communicator is destroyed or aborted: ends what a plan has made for it. Waits for what
-// is in flight unless `abort`.
+// is in flight; with `abort` it only begins the aborts, and waits for nothing.
 void stop_planning(Hook& hook, bool abort) noexcept;
+// After the library has aborted, revoked or shrunk it: what a plan has made for it is being aborted
+// beside that, and is waited for, a moment at most.
+void lanes_aborted(Hook& hook) noexcept;
 // Before one is finalized: no plan any more. Does not wait.
 void finalizing(Hook& hook) noexcept;
 // After the library's answer, which is the job's too.
 int finalized(Hook& hook, int result) noexcept;
 
-// Before one is revoked, or shrunk with NCCL_SHRINK_ABORT: ends the plan, aborts what is in flight.
+// Before one is revoked, or shrunk with NCCL_SHRINK_ABORT: ends the plan, begins to abort what is
+// in flight.
 // The rank stays in the council, through which the ranks of a child find each other.
 void cutting(Hook& hook) noexcept;
 

@@ -108,6 +108,7 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
         communicator::cutting(hook);  // NCCL knows of its own operations only
     }
     const int result = hook.table()->CommShrink(comm, excluded, count, child, config, flags);
+    communicator::lanes_aborted(hook);
     return communicator::made_from(hook, parent, child, hash, result);
 }
 
@@ -131,8 +132,11 @@ DEFT_HOOK int ncclCommAbort(deft_nccl_comm_t comm) noexcept {
     Hook hook(Function::CommAbort, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommAbort)
     communicator::stop_planning(hook, true);
-    return communicator::ending(hook, comm, Function::CommAbort) ? hook.table()->CommAbort(comm)
-                                                                 : DEFT_NCCL_SUCCESS;
+    const int result = communicator::ending(hook, comm, Function::CommAbort)
+                           ? hook.table()->CommAbort(comm)
+                           : DEFT_NCCL_SUCCESS;
+    communicator::lanes_aborted(hook);
+    return result;
 }
 
 DEFT_HOOK int ncclCommRevoke(deft_nccl_comm_t comm, int flags) noexcept {
@@ -140,7 +144,9 @@ DEFT_HOOK int ncclCommRevoke(deft_nccl_comm_t comm, int flags) noexcept {
     DEFT_FORWARDABLE(CommRevoke)
     communicator::counted(hook, Function::CommRevoke);
     communicator::cutting(hook);
-    return hook.table()->CommRevoke(comm, flags);
+    const int result = hook.table()->CommRevoke(comm, flags);
+    communicator::lanes_aborted(hook);
+    return result;
 }
 
 DEFT_HOOK int ncclCommGetAsyncError(deft_nccl_comm_t comm, int* error) noexcept {

@@ -400,11 +400,18 @@ TEST_P(Aborted, FromAnotherThread) {
             both.arrive_and_wait();
             std::thread watchdog([&] {
                 EXPECT_TRUE(executor->stop());
+                // Each waits for the transfers of all others.
+                std::vector<std::thread> aborts;
                 for (Lane* lane : lanes.pointers) {
-                    lane->abort();
-                    EXPECT_EQ(lane->state(), LaneState::Aborted);
+                    aborts.emplace_back([lane] {
+                        lane->abort();
+                        EXPECT_EQ(lane->state(), LaneState::Aborted);
+                    });
                 }
                 ncclCommAbort(self.comm);
+                for (std::thread& abort : aborts) {
+                    abort.join();
+                }
             });
             watchdog.join();
             self.comm = nullptr;

@@ -80,7 +80,7 @@ TEST_F(StuckTransfer, AnAbortReleasesADestroyThatWaits) {
     EXPECT_FALSE(over) << "facts() has waited for the transfer";
     director_->end(true);
     job.join();
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
     EXPECT_EQ(g_lanes.destroyed, 0);
 }
 
@@ -91,7 +91,7 @@ TEST_F(StuckTransfer, FinalizeLeavesItToDestroyOrAbort) {
     EXPECT_FALSE(job_->make(*director_, ordinal_, kCounts[0]));
     EXPECT_EQ(g_lanes.destroyed, 0);
     director_->end(true);
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
 }
 
 TEST_F(StuckTransfer, DestroyClosesLanesAfterFinalize) {
@@ -106,7 +106,7 @@ TEST_F(StuckTransfer, DestroyClosesLanesAfterFinalize) {
 // council.
 TEST_F(StuckTransfer, ACutAbortsLanesAndStaysInTheCouncil) {
     director_->cut();
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
     EXPECT_TRUE(scene_[1].open());
     EXPECT_FALSE(job_->make(*director_, ordinal_, kCounts[0]));
     director_->tick(track_);
@@ -165,14 +165,14 @@ TEST_F(HookInside, LeavesBeforeAnAbortEndsTheLane) {
     EXPECT_TRUE(eventually([&] { return director_->ended(); }));
     leave();
     watchdog.join();
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
     EXPECT_FALSE(g_lanes.torn);
 }
 
 // It waits for a peer that is gone, so the abort comes all the same. Its stream, its buffers stay.
 TEST_F(HookInside, KeepsWhatItUsesUntilItHasLeft) {
     director_->end(true);
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
     director_->tick(track_);
     EXPECT_FALSE(director_->over());
     leave();

@@ -13,23 +13,34 @@ struct Asked {
     std::atomic<int> destroyed{0};
     std::atomic<int> aborted{0};
     std::atomic<int> revoked{0};
+    std::atomic<int> shrunk{0};
+    bool waited_in_vain = false;  // for its kernels, which come behind a lane's
     int finalize_answer = DEFT_NCCL_SUCCESS;
     bool address_used_again = false;  // as soon as it is free
 };
 Asked g_asked;
+
+// It ends its kernels, and waits until they are over: those behind a lane's transfer too.
+void told() {
+    g_lanes.job_stuck = false;
+    g_asked.waited_in_vain = !eventually([] { return !g_lanes.held_transfers.load(); });
+}
 
 const NcclTable& job_table() {
     static const NcclTable table = [] {
         NcclTable t = fake_table();
         t.CommDestroy = [](deft_nccl_comm_t) { return ++g_asked.destroyed, 0; };
         t.CommAbort = [](deft_nccl_comm_t comm) {
+            told();
             if (g_asked.address_used_again) {
                 Registry::process().add(comm, &job_table(), 2, 0, kRanks);
             }
             return ++g_asked.aborted, 0;
         };
         t.CommFinalize = [](deft_nccl_comm_t) { return g_asked.finalize_answer; };
-        t.CommRevoke = [](deft_nccl_comm_t, int) { return ++g_asked.revoked, 0; };
+        t.CommRevoke = [](deft_nccl_comm_t, int) { return told(), ++g_asked.revoked, 0; };
+        t.CommShrink = [](deft_nccl_comm_t, int*, int, deft_nccl_comm_t*, deft_nccl_config_t*,
+                          int) { return told(), ++g_asked.shrunk, 0; };
         return t;
     }();
     return table;
@@ -39,7 +50,8 @@ class Ending : public StuckTransfer {
 protected:
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(StuckTransfer::SetUp());
-        g_asked.destroyed = g_asked.aborted = g_asked.revoked = 0;
+        g_asked.destroyed = g_asked.aborted = g_asked.revoked = g_asked.shrunk = 0;
+        g_asked.waited_in_vain = false;
         g_asked.address_used_again = false;
         g_asked.finalize_answer = DEFT_NCCL_SUCCESS;
         const CommunicatorPin entry = Registry::process().add(kComm, &job_table(), 1, 1, kRanks);
@@ -63,7 +75,7 @@ protected:
 TEST_F(Ending, ARevokeAbortsLanesAndStaysInTheCouncil) {
     EXPECT_EQ(ncclCommRevoke(comm(), NCCL_REVOKE_DEFAULT), ncclSuccess);
     EXPECT_EQ(g_asked.revoked, 1);
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
     EXPECT_TRUE(scene_[1].open());
     EXPECT_FALSE(job_->make(*director_, ordinal_, kCounts[0]));
     EXPECT_EQ(ncclCommDestroy(comm()), ncclSuccess);
@@ -89,9 +101,35 @@ TEST_F(Ending, ANonblockingFinalizeThatIsAbortedWaitsForNothing) {
     EXPECT_EQ(ncclCommFinalize(comm()), ncclInProgress);
     EXPECT_EQ(asynchronous_error(), ncclInProgress);
     EXPECT_EQ(ncclCommAbort(comm()), ncclSuccess);
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_TRUE(lanes_aborted(1));
     EXPECT_EQ(g_asked.aborted, 1);
 }
+
+// A rank is gone: a kernel of the job's own communicator stands still, and one on each lane. An
+// abort ends its own kernels and waits for those of all others.
+class WaitsForTheDevice : public Ending, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(WaitsForTheDevice, EachIsToldBeforeItIsWaitedForAny) {
+    g_lanes.job_stuck = true;
+    const std::string how = GetParam();
+    if (how == "Abort") {
+        EXPECT_EQ(ncclCommAbort(comm()), ncclSuccess);
+    } else if (how == "Revoke") {
+        EXPECT_EQ(ncclCommRevoke(comm(), NCCL_REVOKE_DEFAULT), ncclSuccess);
+    } else {
+        int gone = 0;
+        ncclComm_t child = nullptr;
+        EXPECT_EQ(ncclCommShrink(comm(), &gone, 1, &child, nullptr, NCCL_SHRINK_ABORT),
+                  ncclSuccess);
+    }
+    EXPECT_TRUE(lanes_aborted(1));
+    EXPECT_EQ(g_asked.aborted + g_asked.revoked + g_asked.shrunk, 1);
+    EXPECT_FALSE(g_lanes.waited_in_vain) << "a lane, for the job's communicator";
+    EXPECT_FALSE(g_asked.waited_in_vain) << "the job's communicator, for a lane";
+}
+
+INSTANTIATE_TEST_SUITE_P(By, WaitsForTheDevice, ::testing::Values("Abort", "Revoke", "Shrink"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // NCCL would free it twice, or end another communicator that has got its address.
 TEST_F(Ending, ADestroyThatAnAbortHasReleasedLeavesTheCommunicatorToIt) {

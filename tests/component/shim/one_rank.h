@@ -38,6 +38,8 @@ struct Fake {
     std::atomic<bool> torn{false};            // a communicator was aborted under a call
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
+    std::atomic<bool> job_stuck{false};       // on the device: the job's communicator has a kernel
+    std::atomic<bool> waited_in_vain{false};  // an abort of a lane, for that to end
     std::atomic<std::int64_t> ns_per_kib{0};  // that a transfer takes
     std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
     std::vector<std::string> networks;
@@ -49,7 +51,7 @@ inline Fake g_lanes;
 
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
-    g_lanes.held_ids = false;
+    g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
     g_lanes.asking = 0;
     g_lanes.configs.clear();
@@ -180,6 +182,10 @@ inline const NcclTable& fake_table() {
         t.CommAbort = [](deft_nccl_comm_t) {
             g_lanes.torn = g_lanes.torn || g_lanes.calling > 0;
             g_lanes.held_transfers = false;
+            // NCCL frees memory now, for which CUDA waits until the device is idle.
+            if (!eventually([] { return !g_lanes.job_stuck.load(); })) {
+                g_lanes.waited_in_vain = true;
+            }
             return ++g_lanes.aborted, 0;
         };
         t.CommGetAsyncError = [](deft_nccl_comm_t, int* error) {
@@ -210,7 +216,7 @@ protected:
         reset_lanes();
     }
     void TearDown() override {
-        g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = false;
+        g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.job_stuck = false;
         if (director_ != nullptr) {
             director_->end(false);
         }
@@ -229,6 +235,10 @@ protected:
         seat.nranks = kRanks;
         static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
         never_freed.push_back(director_ = new Director(seat, *council));
+    }
+    // An abort ends on threads of its own.
+    bool lanes_aborted(int lanes) {
+        return eventually([&] { return g_lanes.aborted == lanes && !director_->aborting(); });
     }
     // What the hook records of the job's next gradient.
     static CallRecord record(std::uint64_t ordinal, std::uint64_t count) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making and ending communicators.
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <latch>
@@ -301,6 +302,43 @@ TEST(Registration, KeepsItsHandles) {
                   ncclInvalidArgument);
         NC(ncclMemFree(memory));
         EXPECT_EQ(ncclMemAlloc(&memory, 0), ncclInvalidArgument);
+    });
+}
+
+// As CUDA waits before it frees memory: one after the other, the first would wait for the second.
+TEST(Group, AbortsAllItsCommunicatorsAtOnce) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::barrier both(2);
+    run_ranks(2, [&](Rank& self) {
+        ncclComm_t second = nullptr;
+        NC(ncclCommInitRank(&second, 2, id, self.rank));
+        CUstream other = nullptr;
+        ASSERT_EQ(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        Device<int> a(std::vector<int>(1000, 1));
+        Device<int> b(std::vector<int>(1000, 1));
+        const auto reduce = [&](Device<int>& data, ncclComm_t comm, CUstream stream) {
+            NC(ncclAllReduce(data.get(), data.get(), 1000, ncclInt32, ncclSum, comm,
+                             reinterpret_cast<cudaStream_t>(stream)));
+        };
+        reduce(a, self.comm, self.stream);
+        reduce(b, second, other);
+        self.sync();
+        ASSERT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+        both.arrive_and_wait();
+        if (self.rank == 0) {  // rank 1 does not come
+            reduce(a, self.comm, self.stream);
+            reduce(b, second, other);
+        }
+        NC(ncclGroupStart());
+        NC(ncclCommAbort(self.comm));
+        NC(ncclCommAbort(second));
+        NC(ncclGroupEnd());
+        self.comm = nullptr;
+        EXPECT_EQ(cuStreamQuery(self.stream), CUDA_SUCCESS) << "the abort has waited for it";
+        EXPECT_EQ(cuStreamQuery(other), CUDA_SUCCESS);
+        both.arrive_and_wait();
+        cuStreamDestroy(other);
     });
 }
 

@@ -127,7 +127,11 @@ SOFTNCCL_API ncclResult_t pncclCommAbort(ncclComm_t handle) {
         const auto comm = find_communicator(handle, "CommAbort");
         forget_communicator(handle);
         comm->abort();
-        end(comm, Communicator::End::kAbort);
+        if (group_depth() > 0) {
+            group_add_abort(comm);  // what follows of it comes when the group ends
+            return ncclSuccess;
+        }
+        std::thread([&] { comm->reclaim(); }).join();
         return ncclSuccess;
     });
 }

@@ -83,7 +83,10 @@ public:
     void finalize();  // waits until everything launched has run and is sent
     enum class End { kDestroy, kAbort };
     void shut_down(End how);  // joins everything; the object stays usable for look-ups only
-    void abort();             // releases every wait; shut_down(kAbort) follows
+    void abort();             // releases every wait; reclaim() or shut_down(kAbort) follows
+    // shut_down(kAbort), and waits until the device has done all that it has been given, other
+    // communicators' operations too: NCCL's abort frees memory, which CUDA does when it is idle.
+    void reclaim();
     void revoke();
     bool ended() const { return ended_.load(); }
 

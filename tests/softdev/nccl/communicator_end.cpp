@@ -68,6 +68,14 @@ void Communicator::abort() {
     ring_all();
 }
 
+void Communicator::reclaim() {
+    shut_down(End::kAbort);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuThreadExchangeStreamCaptureMode(&mode);
+    cuCtxSynchronize_v2(context);  // which may have been destroyed
+    cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 void Communicator::revoke() {
     revoked_.store(true);
     ring_all();

@@ -39,6 +39,7 @@ struct Group {
     int device = -1;  // current when the group began: the thread's own state may be gone at its end
     ncclResult_t error = ncclSuccess;
     Content content;
+    std::vector<std::shared_ptr<Communicator>> aborts;
 
     ~Group() {
         if (depth > 0) {
@@ -129,6 +130,27 @@ void run_tasks(std::vector<Task>& tasks) {
         launch.start();
     }
 }
+
+// While one lives; then those that the group has aborted come to their end, whatever became of the
+// rest of the group. One waits for the operations of another, so all at once.
+class Aborts {
+public:
+    explicit Aborts(std::vector<std::shared_ptr<Communicator>> communicators)
+        : communicators_(std::move(communicators)) {}
+    Aborts(const Aborts&) = delete;
+    ~Aborts() {
+        std::vector<std::thread> threads;
+        for (const auto& communicator : communicators_) {
+            threads.emplace_back([&communicator] { communicator->reclaim(); });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+    }
+
+private:
+    const std::vector<std::shared_ptr<Communicator>> communicators_;
+};
 
 void finish_jobs(std::vector<Job>& jobs) {
     for (Job& job : jobs) {
@@ -249,6 +271,10 @@ void group_add(Job job) {
     t_group.content.jobs.push_back(std::move(job));
 }
 
+void group_add_abort(std::shared_ptr<Communicator> communicator) {
+    t_group.aborts.push_back(std::move(communicator));
+}
+
 size_t group_queued(const Communicator* communicator) {
     return static_cast<size_t>(
         std::count_if(t_group.content.tasks.begin(), t_group.content.tasks.end(),
@@ -263,6 +289,7 @@ ncclResult_t group_simulate_end(ncclSimInfo_t* info) {
     if (--t_group.depth > 0) {
         return ncclSuccess;
     }
+    const Aborts aborts(std::exchange(t_group.aborts, {}));
     Content content = std::exchange(t_group.content, {});
     const ncclResult_t error = std::exchange(t_group.error, ncclSuccess);
     if (info != nullptr && info->magic != 0x74685283) {  // ends the group all the same, as in NCCL
@@ -298,6 +325,7 @@ ncclResult_t group_end() {
     if (--t_group.depth > 0) {
         return ncclSuccess;
     }
+    const Aborts aborts(std::exchange(t_group.aborts, {}));
     Content content = std::exchange(t_group.content, {});
     const ncclResult_t error = std::exchange(t_group.error, ncclSuccess);
     if (error != ncclSuccess) {

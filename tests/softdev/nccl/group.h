@@ -28,6 +28,8 @@ ncclResult_t group_end();
 int group_depth();
 void group_add(Task task);
 void group_add(Job job);
+// Already told to abort: its end comes with that of the group, all of these side by side.
+void group_add_abort(std::shared_ptr<Communicator> communicator);
 // Errors inside a group make its end fail with the same code.
 void group_note_error(ncclResult_t code);
 // Ends the group without starting anything and gives an estimate of the time of its collectives in
