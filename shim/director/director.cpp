@@ -3,9 +3,7 @@
 #include "shim/director/director.h"
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "shim/cuda/driver.h"
 #include "shim/director/inside.h"
 #include "shim/director/networks.h"
 #include "topology/base/log.h"
@@ -23,9 +21,7 @@ constexpr std::chrono::seconds kDecisionDeadline{120};
 Director::Director(const Seat& seat, agreement::Council& council)
     : seat_(seat),
       other_networks_(networks_to_use(executor::Nccl::from(*seat.table).version)),
-      no_lanes_(why_no_lanes(executor::Nccl::from(*seat.table).version, cuda::driver_version(),
-                             std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"),
-                             std::getenv("NCCL_LAUNCH_RACE_FATAL"))),
+      no_lanes_(why_no_lanes(Surroundings::process(executor::Nccl::from(*seat.table).version))),
       council_(council),
       nccl_(executor::Nccl::from(*seat.table)) {
     council_.attach(this);

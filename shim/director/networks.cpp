@@ -53,23 +53,42 @@ std::vector<std::string> Director::networks_to_use(int nccl_version) {
     return networks;
 }
 
-// With NCCL_LAUNCH_ORDER_IMPLICIT a kernel waits for those launched before it on the device. Built
-// for CUDA before 12.3, or on such a driver, it waits until they are done: a lane that is warmed up
-// in the background on one rank and a transfer of the job on another would wait for each other. And
-// NCCL takes the background thread for a race and fails the job's call, unless told not to.
-std::string why_no_lanes(int nccl_version, int driver_version, const char* order_implicit,
-                         const char* race_fatal) {
+Surroundings Surroundings::process(int nccl_version) {
+    Surroundings around;
+    around.nccl_version = nccl_version;
+    around.driver_version = cuda::driver_version();
+    around.order_implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    around.race_fatal = std::getenv("NCCL_LAUNCH_RACE_FATAL");
+    around.max_connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return around;
+}
+
+// A lane is warmed up in the background, so a transfer of the job is launched before that on one
+// rank and behind it on another: where a kernel waits until those launched before it are done, the
+// two would wait for each other.
+//
+// With NCCL_LAUNCH_ORDER_IMPLICIT it waits for them on the device; built for CUDA before 12.3, or
+// on such a driver, until they are done. And NCCL takes the background thread for a race and fails
+// the job's call, unless told not to. With a single connection all streams share one queue of the
+// hardware (CUDA C++ Programming Guide, environment variables).
+std::string why_no_lanes(const Surroundings& around) {
     const auto set = [](const char* value, const char* normally) {
         return std::strcmp(value != nullptr ? value : normally, "0") != 0;
     };
-    if (nccl_version < kFirstOrdered || !set(order_implicit, "0")) {
+    if (around.max_connections != nullptr &&
+        std::strtol(around.max_connections, nullptr, 10) == 1) {
+        return "CUDA_DEVICE_MAX_CONNECTIONS=1 puts all streams into one queue of the device, where "
+               "a lane and the job's own transfers would wait for each other; allow more, or unset "
+               "it";
+    }
+    if (around.nccl_version < kFirstOrdered || !set(around.order_implicit, "0")) {
         return {};
     }
-    if (nccl_version < kFirstConcurrent || driver_version < kConcurrentDriver) {
+    if (around.nccl_version < kFirstConcurrent || around.driver_version < kConcurrentDriver) {
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set, and this NCCL or this driver (12.3 is needed) "
                "runs one communicator after the other then";
     }
-    if (set(race_fatal, "1")) {
+    if (set(around.race_fatal, "1")) {
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set without NCCL_LAUNCH_RACE_FATAL=0";
     }
     return {};

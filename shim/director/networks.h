@@ -5,10 +5,19 @@
 
 namespace deft::director {
 
-// Why lanes cannot be made beside a job with these settings; empty: they can. Versions as NCCL and
-// CUDA number them (22809, 12030); the values of NCCL_LAUNCH_ORDER_IMPLICIT and
-// NCCL_LAUNCH_RACE_FATAL, null where they are not set.
-std::string why_no_lanes(int nccl_version, int driver_version, const char* order_implicit,
-                         const char* race_fatal);
+// What decides whether lanes can be made beside a job. Versions as NCCL and CUDA number them
+// (22809, 12030); variables of the environment, null where they are not set.
+struct Surroundings {
+    int nccl_version = 0;
+    int driver_version = 0;
+    const char* order_implicit = nullptr;   // NCCL_LAUNCH_ORDER_IMPLICIT
+    const char* race_fatal = nullptr;       // NCCL_LAUNCH_RACE_FATAL
+    const char* max_connections = nullptr;  // CUDA_DEVICE_MAX_CONNECTIONS
+
+    static Surroundings process(int nccl_version);
+};
+
+// Why they cannot; empty: they can.
+std::string why_no_lanes(const Surroundings& around);
 
 }  // namespace deft::director

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's director: staging, arming, lanes in the making, ends.
+#include <stdlib.h>
+
+#include <regex>
+
 #include "shim/director/directors.h"
 #include "tests/component/shim/follower.h"
 
@@ -47,6 +51,36 @@ TEST_F(Follower, ADiscardedStageMakesItsLanesAndNothingElse) {
     EXPECT_EQ(g_lanes.making, 1);
     EXPECT_EQ(g_lanes.aborted, 0);
 }
+
+// The environment allows no lanes.
+class NoLanes : public Follower, public ::testing::WithParamInterface<const char*> {
+protected:
+    void SetUp() override {
+        const std::string setting = GetParam();
+        const std::string name = setting.substr(0, setting.find('='));
+        ::setenv(name.c_str(), setting.substr(name.size() + 1).c_str(), 1);
+        Follower::SetUp();
+        ::unsetenv(name.c_str());
+    }
+};
+
+TEST_P(NoLanes, AreMadeAndEveryRankHearsWhy) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    ASSERT_TRUE(answers(Step::Refused)) << answer().reason;
+    EXPECT_EQ(answer().reason.find(GetParam()), 0U) << answer().reason;
+    EXPECT_FALSE(answer().may_pass);
+    EXPECT_EQ(g_lanes.making, 0);
+    Job job;
+    job.forwarded(*director_, ordinal_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Because, NoLanes, ::testing::Values("CUDA_DEVICE_MAX_CONNECTIONS=1"),
+                         [](const auto& info) {
+                             const std::string setting = info.param;
+                             return std::regex_replace(setting, std::regex("[_=]"), "");
+                         });
 
 // Torn down in the middle, a lane would look to the other ranks like a link that died.
 TEST_F(Follower, ALaneInTheMakingIsFinishedBeforeTheCommunicatorIsDestroyed) {

@@ -265,7 +265,7 @@ TEST(Networks, CovapUsesThemToo) {
 // other.
 TEST(Networks, NoLanesWhereNcclRunsOneCommunicatorAfterTheOther) {
     const auto good = [](int nccl, int driver, const char* order, const char* race) {
-        return why_no_lanes(nccl, driver, order, race).empty();
+        return why_no_lanes({nccl, driver, order, race}).empty();
     };
     EXPECT_TRUE(good(22809, 13000, nullptr, nullptr));
     EXPECT_TRUE(good(22809, 13000, "0", nullptr));
@@ -278,6 +278,20 @@ TEST(Networks, NoLanesWhereNcclRunsOneCommunicatorAfterTheOther) {
     EXPECT_FALSE(good(22800, 0, "1", "0")) << "no driver was found";
     EXPECT_FALSE(good(22707, 13000, "1", "0"));
     EXPECT_FALSE(good(22600, 13000, "1", "0"));
+}
+
+TEST(Networks, NoLanesWhereAllStreamsShareOneQueue) {
+    const auto why = [](const char* connections) {
+        Surroundings around{22809, 13000};
+        around.max_connections = connections;
+        return why_no_lanes(around);
+    };
+    EXPECT_EQ(why(nullptr), "");
+    for (const char* good : {"", "0", "2", "8", "32", "10"}) {
+        EXPECT_EQ(why(good), "") << good;
+    }
+    EXPECT_NE(why("1").find("CUDA_DEVICE_MAX_CONNECTIONS=1"), std::string::npos);
+    EXPECT_NE(why("01"), "");
 }
 
 TEST(Networks, AreNamedAsNcclNamesThem) {
