@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "shim/director/directors.h"
+#include "shim/interpose/mode.h"
 #include "topology/base/config.h"
 #include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
@@ -98,7 +99,9 @@ bool Observer::start() noexcept {
     try {
         ForkGuard::process().arm();
         auto* const observer = new Observer();  // never freed: threads may use it to the very end
-        error = start_thread("deft-observe", 512 * 1024, thread_main, observer);
+        // Where plans are made NCCL and the compiler of the kernels run on it.
+        const std::size_t stack = plans(shim_mode()) ? 0 : 512 * 1024;
+        error = start_thread("deft-observe", stack, thread_main, observer);
         step = "its thread";
         if (error == 0) {
             g_running.store(observer, std::memory_order_release);
