@@ -18,8 +18,9 @@ namespace {
 // A network that NCCL does not know fails every time; a link that is just down may come back.
 constexpr std::uint32_t kTries = 2;
 constexpr std::int64_t kRetry = 1'000'000'000;
-constexpr int kFirstNccl = 21700;     // that lets a communicator name its network
-constexpr int kFirstOrdered = 22600;  // that knows NCCL_LAUNCH_ORDER_IMPLICIT
+constexpr int kFirstNonblocking = 21400;  // communicators
+constexpr int kFirstNccl = 21700;         // that lets a communicator name its network
+constexpr int kFirstOrdered = 22600;      // that knows NCCL_LAUNCH_ORDER_IMPLICIT
 // Releases from here on are built for CUDA 12.3 or later as NVIDIA ships them.
 constexpr int kFirstConcurrent = 22800;
 constexpr int kConcurrentDriver = 12030;
@@ -60,6 +61,7 @@ Surroundings Surroundings::process(int nccl_version) {
     around.order_implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     around.race_fatal = std::getenv("NCCL_LAUNCH_RACE_FATAL");
     around.max_connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    around.comm_blocking = std::getenv("NCCL_COMM_BLOCKING");
     return around;
 }
 
@@ -80,6 +82,11 @@ std::string why_no_lanes(const Surroundings& around) {
         return "CUDA_DEVICE_MAX_CONNECTIONS=1 puts all streams into one queue of the device, where "
                "a lane and the job's own transfers would wait for each other; allow more, or unset "
                "it";
+    }
+    if (around.nccl_version >= kFirstNonblocking && around.comm_blocking != nullptr &&
+        std::strcmp(around.comm_blocking, "0") == 0) {
+        return "NCCL_COMM_BLOCKING=0 makes lanes nonblocking too, which no plan can use; let the "
+               "job ask for what it needs (ncclConfig_t), and unset it";
     }
     if (around.nccl_version < kFirstOrdered || !set(around.order_implicit, "0")) {
         return {};

@@ -13,6 +13,7 @@ struct Surroundings {
     const char* order_implicit = nullptr;   // NCCL_LAUNCH_ORDER_IMPLICIT
     const char* race_fatal = nullptr;       // NCCL_LAUNCH_RACE_FATAL
     const char* max_connections = nullptr;  // CUDA_DEVICE_MAX_CONNECTIONS
+    const char* comm_blocking = nullptr;    // NCCL_COMM_BLOCKING
 
     static Surroundings process(int nccl_version);
 };

@@ -68,6 +68,7 @@ struct Lane::Opening {
         int result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
         {
             const cuda::Current current(*self.driver->driver, self.context);
+            const cuda::Relaxed relaxed(*self.driver->driver);  // NCCL allocates
             if (current) {
                 result = self.configured
                              ? self.nccl.CommInitRankConfig(&self.comm, self.nranks, self.id,
@@ -80,7 +81,9 @@ struct Lane::Opening {
             const std::lock_guard lock(self.mutex);
             self.result = result;
             self.finished = true;
-            abort = self.unwanted && result == DEFT_NCCL_SUCCESS;
+            // In progress: something has made it nonblocking, and nobody will ask when it is done.
+            abort =
+                (self.unwanted && result == DEFT_NCCL_SUCCESS) || result == DEFT_NCCL_IN_PROGRESS;
         }
         if (abort) {
             self.nccl.CommAbort(self.comm);

@@ -76,7 +76,8 @@ TEST_P(NoLanes, AreMadeAndEveryRankHearsWhy) {
     job.forwarded(*director_, ordinal_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Because, NoLanes, ::testing::Values("CUDA_DEVICE_MAX_CONNECTIONS=1"),
+INSTANTIATE_TEST_SUITE_P(Because, NoLanes,
+                         ::testing::Values("CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_COMM_BLOCKING=0"),
                          [](const auto& info) {
                              const std::string setting = info.param;
                              return std::regex_replace(setting, std::regex("[_=]"), "");

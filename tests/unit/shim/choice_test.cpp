@@ -294,6 +294,18 @@ TEST(Networks, NoLanesWhereAllStreamsShareOneQueue) {
     EXPECT_NE(why("01"), "");
 }
 
+TEST(Networks, NoLanesThatAreNonblocking) {
+    const auto why = [](int nccl, const char* blocking) {
+        Surroundings around{nccl, 13000};
+        around.comm_blocking = blocking;
+        return why_no_lanes(around);
+    };
+    EXPECT_EQ(why(22809, nullptr), "");
+    EXPECT_EQ(why(22809, "1"), "");
+    EXPECT_EQ(why(21304, "0"), "") << "it does not know the variable";
+    EXPECT_NE(why(21403, "0").find("NCCL_COMM_BLOCKING=0"), std::string::npos);
+}
+
 TEST(Networks, AreNamedAsNcclNamesThem) {
     using Names = std::vector<std::string>;
     const auto parsed = [](const char* text) {
