@@ -257,6 +257,7 @@ void Director::clean_up(bool abort) noexcept {
         lane->close();
     }
     for (const auto& lane : ended_lanes_) {
+        lane->abort();  // one may have failed a moment ago
         lane->close();  // what an abort leaves
     }
     retire(std::move(current_));

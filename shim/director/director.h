@@ -134,6 +134,7 @@ private:
         std::string why;
         bool may_pass = false;
         bool lanes_made = false;
+        executor::Lane* lane = nullptr;  // one to be aborted, when the others know
         bool empty() const { return why.empty(); }
     };
 

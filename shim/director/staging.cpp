@@ -129,7 +129,11 @@ void Director::make_ready(JobView& view) {
         return;
     }
     if (staging_->open && !staged_in_use()) {
-        answer_stage(Step::Ready, prepare_executor());
+        const Problem problem = prepare_executor();
+        answer_stage(Step::Ready, problem);
+        if (problem.lane != nullptr) {
+            begin_abort(*problem.lane);
+        }
     }
 }
 
@@ -242,7 +246,8 @@ Director::Problem Director::open_lanes(const Order& order) {
                           (!order.plan.empty() || lane->measure(speed, problem.why));
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
-            lane->abort();
+            // NCCL's abort may wait for ranks that go on making it as long as they know nothing.
+            problem.lane = lane.get();
             ended_lanes_.push_back(std::move(lane));  // end(), drop_stage() may be at it right now
             if (problem.empty()) {
                 problem.why = "the others gave up";
@@ -261,13 +266,17 @@ Director::Problem Director::open_lanes(const Order& order) {
     return {};
 }
 
-// A rank has refused: nobody waits any longer for the lanes of that staging. Any thread.
+// A rank has refused: nobody waits any longer for the lanes of that staging. Who is inside NCCL
+// with one, connecting, is released by its abort alone. Any thread.
 void Director::drop_stage(std::uint64_t stage) noexcept {
     dropped_stage_.store(stage, std::memory_order_seq_cst);
     // Lanes are never freed while a communicator lives, so the pointer stays good.
     executor::Lane* const lane = opening_.load(std::memory_order_seq_cst);
     if (lane != nullptr && opening_stage_.load(std::memory_order_seq_cst) == stage) {
         lane->give_up();
+        if (lane->comm() != nullptr) {
+            begin_abort(*lane);
+        }
     }
 }
 

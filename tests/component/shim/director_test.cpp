@@ -52,6 +52,35 @@ TEST_F(Follower, ADiscardedStageMakesItsLanesAndNothingElse) {
     EXPECT_EQ(g_lanes.aborted, 0);
 }
 
+// It waits in NCCL for a rank that has refused.
+TEST_F(Follower, ADropReleasesALaneThatIsConnecting) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    g_lanes.connecting = true;
+    std::thread background([this] { director_->tick(track_); });
+    EXPECT_TRUE(eventually([] { return g_lanes.calling == 1; }));
+    order(Kind::Drop);
+    EXPECT_TRUE(eventually([] { return g_lanes.calling == 0; }));
+    background.join();
+    EXPECT_FALSE(g_lanes.waited_in_vain) << "nothing has released it";
+    EXPECT_TRUE(lanes_aborted(1));
+}
+
+// Its abort may take as long as theirs.
+TEST_F(Follower, TheOthersHearThatALaneHasFailedBeforeItIsAborted) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    g_lanes.held_transfers = g_lanes.job_stuck = true;
+    EXPECT_TRUE(answers(Step::Refused)) << answer().reason;
+    EXPECT_EQ(g_lanes.aborted, 0);
+    EXPECT_FALSE(g_lanes.waited_in_vain);
+    g_lanes.job_stuck = false;
+    EXPECT_TRUE(lanes_aborted(1));
+}
+
 // The environment allows no lanes.
 class NoLanes : public Follower, public ::testing::WithParamInterface<const char*> {
 protected:

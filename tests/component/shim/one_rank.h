@@ -39,7 +39,8 @@ struct Fake {
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
     std::atomic<bool> job_stuck{false};       // on the device: the job's communicator has a kernel
-    std::atomic<bool> waited_in_vain{false};  // an abort of a lane, for that to end
+    std::atomic<bool> connecting{false};      // who calls an all-reduce, until an abort
+    std::atomic<bool> waited_in_vain{false};  // a call or an abort of a lane
     std::atomic<std::int64_t> ns_per_kib{0};  // that a transfer takes
     std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
     std::vector<std::string> networks;
@@ -51,6 +52,7 @@ inline Fake g_lanes;
 
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
+    g_lanes.connecting = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
     g_lanes.asking = 0;
@@ -84,7 +86,9 @@ inline int all_reduce(const void* send, void* receive, size_t count, int, int, d
                       deft_cuda_stream_t stream) {
     auto* const on = reinterpret_cast<CUstream>(stream);
     ++g_lanes.calling;
-    eventually([] { return !g_lanes.held_calls.load(); });
+    if (!eventually([] { return !g_lanes.held_calls.load() && !g_lanes.connecting.load(); })) {
+        g_lanes.waited_in_vain = true;
+    }
     --g_lanes.calling;
     int priority = 99;
     cuStreamGetPriority(on, &priority);
@@ -181,7 +185,7 @@ inline const NcclTable& fake_table() {
         };
         t.CommAbort = [](deft_nccl_comm_t) {
             g_lanes.torn = g_lanes.torn || g_lanes.calling > 0;
-            g_lanes.held_transfers = false;
+            g_lanes.held_transfers = g_lanes.connecting = false;
             // NCCL frees memory now, for which CUDA waits until the device is idle.
             if (!eventually([] { return !g_lanes.job_stuck.load(); })) {
                 g_lanes.waited_in_vain = true;
