@@ -37,6 +37,7 @@ const Execution* Execution::get() noexcept {
     resolver.find(filled.MemFree, "cuMemFree", "cuMemFree_v2");
     resolver.look(filled.MemAllocAsync, "cuMemAllocAsync", "cuMemAllocAsync");
     resolver.look(filled.MemFreeAsync, "cuMemFreeAsync", "cuMemFreeAsync");
+    resolver.look(filled.MemGetInfo, "cuMemGetInfo", "cuMemGetInfo_v2");
     resolver.find(filled.MemHostAlloc, "cuMemHostAlloc", "cuMemHostAlloc");
     resolver.find(filled.MemFreeHost, "cuMemFreeHost", "cuMemFreeHost");
     resolver.find(filled.MemcpyDtoDAsync, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2");

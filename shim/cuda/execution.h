@@ -33,6 +33,7 @@ struct Execution {
     int (*MemAllocAsync)(DevicePointer* memory, std::size_t bytes,
                          Stream stream) = nullptr;                       // opt.
     int (*MemFreeAsync)(DevicePointer memory, Stream stream) = nullptr;  // opt.
+    int (*MemGetInfo)(std::size_t* free, std::size_t* total) = nullptr;  // opt.
     int (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
     int (*MemFreeHost)(void* memory) = nullptr;
     int (*MemcpyDtoDAsync)(DevicePointer to, DevicePointer from, std::size_t bytes,

@@ -10,6 +10,9 @@ namespace deft::executor {
 namespace {
 
 constexpr std::int64_t kMemoryDeadline = 10'000'000'000;  // ns
+// Of the card's memory: left to the job, whose own need may grow. An allocation of its that fails
+// ends it; without shadow memory it only goes on unplanned.
+constexpr std::size_t kHeadroom = 20;  // one part of so many
 constexpr std::int64_t kFreeDeadline = 5'000'000'000;
 
 void nap() {
@@ -76,6 +79,15 @@ bool Shadow::make_events(std::string& problem) {
 bool Shadow::make_memory(std::uint64_t bytes, std::string& problem) {
     if (bytes == 0) {
         return true;
+    }
+    std::size_t free = 0;
+    std::size_t total = 0;
+    if (driver_.MemGetInfo != nullptr && driver_.MemGetInfo(&free, &total) == cuda::kSuccess &&
+        (bytes > free || free - bytes < total / kHeadroom)) {
+        problem = "it needs " + std::to_string(bytes) + " bytes of device memory, of which " +
+                  std::to_string(free) + " are free and " + std::to_string(total / kHeadroom) +
+                  " (5 % of the card) are left to the job";
+        return false;
     }
     // From the stream-ordered pool: cuMemAlloc and cuMemFree may synchronise the device, and a
     // collective's kernel that waits for another rank would then hold up the job's own launches.

@@ -215,6 +215,23 @@ TEST(Faults, TooLittleMemoryIsRefusedWithTheReason) {
         EXPECT_EQ(Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank, lanes.pointers,
                                    huge, options, why),
                   nullptr);
+        EXPECT_NE(why.find(std::to_string(huge.shadow_bytes) + " bytes of device memory, of which"),
+                  std::string::npos)
+            << why;
+        // All but what the job may need yet: one page less than 5 % would be left to it.
+        CU(cuMemGetInfo(&after, &total));
+        huge.shadow_bytes = after - total / 20 + 4096;
+        EXPECT_EQ(Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank, lanes.pointers,
+                                   huge, options, why),
+                  nullptr);
+        EXPECT_NE(why.find("left to the job"), std::string::npos) << why;
+        // Where the driver tells nothing it is asked for the memory.
+        cuda::Execution silent = *cuda::Execution::get();
+        silent.MemGetInfo = nullptr;
+        huge.shadow_bytes = 1ULL << 50;
+        EXPECT_EQ(
+            Executor::create(silent, soft_nccl(), self.rank, lanes.pointers, huge, options, why),
+            nullptr);
         EXPECT_NE(why.find("bytes of device memory (CUDA error"), std::string::npos) << why;
         CU(cuMemGetInfo(&after, &total));
         EXPECT_EQ(before, after);
