@@ -3,11 +3,16 @@
 
 #include <sched.h>
 #include <time.h>
+#include <utility>
 
 namespace deft::cuda {
 namespace {
 
-constexpr std::int64_t kClockDeadline = 1'000'000'000;
+constexpr std::int64_t kClockDeadline = 250'000'000;
+// The device's time lies somewhere in the round trip: a good one is no longer than this. An event
+// behind the job's kernels, where streams share a queue, may take as long as they do.
+constexpr std::int64_t kGoodClock = 1'000'000;
+constexpr int kClockReadings = 5;
 
 }  // namespace
 
@@ -39,7 +44,8 @@ std::unique_ptr<EventPool> EventPool::create(const Driver& driver, int ordinal, 
     }
     std::unique_ptr<EventPool> pool(new EventPool(driver, context, pairs));
     if (driver.StreamCreate(&pool->clock_stream_, kStreamNonBlocking) != kSuccess ||
-        driver.EventCreate(&pool->clock_, 0) != kSuccess) {
+        driver.EventCreate(&pool->clock_, 0) != kSuccess ||
+        driver.EventCreate(&pool->next_clock_, 0) != kSuccess) {
         return nullptr;
     }
     for (std::size_t i = 0; i < 2 * pairs; ++i) {
@@ -81,24 +87,50 @@ bool EventPool::record(int event, Stream stream) noexcept {
            driver_.EventRecord(events_[static_cast<std::size_t>(event)], stream) == kSuccess;
 }
 
-bool EventPool::set_clock() noexcept {
+EventPool::Clock EventPool::set_clock() noexcept {
     const Current current(driver_, context_);
     if (!current) {
-        return false;
+        return Clock::Refused;
     }
+    std::int64_t best = -1;
+    for (int i = 0; i < kClockReadings && (best < 0 || best > kGoodClock); ++i) {
+        std::int64_t host = 0;
+        std::int64_t took = 0;
+        const Clock reading = read_clock(host, took);
+        if (reading == Clock::Refused || (reading == Clock::Late && best < 0)) {
+            return reading;
+        }
+        if (reading == Clock::Late) {
+            break;  // the better of those before is good enough
+        }
+        if (best < 0 || took < best) {
+            best = took;
+            clock_host_ns_ = host;
+            std::swap(clock_, next_clock_);
+        }
+    }
+    return Clock::Set;
+}
+
+// With the other event: the pairs are measured from the one that was the quickest so far.
+EventPool::Clock EventPool::read_clock(std::int64_t& host_ns, std::int64_t& took_ns) noexcept {
     const std::int64_t before = host_now();
-    if (driver_.EventRecord(clock_, clock_stream_) != kSuccess) {
-        return false;
+    if (driver_.EventRecord(next_clock_, clock_stream_) != kSuccess) {
+        return Clock::Refused;
     }
     for (;;) {
-        const int state = driver_.EventQuery(clock_);
+        const int state = driver_.EventQuery(next_clock_);
         const std::int64_t now = host_now();
         if (state == kSuccess) {
-            clock_host_ns_ = before + (now - before) / 2;
-            return true;
+            took_ns = now - before;
+            host_ns = before + took_ns / 2;
+            return Clock::Set;
         }
-        if (state != kNotReady || now - before > kClockDeadline) {
-            return false;
+        if (state != kNotReady) {
+            return Clock::Refused;
+        }
+        if (now - before > kClockDeadline) {
+            return Clock::Late;
         }
         ::sched_yield();
     }

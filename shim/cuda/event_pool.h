@@ -33,10 +33,12 @@ public:
     bool record_start(int pair, Stream stream) noexcept { return record(2 * pair, stream); }
     bool record_end(int pair, Stream stream) noexcept { return record(2 * pair + 1, stream); }
 
+    // Late: the device is busy, and did not answer in time; it may the next time.
+    enum class Clock { Set, Late, Refused };
     // Background thread: ties the device's clock to the host's with a fresh event on an idle
-    // stream. Call it when no pair is out, then every later pair is measured from it. False if the
-    // driver refuses or the device does not answer within a second.
-    bool set_clock() noexcept;
+    // stream, the quickest of a few. Call it when no pair is out, then every later pair is measured
+    // from it. Waits a quarter of a second at most for one.
+    Clock set_clock() noexcept;
 
     enum class State { Pending, Done, Failed };
     // Background thread: the pair's times on the host's clock (CLOCK_MONOTONIC, ns), once both
@@ -49,6 +51,7 @@ public:
 private:
     EventPool(const Driver& driver, Context context, std::size_t pairs);
     bool record(int event, Stream stream) noexcept;
+    Clock read_clock(std::int64_t& host_ns, std::int64_t& took_ns) noexcept;
     bool elapsed_since_clock(Event event, std::int64_t& host_ns) noexcept;
 
     const Driver& driver_;
@@ -61,6 +64,7 @@ private:
     std::atomic<int> in_use_{0};
     Stream clock_stream_ = nullptr;
     Event clock_ = nullptr;
+    Event next_clock_ = nullptr;
     std::int64_t clock_host_ns_ = 0;
 };
 

@@ -24,6 +24,7 @@ constexpr std::int64_t kReportEvery = 3'000 * kMillisecond;
 constexpr std::int64_t kPollBusy = 5 * kMillisecond;
 constexpr std::int64_t kPollCalls = 20 * kMillisecond;
 constexpr std::int64_t kPollIdle = 250 * kMillisecond;
+constexpr std::int64_t kClockRetry = 1'000 * kMillisecond;
 constexpr std::int64_t kGiveUp = 60'000 * kMillisecond;  // on events that never happen
 constexpr std::int64_t kExitDeadline = 1'000 * kMillisecond;
 
@@ -291,7 +292,8 @@ void Observer::open_window(int device, Rank& rank) {
     }
     Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
     cuda::EventPool* pool = sampling.pool.load();
-    if (sampling.calls_left.load() > 0 || (pool != nullptr && pool->in_use() > 0)) {
+    if (cuda::host_now() < rank.clock_retry_ns || sampling.calls_left.load() > 0 ||
+        (pool != nullptr && pool->in_use() > 0)) {
         return;
     }
     const Profile& profile = *rank.track.current_profile();
@@ -304,7 +306,12 @@ void Observer::open_window(int device, Rank& rank) {
         return;
     }
     pool = sampling.pool.load();
-    if (!pool->set_clock()) {
+    const cuda::EventPool::Clock clock = pool->set_clock();
+    if (clock == cuda::EventPool::Clock::Late) {
+        rank.clock_retry_ns = cuda::host_now() + kClockRetry;
+        return;
+    }
+    if (clock == cuda::EventPool::Clock::Refused) {
         rank.no_events = true;
         DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
         return;

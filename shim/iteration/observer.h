@@ -55,6 +55,7 @@ private:
         Track track;
         std::uint64_t iterations_at_window = 0;
         bool no_events = false;
+        std::int64_t clock_retry_ns = 0;  // the device was too busy to tell its time: not before
         std::uint64_t timed = 0;
         std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
         std::string path;  // last written
