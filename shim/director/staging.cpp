@@ -27,6 +27,29 @@ std::vector<executor::Shape> shapes_of(const JobView& view) {
     return shapes;
 }
 
+// In the order of the gradients, which is the same on all ranks.
+std::vector<executor::Reduction> kinds_of(const std::vector<executor::Shape>& shapes) {
+    std::vector<executor::Reduction> kinds;
+    for (const executor::Shape& shape : shapes) {
+        if (shape.count == 0) {
+            continue;
+        }
+        const executor::Reduction kind{shape.type, shape.op, shape.bytes() / shape.count};
+        if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+            kinds.push_back(kind);
+        }
+    }
+    return kinds;
+}
+
+std::size_t largest_of(const std::vector<executor::Shape>& shapes) {
+    std::size_t largest = 0;
+    for (const executor::Shape& shape : shapes) {
+        largest = std::max<std::size_t>(largest, shape.bytes());
+    }
+    return largest;
+}
+
 executor::CompileOptions compile_options(const Settings& settings,
                                          const executor::Prediction& prediction) {
     executor::CompileOptions compile;
@@ -229,6 +252,9 @@ Director::Problem Director::open_lanes(const Order& order) {
     const Settings settings = Settings::process();
     executor::LaneConfig config;
     config.priority = priority_.load(std::memory_order_relaxed);
+    // Lanes that are kept were new once, for the same job.
+    const std::vector<executor::Reduction> kinds = kinds_of(staging_->shapes);
+    const std::size_t largest = largest_of(staging_->shapes);
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         const std::size_t network = lanes_.size();  // 0: the job's own
         auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
@@ -239,11 +265,11 @@ Director::Problem Director::open_lanes(const Order& order) {
         remember_facts();
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
         opening_.store(lane.get(), std::memory_order_seq_cst);
-        const bool open = !ended() &&
-                          dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
-                          lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
-                          lane->warm_up(problem.why) &&
-                          (!order.plan.empty() || lane->measure(speed, problem.why));
+        const bool open =
+            !ended() && dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
+            lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
+            lane->warm_up(problem.why) && lane->rehearse(kinds, largest, problem.why) &&
+            (!order.plan.empty() || lane->measure(speed, problem.why));
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
             // NCCL's abort may wait for ranks that go on making it as long as they know nothing.

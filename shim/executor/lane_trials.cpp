@@ -100,6 +100,46 @@ bool Lane::warm_up(std::string& problem) noexcept {
     return good;
 }
 
+bool Lane::ends(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes,
+                std::string& problem) noexcept {
+    auto* const buffer = reinterpret_cast<void*>(memory);
+    const auto until = Clock::now() + config_.deadline;
+    users_.fetch_add(1);
+    const int result = stop_.load() ? DEFT_NCCL_INVALID_USAGE
+                                    : nccl_.AllReduce(buffer, buffer, bytes / kind.element,
+                                                      kind.type, kind.op, comm(), stream_);
+    users_.fetch_sub(1);
+    return (result == DEFT_NCCL_SUCCESS && idle_by(until)) ||
+           failed(problem, "its rehearsal", result);
+}
+
+bool Lane::rehearse(std::span<const Reduction> kinds, std::size_t largest,
+                    std::string& problem) noexcept {
+    constexpr std::size_t kSmall = 64 * 1024;
+    constexpr std::size_t kMost = 64 * 1024 * 1024;
+    if (!ready()) {
+        return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
+    }
+    largest = std::clamp(largest, kSmall / 64, kMost);
+    Scratch scratch(driver_, context_, stream_, largest);
+    if (!scratch ||
+        driver_.MemsetD8Async(scratch.memory(), 0, largest, stream_) != cuda::kSuccess) {
+        return failed(problem, "its rehearsal", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    }
+    bool good = true;
+    for (const Reduction& kind : kinds) {
+        good = good && ends(scratch.memory(), kind, kind.element, problem);
+        for (std::size_t bytes = kSmall; good && bytes < largest; bytes *= 4) {
+            good = ends(scratch.memory(), kind, bytes, problem);
+        }
+        good = good && ends(scratch.memory(), kind, largest, problem);
+    }
+    if (!good) {
+        scratch.keep();
+    }
+    return good;
+}
+
 // Seconds the shortest of some all-reduces takes; below 0: `problem` says why not. One at a time:
 // with several in flight and NCCL_LAUNCH_ORDER_IMPLICIT, a transfer of the job between them on one
 // rank and before them on another would close a circle.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "shim/cuda/execution.h"
@@ -23,6 +24,14 @@ struct LaneConfig {
     int priority = 0;                             // of the stream: that of the job's
     std::chrono::milliseconds deadline{60000};    // of open() and of warm_up(), each
     std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size sent by warm_up()
+};
+
+// A kind of all-reduce that a lane will be asked for.
+struct Reduction {
+    int type = DEFT_NCCL_FLOAT32;  // ncclDataType_t
+    int op = DEFT_NCCL_SUM;        // ncclRedOp_t
+    std::size_t element = 4;       // bytes
+    bool operator==(const Reduction&) const = default;
 };
 
 // What an all-reduce on a lane takes, as measured: a start and a time per byte, in seconds.
@@ -58,6 +67,12 @@ public:
     // Makes NCCL connect what it would connect at first use: all-reduces of three sizes, checked.
     // Collective; waits as open() does.
     bool warm_up(std::string& problem) noexcept;
+    // And what it would connect when a hook first asks for one of these: from 2.22 on it does so
+    // for each algorithm, which it chooses by type, operation and size. Of each kind sizes up to
+    // that of `largest` bytes, 64 MiB at most. Collective, on a lane that nobody uses yet; waits as
+    // open() does.
+    bool rehearse(std::span<const Reduction> kinds, std::size_t largest,
+                  std::string& problem) noexcept;
     // Times all-reduces of two sizes, one at a time, on the warm lane; the shortest count. The
     // job's own transfers may run beside it. Collective; waits as open() does. 17 MiB travel.
     bool measure(LaneSpeed& speed, std::string& problem) noexcept;
@@ -95,6 +110,8 @@ public:
 private:
     struct Opening;  // what open() shares with the thread that waits inside NCCL
     class Scratch;   // device memory for the lane's own all-reduces
+    bool ends(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes,
+              std::string& problem) noexcept;
     double seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
                       std::string& problem) noexcept;
     bool sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,

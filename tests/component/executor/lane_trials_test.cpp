@@ -51,5 +51,31 @@ TEST(LaneTrials, WhatIsMeasuredIsNeverFasterThanTheNetwork) {
     EXPECT_EQ(softdevReports(), 0U);
 }
 
+// Of every kind the same sizes on all ranks, and never more than there is memory for.
+TEST(LaneTrials, ARehearsalAsksForEveryKindUpToTheLargest) {
+    g_calls = 0;
+    const Ids ids(1);
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Nccl nccl = soft_nccl();
+        nccl.AllReduce = [](const void* send, void* receive, size_t count, int type, int op,
+                            deft_nccl_comm_t comm, deft_cuda_stream_t stream) -> int {
+            ++g_calls;
+            return soft_nccl().AllReduce(send, receive, count, type, op, comm, stream);
+        };
+        Lane lane(nccl, *cuda::Execution::get(), self.rank);
+        std::string problem;
+        ASSERT_TRUE(lane.open(ids[0], 2, self.rank, {}, problem)) << problem;
+        ASSERT_TRUE(lane.warm_up(problem)) << problem;
+        const Reduction kinds[] = {{ncclFloat32, ncclAvg, 4}, {ncclBfloat16, ncclSum, 2}};
+        ASSERT_TRUE(lane.rehearse(kinds, 300'000, problem)) << problem;
+        ASSERT_TRUE(lane.rehearse({}, 300'000, problem)) << problem;
+        ASSERT_TRUE(lane.rehearse(kinds, 1, problem)) << problem;
+        lane.close();
+    });
+    // One element, 64 KiB, 256 KiB, all; then one element and 1 KiB.
+    EXPECT_EQ(g_calls, 2 * (3 + 2 * 4 + 2 * 2));
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
 }  // namespace
 }  // namespace deft::executor::test

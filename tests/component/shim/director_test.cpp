@@ -2,6 +2,7 @@
 // One rank's director: staging, arming, lanes in the making, ends.
 #include <stdlib.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "shim/director/directors.h"
@@ -50,6 +51,21 @@ TEST_F(Follower, ADiscardedStageMakesItsLanesAndNothingElse) {
     ASSERT_TRUE(answers(Step::Unfit)) << answer().reason;
     EXPECT_EQ(g_lanes.making, 1);
     EXPECT_EQ(g_lanes.aborted, 0);
+}
+
+// NCCL chooses an algorithm by type, operation and size, and connects at the first use of each: not
+// in a hook.
+TEST_F(Follower, ALaneIsUsedAsThePlanWillUseItBeforeThePlanDoes) {
+    stage();
+    using Asked = std::array<std::size_t, 3>;
+    const auto has = [](std::size_t type, std::size_t count) {
+        return std::find(g_lanes.asked.begin(), g_lanes.asked.end(), Asked{type, ncclSum, count}) !=
+               g_lanes.asked.end();
+    };
+    EXPECT_TRUE(has(ncclUint32, 1)) << "the sum that is checked";
+    EXPECT_TRUE(has(ncclFloat32, 1));
+    EXPECT_TRUE(has(ncclFloat32, 64 * 1024 / 4));
+    EXPECT_TRUE(has(ncclFloat32, kCounts[1])) << "the largest gradient";
 }
 
 // It waits in NCCL for a rank that has refused.

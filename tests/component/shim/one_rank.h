@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <nccl.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -45,8 +46,10 @@ struct Fake {
     std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
     std::vector<std::string> networks;
     std::vector<int> priorities;  // of the streams of their transfers
-    bool noting = false;          // what is sent; this waits for the transfers before
-    std::deque<float> sent;       // the first number of each transfer
+    // What was asked for: type, operation, count.
+    std::vector<std::array<std::size_t, 3>> asked;
+    bool noting = false;     // what is sent; this waits for the transfers before
+    std::deque<float> sent;  // the first number of each transfer
 };
 inline Fake g_lanes;
 
@@ -59,6 +62,7 @@ inline void reset_lanes() {
     g_lanes.configs.clear();
     g_lanes.networks.clear();
     g_lanes.priorities.clear();
+    g_lanes.asked.clear();
     g_lanes.noting = false;
     g_lanes.sent.clear();
     g_lanes.making = g_lanes.aborted = g_lanes.destroyed = g_lanes.error = 0;
@@ -82,8 +86,8 @@ inline int make_configured(deft_nccl_comm_t* comm, int ranks, deft_nccl_unique_i
 }
 
 // Every byte of the sum that a lane's warm-up asks for.
-inline int all_reduce(const void* send, void* receive, size_t count, int, int, deft_nccl_comm_t,
-                      deft_cuda_stream_t stream) {
+inline int all_reduce(const void* send, void* receive, size_t count, int type, int op,
+                      deft_nccl_comm_t, deft_cuda_stream_t stream) {
     auto* const on = reinterpret_cast<CUstream>(stream);
     ++g_lanes.calling;
     if (!eventually([] { return !g_lanes.held_calls.load() && !g_lanes.connecting.load(); })) {
@@ -93,6 +97,7 @@ inline int all_reduce(const void* send, void* receive, size_t count, int, int, d
     int priority = 99;
     cuStreamGetPriority(on, &priority);
     g_lanes.priorities.push_back(priority);
+    g_lanes.asked.push_back({static_cast<std::size_t>(type), static_cast<std::size_t>(op), count});
     if (g_lanes.noting) {
         cuMemcpyDtoHAsync(&g_lanes.sent.emplace_back(), reinterpret_cast<CUdeviceptr>(send), 4, on);
     }
@@ -110,7 +115,10 @@ inline int all_reduce(const void* send, void* receive, size_t count, int, int, d
             },
             reinterpret_cast<void*>(takes));
     }
-    return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * 4, on);
+    const std::size_t element = type == ncclFloat16 || type == ncclBfloat16 ? 2
+                                : type == ncclFloat64                       ? 8
+                                                                            : 4;
+    return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * element, on);
 }
 
 // The job's own calls.
