@@ -67,19 +67,24 @@ CommunicatorPin add(const Pending& pending, int result) noexcept {
 // Returns an error if the communicator had to be aborted, else `result`. May wait for the others'
 // agreement, of whom some may belong to this thread: they have all been added before.
 int admit(const Pending& pending, const CommunicatorPin& entry, int result) noexcept {
-    if (!entry || !pending.watched || result != DEFT_NCCL_SUCCESS ||
-        rendezvous::acceptable(entry->council.load(std::memory_order_acquire),
+    if (!entry || !pending.watched || result != DEFT_NCCL_SUCCESS) {
+        return result;
+    }
+    const deft_nccl_comm_t made = *pending.where;  // before the wait: another thread may end it
+    if (rendezvous::acceptable(entry->council.load(std::memory_order_acquire),
                                entry->nranks.load(std::memory_order_relaxed))) {
         return result;
     }
-    const deft_nccl_comm_t refused = *pending.where;
-    if (auto* const director = entry->director.load(std::memory_order_acquire)) {
-        director->end(true);
-    }
     dropped(pending);
-    Registry::process().remove(refused);
-    if (pending.table->CommAbort != nullptr) {
-        pending.table->CommAbort(refused);
+    // Whoever comes first tells the library; the address may be another communicator's after it.
+    auto before = Communicator::Ended::No;
+    if (entry->ended.compare_exchange_strong(before, Communicator::Ended::Aborted)) {
+        if (auto* const director = entry->director.load(std::memory_order_acquire)) {
+            director->end(true);
+        }
+        if (Registry::process().remove(made, entry.get()) && pending.table->CommAbort != nullptr) {
+            pending.table->CommAbort(made);
+        }
     }
     *pending.where = nullptr;
     return DEFT_NCCL_SYSTEM_ERROR;
