@@ -48,6 +48,9 @@ void Service::wait(Clock::time_point now) {
         guest.stream.gather(set_);
         due = std::min(due, guest.since + kHelloLimit);
     }
+    for (Guest& guest : early_) {
+        guest.stream.gather(set_);
+    }
     for (Council* council : councils_) {
         council->core_->role->gather(set_);
         due = std::min(due, council->core_->role->due());
@@ -70,6 +73,7 @@ void Service::wait(Clock::time_point now) {
     for (Council* council : councils_) {
         council->core_->role->ready(set_, now);
     }
+    look_after_early();
     read_guests(now);
     accept_all(now);
 }
@@ -145,7 +149,25 @@ bool Service::read_guest(Guest& guest, Clock::time_point now) {
     return false;
 }
 
+bool Service::leader_expected(const wire::Nonce& nonce) {
+    const Monitor::Lock lock(monitor_);
+    return std::none_of(issued_.begin(), issued_.end(), [&nonce](const Issued& issued) {
+        return issued.chair != nullptr && wire::equal(issued.nonce, nonce);
+    });
+}
+
+// Nothing is to come from them before their leader has: they have left, or are none of ours. Honest
+// members come again. Those whose leader has just joined are left to it, which hears why they went.
+void Service::look_after_early() {
+    std::erase_if(early_, [this](const Guest& guest) {
+        return guest.stream.ready(set_) != 0 && leader_expected(guest.hello.nonce);
+    });
+}
+
 void Service::admit(Guest&& guest, std::deque<Guest>& early) {
+    if (guest.stream.gone()) {
+        return;  // its leader would take it for a member, and its second attempt for a twin
+    }
     Chair* chair = nullptr;
     bool known = false;
     bool over = false;
@@ -166,6 +188,11 @@ void Service::admit(Guest&& guest, std::deque<Guest>& early) {
             wire::Type::Verdict,
             wire::encode(wire::Verdict{false, "the leader has ended its communicator", true}));
     } else if (known) {
+        // As with the leader: the same rank again, whose first connection broke.
+        std::erase_if(early, [&guest](const Guest& other) {
+            return other.hello.rank == guest.hello.rank &&
+                   wire::equal(other.hello.nonce, guest.hello.nonce);
+        });
         if (early.size() == kMaxEarly) {
             early.pop_front();
         }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "shim/agreement/chair.h"
 #include "shim/agreement/seat.h"
@@ -74,6 +75,8 @@ bool Service::issue(wire::Trailer& trailer, std::string& why) {
             return false;
         }
         issued_.erase(unused);
+        forgotten_ = true;
+        wake();
     }
     Issued issued;
     issued.nonce = trailer.nonce;
@@ -269,16 +272,18 @@ void Service::run() {
 
 void Service::take_fresh() {
     std::vector<Council*> fresh;
+    bool sift = false;
     {
         const Monitor::Lock lock(monitor_);
         fresh.swap(fresh_);
+        sift = std::exchange(forgotten_, false);
     }
     for (Council* council : fresh) {
         councils_.push_back(council);
-        if (!council->is_leader()) {
-            continue;
-        }
-        // Guests that came before their leader.
+        sift = sift || council->is_leader();
+    }
+    if (sift) {
+        // Guests that came before their leader, or wait for one that cannot come any more.
         std::deque<Guest> still_early;
         for (Guest& guest : early_) {
             admit(std::move(guest), still_early);

@@ -59,6 +59,7 @@ private:
     std::unique_ptr<Listener> listener_;
     std::deque<Issued> issued_;
     std::vector<Council*> fresh_;
+    bool forgotten_ = false;  // an id, and guests may be waiting for its leader
     enum class Thread { None, Running, Failed } thread_ = Thread::None;
     bool stop_ = false;
     bool finished_ = false;
@@ -84,6 +85,8 @@ private:
     void read_guests(Clock::time_point now);
     bool read_guest(Guest& guest, Clock::time_point now);
     void admit(Guest&& guest, std::deque<Guest>& early);
+    void look_after_early();
+    bool leader_expected(const wire::Nonce& nonce);
     void end(Council* council);
     void give_up() noexcept;
 };

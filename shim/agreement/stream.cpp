@@ -114,6 +114,15 @@ bool Stream::fill() {
     return open();
 }
 
+bool Stream::gone() const {
+    if (anything_in()) {
+        return false;
+    }
+    std::byte next{};
+    const ssize_t got = fd_ ? ::recv(fd_.get(), &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT) : 0;
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 Stream::Next Stream::next(wire::Header& header, std::span<const std::byte>& payload,
                           std::size_t limit) {
     const std::span<const std::byte> rest(in_.data() + taken_, in_.size() - taken_);

@@ -51,6 +51,8 @@ public:
     bool other_version() const { return other_version_; }
     // What has come and was not taken as a frame yet.
     bool anything_in() const { return in_.size() != taken_; }
+    // The peer has closed and said nothing more before it did. Takes nothing.
+    bool gone() const;
 
 private:
     UniqueFd fd_;
