@@ -166,7 +166,7 @@ void CollectiveHook::end(int result) noexcept {
         pool_->give_back(record_.events);
         record_.events = -1;
     }
-    observer_->submit(record_);
+    observer_->submit(record_, pool_);
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
@@ -224,7 +224,7 @@ void observe_group_end(bool launched) noexcept {
             call.record.events = -1;
         }
         if (launched && call.observed && observer != nullptr) {
-            observer->submit(call.record);
+            observer->submit(call.record, call.pool);
         }
     }
     t_grouped->clear();

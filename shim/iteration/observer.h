@@ -39,7 +39,16 @@ public:
     // Hot path: a pair of events of the device for this call, or EventPool::kNone when it is not to
     // be timed. `pool` is set with the pair.
     int sample(int device, cuda::EventPool*& pool) noexcept;
-    void submit(const CallRecord& record) noexcept { ring_.push(record); }
+    // Hands a call over. `pool` is that of the pair which times it, if one does.
+    void submit(const CallRecord& record, cuda::EventPool* pool) noexcept {
+        submit(ring_, record, pool);
+    }
+    // A call that is lost gives its pair back: while one is out no other window is opened.
+    static void submit(CallRing& ring, const CallRecord& record, cuda::EventPool* pool) noexcept {
+        if (!ring.push(record) && record.events >= 0) {
+            pool->give_back(record.events);
+        }
+    }
 
     // Asks for a report soon: a communicator is being destroyed.
     void request_report() noexcept;
