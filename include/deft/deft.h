@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
  * of this. Without the preload the symbols are absent: look them up with dlsym(RTLD_DEFAULT, ...),
- * as tools/python/deft.py does. None of them waits for other ranks, or for a device. */
+ * as tools/python/deft.py does. None of them waits for other ranks, or for a device. In a child
+ * that the job has forked they answer as where no plan is in force, and change nothing. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 

@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C API of include/deft/deft.h, as far as plans are concerned.
+// The C API of include/deft/deft.h, as far as plans are concerned. In a forked child nothing is
+// planned, and a lock may be held for ever: there every function answers without one.
 #include <cstring>
 
 #include "deft/deft.h"
 #include "shim/director/directors.h"
 #include "shim/director/optimizer.h"
 #include "shim/interpose/hook.h"
+#include "topology/base/fork_guard.h"
+
+namespace {
+
+bool in_child() noexcept {
+    return deft::ForkGuard::process().in_child();
+}
+
+}  // namespace
 
 DEFT_HOOK int deft_should_step(void) {
-    return deft::director::should_step() ? 1 : 0;
+    return in_child() || deft::director::should_step() ? 1 : 0;
 }
 
 DEFT_HOOK int deft_flush(void) {
-    return deft::director::flush();
+    return in_child() ? 0 : deft::director::flush();
 }
 
 DEFT_HOOK int deft_set_optimizer(const char* optimizer) {
@@ -24,7 +34,9 @@ DEFT_HOOK int deft_observe_optimizer(const char* optimizer) {
 }
 
 DEFT_HOOK void deft_set_gradient_scaling(int scaled) {
-    deft::director::set_gradient_scaling(scaled != 0);
+    if (!in_child()) {
+        deft::director::set_gradient_scaling(scaled != 0);
+    }
 }
 
 DEFT_HOOK int deft_stats(deft_stats_t* stats) {
@@ -34,7 +46,9 @@ DEFT_HOOK int deft_stats(deft_stats_t* stats) {
     }
     deft_stats_t all{};
     all.size = stats->size;
-    deft::director::add_up(all);
+    if (!in_child()) {
+        deft::director::add_up(all);
+    }
     std::memcpy(stats, &all, stats->size < sizeof(all) ? stats->size : sizeof(all));
     return 0;
 }

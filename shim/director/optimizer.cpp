@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "topology/base/config.h"
+#include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
@@ -32,6 +33,9 @@ bool note(Word Told::*whose, std::string_view text) noexcept {
         std::string problem;
         if (!executor::parse_optimizer(text, optimizer, problem)) {
             return false;
+        }
+        if (ForkGuard::process().in_child()) {
+            return true;  // nothing is planned there, and the lock may be held for ever
         }
         Told& all = told();
         const std::lock_guard lock(all.mutex);
