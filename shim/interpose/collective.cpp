@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/interpose/collective.h"
 
+#include <pthread.h>
+
 #include <vector>
 
 #include "shim/director/director.h"
@@ -19,9 +21,26 @@ struct Grouped {
     bool observed;
 };
 
-// Calls of the calling thread's open group. The vector is kept for the next group.
+// Calls of the calling thread's open group. The vector is kept for the next group, so that a steady
+// job allocates nothing, and goes with the thread.
 thread_local std::vector<Grouped>* t_grouped = nullptr;
 std::atomic<std::uint64_t> g_groups{0};
+
+// By a key of the C library's, as a thread that ends is told to a guest that has no destructors of
+// its own. One that makes another group while it ends comes here again.
+void free_with_thread(std::vector<Grouped>* calls) noexcept {
+    struct Key {
+        pthread_key_t key{};
+        const bool made = ::pthread_key_create(&key, [](void* grouped) {
+                              t_grouped = nullptr;
+                              delete static_cast<std::vector<Grouped>*>(grouped);
+                          }) == 0;
+    };
+    static const Key key;
+    if (key.made) {
+        (void)::pthread_setspecific(key.key, calls);  // else it stays when the thread has ended
+    }
+}
 
 deft_cuda_stream_t stream_of(const CallRecord& record) {
     return reinterpret_cast<deft_cuda_stream_t>(record.stream);
@@ -180,6 +199,7 @@ void CollectiveHook::keep_for_group_end(bool observed) noexcept {
     try {
         if (t_grouped == nullptr) {
             t_grouped = new std::vector<Grouped>();
+            free_with_thread(t_grouped);
         }
         t_grouped->push_back(std::move(call));
     } catch (...) {

@@ -2,6 +2,8 @@
 // The shim as a guest in the job: configuration, threads, children, files.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "tests/system/shim/process.h"
 
 namespace deft::test {
@@ -31,6 +33,14 @@ TEST(Guest, AllocatesNothingInACall) {
         // Before main there is one: the C++ run time, linked in, sets memory aside for exceptions.
         EXPECT_EQ(outcome.out, "start=1 calls=0 result=0\n") << mode;
     }
+}
+
+TEST(Guest, KeepsNothingForThreadsThatHaveEnded) {
+    const Outcome outcome = run({ALLOCATION_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}});
+    long left = -1;
+    ASSERT_EQ(std::sscanf(outcome.out.c_str(), "threads=1000 left=%ld result=0", &left), 1)
+        << outcome.out;
+    EXPECT_LT(left, 200) << "the background thread's own are some";
 }
 
 TEST(Guest, AChildIsPassThrough) {
