@@ -34,6 +34,10 @@ void neither_late_nor_merged(Settings& settings, const char* why) {
     settings.unknown_optimizer = false;  // to know it would change nothing
 }
 
+bool late_or_merged(const planner::Plan& plan) {
+    return plan.predicted.max_delay > 0 || plan.predicted.max_merge > 1;
+}
+
 }  // namespace
 
 bool Director::tick(Track& track) noexcept {
@@ -349,6 +353,13 @@ bool Director::decide(const Track& track, const JobView& view) {
     }
     if (profile_stale_) {  // taken under a plan that is forgotten
         planned_signature_ = 0;
+        return false;
+    }
+    if (known != plans_.end() && doubt_ != nullptr &&
+        (set.mode == ShimMode::Covap || late_or_merged(known->second.plan))) {
+        // Made without that doubt, which may pass: it waits, and nothing takes its place.
+        planned_signature_ = view.signature;
+        say(doubt_);
         return false;
     }
     if (known != plans_.end()) {

@@ -51,6 +51,14 @@ const char* obstacle(const CallRecord& call, const CallRecord& first) {
     return nullptr;
 }
 
+// DDP's map of the parameters that were used, which goes where its buckets go. One number is a
+// metric or a flag.
+bool is_used_map(const CallRecord& call, const CallRecord& gradient) {
+    return call.function == Function::AllReduce && call.type == DEFT_NCCL_INT32 &&
+           call.op == DEFT_NCCL_SUM && call.in_place && call.count > 1 &&
+           call.comm_serial == gradient.comm_serial;
+}
+
 }  // namespace
 
 std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
@@ -158,6 +166,10 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
 
 const char* doubt_about(const JobView& view) {
     const char* const small = doubt_about(view.gradients);
+    if (small == nullptr && view.used_map) {
+        return "DDP looks for unused parameters, and what came late or merged for one that is not "
+               "used then would be lost, so nothing is delayed or merged";
+    }
     return small != nullptr || view.whole
                ? small
                : "equal gradient calls change their buffers, so that several of one iteration may "
@@ -235,6 +247,9 @@ JobView view_job(const Track& track, bool times) {
     view.serial = first->comm_serial;
     view.nranks = first->nranks;
     view.whole = track.whole();
+    view.used_map = std::any_of(shape.begin(), shape.end(), [first](const CallRecord& call) {
+        return is_used_map(call, *first);
+    });
     view.start = track.iteration_start();
     if (!times || !view.measured) {
         return view;

@@ -29,6 +29,7 @@ struct JobView {
     std::vector<Gradient> gradients;  // in call order
     std::uint64_t signature = 0;      // of the gradients; equal on all ranks
     bool whole = false;               // Track::whole()
+    bool used_map = false;            // DDP tells which parameters were used: doubt_about()
     std::uint64_t start = 0;          // ordinal of a gradient call that began an iteration
     planner::Profile profile;         // times as measured so far
     bool measured = false;            // enough iterations were timed to plan with
@@ -62,8 +63,11 @@ bool turn_to(JobView& view, std::uint64_t signature);
 // one elsewhere is, and so are two (two modules under DDP, or two types of parameters, have a
 // remainder each: that cannot be told from here).
 const char* doubt_about(const std::vector<Gradient>& gradients);
-// The same of an iteration that may be longer than the cycle that was learned: sums of several of
-// its gradients would be mixed.
+// The same of an iteration that may be longer than the cycle that was learned, so that sums of
+// several of its gradients would be mixed, and of one whose use of parameters varies: with
+// find_unused_parameters DDP sums a map of those that were used (int32) in every iteration, and
+// leaves the gradients of the others as they are, whatever its buckets got for them. A late or
+// merged sum that comes in such an iteration would never be applied.
 const char* doubt_about(const JobView& view);
 
 // Replaces the compute times of `profile`, which may be guesses, by the earliest starts of calls

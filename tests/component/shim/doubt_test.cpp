@@ -24,6 +24,19 @@ protected:
             }
         }
     }
+    // And behind them DDP's map of the parameters that were used.
+    void iterate_with_map() {
+        for (int i = 0; i < 20; ++i) {
+            const std::int64_t begin = now_ms_;
+            for (int bucket = 0; bucket < 2; ++bucket) {
+                observe(kGradients[bucket], kHidden, bucket, begin);
+            }
+            CallRecord map = record(CallRecord::kNoOrdinal, 60);
+            map.type = DEFT_NCCL_INT32;
+            observe(map, {{30, 125}, {1, 1}}, 1, begin);
+            --ordinal_;  // it has none
+        }
+    }
     // Two large gradients, the first of them float16, which has half as many bytes a number.
     void iterate_large(bool half) {
         for (int i = 0; i < 20; ++i) {
@@ -87,8 +100,11 @@ TEST_F(InModeDeft, ASmallSumBeforeFullBucketsIsAGradient) {
     for (int i = 0; i < 20; ++i) {
         const std::int64_t begin = now_ms_;
         observe(kSmall, {{30, 125}, {1, 1}}, 0, begin);
-        observe(kGradients[0], kHidden, 0, begin);
-        observe(kGradients[0], kHidden, 0, begin);
+        for (std::uint64_t equal = 1; equal <= 2; ++equal) {
+            CallRecord called = record(ordinal_, kGradients[0]);
+            called.buffer = equal;
+            observe(called, kHidden, 0, begin);
+        }
         observe(kGradients[1], kHidden, 1, begin);
     }
     EXPECT_EQ(staged().predicted.max_merge, 2U);
@@ -113,6 +129,12 @@ TEST_F(InModeDeft, EqualGradientsInBuffersOfTheirOwnAreNeitherDelayedNorMerged) 
 TEST_F(InModeDeft, HalfPrecisionIsNeitherDelayedNorMerged) {
     iterate_large(true);
     expect_nothing("float16");
+}
+
+// A bucket's sum that comes when its parameters are not used is thrown away by DDP.
+TEST_F(InModeDeft, BucketsBesideAMapOfUsedParametersAreNeitherDelayedNorMerged) {
+    iterate_with_map();
+    expect_nothing("unused parameters");
 }
 
 TEST_F(InModeDeft, AnOnlyGradientIsDelayedOrMerged) {
@@ -164,6 +186,11 @@ TEST_F(Named, APlanOfTheOperatorsIsCarriedOutAllTheSame) {
     EXPECT_EQ(staged().predicted.max_merge, 2U);
 }
 
+TEST_F(Named, APlanOfTheOperatorsIsCarriedOutBesideAMapOfUsedParameters) {
+    iterate_with_map();
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
 // To where it comes into force: every rank can carry it out.
 TEST_F(Named, APlanOfTheOperatorsDelaysAndMergesHalfPrecision) {
     iterate_large(true);
@@ -176,6 +203,11 @@ class InModeCovap : public Doubt {};
 TEST_F(InModeCovap, NothingIsPlannedForHalfPrecision) {
     iterate_large(true);
     expect_nothing("float16");
+}
+
+TEST_F(InModeCovap, NothingIsPlannedBesideAMapOfUsedParameters) {
+    iterate_with_map();
+    expect_nothing("unused parameters");
 }
 
 TEST_F(InModeCovap, NothingIsPlanned) {

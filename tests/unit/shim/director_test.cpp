@@ -256,6 +256,36 @@ TEST(View, DoubtsEqualGradientsInManyBuffers) {
     EXPECT_EQ(doubt_about(in_buffers(1)), nullptr);
 }
 
+// With find_unused_parameters, behind the buckets.
+TEST(View, DoubtsGradientsBesideAMapOfUsedParameters) {
+    CallRecord first = call(Function::AllReduce, 1'000'000, 0);
+    CallRecord second = call(Function::AllReduce, 2'000'000, 0);
+    first.buffer = 1;
+    second.buffer = 2;
+    CallRecord map = call(Function::AllReduce, 60, 0);
+    map.buffer = 3;
+    map.in_place = true;
+    map.type = DEFT_NCCL_INT32;
+    const auto doubted = [&](const CallRecord& small) {
+        const JobView view = view_of({first, second, small});
+        EXPECT_EQ(view.reason, "");
+        EXPECT_TRUE(view.whole);
+        return doubt_about(view) != nullptr;
+    };
+    EXPECT_TRUE(doubted(map));
+    const auto changed = [&map](auto change) {
+        CallRecord other = map;
+        change(other);
+        return other;
+    };
+    EXPECT_FALSE(doubted(changed([](CallRecord& c) { c.count = 1; }))) << "a metric or a flag";
+    EXPECT_FALSE(doubted(changed([](CallRecord& c) { c.type = DEFT_NCCL_INT64; })));
+    EXPECT_FALSE(doubted(changed([](CallRecord& c) { c.type = DEFT_NCCL_FLOAT32; })));
+    EXPECT_FALSE(doubted(changed([](CallRecord& c) { c.op = DEFT_NCCL_MAX; })));
+    EXPECT_FALSE(doubted(changed([](CallRecord& c) { c.in_place = false; })));
+    EXPECT_FALSE(doubted(changed([](CallRecord& c) { c.comm_serial = 2; }))) << "no bucket's";
+}
+
 TEST(View, TurnsToWhereTheLeaderBegins) {
     JobView view;
     view.gradients = {{3, 7, 0}, {1, 7, 0}, {2, 7, 0}};
