@@ -99,7 +99,9 @@ bool Track::returns_to_buffers(std::size_t gradients) const {
             now.push_back(buffers_[(gradients_ - r * gradients + i) % kBuffers]);
         }
         std::sort(now.begin(), now.end());
-        now.erase(std::unique(now.begin(), now.end()), now.end());
+        if (std::adjacent_find(now.begin(), now.end()) != now.end()) {
+            return false;  // of two iterations, between which something else is sent
+        }
         if (r < repeats && !std::includes(before.begin(), before.end(), now.begin(), now.end())) {
             return false;
         }

@@ -383,9 +383,12 @@ protected:
     void iterate_alike(bool taken, int times) {
         for (int i = 0; i < times; ++i) {
             const std::int64_t begin = now_ms_;
+            std::uint64_t buffer = 0;
             for (const int bucket : {0, 0, 1}) {
                 EXPECT_EQ(job_->make(*director_, ordinal_, kGradients[bucket]), taken) << ordinal_;
-                observe(kGradients[bucket], kHidden, bucket, begin);
+                CallRecord called = record(ordinal_, kGradients[bucket]);
+                called.buffer = ++buffer;
+                observe(called, kHidden, bucket, begin);
             }
         }
     }

@@ -252,11 +252,12 @@ protected:
     bool lanes_aborted(int lanes) {
         return eventually([&] { return g_lanes.aborted == lanes && !director_->aborting(); });
     }
-    // What the hook records of the job's next gradient.
+    // What the hook records of the job's next gradient. Those of one size share a buffer.
     static CallRecord record(std::uint64_t ordinal, std::uint64_t count) {
         CallRecord record;
         record.function = Function::AllReduce;
         record.count = count;
+        record.buffer = 0x1000 * (count + 1);
         record.type = DEFT_NCCL_FLOAT32;
         record.op = DEFT_NCCL_SUM;
         record.in_place = true;
