@@ -162,6 +162,8 @@ void Track::feed(const CallRecord& record) {
         }
     }
     Cycle& cycle = cycles_[step.cycle];
+    // The same calls may be a part of an iteration when they come back: another phase of the job.
+    cycle.whole = cycle.whole && !step.locked;
     if (!cycle.whole && (step.locked || step.position + 1 == cycle.shape.size())) {
         cycle.whole = returns_to_buffers(cycle.gradients);
     }

@@ -80,7 +80,7 @@ private:
         std::vector<CallRecord> shape;
         std::unique_ptr<Profile> profile;
         std::size_t gradients = 0;
-        bool whole = false;  // its buffers have shown it
+        bool whole = false;  // its buffers have shown it since it came into force
     };
     CycleLearner learner_;
     std::unordered_map<std::uint64_t, CallRecord> shapes_;  // by key

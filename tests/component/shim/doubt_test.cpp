@@ -126,6 +126,24 @@ TEST_F(InModeDeft, EqualGradientsInBuffersOfTheirOwnAreNeitherDelayedNorMerged) 
     EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
 }
 
+// The job's next phase has four gradients of the size that the only one had: the same calls.
+TEST_F(InModeDeft, APlanIsNotTakenUpAgainForAPartOfAnIteration) {
+    iterate_equal(false);
+    const planner::Plan plan = staged();
+    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+    answer(Step::Refused, true, "its network was down");
+    heard(Kind::Drop);
+    track_.feed(record(ordinal_++, kGradients[1]));
+    iterate_equal(true);
+    ASSERT_TRUE(ticks_until([&] {
+        return director_->facts().reason.find("change their buffers") != std::string::npos;
+    })) << director_->facts().reason;
+    linger();
+    EXPECT_EQ(asked(), 2U) << "it was staged again";
+    iterate_equal(false);
+    EXPECT_EQ(staged().policy, plan.policy) << "it was for that phase alone";
+}
+
 TEST_F(InModeDeft, HalfPrecisionIsNeitherDelayedNorMerged) {
     iterate_large(true);
     expect_nothing("float16");

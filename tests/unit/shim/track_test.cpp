@@ -157,6 +157,53 @@ TEST(Track, BuffersMayChangePlacesOrMoveAtTimes) {
     EXPECT_FALSE(track.whole()) << "nothing is in force";
 }
 
+// A job's next phase has two gradients of the size that the only one had.
+TEST(Track, ACycleThatComesBackHasToShowItAgain) {
+    Track track;
+    const auto feed = [&track](std::uint64_t count, std::uint64_t buffer, int times = 1) {
+        CallRecord record = all_reduce(count);
+        record.buffer = buffer;
+        for (int i = 0; i < times; ++i) {
+            track.feed(record);
+        }
+    };
+    feed(100'000, 1, 6);
+    ASSERT_TRUE(track.whole());
+    feed(20'000, 9);
+    for (int i = 0; i < 10; ++i) {
+        feed(100'000, 1);
+        feed(100'000, 2);
+        EXPECT_FALSE(track.whole()) << i;
+    }
+    feed(20'000, 9);
+    feed(100'000, 1, 4);
+    EXPECT_TRUE(track.whole());
+    EXPECT_EQ(track.learner().cycles().size(), 1U) << "it is the same cycle";
+}
+
+// A metric, an evaluation: with the third repeat, with which the cycle is in force again.
+TEST(Track, ShowsItAtOnceWhereOnlySmallCallsCameBetween) {
+    const auto iterate = [](Track& track, const std::string& buffers) {
+        for (const char buffer : buffers) {
+            CallRecord record = all_reduce(buffer == '.' ? 1 : buffer == 'A' ? 100'000 : 50'000);
+            record.buffer = static_cast<std::uint64_t>(buffer);
+            track.feed(record);
+        }
+    };
+    Track two;
+    iterate(two, "AbAbAbAb");
+    ASSERT_TRUE(two.whole());
+    iterate(two, ".AbAb");
+    EXPECT_FALSE(two.stable());
+    iterate(two, "Ab");
+    EXPECT_TRUE(two.whole());
+    Track lone;
+    iterate(lone, "AAAA");
+    ASSERT_TRUE(lone.whole());
+    iterate(lone, ".AAA");
+    EXPECT_TRUE(lone.whole()) << "with the one before";
+}
+
 TEST(Track, SeveralCommunicatorsShareAnIteration) {
     Track track;
     for (int i = 0; i < 5; ++i) {
