@@ -20,7 +20,9 @@ const char* deft_version(void);
  * that stand for "no update": a job that can skip its optimizer then gets DeFT's semantics exactly
  * (no momentum or weight decay on empty updates). Call it once per iteration, after the last
  * gradient call and before the optimizer, from the thread that makes the calls. The answer is the
- * same on all ranks; 1 where no plan was in force since it was last asked. */
+ * same on all ranks; 1 where no plan was in force since it was last asked, and where a sum of
+ * several numbers, but less than 1 KiB, has passed behind a gradient: that may be one too, and
+ * plans leave those alone. */
 int deft_should_step(void);
 
 /* Ends what is in force: from the next gradient call on everything is synchronous, until the plan

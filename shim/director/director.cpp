@@ -77,8 +77,10 @@ void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
     priority_known_.store(driver != nullptr, std::memory_order_relaxed);
 }
 
-// A call that no plan carries out. It counts beside calls of the same iteration that a plan did
-// before it ended; a communicator without a plan has no say in whether there is an update.
+// A call that no plan carries out, or none ever does (a bias of less than 1 KiB; before the first
+// call of an iteration it may as well be a metric of the one before). It counts beside calls of the
+// same iteration that a plan did before it ended; a communicator without a plan has no say in
+// whether there is an update.
 void Director::note_sums() noexcept {
     if (got_zeros_.load(std::memory_order_relaxed)) {
         got_sums_.store(true, std::memory_order_relaxed);

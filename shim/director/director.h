@@ -58,6 +58,10 @@ public:
     bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
                     deft_cuda_stream_t stream, int& result) noexcept;
 
+    // A sum that may be a gradient, but is too small for plans to take: it has been delivered. The
+    // thread of the gradient calls.
+    void note_small() noexcept { note_sums(); }
+
     // Looks at what has been learned and takes the next step. May wait for other ranks. True while
     // something is under way, so that the next look should come soon.
     bool tick(Track& track) noexcept;

@@ -18,6 +18,7 @@ struct Grouped {
     cuda::EventPool* pool;
     deft_cuda_stream_t stream;
     CommunicatorPin gradients;  // whose gradient it may carry; empty: none
+    CommunicatorPin smalls;     // the same of one that no plan takes
     bool observed;
 };
 
@@ -55,8 +56,20 @@ director::Director* director_of(const CommunicatorPin& communicator) {
     return communicator ? communicator->director.load(std::memory_order_acquire) : nullptr;
 }
 
+void note_small(const CommunicatorPin& communicator) {
+    if (director::Director* const director = director_of(communicator)) {
+        director->note_small();
+    }
+}
+
 int count_grouped(Grouped& call) {
     int result = DEFT_NCCL_SUCCESS;
+    if (call.smalls) {
+        note_small(call.smalls);
+    }
+    if (!call.gradients) {
+        return result;
+    }
     call.record.ordinal = next_ordinal(*call.gradients.get());
     if (director::Director* const director = director_of(call.gradients)) {
         director->all_reduce({}, call.record.ordinal, true, call.stream, result);
@@ -79,15 +92,21 @@ bool in_place(const Call& call, int rank) {
     return call.send == call.receive;
 }
 
-}  // namespace
-
-bool may_carry_gradient(const Call& call) noexcept {
+// As far as every rank knows the same of it.
+CallRecord reduction(const Call& call) {
     CallRecord record;
     record.function = call.function;
     record.count = call.count;
     record.type = static_cast<std::uint8_t>(call.type);
     record.op = call.op;
-    return call.function == Function::AllReduce && carries_gradient(record);
+    record.in_place = call.send == call.receive;
+    return record;
+}
+
+}  // namespace
+
+bool may_carry_gradient(const Call& call) noexcept {
+    return call.function == Function::AllReduce && carries_gradient(reduction(call));
 }
 
 int CollectiveHook::all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept {
@@ -111,6 +130,11 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
         held::forward();
     }
     gradient_ = communicator() && may_carry_gradient(call);
+    small_ = communicator() && call.function == Function::AllReduce &&
+             may_be_small_gradient(reduction(call));
+    if (small_ && !grouped) {
+        note_small(communicator());
+    }
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     if (gradient_ && !grouped) {
         record_.ordinal = next_ordinal(*communicator().get());
@@ -164,7 +188,7 @@ bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int&
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (observer_ == nullptr && !gradient_) {
+    if (observer_ == nullptr && !gradient_ && !small_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -189,12 +213,12 @@ void CollectiveHook::end(int result) noexcept {
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
-    if (!observed && !gradient_) {
+    if (!observed && !gradient_ && !small_) {
         return;
     }
-    Grouped call{record_, pool_, stream_of(record_), {}, observed};
-    if (gradient_) {
-        call.gradients = std::move(communicator());
+    Grouped call{record_, pool_, stream_of(record_), {}, {}, observed};
+    if (gradient_ || small_) {
+        (gradient_ ? call.gradients : call.smalls) = std::move(communicator());
     }
     try {
         if (t_grouped == nullptr) {
@@ -206,9 +230,7 @@ void CollectiveHook::keep_for_group_end(bool observed) noexcept {
         if (call.record.events >= 0) {
             pool_->give_back(call.record.events);
         }
-        if (call.gradients) {
-            count_grouped(call);  // a call that is missed would make this rank another than all
-        }
+        count_grouped(call);  // a call that is missed would make this rank another than all
     }
 }
 
@@ -216,7 +238,7 @@ int count_group() noexcept {
     int result = DEFT_NCCL_SUCCESS;
     if (t_grouped != nullptr) {
         for (Grouped& call : *t_grouped) {
-            const int own = call.gradients ? count_grouped(call) : DEFT_NCCL_SUCCESS;
+            const int own = count_grouped(call);
             result = result != DEFT_NCCL_SUCCESS ? result : own;
         }
     }

@@ -31,6 +31,7 @@ private:
 
     deft_nccl_comm_t comm_;
     bool gradient_ = false;         // it may carry one
+    bool small_ = false;            // it may carry one that no plan takes
     Observer* observer_ = nullptr;  // null: this call is not observed
     cuda::EventPool* pool_ = nullptr;
     CallRecord record_;

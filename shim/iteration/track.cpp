@@ -19,6 +19,14 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     return hash * 0xff51afd7ed558ccdu;
 }
 
+bool is_floating(const CallRecord& record) {
+    return record.type >= DEFT_NCCL_FLOAT16 && record.type < DEFT_NCCL_NUM_TYPES;
+}
+
+bool is_sum(const CallRecord& record) {
+    return record.op == DEFT_NCCL_SUM || record.op >= DEFT_NCCL_AVG;
+}
+
 }  // namespace
 
 std::uint64_t key_of(const CallRecord& record) {
@@ -48,15 +56,18 @@ std::uint64_t payload_bytes(const CallRecord& record) {
 }
 
 bool is_small(const CallRecord& record) {
-    const bool floating = record.type >= DEFT_NCCL_FLOAT16 && record.type < DEFT_NCCL_NUM_TYPES;
-    return !floating || payload_bytes(record) < kSmallestGradient;
+    return !is_floating(record) || payload_bytes(record) < kSmallestGradient;
 }
 
 bool carries_gradient(const CallRecord& record) {
     const bool reduces =
         record.function == Function::AllReduce || record.function == Function::ReduceScatter;
-    const bool sum = record.op == DEFT_NCCL_SUM || record.op >= DEFT_NCCL_AVG;
-    return reduces && sum && !is_small(record);
+    return reduces && is_sum(record) && !is_small(record);
+}
+
+bool may_be_small_gradient(const CallRecord& record) {
+    return record.function == Function::AllReduce && is_sum(record) && is_floating(record) &&
+           record.in_place && record.count > 1 && payload_bytes(record) < kSmallestGradient;
 }
 
 void Track::adopt(std::size_t index) {

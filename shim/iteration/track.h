@@ -22,6 +22,9 @@ std::uint64_t payload_bytes(const CallRecord& record);
 // more. Flags, norms, losses, barriers and integer maps are not.
 bool carries_gradient(const CallRecord& record);
 inline constexpr std::uint64_t kSmallestGradient = 1024;
+// True for one below that size that may be a gradient all the same (a bias): several numbers,
+// summed in place. One number is a metric.
+bool may_be_small_gradient(const CallRecord& record);
 // True for flags, metrics, barriers, maps: less than that, or no floating-point numbers.
 bool is_small(const CallRecord& record);
 

@@ -296,6 +296,27 @@ TEST_F(Follower, ThereIsNoUpdateThoughThePlanHasBeenEndedSinceItsZeros) {
     EXPECT_EQ(director_->take_update(), Update::Zeros);
 }
 
+// A bias has been delivered: the update must not be skipped.
+TEST_F(Follower, ThereIsAnUpdateWhereASumThatIsTooSmallForAPlanHasPassed) {
+    using enum Update;
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    director_->note_small();
+    EXPECT_EQ(director_->take_update(), None) << "without a plan it has no say";
+    director_->note_small();  // a metric of the iteration before
+    job.iteration(*director_, ordinal_);
+    EXPECT_EQ(director_->take_update(), Zeros);
+    EXPECT_EQ(director_->flush(), 2);
+    job.forwarded(*director_, ordinal_);
+    stage();
+    order(Kind::Arm, ordinal_);
+    job.call(*director_, ordinal_++, kCounts[0]);
+    director_->note_small();
+    job.call(*director_, ordinal_++, kCounts[1]);
+    EXPECT_EQ(director_->take_update(), Sums);
+}
+
 // The leader tears down lanes that nobody will use; ranks that see them go have not failed.
 TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
     stage();

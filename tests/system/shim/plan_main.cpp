@@ -7,7 +7,8 @@
 //   Runs until a plan is in force on all ranks, then ITERATIONS more. HOW:
 //   plain    runs ITERATIONS and waits for no plan
 //   abort    ends the communicator by ncclCommAbort; "until abort": both
-//   step     asks deft_should_step() and prints nothing where there is no update
+//   step     asks deft_should_step() and prints nothing where there is no update. "step biased":
+//            between the buckets there is a sum of 100 numbers, too small for plans
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
 //   unsteady runs ITERATIONS, waits for no plan, and has other buckets every ten iterations
@@ -213,7 +214,9 @@ int main(int argc, char** argv) {
     check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    check(cuMemAlloc(&memory, (total + 2) * sizeof(float)), "cuMemAlloc");
+    constexpr size_t kMetrics = 2;
+    const size_t biases = how == "step biased" ? 100 : 0;
+    check(cuMemAlloc(&memory, (total + kMetrics + biases) * sizeof(float)), "cuMemAlloc");
     auto* const data = reinterpret_cast<float*>(memory);
     ncclComm_t comm = nullptr;
     check(ncclCommInitRank(&comm, ranks, deft::test::exchange_id(rank, argv[3]), rank),
@@ -241,13 +244,13 @@ int main(int argc, char** argv) {
         reinterpret_cast<decltype(&deft_stats)>(::dlsym(RTLD_DEFAULT, "deft_stats"));
     check(should_step == nullptr || flush == nullptr || stats == nullptr, "deft's C API");
     const float weights = static_cast<float>(ranks * (ranks + 1) / 2);
-    std::vector<float> host(total + 2);
+    std::vector<float> host(total + kMetrics + biases);
     int rounds = how == "change" || how == "flush" ? 2 : 1;
     float plans_wanted = 1;
     int left = how.starts_with("plain") || how == "unsteady" ? iterations : -1;
     const int stalls = how.starts_with("stall-") ? std::atoi(how.c_str() + 6) : 0;
     for (int t = 0; rounds > 0; ++t) {
-        host.assign(total + 2, static_cast<float>((t + 1) * (rank + 1)));
+        host.assign(host.size(), static_cast<float>((t + 1) * (rank + 1)));
         if (t > 0 && t == stalls) {
             return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
         }
@@ -281,10 +284,14 @@ int main(int argc, char** argv) {
         ::usleep(1500);  // forward, and backward until the first bucket is complete
         reduce(data, first);
         ::usleep(500);
+        if (biases > 0) {
+            reduce(data + total + kMetrics, biases);
+        }
         reduce(data + first, second);
         check(pair ? ncclGroupEnd() : ncclSuccess, "ncclGroupEnd");
         if (t % kMetricEvery == 0) {
-            reduce(data + total, 2);  // metrics: nothing may ever happen to them
+            reduce(data + total, 1);  // metrics: nothing may ever happen to them
+            reduce(data + total + 1, 1);
         }
         if (cuMemcpyDtoHAsync(host.data(), memory, host.size() * sizeof(float), stream) != 0) {
             give_up(comm);  // the device has seen the transfer fail
@@ -292,7 +299,12 @@ int main(int argc, char** argv) {
         wait(stream, comm);
         const float one = same_everywhere(host.data(), first, "bucket 0");
         const float two = same_everywhere(host.data() + first, second, "bucket 1");
-        if (how == "step" && should_step() == 0) {
+        if (biases > 0) {
+            check(same_everywhere(host.data() + total + kMetrics, biases, "the biases") !=
+                      static_cast<float>(t + 1) * weights,
+                  "the biases");
+        }
+        if (how.starts_with("step") && should_step() == 0) {
             check(one != 0 || two != 0, "no update, but a gradient");
         } else {
             std::printf("%d %g %g\n", t, static_cast<double>(one / weights),

@@ -113,6 +113,15 @@ TEST(Plan, AJobThatAsksSkipsUpdatesThatAreNone) {
     }
 }
 
+// What is too small for plans comes at once, beside zeros too.
+TEST(Plan, AJobThatAsksSkipsNoSmallGradient) {
+    const Job job = run(2, 60, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "merge2"}}, "step biased");
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    EXPECT_EQ(static_cast<int>(job.rows[0].size()), job.rows[0].back().iteration + 1);
+    EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1) << "the buckets are merged";
+}
+
 // Of two buckets one is sent in each iteration, so that there is something in every update.
 class SumsInTurns : public ::testing::TestWithParam<Environment> {};
 

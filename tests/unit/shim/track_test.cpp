@@ -81,6 +81,24 @@ TEST(Gradient, FloatSumsAboveASize) {
     EXPECT_FALSE(carries_gradient(call));
 }
 
+TEST(Gradient, MayBeASmallSumOfSeveralNumbers) {
+    EXPECT_TRUE(may_be_small_gradient(all_reduce(2)));
+    EXPECT_TRUE(may_be_small_gradient(all_reduce(255)));
+    EXPECT_FALSE(may_be_small_gradient(all_reduce(256))) << "plans take it";
+    EXPECT_FALSE(may_be_small_gradient(all_reduce(1))) << "a loss";
+    const auto changed = [](auto change) {
+        CallRecord call = all_reduce(100);
+        change(call);
+        return call;
+    };
+    EXPECT_TRUE(may_be_small_gradient(changed([](CallRecord& c) { c.op = DEFT_NCCL_AVG; })));
+    EXPECT_FALSE(may_be_small_gradient(changed([](CallRecord& c) { c.op = DEFT_NCCL_MAX; })));
+    EXPECT_FALSE(may_be_small_gradient(changed([](CallRecord& c) { c.type = DEFT_NCCL_INT32; })));
+    EXPECT_FALSE(may_be_small_gradient(changed([](CallRecord& c) { c.in_place = false; })));
+    EXPECT_FALSE(may_be_small_gradient(
+        changed([](CallRecord& c) { c.function = Function::ReduceScatter; })));
+}
+
 TEST(Track, FindsTheBucketsOfDdp) {
     // Transformer of 32 MB: one bucket, then two (measured with PyTorch DDP).
     Track track;
