@@ -2,6 +2,7 @@
 #include "shim/executor/executor.h"
 
 #include <time.h>
+#include <algorithm>
 
 #include "shim/executor/counters.h"
 #include "shim/executor/sampler.h"
@@ -85,8 +86,11 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
             executor->streams_.push_back(lane->stream());
         }
         if (options.statistics) {
-            executor->sampler_ = Sampler::create(driver, *executor->shadow_, lane_count,
-                                                 options.complete_every, problem);
+            // Always the same iteration of a period: others send other pieces.
+            const std::uint32_t period = std::max(executor->script_.period, 1U);
+            const std::uint32_t every = (options.complete_every + period - 1) / period * period;
+            executor->sampler_ =
+                Sampler::create(driver, *executor->shadow_, lane_count, every, problem);
             if (executor->sampler_ == nullptr) {
                 return nullptr;
             }

@@ -26,7 +26,7 @@ struct ExecutorOptions {
     Prediction prediction{};
     std::uint64_t first_iteration = 0;  // where covap's coefficient schedule stands
     bool statistics = false;            // measure norms, for take()
-    std::uint32_t complete_every = 8;   // iterations between two complete measurements
+    std::uint32_t complete_every = 8;   // iterations between two complete measurements, at least
 };
 
 // Counters since create(); any thread.

@@ -108,7 +108,7 @@ int Sampler::after(std::uint32_t lane, cuda::Stream stream, Element element, cud
 
 int Sampler::end(const std::vector<cuda::Stream>& streams) noexcept {
     if (complete_ && carries_) {
-        next_complete_ = (iteration_ / complete_every_ + 1) * complete_every_;
+        next_complete_ = iteration_ + complete_every_;
     }
     if (current_ == nullptr || current_->lanes == 0) {
         current_ = nullptr;

@@ -143,7 +143,9 @@ void Guard::judge(const Round& round) {
     for (const auto& [rank, square] : round.local) {
         local += square / ranks_;
     }
-    judge_norm(std::sqrt(round.reduced.reduced_square / static_cast<double>(round.reduced.bytes)),
+    // Of one gradient: the first sums of a plan may hold fewer than those that follow.
+    judge_norm(std::sqrt(round.reduced.reduced_square / static_cast<double>(round.reduced.bytes)) /
+                   round.reduced.merged,
                round.reduced.iteration);
     noises_.push_back(noise_of(local, round.reduced.reduced_square, ranks_, round.reduced.merged));
     if (noises_.size() > settings_.window) {

@@ -130,6 +130,52 @@ TEST_P(Measured, CompletelyAndByWindow) {
     EXPECT_EQ(softdevReports(), 0U);
 }
 
+// Each bucket in its turn: measurements are compared with each other, so they are of one bucket.
+TEST(Complete, AreTheSameIterationsOfAPeriod) {
+    const auto shapes = shapes_of({5003, 6001});
+    Plan plan = uniform_plan(bytes_of(shapes), 3, 0);
+    plan.transfers[1].iteration = plan.deliveries[1].iteration = 0;
+    plan.transfers[1].generation = plan.deliveries[1].generation = {-2, 3};
+    CompileOptions options;
+    options.max_merge = 3;
+    std::string problem;
+    const Script script = compile(plan, shapes, options, problem);
+    ASSERT_EQ(problem, "");
+    ASSERT_EQ(script.period % 3, 0U);
+    const Ids ids(1);
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        ExecutorOptions execution;
+        execution.statistics = true;
+        execution.complete_every = 2;
+        std::string why;
+        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
+                                         lanes.pointers, script, execution, why);
+        ASSERT_NE(executor, nullptr) << why;
+        std::vector<std::uint64_t> complete;
+        for (std::int64_t t = 0; t < 24; ++t) {
+            for (std::uint32_t b = 0; b < shapes.size(); ++b) {
+                Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
+                ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
+                                            buffer.get(), shapes[b]),
+                          ncclSuccess);
+                self.sync();
+            }
+            Statistics statistics;
+            while (executor->take(statistics)) {
+                if (statistics.complete) {
+                    complete.push_back(statistics.iteration);
+                }
+            }
+        }
+        ASSERT_GE(complete.size(), 4U);
+        for (const std::uint64_t iteration : complete) {
+            EXPECT_EQ(iteration % 3, complete.front() % 3) << iteration;
+        }
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Measured,
                          ::testing::Values(ncclFloat32, ncclFloat64, ncclBfloat16));
 

@@ -199,6 +199,18 @@ TEST(Guard, FallsBackWhenNormsExplodeRightAfterTheSwitch) {
     EXPECT_EQ(guard.decide(16).action, Action::FallBack);
 }
 
+// A plan that sends sums of eight has sent the one gradient that it had at first.
+TEST(Guard, ComparesSumsOfDifferentNumbersOfGradients) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(8, 0), 0);
+    std::uint64_t t = 0;
+    for (const double merged : {1, 8, 8, 8, 8, 8, 8}) {
+        report_all(guard, t += 8, 1, 1e-6, merged);
+        const Decision decision = guard.decide(t);
+        EXPECT_EQ(decision.action, Action::Keep) << decision.reason;
+    }
+}
+
 TEST(Guard, FallsBackWhenTheNetworkHasDied) {
     Guard guard({}, kRanks);
     guard.plan_in_force(plan(2, 0), 0);
