@@ -134,6 +134,8 @@ Factors factors(const Prediction& prediction, std::uint32_t delay, std::uint32_t
     }
     // Sums of different numbers of gradients are compared as if they had as many.
     const auto like = [count](std::uint32_t other) { return static_cast<double>(count) / other; };
+    // Sums of so many gradients are as many iterations apart.
+    const double d = static_cast<double>(delay) / count;
     switch (prediction.kind) {
         case PredictionKind::None:
             return {};
@@ -149,10 +151,9 @@ Factors factors(const Prediction& prediction, std::uint32_t delay, std::uint32_t
                 return {};
             }
             if (before_previous_count == 0) {  // linear so far
-                return {1.0 + delay, -1.0 * delay * like(previous_count), 0};
+                return {1 + d, -d * like(previous_count), 0};
             }
-            // The parabola through three sums one apart, `delay` further on.
-            const double d = delay;
+            // The parabola through three sums one apart, `d` further on.
             return {(d + 1) * (d + 2) / 2, -d * (d + 2) * like(previous_count),
                     d * (d + 1) / 2 * like(before_previous_count)};
     }

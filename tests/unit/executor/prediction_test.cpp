@@ -89,6 +89,20 @@ TEST(Factors, AreExactForPolynomials) {
     }
 }
 
+// Merged sums are as many iterations apart as they have gradients.
+TEST(Factors, AreExactForMergedSums) {
+    const auto sum = [](double t) { return 3 + 2 * t - 0.5 * t * t; };
+    const auto line = [](double t) { return 3 + 2 * t; };
+    for (const std::uint32_t delay : {1U, 2U, 4U}) {
+        const Factors quad = factors({PredictionKind::Quad, 0}, delay, 2, 2, 2);
+        EXPECT_NEAR(quad.now * sum(8) + quad.previous * sum(6) + quad.before_previous * sum(4),
+                    sum(8 + delay), 1e-9)
+            << delay;
+        const Factors young = factors({PredictionKind::Quad, 0}, delay, 2, 2, 0);
+        EXPECT_NEAR(young.now * line(8) + young.previous * line(6), line(8 + delay), 1e-9) << delay;
+    }
+}
+
 TEST(Factors, CompareSumsOfDifferentSizes) {
     // Three gradients now, one before: as if the earlier sum had three as well.
     const Factors f = factors({PredictionKind::Lead, 1}, 1, 3, 1, 0);
