@@ -143,7 +143,9 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
             // What the job does behind it may look like an iteration. By calls alone: when the
             // others heard of the switch, and whether before this flush, differs between ranks.
             next->end(executor::BreakReason::Stopped);
-        } else if (next != nullptr && !recent_.iteration_before(ordinal, next->script().shapes)) {
+        } else if (next != nullptr &&
+                   !recent_.iteration_before(ordinal, next->script().shapes,
+                                             switch_named_.load(std::memory_order_relaxed))) {
             // Calls that are none of its iteration's have come since this one was named. Where
             // gradients are alike it would take some of one iteration and some of another.
             next->end(executor::BreakReason::Misplaced);
