@@ -28,7 +28,9 @@ int deft_should_step(void);
 /* Ends what is in force: from the next gradient call on everything is synchronous, until the plan
  * is agreed on again some iterations later. Sums that are on their way are dropped; their number of
  * generations is returned. To be called between two iterations, on all ranks alike (before a
- * checkpoint, at the end of training). -1 in the middle of an iteration: nothing is done. */
+ * checkpoint, at the end of training): deft takes the next call for the first of an iteration from
+ * then on. -1 in the middle of one by what deft_should_step() or the last flush told: nothing is
+ * done. */
 int deft_flush(void);
 
 /* Names the job's optimizer, in the form of DEFT_OPTIMIZER ("sgd:momentum=0.9,lr=0.1", "adamw",

@@ -119,7 +119,8 @@ void Director::step(Track& track) {
 
 // The leader's cycle begins where the job's iteration does: that is the place that counts. Merged
 // and late sums of one update would be of different iterations otherwise. The job says where when
-// it asks for deft_should_step(); without that the times tell, where they leave no doubt.
+// it asks for deft_should_step() or deft_flush(); without that the times tell, where they leave no
+// doubt.
 void Director::find_beginning(Track& track, JobView& view) {
     const std::uint64_t length = view.gradients.size();
     const std::uint64_t asked = asked_at_.load(std::memory_order_relaxed);
@@ -132,7 +133,7 @@ void Director::find_beginning(Track& track, JobView& view) {
             turned_signature_ = view.signature;
             position = beginning_of(track);
         }
-    } else if (asked <= view.start + 1) {  // later: there are calls that are still to be learned
+    } else if (!beginning_ahead(view)) {
         position = beginning_at(track, (asked + length - view.start) % length);
     }
     if (position != 0) {
@@ -270,6 +271,8 @@ void Director::lead(Track& track, const JobView& view) {
                 if (view.learned) {
                     say(view.reason.c_str());
                 }
+            } else if (beginning_ahead(view)) {
+                break;  // and at the next look it may be another iteration
             } else if ((view.signature != planned_signature_ ||
                         !planned_for_.same_kind(known_optimizer()) ||
                         (doubted_signature_ == view.signature && view.whole)) &&

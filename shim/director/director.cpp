@@ -98,10 +98,15 @@ int Director::flush() noexcept {
     const Inside inside(inside_);
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
     const bool planned = active != nullptr && !active->broken();
-    if (planned && !active->between_iterations()) {
+    const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
+    // The plan's iteration may have been learned from the middle of the job's: only the job knows.
+    // Where it has said since when this one goes on, it must be through.
+    const std::uint64_t begun = asked_at_.load(std::memory_order_relaxed);
+    if (planned && begun < made && made - begun < active->script().shapes.size()) {
         return -1;
     }
-    flushed_.store(ordinal_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    asked_at_.store(made, std::memory_order_relaxed);
+    flushed_.store(made + 1, std::memory_order_relaxed);
     if (!planned) {
         return 0;
     }

@@ -98,8 +98,9 @@ public:
     // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
     // the gradient calls.
     Update take_update() noexcept;
-    // Ends the plan in force between two iterations. The generations that are dropped; -1: this is
-    // the middle of an iteration. The thread of the gradient calls.
+    // Ends the plan in force between two iterations of the job, as it says. The generations that
+    // are dropped; -1: by what it said before, this is the middle of one. The thread of the
+    // gradient calls.
     int flush() noexcept;
     const Seat& seat() const { return seat_; }
     // This process has another rank of the communicator. Any thread.
@@ -164,7 +165,8 @@ private:
     // ranks: when tick() sees that a plan has ended is not.
     std::atomic<bool> got_zeros_{false};
     std::atomic<bool> got_sums_{false};
-    std::atomic<std::uint64_t> asked_at_{kNever};  // take_update(): this call begins an iteration
+    // take_update() and flush(): this call begins an iteration.
+    std::atomic<std::uint64_t> asked_at_{kNever};
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
     // Of those the first so many have been in a plan in force: from then on their errors are the
     // communicator's. What becomes of one that was never used concerns nobody but the staging.
@@ -279,6 +281,11 @@ private:
     void step(Track& track);
     void lead(Track& track, const JobView& view);
     void find_beginning(Track& track, JobView& view);
+    // The job has said where an iteration begins, and calls before it are still to be learned.
+    bool beginning_ahead(const JobView& view) const noexcept {
+        const std::uint64_t asked = asked_at_.load(std::memory_order_relaxed);
+        return asked != kNever && asked > view.next;
+    }
     double warm_up_left_ms(const JobView& view) const;
     Settings allowed() const;
     bool decide(const Track& track, const JobView& view);

@@ -251,6 +251,7 @@ JobView view_job(const Track& track, bool times) {
         return is_used_map(call, *first);
     });
     view.start = track.iteration_start();
+    view.next = track.latest_ordinal() + 1;
     if (!times || !view.measured) {
         return view;
     }

@@ -31,6 +31,7 @@ struct JobView {
     bool whole = false;               // Track::whole()
     bool used_map = false;            // DDP tells which parameters were used: doubt_about()
     std::uint64_t start = 0;          // ordinal of a gradient call that began an iteration
+    std::uint64_t next = 0;           // of the next call to come, as far as they have been learned
     planner::Profile profile;         // times as measured so far
     bool measured = false;            // enough iterations were timed to plan with
 };

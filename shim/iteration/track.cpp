@@ -123,6 +123,7 @@ bool Track::returns_to_buffers(std::size_t gradients) const {
 
 void Track::feed(const CallRecord& record) {
     ++calls_;
+    latest_ordinal_ = record.ordinal != CallRecord::kNoOrdinal ? record.ordinal : latest_ordinal_;
     if (carries_gradient(record)) {
         buffers_.resize(kBuffers);
         buffers_[gradients_++ % kBuffers] = record.buffer;

@@ -65,6 +65,8 @@ public:
     // Ordinal of the first call that has one in the latest iteration of the cycle in force;
     // kNoOrdinal until one has begun.
     std::uint64_t iteration_start() const { return iteration_start_; }
+    // Ordinal of the latest call that has one; since one that began an iteration, of the cycle's.
+    std::uint64_t latest_ordinal() const { return latest_ordinal_; }
     // Forgets the times of the cycle in force, so that what follows is measured by itself.
     void restart_profile();
     // Makes the cycle in force begin at this place of it, and forgets its times.
@@ -97,6 +99,7 @@ private:
     bool gap_ = false;
     bool iteration_began_ = false;  // and no call with an ordinal has come since
     std::uint64_t iteration_start_ = CallRecord::kNoOrdinal;
+    std::uint64_t latest_ordinal_ = CallRecord::kNoOrdinal;
 
     const Cycle* main_cycle() const;
     void adopt(std::size_t index);

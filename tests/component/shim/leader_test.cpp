@@ -79,6 +79,48 @@ TEST_F(BegunElsewhere, AnIterationBeginsWhereTheJobAsksWhetherToStep) {
     expect_begins_with_the_first();
 }
 
+// It has been learned from the second gradient on. What the job says is believed, and all ranks
+// hear it at the same call.
+TEST_F(BegunElsewhere, AFlushEndsAPlanWhereTheJobsIterationBegins) {
+    constexpr Pace kBusy = {{1, 125}, {120, 100}};  // hardly a rest, and the longer one is wrong
+    iterate(kBusy, false, 40);
+    const planner::Plan plan = staged();
+    ASSERT_EQ(plan.bucket_bytes.front(), kGradients[1] * 4) << "as it was learned";
+    const std::uint64_t at = armed();
+    while (ordinal_ + 1 < at) {
+        iterate(kBusy, false);
+    }
+    const std::int64_t begin = now_ms_;
+    EXPECT_FALSE(job_->make(*director_, ordinal_, kGradients[0]));
+    observe(kGradients[0], kBusy, 0, begin);
+    EXPECT_TRUE(job_->make(*director_, ordinal_, kGradients[1]));
+    observe(kGradients[1], kBusy, 1, begin);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }));
+    iterate(kBusy, true, 3);
+    EXPECT_GE(director_->flush(), 0) << "between two iterations of the job";
+    iterate(kBusy, false, 1);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().state != "running"; }));
+    EXPECT_EQ(director_->facts().ended, 0U) << "the job has asked for it";
+    for (int i = 0; i < 40; ++i) {
+        director_->tick(track_);
+        iterate(kBusy, false);
+    }
+    expect_begins_with_the_first();
+}
+
+TEST_F(Leader, AFlushInTheMiddleOfAnIterationThatTheJobHasBegunDoesNothing) {
+    bring_into_force();
+    const std::int64_t begin = now_ms_;
+    director_->take_update();
+    EXPECT_TRUE(job_->make(*director_, ordinal_, kGradients[0]));
+    observe(kGradients[0], kIdle, 0, begin);
+    EXPECT_EQ(director_->flush(), -1);
+    EXPECT_TRUE(job_->make(*director_, ordinal_, kGradients[1]));
+    observe(kGradients[1], kIdle, 1, begin);
+    EXPECT_GE(director_->flush(), 0) << "it is through";
+    iterate(kHidden, false);
+}
+
 // A follower that has made the call already says no.
 TEST_F(Leader, ASwitchThatARankIsPastIsTriedAtALaterCall) {
     using agreement::Answer;
