@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "shim/director/director.h"
 #include "shim/director/inside.h"
@@ -265,12 +266,35 @@ void Director::clean_up(bool abort) noexcept {
     staging_.reset();
     if (nobody_inside()) {
         retired_.clear();
+        recent_.reset();
     }  // else what he uses is left to him, until tick() finds him gone
     // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.
     for (auto& lane : lanes_) {
         ended_lanes_.push_back(std::move(lane));
     }
     lanes_.clear();
+    forget_plans();
+}
+
+// A director is never freed: of a job that makes communicators without end all of them stay.
+void Director::forget_plans() noexcept {
+    try {
+        if (!std::exchange(plans_forgotten_, true)) {
+            describe_plan(facts_);
+        }
+    } catch (...) {
+    }
+    plans_.clear();
+    plan_ = {};
+    staged_plan_ = {};
+    in_force_ = {};
+    profile_ = {};
+    guard_.reset();
+    networks_ = {};
+    speeds_ = {};
+    const std::lock_guard lock(inbox_mutex_);
+    measured_ = {};
+    answers_.clear();
 }
 
 }  // namespace deft::director

@@ -36,16 +36,18 @@ bool Director::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
     if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !switch_over(ordinal, result)) {
         return true;
     }
-    // Grouped, it is none of a plan's.
-    recent_.note(ordinal,
-                 {grouped ? 0 : call.count, call.type, call.op, call.send == call.receive});
+    // Looked at after this call has been counted: end() sees the call inside, or this sees the end.
+    const bool over = ended_.load(std::memory_order_seq_cst);
+    if (!over) {
+        // Grouped, it is none of a plan's.
+        recent_->note(ordinal,
+                      {grouped ? 0 : call.count, call.type, call.op, call.send == call.receive});
+    }
     if (failed_.load(std::memory_order_relaxed)) {
         result = DEFT_NCCL_SYSTEM_ERROR;
         return true;
     }
-    // Looked at after this call has been counted: end() sees the call inside, or this sees the end.
-    executor::Executor* const active =
-        ended_.load(std::memory_order_seq_cst) ? nullptr : active_.load(std::memory_order_seq_cst);
+    executor::Executor* const active = over ? nullptr : active_.load(std::memory_order_seq_cst);
     if (active == nullptr || active->broken()) {
         note_sums();
         if (!priority_known_.load(std::memory_order_relaxed)) {
@@ -149,7 +151,7 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
             // others heard of the switch, and whether before this flush, differs between ranks.
             next->end(executor::BreakReason::Stopped);
         } else if (next != nullptr &&
-                   !recent_.iteration_before(ordinal, next->script().shapes,
+                   !recent_->iteration_before(ordinal, next->script().shapes,
                                              switch_named_.load(std::memory_order_relaxed))) {
             // Calls that are none of its iteration's have come since this one was named. Where
             // gradients are alike it would take some of one iteration and some of another.

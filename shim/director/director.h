@@ -159,7 +159,7 @@ private:
     std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
     std::atomic<executor::Executor*> active_{nullptr};  // in force
     std::atomic<std::uint32_t> inside_{0};
-    RecentCalls recent_;
+    std::unique_ptr<RecentCalls> recent_ = std::make_unique<RecentCalls>();  // until the end
     // Since take_update() was last asked: there were calls that received nothing but zeros, and
     // calls that received sums. Noted as the job makes its calls, so that it is the same on all
     // ranks: when tick() sees that a plan has ended is not.
@@ -263,7 +263,9 @@ private:
     planner::Profile profile_;             // the latest was made for
     std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
     double before_ms_ = 0;                 // median iteration before the plan
+    bool plans_forgotten_ = false;         // facts_ has what is to be told of them
 
+    void describe_plan(PlanFacts& facts) const;
     PlanFacts collect_facts() noexcept;
     PlanFacts remember_facts() noexcept;
     void stop() noexcept;
@@ -275,6 +277,7 @@ private:
     void await_hooks() const noexcept;
     bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
     void clean_up(bool abort) noexcept;
+    void forget_plans() noexcept;
     void learn_priority(deft_cuda_stream_t stream) noexcept;
     void note_sums() noexcept;
     bool switch_over(std::uint64_t ordinal, int& result) noexcept;

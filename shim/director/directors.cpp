@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/director/directors.h"
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace {
 struct Directors {
     std::mutex mutex;  // guards what follows
     std::vector<Director*> alive;
+    std::vector<Director*> over;  // told of no more; a hook may know them still
+    deft_stats_t told{};          // by those
 };
 
 Directors& process() {
@@ -26,6 +29,28 @@ std::vector<Director*> all() {
     Directors& directors = process();
     const std::lock_guard lock(directors.mutex);
     return directors.alive;
+}
+
+void add(deft_stats_t& stats, const PlanFacts& facts) noexcept {
+    stats.switched += facts.switched;
+    stats.ended += facts.ended;
+    stats.iterations += facts.iterations;
+    stats.executed_calls += facts.executed;
+    stats.forwarded_calls += facts.forwarded;
+    stats.launched_bytes += facts.launched_bytes;
+    stats.delivered += facts.delivered;
+    stats.zeroed_calls += facts.zeroed;
+    stats.dropped += facts.dropped;
+    stats.guard_decisions += facts.guard_decisions;
+}
+
+void set_aside_those_over(Directors& directors) {
+    auto& alive = directors.alive;
+    const auto over = std::stable_partition(alive.begin(), alive.end(),
+                                            [](const Director* d) { return !d->over(); });
+    directors.over.insert(directors.over.end(), over, alive.end());
+    std::for_each(over, alive.end(), [&](Director* d) { add(directors.told, d->facts()); });
+    alive.erase(over, alive.end());
 }
 
 }  // namespace
@@ -52,7 +77,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         // Those that have ended stay for the last report, within reason.
         constexpr std::size_t kListed = 64;
         if (directors.alive.size() >= kListed) {
-            std::erase_if(directors.alive, [](const Director* d) { return d->over(); });
+            set_aside_those_over(directors);
         }
         directors.alive.reserve(directors.alive.size() + 1);
         auto* const director = new Director(seat, *council);
@@ -119,23 +144,18 @@ int flush() noexcept {
 void add_up(deft_stats_t& stats) noexcept {
     std::vector<Director*> directors;
     try {
-        directors = all();
+        const std::lock_guard lock(process().mutex);
+        directors = process().alive;
+        const std::size_t size = stats.size;
+        stats = process().told;
+        stats.size = size;
     } catch (...) {
         return;  // no memory for the list
     }
     for (Director* const director : directors) {
         const PlanFacts facts = director->facts();
         stats.in_force += facts.state == "running" ? 1 : 0;
-        stats.switched += facts.switched;
-        stats.ended += facts.ended;
-        stats.iterations += facts.iterations;
-        stats.executed_calls += facts.executed;
-        stats.forwarded_calls += facts.forwarded;
-        stats.launched_bytes += facts.launched_bytes;
-        stats.delivered += facts.delivered;
-        stats.zeroed_calls += facts.zeroed;
-        stats.dropped += facts.dropped;
-        stats.guard_decisions += facts.guard_decisions;
+        add(stats, facts);
     }
 }
 

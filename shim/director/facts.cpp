@@ -59,6 +59,31 @@ PlanFacts Director::remember_facts() noexcept {
     return facts;
 }
 
+void Director::describe_plan(PlanFacts& facts) const {
+    // One that is to take its place may still come to nothing.
+    const planner::Plan& plan = current_ != nullptr ? in_force_ : plan_;
+    const planner::Prediction& predicted = plan.predicted;
+    facts.policy = plan.policy;
+    facts.predicted_ms = predicted.iteration * 1e3;
+    facts.baseline_ms = predicted.baseline * 1e3;
+    facts.bound_ms = predicted.bound * 1e3;
+    facts.updates = predicted.updates;
+    facts.max_delay = predicted.max_delay;
+    facts.max_merge = predicted.max_merge;
+    facts.before_ms = before_ms_;
+    facts.period = plan.period;
+    for (const double start : predicted.cycles) {
+        facts.cycles_ms.push_back(start * 1e3);
+    }
+    for (const planner::Transfer& transfer : plan.transfers) {
+        if (facts.transfers.size() < PlanFacts::kListed) {
+            facts.transfers.push_back(
+                {transfer.bucket, transfer.link, transfer.start * 1e3, transfer.finish * 1e3});
+        }
+    }
+    facts.guard_decisions = guard_ != nullptr ? guard_->decisions() : 0;
+}
+
 PlanFacts Director::collect_facts() noexcept {
     PlanFacts facts = facts_;
     try {
@@ -76,28 +101,9 @@ PlanFacts Director::collect_facts() noexcept {
         facts.reason = council_.verdict() == agreement::Verdict::Off ? council_.reason()
                        : current_ != nullptr                         ? ""
                                                                      : said_;
-        // One that is to take its place may still come to nothing.
-        const planner::Plan& plan = current_ != nullptr ? in_force_ : plan_;
-        const planner::Prediction& predicted = plan.predicted;
-        facts.policy = plan.policy;
-        facts.predicted_ms = predicted.iteration * 1e3;
-        facts.baseline_ms = predicted.baseline * 1e3;
-        facts.bound_ms = predicted.bound * 1e3;
-        facts.updates = predicted.updates;
-        facts.max_delay = predicted.max_delay;
-        facts.max_merge = predicted.max_merge;
-        facts.before_ms = before_ms_;
-        facts.period = plan.period;
-        for (const double start : predicted.cycles) {
-            facts.cycles_ms.push_back(start * 1e3);
+        if (!plans_forgotten_) {
+            describe_plan(facts);
         }
-        for (const planner::Transfer& transfer : plan.transfers) {
-            if (facts.transfers.size() < PlanFacts::kListed) {
-                facts.transfers.push_back(
-                    {transfer.bucket, transfer.link, transfer.start * 1e3, transfer.finish * 1e3});
-            }
-        }
-        facts.guard_decisions = guard_ != nullptr ? guard_->decisions() : 0;
     } catch (...) {
     }
     return facts;

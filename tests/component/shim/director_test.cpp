@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's director: staging, arming, lanes in the making, ends.
+#include <malloc.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -530,6 +531,56 @@ TEST_P(Neighbours, OfTheSameCommunicatorMakeNoLanes) {
 
 INSTANTIATE_TEST_SUITE_P(Are, Neighbours, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Twins" : "Strangers"; });
+
+// Of a job that makes communicators without end the oldest are told of no more.
+TEST_F(Follower, AThousandCommunicatorsAreSmallAndItsCountersOutliveThem) {
+    deft_stats_t before{};
+    add_up(before);
+    Communicator self;
+    self.table = &fake_table();
+    self.serial = 1;
+    self.rank = 1;
+    self.nranks = kRanks;
+    self.device = 0;
+    introduce(self, &scene_[1]);
+    director_ = self.director;
+    ASSERT_NE(director_, nullptr);
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    director_->end(false);
+    ASSERT_TRUE(director_->over());
+    const std::size_t held = ::mallinfo2().uordblks;
+    for (int i = 0; i < 1000; ++i) {
+        Communicator next;
+        next.table = &fake_table();
+        next.nranks = kRanks;
+        introduce(next, &scene_[1]);
+        ASSERT_NE(next.director.load(), nullptr);
+        next.director.load()->end(false);
+    }
+    EXPECT_LT(::mallinfo2().uordblks, held + 1000 * sizeof(RecentCalls)) << "of those that ended";
+    deft_stats_t stats{};
+    add_up(stats);
+    EXPECT_EQ(stats.switched, before.switched + 1);
+    EXPECT_EQ(stats.executed_calls, before.executed_calls + 4);
+}
+
+// It may know the director for as long as the process lives.
+TEST_F(Follower, ACallAfterTheEndIsForwarded) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    director_->end(false);
+    job.forwarded(*director_, ordinal_);
+    director_->end(false);
+    job.forwarded(*director_, ordinal_);
+    EXPECT_EQ(director_->facts().executed, 2U);
+}
 
 }  // namespace
 }  // namespace deft::director::test

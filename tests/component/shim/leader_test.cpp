@@ -41,6 +41,13 @@ TEST_F(Leader, APlanComesIntoForceAtAnAgreedCallWhenAllRanksAreReady) {
     EXPECT_DOUBLE_EQ(facts.before_ms, 160);
     EXPECT_EQ(facts.executed, 2U);
     EXPECT_EQ(asked(), 3U);
+    ASSERT_FALSE(facts.transfers.empty());
+    director_->end(false);  // for the last report
+    const PlanFacts last = director_->facts();
+    EXPECT_EQ(last.policy, plan.policy);
+    EXPECT_EQ(last.transfers.size(), facts.transfers.size());
+    EXPECT_EQ(last.cycles_ms, facts.cycles_ms);
+    EXPECT_DOUBLE_EQ(last.before_ms, 160);
 }
 
 // The first iteration has another bucket, and the last one is the same as in all others.
