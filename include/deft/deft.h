@@ -16,6 +16,10 @@ extern "C" {
 /* "0.1.0": the version of the library. A string that is never freed. Any thread, at any time. */
 const char* deft_version(void);
 
+/* The next two concern the communicators on the current CUDA device of the calling thread, so that
+ * several ranks in one process do not answer for each other; all of the process's where the thread
+ * has no current device, or no communicator on it. */
+
 /* 1 if the gradients that the iteration just reduced are to be used, 0 if all of them are zeros
  * that stand for "no update": a job that can skip its optimizer then gets DeFT's semantics exactly
  * (no momentum or weight decay on empty updates). Call it once per iteration, after the last

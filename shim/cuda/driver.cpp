@@ -32,6 +32,7 @@ const Driver* Driver::get() noexcept {
     resolver.find(filled.DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain",
                   "cuDevicePrimaryCtxRetain");
     resolver.find(filled.CtxGetCurrent, "cuCtxGetCurrent", "cuCtxGetCurrent");
+    resolver.find(filled.CtxGetDevice, "cuCtxGetDevice", "cuCtxGetDevice");
     resolver.find(filled.CtxPushCurrent, "cuCtxPushCurrent", "cuCtxPushCurrent_v2");
     resolver.find(filled.CtxPopCurrent, "cuCtxPopCurrent", "cuCtxPopCurrent_v2");
     resolver.find(filled.StreamCreate, "cuStreamCreate", "cuStreamCreate");
@@ -52,6 +53,12 @@ const Driver* Driver::get() noexcept {
         g_found.store(&driver, std::memory_order_release);
     }
     return found();
+}
+
+int current_device() noexcept {
+    const Driver* const driver = Driver::get();
+    int device = -1;
+    return driver != nullptr && driver->CtxGetDevice(&device) == kSuccess ? device : -1;
 }
 
 Current::Current(const Driver& driver, Context context) noexcept : driver_(driver) {

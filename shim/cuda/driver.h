@@ -27,6 +27,7 @@ struct Driver {
     int (*DeviceGet)(int* device, int ordinal) = nullptr;
     int (*DevicePrimaryCtxRetain)(Context* context, int device) = nullptr;
     int (*CtxGetCurrent)(Context* context) = nullptr;
+    int (*CtxGetDevice)(int* device) = nullptr;
     int (*CtxPushCurrent)(Context context) = nullptr;
     int (*CtxPopCurrent)(Context* context) = nullptr;
     int (*StreamCreate)(Stream* stream, unsigned flags) = nullptr;
@@ -44,6 +45,10 @@ struct Driver {
     // What get() has found so far. One load.
     static const Driver* found() noexcept;
 };
+
+// The ordinal (with every driver that is what a CUdevice is) of this thread's current device; -1 if
+// it has none, or there is no driver. Any thread; not for the hot path.
+int current_device() noexcept;
 
 // Makes a context current for a scope and restores what was there.
 class Current {

@@ -79,6 +79,17 @@ void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
     priority_known_.store(driver != nullptr, std::memory_order_relaxed);
 }
 
+// The plan's iteration may have been learned from the middle of the job's: only the job knows. Where
+// it has said since when this one goes on, it must be through.
+bool Director::in_iteration() noexcept {
+    const Inside inside(inside_);
+    const executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
+    const std::uint64_t begun = asked_at_.load(std::memory_order_relaxed);
+    return active != nullptr && !active->broken() && begun < made &&
+           made - begun < active->script().shapes.size();
+}
+
 // A call that no plan carries out, or none ever does (a bias of less than 1 KiB; before the first
 // call of an iteration it may as well be a metric of the one before). It counts beside calls of the
 // same iteration that a plan did before it ended; a communicator without a plan has no say in
@@ -101,10 +112,7 @@ int Director::flush() noexcept {
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
     const bool planned = active != nullptr && !active->broken();
     const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
-    // The plan's iteration may have been learned from the middle of the job's: only the job knows.
-    // Where it has said since when this one goes on, it must be through.
-    const std::uint64_t begun = asked_at_.load(std::memory_order_relaxed);
-    if (planned && begun < made && made - begun < active->script().shapes.size()) {
+    if (in_iteration()) {
         return -1;
     }
     asked_at_.store(made, std::memory_order_relaxed);

@@ -98,9 +98,11 @@ public:
     // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
     // the gradient calls.
     Update take_update() noexcept;
+    // A plan is in force, and by what the job said before, this is the middle of an iteration. The
+    // thread of the gradient calls.
+    bool in_iteration() noexcept;
     // Ends the plan in force between two iterations of the job, as it says. The generations that
-    // are dropped; -1: by what it said before, this is the middle of one. The thread of the
-    // gradient calls.
+    // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
     int flush() noexcept;
     const Seat& seat() const { return seat_; }
     // This process has another rank of the communicator. Any thread.

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "shim/cuda/driver.h"
 #include "shim/director/director.h"
 #include "shim/interpose/mode.h"
 
@@ -51,6 +52,25 @@ void set_aside_those_over(Directors& directors) {
     directors.over.insert(directors.over.end(), over, alive.end());
     std::for_each(over, alive.end(), [&](Director* d) { add(directors.told, d->facts()); });
     alive.erase(over, alive.end());
+}
+
+// Where a process has several ranks, each has a device and a thread of its own, and what one asks
+// for concerns its communicators alone. kAnyDevice where it cannot be told which those are.
+constexpr int kAnyDevice = -1;
+
+int device_here(const Directors& directors) {
+    const int device = cuda::current_device();
+    for (const Director* const director : directors.alive) {
+        if (device >= 0 && director->seat().device == device) {
+            return device;
+        }
+    }
+    return kAnyDevice;
+}
+
+bool is_on(const Director& director, int device) {
+    const int own = director.seat().device;  // below 0: not known
+    return device == kAnyDevice || own < 0 || own == device;
 }
 
 }  // namespace
@@ -119,7 +139,11 @@ bool should_step() noexcept {
     bool sums = false;
     Directors& directors = process();
     const std::lock_guard lock(directors.mutex);
+    const int device = device_here(directors);
     for (Director* const director : directors.alive) {
+        if (!is_on(*director, device)) {
+            continue;
+        }
         const Update update = director->take_update();
         zeros = zeros || update == Update::Zeros;
         sums = sums || update == Update::Sums;
@@ -128,11 +152,18 @@ bool should_step() noexcept {
 }
 
 int flush() noexcept {
-    int dropped = 0;
     Directors& directors = process();
     const std::lock_guard lock(directors.mutex);
+    const int device = device_here(directors);
+    // All of them first: -1 says that nothing was done.
     for (Director* const director : directors.alive) {
-        const int own = director->flush();
+        if (is_on(*director, device) && director->in_iteration()) {
+            return -1;
+        }
+    }
+    int dropped = 0;
+    for (Director* const director : directors.alive) {
+        const int own = is_on(*director, device) ? director->flush() : 0;
         if (own < 0) {
             return -1;
         }

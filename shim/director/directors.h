@@ -20,7 +20,9 @@ bool tick(int device, Track& track) noexcept;
 // What came of planning on one device, for its report. The background thread, or the one in exit().
 std::vector<PlanFacts> facts(int device);
 
-// deft_should_step(), deft_flush(), deft_stats() of include/deft/deft.h.
+// deft_should_step(), deft_flush(), deft_stats() of include/deft/deft.h. The first two concern the
+// communicators on the device of the calling thread's current context; all of them if there is no
+// context, or no communicator on that device.
 bool should_step() noexcept;
 int flush() noexcept;
 void add_up(deft_stats_t& stats) noexcept;

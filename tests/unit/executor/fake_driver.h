@@ -44,6 +44,10 @@ inline const cuda::Driver& fake_driver() {
             *context = handle<cuda::OpaqueContext>(16);
             return counted();
         };
+        d.CtxGetDevice = [](int* device) {
+            *device = 0;
+            return counted();
+        };
         d.CtxPushCurrent = [](cuda::Context) { return counted(); };
         d.CtxPopCurrent = [](cuda::Context*) { return counted(); };
         d.StreamCreate = [](cuda::Stream* stream, unsigned) {
