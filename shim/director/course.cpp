@@ -94,6 +94,7 @@ void Director::step(Track& track) {
     }
     settle(track);
     take_orders();
+    wind_up();
     end_lanes(std::exchange(keep_lanes_, kMaxLanes));
     close_lanes();
     JobView view = view_job(track, false);

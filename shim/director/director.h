@@ -267,6 +267,11 @@ private:
     double before_ms_ = 0;                 // median iteration before the plan
     bool plans_forgotten_ = false;         // facts_ has what is to be told of them
 
+    // When tick() saw that the council had closed (0: it has not), and the job's call then.
+    std::int64_t closed_ns_ = 0;
+    std::uint64_t closed_at_ = 0;
+    bool guard_missed_ = false;  // and said so
+
     void describe_plan(PlanFacts& facts) const;
     PlanFacts collect_facts() noexcept;
     PlanFacts remember_facts() noexcept;
@@ -333,6 +338,8 @@ private:
     bool propose_open(Problem& problem);
     void give_up_staging(Kind how);
     void leave_staging();
+    void wind_up();
+    void miss_guard();
     bool tell_given_up();
     void refuse(const Problem& problem);
     void settle(Track& track);
