@@ -152,6 +152,15 @@ void Director::abort_opening() noexcept {
     }
 }
 
+// In this order: either open_lanes() sees it, or the lane is seen here. The lane itself is left to
+// the thread that makes it.
+void Director::leave_off() noexcept {
+    leaving_off_.store(true, std::memory_order_seq_cst);
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->give_up();
+    }
+}
+
 // ncclCommAbort tells the communicator's kernels to end, then frees memory, for which CUDA waits
 // until the whole device is idle: for kernels of the other lanes and of the job's communicator too,
 // which nobody may have told yet. So no abort may wait for another one to return before it is

@@ -89,6 +89,10 @@ public:
     // a moment at most.
     void await_aborts() const noexcept;
 
+    // The process ends: a lane that is being made is given up, and none is begun any more. Any
+    // thread; waits for nobody.
+    void leave_off() noexcept;
+
     // An asynchronous error of a lane, or `error` as it is; "in progress" while a nonblocking
     // finalize waits for the lanes.
     int merge_async_error(int error) noexcept;
@@ -183,6 +187,7 @@ private:
     std::atomic<bool> ended_{false};
     std::atomic<bool> aborted_{false};
     std::atomic<bool> finalizing_{false};
+    std::atomic<bool> leaving_off_{false};
     std::atomic<bool> closing_{false};      // end() waits for its lanes
     std::atomic<bool> abandoned_{false};    // tick() has to clean up
     std::atomic<std::uint32_t> aborts_{0};  // of lanes, that are not over

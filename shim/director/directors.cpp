@@ -134,6 +134,14 @@ bool tick(int device, Track& track) noexcept {
     }
 }
 
+void leave_off() noexcept {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    for (Director* const director : directors.alive) {
+        director->leave_off();
+    }
+}
+
 bool should_step() noexcept {
     bool zeros = false;
     bool sums = false;

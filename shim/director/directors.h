@@ -17,6 +17,10 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
 // way.
 bool tick(int device, Track& track) noexcept;
 
+// The process ends: nobody begins or waits for a lane any more, so that tick() comes back soon. Any
+// thread; waits for nobody.
+void leave_off() noexcept;
+
 // What came of planning on one device, for its report. The background thread, or the one in exit().
 std::vector<PlanFacts> facts(int device);
 

@@ -154,7 +154,7 @@ void Director::make_ready(JobView& view) {
     if (staging_->open && !staged_in_use()) {
         const Problem problem = prepare_executor();
         answer_stage(Step::Ready, problem);
-        if (problem.lane != nullptr) {
+        if (problem.lane != nullptr && !leaving_off_.load(std::memory_order_seq_cst)) {
             begin_abort(*problem.lane);
         }
     }
@@ -266,7 +266,8 @@ Director::Problem Director::open_lanes(const Order& order) {
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
         opening_.store(lane.get(), std::memory_order_seq_cst);
         const bool open =
-            !ended() && dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
+            !ended() && !leaving_off_.load(std::memory_order_seq_cst) &&
+            dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
             lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
             lane->warm_up(problem.why) && lane->rehearse(kinds, largest, problem.why) &&
             (!order.plan.empty() || lane->measure(speed, problem.why));

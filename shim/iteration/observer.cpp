@@ -391,6 +391,9 @@ void Observer::at_exit() noexcept {
     if (observer == nullptr || ForkGuard::process().in_child()) {
         return;
     }
+    // Making and measuring a lane takes longer than exit() waits: the thread would be inside NCCL
+    // and CUDA while they are taken down.
+    director::leave_off();
     {
         const Lock lock(observer->mutex_);
         observer->stop_ = true;

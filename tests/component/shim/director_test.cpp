@@ -150,6 +150,42 @@ TEST_F(Follower, AnAbortEndsALaneInTheMaking) {
     EXPECT_TRUE(eventually([] { return g_lanes.aborted == 1; })) << "whoever comes last ends it";
 }
 
+// NCCL's initialisation and the lanes' transfers may wait for ever, and exit() does not.
+TEST_F(Follower, ALaneInTheMakingIsLeftWhenTheProcessEnds) {
+    std::thread background = held_in_the_making();
+    director_->leave_off();
+    background.join();  // NCCL is still at it
+    ASSERT_TRUE(answers(Step::Refused)) << answer().reason;
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    ASSERT_TRUE(answers(Step::Refused)) << answer().reason;
+    EXPECT_EQ(g_lanes.making, 1) << "another one was begun";
+    g_lanes.held = false;
+    EXPECT_TRUE(eventually([] { return g_lanes.aborted == 1; })) << "whoever comes last ends it";
+}
+
+// So it is told to all directors of the process.
+TEST_F(Follower, AWarmUpIsLeftWhenTheProcessEnds) {
+    Communicator made;
+    made.table = &fake_table();
+    made.serial = 1;
+    made.rank = 1;
+    made.nranks = kRanks;
+    made.device = 0;
+    introduce(made, &scene_[1]);
+    director_ = made.director.load();
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    g_lanes.held_transfers = true;
+    std::thread background([&] { director_->tick(track_); });
+    EXPECT_TRUE(eventually([] { return g_lanes.called > 0; }));
+    leave_off();
+    background.join();
+    EXPECT_EQ(g_lanes.aborted, 1);
+}
+
 TEST_F(StuckTransfer, AnAbortReleasesADestroyThatWaits) {
     std::atomic<bool> over{false};
     std::thread job([&] {

@@ -36,6 +36,7 @@ struct Fake {
     std::atomic<int> asking{0};
     std::atomic<bool> held_calls{false};  // of all-reduces
     std::atomic<int> calling{0};
+    std::atomic<int> called{0};
     std::atomic<bool> torn{false};            // a communicator was aborted under a call
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
@@ -58,7 +59,7 @@ inline void reset_lanes() {
     g_lanes.connecting = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
-    g_lanes.asking = 0;
+    g_lanes.asking = g_lanes.called = 0;
     g_lanes.configs.clear();
     g_lanes.networks.clear();
     g_lanes.priorities.clear();
@@ -94,6 +95,7 @@ inline int all_reduce(const void* send, void* receive, size_t count, int type, i
         g_lanes.waited_in_vain = true;
     }
     --g_lanes.calling;
+    ++g_lanes.called;
     int priority = 99;
     cuStreamGetPriority(on, &priority);
     g_lanes.priorities.push_back(priority);
