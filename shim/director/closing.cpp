@@ -274,7 +274,7 @@ void Director::clean_up(bool abort) noexcept {
     retire(std::move(staged_));
     staging_.reset();
     if (nobody_inside()) {
-        retired_.clear();
+        free_retired();
         recent_.reset();
     }  // else what he uses is left to him, until tick() finds him gone
     // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.

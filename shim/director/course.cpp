@@ -253,7 +253,7 @@ void Director::settle(Track& track) {
     }
     // What a hook may still hold is freed when none is inside: it was taken from active_ before.
     if (!retired_.empty() && nobody_inside()) {
-        retired_.clear();
+        free_retired();
     }
 }
 
@@ -424,9 +424,16 @@ bool Director::decide(const Track& track, const JobView& view) {
 void Director::retire(std::unique_ptr<executor::Executor> old) {
     if (old != nullptr) {
         note_counters(*old);
-        facts_.dropped += old->in_flight();
         retired_.push_back(std::move(old));
     }
+}
+
+// Once no hook is inside: one that an end has overtaken writes what in_flight() looks at.
+void Director::free_retired() noexcept {
+    for (const auto& old : retired_) {
+        facts_.dropped += old->in_flight();
+    }
+    retired_.clear();
 }
 
 // Iterations of the job so far, by the calls of the plan's cycle.

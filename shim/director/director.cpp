@@ -169,6 +169,9 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
                               std::memory_order_seq_cst);
         }
         active_.store(next, std::memory_order_seq_cst);
+        if (ended_.load(std::memory_order_seq_cst)) {  // forget() may have come before it
+            active_.store(nullptr, std::memory_order_seq_cst);
+        }
         if (old != nullptr) {  // after it: one that is active and has ended was ended by the job
             old->end(executor::BreakReason::Stopped);
         }

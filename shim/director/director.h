@@ -349,6 +349,7 @@ private:
     void refuse(const Problem& problem);
     void settle(Track& track);
     void retire(std::unique_ptr<executor::Executor> old);
+    void free_retired() noexcept;
     void enter(Course course);
     void recover();
     bool armed();

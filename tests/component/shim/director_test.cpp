@@ -298,6 +298,30 @@ TEST_F(HookInside, KeepsWhatItUsesUntilItHasLeft) {
     EXPECT_EQ(free_memory(), before_);
 }
 
+// It writes what is counted.
+TEST_F(Follower, WhatAPlanDropsIsCountedWhenNoHookIsInside) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.call(*director_, ordinal_++, kCounts[0]);
+    g_lanes.held_calls = true;
+    std::thread hook([&] {
+        CUcontext context = nullptr;
+        cuDevicePrimaryCtxRetain(&context, 0);
+        cuCtxSetCurrent(context);
+        job.call(*director_, ordinal_, kCounts[1]);
+    });
+    EXPECT_TRUE(eventually([] { return g_lanes.calling == 1; }));
+    EXPECT_GE(director_->flush(), 0);  // stands for the end that another thread brings
+    director_->tick(track_);
+    EXPECT_NE(director_->facts().state, "running");
+    EXPECT_EQ(director_->facts().dropped, 0U);
+    g_lanes.held_calls = false;
+    hook.join();
+    director_->tick(track_);
+    EXPECT_EQ(director_->facts().dropped, 2U);
+}
+
 // Whether the rank's background thread has taken note of the break by then is a matter of luck, and
 // the answer must be the same on all ranks.
 class AskedAfterABreak : public Follower, public ::testing::WithParamInterface<bool> {};
