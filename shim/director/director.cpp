@@ -79,8 +79,8 @@ void Director::learn_priority(deft_cuda_stream_t stream) noexcept {
     priority_known_.store(driver != nullptr, std::memory_order_relaxed);
 }
 
-// The plan's iteration may have been learned from the middle of the job's: only the job knows. Where
-// it has said since when this one goes on, it must be through.
+// The plan's iteration may have been learned from the middle of the job's: only the job knows.
+// Where it has said since when this one goes on, it must be through.
 bool Director::in_iteration() noexcept {
     const Inside inside(inside_);
     const executor::Executor* const active = active_.load(std::memory_order_seq_cst);
@@ -160,7 +160,7 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
             next->end(executor::BreakReason::Stopped);
         } else if (next != nullptr &&
                    !recent_->iteration_before(ordinal, next->script().shapes,
-                                             switch_named_.load(std::memory_order_relaxed))) {
+                                              switch_named_.load(std::memory_order_relaxed))) {
             // Calls that are none of its iteration's have come since this one was named. Where
             // gradients are alike it would take some of one iteration and some of another.
             next->end(executor::BreakReason::Misplaced);

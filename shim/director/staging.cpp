@@ -265,12 +265,12 @@ Director::Problem Director::open_lanes(const Order& order) {
         remember_facts();
         opening_stage_.store(order.stage, std::memory_order_seq_cst);
         opening_.store(lane.get(), std::memory_order_seq_cst);
-        const bool open =
-            !ended() && !leaving_off_.load(std::memory_order_seq_cst) &&
-            dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
-            lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
-            lane->warm_up(problem.why) && lane->rehearse(kinds, largest, problem.why) &&
-            (!order.plan.empty() || lane->measure(speed, problem.why));
+        const bool open = !ended() && !leaving_off_.load(std::memory_order_seq_cst) &&
+                          dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
+                          lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
+                          lane->warm_up(problem.why) &&
+                          lane->rehearse(kinds, largest, problem.why) &&
+                          (!order.plan.empty() || lane->measure(speed, problem.why));
         opening_.store(nullptr, std::memory_order_seq_cst);
         if (!open) {
             // NCCL's abort may wait for ranks that go on making it as long as they know nothing.

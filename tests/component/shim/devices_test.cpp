@@ -84,6 +84,8 @@ TEST(Devices, AFlushThatRefusesHasDoneNothing) {
     between.bring_into_force();
     between.iteration();
     amid.bring_into_force();
+    amid.iteration();
+    on_device(0, should_step);  // the job tells that both are between two iterations
     amid.call(kCounts[0]);
     EXPECT_EQ(on_device(0, flush), -1);
     between.iteration();  // its plan takes it

@@ -183,7 +183,7 @@ TEST_F(Follower, AWarmUpIsLeftWhenTheProcessEnds) {
     EXPECT_TRUE(eventually([] { return g_lanes.called > 0; }));
     leave_off();
     background.join();
-    EXPECT_EQ(g_lanes.aborted, 1);
+    EXPECT_EQ(g_lanes.aborted, 0) << "in exit() nothing of NCCL is called any more";
 }
 
 TEST_F(StuckTransfer, AnAbortReleasesADestroyThatWaits) {
