@@ -197,6 +197,7 @@ void Director::begin_abort(executor::Lane& lane) noexcept {
 // Without the lock: a thread that destroys the communicator may have it, and waits for the lanes.
 void Director::abort_lanes() noexcept {
     aborted_.store(true, std::memory_order_seq_cst);
+    aborts_.fetch_add(1, std::memory_order_seq_cst);  // tick() waits until all of them have begun
     // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for the
     // very transfer that only the abort of the communicator ends: tick() cleans up later.
     abandoned_.store(true, std::memory_order_release);
@@ -213,6 +214,7 @@ void Director::abort_lanes() noexcept {
         }
     }
     forget();
+    aborts_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 // NCCL's own abort has waited for the device already, or the job has to abort more for that.

@@ -142,6 +142,13 @@ void leave_off() noexcept {
     }
 }
 
+bool aborting() noexcept {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    return std::any_of(directors.alive.begin(), directors.alive.end(),
+                       [](const Director* director) { return director->aborting(); });
+}
+
 bool should_step() noexcept {
     bool zeros = false;
     bool sums = false;

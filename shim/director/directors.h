@@ -20,6 +20,8 @@ bool tick(int device, Track& track) noexcept;
 // The process ends: nobody begins or waits for a lane any more, so that tick() comes back soon. Any
 // thread; waits for nobody.
 void leave_off() noexcept;
+// Lanes are being aborted, on threads of their own. Any thread.
+bool aborting() noexcept;
 
 // What came of planning on one device, for its report. The background thread, or the one in exit().
 std::vector<PlanFacts> facts(int device);

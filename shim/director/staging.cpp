@@ -301,7 +301,7 @@ void Director::drop_stage(std::uint64_t stage) noexcept {
     executor::Lane* const lane = opening_.load(std::memory_order_seq_cst);
     if (lane != nullptr && opening_stage_.load(std::memory_order_seq_cst) == stage) {
         lane->give_up();
-        if (lane->comm() != nullptr) {
+        if (lane->comm() != nullptr && !leaving_off_.load(std::memory_order_seq_cst)) {
             begin_abort(*lane);
         }
     }
