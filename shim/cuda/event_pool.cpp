@@ -132,7 +132,12 @@ EventPool::Clock EventPool::read_clock(std::int64_t& host_ns, std::int64_t& took
         if (now - before > kClockDeadline) {
             return Clock::Late;
         }
-        ::sched_yield();
+        if (now - before < kGoodClock) {
+            ::sched_yield();
+        } else {  // no good reading any more, and the core may be wanted
+            const timespec pause{0, 100'000};
+            ::nanosleep(&pause, nullptr);
+        }
     }
 }
 

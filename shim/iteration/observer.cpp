@@ -24,7 +24,8 @@ constexpr std::int64_t kReportEvery = 3'000 * kMillisecond;
 constexpr std::int64_t kPollBusy = 5 * kMillisecond;
 constexpr std::int64_t kPollCalls = 20 * kMillisecond;
 constexpr std::int64_t kPollIdle = 250 * kMillisecond;
-constexpr std::int64_t kClockRetry = 1'000 * kMillisecond;
+constexpr std::int64_t kClockRetry = 1'000 * kMillisecond;  // the first; each is twice the last
+constexpr std::uint32_t kClockDoublings = 6;
 constexpr std::int64_t kGiveUp = 60'000 * kMillisecond;  // on events that never happen
 constexpr std::int64_t kExitDeadline = 1'000 * kMillisecond;
 
@@ -308,9 +309,11 @@ void Observer::open_window(int device, Rank& rank) {
     pool = sampling.pool.load();
     const cuda::EventPool::Clock clock = pool->set_clock();
     if (clock == cuda::EventPool::Clock::Late) {
-        rank.clock_retry_ns = cuda::host_now() + kClockRetry;
+        rank.clock_retry_ns = cuda::host_now() + (kClockRetry << rank.clocks_late);
+        rank.clocks_late = std::min(rank.clocks_late + 1, kClockDoublings);
         return;
     }
+    rank.clocks_late = 0;
     if (clock == cuda::EventPool::Clock::Refused) {
         rank.no_events = true;
         DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
@@ -394,17 +397,22 @@ void Observer::at_exit() noexcept {
     // Making and measuring a lane takes longer than exit() waits: the thread would be inside NCCL
     // and CUDA while they are taken down.
     director::leave_off();
+    const std::int64_t abort_deadline = cuda::host_now() + kExitDeadline;
+    const timespec until = deadline_in(kExitDeadline);
     {
         const Lock lock(observer->mutex_);
         observer->stop_ = true;
         ::pthread_cond_broadcast(&observer->changed_);
-        const timespec until = deadline_in(kExitDeadline);
         while (!observer->finished_ &&
                ::pthread_cond_timedwait(&observer->changed_, &observer->mutex_, &until) == 0) {
         }
         if (!observer->finished_) {
             return;  // it hangs in a driver call; the last periodic report stands
         }
+    }
+    while (director::aborting() && cuda::host_now() < abort_deadline) {
+        const timespec pause{0, 1'000'000};
+        ::nanosleep(&pause, nullptr);
     }
     try {
         observer->drain();

@@ -65,6 +65,7 @@ private:
         std::uint64_t iterations_at_window = 0;
         bool no_events = false;
         std::int64_t clock_retry_ns = 0;  // the device was too busy to tell its time: not before
+        std::uint32_t clocks_late = 0;    // so many times running, at most kClockDoublings
         std::uint64_t timed = 0;
         std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
         std::string path;  // last written
