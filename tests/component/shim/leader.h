@@ -11,6 +11,8 @@
 
 namespace deft::director::test {
 
+constexpr std::uint64_t kPeriod = 4;  // calls, of the first plan
+
 // Sent at 4 MB/s: 100 and 30 ms.
 inline constexpr std::uint64_t kGradients[] = {100'000, 30'000};
 // Of another cycle.
