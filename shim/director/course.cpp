@@ -155,6 +155,7 @@ void Director::settle(Track& track) {
         if (std::exchange(forward_cancelled_, false) && !forward) {  // its reason stands: later
             gain_checked_ = gain_checked_ && !losing_;
             losing_ = falling_ = outdated_ = false;
+            ++forward_tries_;
         }
     }
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
@@ -169,6 +170,7 @@ void Director::settle(Track& track) {
         staged_pointer_ = nullptr;
         track.restart_profile();
         gain_checked_ = false;
+        forward_tries_ = 0;
         enter(Course::Running);
         in_force_ = plan_ = staged_plan_;
         in_force_at_ = armed_at_;

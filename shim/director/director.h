@@ -240,7 +240,8 @@ private:
     std::size_t agreed_lanes_ = 0;         // that every rank has
     std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready; none has more
     Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
-    std::uint64_t arm_tries_ = 0;
+    std::uint64_t arm_tries_ = 0;   // calls named in vain, each further ahead
+    std::uint64_t forward_tries_ = 0;  // of an end
     bool arm_proposed_ = false;
     std::uint64_t armed_at_ = 0;     // leader: where the staged plan is to come into force
     std::uint64_t in_force_at_ = 0;  // and where the one in force did
@@ -306,9 +307,10 @@ private:
     bool decide(const Track& track, const JobView& view);
     bool propose_stage(const JobView& view);
     void watch_staging();
-    std::uint64_t switch_call(const JobView& view, std::uint64_t not_before);
+    std::uint64_t switch_call(const JobView& view, std::uint64_t not_before, std::uint64_t tries);
     void propose_arm(const JobView& view);
     void check_optimizer();
+    void check_used_map(const JobView& view);
     void check_gain(Track& track, const JobView& view);
     void look_again(const Track& track, const JobView& view);
     void hear_measured();

@@ -20,7 +20,8 @@ constexpr std::uint64_t kSwitchAheadIterations = 3;
 // The start of an iteration far enough ahead of every rank; of a period, if a plan is in force, so
 // that no sum is half made. Iterations are those of the plan in force, which need not be learned at
 // the moment, or else those of the view.
-std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_before) {
+std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_before,
+                                    std::uint64_t tries) {
     const bool planned = current_ != nullptr;
     const std::uint64_t length = planned ? in_force_.bucket_bytes.size() : view.gradients.size();
     std::uint64_t furthest = ordinal_.load(std::memory_order_seq_cst);
@@ -33,7 +34,7 @@ std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_befor
     const double iteration_ms = std::max(before_ms_, 0.1);
     const std::uint64_t ahead =
         kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
-    const std::uint64_t from = std::max(furthest + (ahead << arm_tries_) * length, not_before);
+    const std::uint64_t from = std::max(furthest + (ahead << tries) * length, not_before);
     const std::uint64_t start = planned ? in_force_at_ : view.start;
     const std::uint64_t step = length * (planned ? in_force_.period : 1);
     const std::uint64_t past = from > start ? from - start : 0;
@@ -72,7 +73,7 @@ void Director::propose_arm(const JobView& view) {
     proposal.serial = next_serial_++;
     Order order;
     order.ordinal = ordinal_.load(std::memory_order_seq_cst);  // before the switch is looked for
-    armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size());
+    armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size(), arm_tries_);
     proposal.switch_call = armed_at_;
     order.kind = Kind::Arm;
     order.stage = stage_serial_;
@@ -88,7 +89,7 @@ bool Director::propose_forward() {
     }
     agreement::Proposal proposal;
     proposal.serial = next_serial_++;
-    proposal.switch_call = switch_call({}, 0);
+    proposal.switch_call = switch_call({}, 0, std::min(forward_tries_, kArmTries));
     Order order;
     order.kind = Kind::Forward;
     proposal.body = encode(order);

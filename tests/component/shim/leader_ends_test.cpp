@@ -218,6 +218,24 @@ TEST_F(EndedLater, WhereAFollowerMeasuresWhatIsNotFinite) {
     EXPECT_EQ(staged().predicted.max_merge, 2U);
 }
 
+// The calls of a plan that could not be armed were named further and further ahead; its end is not.
+TEST_F(Leader, AnEndIsNoFurtherAheadForAPlanThatWasArmedInTheThirdAttempt) {
+    using agreement::Answer;
+    scene_.member(1).answer_with(
+        {Answer::Yes, Answer::Yes, Answer::No, Answer::No, Answer::Yes, Answer::Yes});
+    iterate(kHidden, false, 20);
+    staged();
+    const std::uint64_t at = armed();
+    const std::uint64_t first = scene_.member(1).asked()[2].switch_call - ordinal_;
+    EXPECT_GE(at - ordinal_, 3 * first);
+    reach(at, false);
+    iterate(kIdle, true);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+    iterate(kHidden, true);
+    report_not_finite();
+    EXPECT_LE(heard(Kind::Forward).switch_call - ordinal_, first + kPeriod);
+}
+
 // What the guard has said once is done when the council is free again.
 TEST_F(Leader, APlanThatTheGuardEndsWhileAnotherIsGivenUpEndsAfterThat) {
     using agreement::Answer;
