@@ -34,10 +34,6 @@ void neither_late_nor_merged(Settings& settings, const char* why) {
     settings.unknown_optimizer = false;  // to know it would change nothing
 }
 
-bool late_or_merged(const planner::Plan& plan) {
-    return plan.predicted.max_delay > 0 || plan.predicted.max_merge > 1;
-}
-
 }  // namespace
 
 bool Director::tick(Track& track) noexcept {
@@ -218,7 +214,7 @@ void Director::settle(Track& track) {
             plans_.clear();
             if (++breaks_ >= kMaxBreaks && !fallen) {  // it changes all the time
                 enter(Course::Resting);
-                say("the job's optimizer changes too often");
+                say("the job's optimizer, or what it does with its gradients, changes too often");
             }
         }
         falling_ = losing_ = outdated_ = false;
@@ -278,7 +274,7 @@ void Director::lead(Track& track, const JobView& view) {
                 break;  // and at the next look it may be another iteration
             } else if ((view.signature != planned_signature_ ||
                         !planned_for_.same_kind(known_optimizer()) ||
-                        (doubted_signature_ == view.signature && view.whole)) &&
+                        (doubted_signature_ == view.signature && doubt_of(view) == nullptr)) &&
                        cuda::host_now() >= retry_at_ns_ && !armed() && decide(track, view) &&
                        !propose_stage(view)) {
                 planned_signature_ = 0;  // the council is busy: try again
@@ -300,6 +296,9 @@ void Director::lead(Track& track, const JobView& view) {
             }
             if (!ending() && course_ == Course::Running) {
                 check_optimizer();
+            }
+            if (!ending() && course_ == Course::Running) {
+                check_used_map(view);
             }
             if (!ending() && course_ == Course::Running) {
                 check_gain(track, view);
@@ -325,7 +324,21 @@ double Director::warm_up_left_ms(const JobView& view) const {
     return wanted > done ? static_cast<double>(wanted - done) * profile_.iteration.median * 1e3 : 0;
 }
 
-// What the operator allows, less what sums that may be no gradients forbid.
+// Why plans for this cycle must neither delay nor merge; null if they may. By the leader's cycle
+// alone: on another rank it may have been found to begin elsewhere, and another gradient to be its
+// last. A plan that the operator names is carried out all the same, where every rank can.
+const char* Director::doubt_of(const JobView& view) const {
+    const Settings set = Settings::process();
+    if (set.mode < ShimMode::Deft) {
+        return nullptr;
+    }
+    if (cuda::host_now() < unfit_until_ns_) {
+        return unfit_why_.c_str();
+    }
+    return set.forced_merge > 0 ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view);
+}
+
+// What the operator allows, less what doubt forbids.
 Settings Director::allowed() const {
     Settings settings = Settings::process();
     if (doubt_ != nullptr) {
@@ -344,25 +357,21 @@ bool Director::decide(const Track& track, const JobView& view) {
         profile_stale_ = profile_stale_ || (!plans_.empty() && facts_.switched > 0);
         plans_.clear();
     }
-    // By the leader's cycle alone: on another rank it may have been found to begin elsewhere, and
-    // another gradient to be its last. A plan that the operator names is carried out all the same.
+    planned_signature_ = 0;
     const Settings set = Settings::process();
-    const bool careful = set.mode >= ShimMode::Deft && set.forced_merge == 0;
-    doubt_ = !careful ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view);
-    const bool whole = !careful || view.whole;
-    doubted_signature_ = whole ? 0 : view.signature;
+    doubt_ = doubt_of(view);
+    doubted_signature_ = doubt_ != nullptr ? view.signature : 0;
     auto known = plans_.find(view.signature);
-    if (known != plans_.end() && whole && !known->second.whole) {
+    if (known != plans_.end() && doubt_ == nullptr && !known->second.sure) {
         plans_.erase(known);  // made in a doubt that has passed
         known = plans_.end();
         profile_stale_ = profile_stale_ || facts_.switched > 0;
     }
     if (profile_stale_) {  // taken under a plan that is forgotten
-        planned_signature_ = 0;
         return false;
     }
     if (known != plans_.end() && doubt_ != nullptr &&
-        (set.mode == ShimMode::Covap || late_or_merged(known->second.plan))) {
+        (set.mode == ShimMode::Covap || known->second.plan.predicted.late_or_merged())) {
         // Made without that doubt, which may pass: it waits, and nothing takes its place.
         planned_signature_ = view.signature;
         say(doubt_);
@@ -380,7 +389,8 @@ bool Director::decide(const Track& track, const JobView& view) {
         return false;
     }
     planned_signature_ = view.signature;
-    if (doubt_ != nullptr && set.mode == ShimMode::Covap) {  // every plan of covap's merges
+    // Every plan of covap's merges; one that is named is the only one there is.
+    if (doubt_ != nullptr && (set.mode == ShimMode::Covap || set.forced_merge > 0)) {
         say(doubt_);
         return false;
     }
@@ -418,7 +428,7 @@ bool Director::decide(const Track& track, const JobView& view) {
     }
     DEFT_INFO("plan: %s", note.c_str());
     if (plans_.size() < kMaxPlans) {
-        plans_[view.signature] = {plan_, profile_, before_ms_, whole};
+        plans_[view.signature] = {plan_, profile_, before_ms_, doubt_ == nullptr};
     }
     return true;
 }

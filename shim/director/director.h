@@ -213,9 +213,12 @@ private:
     std::vector<std::unique_ptr<executor::Lane>> closing_lanes_;  // not needed, still in use
     std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;    // other threads may know them
     std::size_t keep_lanes_ = kMaxLanes;                          // ordered by Close, not done yet
-    std::unique_ptr<Stage> staging_;                              // being made ready on this rank
-    std::unique_ptr<executor::Executor> staged_;                  // ready, not in force
-    std::unique_ptr<executor::Executor> current_;                 // in force
+    // What all lanes that are there have been rehearsed with, and the most bytes.
+    std::vector<executor::Reduction> rehearsed_;
+    std::size_t rehearsed_bytes_ = 0;
+    std::unique_ptr<Stage> staging_;               // being made ready on this rank
+    std::unique_ptr<executor::Executor> staged_;   // ready, not in force
+    std::unique_ptr<executor::Executor> current_;  // in force
     std::vector<std::unique_ptr<executor::Executor>> retired_;
     std::string said_;  // the last reason given for doing nothing
 
@@ -224,8 +227,12 @@ private:
     std::uint64_t stage_serial_ = 0;
     std::uint64_t planned_signature_ = 0;  // already decided about
     std::uint64_t staged_signature_ = 0;   // what staged_ was made for
-    const char* doubt_ = nullptr;          // of its gradients: doubt_about()
-    std::uint64_t doubted_signature_ = 0;  // decided while they might be a part of an iteration
+    const char* doubt_ = nullptr;          // when that was decided: doubt_of()
+    std::uint64_t doubted_signature_ = 0;  // decided about in doubt
+    // A rank cannot carry out late or merged plans: why, until when, and how often that was so.
+    std::string unfit_why_;
+    std::int64_t unfit_until_ns_ = 0;
+    std::uint32_t unfit_times_ = 0;
     executor::Optimizer planned_for_;
     std::int64_t course_since_ns_ = 0;
     std::int64_t retry_at_ns_ = 0;   // not before
@@ -255,14 +262,14 @@ private:
     bool falling_ = false;     // Forward has been proposed, for the guard
     bool tightening_ = false;  // a plan has been staged that the guard asked for
     bool losing_ = false;      // the plan was slower than none
-    bool outdated_ = false;    // the plan was made for another optimizer
+    bool outdated_ = false;    // it was made for another optimizer, or the job's doubts are new
     std::uint64_t breaks_ = 0;
     bool interrupted_ = false;  // the last plan in force was, and that has been counted
     struct Made {
         planner::Plan plan;
         planner::Profile profile;
         double before_ms = 0;
-        bool whole = true;  // not made in doubt whether the cycle is an iteration
+        bool sure = true;  // not made in doubt: doubt_of()
     };
     std::map<std::uint64_t, Made> plans_;  // by signature: what that cycle gets, or had last
     planner::Plan plan_;                   // the leader's latest
@@ -304,6 +311,7 @@ private:
     }
     double warm_up_left_ms(const JobView& view) const;
     Settings allowed() const;
+    const char* doubt_of(const JobView& view) const;
     bool decide(const Track& track, const JobView& view);
     bool propose_stage(const JobView& view);
     void watch_staging();
@@ -336,6 +344,8 @@ private:
     void networks_refused(const Problem& problem);
     void answer_stage(Step step, const Problem& problem);
     static std::size_t lanes_of(const planner::Plan& plan);
+    bool rehearsed_for_staging() const;
+    bool plan_without_memory(const Problem& problem);
     static bool has_memory_for(const planner::Plan& plan, const JobView& view);
     void close_unused(const JobView& view);
     void end_lanes(std::size_t keep);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the leader does where nothing comes of a staging.
+#include <algorithm>
+
 #include "shim/cuda/event_pool.h"
 #include "shim/director/director.h"
+#include "topology/base/log.h"
 
 namespace deft::director {
 namespace {
@@ -9,6 +12,9 @@ namespace {
 // What failed for a reason that may pass is tried again, seldom and not for ever.
 constexpr std::int64_t kFirstRetry = 1'000'000'000;  // nanoseconds
 constexpr std::uint32_t kStageTries = 6;
+// Memory that a card lacks may come free when the job's next phase begins.
+constexpr std::int64_t kMemoryRetry = 60'000'000'000;
+constexpr std::uint32_t kMostDoublings = 6;
 
 }  // namespace
 
@@ -42,6 +48,22 @@ bool Director::tell_given_up() {
     }
     ++next_serial_;
     given_up_.stage = 0;
+    return true;
+}
+
+// A rank has its lanes and cannot carry out a plan that delays or merges, most likely for want of
+// memory. One that every call delivers itself needs none: that is looked for, and after 1, 2, 4 ...
+// minutes, where no plan is in force then, the other again. False: it was no such plan.
+bool Director::plan_without_memory(const Problem& problem) {
+    if (current_ != nullptr || networks_only_ || !plan_.predicted.late_or_merged()) {
+        return false;
+    }
+    DEFT_INFO("rank %d: the plan cannot be carried out: %s", seat_.rank, problem.why.c_str());
+    unfit_why_ = problem.why;
+    unfit_until_ns_ = cuda::host_now() + (kMemoryRetry << std::min(unfit_times_++, kMostDoublings));
+    plans_.erase(staged_signature_);
+    planned_signature_ = 0;
+    enter(Course::Watching);
     return true;
 }
 

@@ -61,6 +61,16 @@ void Director::check_optimizer() {
     DEFT_INFO("the plan in force was made for another optimizer; it ends, and one is made anew");
 }
 
+// DDP has begun to tell which parameters were used: doubt_about().
+void Director::check_used_map(const JobView& view) {
+    if (!view.used_map || !in_force_.predicted.late_or_merged() ||
+        Settings::process().forced_merge > 0 || !propose_forward()) {
+        return;
+    }
+    outdated_ = true;
+    DEFT_INFO("DDP looks for unused parameters from now on; the plan in force ends");
+}
+
 // When the data of a call were ready that waited for the call before it can only be guessed
 // (docs/observe.md), and the guess is early where the host runs far ahead of the device. Under a
 // plan that merges or is late the calls wait otherwise, and show it. What explains better how long
@@ -70,8 +80,7 @@ void Director::look_again(const Track& track, const JobView& view) {
     const Settings settings = allowed();
     if (looked_again_ || current_ == nullptr || !view.reason.empty() ||
         view.signature != planned_signature_ || settings.forced_merge > 0 ||
-        (guard_ != nullptr && guard_->decisions() > 0) ||
-        (in_force_.predicted.max_delay == 0 && in_force_.predicted.max_merge <= 1)) {
+        (guard_ != nullptr && guard_->decisions() > 0) || !in_force_.predicted.late_or_merged()) {
         return;
     }
     const Summary iteration = track.current_profile()->iteration_ms().summary();

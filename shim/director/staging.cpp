@@ -206,8 +206,8 @@ Director::Problem Director::prepare_executor() {
         return problem;
     }
     // The guard judges by reports of late and merged gradients.
-    options.statistics = guard_settings().mode != guard::Mode::Off &&
-                         (plan.predicted.max_delay > 0 || plan.predicted.max_merge > 1);
+    options.statistics =
+        guard_settings().mode != guard::Mode::Off && plan.predicted.late_or_merged();
     executor::CompileOptions compile = compile_options(settings, options.prediction);
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
@@ -252,7 +252,6 @@ Director::Problem Director::open_lanes(const Order& order) {
     const Settings settings = Settings::process();
     executor::LaneConfig config;
     config.priority = priority_.load(std::memory_order_relaxed);
-    // Lanes that are kept were new once, for the same job.
     const std::vector<executor::Reduction> kinds = kinds_of(staging_->shapes);
     const std::size_t largest = largest_of(staging_->shapes);
     for (const deft_nccl_unique_id_t& id : order.lanes) {
@@ -289,6 +288,8 @@ Director::Problem Director::open_lanes(const Order& order) {
         speeds_.push_back(speed);
         published_lanes_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
         lanes_.push_back(std::move(lane));
+        rehearsed_ = kinds;  // those that are kept have been through it too
+        rehearsed_bytes_ = largest;
     }
     return {};
 }
@@ -337,6 +338,18 @@ bool Director::propose_stage(const JobView& view) {
     return true;
 }
 
+// NCCL connects a communicator for an algorithm when it is first used (2.22): in the job's call, if
+// a lane has not been through what this cycle sums.
+bool Director::rehearsed_for_staging() const {
+    const std::vector<executor::Reduction> kinds =
+        staging_ != nullptr ? kinds_of(staging_->shapes) : std::vector<executor::Reduction>{};
+    const auto rehearsed = [this](const executor::Reduction& kind) {
+        return std::find(rehearsed_.begin(), rehearsed_.end(), kind) != rehearsed_.end();
+    };
+    return !kinds.empty() && largest_of(staging_->shapes) <= rehearsed_bytes_ &&
+           std::all_of(kinds.begin(), kinds.end(), rehearsed);
+}
+
 // All ranks are about to open lanes at once. False: the council is busy.
 bool Director::propose_open(Problem& problem) {
     agreement::Proposal proposal;
@@ -349,7 +362,8 @@ bool Director::propose_open(Problem& problem) {
     const std::size_t wanted =
         std::max(networks_only_ ? other_networks_.size() + 1 : lanes_of(plan_),
                  current_ != nullptr ? current_->lanes() : 0);
-    order.keep = std::min(agreed_lanes_, wanted);
+    order.keep =
+        current_ != nullptr || rehearsed_for_staging() ? std::min(agreed_lanes_, wanted) : 0;
     for (std::size_t i = order.keep; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};
         if (seat_.table->GetUniqueId == nullptr ||
@@ -386,7 +400,8 @@ void Director::watch_staging() {
             // One that will not pass is the one to tell.
             if ((staged.step == Step::Refused || staged.step == Step::Unfit) &&
                 (refused.empty() || !staged.may_pass)) {
-                refused = {"rank " + std::to_string(rank) + ": " + staged.reason, staged.may_pass};
+                refused.why = "rank " + std::to_string(rank) + ": " + staged.reason;
+                refused.may_pass = staged.may_pass;
             }
         }
         if (refused.empty() && stage_cancelled_) {
@@ -404,7 +419,9 @@ void Director::watch_staging() {
     }
     if (!refused.empty()) {
         give_up_staging(lanes_missing ? Kind::Drop : Kind::Discard);
-        refuse(refused);
+        if (lanes_missing || !plan_without_memory(refused)) {
+            refuse(refused);
+        }
     } else if (ready == all) {
         agreed_lanes_ = wanted_lanes_;
         stage_tries_ = 0;

@@ -53,7 +53,7 @@ void Director::wind_up() {
 // itself. A job that goes on like that should know; one that merely ends has nothing to be told.
 void Director::miss_guard() {
     const bool guarded = guard_ != nullptr && current_ != nullptr && !current_->broken() &&
-                         (in_force_.predicted.max_delay > 0 || in_force_.predicted.max_merge > 1);
+                         in_force_.predicted.late_or_merged();
     const std::uint64_t calls = ordinal_.load(std::memory_order_relaxed) - closed_at_;
     if (guard_missed_ || !guarded || calls < kMissedIterations * in_force_.bucket_bytes.size()) {
         return;

@@ -81,6 +81,8 @@ struct Prediction {
     std::vector<double> cycles{};  // start of backward of each iteration of the period, seconds
     Verdict verdict = Verdict::Use;
 
+    bool late_or_merged() const { return max_delay > 0 || max_merge > 1; }
+
     bool operator==(const Prediction&) const = default;
 };
 

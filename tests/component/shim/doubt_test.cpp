@@ -24,12 +24,15 @@ protected:
             }
         }
     }
-    // And behind them DDP's map of the parameters that were used.
-    void iterate_with_map() {
+    // And behind them DDP's map of the parameters that were used, or none.
+    void iterate_with_map(bool map_is_sent = true) {
         for (int i = 0; i < 20; ++i) {
             const std::int64_t begin = now_ms_;
             for (int bucket = 0; bucket < 2; ++bucket) {
                 observe(kGradients[bucket], kHidden, bucket, begin);
+            }
+            if (!map_is_sent) {
+                continue;
             }
             CallRecord map = record(CallRecord::kNoOrdinal, 60);
             map.type = DEFT_NCCL_INT32;
@@ -68,6 +71,20 @@ protected:
         EXPECT_EQ(plan.links.size(), 2U);
         EXPECT_EQ(plan.predicted.max_delay, 0U);
         EXPECT_EQ(plan.predicted.max_merge, 1U);
+    }
+    // The follower makes its lanes, and finds its card full.
+    void refuse_for_memory(const planner::Plan& plan) {
+        EXPECT_TRUE(plan.predicted.late_or_merged());
+        answer(Step::Learned);
+        heard(Kind::Open);
+        answer(Step::Unfit, false, "no memory");
+        heard(Kind::Discard);
+    }
+    void expect_not_again() {
+        EXPECT_EQ(hear().order.kind, Kind::Close) << "nothing uses the lane";
+        linger(std::chrono::milliseconds(1200));  // what may pass is tried again after a second
+        EXPECT_EQ(asked(), 4U) << "it was staged again";
+        EXPECT_EQ(director_->facts().reason, "rank 1: no memory");
     }
     // Gradients of one size, each in a buffer of its own or all in one.
     void iterate_equal(bool own_buffers) {
@@ -123,14 +140,14 @@ TEST_F(InModeDeft, EqualGradientsInBuffersOfTheirOwnAreNeitherDelayedNorMerged) 
     // The job's next phase has one gradient of that size: it was not for good.
     iterate_equal(false);
     const planner::Plan plan = staged();
-    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+    EXPECT_TRUE(plan.predicted.late_or_merged());
 }
 
 // The job's next phase has four gradients of the size that the only one had: the same calls.
 TEST_F(InModeDeft, APlanIsNotTakenUpAgainForAPartOfAnIteration) {
     iterate_equal(false);
     const planner::Plan plan = staged();
-    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+    EXPECT_TRUE(plan.predicted.late_or_merged());
     answer(Step::Refused, true, "its network was down");
     heard(Kind::Drop);
     track_.feed(record(ordinal_++, kGradients[1]));
@@ -155,10 +172,40 @@ TEST_F(InModeDeft, BucketsBesideAMapOfUsedParametersAreNeitherDelayedNorMerged) 
     expect_nothing("unused parameters");
 }
 
+TEST_F(InModeDeft, BucketsAreMergedOnceTheMapStaysAway) {
+    iterate_with_map();
+    expect_nothing("unused parameters");
+    iterate_with_map(false);
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
+// Its plan comes back with it; what was decided beside the map was for that phase alone.
+TEST_F(InModeDeft, APlanIsTakenUpAgainOnceTheMapStaysAway) {
+    iterate_with_map(false);
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+    answer(Step::Refused, true, "its network was down");
+    heard(Kind::Drop);
+    iterate_with_map();
+    ASSERT_TRUE(ticks_until([&] {
+        return director_->facts().reason.find("unused parameters") != std::string::npos;
+    })) << director_->facts().reason;
+    linger(std::chrono::milliseconds(1200));  // what may pass is tried again after a second
+    EXPECT_EQ(asked(), 2U) << "it was staged again";
+    iterate_with_map(false);
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+}
+
+// Where one network is all there is, nothing gains that is neither late nor merged.
+TEST_F(InModeDeft, WhatARankHasNoMemoryForIsNotStagedAgainAtOnce) {
+    iterate_equal(false);
+    refuse_for_memory(staged());
+    expect_not_again();
+}
+
 TEST_F(InModeDeft, AnOnlyGradientIsDelayedOrMerged) {
     iterate_equal(false);
     const planner::Plan plan = staged();
-    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+    EXPECT_TRUE(plan.predicted.late_or_merged());
 }
 
 class WithLanes : public Doubt {
@@ -172,7 +219,7 @@ protected:
 
 TEST_F(WithLanes, LargeGradientsAreDelayedOrMerged) {
     const planner::Plan plan = staged_over_lanes([this] { iterate_large(false); });
-    EXPECT_TRUE(plan.predicted.max_merge > 1 || plan.predicted.max_delay > 0);
+    EXPECT_TRUE(plan.predicted.late_or_merged());
 }
 
 // Another network takes a part of every call, whatever that sums: it is asked for and measured.
@@ -182,6 +229,11 @@ TEST_F(WithLanes, TransfersMayBeCut) {
 
 TEST_F(WithLanes, HalfPrecisionIsCutButNeitherDelayedNorMerged) {
     expect_exact(staged_over_lanes([this] { iterate_large(true); }));
+}
+
+TEST_F(WithLanes, WhereARankHasNoMemoryTransfersAreCut) {
+    refuse_for_memory(staged_over_lanes([this] { iterate_large(false); }));
+    expect_exact(staged());
 }
 
 class WithLanesButNoMemory : public WithLanes {};
@@ -214,6 +266,12 @@ TEST_F(Named, APlanOfTheOperatorsDelaysAndMergesHalfPrecision) {
     iterate_large(true);
     EXPECT_EQ(staged().predicted.max_merge, 2U);
     armed();
+}
+
+TEST_F(Named, APlanOfTheOperatorsThatARankHasNoMemoryForIsNotStagedAgainAtOnce) {
+    iterate_large(false);
+    refuse_for_memory(staged());
+    expect_not_again();
 }
 
 class InModeCovap : public Doubt {};

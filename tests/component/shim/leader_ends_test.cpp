@@ -77,6 +77,7 @@ TEST_F(Leader, WhatIsStagedGoesWhereThePlanItWasToReplaceEnds) {
     EXPECT_EQ(director_->facts().ended, 1U);
 }
 
+// It is left alone after 20. The call that ends one plan, and moves the next one's, is one of them.
 TEST_F(Leader, AChangeThatEndsTwoPlansIsCountedOnce) {
     bring_into_force();
     for (std::uint64_t ended = 1; ended <= 18; ++ended) {

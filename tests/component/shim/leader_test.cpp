@@ -402,6 +402,47 @@ TEST_F(Alike, APlanWhoseCallIsInTheMiddleOfAnIterationIsArmedAnew) {
     EXPECT_EQ(director_->facts().state, "running");
 }
 
-// It is left alone after 20. The call that ends one plan, and moves the next one's, is one of them.
+// NCCL may connect a lane when it first sums that much: not in the job's call.
+TEST_F(Leader, LanesAreMadeAnewForACycleOfLargerSumsAndKeptForOneOfSmaller) {
+    bring_into_force();
+    interrupt();
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
+    iterate_other(kHidden, 20);
+    staged();
+    answer(Step::Learned);
+    const Order smaller = heard(Kind::Open).order;
+    EXPECT_EQ(smaller.keep, 1U);
+    EXPECT_EQ(smaller.lanes.size(), 0U);
+    answer(Step::Refused, true, "it is too early");
+    heard(Kind::Drop);
+    for (int i = 0; i < 20; ++i) {
+        const std::int64_t begin = now_ms_;
+        observe(2 * kGradients[0], kHidden, 0, begin);
+        observe(kGradients[1], kHidden, 1, begin);
+    }
+    staged();
+    answer(Step::Learned);
+    const Order larger = heard(Kind::Open).order;
+    EXPECT_EQ(larger.keep, 0U);
+    EXPECT_EQ(larger.lanes.size(), 1U);
+}
+
+// DDP's map of used parameters, where a module that looks for them joins: what is late for one that
+// is not used would be lost.
+TEST_F(Leader, APlanEndsWhenTheJobBeginsToLookForUnusedParameters) {
+    bring_into_force();
+    for (int i = 0; i < 8 && asked() < 4; ++i) {
+        iterate_merged(kIdle, kHidden, 1);
+        CallRecord map = record(CallRecord::kNoOrdinal, 60);
+        map.type = DEFT_NCCL_INT32;
+        observe(map, {{30, 125}, {1, 1}}, 1, now_ms_);
+        --ordinal_;  // it has none
+        linger(std::chrono::milliseconds(5));
+    }
+    reach(heard(Kind::Forward).switch_call, true);
+    iterate(kHidden, false);
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "watching"; }));
+}
+
 }  // namespace
 }  // namespace deft::director::test
