@@ -28,8 +28,10 @@ import time
 
 USERNS_MARK = "DEFT_HOSTS_IN_USERNS"
 SUBNET = "10.77"
-# A quarter of a megabyte passes unshaped in one burst and the queue holds 20 ms: what real NICs and switches do.
-QUEUE = ["burst", "256kb", "latency", "20ms"]
+# A quarter of a megabyte passes unshaped in one burst, unless asked for less, and the queue holds 20 ms: what real NICs and switches do.
+BURST = "256kb"
+LEAST_BURST = 80_000   # bytes: a packet of TCP's before it is cut (64 KiB), which the kernel would cut in software otherwise
+QUEUE = ["latency", "20ms"]
 # Before it, in a host, the kernel's own default for a network device: three bands by socket priority. A switch has none.
 HOST_QUEUE = "pfifo_fast"
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
@@ -187,7 +189,7 @@ class NamespaceNetwork:
     kind = "namespaces"
     shaped = True
 
-    def __init__(self, count, rates, pipe=None):
+    def __init__(self, count, rates, pipe=None, burst_ms=None):
         if count < 2 or not rates:
             raise SetupError("a network needs at least two hosts and one link")
         if pipe and count > 2:
@@ -196,6 +198,7 @@ class NamespaceNetwork:
             rate_bits(rate)
         self.rates = list(rates)
         self._pipe = pipe
+        self._burst_ms = burst_ms
         self._holders = []
         self._switch = None
         self.hosts = []
@@ -242,7 +245,7 @@ class NamespaceNetwork:
             self._switch.run(["ip", "link", "add", f"side{side}", "type", "bridge"])
             self._switch.run(["ip", "link", "set", f"side{side}", "up"])
             self._switch.run(["ip", "link", "set", f"pipe{side}", "master", f"side{side}", "up"])
-            self._switch.run(["tc", "qdisc", "add", "dev", f"pipe{side}", "root", "tbf", "rate", self._pipe, *QUEUE])
+            self._switch.run(["tc", "qdisc", "add", "dev", f"pipe{side}", "root", "tbf", *self._queue(self._pipe)])
         for host in self.hosts:  # several interfaces in one Ethernet: each answers for its own address only
             host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; "
                                   "echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce"])
@@ -290,10 +293,14 @@ class NamespaceNetwork:
             if rate_bits(self.rates[link]) is None:
                 place.run(["tc", "qdisc", "del", "dev", device, "root"], check=False)
             else:
-                place.run(["tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "tbf", "rate", self.rates[link], *QUEUE])
+                place.run(["tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "tbf", *self._queue(self.rates[link])])
                 if place is not self._switch:
                     # Fails where it is there already, which is as well.
                     place.run(["tc", "qdisc", "replace", "dev", device, "parent", "1:1", "handle", "10:", HOST_QUEUE], check=False)
+
+    def _queue(self, rate):
+        burst = BURST if self._burst_ms is None else f"{max(LEAST_BURST, int(rate_bits(rate) * self._burst_ms / 8e3))}b"
+        return ["rate", rate, "burst", burst, *QUEUE]
 
     def set_rate(self, link, rate):
         """Changes the rate of a link, in both directions ("unshaped": no limit)."""
@@ -395,14 +402,15 @@ class LoopbackNetwork:
         self.close()
 
 
-def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None):
-    """Makes the network as choose() says; for "userns" the caller has entered the user namespace before."""
+def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None, burst_ms=None):
+    """Makes the network as choose() says; for "userns" the caller has entered the user namespace before. `burst_ms`: so much of its rate a
+    link sends at once after a rest (a quarter of a megabyte)."""
     chosen, reason = choose(kind)
     if chosen == "userns" and USERNS_MARK not in os.environ:
         raise SetupError("call enter_user_namespace() first: " + reason)
     if chosen == "loopback":
         return LoopbackNetwork(count, rates)
-    return NamespaceNetwork(count, rates, pipe)
+    return NamespaceNetwork(count, rates, pipe, burst_ms)
 
 
 def main():

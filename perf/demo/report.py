@@ -4,10 +4,10 @@
 import glob
 import json
 import os
-import statistics
 
 import bounds
 import hosts
+import iterations
 
 LOSS_TOLERANCE = 1e-6
 
@@ -66,9 +66,9 @@ def table(rows):
 
 
 def settled_ms(phase):
-    """Median time of an iteration over the second half of a run: a plan comes into force in the first."""
+    """Typical time of an iteration in the second half of a run: a plan comes into force in the first."""
     raw = phase["job"]["iteration_ms"]["raw"]
-    return statistics.median(raw[len(raw) // 2:]) if raw else 0.0
+    return iterations.typical(raw[len(raw) // 2:], iterations.period_of(plan_of(phase)))
 
 
 def plan_of(phase):

@@ -21,6 +21,7 @@ sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
 
 import bounds   # noqa: E402
 import hosts    # noqa: E402
+import iterations  # noqa: E402
 import machine  # noqa: E402
 import ranks    # noqa: E402
 from arguments import OneLineParser, earlier_record  # noqa: E402
@@ -33,6 +34,7 @@ LOSS = 1.02      # times the run without deft that no mode may take
 WARM_UP = 20     # DEFT_WARMUP
 FOREIGN = 0.03   # of the machine's CPU time that other programs may take during a run
 TRIES = 3        # for a run that others do not disturb
+BURST_MS = 1.0   # that a link sends at once after a rest: a bound that knows nothing of it is that much too high, once an iteration
 ALONE = 80, 10   # iterations of a run of the DDP job without transfers, and how many of them are not looked at
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
 # What an iteration of the DDP job takes on the GPU that is not there, and images a rank: the cores do the rest in about 50 ms.
@@ -104,22 +106,22 @@ def jobs_of(options, parts):
     return jobs + [(job, None) for job in JOBS[1:] if job in options.jobs]
 
 
-def command_of(job, coverage, options, parts, gbit, iterations):
+def command_of(job, coverage, options, parts, gbit, count):
     def replay(results, folder):
         path = os.path.join(folder, "profile.json")
         profile(path, options.compute, coverage, gbit, 2)
-        return [parts.replay, "--profile", path, "--iterations", str(iterations), "--alone", "8",
+        return [parts.replay, "--profile", path, "--iterations", str(count), "--alone", "8",
                 "--id-file", os.path.join(folder, "id"), "--json", results]
 
     def ddp(results, _folder):
         return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs", "100",
-                "--iterations", str(iterations), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results,
+                "--iterations", str(count), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results,
                 *(ON_A_GPU if job == "ddp" else [])]
     return replay if job == "replay" else ddp
 
 
 def settled(run, window):
-    return statistics.median(run.results["iteration_ms"]["raw"][-window:])
+    return iterations.typical(run.results["iteration_ms"]["raw"][-window:], iterations.period_of(run.plan))
 
 
 def undisturbed(*arguments, **more):
@@ -198,7 +200,7 @@ def one_round(job, coverage, options, parts, network, gbit):
             "of_plain": took / plain, "compute_ms": compute * 1e3, "transfer_ms": 1e3 * sum(cost), "sent": run.sent,
             "replicas_equal": run.results["replicas_equal"], "warnings": run.warnings, "state": plan.get("state", ""),
             "policy": plan.get("policy", ""), "reason": plan.get("reason", ""), "switched": plan.get("switched", 0),
-            "predicted_ms": plan.get("predicted_ms"), "before_ms": plan.get("before_ms"),
+            "period": iterations.period_of(plan), "predicted_ms": plan.get("predicted_ms"), "before_ms": plan.get("before_ms"),
             "guard_decisions": plan.get("guard_decisions", 0), "foreign": run.foreign}
         if carry is not None:
             carried = 1e3 * bounds.of_mode_carried(mode, compute, ready, cost, carry)
@@ -213,7 +215,7 @@ def one_round(job, coverage, options, parts, network, gbit):
 
 
 def measure(job, coverage, rates, options, parts):
-    with hosts.create(2, rates, "namespaces") as network:
+    with hosts.create(2, rates, "namespaces", burst_ms=BURST_MS) as network:
         raw, rounds, load = [], [], []
         for _ in range(options.rounds):
             load.append(round(os.getloadavg()[0], 2))

@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
 
 import hosts    # noqa: E402
+import iterations  # noqa: E402
 import machine  # noqa: E402
 import ranks    # noqa: E402
 from arguments import OneLineParser, earlier_record  # noqa: E402
@@ -143,7 +144,7 @@ def cell(model, coverage, policy, network, parts, options, gbit, lanes):
         mode, settings = POLICIES[policy][:2]
         run = ranks.run(network, parts, command, mode, settings, [fast] if policy == "plain" else None, options.timeout)
     times = run.results["iteration_ms"]["raw"]
-    took, plan = statistics.median(times[-options.window:]), run.plan
+    took, plan = iterations.typical(times[-options.window:], iterations.period_of(run.plan)), run.plan
     # The simulator knows nothing of how late this machine's kernels end: it is asked about the compute that was wanted.
     return {"model": model.name, "coverage": coverage, "policy": policy, "iteration_ms": took, "predicted_ms": predicted,
             "error": took / predicted - 1, "alone_ms": run.results["alone_ms"]["median"], "compute_ms": run.results["compute_ms"],

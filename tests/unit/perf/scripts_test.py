@@ -30,6 +30,7 @@ def load(name, *path):
 
 
 bounds = load("bounds", "common", "bounds.py")
+iterations = load("iterations", "common", "iterations.py")
 accuracy = load("accuracy_run", "accuracy", "run.py")
 accuracy_report = load("accuracy_report", "accuracy", "report.py")
 e2e = load("e2e_run", "e2e", "run.py")
@@ -45,6 +46,21 @@ class Slices(unittest.TestCase):
         for which, expected in ((0, 0.9), (1, 1.1)):
             for value in slices.ratio(mine, theirs, which):
                 self.assertAlmostEqual(value, expected)
+
+
+class Iterations(unittest.TestCase):
+    def test_periods_are_taken_whole(self):
+        # Under a plan that merges two: 80 ms and 120 ms take turns. Their middle is 80, 120 or 100 by chance.
+        self.assertEqual(iterations.typical([120, 80, 120] * 1, 2), 100)
+        self.assertEqual(iterations.typical([500, *([80, 120] * 15)], 2), 100)
+        self.assertEqual(iterations.typical([80, 80, 90, 120, 120]), 90)
+        self.assertEqual(iterations.typical([80, 120], 4), 100)   # less than a period
+        self.assertEqual(iterations.typical([]), 0)
+
+    def test_a_plan_that_is_not_in_force_has_no_period(self):
+        self.assertEqual(iterations.period_of({"state": "running", "period": 2}), 2)
+        self.assertEqual(iterations.period_of({"state": "resting", "period": 2}), 1)
+        self.assertEqual(iterations.period_of({}), 1)
 
 
 class Bounds(unittest.TestCase):
