@@ -9,6 +9,13 @@ namespace {
 
 constexpr std::size_t kMaxName = 63;
 
+// "IB, Socket" is how people write lists.
+std::string_view without_blanks(std::string_view text) {
+    const std::size_t first = text.find_first_not_of(" \t");
+    const std::size_t last = text.find_last_not_of(" \t");
+    return first == text.npos ? std::string_view() : text.substr(first, last - first + 1);
+}
+
 bool is_name(std::string_view name) {
     return !name.empty() && name.size() <= kMaxName &&
            std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
@@ -22,7 +29,7 @@ bool parse_networks(std::string_view text, std::vector<std::string>& networks,
     std::vector<std::string> found;
     while (!text.empty()) {
         const auto comma = text.find(',');
-        const std::string name(text.substr(0, comma));
+        const std::string name(without_blanks(text.substr(0, comma)));
         if (!is_name(name)) {
             problem = "'" + name + "' is no name of a network";
             return false;

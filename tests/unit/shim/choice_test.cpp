@@ -319,6 +319,7 @@ TEST(Networks, AreNamedAsNcclNamesThem) {
     EXPECT_EQ(parsed(""), Names());
     EXPECT_EQ(parsed("IB"), Names{"IB"});
     EXPECT_EQ(parsed("IB,Socket,deft"), (Names{"IB", "Socket", "deft"}));
+    EXPECT_EQ(parsed(" IB ,\tSocket"), (Names{"IB", "Socket"})) << "as people write lists";
     for (const char* text :
          {",", "IB,", ",IB", "IB,,Socket", "IB,ib", "IB Socket", "a,b,c,d,e", "\t",
           "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg"}) {
