@@ -205,11 +205,20 @@ std::string markdown_reference() {
         "comments that\n"
         "start with `#`. An empty value means \"not set\"; an empty text gets its default back, "
         "whatever a\n"
-        "file says. A value that is wrong is never replaced by a default in silence: `deft run` "
-        "starts\n"
-        "nothing, the plugin refuses to initialise, the preloaded library warns and turns itself "
-        "off.\n"
-        "`deft env` shows what holds on a host, and why.\n";
+        "file says. `deft env` shows what holds on a host, and why.\n\n"
+        "A value that is wrong is never replaced by a default in silence. `deft run` looks at them "
+        "beforehand\n"
+        "and starts nothing. In a job each half refuses what concerns it: the plugin does not "
+        "initialise, the\n"
+        "preloaded library warns once and forwards every call. What the column \"allowed\" rules "
+        "out concerns\n"
+        "both, `DEFT_INTERFACES` the plugin, `DEFT_OPTIMIZER`, `DEFT_PREDICT` and `DEFT_LANES` the "
+        "preloaded library.\n"
+        "What only the running job can tell gives a WARN and the default: a congestion control "
+        "that the host\n"
+        "does not offer, a `DEFT_PLAN` of another mode, a `DEFT_LOG_FILE` that cannot be opened, a "
+        "`DEFT_NCCL_LIB`\n"
+        "that cannot be loaded (then NCCL is looked for in the process).\n";
     for (const VariableGroup group : {VariableGroup::Operator, VariableGroup::Debug}) {
         text += group == VariableGroup::Operator
                     ? "\n## For operators\n\n"
