@@ -159,9 +159,9 @@ int sim_command(const PlannerOptions& options) {
         "\"waits for: layer\" needs a framework that lets a layer wait for its own gradient "
         "only.\n";
     text += fmt::format(
-        "updates at most {} iterations late, {} merged (--max-delay, --max-merge; as the library's "
-        "DEFT_MAX_DELAY, DEFT_MAX_MERGE)\n",
-        with.max_delay, with.max_merge);
+        "updates at most {} iterations late, {} merged, {} (--max-delay, --max-merge, --merge);\n"
+        "mode deft by default does one of the two, and merges whole (docs/planner.md)\n",
+        with.max_delay, with.max_merge, options.merge == "whole" ? "whole" : "in turns");
     if (results.size() == 1) {
         text += "\n" + text_timeline(timelines[0]);
     }

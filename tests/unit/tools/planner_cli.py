@@ -41,6 +41,8 @@ class PlannerCommands(unittest.TestCase):
         rows = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in POLICIES]
         self.assertEqual(rows, POLICIES)
         self.assertIn("ddl-benchmarks", out)  # where the link's rate comes from
+        self.assertIn("2 merged, in turns (", out)
+        self.assertIn("mode deft by default does one of the two, and merges whole", out)
 
     def test_sim_json_agrees_with_one_policy(self):
         arguments = ("sim", "--profile", "model:gpt2", "--links", "100Gb-IB,10GbE", "--ranks", "8", "--json")
