@@ -83,7 +83,9 @@ private:
 
     void add_report() {
         report_command =
-            app.add_subcommand("report", "Show what mode observe recorded")->allow_extras();
+            app.add_subcommand("report",
+                               "Show what the ranks recorded (mode observe, or DEFT_OUT set)")
+                ->allow_extras();
         report_command->add_option("files", report.files, "Files written by the ranks of one job");
         report_command->add_flag("--json", report.json, "For programs");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// deft report: what mode observe recorded, of one rank or of many side by side.
+// deft report: what the ranks recorded, of one rank or of many side by side.
 #pragma once
 
 #include <string>
