@@ -140,7 +140,7 @@ int starting(const Hook& hook, Function function) noexcept {
         reason = "DEFT_NCCL_LIB cannot be used";
     }
     if (reason == nullptr && hook.watched() && !Observer::start()) {
-        reason = "mode observe cannot start";
+        reason = "the observer of calls cannot start";
     }
     if (reason != nullptr) {
         DEFT_WARN("DEFT_REQUIRE=1: the communicator fails because %s (see the message above)",
