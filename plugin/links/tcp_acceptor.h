@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's listening sockets, shared by all connections, and what comes in through them.
+// A device's listening sockets, shared by all its connections, and what comes in through them.
 #pragma once
 
 #include <array>
@@ -82,8 +82,8 @@ private:
         Nanos deadline = 0;
         std::array<std::byte, wire::kHelloBytes> hello;
     };
-    // Connections that have not said who they are, in the whole process. When there are more, one
-    // goes of the address that has most of them: who floods us pushes out himself.
+    // Connections that have not said who they are, to this device. When there are more, one goes of
+    // the address that has most of them: who floods us pushes out himself.
     static constexpr std::size_t kMaxPending = 64;
     static constexpr std::size_t kMaxGuests = 2 * wire::kMaxPaths;
 
