@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long planning takes, and how far from the bound it ends (counter gap_percent), each beside
-// its bar where the project's plan sets one. Wall time.
+// its bar where there is one. Wall time.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

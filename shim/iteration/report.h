@@ -29,7 +29,7 @@ struct PlannedTransfer {
 };
 
 struct PlanFacts {
-    std::string state;        // "agreeing", "watching", "staging", "running", "forwarding", ...
+    std::string state;        // "agreeing", "watching", "running", ...: docs/observe.md
     std::string reason;       // why nothing is planned; empty if something is
     std::string policy;       // of the plan in force, else of the latest; empty: none on this rank
     double predicted_ms = 0;  // per iteration
