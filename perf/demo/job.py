@@ -16,6 +16,8 @@ PROGRESS = re.compile(r"^epoch (\d+) iteration (\d+) loss (\S+) (\d+) ms")
 FOREIGN = ("LD_PRELOAD", "NCCL_NET_PLUGIN", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_HOSTID", "NCCL_COMM_ID")
 PEERS_SECONDS = 20.0     # how long the other ranks may take to notice that one has failed
 TAIL_LINES = 15
+SAMPLER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "sampler.py")
+SAMPLE_MS = 10
 
 
 class JobError(RuntimeError):
@@ -65,6 +67,7 @@ class Phase:
         self.ranks_per_host, self.timeout = ranks_per_host, timeout
         self.results_file = os.path.join(folder, f"{name}.json")
         self._ranks = []
+        self.activity = None   # after run(), where links are shaped: what the first host's have sent by when (sampler.py)
 
     def log(self, rank):
         return os.path.join(self.folder, f"{self.name}-{rank}.log")
@@ -93,6 +96,7 @@ class Phase:
         progress = Progress(self.title)
         start = time.monotonic()
         before = [host.counters() for host in self.network.hosts]
+        sampler = self._sample() if self.network.shaped else None
         try:
             for rank in range(world):
                 host = self.network.hosts[rank // self.ranks_per_host]
@@ -103,6 +107,8 @@ class Phase:
             self._follow(progress, start, total)
         finally:
             self.stop()
+            if sampler:
+                self.activity = self._sampled(sampler)
         after = [host.counters() for host in self.network.hosts]
         traffic = [{device: {"received": now[device][0] - then.get(device, (0, 0))[0],
                              "sent": now[device][1] - then.get(device, (0, 0))[1]}
@@ -117,6 +123,25 @@ class Phase:
         progress.end(f"loss {results['loss']:.6f}, {100 * results['test_accuracy']:.1f} % right, "
                      f"{times['median']:.0f} ms an iteration")
         return results, time.monotonic() - start, traffic
+
+    def _samples(self):
+        return os.path.join(self.folder, f"{self.name}-links.json")
+
+    def _sample(self):
+        host = self.network.hosts[0]
+        return host.popen([sys.executable, SAMPLER, str(SAMPLE_MS), self._samples(), *host.devices], stdin=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL)
+
+    def _sampled(self, sampler):
+        """None where it has failed: only a picture lacks something then."""
+        try:
+            sampler.stdin.close()
+            sampler.wait(timeout=10)
+            with open(self._samples(), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            sampler.kill()
+            return None
 
     def _follow(self, progress, start, total):
         position, status, failed_at = 0, "starting", None

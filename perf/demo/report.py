@@ -10,6 +10,7 @@ import hosts
 import iterations
 
 LOSS_TOLERANCE = 1e-6
+LAST_ITERATIONS = 4   # that are shown as they went
 
 
 def agreement(plain, deft):
@@ -69,6 +70,22 @@ def settled_ms(phase):
     """Typical time of an iteration in the second half of a run: a plan comes into force in the first."""
     raw = phase["job"]["iteration_ms"]["raw"]
     return iterations.typical(raw[len(raw) // 2:], iterations.period_of(plan_of(phase)))
+
+
+def last_activity(results, activity, count=LAST_ITERATIONS):
+    """The last iterations of a run as they went, for result.json: {iterations: [[began, last gradient computed, backward over, ended]...],
+    links: {device: [[seconds, bytes sent by then]...]}}, times in seconds since the first of them began; None where nothing was sampled."""
+    parts = results.pop("iteration_s", [])[-count:]
+    if not parts or not activity:
+        return None
+    begin, end = parts[0][0], parts[-1][-1]
+    samples = activity["samples"]
+    first = max((index for index, sample in enumerate(samples) if sample[0] <= begin), default=0)
+    last = next((index for index, sample in enumerate(samples) if sample[0] >= end), len(samples) - 1)
+    within = samples[first:last + 1]
+    return {"iterations": [[round(at - begin, 5) for at in part] for part in parts],
+            "links": {device: [[round(sample[0] - begin, 5), sample[1 + index] - within[0][1 + index]] for sample in within]
+                      for index, device in enumerate(activity["devices"])}}
 
 
 def plan_of(phase):

@@ -174,6 +174,7 @@ def run_phases(options, parts, python, network, folder):
     plain = job.Phase("plain", "without deft", network, folder, options.ranks_per_host, options.timeout)
     results, seconds, traffic = plain.run(rank_command(plain.results_file), plain_environment, total)
     phases["plain"] = {"job": results, "seconds": seconds, "traffic": traffic,
+                       "activity": report.last_activity(results, plain.activity),
                        "transport": f"NCCL's Socket transport on {f'eth{fast}' if network.shaped else 'lo'}"}
 
     for mode in options.modes:
@@ -185,6 +186,7 @@ def run_phases(options, parts, python, network, folder):
             command, lambda host, rank, settings=settings: {**deft_environment(host, rank), **settings}, total)
         observed, complaints = report.read_observed(folder, mode, world)
         phases[mode] = {"job": results, "seconds": seconds, "traffic": traffic, "mode": mode,
+                        "activity": report.last_activity(results, deft.activity),
                         "transport": "deft's plugin over all links", "observed": observed, "complaints": complaints}
     return phases
 

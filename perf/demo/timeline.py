@@ -22,7 +22,7 @@ def _box(x, y, width, height, colour, title):
 
 def iterations(phases):
     """An SVG of the time of every iteration, one line per run."""
-    height, left, bottom = 220, 50, 30
+    height, left, bottom = 220, 60, 30
     raw = {name: phase["job"]["iteration_ms"]["raw"] for name, phase in phases.items()}
     longest = max(len(times) for times in raw.values())
     most = max(max(times) for times in raw.values() if times) or 1
@@ -52,31 +52,18 @@ def _axis(parts, end, height, left, marks=6):
     for number in range(int(end / step) + 1):
         at = left + (WIDTH - left) * number * step / end
         parts.append(f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height - 20}" stroke="#dddddd"/>')
-        parts.append(_text(at, height - 6, f"{number * step:.0f} ms", 11, "middle"))
+        parts.append(_text(at, height - 6, f"{number * step:.0f} ms", 11, "middle" if at < WIDTH - 30 else "end"))
 
 
-def one_iteration(phase, rates, end, bound):
-    """An SVG of one iteration of a run on a scale up to `end`: compute, what the job sees of its all-reduces, and for how long
-    each link carries its bytes at its full rate. Medians and totals of the whole run."""
-    left, row, seen = 130, 26, (phase.get("observed") or [{}])[0]
-    links = [(f"eth{link}", rate) for link, rate in enumerate(rates)]
-    traffic = phase["traffic"][0]
-    rows = ["compute", "all-reduces", *(name for name, _ in links if name in traffic)]
-    height = row * len(rows) + 26
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one iteration as measured">']
-    _axis(parts, end, height, left)
-
-    def bar(line, start, length, colour, title):
-        scale = (WIDTH - left) / end
-        parts.append(_box(left + start * scale, line * row + 2, length * scale, row - 6, colour, title))
-    for number, name in enumerate(rows):
-        parts.append(_text(0, (number + 1) * row - 9, name))
+def _bars(phase, rates):
+    """What one iteration of a run is made of: ([name of a row], [(row, start, length, colour, title)]) in ms."""
+    seen, traffic = (phase.get("observed") or [{}])[0], phase["traffic"][0]
+    links = [(f"eth{link}", rate) for link, rate in enumerate(rates) if f"eth{link}" in traffic]
+    rows, bars = ["compute", "all-reduces", *(name for name, _ in links)], []
     compute, exposed = (_median((seen.get("iterations") or {}).get(name)) for name in ("compute_ms", "exposed_ms"))
     if compute:
-        bar(0, 0, compute, "#ddaa33", f"compute, {compute:.0f} ms")
-        bar(0, compute, exposed or 0, "#eeeeee", f"waiting for gradients, {exposed or 0:.0f} ms")
-    else:
-        parts.append(_text(left + 4, row - 9, "not observed", 12, colour="#888888"))
+        bars += [(0, 0, compute, "#ddaa33", f"compute, {compute:.0f} ms"),
+                 (0, compute, exposed or 0, "#eeeeee", f"waiting for gradients, {exposed or 0:.0f} ms")]
     before = 0.0
     for index, bucket in enumerate(seen.get("buckets", [])):
         ready, took = _median(bucket.get("ready_ms")), _median(bucket.get("transfer_ms"))
@@ -84,17 +71,66 @@ def one_iteration(phase, rates, end, bound):
             continue
         start = max(ready, before)
         before = start + took
-        bar(1, start, took, f"hsl({(index * 47) % 360},55%,55%)",
-            f"bucket {index}, {bucket['bytes'] / 1e6:.1f} MB: ready at {ready:.0f} ms, takes {took:.0f} ms")
-    for number, (name, rate) in enumerate((name, rate) for name, rate in links if name in traffic):
+        bars.append((1, start, took, f"hsl({(index * 47) % 360},55%,55%)",
+                     f"bucket {index}, {bucket['bytes'] / 1e6:.1f} MB: ready at {ready:.0f} ms, takes {took:.0f} ms"))
+    for number, (name, rate) in enumerate(links):
         sent = traffic[name]["sent"] / max(1, phase["job"]["iterations"])
         length = 8e3 * sent / hosts.rate_bits(rate) if hosts.rate_bits(rate) else 0.0
-        bar(2 + number, 0, length, "#4477aa", f"{name} at {rate}: {sent / 1e6:.1f} MB an iteration, {length:.0f} ms at its full rate")
+        bars.append((2 + number, 0, length, "#4477aa", f"{name} at {rate}: {sent / 1e6:.1f} MB an iteration, {length:.0f} ms at its full rate"))
+    return rows, bars
+
+
+def one_iteration(phase, rates, end, bound):
+    """An SVG of one iteration of a run on a scale up to `end`: compute, what the job sees of its all-reduces, and for how long
+    each link carries its bytes at its full rate. Medians and totals of the whole run."""
+    left, row = 130, 26
+    rows, bars = _bars(phase, rates)
+    height = row * len(rows) + 26
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one iteration as measured">']
+    _axis(parts, end, height, left)
+    scale = (WIDTH - left) / end
+    for number, name in enumerate(rows):
+        parts.append(_text(0, (number + 1) * row - 9, name))
+    if all(line != 0 for line, *_ in bars):
+        parts.append(_text(left + 4, row - 9, "not observed", 12, colour="#888888"))
+    parts += [_box(left + start * scale, line * row + 2, length * scale, row - 6, colour, title) for line, start, length, colour, title in bars]
     for at, colour, words in ((report.settled_ms(phase), "#000000", "iteration"), (bound, "#cc3311", "lower bound")):
         if at:
             x = left + (WIDTH - left) * min(at, end) / end
             parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height - 20}" stroke="{colour}" stroke-width="2">'
                          f"<title>{words}, {at:.0f} ms</title></line>")
+    return "\n".join(parts + ["</svg>"])
+
+
+def last_iterations(phase, rates, seconds):
+    """An SVG of a run's last iterations as they went, on a scale of `seconds`: what the first rank does, and how much of its rate each link
+    of its host carries."""
+    left, row, activity = 130, 26, phase["activity"]
+    links = [(f"eth{link}", rate) for link, rate in enumerate(rates) if f"eth{link}" in activity["links"]]
+    height = row * (1 + len(links)) + 26
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="the last iterations">']
+    _axis(parts, seconds * 1e3, height, left)
+    scale = (WIDTH - left) / seconds
+    for number, name in enumerate(["compute", *(name for name, _ in links)]):
+        parts.append(_text(0, (number + 1) * row - 9, name))
+    for began, ready, over, ended in activity["iterations"]:
+        for start, end, colour, words in ((began, ready, "#ddaa33", "forward and backward"), (ready, over, "#eeeeee", "waiting for gradients"),
+                                          (over, ended, "#eecc66", "update")):
+            parts.append(_box(left + start * scale, 2, (end - start) * scale, row - 6, colour, f"{words}, {1e3 * (end - start):.0f} ms"))
+        for at in (began, ended):
+            parts.append(f'<line x1="{left + at * scale:.1f}" y1="0" x2="{left + at * scale:.1f}" y2="{height - 20}" stroke="#000000" '
+                         'stroke-dasharray="3 3"/>')
+    whole = activity["iterations"][-1][-1]
+    for number, (name, rate) in enumerate(links, 1):
+        base, samples = (number + 1) * row - 4, activity["links"][name]
+        points = []
+        for (then, before), (now, after) in zip(samples, samples[1:]):
+            share = min(1.0, 8 * (after - before) / max(now - then, 1e-6) / (hosts.rate_bits(rate) or 1e12))
+            points += [(at, base - share * (row - 6)) for at in (min(max(then, 0.0), whole), min(max(now, 0.0), whole))]
+        outline = " ".join(f"{left + at * scale:.1f},{y:.1f}" for at, y in [(0.0, base), *points, (whole, base)])
+        sent = samples[-1][1] - samples[0][1] if samples else 0
+        parts.append(f'<polygon points="{outline}" fill="#4477aa"><title>{html.escape(name)} at {html.escape(str(rate))}: {sent / 1e6:.1f} MB, '
+                     f"{100 * 8 * sent / whole / (hosts.rate_bits(rate) or 1e12):.0f} % of what it could carry</title></polygon>")
     return "\n".join(parts + ["</svg>"])
 
 
@@ -146,11 +182,20 @@ def page(phases, rows, rates, limits):
              "<p>Medians as deft's hooks measured them, and for how long each link carries an iteration's bytes at its full rate. Black: "
              "the iteration (second half of the run); red: no iteration of this mode can be shorter. Under a plan that delays, an "
              "all-reduce of the job only takes what has arrived before.</p>"]
-    end = 1.05 * max([report.settled_ms(phase) for phase in phases.values()] + list(limits.values()))
+    end = 1.05 * max([report.settled_ms(phase) for phase in phases.values()] + list(limits.values()) +
+                     [start + length for phase in phases.values() for _, start, length, *_ in _bars(phase, rates)[1]])
     for name, phase in phases.items():
         body += [f"<h3>{'Without deft' if name == 'plain' else f'Mode {html.escape(name)}'}</h3>",
                  f"<p>{html.escape(phase['plan'])}</p>" if phase.get("plan") else "",
                  one_iteration(phase, rates, max(end, 1e-3), limits.get(name))]
+    shown = {name: phase for name, phase in phases.items() if phase.get("activity")}
+    if shown:
+        body += ["<h2>The last iterations of each run, as they went</h2>",
+                 "<p>On the first host: what its rank does, by the host's clock, and how much of its rate each link carries, in steps of 10 ms "
+                 "(full height: all of it). Yellow: forward and backward; grey: waiting for gradients; light yellow: the update.</p>"]
+    longest = max((phase["activity"]["iterations"][-1][-1] for phase in shown.values()), default=0)
+    for name, phase in shown.items():
+        body += [f"<h3>{'Without deft' if name == 'plain' else f'Mode {html.escape(name)}'}</h3>", last_iterations(phase, rates, longest)]
     body += ["<h2>Every iteration</h2>", iterations(phases)]
     for name, phase in phases.items():
         for observed in phase.get("observed", [])[:1]:

@@ -140,8 +140,11 @@ def train(options, device):
     ddp = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None, **buckets)
     optimizer = make_optimizer(options.optimizer, ddp.parameters(), options.lr)
     train_images, train_labels, test_images, test_labels = load_data(device)
+    ready = [0.0]  # when backward came to the latest gradient
+    for parameter in model.parameters():
+        parameter.register_hook(lambda _gradient: ready.__setitem__(0, time.perf_counter()))
 
-    times, cpu, losses, iteration = [], [], [], 0
+    times, cpu, parts, losses, iteration = [], [], [], [], 0
     epochs, loss = 0, torch.zeros(())
     while epochs < options.epochs and (options.iterations is None or iteration < options.iterations):
         plan = batches(len(train_images), options.batch, options.seed, epochs, rank, world)
@@ -153,10 +156,13 @@ def train(options, device):
             optimizer.zero_grad()
             loss = functional.cross_entropy(ddp(train_images[indices]), train_labels[indices])
             loss.backward()
+            arrived = time.perf_counter()
             optimizer.step()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            times.append((time.perf_counter() - start) * 1e3)
+            end = time.perf_counter()
+            times.append((end - start) * 1e3)
+            parts.append([round(at, 5) for at in (start, ready[0], arrived, end)])
             cpu.append((time.process_time() - before) * 1e3)  # of all threads
             total += loss.detach()
             iteration += 1
@@ -183,6 +189,8 @@ def train(options, device):
         "iteration_ms": {"median": statistics.median(timed), "p10": quantile(timed, 0.1), "p90": quantile(timed, 0.9),
                          "n": len(timed), "raw": [round(value, 2) for value in times]},
         "cpu_ms": {"raw": [round(value, 2) for value in cpu]},
+        # Of every iteration: began, last gradient computed, backward over, ended, by the host's clock.
+        "iteration_s": parts,
     }
 
 

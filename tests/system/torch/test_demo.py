@@ -52,6 +52,7 @@ class Demo(support.TorchTest):
             page = file.read()
         self.assertIn("</html>", page)
         self.assertEqual(page.count('aria-label="one iteration as measured"'), 3, "one picture a run")
+        self.assertEqual(page.count('aria-label="the last iterations"'), 3 if result["network"]["shaped"] else 0)
         xml.etree.ElementTree.fromstring(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
         if result["network"]["shaped"]:
             plain, deft = (result["phases"][name]["traffic"][0] for name in ("plain", "exact"))
