@@ -7,6 +7,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+struct place {
+    int rank;
+    int nranks;
+};
+
 EXPORT int pncclGetVersion(int* version) {
     *version = 22809;
     return DEFT_NCCL_SUCCESS;
@@ -17,18 +22,22 @@ EXPORT int ncclGetUniqueId(deft_nccl_unique_id_t* id) {
 }
 EXPORT int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id,
                             int rank) {
-    (void)nranks, (void)id, (void)rank;
-    *comm = (deft_nccl_comm_t)malloc(64);
-    return *comm != NULL ? DEFT_NCCL_SUCCESS : DEFT_NCCL_SYSTEM_ERROR;
+    (void)id;
+    struct place* const place = malloc(sizeof(*place));
+    if (place == NULL) {
+        return DEFT_NCCL_SYSTEM_ERROR;
+    }
+    place->rank = rank;
+    place->nranks = nranks;
+    *comm = (deft_nccl_comm_t)place;
+    return DEFT_NCCL_SUCCESS;
 }
 EXPORT int pncclCommUserRank(deft_nccl_comm_t comm, int* rank) {
-    (void)comm;
-    *rank = 0;
+    *rank = ((const struct place*)comm)->rank;
     return DEFT_NCCL_SUCCESS;
 }
 EXPORT int pncclCommCount(deft_nccl_comm_t comm, int* count) {
-    (void)comm;
-    *count = 1;
+    *count = ((const struct place*)comm)->nranks;
     return DEFT_NCCL_SUCCESS;
 }
 EXPORT int pncclCommCuDevice(deft_nccl_comm_t comm, int* device) {

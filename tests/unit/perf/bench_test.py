@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which library ./dev bench measures: the one of the build it was given, really preloaded. The benchmarks are stand-ins, but for a
-hook_cost whose preload cannot work.
+hook_cost whose preload cannot work, and a short run of it that can.
 
-usage: bench_test.py HOOK_COST LIBRARY
+usage: bench_test.py HOOK_COST LIBRARY [device]      device: hook_cost knows the software device
 """
 
 import json
@@ -15,6 +15,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 HOOK_COST, LIBRARY = map(os.path.abspath, sys.argv[1:3])
+DEVICE = sys.argv[3:] == ["device"]
 SAY = """import json, os, sys
 path = sys.argv[sys.argv.index("--library") + 1] if "--library" in sys.argv else ""
 with open(os.environ["LOG"], "a") as log:
@@ -61,6 +62,23 @@ class Bench(unittest.TestCase):
         done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1"], capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("is not in the process", done.stderr)
+
+    def test_what_a_hook_adds_is_measured_with_a_director_too(self):
+        if not DEVICE:
+            self.skipTest("this build has no software device")
+        folder = tempfile.TemporaryDirectory(prefix="deft-bench-", dir="/tmp")
+        self.addCleanup(folder.cleanup)
+        library = os.path.join(folder.name, os.path.basename(LIBRARY))  # LD_PRELOAD can carry this path
+        os.symlink(LIBRARY, library)
+        # Below 0 it may be in so short a run; that the ranks agree, and the director watches, the program itself sees to.
+        done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1", "--batches", "50"], capture_output=True, text=True,
+                              check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        result = json.loads(done.stdout)
+        self.assertEqual(set(result["added"]), {"off", "observe", "exact", "device_observe", "device_exact"})
+        self.assertEqual(set(result["device_calls"]), {"cuStreamIsCapturing", "cuEventRecord"})
+        for setup in ("device_no_preload", "device_observe", "device_exact"):
+            self.assertGreater(result[setup][0]["median"], 0, setup)
 
 
 if __name__ == "__main__":
