@@ -44,10 +44,14 @@ POLICIES = {
     "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 1), ("best", 0, 2, "whole")),
     "deft-turns": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MERGE": "turns"}, ("best", 1, 1), ("best", 0, 2)),
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
+    "delay2": ("deft", forced("delay2"), ("best", 2, 1)),
     "merge2": ("deft", forced("merge2"), ("best", 0, 2, "whole")),
     "merge2-delay1": ("deft", forced("merge2-delay1"), ("best", 1, 2)),
+    "merge4": ("deft", forced("merge4"), ("best", 0, 4, "whole")),
+    "covap": ("covap", {**LATE, "DEFT_MAX_MERGE": "4"}, ("covap", 1, 4)),     # its own interval, by the measured coverage rate
     "covap2": ("covap", {**forced("covap2"), "DEFT_MAX_MERGE": "4"}, ("covap", 1, 2)),
     "covap4": ("covap", {**forced("covap4"), "DEFT_MAX_MERGE": "4"}, ("covap", 1, 4)),
+    "covap8": ("covap", {**forced("covap8"), "DEFT_MAX_MERGE": "8"}, ("covap", 1, 8)),
     "bytescheduler": ("observe", {}, ("bytescheduler", 0, 1)),
     "us-byte": ("observe", {}, ("us-byte", 0, 1)),
 }
@@ -181,9 +185,10 @@ def markdown(document):
     text = ["# Policies, measured beside the simulator", "",
             f"`python3 perf/policies/run.py`: perf/jobs/replay on two hosts over {document['links']}, compute scaled to "
             f"{document['compute_ms']:g} ms, gradients to the coverage rate (time to transfer on all links over time to compute). "
-            f"{document['machine']['cpu']}, {document['machine']['cpus']} cores. Median iteration in ms; behind it how far the "
-            "simulator's prediction is off (measured / predicted - 1; it knows rates of plain TCP and the model, nothing of this "
-            "machine). `*`: the plan was not in force. bytescheduler and us-byte are stand-ins that need a changed framework.", ""]
+            f"{document['machine']['cpu']}, {document['machine']['cpus']} cores. Median iteration in ms (of a plan with a "
+            "period: the mean over its median period); behind it how far the simulator's prediction is off (measured / predicted "
+            "- 1; it knows rates of plain TCP and the model, nothing of this machine). `*`: the plan was not in force. "
+            "bytescheduler and us-byte are stand-ins that need a changed framework.", ""]
     for model in dict.fromkeys(one["model"] for one in cells):
         text += [f"## {model}", "", "| policy | " + " | ".join(f"coverage {rate:g}" for rate in rates) + " |",
                  "|---|" + "---|" * len(rates)]

@@ -4,6 +4,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -227,6 +228,17 @@ class Accuracy(unittest.TestCase):
 class Policies(unittest.TestCase):
     def cell(self, policy, took, **more):
         return {"model": "vgg19", "coverage": 2.0, "policy": policy, "iteration_ms": took, "error": 0.1, "in_force": True, **more}
+
+    def test_every_plan_that_can_be_given_has_a_row(self):
+        with open(os.path.join(ROOT, "topology", "base", "config_table.def"), encoding="utf-8") as file:
+            known = re.search(r'"DEFT_PLAN", Choice, "", "auto", "([^"]*)"', file.read()).group(1).split("|")
+        given = {settings.get("DEFT_PLAN", "auto") for _, settings, *_ in policies.POLICIES.values()}
+        self.assertLessEqual(set(known) - {"delay0"}, given)   # over one network nothing but the job as it is
+
+    def test_covap_chooses_for_itself_too(self):
+        mode, settings, *asked = policies.POLICIES["covap"]
+        self.assertEqual((mode, settings.get("DEFT_PLAN")), ("covap", None))
+        self.assertEqual(asked, [("covap", 1, int(settings["DEFT_MAX_MERGE"]))])
 
     def test_relative_and_table(self):
         cells = [self.cell("plain", 100.0), self.cell("deft", 50.0), self.cell("us-byte", 80.0), self.cell("bytescheduler", 90.0),
