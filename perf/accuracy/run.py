@@ -6,7 +6,7 @@
 
 Two ranks on the software device train small models on real data (train.py, unmodified DistributedDataParallel). Each training
 is a line of OUT.jsonl; those that are there already are not repeated, so a stopped matrix goes on where it was. OUT.md has the
-tables, OUT.svg the loss curves of the first seed. Exit codes: 0 done; 1 something failed; 2 wrong usage.
+tables, OUT.svg the loss curves of the first seed. Exit codes: 0 done; 2 wrong usage; 4 something failed.
 """
 
 import concurrent.futures
@@ -20,6 +20,7 @@ import threading
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common")]
+import exits    # noqa: E402
 import machine  # noqa: E402
 import report   # noqa: E402
 from arguments import OneLineParser  # noqa: E402
@@ -183,8 +184,8 @@ def main():
     report.write(options, matrix.lines, {"models": RATES, "policies": list(POLICIES), "warm_up": WARM_UP, "epochs": EPOCHS,
                                           "batch": BATCH})
     print(f"{options.out}.md, .svg and .jsonl written")
-    return 1 if matrix.failed else 0
+    return exits.FAILED if matrix.failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exits.run("accuracy", main)

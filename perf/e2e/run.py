@@ -5,7 +5,7 @@
 
 Every round runs the modes one after the other on the same links, with plain TCP on all links measured in between; a figure is
 the median over rounds of figures paired within a round. A run beside which other programs took CPU time is repeated. Exit codes: 0
-all bars met; 1 one is not, or a run failed; 2 wrong usage; 3 the machine lacks something.
+all bars met; 1 one is not; 2 wrong usage; 3 the machine lacks something; 4 a run failed.
 """
 
 import json
@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
 
 import bounds   # noqa: E402
+import exits    # noqa: E402
 import hosts    # noqa: E402
 import iterations  # noqa: E402
 import machine  # noqa: E402
@@ -346,8 +347,8 @@ def main():
     bars = [bar for result in results for bar in result["bars"]]
     missed = sum(not bar["met"] for bar in bars)
     print(f"\n{len(bars) - missed} of {len(bars)} bars met")
-    return 1 if missed or failed else 0
+    return exits.of_bars(missed, failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exits.run("e2e", main)

@@ -3,8 +3,8 @@
 
     python3 perf/links [--case NAME,...] [--pairs 5] [--json FILE] [--build build] [--full]
 
-Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not, or something failed; 2 wrong usage;
-3 the machine lacks something.
+Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not; 2 wrong usage; 3 the machine
+lacks something; 4 a case failed.
 """
 
 import json
@@ -16,6 +16,7 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "common")]
 
+import exits   # noqa: E402
 import faults  # noqa: E402
 import hosts   # noqa: E402
 import machine  # noqa: E402
@@ -123,8 +124,8 @@ def main():
         else:
             with open(options.json, "w", encoding="utf-8") as file:
                 file.write(text)
-    return 1 if missed or failed else 0
+    return exits.of_bars(missed, failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exits.run("links", main)

@@ -5,7 +5,7 @@
 
 Replays the planner's models (perf/jobs/replay) on two hosts over unequal links. ByteScheduler and US-Byte are stand-ins: the
 replay job sends the pieces of the planner's reconstruction itself, and a layer's forward waits for its own gradient only,
-which an unmodified job cannot do. Exit codes: 0 done; 1 a run failed; 2 wrong usage; 3 the machine lacks something.
+which an unmodified job cannot do. Exit codes: 0 done; 2 wrong usage; 3 the machine lacks something; 4 a run failed.
 """
 
 import json
@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
 
+import exits    # noqa: E402
 import hosts    # noqa: E402
 import iterations  # noqa: E402
 import machine  # noqa: E402
@@ -267,8 +268,8 @@ def main():
         save(options.json, document)
     print(f"\n{len(document['cells'])} cells; {time.monotonic() - start:.0f} s")
     print(markdown(document))
-    return 1 if failed else 0
+    return exits.FAILED if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exits.run("policies", main)
