@@ -24,6 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
 
 from arguments import OneLineParser, check_output  # noqa: E402
+from hosts import die_with_parent  # noqa: E402
 
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
@@ -99,7 +100,7 @@ def run(options, mode, folder):
                                     **MODES[mode]})
             with open(logs[rank], "wb") as log:
                 ranks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
-                                              stdin=subprocess.DEVNULL, start_new_session=True))
+                                              stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent()))
         wait(ranks, logs, mode, time.monotonic() + options.timeout)
     finally:
         for rank in ranks:
@@ -154,6 +155,8 @@ def judge(mode, result, reports, plain):
 
 def main():
     options = parse(sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the ranks end with this program: run() sees to it
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     if not options.prefix:
         check = subprocess.run([options.python, "-c", "import torch, sklearn, sys; sys.exit(not torch.cuda.is_available())"],
                                capture_output=True, check=False)
@@ -195,4 +198,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -4,11 +4,14 @@
 usage: replay_test.py REPLAY
 """
 
+import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 REPLAY = ""
@@ -24,6 +27,15 @@ PLAN = {"format": "deft-plan", "version": 1, "period": 1, "bucket_bytes": [4096,
 OBSERVED = {"format": "deft-observe", "version": 1, "iterations": {"compute_ms": {"median": 9.0, "n": 5}},
             "buckets": [{"bytes": 4096, "ready_ms": {"median": 3.0, "n": 5}},
                         {"bytes": 8192, "ready_ms": {"median": 2.5, "n": 5}}]}
+
+
+def alive(pid):
+    """Is there such a process, other than one that has ended and is only waited for?"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class Replay(unittest.TestCase):
@@ -126,6 +138,42 @@ class Replay(unittest.TestCase):
         done = self.run_it("--profile", self.write(PROFILE), "--ranks", "2", "--iterations", "3", "--json", "/nosuch/out.json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("replay: rank 0: /nosuch/out.json: No such file or directory", done.stderr)
+
+    def start_long_job(self):
+        """A job that does not end by itself, at work: (process, its ranks)."""
+        clean = {name: value for name, value in os.environ.items()
+                 if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK") and not name.startswith(("NCCL_", "DEFT_"))}
+        job = subprocess.Popen([REPLAY, "--profile", self.write(PROFILE), "--ranks", "2", "--iterations", "1000000"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env={**clean, "NCCL_SOCKET_IFNAME": "lo", "NCCL_NET_PLUGIN": "none", "TMPDIR": self.folder})
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        self.until(lambda: glob.glob(os.path.join(glob.escape(self.folder), "replay-*", "id")), "the ranks do not meet")
+        with open(f"/proc/{job.pid}/task/{job.pid}/children", encoding="ascii") as file:
+            ranks = [int(pid) for pid in file.read().split()]
+        self.assertEqual(len(ranks), 2)
+        for pid in ranks:
+            self.addCleanup(lambda pid=pid: alive(pid) and os.kill(pid, signal.SIGKILL))
+        return job, ranks
+
+    def until(self, condition, otherwise):
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, otherwise)
+            time.sleep(0.02)
+
+    def test_a_signal_ends_the_ranks_and_leaves_no_folder(self):
+        job, ranks = self.start_long_job()
+        job.terminate()
+        self.assertEqual(job.wait(DEADLINE), 128 + signal.SIGTERM)
+        self.assertFalse(any(alive(pid) for pid in ranks))
+        self.assertEqual(glob.glob(os.path.join(glob.escape(self.folder), "replay-*")), [])
+
+    def test_ranks_do_not_outlive_their_parent(self):
+        job, ranks = self.start_long_job()
+        job.kill()
+        job.wait(DEADLINE)
+        self.until(lambda: not any(alive(pid) for pid in ranks), "ranks live on")
 
     def test_bad_input_is_one_line(self):
         def changed(**members):

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""perf/gpu/ddp_modes.py: its ranks end with it, however it ends. The ranks are stand-ins."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+SCRIPT = os.path.join(ROOT, "perf", "gpu", "ddp_modes.py")
+DEADLINE = 60
+
+
+def alive(pid):
+    """Is there such a process, other than one that has ended and is only waited for?"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Ranks(unittest.TestCase):
+    def until(self, condition, otherwise):
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, otherwise)
+            time.sleep(0.02)
+
+    def start(self):
+        """(the script, its two ranks)."""
+        folder = tempfile.TemporaryDirectory(prefix="deft modes ")
+        self.addCleanup(folder.cleanup)
+        python, pids = os.path.join(folder.name, "python"), os.path.join(folder.name, "pids")
+        with open(python, "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\necho $$ >>"$PIDS"\nexec sleep 300\n')
+        os.chmod(python, 0o755)
+        script = subprocess.Popen([sys.executable, SCRIPT, "--library", python, "--python", python, "--prefix", "launcher", "--modes",
+                                   "plain"], env={**os.environ, "PIDS": pids, "TMPDIR": folder.name}, stderr=subprocess.PIPE)
+        self.addCleanup(script.communicate)
+        self.addCleanup(script.kill)
+
+        def ranks():
+            if not os.path.exists(pids):
+                return []
+            with open(pids, encoding="ascii") as file:
+                return [int(line) for line in file.read().split("\n")[:-1]]
+        self.until(lambda: len(ranks()) == 2, "the ranks do not start")
+        for pid in ranks():
+            self.addCleanup(lambda pid=pid: alive(pid) and os.kill(pid, signal.SIGKILL))
+        return script, ranks(), folder.name
+
+    def test_a_signal_ends_them(self):
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
+            with self.subTest(number=number):
+                script, ranks, folder = self.start()
+                script.send_signal(number)
+                self.assertEqual((script.wait(DEADLINE), script.stderr.read()), (code, b""))
+                self.assertFalse(any(alive(pid) for pid in ranks))
+                self.assertEqual(sorted(os.listdir(folder)), ["pids", "python"])
+
+    def test_the_end_of_the_script_ends_them(self):
+        script, ranks, _ = self.start()
+        script.kill()
+        self.until(lambda: not any(alive(pid) for pid in ranks), "ranks live on")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
