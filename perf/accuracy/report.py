@@ -20,12 +20,54 @@ DATA = {"tiny-mlp": "scikit-learn's digits", "tiny-transformer": "scikit-learn's
         "tumor-mlp": "scikit-learn's breast cancer data"}
 
 
-def read(path):
+class NoTraining(ValueError):
+    """A file of trainings has something else in it; one line that says where."""
+
+
+def _training(text):
+    one = json.loads(text)
+    if not isinstance(one, dict):
+        raise ValueError("no object")
+    return one
+
+
+def _torn(text):
+    """How many characters at the end are a line that was being written when its program ended."""
+    last = text[text.rfind("\n") + 1:]
     try:
-        with open(path, encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.strip()]
+        return 0 if not last.strip() or _training(last) else len(last)
+    except ValueError:
+        return len(last)
+
+
+def read(path):
+    """The trainings in a file, none if it is not there. A half-written last line is left out."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
     except FileNotFoundError:
         return []
+    lines = []
+    for number, line in enumerate(text[:len(text) - _torn(text)].split("\n"), 1):
+        try:
+            lines += [_training(line)] if line.strip() else []
+        except ValueError as error:
+            raise NoTraining(f"{path}: line {number} is no training ({error}); take it out, or name another file") from error
+    return lines
+
+
+def cut_torn_line(path):
+    """Makes the file one that lines can be put behind."""
+    if not os.path.exists(path):
+        return
+    with open(path, "r+", encoding="utf-8", errors="replace", newline="") as file:
+        text = file.read()
+        torn = _torn(text)
+        if torn:
+            file.seek(0)
+            file.truncate(len(text[:-torn].encode()))
+        elif text and not text.endswith("\n"):
+            file.write("\n")
 
 
 def percent(runs):

@@ -6,13 +6,14 @@
 
 Two ranks on the software device train small models on real data (train.py, unmodified DistributedDataParallel). Each training
 is a line of OUT.jsonl; those that are there already are not repeated, so a stopped matrix goes on where it was. OUT.md has the
-tables, OUT.svg the loss curves of the first seed. Exit codes: 0 done; 2 wrong usage; 4 something failed.
+tables, OUT.svg the loss curves of the first seed. Exit codes: 0 done; 2 wrong usage; 3 a part of the build is missing; 4
+something failed.
 """
 
 import concurrent.futures
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 import threading
@@ -22,8 +23,9 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common")]
 import exits    # noqa: E402
 import machine  # noqa: E402
+import processes  # noqa: E402
 import report   # noqa: E402
-from arguments import OneLineParser  # noqa: E402
+from arguments import OneLineParser, check_output  # noqa: E402
 
 WARM_UP = 44    # iterations that every plan leaves synchronous
 # The learning rate that is best, or near it, for the plain job.
@@ -79,7 +81,20 @@ def parse(arguments):
         parser.error("--seeds and --parallel must be at least 1")
     options.build = os.path.abspath(options.build)
     options.out = os.path.abspath(options.out)
+    try:
+        os.makedirs(os.path.dirname(options.out), exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {options.out}: {error.filename}: {error.strerror}")
+    for extension in (".jsonl", ".md", ".svg"):
+        check_output(parser, "--out", options.out + extension)
     return options
+
+
+def parts_of(build):
+    """The files of the build that the jobs need."""
+    return {"deft": os.path.join(build, "tools", "deft"), "library": os.path.join(build, "packaging", "libnccl-net-deft.so"),
+            "nccl": os.path.join(build, "tests", "softdev", "nccl", "libnccl.so.2"),
+            "cuda": os.path.join(build, "tests", "softdev", "cuda", "libcuda.so.1")}
 
 
 def pinned(line):
@@ -95,7 +110,7 @@ def pinned(line):
                                                                               line["iterations"] - WARM_UP)
 
 
-def run(options, optimizer, policy, works):
+def run(options, running, optimizer, policy, works):
     """Trains what is listed, in one job of two ranks; the lines that came out, and why the rest did not."""
     with tempfile.TemporaryDirectory(prefix="deft-accuracy-") as folder:
         work, out = os.path.join(folder, "work.json"), os.path.join(folder, "out.jsonl")
@@ -113,18 +128,17 @@ def run(options, optimizer, policy, works):
             environment.update({"DEFT_INTERFACES": "lo", "DEFT_OPTIMIZER": OPTIMIZERS[optimizer], "DEFT_WARMUP": str(WARM_UP),
                                 "DEFT_MAX_MERGE": "4" if policy == "covap4" else "2",
                                 "DEFT_GUARD": options.guard, **settings})
-            job = [os.path.join(options.build, "tools", "deft"), "run", "--mode", settings["DEFT_MODE"], "--library",
-                   os.path.join(options.build, "packaging", "libnccl-net-deft.so"), "--", *job]
+            parts = parts_of(options.build)
+            job = [parts["deft"], "run", "--mode", settings["DEFT_MODE"], "--library", parts["library"], "--", *job]
         else:
             environment["NCCL_NET_PLUGIN"] = "none"
-        why = ""
+        why, guard = "", []
         try:
-            done = subprocess.run(job, env=environment, capture_output=True, text=True, timeout=options.timeout, check=False,
-                                  cwd=folder)
-            why = (done.stderr or done.stdout)[-600:] if done.returncode else ""
-            guard = [line for line in done.stderr.splitlines() if "accuracy guard" in line]
-        except subprocess.TimeoutExpired:
-            why, guard = f"not done after {options.timeout:.0f} s", []
+            code, said, errors = running.run(job, environment, folder, options.timeout)
+            why = ((errors or said)[-600:].strip() or f"exit code {code}") if code else ""
+            guard = [line for line in errors.splitlines() if "accuracy guard" in line]
+        except (processes.TooLong, OSError) as error:
+            why = str(error)
         lines = report.read(out)
         for line in lines:
             line.update({"policy": policy, "guard": options.guard})
@@ -135,8 +149,10 @@ class Matrix:
     """The trainings that are done, and the file they go to."""
 
     def __init__(self, options):
-        self.options, self.path = options, options.out + ".jsonl"
+        self.options, self.path, self.running = options, options.out + ".jsonl", processes.Processes()
         self.lines, self.lock, self.failed = report.read(self.path), threading.Lock(), False
+        if not options.report:
+            report.cut_torn_line(self.path)
         self.machine = machine.describe()
 
     def missing(self, optimizer, policy):
@@ -154,33 +170,63 @@ class Matrix:
 
     def cell(self, optimizer, policy):
         """All that is missing of one policy and optimizer."""
-        works = self.missing(optimizer, policy)
+        works, why = self.missing(optimizer, policy), ""
         for attempt in range(TRIES):
             if not works:
+                break
+            try:
+                lines, why, guard = run(self.options, self.running, optimizer, policy, works)
+            except processes.Stopped:
                 return
-            lines, why, guard = run(self.options, optimizer, policy, works)
             good = [line for line in lines if pinned(line) or attempt == TRIES - 1]
             for line in good:
                 line["pinned"] = pinned(line)
             self.keep(good)
+            if self.running.stopped:
+                return
             done = {(line["model"], line["seed"]) for line in good}
             works = [work for work in works if (work["model"], work["seed"]) not in done]
             mean = sum(line["accuracy"] for line in lines) / max(1, len(lines))
             print(f"{policy} {optimizer}: {len(good)} trainings, {100 * mean:.1f} %"
                   + (f", {len(lines) - len(good)} again: the plan came late" if len(lines) > len(good) else "")
-                  + (f"; failed: {why.strip()}" if why else "") + "".join(f"\n  {line}" for line in guard[:2]), flush=True)
-        self.failed = self.failed or bool(works)
+                  + (f"; failed: {why}" if why else "") + "".join(f"\n  {line}" for line in guard[:2]), flush=True)
+        # Also a job that failed behind its last training, in the end of the process, is one that failed.
+        self.failed = self.failed or bool(works) or bool(why)
+
+    def fill(self):
+        """All cells, some at a time. However it ends, no job is left."""
+        cells = [(optimizer, policy) for optimizer in self.options.optimizers for policy in self.options.policies]
+        with concurrent.futures.ThreadPoolExecutor(self.options.parallel) as pool:
+            try:
+                for future in [pool.submit(self.cell, *one) for one in cells]:
+                    future.result()
+            except BaseException:
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_IGN)
+                self.running.stop()
+                pool.shutdown(cancel_futures=True)
+                raise
 
 
 def main():
     options = parse(sys.argv[1:])
-    os.makedirs(os.path.dirname(options.out), exist_ok=True)
-    matrix = Matrix(options)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     if not options.report:
-        cells = [(optimizer, policy) for optimizer in options.optimizers for policy in options.policies]
-        with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
-            for future in [pool.submit(matrix.cell, *one) for one in cells]:
-                future.result()
+        for path in parts_of(options.build).values():
+            if not os.path.exists(path):
+                print(f"accuracy: {path} is missing; remedy: ./dev build", file=sys.stderr)
+                return exits.LACKING
+    try:
+        matrix = Matrix(options)
+    except report.NoTraining as error:
+        print(f"accuracy: {error}", file=sys.stderr)
+        return exits.USAGE
+    if not options.report:
+        matrix.fill()
+    if not matrix.lines:
+        print(f"accuracy: {matrix.path} has no training, so there is nothing to write", file=sys.stderr)
+        return exits.FAILED
     report.write(options, matrix.lines, {"models": RATES, "policies": list(POLICIES), "warm_up": WARM_UP, "epochs": EPOCHS,
                                           "batch": BATCH})
     print(f"{options.out}.md, .svg and .jsonl written")
