@@ -3,6 +3,7 @@
 
 import os
 import platform
+import subprocess
 
 
 def describe():
@@ -15,3 +16,13 @@ def describe():
         pass
     return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "load_before": round(os.getloadavg()[0], 2), "python": platform.python_version()}
+
+
+def revision(folder):
+    """Which commit of the project is measured, as git describes it; "" where it is not in a clone."""
+    try:
+        done = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=60,
+                              check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

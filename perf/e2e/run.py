@@ -224,7 +224,9 @@ def measure(job, coverage, rates, options, parts):
             raw.append(lanes)
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
     title = (job if coverage is None else f"{job}, coverage {coverage:g}") + (", networks apart" if options.apart else "")
-    result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load, "rounds": rounds, "bars": [], "modes": {}}
+    result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load, "rounds": rounds, "bars": [], "modes": {},
+              "revision": machine.revision(ROOT), "iterations": options.iterations, "window": options.window,
+              "compute": None if coverage is None else options.compute}
     for mode in rounds[0]:
         of = {key: statistics.median(one[mode][key] for one in rounds)
               for key in ("iteration_ms", "bound_ms", "of_bound", "of_plain", "compute_ms", "transfer_ms", "carried_bound_ms",
@@ -296,9 +298,9 @@ def words_below(path):
     return "".join(lines[last + 1:])
 
 
-def save(path, options, environment, results):
-    document = {"format": "deft-e2e", "version": 1, "machine": environment, "rounds": options.rounds,
-                "iterations": options.iterations, "window": options.window, "results": results}
+def save(path, environment, results):
+    # A file holds results of several runs: each says with which settings it was measured.
+    document = {"format": "deft-e2e", "version": 1, "machine": environment, "results": results}
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
         file.write("\n")
@@ -319,7 +321,9 @@ def main():
     environment, failed = machine.describe(), False
     results = []
     if options.before:
-        results = [{"machine": options.before.get("machine", {}), **result} for result in options.before["results"]]
+        # Of records from before each result had its own. How many iterations there were, the raw samples tell.
+        known = {name: options.before[name] for name in ("window",) if name in options.before}
+        results = [{"machine": options.before.get("machine", {}), **known, **result} for result in options.before["results"]]
     try:
         parts = ranks.Parts(options.build, ROOT)
         if hosts.choose("namespaces")[0] == "userns":
@@ -338,7 +342,7 @@ def main():
                 show(result)
                 results = [one for one in results if (one["case"], one["job"]) != (result["case"], result["job"])] + [result]
                 if options.json:
-                    save(options.json, options, environment, results)
+                    save(options.json, environment, results)
     except (hosts.SetupError, ranks.RunFailed) as error:
         print(f"e2e: {error}", file=sys.stderr)
         return 3

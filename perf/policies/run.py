@@ -86,7 +86,24 @@ def parse(arguments):
     if min(options.coverage) <= 0 or options.compute <= 0 or not 0 < options.window < options.iterations:
         parser.error("--coverage, --compute and --window must be above 0, --iterations above --window")
     options.before = earlier_record(parser, "--json", options.json, "cells")
+    different = differences(options) if options.before and options.before["cells"] else []
+    if different:
+        parser.error(f"--json {options.json}: its cells were measured otherwise ({'; '.join(different)}); name another file")
     return options
+
+
+def shared(options):
+    """What all cells of a file have in common."""
+    return {"links": options.links, "compute_ms": options.compute, "iterations": options.iterations, "window": options.window}
+
+
+def differences(options):
+    """What the cells of an earlier record do not share with those that would be put beside them."""
+    def words(name, theirs, ours):
+        return [] if theirs == ours else [f"{name} {theirs}, not {ours}"]
+    found = [words(name, options.before.get(name), value) for name, value in shared(options).items()]
+    here, there = machine.describe(), options.before.get("machine", {})
+    return sum(found + [words(name, there.get(name), here[name]) for name in ("cpu", "cpus")], [])
 
 
 def tool(parts, *arguments):
@@ -232,8 +249,7 @@ def save(path, document):
 def main():
     options = parse(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    document = {"format": "deft-policies", "version": 1, "machine": machine.describe(), "links": options.links,
-                "compute_ms": options.compute, "iterations": options.iterations, "window": options.window, "cells": []}
+    document = {"format": "deft-policies", "version": 1, "machine": machine.describe(), **shared(options), "cells": []}
     if options.before:
         document["cells"] = options.before["cells"]
     failed, start = False, time.monotonic()

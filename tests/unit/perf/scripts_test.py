@@ -271,16 +271,15 @@ class EndToEnd(unittest.TestCase):
 
     def test_words_below_the_table_stay(self):
         with tempfile.TemporaryDirectory() as folder:
-            options = types.SimpleNamespace(rounds=1, iterations=110, window=30)
             mode = {"iteration_ms": 2.0, "bound_ms": 1.0, "of_bound": 2.0, "of_plain": 1.0, "plan": "-"}
             results = [{"case": "1gbit", "job": "replay, coverage 1", "rounds": [{}], "modes": {"plain": mode},
                         "machine": {"cpu": "x", "cpus": 2}}]
             path = os.path.join(folder, "e2e.json")
-            e2e.save(path, options, {}, results)
+            e2e.save(path, {}, results)
             with open(os.path.join(folder, "e2e.md"), "a", encoding="utf-8") as file:
                 file.write("\nWritten by hand.\n")
             mode.update({"of_carried_bound": 1.5, "carried_bound_ms": 1.3, "carry_ms": 0.3})
-            e2e.save(path, options, {}, results)
+            e2e.save(path, {}, results)
             with open(os.path.join(folder, "e2e.md"), encoding="utf-8") as file:
                 text = file.read()
         self.assertIn("x, 2 cores (replay)", text)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a record of several runs says about how each figure in it was measured. Runs no benchmark."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import sys
+import tempfile
+import types
+import unittest
+import unittest.mock
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+sys.dont_write_bytecode = True
+
+
+def load(name, *path):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(ROOT, "perf", *path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+e2e = load("e2e_records", "e2e", "run.py")
+policies = load("policies_records", "policies", "run.py")
+COMMIT = "v0.1-7-gabcdef0-dirty"
+
+
+class Record(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "record.json")
+
+    def write(self, document):
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+
+    def read(self):
+        with open(self.path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+class Policies(Record):
+    CELLS = [{"model": "vgg19", "coverage": 1.0, "policy": "plain"}]
+
+    def refused(self, *arguments, machine=None, cells=None):
+        """What is said about cells to be put beside those of a run with the default settings; "" if they may be."""
+        fresh = policies.parse(["--json", os.path.join(os.path.dirname(self.path), "none.json")])
+        self.write({"machine": machine or policies.machine.describe(), "links": fresh.links, "compute_ms": fresh.compute,
+                    "iterations": fresh.iterations, "window": fresh.window, "cells": self.CELLS if cells is None else cells})
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            try:
+                policies.parse(["--json", self.path, *arguments])
+            except SystemExit as ending:
+                self.assertEqual((ending.code, said.getvalue().count("\n")), (2, 1), said.getvalue())
+        return said.getvalue()
+
+    def test_cells_with_other_settings_are_not_put_beside_them(self):
+        self.assertEqual(self.refused(), "")
+        for arguments, mention in ((["--links", "1gbit+500mbit"], "links 400mbit+200mbit, not 1gbit+500mbit"),
+                                   (["--compute", "20"], "compute_ms 40.0, not 20.0"), (["--iterations", "60"], "iterations 80, not 60"),
+                                   (["--window", "10"], "window 12, not 10")):
+            with self.subTest(arguments=arguments):
+                self.assertIn(mention, self.refused(*arguments))
+                self.assertEqual(self.refused(*arguments, cells=[]), "", "there is nothing to put them beside")
+
+    def test_cells_of_another_machine_are_not_put_beside_them(self):
+        other = {**policies.machine.describe(), "cpu": "another one"}
+        self.assertIn("cpu another one, not", self.refused(machine=other))
+
+
+class EndToEnd(Record):
+    def measure(self, job, coverage, *arguments):
+        options = e2e.parse(["--rounds", "1", *arguments])
+        figures = {"plain": {"iteration_ms": 2.0, "bound_ms": 1.0, "of_bound": 2.0, "of_plain": 1.0, "compute_ms": 1.0, "transfer_ms": 1.0,
+                             "sent": [1], "replicas_equal": True}}
+        with unittest.mock.patch.object(e2e.hosts, "create", lambda *_, **_more: contextlib.nullcontext()), \
+                unittest.mock.patch.object(e2e.ranks, "raw_gbit", lambda *_: [1.0]), \
+                unittest.mock.patch.object(e2e, "one_round", lambda *_: figures), \
+                unittest.mock.patch.object(e2e.machine, "revision", lambda _: COMMIT):
+            return e2e.measure(job, coverage, ["1gbit"], options, None)
+
+    def test_each_result_has_its_own_settings(self):
+        results = [self.measure("replay", 0.9, "--compute", "40", "--window", "20"), self.measure("ddp", None, "--iterations", "130")]
+        e2e.save(self.path, {}, results)
+        kept = self.read()
+        self.assertEqual([{name: one[name] for name in ("revision", "iterations", "window", "compute")} for one in kept["results"]],
+                         [{"revision": COMMIT, "iterations": 110, "window": 20, "compute": 40.0},
+                          {"revision": COMMIT, "iterations": 130, "window": 30, "compute": None}])
+        self.assertFalse({"iterations", "window", "rounds"} & set(kept), "of the last run only: nothing that holds for all results")
+
+
+class Revision(unittest.TestCase):
+    def test_outside_a_clone_there_is_none(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            self.assertEqual(e2e.machine.revision(folder), "")
+
+    def test_git_is_asked_about_the_folder(self):
+        done = types.SimpleNamespace(returncode=0, stdout=COMMIT + "\n")
+        with unittest.mock.patch.object(e2e.machine.subprocess, "run", return_value=done) as run:
+            self.assertEqual(e2e.machine.revision("/some/where"), COMMIT)
+        self.assertEqual(run.call_args.args[0], ["git", "-C", "/some/where", "describe", "--always", "--dirty"])
+        with unittest.mock.patch.object(e2e.machine.subprocess, "run", side_effect=FileNotFoundError("git")):
+            self.assertEqual(e2e.machine.revision("/some/where"), "")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
