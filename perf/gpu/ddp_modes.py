@@ -4,7 +4,8 @@
     python3 perf/gpu/ddp_modes.py --library LIB [--json FILE] [--prefix "launcher --libs DIR"]
 
 perf/gpu/run.sh calls it on a GPU; with --prefix the software device's launcher it runs on CPUs (a system test does that).
-Checks that losses agree with those without deft (observe and exact: to rounding; deft and covap: that the job still learns)
+Checks that losses agree with those without deft (observe and exact, also with a lane of
+another network: to rounding; deft and covap: that the job still learns)
 and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
 """
 
@@ -35,12 +36,15 @@ MODES = {
     "plain": None,
     "observe": {"DEFT_MODE": "observe"},
     "exact": {"DEFT_MODE": "exact"},
+    "lanes": {"DEFT_MODE": "exact", "DEFT_LANES": "Socket"},
     "deft": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP)},
     "delay1": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "delay1"},
+    "merge2": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "merge2"},
     "covap": {"DEFT_MODE": "covap", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "covap2"},
 }
-SAME = ("observe", "exact")  # promise the numbers of the job without deft
-CLOSE = 1e-3                 # of losses: PyTorch's own kernels need not give the same bits twice
+SAME = ("observe", "exact", "lanes")  # promise the numbers of the job without deft
+PLANNED = ("delay1", "merge2", "covap")   # a plan named has to come into force
+CLOSE = 1e-3   # of losses: PyTorch's own kernels need not give the same bits twice
 
 
 class Failed(RuntimeError):
@@ -148,7 +152,7 @@ def judge(mode, result, reports, plain):
             wrong.append("hooks were not in the path on every rank")
         if not all(one.get("plugin", {}).get("loaded") for one in reports):
             wrong.append("NCCL did not take the plugin on every rank")
-    if mode in ("delay1", "covap") and not any(plan.get("switched") for one in reports for plan in one.get("plans", [])):
+    if mode in PLANNED and not any(plan.get("switched") for one in reports for plan in one.get("plans", [])):
         wrong.append("the plan did not come into force")
     return wrong
 

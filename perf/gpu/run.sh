@@ -21,6 +21,14 @@ gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) || gpu=''
 gpu=${gpu%%$'\n'*}
 [ -n "$gpu" ] && [[ $gpu != "No devices"* ]] || { say "no NVIDIA GPU here (nvidia-smi finds none); nothing was measured"; exit 77; }
 
+# Two ranks on one GPU are what is measured: where there are several, on the first that the user gives, or that there is.
+[ -n "${CUDA_VISIBLE_DEVICES+set}" ] || export CUDA_DEVICE_ORDER=PCI_BUS_ID  # nvidia-smi's order
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-0}
+CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES%%,*}
+if own=$(nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=name --format=csv,noheader 2>/dev/null) && [ -n "$own" ]; then
+    gpu=${own%%$'\n'*}
+fi
+
 python=${PYTHON:-python3}
 for tool in "$python" meson ninja; do
     command -v "$tool" >/dev/null || { say "no $tool found; nothing was measured"; exit 3; }

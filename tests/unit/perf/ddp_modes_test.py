@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""perf/gpu/ddp_modes.py: its ranks end with it, however it ends. The ranks are stand-ins."""
+"""perf/gpu/ddp_modes.py: its ranks end with it, however it ends, and which modes it judges how. The ranks are stand-ins."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import time
 import unittest
 
+sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 SCRIPT = os.path.join(ROOT, "perf", "gpu", "ddp_modes.py")
 DEADLINE = 60
@@ -66,6 +68,32 @@ class Ranks(unittest.TestCase):
         script, ranks, _ = self.start()
         script.kill()
         self.until(lambda: not any(alive(pid) for pid in ranks), "ranks live on")
+
+
+class Modes(unittest.TestCase):
+    def setUp(self):
+        spec = importlib.util.spec_from_file_location("ddp_modes", SCRIPT)
+        self.script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.script)
+
+    def test_every_mode_and_kind_of_plan(self):
+        settings = [one for one in self.script.MODES.values() if one]
+        self.assertEqual({one["DEFT_MODE"] for one in settings}, {"observe", "exact", "deft", "covap"})
+        self.assertLessEqual({"delay1", "merge2", "covap2"}, {one.get("DEFT_PLAN") for one in settings})
+        self.assertIn({"DEFT_MODE": "exact", "DEFT_LANES": "Socket"}, settings)
+
+    def judge(self, mode, losses, switched):
+        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True}, "plans": [{"switched": switched}]}] * self.script.RANKS
+        return self.script.judge(mode, {"replicas_equal": True, "epoch_losses": losses}, reports,
+                                 {"replicas_equal": True, "epoch_losses": [1.0, 0.5]})
+
+    def test_what_each_promises(self):
+        for mode, settings in self.script.MODES.items():
+            with self.subTest(mode=mode):
+                self.assertEqual(self.judge(mode, [1.0, 0.5], 1), [])
+                exact = settings and settings["DEFT_MODE"] in ("observe", "exact")
+                self.assertEqual(bool(self.judge(mode, [1.0, 0.6], 1)), bool(exact))
+                self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 0)), bool(settings and "DEFT_PLAN" in settings))
 
 
 if __name__ == "__main__":

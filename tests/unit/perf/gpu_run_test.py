@@ -146,6 +146,19 @@ class GpuRun(unittest.TestCase):
         code, lines, result = self.measure()
         self.assertEqual((code, result["deft"]), (1, {"failed": "the hooks were not in the path of both ranks"}), lines)
 
+    def test_of_several_gpus_one_is_used(self):
+        self.replace("bin/nvidia-smi", 'case "$1 $2" in "-i "*) echo "GPU $2";; *) printf "GPU 0\\nGPU 1\\nGPU 3\\n";; esac')
+        self.replace("program", 'printf "%s %s\\n" "$CUDA_VISIBLE_DEVICES" "$CUDA_DEVICE_ORDER" >>"$SANDBOX/devices"\n' + SCRIPTS["program"])
+        for setting, line, name in (({}, "0 PCI_BUS_ID", "GPU 0"), ({"CUDA_VISIBLE_DEVICES": "3,1"}, "3 ", "GPU 3")):
+            with self.subTest(setting=setting):
+                code, lines, result = self.measure(**setting)
+                self.assertEqual(code, 0, lines)
+                with open(os.path.join(self.root, "devices"), encoding="utf-8") as file:
+                    self.assertEqual(set(file.read().splitlines()), {line})
+                self.assertEqual(result["machine"]["gpu"], name)
+                self.remove("devices")
+                shutil.rmtree(os.path.join(self.root, "perf", "results"))
+
     def test_wrong_usage(self):
         done = self.start("--help")
         self.assertEqual((done.returncode, done.stdout), (0, "usage: perf/gpu/run.sh [BUILD_DIR]\n"), done.stderr)
