@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 
 #include "deft/abi/net.h"
@@ -78,6 +79,11 @@ void check_cpus(const std::string& list, Options* options) {
     }
 }
 
+// CLI::Range lets it through: it is neither below nor above.
+std::string no_nan(const std::string& text) {
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
+}
+
 }  // namespace
 
 size_t parse_size(const std::string& text, const std::string& option) {
@@ -131,7 +137,8 @@ bool parse_command_line(int argc, char** argv, Options* options) {
     app.add_option("--latency-sizes", latency_sizes, "Sizes for latency (8,1K,8K,64K)");
     app.add_option("--depth", depths, "Requests in flight per connection, a list (8)");
     app.add_option("--time", options->seconds, "Seconds per size and depth (2)")
-        ->check(CLI::Range(0.01, 3600.0));
+        ->check(CLI::Range(0.01, 3600.0))
+        ->check(no_nan);
     app.add_option("--reps", options->repetitions, "Samples the time is cut into (5)")
         ->check(CLI::Range(1, 1000));
     app.add_option("--connections", options->connections, "Connections in each direction used (1)")

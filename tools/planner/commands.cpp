@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,14 @@
 #include "tools/text_output.h"
 
 namespace deft::tools {
+namespace {
+
+// CLI::Range lets it through: it is neither below nor above.
+std::string no_nan(const std::string& text) {
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
+}
+
+}  // namespace
 
 planner::Options PlannerOptions::options() const {
     planner::Options result;
@@ -93,11 +103,13 @@ void PlannerCommands::add_to(CLI::App& app) {
         command
             ->add_option("--partition-mb", options.partition_mb,
                          "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")
-            ->check(CLI::Range(0.0, 65536.0));
+            ->check(CLI::Range(0.0, 65536.0))
+            ->check(no_nan);
         command
             ->add_option("--credit-mb", options.credit_mb,
                          "ByteScheduler's credit, MiB; default 64")
-            ->check(CLI::Range(0.0, 65536.0));
+            ->check(CLI::Range(0.0, 65536.0))
+            ->check(no_nan);
         command->add_flag("--json", options.json, "For programs");
     };
     const auto pictures = [&](CLI::App* command) {
@@ -122,11 +134,13 @@ void PlannerCommands::add_to(CLI::App& app) {
     pictures(sim);
     sim->add_option("--policy", options.policy, "One policy, or all (default)");
     sim->add_option("--jitter", options.jitter, "Each rank computes slower by up to this fraction")
-        ->check(CLI::Range(0.0, 10.0));
+        ->check(CLI::Range(0.0, 10.0))
+        ->check(no_nan);
     sim->add_option("--seed", options.seed, "Of the jitter");
     sim->add_option("--straggler", options.straggler,
                     "Compute of one rank takes this many times as long")
-        ->check(CLI::Range(1.0, 1000.0));
+        ->check(CLI::Range(1.0, 1000.0))
+        ->check(no_nan);
     sim->add_option("--rate-change", options.rate_changes,
                     "LINK:MS:FACTOR, from then on the link has this part of its rate; repeatable");
     advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");

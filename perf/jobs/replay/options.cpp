@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -29,6 +30,11 @@ int from_environment(const char* name, int absent) {
     return value;
 }
 
+// CLI::Range lets it through: it is neither below nor above.
+std::string no_nan(const std::string& text) {
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
+}
+
 }  // namespace
 
 bool parse(int argc, char** argv, Options& options) {
@@ -46,9 +52,11 @@ bool parse(int argc, char** argv, Options& options) {
                    "A plan of period 1 (deft plan --policy bytescheduler --out): the job sends its "
                    "pieces itself, and forward of a layer waits for that layer's gradient only");
     app.add_option("--time-scale", options.time_scale, "Compute takes this many times as long (1)")
-        ->check(CLI::Range(1e-6, 1e6));
+        ->check(CLI::Range(1e-6, 1e6))
+        ->check(no_nan);
     app.add_option("--size-scale", options.size_scale, "Gradients are this many times as large (1)")
-        ->check(CLI::Range(1e-9, 1e3));
+        ->check(CLI::Range(1e-9, 1e3))
+        ->check(no_nan);
     app.add_option("--iterations", options.iterations, "Iterations with all-reduces (100)")
         ->check(count);
     app.add_option("--alone", options.alone, "Iterations without, before those (5)")

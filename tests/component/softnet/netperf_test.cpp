@@ -69,6 +69,7 @@ TEST(Netperf, WrongUseIsOneLineAndStatusTwo) {
         {"--plugin socket --depth 1K", "--depth 1K: 1 to 32 requests"},
         {"--plugin socket --mode best", "--mode"},
         {"--plugin socket --abi 5", "--abi"},
+        {"--plugin socket --time nan", "--time: nan is no number"},
         {"--plugin socket --ifname lo --device 3", "--device 3: Socket has 1 device"},
         {"--plugin socket --json /nosuch/file", "--json /nosuch/file: cannot be written"},
     };

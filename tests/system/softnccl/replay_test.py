@@ -201,6 +201,7 @@ class Replay(unittest.TestCase):
         self.one_line("--profile is required", "--ranks", "2")
         self.one_line("try --ranks 2", "--profile", good)
         for option, value in (("--ranks", "0"), ("--ranks", "x"), ("--time-scale", "0"), ("--size-scale", "-1"),
+                              ("--time-scale", "nan"), ("--size-scale", "nan"), ("--time-scale", "inf"),
                               ("--iterations", "0"), ("--ahead", "-1")):
             with self.subTest(option=option, value=value):
                 self.one_line(option, "--profile", good, "--ranks", "2", option, value)

@@ -138,6 +138,10 @@ class PlannerCommands(unittest.TestCase):
             (["advise"], "name a trace"),
         ]:
             self.assertIn(says, self.deft(*arguments, code=2))
+        for option in ("--jitter", "--straggler", "--partition-mb", "--credit-mb"):
+            for value in ("nan", "-nan", "NAN(1)", "inf"):
+                said = self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", option, value, code=2)
+                self.assertIn(option, said, value)
 
     def test_wrong_input_is_1_and_names_it(self):
         deep = self.file("deep.toml", "links = " + "[" * 200000)
