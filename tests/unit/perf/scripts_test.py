@@ -158,6 +158,17 @@ class Accuracy(unittest.TestCase):
             with self.subTest(plain=plain, runs=runs):
                 self.assertEqual(self.time_table(plain, runs), "| delay1 " + expected)
 
+    def test_cells_that_cannot_show_a_loss_are_counted_apart(self):
+        # 30 iterations an epoch, the plan in force from epoch 2 on: one model's plain is at its target by then.
+        plan = {"iterations": 300 - 60 - 1, "delivered": 9, "guard_decisions": 0}
+        lines = [line(policy, 0.9 + 0.001 * seed, seed, model=model, epoch_accuracies=[0.9 * (n >= first) for n in range(10)],
+                      **({"plan": plan} if policy != "plain" else {}))
+                 for model, first in (("tumor-mlp", 0), ("tiny-mlp", 5)) for policy in ("plain", "delay1+predict") for seed in (1, 2, 3)]
+        options = types.SimpleNamespace(models=["tumor-mlp", "tiny-mlp"], optimizers=["adam"], policies=["plain", "delay1+predict"])
+        text = accuracy_report.summary(options, lines, lambda *key: [
+            one for one in lines if (one["model"], one["optimizer"], one["policy"]) == key], 60)
+        self.assertIn("2 cells, 2 within two standard errors of plain or fallen back; 1 of them can tell, 1 of these within (", text[1])
+
     def test_time_under_a_plan_that_the_guard_ended(self):
         one = line("delay1", 0.9, plan={"iterations": 30, "delivered": 9, "guard_decisions": 1},
                    epoch_accuracies=[0.0] * 7 + [0.9] * 3)
@@ -188,7 +199,7 @@ class Accuracy(unittest.TestCase):
                   line("delay1", 0.9, pinned=False, plan=plan)]
         options = types.SimpleNamespace(models=["tiny-mlp"], optimizers=["adam"], policies=["plain", "exact", "delay1"])
         text = accuracy_report.summary(options, lines, lambda *key: [
-            one for one in lines if (one["model"], one["optimizer"], one["policy"]) == key])
+            one for one in lines if (one["model"], one["optimizer"], one["policy"]) == key], 44)
         self.assertIn("* exact: no plan in force (calls forwarded), the same bits as plain in 2 of 2 trainings.", text)
         self.assertIn("* exact: a plan carried gradients, the same bits as plain in 1 of 2 trainings.", text)
         self.assertIn("* delayed, merged and covap: the plan came into force at the iteration it was to in 0 of 1.", text)
