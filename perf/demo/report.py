@@ -11,6 +11,10 @@ import iterations
 
 LOSS_TOLERANCE = 1e-6
 LAST_ITERATIONS = 4   # that are shown as they went
+# No harder claim can be made: while ranks compute on the cores that carry the bytes, compute alone would be shorter.
+BOUND = ("lower bound: of a job whose compute takes as long as it did beside the transfers of the first run in mode observe or exact, "
+         "with all links at their full rates. The cores that compute here also carry the bytes: a run that sends less, or later, may "
+         "compute faster and come below it")
 
 
 def agreement(plain, deft):
@@ -127,7 +131,7 @@ def measured_shape(phases):
 
 
 def lower_bounds(phases, rates, ranks):
-    """{run: ms no iteration can be shorter than}: the links at their full rates, compute as it was measured; {} without."""
+    """{run: ms}, what BOUND says; {} where no compute was measured, or a link has no rate."""
     shape, bits = measured_shape(phases), [hosts.rate_bits(rate) for rate in rates]
     if shape is None or None in bits:
         return {}

@@ -221,6 +221,8 @@ def conclude(options, network, reason, phases, folder, seconds):
     rows = report.comparison(phases, network.shaped, limits)
     print()
     print("\n".join(report.table(rows)))
+    if limits:
+        print(report.BOUND)
     first = phases[options.modes[0]]
     if first["observed"]:
         print("\nThe iteration deft has learned (rank 0):")

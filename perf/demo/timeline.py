@@ -180,7 +180,7 @@ def page(phases, rows, rates, limits):
         body.append("<tr>" + "".join(f"<{cell}>{html.escape(text)}</{cell}>" for text in row) + "</tr>")
     body += ["</table>", "<h2>One iteration of each run</h2>",
              "<p>Medians as deft's hooks measured them, and for how long each link carries an iteration's bytes at its full rate. Black: "
-             "the iteration (second half of the run); red: no iteration of this mode can be shorter. Under a plan that delays, an "
+             f"the iteration (second half of the run); red: the {html.escape(report.BOUND)}. Under a plan that delays, an "
              "all-reduce of the job only takes what has arrived before.</p>"]
     end = 1.05 * max([report.settled_ms(phase) for phase in phases.values()] + list(limits.values()) +
                      [start + length for phase in phases.values() for _, start, length, *_ in _bars(phase, rates)[1]])
