@@ -147,19 +147,19 @@ def shape_of_replay(runs):
 
 
 def shape_of_ddp(alone):
-    """(compute, ready, bytes, CPU time) of the DDP job's iteration where transfers cost nothing. `alone`: [run][rank]. The slower rank
-    counts: the other one waits for it. Of deft's report only the proportions are taken, since it has timed other iterations."""
+    """(compute, ready, bytes, CPU time, share of a core) of the DDP job's iteration where transfers cost nothing. `alone`: [run][rank]. Of
+    its time the slower rank counts: the other one waits for it. CPU time is rank 0's, as what is compared with it: of a run with transfers
+    no other rank tells any. Of deft's report only the proportions are taken, since it has timed other iterations."""
     by_rank = list(zip(*alone))
     middle = [statistics.median(value for run in runs for value in run.results["iteration_ms"]["raw"][ALONE[1]:]) for runs in by_rank]
-    slower = by_rank[middle.index(max(middle))]
     buckets = [run.observed.get("buckets") for runs in by_rank for run in runs]
     if not all(buckets):
         raise ranks.RunFailed("deft has learned no iteration of the DDP job alone")
     compute = max(middle) / 1e3
     ready = [compute * statistics.median(one[i]["ready_ms"]["median"] / one[-1]["ready_ms"]["median"] for one in buckets)
              for i in range(len(buckets[0]))]
-    cpu = statistics.median(value for run in slower for value in run.results["cpu_ms"]["raw"][ALONE[1]:])
-    return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3
+    cpu = statistics.median(value for run in by_rank[0] for value in run.results["cpu_ms"]["raw"][ALONE[1]:])
+    return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3, cpu / middle[0]
 
 
 def one_round(job, coverage, options, parts, network, gbit):
@@ -184,11 +184,11 @@ def one_round(job, coverage, options, parts, network, gbit):
     if job == "replay":
         compute, ready, sizes = shape_of_replay(runs)
     else:
-        compute, ready, sizes, cpu = shape_of_ddp(alone)
+        compute, ready, sizes, cpu, share = shape_of_ddp(alone)
     if job != "replay":
         carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
         # Of compute that leaves the core free part of the time, carrying meets only the rest, as neither knows of the other.
-        carry *= min(1.0, cpu / compute)
+        carry *= min(1.0, share)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
     plain = settled(runs["plain"], options.window)
     figures = {}
