@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "tests/system/shim/plan_job.h"
 
@@ -97,6 +100,7 @@ TEST(PlanFaults, AMemoryCapThatIsHitLeavesTheJobAsItIs) {
     EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 0u) << job.ranks[0].err;
 }
 
+// Of 2 ms each, so that no plan comes into force: a switch is named half a second ahead.
 TEST(PlanFaults, AThousandIterationsWithAChangeEveryTen) {
     const Job job = run(2, 1000, kDelay, "unsteady");
     expect_sound(job);
@@ -108,6 +112,97 @@ TEST(PlanFaults, AThousandIterationsWithAChangeEveryTen) {
             ASSERT_TRUE(lag == 0 || lag == 1 || value == 0)
                 << "iteration " << row.iteration << ": " << value;
         }
+    }
+}
+
+struct Delivered {
+    std::uint64_t plans = 0;  // that delivered something
+    int last = 0;             // iteration under one
+};
+
+// What every update received: this iteration's sums, nothing where a plan begins, and those of the
+// iteration before as long as it is in force. A change ends it at once.
+Delivered follow(const std::string& out) {
+    enum class State { Forwarded, Begun, Late };
+    State state = State::Forwarded;
+    Delivered delivered;
+    std::istringstream lines(out);
+    bool changed = false;
+    for (std::string line; std::getline(lines, line);) {
+        Row row;
+        if (line == "changed") {
+            changed = true;
+        } else if (std::sscanf(line.c_str(), "%d %ld %ld", &row.iteration, &row.bucket[0],
+                               &row.bucket[1]) == 3) {
+            const bool ended = std::exchange(changed, false);
+            const State before = ended ? State::Forwarded : state;
+            const std::int64_t value = row.bucket[0];
+            EXPECT_EQ(value, row.bucket[1]) << "iteration " << row.iteration;
+            state = value == 0               ? State::Begun
+                    : value == row.iteration ? State::Late
+                                             : State::Forwarded;
+            const bool under_plan = before != State::Forwarded;
+            EXPECT_EQ(state == State::Late, under_plan) << "iteration " << row.iteration;
+            EXPECT_TRUE(state != State::Begun || !ended) << "iteration " << row.iteration;
+            EXPECT_TRUE(state != State::Forwarded || value == row.iteration + 1)
+                << "iteration " << row.iteration << ": " << value;
+            delivered.plans += state == State::Begun ? 1 : 0;
+            delivered.last = state == State::Forwarded ? delivered.last : row.iteration;
+        }
+    }
+    return delivered;
+}
+
+Job run_recurring(int iterations, std::vector<nlohmann::json>& plans) {
+    const Folder folder;
+    Environment environment = kDelay;
+    environment["DEFT_OUT"] = folder / "rank%r.json";
+    Job job = finish_ranks(start_ranks(folder, 2, iterations, environment, "recurring"), folder);
+    for (int rank = 0; rank < 2; ++rank) {
+        const auto& reports = job.ranks.back().reports;
+        const auto report = reports.find("rank" + std::to_string(rank) + ".json");
+        if (report == reports.end() || report->second["plans"].size() != 1) {
+            ADD_FAILURE() << "rank " << rank << " tells of no plan";
+            plans.emplace_back();
+            continue;
+        }
+        plans.push_back(report->second["plans"][0]);
+    }
+    return job;
+}
+
+// Remembered plans come back within ten iterations, and are ended with sums on their way.
+TEST(PlanFaults, PlansComeAndGoWithAChangeEveryTen) {
+    std::vector<nlohmann::json> plans;
+    const Job job = run_recurring(60, plans);
+    expect_sound(job);
+    const Delivered delivered = follow(job.ranks[0].out);
+    EXPECT_GE(delivered.plans, 6U) << job.ranks[0].err;
+    for (const nlohmann::json& plan : plans) {
+        SCOPED_TRACE(plan.dump(1));
+        EXPECT_GE(plan["switched"], delivered.plans);
+        EXPECT_GE(plan["ended"], delivered.plans - 1) << "the last may be in force to the end";
+        EXPECT_GE(plan["dropped"], 2 * (delivered.plans - 1)) << "two buckets each";
+        EXPECT_LE(plan["dropped"], 2 * delivered.plans);
+    }
+}
+
+TEST(PlanFaults, AThousandIterationsInWhichPlansComeAndGoUntilTheJobIsLeftAlone) {
+    std::vector<nlohmann::json> plans;
+    const Job job = run_recurring(1000, plans);
+    expect_sound(job);
+    const Delivered delivered = follow(job.ranks[0].out);
+    EXPECT_GE(delivered.plans, 15U) << job.ranks[0].err;
+    const int iterations = job.rows[0].back().iteration + 1;
+    EXPECT_GE(iterations, 1000);
+    EXPECT_LE(delivered.last, iterations - 300) << "all are forwarded from some iteration on";
+    for (const nlohmann::json& plan : plans) {
+        SCOPED_TRACE(plan.dump(1));
+        EXPECT_GE(plan["ended"], 20U);
+        EXPECT_EQ(plan["ended"], plan["switched"]);
+        EXPECT_EQ(plan["dropped"], 2 * delivered.plans) << "two buckets each";
+        EXPECT_EQ(plan["state"], "resting");
+        EXPECT_EQ(plan["reason"], "the job's iteration changes too often");
     }
 }
 

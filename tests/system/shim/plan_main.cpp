@@ -12,6 +12,9 @@
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
 //   unsteady runs ITERATIONS, waits for no plan, and has other buckets every ten iterations
+//   recurring
+//            waits for a plan for each of three pairs of buckets, then has another of them every
+//            ten iterations, as recurring.h says; prints "changed"
 //   until    runs until the file ID_FILE.stop is there, then ITERATIONS more
 //   large    the first bucket has 16 MB, so that it is cut over networks (medium: 4 MB). Stands
 //   behind
@@ -43,6 +46,7 @@
 
 #include "deft/deft.h"
 #include "tests/system/shim/exchange_id.h"
+#include "tests/system/shim/recurring.h"
 
 namespace {
 
@@ -246,7 +250,10 @@ int main(int argc, char** argv) {
     const float weights = static_cast<float>(ranks * (ranks + 1) / 2);
     std::vector<float> host(total + kMetrics + biases);
     int rounds = how == "change" || how == "flush" ? 2 : 1;
-    float plans_wanted = 1;
+    const bool recurring = how == "recurring";
+    deft::test::Recurring pairs(ranks);
+    float plans_wanted = recurring ? static_cast<float>(pairs.kPairs) : 1;
+    float switched = 0;  // over all ranks, when the last metrics came
     int left = how.starts_with("plain") || how == "unsteady" ? iterations : -1;
     const int stalls = how.starts_with("stall-") ? std::atoi(how.c_str() + 6) : 0;
     for (int t = 0; rounds > 0; ++t) {
@@ -258,6 +265,16 @@ int main(int argc, char** argv) {
             // No sequence of them comes back: that would be a longer iteration.
             first = 50'001 - 100 * (t / kMetricEvery * 37 % 101);
             second = total - first;
+        }
+        if (recurring && t % kMetricEvery == 1) {
+            if (t > 1) {
+                pairs.next(switched);
+            }
+            if (const size_t count = 50'001 - 100 * pairs.pair(); count != first) {
+                first = count;
+                second = total - first;
+                std::printf("changed\n");
+            }
         }
         deft_stats_t now{};
         now.size = sizeof(now);
@@ -281,7 +298,8 @@ int main(int argc, char** argv) {
             std::printf("paired\n");
             check(ncclGroupStart(), "ncclGroupStart");
         }
-        ::usleep(1500);  // forward, and backward until the first bucket is complete
+        ::usleep(recurring ? pairs.forward_us()
+                           : 1500);  // forward, and backward until the first bucket is complete
         reduce(data, first);
         ::usleep(500);
         if (biases > 0) {
@@ -312,7 +330,8 @@ int main(int argc, char** argv) {
         }
         if (t % kMetricEvery == 0) {
             check(host[total] != static_cast<float>(t + 1) * weights, "the metric");
-            if (left < 0 && host[total + 1] >= plans_wanted * static_cast<float>(ranks)) {
+            switched = host[total + 1];
+            if (left < 0 && switched >= plans_wanted * static_cast<float>(ranks)) {
                 left = iterations;
             }
         }
