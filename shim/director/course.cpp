@@ -24,6 +24,10 @@ constexpr std::uint32_t kMostTurns = 8;
 constexpr double kPlanAheadMs = 60'000;
 constexpr const char* kScaled =
     "the job scales its gradients, and late or merged ones would carry an older scale";
+// NCCL enqueues the calls of a nonblocking communicator later, so that no event can be recorded
+// behind them.
+constexpr const char* kUntimed =
+    "no call of the job's has been timed yet (a nonblocking communicator's never is)";
 constexpr const char* kNoMemory =
     "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
 
@@ -386,7 +390,11 @@ bool Director::decide(const Track& track, const JobView& view) {
         return true;
     }
     if (!view.measured) {
+        said_ = said_.empty() ? kUntimed : said_;  // for the report; most are timed soon
         return false;
+    }
+    if (said_ == kUntimed) {
+        said_.clear();
     }
     planned_signature_ = view.signature;
     // Every plan of covap's merges; one that is named is the only one there is.

@@ -159,14 +159,7 @@ Job run_recurring(int iterations, std::vector<nlohmann::json>& plans) {
     environment["DEFT_OUT"] = folder / "rank%r.json";
     Job job = finish_ranks(start_ranks(folder, 2, iterations, environment, "recurring"), folder);
     for (int rank = 0; rank < 2; ++rank) {
-        const auto& reports = job.ranks.back().reports;
-        const auto report = reports.find("rank" + std::to_string(rank) + ".json");
-        if (report == reports.end() || report->second["plans"].size() != 1) {
-            ADD_FAILURE() << "rank " << rank << " tells of no plan";
-            plans.emplace_back();
-            continue;
-        }
-        plans.push_back(report->second["plans"][0]);
+        plans.push_back(plan_of(job, rank));
     }
     return job;
 }

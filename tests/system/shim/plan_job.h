@@ -75,6 +75,18 @@ inline Job run(int ranks, int iterations, const Environment& extra, const std::s
     return finish_ranks(start_ranks(folder, ranks, iterations, extra, how), folder);
 }
 
+// What a rank says of its plan in the report that DEFT_OUT=rank%r.json in the job's folder names.
+inline nlohmann::json plan_of(const Job& job, int rank) {
+    const auto& reports = job.ranks.back().reports;
+    const auto report = reports.find("rank" + std::to_string(rank) + ".json");
+    if (report == reports.end() || !report->second.is_object() ||
+        report->second["plans"].size() != 1) {
+        ADD_FAILURE() << "rank " << rank << " tells of no plan, or of several";
+        return nlohmann::json::object();
+    }
+    return report->second["plans"][0];
+}
+
 // All ranks ended well and their updates received the same numbers.
 inline void expect_sound(const Job& job) {
     for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {

@@ -20,6 +20,11 @@
 //   behind
 //            plain or until: "plain large"
 //   equal    both buckets have one size, so that only their buffers tell them apart ("plain equal")
+//   premul   its gradients are reduced by an operation of its own, made for each call, that doubles
+//            them: at once ("plain premul"; "plain grouped premul"), or under the plan, in one
+//            iteration behind the line "premultiplied"
+//   nonblocking, scalable
+//            how its communicator is made: ways.h. nonblocking stands behind plain
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
 //   grouped  makes every call in a group of its own, two levels deep, as older frameworks do
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
@@ -47,6 +52,7 @@
 #include "deft/deft.h"
 #include "tests/system/shim/exchange_id.h"
 #include "tests/system/shim/recurring.h"
+#include "tests/system/shim/ways.h"
 
 namespace {
 
@@ -223,17 +229,26 @@ int main(int argc, char** argv) {
     check(cuMemAlloc(&memory, (total + kMetrics + biases) * sizeof(float)), "cuMemAlloc");
     auto* const data = reinterpret_cast<float*>(memory);
     ncclComm_t comm = nullptr;
-    check(ncclCommInitRank(&comm, ranks, deft::test::exchange_id(rank, argv[3]), rank),
-          "ncclCommInitRank");
+    const bool nonblocking = how.ends_with("nonblocking");
+    check(nonblocking ? deft::test::make_nonblocking(&comm, rank, ranks, argv[3])
+          : how == "scalable"
+              ? deft::test::make_scalable(&comm, rank, ranks, argv[3])
+              : ncclCommInitRank(&comm, ranks, deft::test::exchange_id(rank, argv[3]), rank),
+          "making the communicator");
     ncclComm_t whole = nullptr;
     if (how == "split") {
         whole = comm;
         check(ncclCommSplit(whole, 0, -rank, &comm, nullptr), "ncclCommSplit");
     }
-    const bool grouped = how == "grouped";
+    const bool grouped = how.find("grouped") != how.npos;
+    bool doubled = how.starts_with("plain") && how.ends_with("premul");
     const auto reduce = [&](float* at, size_t count) {
         bool failed = grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0);
-        failed = ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream) != 0 || failed;
+        const int made =
+            doubled && at < data + total
+                ? deft::test::all_reduce_doubled(at, count, comm, stream)
+                : static_cast<int>(ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream));
+        failed = (nonblocking ? deft::test::wait_done(made, comm) : made) != 0 || failed;
         // Without a place for the estimate nothing is simulated.
         failed = (grouped && (ncclGroupEnd() != 0 || ncclGroupSimulateEnd(nullptr) != 0)) || failed;
         if (failed) {
@@ -294,6 +309,10 @@ int main(int argc, char** argv) {
             refused(comm, stream, data);
         }
         const bool pair = how == "pair" && under_plan;
+        if (how == "premul") {
+            doubled = under_plan;
+            std::printf("%s", doubled ? "premultiplied\n" : "");
+        }
         if (pair) {
             std::printf("paired\n");
             check(ncclGroupStart(), "ncclGroupStart");

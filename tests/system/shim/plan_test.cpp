@@ -188,6 +188,77 @@ TEST(Plan, CallsJoinedInAGroupEndIt) {
     EXPECT_EQ(after.bucket[1], after.iteration + 1);
 }
 
+// An operation of the job's own may stand for anything, and it is gone when the call returns.
+class OwnOperation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OwnOperation, IsNeverPlannedFor) {
+    const Folder folder;
+    Environment environment{{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}};
+    environment["DEFT_OUT"] = folder / "rank%r.json";
+    const Job job = finish_ranks(start_ranks(folder, 2, 400, environment, GetParam()), folder);
+    expect_sound(job);
+    for (const Row& row : job.rows[0]) {
+        ASSERT_EQ(row.bucket[0], 2 * (row.iteration + 1));
+        ASSERT_EQ(row.bucket[1], 2 * (row.iteration + 1));
+    }
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "plan in force"), 0u) << rank.err;
+    }
+    const nlohmann::json plan = plan_of(job, 0);
+    EXPECT_EQ(plan["switched"], 0);
+    EXPECT_EQ(plan["reason"], "gradients are reduced by an operation of the job's own");
+}
+
+INSTANTIATE_TEST_SUITE_P(Plan, OwnOperation,
+                         ::testing::Values("plain premul", "plain grouped premul"),
+                         [](const auto& info) { return info.index == 0 ? "Alone" : "Grouped"; });
+
+TEST(Plan, AnOperationOfTheJobsOwnEndsIt) {
+    const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "premul");
+    expect_sound(job);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "the plan ends"), 1u) << rank.err;
+    }
+    const auto [before, after] = around(job, "premultiplied");
+    EXPECT_EQ(before.bucket[0], before.iteration) << "the plan was in force";
+    EXPECT_EQ(after.bucket[0], 2 * (after.iteration + 1)) << "both calls are forwarded as they are";
+    EXPECT_EQ(after.bucket[1], 2 * (after.iteration + 1));
+}
+
+// NCCL enqueues its calls later, so nobody can tell how long they take.
+TEST(Plan, NothingIsPlannedForANonblockingCommunicator) {
+    const Folder folder;
+    Environment environment{{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}};
+    environment["DEFT_OUT"] = folder / "rank%r.json";
+    const Job job =
+        finish_ranks(start_ranks(folder, 2, 400, environment, "plain nonblocking"), folder);
+    expect_sound(job);
+    for (const Row& row : job.rows[0]) {
+        ASSERT_EQ(row.bucket[0], row.iteration + 1);
+        ASSERT_EQ(row.bucket[1], row.iteration + 1);
+    }
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "all 2 ranks of the communicator agree"), 1u) << rank.err;
+        EXPECT_EQ(count(rank.err, "plan in force"), 0u) << rank.err;
+    }
+    const nlohmann::json plan = plan_of(job, 0);
+    EXPECT_EQ(plan["switched"], 0);
+    EXPECT_EQ(plan["reason"],
+              "no call of the job's has been timed yet (a nonblocking communicator's never is)");
+}
+
+TEST(Plan, ACommunicatorOfSeveralIdsHasOneAgreement) {
+    const Job job = run(3, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "scalable");
+    expect_sound(job);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "all 3 ranks of the communicator agree"), 1u) << rank.err;
+        EXPECT_EQ(count(rank.err, "plan in force"), 1u) << rank.err;
+    }
+    for (const int bucket : {0, 1}) {
+        EXPECT_EQ(lags(job.rows[0], bucket).rbegin()->first, 1);
+    }
+}
+
 TEST(Plan, AnAbortedCommunicatorTakesItsLanesAlong) {
     const Job job = run(2, 50, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "abort");
     for (const Outcome& rank : job.ranks) {
