@@ -280,7 +280,10 @@ bool Observer::prepare_pool(int device, Rank& rank) {
                   driver == nullptr ? "libcuda.so.1 is not loaded" : "the driver refuses them");
         return false;
     }
-    sampling.pool.store(made.release(), std::memory_order_release);  // a smaller one is left behind
+    if (pool != nullptr) {
+        rank.outgrown.push_back(pool);  // or leak checkers take it for lost
+    }
+    sampling.pool.store(made.release(), std::memory_order_release);
     return true;
 }
 

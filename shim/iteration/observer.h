@@ -67,6 +67,8 @@ private:
         std::int64_t clock_retry_ns = 0;  // the device was too busy to tell its time: not before
         std::uint32_t clocks_late = 0;    // so many times running, at most kClockDoublings
         std::uint64_t timed = 0;
+        // Pools that were too small. Hooks may still hold their pairs: never freed.
+        std::vector<cuda::EventPool*> outgrown;
         std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
         std::string path;  // last written
     };
