@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jobs that are running, and how all of them end when the program does."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,9 +19,10 @@ class TooLong(RuntimeError):
 
 
 def _kill(process):
-    """The job with its ranks: they share a process group. Not waited for yet, so that the number is still its own."""
-    if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
+    """The job with its ranks: they share a process group. Another thread may be about to note that it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class Processes:

@@ -170,7 +170,7 @@ class Matrix:
 
     def cell(self, optimizer, policy):
         """All that is missing of one policy and optimizer."""
-        works, why = self.missing(optimizer, policy), ""
+        works = self.missing(optimizer, policy)
         for attempt in range(TRIES):
             if not works:
                 break
@@ -178,6 +178,8 @@ class Matrix:
                 lines, why, guard = run(self.options, self.running, optimizer, policy, works)
             except processes.Stopped:
                 return
+            # Also a job that failed behind its last training, in the end of the process, is one that failed.
+            self.failed = self.failed or bool(why)
             good = [line for line in lines if pinned(line) or attempt == TRIES - 1]
             for line in good:
                 line["pinned"] = pinned(line)
@@ -190,8 +192,7 @@ class Matrix:
             print(f"{policy} {optimizer}: {len(good)} trainings, {100 * mean:.1f} %"
                   + (f", {len(lines) - len(good)} again: the plan came late" if len(lines) > len(good) else "")
                   + (f"; failed: {why}" if why else "") + "".join(f"\n  {line}" for line in guard[:2]), flush=True)
-        # Also a job that failed behind its last training, in the end of the process, is one that failed.
-        self.failed = self.failed or bool(works) or bool(why)
+        self.failed = self.failed or bool(works)
 
     def fill(self):
         """All cells, some at a time. However it ends, no job is left."""
@@ -210,8 +211,7 @@ class Matrix:
 
 def main():
     options = parse(sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    exits.on_signals()
     if not options.report:
         for path in parts_of(options.build).values():
             if not os.path.exists(path):

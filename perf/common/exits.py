@@ -2,6 +2,7 @@
 """Exit codes of the scripts in perf/. A missed bar is a result; a run that failed is none, and has a code of its own."""
 
 import os
+import signal
 import sys
 import traceback
 
@@ -11,6 +12,13 @@ MET, MISSED, USAGE, LACKING, FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 def of_bars(missed, failed):
     """What a script returns whose figures stand beside bars."""
     return FAILED if failed else MISSED if missed else MET
+
+
+def on_signals():
+    """The program ends with 128 plus the signal's number, by way of its `finally`, where the signal is not ignored (nohup)."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
 
 
 def run(label, main):

@@ -19,10 +19,11 @@ def describe():
 
 
 def revision(folder):
-    """Which commit of the project is measured, as git describes it; "" where it is not in a clone."""
+    """Which commit of the project is measured, "-dirty" where more has changed than records; "" where it is not in a clone."""
+    def git(*arguments):
+        return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     try:
-        done = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=60,
-                              check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!perf/results")
+        return git("describe", "--always") + ("-dirty" if changed else "")
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

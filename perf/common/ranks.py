@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import time
 
+import hosts
+
 # Left out of the ranks' environment: what would put another deft or another plugin into a run.
 FOREIGN = ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 TAIL_LINES = 12
@@ -26,7 +28,7 @@ def free_port():
 
 
 class Parts:
-    """The files of one build that whole jobs need; RunFailed names the first that is missing."""
+    """The files of one build that whole jobs need; hosts.SetupError names the first that is missing."""
 
     def __init__(self, build, root):
         build = os.path.abspath(build)
@@ -40,7 +42,7 @@ class Parts:
         for path in (self.deft, self.library, self.replay, self.raw_tcp,
                      os.path.join(self.libraries, "nccl", "libnccl.so.2")):
             if not os.path.exists(path):
-                raise RunFailed(f"{path} is missing; remedy: ./dev build")
+                raise hosts.SetupError(f"{path} is missing; remedy: ./dev build")
 
 
 class Run:
@@ -170,6 +172,8 @@ def raw_gbit(network, parts, seconds=0.5, port=5001):
             raise RunFailed("raw_tcp does not listen")
         pairs = [f"{network.hosts[0].address(link)}={network.hosts[1].address(link)}" for link in range(len(network.rates))]
         return json.loads(network.hosts[0].run([parts.raw_tcp, "stream", str(port), str(seconds), "1", *pairs]))["lanes"]
+    except hosts.SetupError as error:
+        raise RunFailed(str(error)) from error
     finally:
         server.kill()
         server.wait()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of the main job: a process per rank on the hosts of a network, followed until all have ended."""
 
+import contextlib
 import json
 import os
 import random
@@ -128,6 +129,8 @@ class Phase:
         return os.path.join(self.folder, f"{self.name}-links.json")
 
     def _sample(self):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._samples())
         host = self.network.hosts[0]
         return host.popen([sys.executable, SAMPLER, str(SAMPLE_MS), self._samples(), *host.devices], stdin=subprocess.PIPE,
                           stderr=subprocess.DEVNULL)
@@ -136,7 +139,8 @@ class Phase:
         """None where it has failed: only a picture lacks something then."""
         try:
             sampler.stdin.close()
-            sampler.wait(timeout=10)
+            if sampler.wait(timeout=10) != 0:
+                return None
             with open(self._samples(), encoding="utf-8") as file:
                 return json.load(file)
         except (OSError, ValueError, subprocess.TimeoutExpired):

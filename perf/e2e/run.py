@@ -215,7 +215,7 @@ def one_round(job, coverage, options, parts, network, gbit):
     return figures
 
 
-def measure(job, coverage, rates, options, parts):
+def measure(job, coverage, rates, options, parts, revision):
     with hosts.create(2, rates, "namespaces", burst_ms=BURST_MS) as network:
         raw, rounds, load = [], [], []
         for _ in range(options.rounds):
@@ -225,7 +225,7 @@ def measure(job, coverage, rates, options, parts):
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
     title = (job if coverage is None else f"{job}, coverage {coverage:g}") + (", networks apart" if options.apart else "")
     result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load, "rounds": rounds, "bars": [], "modes": {},
-              "revision": machine.revision(ROOT), "iterations": options.iterations, "window": options.window,
+              "revision": revision, "burst_ms": BURST_MS, "iterations": options.iterations, "window": options.window,
               "compute": None if coverage is None else options.compute}
     for mode in rounds[0]:
         of = {key: statistics.median(one[mode][key] for one in rounds)
@@ -318,7 +318,7 @@ def save(path, environment, results):
 def main():
     options = parse(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    environment, failed = machine.describe(), False
+    environment, revision, failed = machine.describe(), machine.revision(ROOT), False
     results = []
     if options.before:
         # Of records from before each result had its own. How many iterations there were, the raw samples tell.
@@ -332,7 +332,7 @@ def main():
             for job, coverage in jobs_of(options, parts):
                 start = time.monotonic()
                 try:
-                    result = measure(job, coverage, rates, options, parts)
+                    result = measure(job, coverage, rates, options, parts, revision)
                 except ranks.RunFailed as error:
                     failed = True
                     print(f"\n{'+'.join(rates)}, {job}: failed: {error}", flush=True)
@@ -343,7 +343,7 @@ def main():
                 results = [one for one in results if (one["case"], one["job"]) != (result["case"], result["job"])] + [result]
                 if options.json:
                     save(options.json, environment, results)
-    except (hosts.SetupError, ranks.RunFailed) as error:
+    except hosts.SetupError as error:
         print(f"e2e: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:

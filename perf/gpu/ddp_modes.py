@@ -24,6 +24,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
 
+import exits  # noqa: E402
 from arguments import OneLineParser, check_output  # noqa: E402
 from hosts import die_with_parent  # noqa: E402
 
@@ -36,14 +37,14 @@ MODES = {
     "plain": None,
     "observe": {"DEFT_MODE": "observe"},
     "exact": {"DEFT_MODE": "exact"},
-    "lanes": {"DEFT_MODE": "exact", "DEFT_LANES": "Socket"},
+    "lanes": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_LANES": "Socket", "DEFT_PLAN": "delay0"},  # mode exact's plan, named
     "deft": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP)},
     "delay1": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "delay1"},
     "merge2": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "merge2"},
     "covap": {"DEFT_MODE": "covap", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "covap2"},
 }
 SAME = ("observe", "exact", "lanes")  # promise the numbers of the job without deft
-PLANNED = ("delay1", "merge2", "covap")   # a plan named has to come into force
+PLANNED = ("lanes", "delay1", "merge2", "covap")   # a plan named has to come into force
 CLOSE = 1e-3   # of losses: PyTorch's own kernels need not give the same bits twice
 
 
@@ -154,13 +155,14 @@ def judge(mode, result, reports, plain):
             wrong.append("NCCL did not take the plugin on every rank")
     if mode in PLANNED and not any(plan.get("switched") for one in reports for plan in one.get("plans", [])):
         wrong.append("the plan did not come into force")
+    elif mode == "lanes" and not any(len(plan.get("lane_bytes", [])) > 1 and plan["lane_bytes"][1] for one in reports for plan in one.get("plans", [])):
+        wrong.append("NCCL's Socket transport carried nothing")
     return wrong
 
 
 def main():
     options = parse(sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the ranks end with this program: run() sees to it
-        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    exits.on_signals()  # the ranks end with this program: run() sees to it
     if not options.prefix:
         check = subprocess.run([options.python, "-c", "import torch, sklearn, sys; sys.exit(not torch.cuda.is_available())"],
                                capture_output=True, check=False)

@@ -126,6 +126,7 @@ else
 fi
 
 say "PyTorch DDP, two ranks, in every mode"
+trap 'exit 130' INT   # ddp_modes.py ends its ranks and exits, which the shell would take for a failed run
 ddp=0
 "$python" perf/gpu/ddp_modes.py --library "$library" --json "$logs/ddp.json" >&2 || ddp=$?
 [ "$ddp" -ne 3 ] || printf '{"skipped": "no PyTorch with CUDA"}\n' >"$logs/ddp.json"

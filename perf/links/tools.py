@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import time
 
+import hosts
+
 PORT = 5001
 SOCKET, MPTCP, PLUGIN = "socket", "mptcp", "deft"
 
@@ -43,7 +45,7 @@ class Bench:
         self._mptcp = os.path.join(build, "perf", "links", "libmptcp_sockets.so")
         for path in (self.netperf_program, self.library, self._raw, self._mptcp):
             if not os.path.exists(path):
-                raise RunFailed(f"{path} is missing; remedy: ./dev build")
+                raise hosts.SetupError(f"{path} is missing; remedy: ./dev build")
         self._server = None
         self.mptcp_missing = "not looked for"
 

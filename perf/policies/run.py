@@ -275,7 +275,7 @@ def main():
                               f"({100 * one['error']:+.0f} %) {one['state']} {one['chosen']} {one['reason']}", flush=True)
                         if options.json:
                             save(options.json, document)
-    except (hosts.SetupError, ranks.RunFailed) as error:
+    except hosts.SetupError as error:
         print(f"policies: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:

@@ -80,10 +80,11 @@ class Modes(unittest.TestCase):
         settings = [one for one in self.script.MODES.values() if one]
         self.assertEqual({one["DEFT_MODE"] for one in settings}, {"observe", "exact", "deft", "covap"})
         self.assertLessEqual({"delay1", "merge2", "covap2"}, {one.get("DEFT_PLAN") for one in settings})
-        self.assertIn({"DEFT_MODE": "exact", "DEFT_LANES": "Socket"}, settings)
+        self.assertIn("Socket", {one.get("DEFT_LANES") for one in settings})
 
-    def judge(self, mode, losses, switched):
-        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True}, "plans": [{"switched": switched}]}] * self.script.RANKS
+    def judge(self, mode, losses, switched, carried=1):
+        plan = {"switched": switched, "lane_bytes": [5, carried]}
+        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True}, "plans": [plan]}] * self.script.RANKS
         return self.script.judge(mode, {"replicas_equal": True, "epoch_losses": losses}, reports,
                                  {"replicas_equal": True, "epoch_losses": [1.0, 0.5]})
 
@@ -91,7 +92,8 @@ class Modes(unittest.TestCase):
         for mode, settings in self.script.MODES.items():
             with self.subTest(mode=mode):
                 self.assertEqual(self.judge(mode, [1.0, 0.5], 1), [])
-                exact = settings and settings["DEFT_MODE"] in ("observe", "exact")
+                exact = settings and (settings["DEFT_MODE"] in ("observe", "exact") or settings.get("DEFT_PLAN") == "delay0")
+                self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 1, carried=0)), mode == "lanes")
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.6], 1)), bool(exact))
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 0)), bool(settings and "DEFT_PLAN" in settings))
 

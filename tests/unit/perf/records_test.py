@@ -6,9 +6,9 @@ import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
-import types
 import unittest
 import unittest.mock
 
@@ -80,9 +80,8 @@ class EndToEnd(Record):
                              "sent": [1], "replicas_equal": True}}
         with unittest.mock.patch.object(e2e.hosts, "create", lambda *_, **_more: contextlib.nullcontext()), \
                 unittest.mock.patch.object(e2e.ranks, "raw_gbit", lambda *_: [1.0]), \
-                unittest.mock.patch.object(e2e, "one_round", lambda *_: figures), \
-                unittest.mock.patch.object(e2e.machine, "revision", lambda _: COMMIT):
-            return e2e.measure(job, coverage, ["1gbit"], options, None)
+                unittest.mock.patch.object(e2e, "one_round", lambda *_: figures):
+            return e2e.measure(job, coverage, ["1gbit"], options, None, COMMIT)
 
     def test_each_result_has_its_own_settings(self):
         results = [self.measure("replay", 0.9, "--compute", "40", "--window", "20"), self.measure("ddp", None, "--iterations", "130")]
@@ -99,11 +98,28 @@ class Revision(unittest.TestCase):
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             self.assertEqual(e2e.machine.revision(folder), "")
 
-    def test_git_is_asked_about_the_folder(self):
-        done = types.SimpleNamespace(returncode=0, stdout=COMMIT + "\n")
-        with unittest.mock.patch.object(e2e.machine.subprocess, "run", return_value=done) as run:
-            self.assertEqual(e2e.machine.revision("/some/where"), COMMIT)
-        self.assertEqual(run.call_args.args[0], ["git", "-C", "/some/where", "describe", "--always", "--dirty"])
+    def test_a_record_that_is_being_written_is_no_change(self):
+        def git(*arguments):
+            subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", folder, *arguments], check=True, capture_output=True)
+
+        def write(name, text):
+            os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("shim/course.cpp", "perf/results/e2e.json"):
+                write(name, "1")
+            git("init", "-q")
+            git("add", ".")
+            git("commit", "-q", "-m", "all")
+            clean = e2e.machine.revision(folder)
+            self.assertRegex(clean, "^[0-9a-f]{7,}$")
+            write("perf/results/e2e.json", "2")
+            self.assertEqual(e2e.machine.revision(folder), clean)
+            write("shim/course.cpp", "2")
+            self.assertEqual(e2e.machine.revision(folder), clean + "-dirty")
+
+    def test_without_git_there_is_none(self):
         with unittest.mock.patch.object(e2e.machine.subprocess, "run", side_effect=FileNotFoundError("git")):
             self.assertEqual(e2e.machine.revision("/some/where"), "")
 
