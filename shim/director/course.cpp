@@ -178,6 +178,7 @@ void Director::settle(Track& track) {
         tightening_ = false;
         interrupted_ = interrupted_ && current_->broken();
         ++facts_.switched;
+        unfit_times_ = plan_.predicted.late_or_merged() ? 0 : unfit_times_;
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
             shim_mode() >= ShimMode::Deft) {
             if (guard_ == nullptr) {
@@ -214,8 +215,11 @@ void Director::settle(Track& track) {
         }
         if (outdated_) {
             planned_signature_ = 0;
-            planned_for_ = known_optimizer();
-            plans_.clear();
+            if (const executor::Optimizer known = known_optimizer();
+                !planned_for_.same_kind(known)) {
+                planned_for_ = known;
+                plans_.clear();
+            }
             if (++breaks_ >= kMaxBreaks && !fallen) {  // it changes all the time
                 enter(Course::Resting);
                 say("the job's optimizer, or what it does with its gradients, changes too often");
@@ -285,12 +289,12 @@ void Director::lead(Track& track, const JobView& view) {
             }
             break;
         case Course::Staging:
-            if (!give_way_to_guard()) {
+            if (!give_way_to_guard() && !give_way_to_used_map(view)) {
                 watch_staging();
             }
             break;
         case Course::Arming:
-            if (!give_way_to_guard()) {
+            if (!give_way_to_guard() && !give_way_to_used_map(view)) {
                 propose_arm(view);
             }
             break;
@@ -336,7 +340,7 @@ const char* Director::doubt_of(const JobView& view) const {
     if (set.mode < ShimMode::Deft) {
         return nullptr;
     }
-    if (cuda::host_now() < unfit_until_ns_) {
+    if (view.signature == unfit_signature_ && cuda::host_now() < unfit_until_ns_) {
         return unfit_why_.c_str();
     }
     return set.forced_merge > 0 ? nullptr : planned_for_.scaled ? kScaled : doubt_about(view);
@@ -364,7 +368,11 @@ bool Director::decide(const Track& track, const JobView& view) {
     planned_signature_ = 0;
     const Settings set = Settings::process();
     doubt_ = doubt_of(view);
+    const bool passed = doubt_ == nullptr && doubted_signature_ == view.signature;
     doubted_signature_ = doubt_ != nullptr ? view.signature : 0;
+    if (said_ == kUntimed || passed) {
+        said_.clear();
+    }
     auto known = plans_.find(view.signature);
     if (known != plans_.end() && doubt_ == nullptr && !known->second.sure) {
         plans_.erase(known);  // made in a doubt that has passed
@@ -390,11 +398,11 @@ bool Director::decide(const Track& track, const JobView& view) {
         return true;
     }
     if (!view.measured) {
-        said_ = said_.empty() ? kUntimed : said_;  // for the report; most are timed soon
+        const Profile* const times = track.current_profile();
+        if (said_.empty() && (times == nullptr || times->iteration_ms().count() == 0)) {
+            said_ = kUntimed;  // for the report; most are timed soon
+        }
         return false;
-    }
-    if (said_ == kUntimed) {
-        said_.clear();
     }
     planned_signature_ = view.signature;
     // Every plan of covap's merges; one that is named is the only one there is.

@@ -229,8 +229,10 @@ private:
     std::uint64_t staged_signature_ = 0;   // what staged_ was made for
     const char* doubt_ = nullptr;          // when that was decided: doubt_of()
     std::uint64_t doubted_signature_ = 0;  // decided about in doubt
-    // A rank cannot carry out late or merged plans: why, until when, and how often that was so.
+    // A rank cannot carry out late or merged plans: why, of which gradients, until when, and how
+    // often in a row.
     std::string unfit_why_;
+    std::uint64_t unfit_signature_ = 0;
     std::int64_t unfit_until_ns_ = 0;
     std::uint32_t unfit_times_ = 0;
     executor::Optimizer planned_for_;
@@ -318,6 +320,7 @@ private:
     std::uint64_t switch_call(const JobView& view, std::uint64_t not_before, std::uint64_t tries);
     void propose_arm(const JobView& view);
     void check_optimizer();
+    bool give_way_to_used_map(const JobView& view);
     void check_used_map(const JobView& view);
     void check_gain(Track& track, const JobView& view);
     void look_again(const Track& track, const JobView& view);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the leader does where nothing comes of a staging.
 #include <algorithm>
+#include <limits>
 
 #include "shim/cuda/event_pool.h"
 #include "shim/director/director.h"
@@ -53,15 +54,20 @@ bool Director::tell_given_up() {
 
 // A rank has its lanes and cannot carry out a plan that delays or merges, most likely for want of
 // memory. One that every call delivers itself needs none: that is looked for, and after 1, 2, 4 ...
-// minutes, where no plan is in force then, the other again. False: it was no such plan.
+// minutes, where no plan is in force then and it may have passed, the other again. False: it was no
+// such plan.
 bool Director::plan_without_memory(const Problem& problem) {
     if (current_ != nullptr || networks_only_ || !plan_.predicted.late_or_merged()) {
         return false;
     }
     DEFT_INFO("rank %d: the plan cannot be carried out: %s", seat_.rank, problem.why.c_str());
     unfit_why_ = problem.why;
-    unfit_until_ns_ = cuda::host_now() + (kMemoryRetry << std::min(unfit_times_++, kMostDoublings));
+    unfit_signature_ = staged_signature_;
+    const std::int64_t wait_ns = kMemoryRetry << std::min(unfit_times_++, kMostDoublings);
+    unfit_until_ns_ =
+        problem.may_pass ? cuda::host_now() + wait_ns : std::numeric_limits<std::int64_t>::max();
     plans_.erase(staged_signature_);
+    profile_stale_ = profile_stale_ || facts_.switched > 0;  // taken under that plan, maybe
     planned_signature_ = 0;
     enter(Course::Watching);
     return true;

@@ -61,9 +61,23 @@ void Director::check_optimizer() {
     DEFT_INFO("the plan in force was made for another optimizer; it ends, and one is made anew");
 }
 
-// DDP has begun to tell which parameters were used: doubt_about().
+// DDP has begun to tell which parameters were used: doubt_about(). True: nothing comes of the plan
+// that is being made ready, for which no map was looked for.
+bool Director::give_way_to_used_map(const JobView& view) {
+    if (!view.used_map || !view.reason.empty() || networks_only_ ||
+        !plan_.predicted.late_or_merged() || Settings::process().forced_merge > 0 || armed()) {
+        return false;
+    }
+    leave_staging();
+    refuse({doubt_about(view), false});
+    tightening_ = false;
+    planned_signature_ = current_ != nullptr ? planned_signature_ : 0;  // to be decided in doubt
+    return true;
+}
+
+// The same of one in force.
 void Director::check_used_map(const JobView& view) {
-    if (!view.used_map || !in_force_.predicted.late_or_merged() ||
+    if (!view.used_map || !view.reason.empty() || !in_force_.predicted.late_or_merged() ||
         Settings::process().forced_merge > 0 || !propose_forward()) {
         return;
     }

@@ -216,6 +216,8 @@ Director::Problem Director::prepare_executor() {
     for (std::uint32_t i = 0; i < compile.lanes; ++i) {
         lanes.push_back(lanes_[i].get());
     }
+    // The card's memory may come free, the operator's limit does not rise.
+    problem.may_pass = problem.empty() && script.shadow_bytes <= options.max_shadow_bytes;
     if (problem.empty()) {
         staged_ = executor::Executor::create(*driver, nccl_, seat_.device, std::move(lanes),
                                              std::move(script), options, problem.why);

@@ -429,19 +429,49 @@ TEST_F(Leader, LanesAreMadeAnewForACycleOfLargerSumsAndKeptForOneOfSmaller) {
 
 // DDP's map of used parameters, where a module that looks for them joins: what is late for one that
 // is not used would be lost.
-TEST_F(Leader, APlanEndsWhenTheJobBeginsToLookForUnusedParameters) {
-    bring_into_force();
-    for (int i = 0; i < 8 && asked() < 4; ++i) {
-        iterate_merged(kIdle, kHidden, 1);
-        CallRecord map = record(CallRecord::kNoOrdinal, 60);
-        map.type = DEFT_NCCL_INT32;
-        observe(map, {{30, 125}, {1, 1}}, 1, now_ms_);
-        --ordinal_;  // it has none
-        linger(std::chrono::milliseconds(5));
+class UsedMap : public Leader {
+protected:
+    void iterate_with_map(bool taken, int times) {
+        for (int i = 0; i < times; ++i) {
+            iterate(taken && i % 2 == 0 ? kIdle : kHidden, taken);
+            CallRecord map = record(CallRecord::kNoOrdinal, 60);
+            map.type = DEFT_NCCL_INT32;
+            observe(map, {{30, 125}, {1, 1}}, 1, now_ms_);
+            --ordinal_;  // it has none
+        }
     }
-    reach(heard(Kind::Forward).switch_call, true);
-    iterate(kHidden, false);
-    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "watching"; }));
+    bool keeps_it_back() {
+        return ticks_until([&] {
+            return director_->facts().reason.find("unused parameters") != std::string::npos;
+        });
+    }
+};
+
+TEST_F(UsedMap, EndsThePlanInForceWhichComesBackWithoutIt) {
+    bring_into_force();
+    iterate_with_map(true, 8);
+    const std::uint64_t at = heard(Kind::Forward).switch_call;
+    iterate_with_map(true, static_cast<int>(at - ordinal_) / 2);
+    iterate_with_map(false, 8);
+    ASSERT_TRUE(keeps_it_back()) << director_->facts().reason;
+    iterate(kHidden, false, 8);
+    Heard next = hear();
+    for (; next.order.kind == Kind::Close; next = hear()) {
+    }
+    ASSERT_EQ(next.order.kind, Kind::Stage);
+    EXPECT_EQ(planner::plan_from_json(next.order.plan).predicted.max_merge, 2U);
+    EXPECT_EQ(director_->facts().before_ms, 160) << "as it was without any plan";
+}
+
+TEST_F(UsedMap, EndsWhatIsBeingMadeReady) {
+    iterate(kHidden, false, 20);
+    staged();
+    answer(Step::Learned);
+    heard(Kind::Open);
+    iterate_with_map(false, 8);
+    linger();
+    heard(Kind::Discard);
+    EXPECT_TRUE(keeps_it_back()) << director_->facts().reason;
 }
 
 }  // namespace
