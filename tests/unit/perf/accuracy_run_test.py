@@ -43,6 +43,12 @@ def alive(pid):
         return False
 
 
+def ignore_nothing():
+    """Where the tests are run by nohup, or in the background of a shell, signals are ignored; the script would ignore them too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class AccuracyRun(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="deft accuracy ")
@@ -65,7 +71,7 @@ class AccuracyRun(unittest.TestCase):
         return subprocess.Popen([sys.executable, SCRIPT, "--build", os.path.join(self.root, "build"), "--python", self.python, "--out",
                                  self.out, "--models", "tiny-mlp", "--policies", "plain", "--seeds", "2", *arguments],
                                 env={**os.environ, "HOW": how, "PIDS": self.pids, "TMPDIR": os.path.join(self.root, "tmp")},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore_nothing)
 
     def run_it(self, how, *arguments):
         """(exit code, standard output, standard error)."""

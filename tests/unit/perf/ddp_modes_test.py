@@ -25,6 +25,12 @@ def alive(pid):
         return False
 
 
+def ignore_nothing():
+    """Where the tests are run by nohup, or in the background of a shell, signals are ignored; the script would ignore them too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Ranks(unittest.TestCase):
     def until(self, condition, otherwise):
         deadline = time.monotonic() + DEADLINE
@@ -41,7 +47,8 @@ class Ranks(unittest.TestCase):
             file.write('#!/bin/sh\necho $$ >>"$PIDS"\nexec sleep 300\n')
         os.chmod(python, 0o755)
         script = subprocess.Popen([sys.executable, SCRIPT, "--library", python, "--python", python, "--prefix", "launcher", "--modes",
-                                   "plain"], env={**os.environ, "PIDS": pids, "TMPDIR": folder.name}, stderr=subprocess.PIPE)
+                                   "plain"], env={**os.environ, "PIDS": pids, "TMPDIR": folder.name}, stderr=subprocess.PIPE,
+                                  preexec_fn=ignore_nothing)
         self.addCleanup(script.communicate)
         self.addCleanup(script.kill)
 
