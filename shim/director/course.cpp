@@ -38,6 +38,13 @@ void neither_late_nor_merged(Settings& settings, const char* why) {
     settings.unknown_optimizer = false;  // to know it would change nothing
 }
 
+bool untimed(const Track& track) {
+    const Profile* const profile = track.current_profile();
+    const auto never = [](const Profile::Place& place) { return place.ready_ms.count() == 0; };
+    return profile == nullptr ||
+           std::all_of(profile->places().begin(), profile->places().end(), never);
+}
+
 }  // namespace
 
 bool Director::tick(Track& track) noexcept {
@@ -398,8 +405,7 @@ bool Director::decide(const Track& track, const JobView& view) {
         return true;
     }
     if (!view.measured) {
-        const Profile* const times = track.current_profile();
-        if (said_.empty() && (times == nullptr || times->iteration_ms().count() == 0)) {
+        if (said_.empty() && untimed(track)) {
             said_ = kUntimed;  // for the report; most are timed soon
         }
         return false;
