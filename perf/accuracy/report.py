@@ -9,7 +9,7 @@ import statistics
 COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377", "#bbbbbb", "#ddaa33"]
 # Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto, by optimizer.
 DEFAULTS = {"adam": ("delay1+predict", "merge2"), "adamw": ("delay1+predict", "merge2"), "momentum": ("delay1+predict",),
-            "nesterov": ("delay1+predict",)}
+            "nesterov": ("merge2",)}
 
 
 def may_choose(policy, optimizer):
@@ -153,7 +153,7 @@ def table(title, options, rows, words):
 def summary(options, lines, chosen, warm_up):
     """What the tables come to, in counts: lines of Markdown."""
     text = []
-    for title, default in (("as it is set by default (delayed and predicted; Adam and AdamW also merged; plain SGD neither)", True),
+    for title, default in (("as it is set by default (delayed and predicted, but for Nesterov; Adam, AdamW and Nesterov merged; plain SGD neither)", True),
                            ("with plans that it does not choose by itself (not predicted, merged and late, momentum merged, plain SGD)", False)):
         cells, acted, under, gone, telling, fine = 0, 0, [], 0, 0, 0
         for model in options.models:

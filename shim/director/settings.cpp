@@ -48,10 +48,13 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
                         Settings& settings) {
     settings.combined = own_delay && own_merge;
     const bool adaptive = optimizer.family == executor::Optimizer::Family::Adaptive;
-    // A late gradient is predicted from momentum; without, nothing makes up for the delay. A sum of
-    // two is a step of twice the length, which only adaptive optimizers with momentum bear.
-    const bool bears_delay = optimizer.momentum > 0;
-    const bool bears_merging = bears_delay && adaptive;
+    const bool nesterov = optimizer.family == executor::Optimizer::Family::Sgd &&
+                          optimizer.nesterov && optimizer.momentum > 0;
+    // A late gradient is predicted from momentum; without, nothing makes up for the delay, and
+    // Nesterov's loses accuracy all the same. A sum of two is a step of twice the length, which
+    // SGD bears neither without momentum nor with momentum that does not look ahead.
+    const bool bears_delay = optimizer.momentum > 0 && !nesterov;
+    const bool bears_merging = optimizer.momentum > 0 && (adaptive || nesterov);
     if (!own_delay && !bears_delay) {
         settings.max_delay = 0;
     }
@@ -64,7 +67,7 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
             "the optimizer is not known, so gradients are neither delayed nor merged; set "
             "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
             "DEFT_MAX_MERGE";
-    } else if (!bears_merging) {
+    } else if (!bears_merging || !bears_delay) {
         settings.limited =
             "the caps that are not set are lowered to what the optimizer bears "
             "(docs/accuracy.md)";

@@ -117,6 +117,8 @@ class Accuracy(unittest.TestCase):
     def test_the_default_does_not_merge_plain_sgd(self):
         self.assertTrue(accuracy_report.may_choose("merge2", "adamw"))
         self.assertFalse(accuracy_report.may_choose("merge2", "momentum"))
+        self.assertTrue(accuracy_report.may_choose("merge2", "nesterov"))
+        self.assertFalse(accuracy_report.may_choose("delay1+predict", "nesterov"))
         self.assertFalse(accuracy_report.may_choose("merge2", "sgd"))
         self.assertFalse(accuracy_report.may_choose("delay1+predict", "sgd"))
         self.assertTrue(accuracy_report.may_choose("delay1+predict", "momentum"))

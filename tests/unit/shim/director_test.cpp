@@ -293,6 +293,10 @@ TEST(Caps, AreThoseTheOptimizerBears) {
     using Caps = std::pair<std::uint32_t, std::uint32_t>;
     EXPECT_EQ(caps("adamw"), Caps(1, 2));
     EXPECT_EQ(caps("sgd:momentum=0.9"), Caps(1, 1));
+    EXPECT_EQ(caps("nesterov:momentum=0.9"), Caps(0, 2));
+    EXPECT_EQ(caps("sgd:momentum=0.9,nesterov=1", true, false), Caps(1, 2));
+    EXPECT_EQ(caps("nesterov:momentum=0"), Caps(0, 1));
+    EXPECT_EQ(caps("nadam"), Caps(1, 2));
     EXPECT_EQ(caps("sgd"), Caps(0, 1));
     EXPECT_EQ(caps("rmsprop"), Caps(0, 1));
     EXPECT_EQ(caps("unknown"), Caps(0, 1));
