@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/component/softcuda/fixture.h"
+#include "tests/softdev/cuda/bulk.h"
 
 namespace softdev::test {
 namespace {
@@ -51,6 +52,49 @@ TEST_F(Memory, AFillWritesWhatItIsToldAndNoMore) {
     fills_exactly<unsigned char>(p, cuMemsetD8);
     fills_exactly<unsigned short>(p, cuMemsetD16);
     fills_exactly<unsigned>(p, cuMemsetD32);
+}
+
+// Large ones are written past the caches, but for what lies before the first whole line and behind
+// the last.
+TEST_F(Memory, LargeCopiesAndFillsWriteWhatTheyAreToldAndNoMore) {
+    constexpr std::size_t kRoom = (std::size_t{1} << 20) + 512;
+    constexpr unsigned char kFree = 0xee;
+    std::vector<unsigned char> source(kRoom);
+    std::iota(source.begin(), source.end(), static_cast<unsigned char>(3));
+    std::replace(source.begin(), source.end(), kFree, static_cast<unsigned char>(1));
+    const CUdeviceptr from = memory(kRoom);
+    const CUdeviceptr to = memory(kRoom);
+    ASSERT_EQ(cuMemcpyHtoD(from, source.data(), kRoom), CUDA_SUCCESS);
+    std::vector<unsigned char> out(kRoom);
+    for (const std::size_t bytes : {kBulk - 1, kBulk, kBulk + 1, kBulk + 77777}) {
+        for (const std::size_t at : {0U, 1U, 63U, 64U, 100U}) {
+            for (const bool copies : {true, false}) {
+                ASSERT_EQ(cuMemsetD8(to, kFree, kRoom), CUDA_SUCCESS);
+                ASSERT_EQ(copies ? cuMemcpyDtoD(to + at, from + 5, bytes)
+                                 : cuMemsetD8(to + at, 0x42, bytes),
+                          CUDA_SUCCESS);
+                ASSERT_EQ(cuMemcpyDtoH(out.data(), to, kRoom), CUDA_SUCCESS);
+                std::vector<unsigned char> wanted(kRoom, kFree);
+                copies ? std::copy_n(source.begin() + 5, bytes, wanted.begin() + at)
+                       : std::fill_n(wanted.begin() + at, bytes, static_cast<unsigned char>(0x42));
+                ASSERT_TRUE(out == wanted) << bytes << " bytes at " << at;
+            }
+        }
+    }
+}
+
+TEST_F(Memory, ALargeCopyMayOverlap) {
+    std::vector<unsigned> in(std::size_t{1} << 19);
+    std::iota(in.begin(), in.end(), 1U);
+    std::vector<unsigned> out(in.size());
+    for (const bool up : {true, false}) {
+        const CUdeviceptr p = memory(in.size() * 4 + 400);
+        ASSERT_EQ(cuMemcpyHtoD(p + (up ? 0 : 400), in.data(), in.size() * 4), CUDA_SUCCESS);
+        ASSERT_EQ(cuMemcpyDtoD(p + (up ? 400 : 0), p + (up ? 0 : 400), in.size() * 4),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(cuMemcpyDtoH(out.data(), p + (up ? 400 : 0), in.size() * 4), CUDA_SUCCESS);
+        EXPECT_TRUE(in == out) << up;
+    }
 }
 
 TEST_F(Memory, AnAsynchronousCopyHasTakenItsPageableSourceWhenItReturns) {

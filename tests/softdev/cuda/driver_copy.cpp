@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "tests/softdev/cuda/bulk.h"
 #include "tests/softdev/cuda/capture.h"
 #include "tests/softdev/cuda/memory.h"
 #include "tests/softdev/cuda/report.h"
@@ -90,7 +91,7 @@ CUresult copy(Call& call, CUstream handle, const Copy& c) {
     } else {
         wait = wait || from_pageable;
         work.task = softdev::make_task([to, from, bytes = c.bytes] {
-            std::memmove(to, from, bytes);
+            softdev::bulk_copy(to, from, bytes);
             return CUDA_SUCCESS;
         });
     }
@@ -112,8 +113,14 @@ void fill_blocks(T* to, T value, std::size_t count) {
     T block[4096 / sizeof(T)];
     const std::size_t size = std::min(count, std::size(block));
     std::fill_n(block, size, value);
+    const bool bulk = count * sizeof(T) >= softdev::kBulk;
     for (std::size_t at = 0; at < count; at += size) {
-        std::memcpy(to + at, block, std::min(size, count - at) * sizeof(T));
+        const std::size_t bytes = std::min(size, count - at) * sizeof(T);
+        bulk ? softdev::bulk_piece(to + at, block, bytes)
+             : static_cast<void>(std::memcpy(to + at, block, bytes));
+    }
+    if (bulk) {
+        softdev::bulk_done();
     }
 }
 

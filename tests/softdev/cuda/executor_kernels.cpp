@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "tests/softdev/cuda/bulk.h"
 #include "tests/softdev/nccl/narrow_float.h"
 
 namespace softdev {
@@ -65,6 +66,8 @@ void run(const Loop& loop) {
 }
 #endif
 
+constexpr unsigned long long kPiece = 1024;  // elements on their way to memory
+
 template <typename E>
 void accumulate(const unsigned*, const unsigned*, void** args) {
     using Stored = typename E::Stored;
@@ -92,21 +95,35 @@ void combine(const unsigned*, const unsigned*, void** args) {
     const auto c = static_cast<Number>(argument<double>(args, 6));
     const auto count = argument<unsigned long long>(args, 7);
     const bool add = argument<unsigned>(args, 8) != 0;
+    const auto sums = [=](Stored* out, unsigned long long begin, unsigned long long n)
+                          SOFTDEV_INLINE {
+                              for (unsigned long long i = 0; i < n; ++i) {
+                                  Number sum = a * E::load(x[begin + i]);
+                                  if (y != nullptr) {
+                                      sum = sum + b * E::load(y[begin + i]);
+                                  }
+                                  if (z != nullptr) {
+                                      sum = sum + c * E::load(z[begin + i]);
+                                  }
+                                  if (add) {
+                                      sum = E::load(to[begin + i]) + sum;
+                                  }
+                                  out[i] = E::store(sum);
+                              }
+                          };
+    if (add || count * sizeof(Stored) < kBulk) {
+        run([=]() SOFTDEV_INLINE { sums(to, 0, count); });
+        return;
+    }
     run([=]() SOFTDEV_INLINE {
-        for (unsigned long long i = 0; i < count; ++i) {
-            Number sum = a * E::load(x[i]);
-            if (y != nullptr) {
-                sum = sum + b * E::load(y[i]);
-            }
-            if (z != nullptr) {
-                sum = sum + c * E::load(z[i]);
-            }
-            if (add) {
-                sum = E::load(to[i]) + sum;
-            }
-            to[i] = E::store(sum);
+        alignas(64) Stored block[kPiece];
+        for (unsigned long long begin = 0; begin < count; begin += kPiece) {
+            const unsigned long long n = std::min(kPiece, count - begin);
+            sums(block, begin, n);
+            bulk_piece(to + begin, block, n * sizeof(Stored));
         }
     });
+    bulk_done();
 }
 
 // Many sums side by side, as the threads of a GPU have theirs: one would be a chain of additions
