@@ -38,8 +38,8 @@ TRIES = 3        # for a run that others do not disturb
 BURST_MS = 1.0   # that a link sends at once after a rest: a bound that knows nothing of it is that much too high, once an iteration
 ALONE = 80, 10   # iterations of a run of the DDP job without transfers, and how many of them are not looked at
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
-# What an iteration of the DDP job takes on the GPU that is not there, and images a rank: the cores do the rest in about 50 ms.
-ON_A_GPU = ["--device-ms", "100", "--batch", "4"]
+# What an iteration of the DDP job takes on the GPU that is not there, and images a rank, which the cores compute meanwhile in about 50 ms.
+ON_A_GPU = ["--device-ms", "150", "--batch", "4"]
 # The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of bytes and of compute.
 SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 
@@ -47,8 +47,8 @@ SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 def parse(arguments):
     parser = OneLineParser(label="e2e", prog="perf/e2e/run.py", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
-    parser.add_argument("--jobs", default="replay,ddp", help="a list of replay, ddp (the compute takes time and no "
-                        "core, as beside a GPU) and ddp-cores (it takes the cores that carry the bytes); default: the first two")
+    parser.add_argument("--jobs", default="replay,ddp", help="a list of replay, ddp (an iteration's compute takes its time "
+                        "as on a GPU) and ddp-cores (it takes the cores that carry the bytes); default: the first two")
     parser.add_argument("--cases", default=",".join(CASES), help="rates of the links, joined by '+': a list (default: all four)")
     parser.add_argument("--modes", default=",".join(MODES), help="default: plain,exact,deft")
     parser.add_argument("--coverage", default="0.9,1.6", help="replay: time to transfer over time to compute, on all links (a list)")
@@ -147,7 +147,7 @@ def shape_of_replay(runs):
 
 
 def shape_of_ddp(alone):
-    """(compute, ready, bytes, CPU time, share of a core) of the DDP job's iteration where transfers cost nothing. `alone`: [run][rank]. Of
+    """(compute, ready, bytes, CPU time) of the DDP job's iteration where transfers cost nothing. `alone`: [run][rank]. Of
     its time the slower rank counts: the other one waits for it. CPU time is rank 0's, as what is compared with it: of a run with transfers
     no other rank tells any. Of deft's report only the proportions are taken, since it has timed other iterations."""
     by_rank = list(zip(*alone))
@@ -159,7 +159,7 @@ def shape_of_ddp(alone):
     ready = [compute * statistics.median(one[i]["ready_ms"]["median"] / one[-1]["ready_ms"]["median"] for one in buckets)
              for i in range(len(buckets[0]))]
     cpu = statistics.median(value for run in by_rank[0] for value in run.results["cpu_ms"]["raw"][ALONE[1]:])
-    return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3, cpu / middle[0]
+    return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3
 
 
 def one_round(job, coverage, options, parts, network, gbit):
@@ -184,11 +184,9 @@ def one_round(job, coverage, options, parts, network, gbit):
     if job == "replay":
         compute, ready, sizes = shape_of_replay(runs)
     else:
-        compute, ready, sizes, cpu, share = shape_of_ddp(alone)
-    if job != "replay":
+        compute, ready, sizes, cpu = shape_of_ddp(alone)
+    if job == "ddp-cores":
         carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
-        # Of compute that leaves the core free part of the time, carrying meets only the rest, as neither knows of the other.
-        carry *= min(1.0, share)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
     plain = settled(runs["plain"], options.window)
     figures = {}
