@@ -75,10 +75,11 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
             new Executor(driver, nccl, device, std::move(lanes), std::move(script), options));
         executor->counters_ = std::make_unique<Counters>();
         const std::uint32_t lane_count = executor->script_.lanes;
-        executor->shadow_ =
-            Shadow::create(driver, device, executor->script_, options.max_shadow_bytes,
-                           options.statistics ? Sampler::device_bytes(lane_count) : 0,
-                           options.statistics ? Sampler::events(lane_count) : 0, problem);
+        Correlation correlation(executor->script_);
+        executor->shadow_ = Shadow::create(
+            driver, device, executor->script_, options.max_shadow_bytes,
+            options.statistics ? Sampler::device_bytes(lane_count) + correlation.device_bytes() : 0,
+            options.statistics ? Sampler::events(lane_count) : 0, problem);
         if (executor->shadow_ == nullptr) {
             return nullptr;
         }
@@ -89,8 +90,8 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
             // Always the same iteration of a period: others send other pieces.
             const std::uint32_t period = std::max(executor->script_.period, 1U);
             const std::uint32_t every = (options.complete_every + period - 1) / period * period;
-            executor->sampler_ =
-                Sampler::create(driver, *executor->shadow_, lane_count, every, problem);
+            executor->sampler_ = Sampler::create(driver, *executor->shadow_, lane_count, every,
+                                                 std::move(correlation), problem);
             if (executor->sampler_ == nullptr) {
                 return nullptr;
             }

@@ -97,6 +97,7 @@ int Kernels::find(const cuda::Execution& driver) {
         one(accumulate_[e], "deft_accumulate");
         one(combine_[e], "deft_combine");
         one(square_[e], "deft_square");
+        one(correlate_[e], "deft_correlate");
     }
     return result;
 }
@@ -109,6 +110,7 @@ int Kernels::touch(cuda::Stream stream) const {
         result = result != cuda::kSuccess ? result : square(element, 0, 0, 0, 0, stream);
         result = result != cuda::kSuccess ? result
                                           : combine(element, 0, 0, 0, 0, 1, 0, 0, 0, false, stream);
+        result = result != cuda::kSuccess ? result : correlate(element, 0, 0, 0, 0, 0, 0, stream);
     }
     return result;
 }
@@ -140,6 +142,13 @@ int Kernels::square(Element element, cuda::DevicePointer x, std::uint64_t count,
                     cuda::Stream stream) const {
     void* parameters[] = {&x, &count, &square, &not_finite};
     return launch(square_[static_cast<std::size_t>(element)], count, parameters, stream);
+}
+
+int Kernels::correlate(Element element, cuda::DevicePointer x, cuda::DevicePointer y,
+                       cuda::DevicePointer z, cuda::DevicePointer keep, std::uint64_t count,
+                       cuda::DevicePointer out, cuda::Stream stream) const {
+    void* parameters[] = {&x, &y, &z, &keep, &count, &out};
+    return launch(correlate_[static_cast<std::size_t>(element)], count, parameters, stream);
 }
 
 }  // namespace deft::executor

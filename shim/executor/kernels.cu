@@ -141,6 +141,33 @@ __device__ inline void combine(typename E::stored* to, const typename E::stored*
     }
 }
 
+// Adds what all threads have to `out`, number by number.
+template <typename T, int kCount>
+__device__ inline void add_up(T (&own)[kCount], T* out) {
+    __shared__ T warps[kCount][32];
+    for (int n = 0; n < kCount; ++n) {
+#pragma unroll 1
+        for (int step = 16; step > 0; step /= 2) {
+            own[n] += __shfl_down_sync(0xffffffffU, own[n], step);
+        }
+        if (threadIdx.x % 32 == 0) {
+            warps[n][threadIdx.x / 32] = own[n];
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int n = 0; n < kCount; ++n) {
+#pragma unroll 1
+            for (unsigned w = 1; w < blockDim.x / 32; ++w) {
+                own[n] += warps[n][w];
+            }
+            if (own[n] != 0) {
+                atomicAdd(out + n, own[n]);
+            }
+        }
+    }
+}
+
 template <typename E>
 __device__ inline void square(const typename E::stored* x, u64 count, double* sum,
                               u64* not_finite) {
@@ -169,29 +196,31 @@ __device__ inline void square(const typename E::stored* x, u64 count, double* su
     for (u64 i = done + thread_number(); i < count; i += thread_count()) {
         one(x[i]);
     }
-    for (int step = 16; step > 0; step /= 2) {
-        own += __shfl_down_sync(0xffffffffU, own, step);
-        bad += __shfl_down_sync(0xffffffffU, bad, step);
+    double sums[1] = {own};
+    u64 bads[1] = {bad};
+    add_up(sums, sum);
+    add_up(bads, not_finite);
+}
+
+template <typename E>
+__device__ inline void correlate(const typename E::stored* x, const typename E::stored* y,
+                                 const typename E::stored* z, typename E::stored* keep, u64 count,
+                                 double* out) {
+    double sums[5] = {0, 0, 0, 0, 0};
+#pragma unroll 1
+    for (u64 i = thread_number(); i < count; i += thread_count()) {
+        const typename E::stored value = x[i];
+        const double a = (double)E::load(value);
+        const double b = y != 0 ? (double)E::load(y[i]) : 0;
+        const double c = z != 0 ? (double)E::load(z[i]) : 0;  // before `keep` is written
+        sums[0] = sums[0] + a * a;
+        sums[1] = sums[1] + a * b;
+        sums[2] = sums[2] + b * b;
+        sums[3] = sums[3] + a * c;
+        sums[4] = sums[4] + c * c;
+        keep[i] = value;
     }
-    __shared__ double sums[32];
-    __shared__ u64 bads[32];
-    if (threadIdx.x % 32 == 0) {
-        sums[threadIdx.x / 32] = own;
-        bads[threadIdx.x / 32] = bad;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (unsigned w = 1; w < blockDim.x / 32; ++w) {
-            own += sums[w];
-            bad += bads[w];
-        }
-        if (own != 0) {
-            atomicAdd(sum, own);
-        }
-        if (bad != 0) {
-            atomicAdd(not_finite, bad);
-        }
-    }
+    add_up(sums, out);
 }
 
 #define DEFT_KERNELS(E, ending)                                                                 \
@@ -207,6 +236,11 @@ __device__ inline void square(const typename E::stored* x, u64 count, double* su
     extern "C" __global__ void deft_square_##ending(const E::stored* x, u64 count, double* sum, \
                                                     u64* not_finite) {                          \
         square<E>(x, count, sum, not_finite);                                                   \
+    }                                                                                           \
+    extern "C" __global__ void deft_correlate_##ending(const E::stored* x, const E::stored* y,  \
+                                                       const E::stored* z, E::stored* keep,     \
+                                                       u64 count, double* out) {                \
+        correlate<E>(x, y, z, keep, count, out);                                                \
     }
 
 DEFT_KERNELS(F32, f32)

@@ -40,6 +40,11 @@ public:
     int square(Element element, cuda::DevicePointer x, std::uint64_t count,
                cuda::DevicePointer square, cuda::DevicePointer not_finite,
                cuda::Stream stream) const;
+    // out[0..4] += x.x, x.y, y.y, x.z, z.z: five doubles in device memory; then keep = x. What is
+    // null of y and z counts as zeros; keep may be z.
+    int correlate(Element element, cuda::DevicePointer x, cuda::DevicePointer y,
+                  cuda::DevicePointer z, cuda::DevicePointer keep, std::uint64_t count,
+                  cuda::DevicePointer out, cuda::Stream stream) const;
 
 private:
     int find(const cuda::Execution& driver);
@@ -52,6 +57,7 @@ private:
     cuda::KernelFunction accumulate_[kElements] = {};
     cuda::KernelFunction combine_[kElements] = {};
     cuda::KernelFunction square_[kElements] = {};
+    cuda::KernelFunction correlate_[kElements] = {};
 };
 
 }  // namespace deft::executor

@@ -2,15 +2,27 @@
 #include "shim/executor/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace deft::executor {
+namespace {
+
+// Of the angle between a and b; kNoCosine where one is nothing, or not finite.
+double cosine(double aa, double ab, double bb) {
+    const double value = ab / std::sqrt(aa * bb);
+    return aa > 0 && bb > 0 && std::isfinite(value) ? std::clamp(value, -1.0, 1.0) : kNoCosine;
+}
+
+}  // namespace
 
 std::unique_ptr<Sampler> Sampler::create(const cuda::Execution& driver, Shadow& shadow,
                                          std::uint32_t lanes, std::uint32_t complete_every,
-                                         std::string& problem) {
-    std::unique_ptr<Sampler> sampler(
-        new Sampler(driver, shadow, lanes, std::max<std::uint32_t>(complete_every, 1)));
+                                         Correlation correlation, std::string& problem) {
+    correlation.memory(shadow.extra_memory() + device_bytes(lanes));
+    std::unique_ptr<Sampler> sampler(new Sampler(
+        driver, shadow, lanes, std::max<std::uint32_t>(complete_every, 1), std::move(correlation)));
     const cuda::Current current(*driver.driver, shadow.context());
     void* memory = nullptr;
     const int result = current ? driver.MemHostAlloc(&memory, kRing * lanes * sizeof(Block),
@@ -86,8 +98,8 @@ int Sampler::before(std::uint32_t lane, cuda::Stream stream, Element element,
     return result;
 }
 
-int Sampler::after(std::uint32_t lane, cuda::Stream stream, Element element, cuda::DevicePointer to,
-                   std::uint64_t count, std::uint64_t bytes) noexcept {
+int Sampler::after(std::size_t launch, std::uint32_t lane, cuda::Stream stream, Element element,
+                   cuda::DevicePointer to, std::uint64_t count, std::uint64_t bytes) noexcept {
     if (current_ == nullptr || count == 0) {
         return cuda::kSuccess;
     }
@@ -101,9 +113,12 @@ int Sampler::after(std::uint32_t lane, cuda::Stream stream, Element element, cud
     }
     current_->statistics.bytes += length * size;
     const cuda::DevicePointer block = device_block(lane);
-    return shadow_.kernels().square(element, to + begin * size, length,
-                                    block + offsetof(Block, reduced),
-                                    block + offsetof(Block, reduced_bad), stream);
+    const int result = shadow_.kernels().square(element, to + begin * size, length,
+                                                block + offsetof(Block, reduced),
+                                                block + offsetof(Block, reduced_bad), stream);
+    return result != cuda::kSuccess ? result
+                                    : correlation_.after(shadow_.kernels(), launch, stream, to,
+                                                         block + offsetof(Block, correlation));
 }
 
 int Sampler::end(const std::vector<cuda::Stream>& streams) noexcept {
@@ -155,14 +170,20 @@ bool Sampler::take(Statistics& statistics) noexcept {
         return false;
     }
     statistics = entry.statistics;
+    double sums[Correlation::kSums] = {};
     for (std::uint32_t l = 0; l < lanes_; ++l) {
         if ((entry.lanes >> l & 1) != 0) {
             const Block& block = host_[slot * lanes_ + l];
+            for (std::size_t i = 0; i < Correlation::kSums; ++i) {
+                sums[i] += block.correlation[i];
+            }
             statistics.local_square += block.local;
             statistics.reduced_square += block.reduced;
             statistics.not_finite += block.reduced_bad;
         }
     }
+    statistics.cosine_before = cosine(sums[0], sums[1], sums[2]);
+    statistics.cosine_earlier = cosine(sums[0], sums[3], sums[4]);
     statistics.merged = entry.carried_bytes > 0 ? entry.merged_bytes / entry.carried_bytes : 1;
     entry.state.store(State::Free, std::memory_order_release);
     ++taken_;

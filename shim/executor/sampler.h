@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "shim/executor/correlation.h"
 #include "shim/executor/shadow.h"
 #include "shim/executor/statistics.h"
 
@@ -22,25 +24,25 @@ public:
     static constexpr std::uint32_t kRing = 8;             // iterations in flight
     static constexpr std::uint64_t kWindow = 128 * 1024;  // elements
 
-    // What Shadow must have in addition.
+    // What Shadow must have in addition, beside what the correlation needs.
     static std::uint64_t device_bytes(std::uint32_t lanes) { return kRing * lanes * sizeof(Block); }
     static std::uint32_t events(std::uint32_t lanes) { return kRing * lanes; }
 
     static std::unique_ptr<Sampler> create(const cuda::Execution& driver, Shadow& shadow,
                                            std::uint32_t lanes, std::uint32_t complete_every,
-                                           std::string& problem);
+                                           Correlation correlation, std::string& problem);
     ~Sampler();
     Sampler(const Sampler&) = delete;
     Sampler& operator=(const Sampler&) = delete;
 
     // An iteration of the job begins. If the background thread is behind, it is not measured.
     void begin(std::uint64_t iteration) noexcept;
-    // Around one transfer on a lane: `count` elements that hold `merged` gradients each. CUDA's
-    // result.
+    // Around one transfer on a lane, the script's `launch`: `count` elements that hold `merged`
+    // gradients each. CUDA's result.
     int before(std::uint32_t lane, cuda::Stream stream, Element element, cuda::DevicePointer from,
                std::uint64_t count, std::uint64_t bytes, std::uint32_t merged) noexcept;
-    int after(std::uint32_t lane, cuda::Stream stream, Element element, cuda::DevicePointer to,
-              std::uint64_t count, std::uint64_t bytes) noexcept;
+    int after(std::size_t launch, std::uint32_t lane, cuda::Stream stream, Element element,
+              cuda::DevicePointer to, std::uint64_t count, std::uint64_t bytes) noexcept;
     // The iteration's last call has been made.
     int end(const std::vector<cuda::Stream>& streams) noexcept;
 
@@ -52,6 +54,7 @@ private:
         std::uint64_t local_bad;
         double reduced;
         std::uint64_t reduced_bad;
+        double correlation[Correlation::kSums];
     };
     enum class State : std::uint8_t { Free, Issued };
     struct Entry {
@@ -63,8 +66,12 @@ private:
     };
 
     Sampler(const cuda::Execution& driver, Shadow& shadow, std::uint32_t lanes,
-            std::uint32_t complete_every)
-        : driver_(driver), shadow_(shadow), lanes_(lanes), complete_every_(complete_every) {}
+            std::uint32_t complete_every, Correlation correlation)
+        : driver_(driver),
+          shadow_(shadow),
+          lanes_(lanes),
+          complete_every_(complete_every),
+          correlation_(std::move(correlation)) {}
     cuda::DevicePointer device_block(std::uint32_t lane) const;
     bool idle() const noexcept;
 
@@ -72,6 +79,7 @@ private:
     Shadow& shadow_;
     const std::uint32_t lanes_;
     const std::uint32_t complete_every_;
+    Correlation correlation_;
     Block* host_ = nullptr;  // pinned, kRing * lanes
     Entry ring_[kRing];
     std::uint64_t written_ = 0;  // entries issued; hook's thread

@@ -6,6 +6,9 @@
 
 namespace deft::executor {
 
+// Where there is nothing to compare with.
+inline constexpr double kNoCosine = 2;
+
 // Of what the lanes carried in one iteration of the job, on this rank.
 struct Statistics {
     std::uint64_t iteration = 0;  // since the executor was armed
@@ -15,6 +18,10 @@ struct Statistics {
     std::uint64_t bytes = 0;      // measured after the reduction
     double merged = 1;            // gradients in one sum, mean over bytes
     std::uint64_t not_finite = 0;  // values of the reduced sums that are NaN or infinite
+    // Of the angles between these reduced sums and those of the update before, and of that six
+    // updates before (executor/correlation.h); equal on all ranks, -1 to 1, or kNoCosine.
+    double cosine_before = kNoCosine;
+    double cosine_earlier = kNoCosine;
 };
 
 }  // namespace deft::executor

@@ -123,8 +123,9 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     const char* what = "transfer";
     int result = nccl_.AllReduce(from, to, count, shape.type, shape.op, lane.comm(), lane.stream());
     if (measured && result == DEFT_NCCL_SUCCESS &&
-        sampler_->after(step.lane, lane.stream(), element, device_pointer(to, 0), count, bytes) !=
-            cuda::kSuccess) {
+        sampler_->after(static_cast<std::size_t>(&step - script_.launches.data()), step.lane,
+                        lane.stream(), element, device_pointer(to, 0), count,
+                        bytes) != cuda::kSuccess) {
         what = "norm";
         result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
     }

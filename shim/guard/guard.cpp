@@ -10,7 +10,7 @@
 namespace deft::guard {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3164726175670001ULL;  // with the version of the layout
+constexpr std::uint64_t kMagic = 0x3164726175670002ULL;  // with the version of the layout
 constexpr std::size_t kMostRounds = 64;
 constexpr std::uint32_t kHighInARow = 2;
 constexpr std::uint32_t kLowInARow = 4;
@@ -44,7 +44,9 @@ std::array<std::byte, kReportBytes> encode(const Statistics& s) {
     std::array<std::byte, kReportBytes> bytes{};
     const std::uint64_t flags = s.complete ? 1 : 0;
     const std::uint64_t words[] = {kMagic + (flags << 8), s.iteration, s.bytes, s.not_finite};
-    const double numbers[] = {s.local_square, s.reduced_square, s.merged};
+    // Cosines as numbers that are not negative, as all others.
+    const double numbers[] = {s.local_square, s.reduced_square, s.merged, s.cosine_before + 1,
+                              s.cosine_earlier + 1};
     static_assert(sizeof(words) + sizeof(numbers) == kReportBytes);
     std::memcpy(bytes.data(), words, sizeof(words));
     std::memcpy(bytes.data() + sizeof(words), numbers, sizeof(numbers));
@@ -53,7 +55,7 @@ std::array<std::byte, kReportBytes> encode(const Statistics& s) {
 
 bool decode(std::span<const std::byte> bytes, Statistics& statistics) {
     std::uint64_t words[4];
-    double numbers[3];
+    double numbers[5];
     if (bytes.size() != kReportBytes) {
         return false;
     }
@@ -67,8 +69,12 @@ bool decode(std::span<const std::byte> bytes, Statistics& statistics) {
             return false;  // NaN too
         }
     }
-    statistics = {words[1], (words[0] & 0x100) != 0,   numbers[0], numbers[1],
-                  words[2], std::max(numbers[2], 1.0), words[3]};
+    const auto cosine = [](double number) {
+        return number <= 2 ? number - 1 : executor::kNoCosine;
+    };
+    statistics = {words[1],          (words[0] & 0x100) != 0,   numbers[0], numbers[1],
+                  words[2],          std::max(numbers[2], 1.0), words[3],   cosine(numbers[3]),
+                  cosine(numbers[4])};
     return true;
 }
 
@@ -106,6 +112,7 @@ void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
     at_switch_ = 0;
     norms_.clear();  // sums of another number of gradients have another norm
     noises_.clear();
+    cosines_.clear();
 }
 
 void Guard::report(int rank, const Statistics& statistics) {
@@ -120,6 +127,9 @@ void Guard::report(int rank, const Statistics& statistics) {
                       static_cast<unsigned long long>(statistics.iteration));
         alarm_ = text;
         return;
+    }
+    if (rank == 0) {  // equal on all ranks
+        judge_swing(statistics);
     }
     if (!statistics.complete || statistics.bytes == 0) {
         return;
@@ -200,6 +210,39 @@ void Guard::judge_collapse(double rms, std::uint64_t iteration) {
                       static_cast<unsigned long long>(iteration));
         alarm_ = text;
     }
+}
+
+// A delay makes an optimizer with momentum overshoot: it goes on where it should have turned, and
+// comes back too late as well. Its gradients then point the same way for several updates and
+// against it some updates later, while their norms look as they did. A smooth descent points the
+// same way for long; noise, and a training at the edge of its learning rate, change direction at
+// once.
+void Guard::judge_swing(const Statistics& statistics) {
+    if (statistics.cosine_before > 1 || statistics.cosine_earlier > 1) {
+        return;
+    }
+    cosines_.push_back({statistics.cosine_before, statistics.cosine_earlier});
+    if (cosines_.size() < settings_.swing_window) {
+        return;
+    }
+    double before = 0;
+    double earlier = 0;
+    for (const auto& [one, other] : cosines_) {
+        before += one / static_cast<double>(cosines_.size());
+        earlier += other / static_cast<double>(cosines_.size());
+    }
+    cosines_.pop_front();
+    if (before <= (merge_ > 1 ? settings_.swing_merged : settings_.swing) ||
+        earlier >= settings_.swing_earlier * before) {
+        return;
+    }
+    cosines_.clear();  // judged; measure again
+    char text[160];
+    std::snprintf(text, sizeof(text),
+                  "the training swings: successive sums have cosines of %.2f, those six updates "
+                  "apart of %.2f, up to iteration %llu",
+                  before, earlier, static_cast<unsigned long long>(statistics.iteration));
+    alarm_ = text;
 }
 
 std::optional<std::string> Guard::progress_problem() const {

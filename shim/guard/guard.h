@@ -27,7 +27,7 @@ enum class Mode : std::uint8_t {
 };
 
 // What one rank reports to the one that decides.
-inline constexpr std::size_t kReportBytes = 56;
+inline constexpr std::size_t kReportBytes = 72;
 std::array<std::byte, kReportBytes> encode(const Statistics& statistics);
 // False for anything encode() did not make.
 bool decode(std::span<const std::byte> bytes, Statistics& statistics);
@@ -40,8 +40,14 @@ struct Settings {
     // below those at the switch, this soon after it, no training gets.
     double collapse = 20;              // times smaller than at the switch
     std::uint32_t collapse_soon = 40;  // complete measurements after it
-    std::uint32_t window = 20;         // complete measurements in the median
-    std::uint32_t least = 8;           // complete measurements before progress is judged
+    // A training that swings to and fro: successive sums point the same way, those six updates
+    // apart do not. Cosines, means over so many updates; of merged sums the first is smaller.
+    double swing = 0.7;
+    double swing_merged = 0.6;
+    double swing_earlier = 0.5;  // of the first, what the second may be at most
+    std::uint32_t swing_window = 20;
+    std::uint32_t window = 20;     // complete measurements in the median
+    std::uint32_t least = 8;       // complete measurements before progress is judged
     std::uint32_t hold = 200;      // iterations of synchronous training before the plan resumes;
                                    // doubled at every fall
     std::uint32_t most_falls = 3;  // after that it stays synchronous
@@ -120,6 +126,7 @@ private:
     };
     void judge_norm(double rms, std::uint64_t iteration);
     void judge_collapse(double rms, std::uint64_t iteration);
+    void judge_swing(const Statistics& statistics);
     void judge(const Round& round);
     void fall(std::uint64_t iteration);
     Decision make(Action action, std::uint32_t delay, std::uint32_t merge, std::uint64_t iteration,
@@ -143,6 +150,7 @@ private:
     std::map<std::uint64_t, Round> rounds_;  // by iteration; few
     std::deque<double> norms_;               // root mean squares of complete measurements
     std::deque<Noise> noises_;
+    std::deque<std::array<double, 2>> cosines_;  // with the update before, and six before
     Noise noise_;
     std::string alarm_;  // why the plan must fall, found in a report
 };

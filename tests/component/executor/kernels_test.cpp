@@ -117,6 +117,39 @@ TEST_P(Kernel, CombineTakesWhatIsThere) {
     }
 }
 
+TEST_P(Kernel, CorrelateMultipliesAndKeeps) {
+    for (const std::size_t count : {1U, 5U, 4099U}) {
+        for (int have = 0; have < 4; ++have) {
+            const bool has_y = (have & 1) != 0;
+            const bool has_z = (have & 2) != 0;
+            const auto x = random(count), y = random(count), z = random(count);
+            Device<std::byte> dx(x), dy(y), dz(z);
+            Device<double> out(std::vector<double>(5, 0.5));
+            ASSERT_EQ(
+                kernels_.correlate(element_, at(dx, 0), has_y ? at(dy, 0) : 0,
+                                   has_z ? at(dz, 0) : 0, at(dz, 0), count,
+                                   reinterpret_cast<cuda::DevicePointer>(out.get()), stream()),
+                0);
+            ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+            double wanted[5] = {};
+            for (std::size_t i = 0; i < count; ++i) {
+                const double a = value(x, i);
+                const double b = has_y ? value(y, i) : 0;
+                const double c = has_z ? value(z, i) : 0;
+                const double products[5] = {a * a, a * b, b * b, a * c, c * c};
+                for (int n = 0; n < 5; ++n) {
+                    wanted[n] += products[n];
+                }
+            }
+            const auto sums = out.host();
+            for (int n = 0; n < 5; ++n) {
+                EXPECT_NEAR(sums[n], 0.5 + wanted[n], 1e-9 * static_cast<double>(count)) << n;
+            }
+            EXPECT_TRUE(dz.host() == x) << "it takes the place of what was kept";
+        }
+    }
+}
+
 TEST_P(Kernel, SquareCountsWhatIsNotFinite) {
     const std::size_t count = 50021;
     auto values = random(count);

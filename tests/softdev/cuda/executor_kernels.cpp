@@ -185,6 +185,31 @@ void square(const unsigned*, const unsigned*, void** args) {
 }
 
 template <typename E>
+void correlate(const unsigned*, const unsigned*, void** args) {
+    using Stored = typename E::Stored;
+    const auto* x = argument<const Stored*>(args, 0);
+    const auto* y = argument<const Stored*>(args, 1);
+    const auto* z = argument<const Stored*>(args, 2);
+    auto* keep = argument<Stored*>(args, 3);
+    const auto count = argument<unsigned long long>(args, 4);
+    double sums[5] = {};
+    for (unsigned long long i = 0; i < count; ++i) {
+        const double a = E::load(x[i]);
+        const double b = y != nullptr ? static_cast<double>(E::load(y[i])) : 0;
+        const double c = z != nullptr ? static_cast<double>(E::load(z[i])) : 0;
+        sums[0] += a * a;
+        sums[1] += a * b;
+        sums[2] += b * b;
+        sums[3] += a * c;
+        sums[4] += c * c;
+        keep[i] = x[i];
+    }
+    for (int n = 0; n < 5 && count > 0; ++n) {
+        argument<double*>(args, 5)[n] += sums[n];
+    }
+}
+
+template <typename E>
 std::size_t bytes(void** args, int i) {
     return argument<unsigned long long>(args, i) * sizeof(typename E::Stored);
 }
@@ -226,6 +251,22 @@ std::size_t square_accesses(const unsigned*, const unsigned*, void** args, softd
 }
 
 template <typename E>
+std::size_t correlate_accesses(const unsigned*, const unsigned*, void** args, softdev_access_t* out,
+                               std::size_t max) {
+    std::size_t n = 0;
+    for (int i = 0; i < 4 && n < max; ++i) {
+        void* const pointer = argument<void*>(args, i);
+        if (pointer != nullptr && bytes<E>(args, 4) != 0) {
+            out[n++] = {pointer, bytes<E>(args, 4), i == 3};
+        }
+    }
+    if (n > 0 && n < max) {
+        out[n++] = {argument<void*>(args, 5), 5 * sizeof(double), 1};
+    }
+    return n;
+}
+
+template <typename E>
 void add(std::vector<std::shared_ptr<Kernel>>& all, const std::string& ending) {
     const auto one = [&all, &ending](const char* name, softdev_kernel_t fn,
                                      softdev_kernel_accesses_t accesses,
@@ -240,6 +281,7 @@ void add(std::vector<std::shared_ptr<Kernel>>& all, const std::string& ending) {
     one("deft_accumulate_", accumulate<E>, accumulate_accesses<E>, {8, 8, 8, 8});
     one("deft_combine_", combine<E>, combine_accesses<E>, {8, 8, 8, 8, 8, 8, 8, 8, 4});
     one("deft_square_", square<E>, square_accesses<E>, {8, 8, 8, 8});
+    one("deft_correlate_", correlate<E>, correlate_accesses<E>, {8, 8, 8, 8, 8, 8});
 }
 
 }  // namespace
