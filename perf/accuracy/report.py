@@ -165,17 +165,18 @@ def summary(options, lines, chosen, warm_up):
                     if not runs or len(plain) < 2 or not late or may_choose(policy, optimizer) != default:
                         continue
                     cells += 1
-                    guarded = any(one.get("plan", {}).get("guard_decisions") for one in runs)
-                    acted += guarded
-                    gone += lost([one for one in runs if not one.get("plan", {}).get("guard_decisions")], plain)
-                    bad = (below(runs, plain) or lost(runs, plain)) and not guarded
+                    # Where the guard acted in some trainings, it has said nothing of the others.
+                    silent = [one for one in runs if not one.get("plan", {}).get("guard_decisions")]
+                    acted += len(silent) < len(runs)
+                    gone += lost(silent, plain)
+                    bad = bool(lost(silent, plain)) or below(runs, plain) and below(silent, plain)
                     under += [f"{model} {optimizer} {policy}"] if bad else []
                     if can_tell(runs, plain, warm_up):
                         telling, fine = telling + 1, fine + (not bad)
         text.append(f"* mode deft {title}: {cells} cells, {cells - len(under)} within two standard errors of plain or fallen back; {telling} of "
                     f"them can tell, {fine} of these within (in the others plain is within a point of its final accuracy before the plan is in "
                     f"force: they only show that nothing breaks); the guard acted in {acted}; {gone} trainings were lost (ten points or more under plain) without it."
-                    + (f" Under plain or lost, and the guard did not act: {', '.join(under)}." if under else ""))
+                    + (f" Under plain or lost where the guard did not act: {', '.join(under)}." if under else ""))
     equal = sum(one["replicas_equal"] for one in lines)
     late = [one for one in lines if one["policy"] not in ("plain", "exact")]
     return [f"* {len(lines)} trainings; replicas equal in {equal} of {len(lines)}.",

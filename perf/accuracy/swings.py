@@ -5,10 +5,12 @@
 
 Gradients go through the delivery policies as deft would deliver them, from iteration 44 on, and the guard's rule (shim/guard) looks at
 the cosines of successive sums. A table says for every policy how accurate the trainings were and in how many the rule would have ended
-the plan, and when. Nothing of deft runs here: perf/accuracy/run.py shows what its guard does. Exit codes: 0 done; 2 wrong usage.
+the plan, and when. Nothing of deft runs here, and the rule sees whole gradients, where deft's guard sees windows of four transfers:
+perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 4 it failed.
 """
 
 import collections
+import json
 import os
 import statistics
 import sys
@@ -17,6 +19,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common"), os.path.join(ROOT, "perf", "jobs")]
 import exits  # noqa: E402
+import machine  # noqa: E402
 from arguments import OneLineParser, check_output  # noqa: E402
 from run import EPOCHS, RATES, WARM_UP  # noqa: E402
 
@@ -27,7 +30,7 @@ BETA = 0.9
 BACK = 6             # updates: Correlation::kBack
 WINDOW = 20          # updates: guard::Settings::swing_window, and the others of its thresholds
 SWING = {"plain": 0.7, "delay1": 0.7, "delay1+predict": 0.7, "merge2": 0.6, "merge2late": 0.6}
-EARLIER = 0.5
+EARLIER = 0.1
 
 
 def parse(arguments):
@@ -36,7 +39,7 @@ def parse(arguments):
     parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
     parser.add_argument("--batches", default="32,128", help="images a rank, of two: a list (32,128)")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--out", help="path without extension of a page of Markdown (default: none)")
+    parser.add_argument("--out", help="path without extension of a page of Markdown and of the raw data (default: none)")
     options = parser.parse_args(arguments)
     for name, known in (("models", MODELS), ("optimizers", OPTIMIZERS)):
         setattr(options, name, getattr(options, name).split(","))
@@ -50,7 +53,8 @@ def parse(arguments):
     if options.seeds < 1 or min(options.batches) < 1:
         parser.error("--seeds and --batches must be at least 1")
     if options.out:
-        check_output(parser, "--out", options.out + ".md")
+        for extension in (".md", ".json"):
+            check_output(parser, "--out", options.out + extension)
     return options
 
 
@@ -83,8 +87,8 @@ class Delivery:
         """As DEFT_PREDICT=auto does."""
         if self.policy == "delay1" or len(late) < 2:
             return late[0]
-        if self.optimizer == "momentum" and len(late) > 2:
-            return 3 * late[0] - 3 * late[1] + late[2]
+        if self.optimizer == "momentum":
+            return 3 * late[0] - 3 * late[1] + late[2] if len(late) > 2 else 2 * late[0] - late[1]
         return late[0] + BETA * (late[0] - late[1])
 
 
@@ -98,7 +102,7 @@ class Rule:
         if len(self.before) == BACK and self.fired is None:
             self.cosines.append([float(total @ old) / float(total.norm() * old.norm() + 1e-30) for old in (self.before[-1], self.before[0])])
             one, other = (sum(column) / WINDOW for column in zip(*self.cosines))
-            if len(self.cosines) == WINDOW and one > self.limit and other < EARLIER * one:
+            if len(self.cosines) == WINDOW and one > self.limit and other < EARLIER:
                 self.fired = iteration
         self.before.append(total)
 
@@ -140,20 +144,27 @@ def main():
     torch.set_num_threads(1)
     lines = ["| model, images a rank, optimizer | policy | test accuracy, % | the rule ends the plan | in iteration |", "|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
+    raw = []
     for model in options.models:
         for batch in options.batches:
             for optimizer in options.optimizers:
                 for policy in POLICIES:
                     cells = [train(model, optimizer, policy, batch, seed) for seed in range(1, options.seeds + 1)]
+                    raw += [{"model": model, "batch": batch, "optimizer": optimizer, "policy": policy, "seed": seed, "accuracy": accuracy,
+                             "ends_in": at} for seed, (accuracy, at) in enumerate(cells, 1)]
                     fired = [at for _, at in cells if at is not None]
                     lines.append(f"| {model}, {batch}, {optimizer} | {policy} | {statistics.mean(one for one, _ in cells):.1f} | "
                                  f"{len(fired)} of {len(cells)} | {statistics.median(fired) if fired else '-'} |")
                     print(lines[-1], flush=True)
     if options.out:
+        with open(options.out + ".json", "w", encoding="utf-8") as file:
+            json.dump({"format": "deft-swings", "version": 1, "machine": machine.describe(), "revision": machine.revision(ROOT),
+                       "trainings": raw}, file, indent=1)
+            file.write("\n")
         with open(options.out + ".md", "w", encoding="utf-8") as file:
             file.write("# Trainings that swing, and the guard's rule for them\n\n`python3 perf/accuracy/swings.py`: one process, the delivery policies "
                        f"from iteration {WARM_UP} on, {options.seeds} seeds. The rule: over {WINDOW} updates a mean cosine of successive sums above "
-                       f"{SWING['delay1']} (merged: {SWING['merge2']}), and one of sums {BACK} updates apart of less than half of that.\n\n"
+                       f"{SWING['delay1']} (merged: {SWING['merge2']}), and one of sums {BACK} updates apart below {EARLIER}. Raw data beside this file.\n\n"
                        + "\n".join(lines) + "\n")
     return 0
 

@@ -68,7 +68,7 @@ class Device:
     A layer begins when the one before it ends, and lasts by its share of the parameters; an eighth of the time is the optimizer's, a third
     of the rest forward. The numbers are computed meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before
     it ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time is not while it runs ahead of a GPU;
-    one that is late catches up."""
+    one that is late may catch up until the last layer."""
 
     OPTIMIZER = 1 / 8
 
@@ -87,7 +87,7 @@ class Device:
                 parameter.register_hook(lambda _gradient, layer=layer, lasts=lasts: self.backward(layer, lasts * 2 / 3))
 
     def begin(self):
-        """The host has waited for the device: what comes next begins now."""
+        """What comes next waits for something else than the layers before it, and begins now: an iteration, the optimizer."""
         self.until = time.perf_counter()
         self.begun.clear()
 

@@ -166,6 +166,7 @@ void Director::settle(Track& track) {
             }
             const guard::Settings settings = guard_settings();
             guard_->optimizer(settings.learning_rate, settings.momentum);
+            measured_.clear();  // of the plan before, which nobody has looked at since it was armed
             guard_->plan_in_force(plan_, iteration());
         }
         DEFT_INFO("rank %d: plan in force", seat_.rank);

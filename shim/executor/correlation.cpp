@@ -38,6 +38,25 @@ std::pair<std::uint32_t, std::uint32_t> launches_of_fullest(const Script& script
 
 }  // namespace
 
+// How often a period of the script sends it, on its lane; 0 if sums of these bytes go another way
+// too, so that two in a row would not be of two updates in a row.
+std::uint64_t Correlation::times(const Script& script, const Piece& piece) {
+    std::uint64_t same = 0;
+    std::uint64_t bytes = 0;  // of it, by whatever way
+    for (const Launch& launch : script.launches) {
+        if (script.regions[launch.region].bucket != piece.bucket) {
+            continue;
+        }
+        const std::uint64_t begin = std::max(launch.begin, piece.begin);
+        const std::uint64_t end = std::min(launch.end, piece.end);
+        bytes += end > begin ? end - begin : 0;
+        same += launch.lane == piece.lane && launch.begin == piece.begin && launch.end == piece.end
+                    ? 1
+                    : 0;
+    }
+    return bytes == same * (piece.end - piece.begin) ? same : 0;
+}
+
 Correlation::Correlation(const Script& script) : piece_of_(script.launches.size(), kNone) {
     if (script.residual || script.actions.empty()) {
         return;
@@ -51,15 +70,18 @@ Correlation::Correlation(const Script& script) : piece_of_(script.launches.size(
         piece.end = l.end;
         return piece;
     };
+    std::uint64_t often = 0;  // all alike
     std::vector<Piece> all;
     const auto [first, last] = launches_of_fullest(script);
     for (std::uint32_t l = first; l < last; ++l) {
         Piece piece = piece_at(l);
         const int type = script.shapes[piece.bucket].type;
-        if (!element_of(type, piece.element) ||
+        const std::uint64_t sent = times(script, piece);
+        if (!element_of(type, piece.element) || sent == 0 || (often != 0 && sent != often) ||
             std::find(all.begin(), all.end(), piece) != all.end()) {
             continue;
         }
+        often = sent;
         const std::uint64_t size = element_size(type);
         const std::uint64_t count = (piece.end - piece.begin) / size;
         piece.count = std::min(count, kWindow);
@@ -80,6 +102,12 @@ Correlation::Correlation(const Script& script) : piece_of_(script.launches.size(
         if (found != pieces_.end()) {
             piece_of_[l] = static_cast<std::uint8_t>(found - pieces_.begin());
         }
+    }
+}
+
+void Correlation::restart() noexcept {
+    for (Piece& piece : pieces_) {
+        piece.updates = 0;
     }
 }
 

@@ -21,11 +21,14 @@ public:
     // of kBack updates before c.
     static constexpr std::size_t kSums = 5;
 
-    // Chooses pieces that every period sends again, spread over the iteration: of plans whose
-    // updates hold whole sums (covap's do not).
+    // Chooses pieces of one update, spread over the iteration, of which every sum goes the same
+    // way: not those that take turns between lanes or are cut in different ways. None of covap's,
+    // whose updates hold no whole sums.
     explicit Correlation(const Script& script);
 
     std::uint64_t device_bytes() const { return bytes_; }
+    // An update is left out: what follows is not compared with what came before.
+    void restart() noexcept;
     // Where it keeps old sums: so much device memory.
     void memory(cuda::DevicePointer memory) { memory_ = memory; }
     // Behind the transfer that Script::launches[launch] has made, on its stream: its sum is at
@@ -52,6 +55,7 @@ private:
         }
     };
     static constexpr std::uint8_t kNone = 0xff;
+    static std::uint64_t times(const Script& script, const Piece& piece);
 
     std::vector<Piece> pieces_;
     std::vector<std::uint8_t> piece_of_;  // by launch

@@ -11,7 +11,7 @@ namespace {
 
 // Of the angle between a and b; kNoCosine where one is nothing, or not finite.
 double cosine(double aa, double ab, double bb) {
-    const double value = ab / std::sqrt(aa * bb);
+    const double value = ab / std::sqrt(aa) / std::sqrt(bb);
     return aa > 0 && bb > 0 && std::isfinite(value) ? std::clamp(value, -1.0, 1.0) : kNoCosine;
 }
 
@@ -65,6 +65,7 @@ void Sampler::begin(std::uint64_t iteration) noexcept {
     complete_ = iteration >= next_complete_;
     carries_ = false;
     if (entry.state.load(std::memory_order_acquire) != State::Free) {
+        correlation_.restart();
         return;
     }
     entry.lanes = 0;

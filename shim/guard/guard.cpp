@@ -69,12 +69,14 @@ bool decode(std::span<const std::byte> bytes, Statistics& statistics) {
             return false;  // NaN too
         }
     }
-    const auto cosine = [](double number) {
-        return number <= 2 ? number - 1 : executor::kNoCosine;
-    };
-    statistics = {words[1],          (words[0] & 0x100) != 0,   numbers[0], numbers[1],
-                  words[2],          std::max(numbers[2], 1.0), words[3],   cosine(numbers[3]),
-                  cosine(numbers[4])};
+    for (const double number : {numbers[3], numbers[4]}) {
+        if (number > 2 && number != executor::kNoCosine + 1) {
+            return false;
+        }
+    }
+    statistics = {words[1],      (words[0] & 0x100) != 0,   numbers[0], numbers[1],
+                  words[2],      std::max(numbers[2], 1.0), words[3],   numbers[3] - 1,
+                  numbers[4] - 1};
     return true;
 }
 
@@ -233,7 +235,7 @@ void Guard::judge_swing(const Statistics& statistics) {
     }
     cosines_.pop_front();
     if (before <= (merge_ > 1 ? settings_.swing_merged : settings_.swing) ||
-        earlier >= settings_.swing_earlier * before) {
+        earlier >= settings_.swing_earlier) {
         return;
     }
     cosines_.clear();  // judged; measure again

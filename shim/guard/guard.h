@@ -41,10 +41,10 @@ struct Settings {
     double collapse = 20;              // times smaller than at the switch
     std::uint32_t collapse_soon = 40;  // complete measurements after it
     // A training that swings to and fro: successive sums point the same way, those six updates
-    // apart do not. Cosines, means over so many updates; of merged sums the first is smaller.
+    // apart do not. Means of cosines over so many updates; of merged sums the first is smaller.
     double swing = 0.7;
     double swing_merged = 0.6;
-    double swing_earlier = 0.5;  // of the first, what the second may be at most
+    double swing_earlier = 0.1;  // what decays by a constant share has more: 0.7^6 is 0.12
     std::uint32_t swing_window = 20;
     std::uint32_t window = 20;     // complete measurements in the median
     std::uint32_t least = 8;       // complete measurements before progress is judged

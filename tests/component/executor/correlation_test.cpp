@@ -98,6 +98,76 @@ TEST(Correlation, KeepsAFewWindowsWhateverThePlanSends) {
               Correlation::kBack * 512U);
 }
 
+// Two in a row of one lane would be sums of every second update.
+TEST(Correlation, LeavesOutWhatTakesTurnsBetweenLanes) {
+    const auto shapes = shapes_of({5003, 6001}, ncclFloat32);
+    const auto turns_of = [&](bool both) {
+        Plan plan = uniform_plan(bytes_of(shapes), 1, 1);
+        const Plan again = plan;
+        plan.period = 2;
+        for (Transfer transfer : again.transfers) {
+            transfer.iteration = 1;
+            transfer.generation.first = 1;
+            transfer.link = both || transfer.bucket == 0 ? 1 : 0;
+            plan.transfers.push_back(transfer);
+        }
+        for (Delivery delivery : again.deliveries) {
+            delivery.iteration = 1;
+            delivery.generation.first = 0;
+            plan.deliveries.push_back(delivery);
+        }
+        return plan;
+    };
+    const std::uint64_t window = (6001 * 4 + 511) / 512 * 512;
+    EXPECT_EQ(Correlation(compiled(turns_of(true), shapes)).device_bytes(), 0U);
+    EXPECT_EQ(Correlation(compiled(turns_of(false), shapes)).device_bytes(),
+              Correlation::kBack * window);
+}
+
+// What lies between two measured iterations is not known: nothing is compared across it.
+TEST(Correlation, BeginsAnewWhereIterationsWereNotMeasured) {
+    const auto shapes = shapes_of({5003}, ncclFloat32);
+    const Script script = compiled(uniform_plan(bytes_of(shapes), 1, 1), shapes);
+    const Ids ids(2);
+    softdev::test::run_ranks(1, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        ExecutorOptions execution;
+        execution.statistics = true;
+        std::string why;
+        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
+                                         lanes.pointers, script, execution, why);
+        ASSERT_NE(executor, nullptr) << why;
+        const auto iterate = [&](double angle) {
+            Device<float> buffer(turned(shapes[0].count, angle, self.rank));
+            ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(), buffer.get(),
+                                        shapes[0]),
+                      ncclSuccess);
+            self.sync();
+        };
+        std::vector<Statistics> all;
+        const auto take = [&](std::size_t until) {
+            const auto end = std::chrono::steady_clock::now() + 60s;
+            for (Statistics s; all.size() < until && std::chrono::steady_clock::now() < end;) {
+                executor->take(s) ? all.push_back(s) : std::this_thread::sleep_for(1ms);
+            }
+            ASSERT_EQ(all.size(), until);
+        };
+        for (int t = 0; t < 12; ++t) {  // nobody takes them: from the ninth on none is measured
+            iterate(0.1 * t);
+        }
+        take(8);
+        iterate(0.1 * 12);
+        iterate(0.1 * 13);
+        take(10);
+        EXPECT_NEAR(all[7].cosine_before, std::cos(0.1), 1e-4);
+        EXPECT_EQ(all[8].iteration, 12U);
+        EXPECT_EQ(all[8].cosine_before, kNoCosine);
+        EXPECT_NEAR(all[9].cosine_before, std::cos(0.1), 1e-4);
+        EXPECT_EQ(all[9].cosine_earlier, kNoCosine);
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
 TEST(Correlation, LooksAtNothingOfCovap) {
     const auto shapes = shapes_of({5003, 6001}, ncclFloat32);
     CompileOptions options;

@@ -89,7 +89,8 @@ TEST_P(Kernel, AccumulateScalesAndAdds) {
 TEST_P(Kernel, CombineTakesWhatIsThere) {
     for (const std::size_t count : {5U, 4099U, 270001U}) {
         // A large one is written in another way if nothing is added to what is there.
-        for (int have = 0; have<8; have += count> 10000 ? 3 : 1) {
+        const int step = count == 270001U ? 3 : 1;
+        for (int have = 0; have < 8; have += step) {
             const bool add = (have & 1) != 0;
             const bool has_y = (have & 2) != 0;
             const bool has_z = (have & 4) != 0;

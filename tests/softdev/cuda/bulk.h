@@ -7,8 +7,7 @@ namespace softdev {
 
 // Moving whole gradients. A GPU does that at the speed of its memory and leaves the host's caches
 // alone; here the cores do that also compute and carry the bytes. So large blocks are written past
-// the caches, which spares memory the reading of what is overwritten: half the time of memcpy, and
-// a third of memset's.
+// the caches, which spares memory the reading of what is overwritten.
 
 // From so many bytes on: less stays in a second-level cache, where the next reader finds it.
 inline constexpr std::size_t kBulk = std::size_t{512} << 10;
