@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <tuple>
 
 #include "tests/component/executor/job.h"
 
@@ -34,7 +35,8 @@ std::vector<float> turned(std::uint64_t count, double angle, int rank) {
 class Turning : public ::testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t>> {};
 
 TEST_P(Turning, SumsHaveTheCosinesOfTheirAngles) {
-    const auto [merge, delay] = GetParam();
+    const std::uint32_t merge = std::get<0>(GetParam());
+    const std::uint32_t delay = std::get<1>(GetParam());
     // One longer than the window, one with an odd number of elements, one tiny.
     const auto shapes = shapes_of({600002, 5003, 300, 40001, 70000}, ncclFloat32);
     const Plan plan = uniform_plan(bytes_of(shapes), merge, delay, {{0.5, 0}, {1, 1}});
