@@ -164,8 +164,7 @@ void Director::settle(Track& track) {
             if (guard_ == nullptr) {
                 guard_ = std::make_unique<guard::Guard>(guard_settings(), seat_.nranks);
             }
-            const guard::Settings settings = guard_settings();
-            guard_->optimizer(settings.learning_rate, settings.momentum);
+            guard_->optimizer(guard_settings());
             measured_.clear();  // of the plan before, which nobody has looked at since it was armed
             guard_->plan_in_force(plan_, iteration());
         }

@@ -127,6 +127,8 @@ guard::Settings guard_settings() {
     const executor::Optimizer optimizer = known_optimizer();
     settings.learning_rate = optimizer.learning_rate;
     settings.momentum = optimizer.momentum;
+    settings.heavy_ball = optimizer.family == executor::Optimizer::Family::Sgd &&
+                          optimizer.momentum > 0 && !optimizer.nesterov;
     return settings;
 }
 

@@ -234,7 +234,8 @@ void Guard::judge_swing(const Statistics& statistics) {
         earlier += other / static_cast<double>(cosines_.size());
     }
     cosines_.pop_front();
-    if (before <= (merge_ > 1 ? settings_.swing_merged : settings_.swing) ||
+    const bool low = merge_ > 1 || settings_.heavy_ball;
+    if (before <= (low ? settings_.swing_low : settings_.swing) ||
         earlier >= settings_.swing_earlier) {
         return;
     }

@@ -41,9 +41,10 @@ struct Settings {
     double collapse = 20;              // times smaller than at the switch
     std::uint32_t collapse_soon = 40;  // complete measurements after it
     // A training that swings to and fro: successive sums point the same way, those six updates
-    // apart do not. Means of cosines over so many updates; of merged sums the first is smaller.
+    // apart do not. Means of cosines over so many updates. The first is smaller of merged sums, and
+    // under SGD with momentum, which swings more at the same cosine than Adam does.
     double swing = 0.7;
-    double swing_merged = 0.6;
+    double swing_low = 0.6;
     double swing_earlier = 0.1;  // what decays by a constant share has more: 0.7^6 is 0.12
     std::uint32_t swing_window = 20;
     std::uint32_t window = 20;     // complete measurements in the median
@@ -55,6 +56,7 @@ struct Settings {
     double distance = 100;
     double learning_rate = 0;  // 0: unknown (only ratios matter then)
     double momentum = 0;
+    bool heavy_ball = false;  // SGD with momentum, not Nesterov's
 };
 
 enum class Action : std::uint8_t {
@@ -94,9 +96,10 @@ public:
     // in iterations. A plan that comes although a fall has been decided does not undo that.
     void plan_in_force(const planner::Plan& plan, std::uint64_t iteration);
     // The job's optimizer is another than that in the settings.
-    void optimizer(double learning_rate, double momentum) {
-        settings_.learning_rate = learning_rate;
-        settings_.momentum = momentum;
+    void optimizer(const Settings& now) {
+        settings_.learning_rate = now.learning_rate;
+        settings_.momentum = now.momentum;
+        settings_.heavy_ball = now.heavy_ball;
     }
     // A report of one rank.
     void report(int rank, const Statistics& statistics);

@@ -58,6 +58,16 @@ TEST(Swing, IsSeenSoonerInMergedSums) {
     }
 }
 
+TEST(Swing, IsSeenSoonerUnderMomentum) {
+    Settings settings;
+    settings.heavy_ball = true;
+    Guard guard = watching(1, 1, settings);
+    EXPECT_EQ(after(guard, 100, always(0.65), always(0.05)).action, Action::FallBack);
+    Guard later = watching(1, 1);
+    later.optimizer(settings);
+    EXPECT_EQ(after(later, 100, always(0.65), always(0.05)).action, Action::FallBack);
+}
+
 TEST(Swing, IsNoSmoothDescent) {
     Guard guard = watching(1, 1);
     EXPECT_EQ(after(guard, 200, always(0.95), always(0.9)).action, Action::Keep);
