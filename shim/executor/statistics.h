@@ -19,7 +19,8 @@ struct Statistics {
     double merged = 1;            // gradients in one sum, mean over bytes
     std::uint64_t not_finite = 0;  // values of the reduced sums that are NaN or infinite
     // Of the angles between these reduced sums and those of the update before, and of that six
-    // updates before (executor/correlation.h); equal on all ranks, -1 to 1, or kNoCosine.
+    // updates before (executor/correlation.h): -1 to 1, or kNoCosine. Equal on ranks that have
+    // measured the same updates.
     double cosine_before = kNoCosine;
     double cosine_earlier = kNoCosine;
 };

@@ -42,7 +42,7 @@ struct Settings {
     std::uint32_t collapse_soon = 40;  // complete measurements after it
     // A training that swings to and fro: successive sums point the same way, those six updates
     // apart do not. Means of cosines over so many updates. The first is smaller of merged sums, and
-    // under SGD with momentum, which swings more at the same cosine than Adam does.
+    // under SGD with momentum: so it was seen of trainings that were ruined (docs/accuracy.md).
     double swing = 0.7;
     double swing_low = 0.6;
     double swing_earlier = 0.1;  // what decays by a constant share has more: 0.7^6 is 0.12
