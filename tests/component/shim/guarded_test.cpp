@@ -50,9 +50,23 @@ protected:
             measured.merged = merged;
             measured.local_square = merged * merged + merged * kNoise;
             measured.reduced_square = kRanks * kRanks * merged * merged + kRanks * merged * kNoise;
-            for (int rank = 0; rank < kRanks; ++rank) {
-                ASSERT_TRUE(scene_[rank].report(guard::encode(measured)));
-            }
+            report(measured);
+        }
+    }
+    // And of a training that swings, in as many updates as the guard looks at.
+    void report_swing() {
+        for (std::uint32_t i = 0; i < guard::Settings().swing_window; ++i) {
+            guard::Statistics measured;
+            measured.iteration = 1'000'000 + measured_++;
+            measured.bytes = 4;
+            measured.cosine_before = 0.8;
+            measured.cosine_earlier = -0.3;
+            report(measured);
+        }
+    }
+    void report(const guard::Statistics& measured) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_TRUE(scene_[rank].report(guard::encode(measured)));
         }
     }
     // Enough periods that the leader looks again and wants another plan.
@@ -93,6 +107,26 @@ TEST_F(Guarded, APlanThatMergesLessTakesOver) {
     ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
     iterate(kHidden, false, 5);
     EXPECT_EQ(staged().predicted.max_merge, 2U) << "what the guard refused comes back";
+}
+
+TEST_F(Guarded, APlanUnderWhichTheTrainingSwingsFalls) {
+    report_swing();
+    falls();
+    EXPECT_EQ(director_->facts().guard_decisions, 1U);
+    expect_back_after(200, kFirst);
+}
+
+TEST_F(Guarded, WhatWasMeasuredOfThePlanBeforeSaysNothingOfTheNext) {
+    report_noise(kFirst);
+    ASSERT_EQ(staged().predicted.max_merge, 2U);
+    const std::uint64_t at = armed();
+    report_swing();
+    linger();  // they have come
+    reach(at, director_->facts().state == "running");
+    iterate(kIdle, true);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 2; }));
+    linger();
+    EXPECT_EQ(director_->facts().guard_decisions, 1U);
 }
 
 // The slowest rank may take minutes to be ready for it.
