@@ -32,6 +32,16 @@ std::vector<float> turned(std::uint64_t count, double angle, int rank) {
     return values;
 }
 
+std::unique_ptr<Executor> measuring(const Rank& self, Lanes& lanes, const Script& script) {
+    ExecutorOptions options;
+    options.statistics = true;
+    std::string why;
+    auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
+                                     lanes.pointers, script, options, why);
+    EXPECT_EQ(why, "");
+    return executor;
+}
+
 class Turning : public ::testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t>> {};
 
 TEST_P(Turning, SumsHaveTheCosinesOfTheirAngles) {
@@ -44,12 +54,8 @@ TEST_P(Turning, SumsHaveTheCosinesOfTheirAngles) {
     const Ids ids(2);
     softdev::test::run_ranks(2, [&](Rank& self) {
         Lanes lanes(self, ids);
-        ExecutorOptions execution;
-        execution.statistics = true;
-        std::string why;
-        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
-                                         lanes.pointers, script, execution, why);
-        ASSERT_NE(executor, nullptr) << why;
+        const auto executor = measuring(self, lanes, script);
+        ASSERT_NE(executor, nullptr);
         constexpr double kAngle = 0.3;  // between two updates
         std::uint64_t update = 0;
         for (std::uint32_t t = 0; t < 20 * merge; ++t) {
@@ -133,12 +139,8 @@ TEST(Correlation, BeginsAnewWhereIterationsWereNotMeasured) {
     const Ids ids(2);
     softdev::test::run_ranks(1, [&](Rank& self) {
         Lanes lanes(self, ids);
-        ExecutorOptions execution;
-        execution.statistics = true;
-        std::string why;
-        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
-                                         lanes.pointers, script, execution, why);
-        ASSERT_NE(executor, nullptr) << why;
+        const auto executor = measuring(self, lanes, script);
+        ASSERT_NE(executor, nullptr);
         const auto iterate = [&](double angle) {
             Device<float> buffer(turned(shapes[0].count, angle, self.rank));
             ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(), buffer.get(),

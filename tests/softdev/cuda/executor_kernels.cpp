@@ -83,6 +83,32 @@ void accumulate(const unsigned*, const unsigned*, void** args) {
 }
 
 template <typename E>
+struct Combination {
+    using Stored = typename E::Stored;
+    using Number = typename E::Number;
+    const Stored *to, *x, *y, *z;
+    Number a, b, c;
+    bool add;
+
+    // Elements [begin, begin + n) of it.
+    SOFTDEV_INLINE void write(Stored* out, unsigned long long begin, unsigned long long n) const {
+        for (unsigned long long i = 0; i < n; ++i) {
+            Number sum = a * E::load(x[begin + i]);
+            if (y != nullptr) {
+                sum = sum + b * E::load(y[begin + i]);
+            }
+            if (z != nullptr) {
+                sum = sum + c * E::load(z[begin + i]);
+            }
+            if (add) {
+                sum = E::load(to[begin + i]) + sum;
+            }
+            out[i] = E::store(sum);
+        }
+    }
+};
+
+template <typename E>
 void combine(const unsigned*, const unsigned*, void** args) {
     using Stored = typename E::Stored;
     using Number = typename E::Number;
@@ -95,31 +121,16 @@ void combine(const unsigned*, const unsigned*, void** args) {
     const auto c = static_cast<Number>(argument<double>(args, 6));
     const auto count = argument<unsigned long long>(args, 7);
     const bool add = argument<unsigned>(args, 8) != 0;
-    const auto sums = [=](Stored* out, unsigned long long begin, unsigned long long n)
-                          SOFTDEV_INLINE {
-                              for (unsigned long long i = 0; i < n; ++i) {
-                                  Number sum = a * E::load(x[begin + i]);
-                                  if (y != nullptr) {
-                                      sum = sum + b * E::load(y[begin + i]);
-                                  }
-                                  if (z != nullptr) {
-                                      sum = sum + c * E::load(z[begin + i]);
-                                  }
-                                  if (add) {
-                                      sum = E::load(to[begin + i]) + sum;
-                                  }
-                                  out[i] = E::store(sum);
-                              }
-                          };
+    const Combination<E> sums{to, x, y, z, a, b, c, add};
     if (add || count * sizeof(Stored) < kBulk) {
-        run([=]() SOFTDEV_INLINE { sums(to, 0, count); });
+        run([=]() SOFTDEV_INLINE { sums.write(to, 0, count); });
         return;
     }
     run([=]() SOFTDEV_INLINE {
         alignas(64) Stored block[kPiece];
         for (unsigned long long begin = 0; begin < count; begin += kPiece) {
             const unsigned long long n = std::min(kPiece, count - begin);
-            sums(block, begin, n);
+            sums.write(block, begin, n);
             bulk_piece(to + begin, block, n * sizeof(Stored));
         }
     });
@@ -225,17 +236,24 @@ std::size_t accumulate_accesses(const unsigned*, const unsigned*, void** args,
     return 2;
 }
 
+// Four arrays of `count` elements, any of which may be null; the kernel writes one.
 template <typename E>
-std::size_t combine_accesses(const unsigned*, const unsigned*, void** args, softdev_access_t* out,
-                             std::size_t max) {
+std::size_t array_accesses(void** args, int count, int written, softdev_access_t* out,
+                           std::size_t max) {
     std::size_t n = 0;
     for (int i = 0; i < 4 && n < max; ++i) {
         void* const pointer = argument<void*>(args, i);
-        if (pointer != nullptr && bytes<E>(args, 7) != 0) {
-            out[n++] = {pointer, bytes<E>(args, 7), i == 0};
+        if (pointer != nullptr && bytes<E>(args, count) != 0) {
+            out[n++] = {pointer, bytes<E>(args, count), i == written};
         }
     }
     return n;
+}
+
+template <typename E>
+std::size_t combine_accesses(const unsigned*, const unsigned*, void** args, softdev_access_t* out,
+                             std::size_t max) {
+    return array_accesses<E>(args, 7, 0, out, max);
 }
 
 template <typename E>
@@ -253,13 +271,7 @@ std::size_t square_accesses(const unsigned*, const unsigned*, void** args, softd
 template <typename E>
 std::size_t correlate_accesses(const unsigned*, const unsigned*, void** args, softdev_access_t* out,
                                std::size_t max) {
-    std::size_t n = 0;
-    for (int i = 0; i < 4 && n < max; ++i) {
-        void* const pointer = argument<void*>(args, i);
-        if (pointer != nullptr && bytes<E>(args, 4) != 0) {
-            out[n++] = {pointer, bytes<E>(args, 4), i == 3};
-        }
-    }
+    std::size_t n = array_accesses<E>(args, 4, 3, out, max);
     if (n > 0 && n < max) {
         out[n++] = {argument<void*>(args, 5), 5 * sizeof(double), 1};
     }

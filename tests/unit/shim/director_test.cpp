@@ -319,6 +319,17 @@ TEST(Settings, TermsTellWhetherTheOwnNetworkIsLimited) {
     EXPECT_EQ(unset, terms({"DEFT_LOG=info"})) << "need not be equal";
 }
 
+TEST(Optimizer, TheGuardIsToldWhichIsSgdWithMomentum) {
+    for (const auto& [name, heavy_ball] : {std::pair{"sgd:momentum=0.9", true},
+                                           {"sgd:momentum=0.9,nesterov=1", false},
+                                           {"sgd:momentum=0", false},
+                                           {"adam", false},
+                                           {"unknown", false}}) {
+        ASSERT_TRUE(set_optimizer(name));
+        EXPECT_EQ(guard_settings().heavy_ball, heavy_ball) << name;
+    }
+}
+
 TEST(Optimizer, IsWhatTheJobSaysLast) {
     EXPECT_EQ(known_optimizer(), executor::Optimizer{});
     EXPECT_TRUE(set_optimizer("sgd:momentum=0,lr=0.5"));
