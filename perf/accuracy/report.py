@@ -169,7 +169,7 @@ def summary(options, lines, chosen, warm_up):
                     silent = [one for one in runs if not one.get("plan", {}).get("guard_decisions")]
                     acted += len(silent) < len(runs)
                     gone += lost(silent, plain)
-                    bad = bool(lost(silent, plain)) or below(runs, plain) and below(silent, plain)
+                    bad = bool(lost(silent, plain)) or below(silent, plain)
                     under += [f"{model} {optimizer} {policy}"] if bad else []
                     if can_tell(runs, plain, warm_up):
                         telling, fine = telling + 1, fine + (not bad)

@@ -6,7 +6,7 @@
 Gradients go through the delivery policies as deft would deliver them, from iteration 44 on, and the guard's rule (shim/guard) looks at
 the cosines of successive sums. A table says for every policy how accurate the trainings were and in how many the rule would have ended
 the plan, and when. Nothing of deft runs here, and the rule sees whole gradients, where deft's guard sees windows of four transfers:
-perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 4 it failed.
+perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 3 Python lacks a module; 4 it failed.
 """
 
 import collections
@@ -141,26 +141,31 @@ def train(model_name, optimizer_name, policy, batch, seed):
 def main():
     options = parse(sys.argv[1:])
     exits.on_signals()
-    import torch
+    try:
+        import sklearn  # noqa: F401  pylint: disable=unused-import
+        import torch
+    except ModuleNotFoundError as missing:
+        print(f"swings: {sys.executable} has no module '{missing.name}'; remedy: /usr/bin/python3 perf/accuracy/swings.py, with Debian's "
+              "python3-torch and python3-sklearn", file=sys.stderr)
+        return exits.LACKING
     torch.set_num_threads(1)
     lines = ["| model, images a rank, optimizer | policy | test accuracy, % | the rule ends the plan | in iteration |", "|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
-    raw = []
+    raw, revision = [], machine.revision(ROOT)
     for model in options.models:
         for batch in options.batches:
             for optimizer in options.optimizers:
                 for policy in POLICIES:
                     cells = [train(model, optimizer, policy, batch, seed) for seed in range(1, options.seeds + 1)]
                     raw += [{"model": model, "batch": batch, "optimizer": optimizer, "policy": policy, "seed": seed, "accuracy": accuracy,
-                             "ends_in": at} for seed, (accuracy, at) in enumerate(cells, 1)]
+                             "ends_in": at, "revision": revision} for seed, (accuracy, at) in enumerate(cells, 1)]
                     fired = [at for _, at in cells if at is not None]
                     lines.append(f"| {model}, {batch}, {optimizer} | {policy} | {statistics.mean(one for one, _ in cells):.1f} | "
                                  f"{len(fired)} of {len(cells)} | {statistics.median(fired) if fired else '-'} |")
                     print(lines[-1], flush=True)
     if options.out:
         with open(options.out + ".json", "w", encoding="utf-8") as file:
-            json.dump({"format": "deft-swings", "version": 1, "machine": machine.describe(), "revision": machine.revision(ROOT),
-                       "trainings": raw}, file, indent=1)
+            json.dump({"format": "deft-swings", "version": 1, "machine": machine.describe(), "trainings": raw}, file, indent=1)
             file.write("\n")
         with open(options.out + ".md", "w", encoding="utf-8") as file:
             file.write("# Trainings that swing, and the guard's rule for them\n\n`python3 perf/accuracy/swings.py`: one process, the delivery policies "

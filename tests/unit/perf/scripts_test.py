@@ -26,13 +26,15 @@ def load(name, *path):
         return module
     finally:
         sys.path.remove(folder)
-        sys.modules.pop("report", None)
+        for other in ("report", "run"):  # other folders have files of these names
+            sys.modules.pop(other, None)
 
 
 bounds = load("bounds", "common", "bounds.py")
 iterations = load("iterations", "common", "iterations.py")
 accuracy = load("accuracy_run", "accuracy", "run.py")
 accuracy_report = load("accuracy_report", "accuracy", "report.py")
+swings = load("accuracy_swings", "accuracy", "swings.py")
 e2e = load("e2e_run", "e2e", "run.py")
 policies = load("policies_run", "policies", "run.py")
 slices = load("links_slices", "links", "slices.py")
@@ -236,6 +238,55 @@ class Accuracy(unittest.TestCase):
                 self.assertEqual(file.read().count("<polyline"), 3)
 
 
+    def test_a_guard_that_acted_excuses_its_own_trainings_only(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = types.SimpleNamespace(out=os.path.join(folder, "a"), models=["tiny-mlp"], optimizers=["adam"],
+                                            policies=["plain", "delay1"], seeds=3)
+            for silent, mentioned in ((0.96, False), (0.92, True), (0.80, True)):  # as plain, under it, lost
+                lines = [dict(line("plain", 0.96 + 0.001 * seed), seed=seed) for seed in range(3)]
+                lines += [dict(line("delay1", silent + 0.001 * seed, plan={"guard_decisions": int(seed == 0)}), seed=seed) for seed in range(3)]
+                lines[3]["accuracy"] = 0.5  # where the guard did act
+                accuracy_report.write(options, lines, {"models": accuracy.RATES, "warm_up": 44, "epochs": accuracy.EPOCHS,
+                                                       "batch": accuracy.BATCH})
+                with open(options.out + ".md", encoding="utf-8") as file:
+                    self.assertEqual("where the guard did not act: tiny-mlp adam delay1" in file.read(), mentioned, silent)
+
+
+class Swings(unittest.TestCase):
+    """Numbers stand for gradients."""
+
+    def deliver(self, policy, optimizer="adam", count=8):
+        delivery = swings.Delivery(policy, optimizer, 0)
+        return [delivery.next(at * at) for at in range(1, swings.WARM_UP + count + 1)][swings.WARM_UP:]
+
+    def test_deliveries(self):
+        """What update t gets, and the sum that is sent in it: of the squares of 45, 46, ..."""
+        g = [(swings.WARM_UP + 1 + at) ** 2 for at in range(8)]
+        self.assertEqual(self.deliver("plain"), [(value, value) for value in g])
+        self.assertEqual(self.deliver("delay1"), list(zip([0, *g[:-1]], g)))
+        self.assertEqual(self.deliver("merge2", count=4), [(0, None), (g[0] + g[1], g[0] + g[1]), (0, None), (g[2] + g[3], g[2] + g[3])])
+        self.assertEqual(self.deliver("merge2late", count=4), [(0, None), (0, g[0] + g[1]), (g[0] + g[1], None), (0, g[2] + g[3])])
+
+    def test_predictions(self):
+        g = [(swings.WARM_UP + 1 + at) ** 2 for at in range(8)]
+        quad = [delivered for delivered, _ in self.deliver("delay1+predict", "momentum")]
+        self.assertEqual(quad[:3], [0, g[0], 2 * g[1] - g[0]])
+        self.assertEqual(quad[3:], g[3:])  # squares lie on a parabola
+        lead = [delivered for delivered, _ in self.deliver("delay1+predict", "adam")]
+        self.assertAlmostEqual(lead[2], g[1] + 0.9 * (g[1] - g[0]))
+
+    def test_the_rule_is_the_guards(self):
+        with open(os.path.join(ROOT, "shim", "guard", "guard.h"), encoding="utf-8") as file:
+            guard = file.read()
+        with open(os.path.join(ROOT, "shim", "executor", "correlation.h"), encoding="utf-8") as file:
+            back = re.search(r"kBack = (\d+);", file.read())
+        values = {name: float(re.search(rf" {name} = ([0-9.]+);", guard).group(1))
+                  for name in ("swing", "swing_low", "swing_earlier", "swing_window")}
+        self.assertEqual(values, {"swing": swings.SWING, "swing_low": swings.SWING_LOW, "swing_earlier": swings.EARLIER,
+                                  "swing_window": swings.WINDOW})
+        self.assertEqual(int(back.group(1)), swings.BACK)
+
+
 class Policies(unittest.TestCase):
     def cell(self, policy, took, **more):
         return {"model": "vgg19", "coverage": 2.0, "policy": policy, "iteration_ms": took, "error": 0.1, "in_force": True, **more}
@@ -333,7 +384,8 @@ class Usage(unittest.TestCase):
                 (("preload", "startup"), ["--runs", "x"], "'x'"), (("preload", "startup"), ["--library", "/no/such"], "/no/such"),
                 (("links", "__main__.py"), ["--pairs", "x"], "'x'"), (("links", "__main__.py"), ["--case", "x"], "'x'"),
                 (("links", "__main__.py"), ["--json", "/no/such/x.json"], "no folder /no/such"),
-                (("gpu", "ddp_modes.py"), [], "--library")):
+                (("accuracy", "swings.py"), ["--optimizers", "sgd"], "'sgd'"), (("accuracy", "swings.py"), ["--batches", "a"], "'a'"),
+                (("accuracy", "swings.py"), ["--seeds", "0"], "--seeds"), (("gpu", "ddp_modes.py"), [], "--library")):
             with self.subTest(script=script, arguments=arguments):
                 done = subprocess.run([sys.executable, os.path.join(ROOT, "perf", *script), *arguments],
                                       capture_output=True, text=True, check=False, timeout=60)
