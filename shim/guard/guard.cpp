@@ -215,8 +215,8 @@ void Guard::judge_collapse(double rms, std::uint64_t iteration) {
 }
 
 // A delay makes an optimizer with momentum overshoot: it goes on where it should have turned, and
-// comes back too late as well. Its gradients then point the same way for several updates and
-// against it some updates later, while their norms look as they did. A smooth descent points the
+// comes back too late as well. Its gradients then point the same way for several updates and no
+// longer so some updates later, while their norms look as they did. A smooth descent points the
 // same way for long; noise, and a training at the edge of its learning rate, change direction at
 // once.
 void Guard::judge_swing(const Statistics& statistics) {
