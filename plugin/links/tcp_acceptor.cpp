@@ -10,6 +10,7 @@
 
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
+#include "topology/fair_room.h"
 
 namespace deft::net {
 namespace {
@@ -159,17 +160,8 @@ void TcpAcceptor::make_room() {
     if (pending_.size() < kMaxPending) {
         return;
     }
-    std::size_t victim = 0;
-    std::size_t most = 0;
-    for (std::size_t i = 0; i < pending_.size(); ++i) {
-        const auto same = static_cast<std::size_t>(
-            std::count_if(pending_.begin() + static_cast<std::ptrdiff_t>(i), pending_.end(),
-                          [&](const Pending& other) { return other.from == pending_[i].from; }));
-        if (same > most) {  // the oldest of an address sees all of its others behind it
-            most = same;
-            victim = i;
-        }
-    }
+    const std::size_t victim = who_makes_way(
+        pending_, [](const Pending& pending) -> const Address& { return pending.from; });
     pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(victim));
     strangers_.fetch_add(1, std::memory_order_relaxed);
 }

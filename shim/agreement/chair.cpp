@@ -276,7 +276,7 @@ void Chair::ready(const PollSet& set, Clock::time_point /*now*/) {
             continue;
         }
         if (next == Stream::Next::Bad) {
-            lost(rank, "sent nonsense");
+            lost(rank, stream.damaged() ? "sent a damaged frame" : "sent nonsense");
         } else if (!alive) {
             lost(rank, "is gone");
         }
@@ -310,10 +310,7 @@ bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const s
                 lost(rank, "sent nonsense");
                 return false;
             }
-            if (voting_ && word.serial == proposal_.serial && seat.vote == Vote::None) {
-                seat.vote = word.yes ? Vote::Yes : Vote::No;
-                count_votes();
-            }
+            hear_answer(rank, word);
             return true;
         }
         case wire::Type::Post: {

@@ -55,6 +55,7 @@ private:
     // The proposal in hand.
     bool voting_ = false;
     Proposal proposal_;
+    std::uint64_t digest_ = 0;  // of it
     Clock::time_point patience_ = kNever;
     // Where the communicator's children meet, and who has asked too early.
     struct Asking {
@@ -75,6 +76,7 @@ private:
     void lost(std::size_t rank, const std::string& how, bool ended = false);
     bool take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload);
     void begin_vote(Proposal&& proposal, Clock::time_point now);
+    void hear_answer(std::size_t rank, const wire::Word& word);
     void count_votes();
     void decide(bool commit);
     void leave(Clock::time_point now);

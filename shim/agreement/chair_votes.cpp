@@ -13,13 +13,14 @@ constexpr std::size_t kMaxAsking = 65536;
 
 void Chair::begin_vote(Proposal&& proposal, Clock::time_point now) {
     proposal_ = std::move(proposal);
+    digest_ = wire::digest_of(proposal_.serial, proposal_.switch_call, proposal_.body);
     patience_ = now + proposal_.patience;
     voting_ = true;
     for (Seated& seat : seats_) {
         seat.vote = Vote::None;
     }
-    const std::vector<std::byte> frame =
-        wire::encode(wire::Prepare{proposal_.serial, proposal_.switch_call, proposal_.body});
+    const std::vector<std::byte> frame = wire::encode(
+        wire::Prepare{proposal_.serial, proposal_.switch_call, digest_, proposal_.body});
     for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
         if (rank != own()) {
             (void)seats_[rank].stream.send(wire::Type::Prepare, frame);
@@ -35,6 +36,23 @@ void Chair::begin_vote(Proposal&& proposal, Clock::time_point now) {
         case Answer::Later:
             break;
     }
+    count_votes();
+}
+
+void Chair::hear_answer(std::size_t rank, const wire::Word& word) {
+    Seated& seat = seats_[rank];
+    if (!voting_ || word.serial != proposal_.serial || seat.vote != Vote::None) {
+        return;
+    }
+    const bool same = word.digest == digest_;
+    if (!same) {
+        DEFT_WARN(
+            "a new plan is dropped: what %s has of it is not what was proposed, so the memory of "
+            "one of "
+            "the two hosts is not to be trusted",
+            name_of(rank).c_str());
+    }
+    seat.vote = word.yes && same ? Vote::Yes : Vote::No;
     count_votes();
 }
 
@@ -58,7 +76,8 @@ void Chair::decide(bool commit) {
     // If this rank's own hook has given up waiting, nobody may switch.
     const bool own_part = core_.begin_decision(proposal_.serial);
     commit = commit && own_part;
-    const std::vector<std::byte> frame = wire::encode(wire::Word{proposal_.serial, commit});
+    const std::vector<std::byte> frame =
+        wire::encode(wire::Word{proposal_.serial, commit, digest_});
     for (Seated& seat : seats_) {
         (void)seat.stream.send(wire::Type::Decision, frame);
     }

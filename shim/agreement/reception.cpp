@@ -9,6 +9,7 @@
 #include "shim/agreement/chair.h"
 #include "shim/agreement/service.h"
 #include "topology/base/log.h"
+#include "topology/fair_room.h"
 
 namespace deft::agreement {
 namespace {
@@ -17,7 +18,6 @@ constexpr std::size_t kMaxGuests = 256;
 constexpr std::size_t kMaxEarly = 4096;
 constexpr std::size_t kAcceptsPerTurn = 64;
 constexpr auto kHelloLimit = std::chrono::seconds(5);
-constexpr auto kEvictable = std::chrono::seconds(1);  // a guest this old makes way for a new one
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -30,12 +30,9 @@ void Service::wait(Clock::time_point now) {
     Clock::time_point due = kNever;
     {
         const Monitor::Lock lock(monitor_);
-        // A full table of guests, or of descriptors, is waited out: those who come meanwhile stay
-        // in the kernel's queue.
-        const bool full = guests_.size() >= kMaxGuests && now - guests_.front().since < kEvictable;
-        if (full) {
-            due = guests_.front().since + kEvictable;
-        } else if (now < accept_again_) {
+        // A full table of descriptors is waited out: those who come meanwhile stay in the kernel's
+        // queue.
+        if (now < accept_again_) {
             due = accept_again_;
         } else if (listener_ != nullptr && listener_->ours()) {
             listening_ = listener_->size();
@@ -84,14 +81,10 @@ void Service::accept_all(Clock::time_point now) {
             continue;
         }
         for (std::size_t accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
-            if (guests_.size() >= kMaxGuests) {
-                if (now - guests_.front().since < kEvictable) {
-                    return;
-                }
-                guests_.erase(guests_.begin());
-                strangers_.fetch_add(1, std::memory_order_relaxed);
-            }
-            UniqueFd fd(::accept4(set_[listening_at_ + i].fd, nullptr, nullptr,
+            sockaddr_storage storage{};
+            socklen_t length = sizeof(storage);
+            auto* const address = reinterpret_cast<sockaddr*>(&storage);
+            UniqueFd fd(::accept4(set_[listening_at_ + i].fd, address, &length,
                                   SOCK_NONBLOCK | SOCK_CLOEXEC));
             if (!fd) {
                 if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -100,9 +93,25 @@ void Service::accept_all(Clock::time_point now) {
                 break;
             }
             tune(fd.get());
-            guests_.push_back({Stream(std::move(fd)), {}, now});
+            Guest guest{Stream(std::move(fd)), {}, now, {}};
+            (void)from_sockaddr(address, guest.from, nullptr);
+            // Who knows the protocol has said hello by now: it never waits among the others.
+            if (hear_guest(guest, false)) {
+                make_room();
+                guests_.push_back(std::move(guest));
+            }
         }
     }
+}
+
+void Service::make_room() {
+    if (guests_.size() < kMaxGuests) {
+        return;
+    }
+    const std::size_t victim =
+        who_makes_way(guests_, [](const Guest& guest) -> const Address& { return guest.from; });
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(victim));
+    strangers_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Service::read_guests(Clock::time_point now) {
@@ -121,6 +130,11 @@ bool Service::read_guest(Guest& guest, Clock::time_point now) {
     if (guest.stream.ready(set_) == 0 && !stale) {
         return true;
     }
+    return hear_guest(guest, stale);
+}
+
+// The same, of one that may have said something. stale: its time is over.
+bool Service::hear_guest(Guest& guest, bool stale) {
     const bool alive = guest.stream.fill();
     wire::Header header;
     std::span<const std::byte> payload;

@@ -219,7 +219,9 @@ void Seat::take_all(bool alive, Clock::time_point now) {
                 }
                 continue;
             case Stream::Next::Bad:
-                lost(stream_.other_version() ? "runs another release of deft" : "sent nonsense",
+                lost(stream_.other_version() ? "runs another release of deft"
+                     : stream_.damaged()     ? "sent a damaged frame"
+                                             : "sent nonsense",
                      now);
                 return;
             case Stream::Next::None:
@@ -265,12 +267,14 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
             wire::Prepare prepare;
             good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
                    prepare.serial != 0;
+            Proposal proposal;
+            proposal.serial = prepare.serial;
+            proposal.switch_call = prepare.switch_call;
+            proposal.body.assign(prepare.body.begin(), prepare.body.end());
+            digest_ = wire::digest_of(proposal.serial, proposal.switch_call, proposal.body);
+            good = good && digest_ == prepare.digest;
             if (good) {
                 serial_ = prepare.serial;
-                Proposal proposal;
-                proposal.serial = prepare.serial;
-                proposal.switch_call = prepare.switch_call;
-                proposal.body.assign(prepare.body.begin(), prepare.body.end());
                 switch (core_.ask(proposal)) {
                     case Answer::No:
                         answer(serial_, false);
@@ -286,7 +290,8 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
         }
         case wire::Type::Decision: {
             wire::Word word;
-            good = wire::decode(payload, word) && state_ == State::Open && word.serial == serial_;
+            good = wire::decode(payload, word) && state_ == State::Open && word.serial == serial_ &&
+                   word.digest == digest_;
             if (good) {
                 serial_ = 0;
                 if (core_.begin_decision(word.serial)) {
@@ -335,7 +340,7 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
 
 void Seat::answer(std::uint64_t serial, bool yes) {
     if (state_ == State::Open && serial == serial_) {
-        (void)stream_.send(wire::Type::Answer, wire::encode(wire::Word{serial, yes}));
+        (void)stream_.send(wire::Type::Answer, wire::encode(wire::Word{serial, yes, digest_}));
     }
 }
 

@@ -43,6 +43,7 @@ private:
     Clock::time_point linger_ = kNever;               // Left: close then
     std::string problem_;                             // of the last attempt
     std::uint64_t serial_ = 0;                        // of the proposal in hand, or 0
+    std::uint64_t digest_ = 0;                        // of what this rank has of it
     std::vector<wire::Meeting> posts_;                // not sent yet
     std::vector<Council::Core::Question> questions_;  // not sent yet
     std::vector<Council::Core::Question> asking_;     // sent

@@ -50,6 +50,7 @@ private:
         Stream stream;
         wire::Hello hello;
         Clock::time_point since;
+        Address from;
     };
 
     std::atomic<int> wake_fd_{-1};
@@ -82,8 +83,10 @@ private:
     void take_fresh();
     void wait(Clock::time_point now);
     void accept_all(Clock::time_point now);
+    void make_room();
     void read_guests(Clock::time_point now);
     bool read_guest(Guest& guest, Clock::time_point now);
+    bool hear_guest(Guest& guest, bool stale);
     void admit(Guest&& guest, std::deque<Guest>& early);
     void look_after_early();
     bool leader_expected(const wire::Nonce& nonce);

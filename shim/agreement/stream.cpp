@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace deft::agreement {
 namespace {
@@ -61,6 +62,10 @@ bool Stream::send(wire::Type type, std::span<const std::byte> payload) {
     wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
     out_.insert(out_.end(), header.begin(), header.end());
     out_.insert(out_.end(), payload.begin(), payload.end());
+    std::array<std::byte, wire::kChecksumBytes> sum;
+    const std::uint32_t value = wire::frame_checksum(header, payload);
+    std::memcpy(sum.data(), &value, sum.size());
+    out_.insert(out_.end(), sum.begin(), sum.end());
     return flush();
 }
 
@@ -129,16 +134,24 @@ Stream::Next Stream::next(wire::Header& header, std::span<const std::byte>& payl
     if (rest.size() < wire::kHeaderBytes) {
         return Next::None;
     }
-    const wire::Decoded decoded = wire::decode(rest.first<wire::kHeaderBytes>(), header);
+    const auto head = rest.first<wire::kHeaderBytes>();
+    const wire::Decoded decoded = wire::decode(head, header);
     other_version_ = decoded == wire::Decoded::WrongVersion;
     if (decoded != wire::Decoded::Ok || header.length > limit) {
         return Next::Bad;
     }
-    if (rest.size() - wire::kHeaderBytes < header.length) {
+    const std::size_t size = wire::kHeaderBytes + header.length + wire::kChecksumBytes;
+    if (rest.size() < size) {
         return Next::None;
     }
     payload = rest.subspan(wire::kHeaderBytes, header.length);
-    taken_ += wire::kHeaderBytes + header.length;
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, rest.data() + size - sizeof(sum), sizeof(sum));
+    damaged_ = sum != wire::frame_checksum(head, payload);
+    if (damaged_) {
+        return Next::Bad;
+    }
+    taken_ += size;
     return Next::Frame;
 }
 

@@ -44,11 +44,13 @@ public:
 
     enum class Next { Frame, None, Bad };
     // The next complete frame; `payload` is good until the next call of fill() or next(). Bad: not
-    // our protocol, or longer than `limit` or its type allow.
+    // our protocol, longer than `limit` or its type allow, or not what was sent.
     Next next(wire::Header& header, std::span<const std::byte>& payload,
               std::size_t limit = static_cast<std::size_t>(-1));
     // The version byte of what was refused as Bad differs from ours.
     bool other_version() const { return other_version_; }
+    // What was refused as Bad was of our protocol, but its checksum was wrong.
+    bool damaged() const { return damaged_; }
     // What has come and was not taken as a frame yet.
     bool anything_in() const { return in_.size() != taken_; }
     // The peer has closed and said nothing more before it did. Takes nothing.
@@ -62,6 +64,7 @@ private:
     std::vector<std::byte> out_;
     std::size_t sent_ = 0;  // of out_
     bool other_version_ = false;
+    bool damaged_ = false;
 };
 
 }  // namespace deft::agreement

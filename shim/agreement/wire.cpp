@@ -18,6 +18,8 @@ constexpr std::size_t kDeftVersionBytes = 16;
 constexpr std::size_t kHostBytes = 64;
 constexpr std::size_t kHelloFixed = 16 + 12 + kDeftVersionBytes + kHostBytes;
 constexpr std::size_t kLongestReason = 1024;
+constexpr std::size_t kPrepareFixed = 3 * sizeof(std::uint64_t);
+constexpr std::size_t kWordBytes = 2 * sizeof(std::uint64_t) + 1;
 
 static_assert(std::endian::native == std::endian::little, "NCCL's platforms are");
 
@@ -87,11 +89,16 @@ private:
     bool ok_ = true;
 };
 
-// FNV-1a, 32 bit.
-std::uint32_t checksum(std::span<const std::byte> data) {
-    std::uint32_t hash = 0x811c9dc5u;
+// FNV-1a. Each step is one-to-one in the hash so far: one byte that differs is always found.
+std::uint32_t fnv32(std::span<const std::byte> data, std::uint32_t hash = 0x811c9dc5u) {
     for (const std::byte byte : data) {
         hash = (hash ^ std::to_integer<std::uint32_t>(byte)) * 0x01000193u;
+    }
+    return hash;
+}
+std::uint64_t fnv64(std::span<const std::byte> data, std::uint64_t hash = 0xcbf29ce484222325u) {
+    for (const std::byte byte : data) {
+        hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3u;
     }
     return hash;
 }
@@ -129,7 +136,7 @@ void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out) {
         writer.put(endpoint.port);
         writer.put_bytes(endpoint.address.bytes.data(), endpoint.address.size());
     }
-    const std::uint32_t sum = checksum(out.first(kChecksumAt));
+    const std::uint32_t sum = fnv32(out.first(kChecksumAt));
     std::memcpy(out.data() + kChecksumAt, &sum, sizeof(sum));
 }
 
@@ -145,7 +152,7 @@ Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer) {
     std::memcpy(&sum, in.data() + kChecksumAt, sizeof(sum));
     const std::size_t count = reader.get<std::uint8_t>();
     reader.get<std::uint16_t>();
-    if (sum != checksum(in.first(kChecksumAt)) || count == 0 || count > kMaxEndpoints) {
+    if (sum != fnv32(in.first(kChecksumAt)) || count == 0 || count > kMaxEndpoints) {
         return Decoded::Malformed;
     }
     reader.get_bytes(trailer.nonce.data(), trailer.nonce.size());
@@ -175,10 +182,10 @@ std::size_t longest(Type type) {
         case Type::Report:
             return kMaxBody;
         case Type::Prepare:
-            return 16 + kMaxBody;
+            return kPrepareFixed + kMaxBody;
         case Type::Answer:
         case Type::Decision:
-            return 9;
+            return kWordBytes;
         case Type::Post:
         case Type::Found:
             return 8 + kTrailerBytes;
@@ -216,6 +223,17 @@ Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
     header.type = static_cast<Type>(type);
     header.length = reader.get<std::uint32_t>();
     return header.length <= longest(header.type) ? Decoded::Ok : Decoded::Malformed;
+}
+
+std::uint32_t frame_checksum(std::span<const std::byte> header,
+                             std::span<const std::byte> payload) {
+    return fnv32(payload, fnv32(header));
+}
+
+std::uint64_t digest_of(std::uint64_t serial, std::uint64_t switch_call,
+                        std::span<const std::byte> body) {
+    const std::array<std::uint64_t, 2> numbers = {serial, switch_call};
+    return fnv64(body, fnv64(std::as_bytes(std::span(numbers))));
 }
 
 std::vector<std::byte> encode(const Hello& hello) {
@@ -269,10 +287,11 @@ bool decode(std::span<const std::byte> in, Verdict& verdict) {
 }
 
 std::vector<std::byte> encode(const Prepare& prepare) {
-    std::vector<std::byte> out(16 + prepare.body.size());
+    std::vector<std::byte> out(kPrepareFixed + prepare.body.size());
     Writer writer(out);
     writer.put(prepare.serial);
     writer.put(prepare.switch_call);
+    writer.put(prepare.digest);
     writer.put_bytes(prepare.body.data(), prepare.body.size());
     return out;
 }
@@ -281,6 +300,7 @@ bool decode(std::span<const std::byte> in, Prepare& prepare) {
     Reader reader(in);
     prepare.serial = reader.get<std::uint64_t>();
     prepare.switch_call = reader.get<std::uint64_t>();
+    prepare.digest = reader.get<std::uint64_t>();
     prepare.body = reader.rest();
     return reader.ok() && in.size() <= longest(Type::Prepare);
 }
@@ -313,10 +333,11 @@ bool decode_question(std::span<const std::byte> in, std::uint64_t& child) {
 }
 
 std::vector<std::byte> encode(const Word& word) {
-    std::vector<std::byte> out(9);
+    std::vector<std::byte> out(kWordBytes);
     Writer writer(out);
     writer.put(word.serial);
     writer.put<std::uint8_t>(word.yes ? 1 : 0);
+    writer.put(word.digest);
     return out;
 }
 
@@ -325,6 +346,7 @@ bool decode(std::span<const std::byte> in, Word& word) {
     word.serial = reader.get<std::uint64_t>();
     const auto yes = reader.get<std::uint8_t>();
     word.yes = yes == 1;
+    word.digest = reader.get<std::uint64_t>();
     return reader.ok() && reader.left() == 0 && yes <= 1;
 }
 

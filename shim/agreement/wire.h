@@ -14,7 +14,7 @@
 
 namespace deft::agreement::wire {
 
-inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kVersion = 2;
 
 // ---- the trailer: bytes 64..127 of a unique id --------------------------------------------------
 
@@ -50,8 +50,10 @@ Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer);
 
 // ---- frames -------------------------------------------------------------------------------------
 
-// magic u16, version u8, type u8, payload length u32.
+// magic u16, version u8, type u8, payload length u32; then the payload, then a checksum (u32) of
+// header and payload. TCP's own checksum is 16 bits wide and may have been made anew on the way.
 inline constexpr std::size_t kHeaderBytes = 8;
+inline constexpr std::size_t kChecksumBytes = 4;
 
 enum class Type : std::uint8_t {
     Hello = 1,     // member -> leader, the first on a connection
@@ -79,6 +81,8 @@ struct Header {
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> out);
 // Malformed: a wrong magic, an unknown type, or a length beyond what the type may have.
 Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header);
+// What the last four bytes of a frame hold: FNV-1a, 32 bit.
+std::uint32_t frame_checksum(std::span<const std::byte> header, std::span<const std::byte> payload);
 
 struct Hello {
     Nonce nonce{};  // at the same place in all versions
@@ -100,10 +104,16 @@ struct Verdict {
 std::vector<std::byte> encode(const Verdict& verdict);
 bool decode(std::span<const std::byte> in, Verdict& verdict);
 
-// Its body follows the two numbers.
+// What the ranks agree on, in one number (FNV-1a, 64 bit). Each rank makes it of what it will act
+// on, not of what it has sent or received; a proposal is committed only if all have the same.
+std::uint64_t digest_of(std::uint64_t serial, std::uint64_t switch_call,
+                        std::span<const std::byte> body);
+
+// Its body follows the three numbers.
 struct Prepare {
     std::uint64_t serial = 0;
     std::uint64_t switch_call = 0;
+    std::uint64_t digest = 0;
     std::span<const std::byte> body;
 };
 std::vector<std::byte> encode(const Prepare& prepare);
@@ -120,10 +130,11 @@ std::vector<std::byte> encode_question(std::uint64_t child);
 bool decode(std::span<const std::byte> in, Meeting& meeting);
 bool decode_question(std::span<const std::byte> in, std::uint64_t& child);
 
-// An answer (yes) or a decision (commit).
+// An answer (yes) or a decision (commit), and the digest of the proposal that it is about.
 struct Word {
     std::uint64_t serial = 0;
     bool yes = false;
+    std::uint64_t digest = 0;
 };
 std::vector<std::byte> encode(const Word& word);
 bool decode(std::span<const std::byte> in, Word& word);

@@ -112,6 +112,34 @@ TEST_F(Strangers, AFloodOfSilentConnectionsIsSurvived) {
     scene.join(1);
 }
 
+// Somebody who is slow to say hello is not pushed out by a flood from another address.
+TEST_F(Strangers, AFloodFromOneAddressLeavesRoomForOthers) {
+    scene.leave(1);
+    scene.councils[1] = nullptr;
+    const std::vector<std::byte> hello =
+        frame(wire::Type::Hello, wire::encode(hello_for(trailer, 1, 3)));
+    const UniqueFd slow = call(trailer);
+    say(slow, std::span(hello).first(20));
+    std::vector<UniqueFd> flood;
+    for (int i = 0; i < 600; ++i) {
+        flood.push_back(call(trailer, "127.0.0.2"));
+    }
+    EXPECT_TRUE(eventually([&] { return strangers() >= before + 300; }));
+    say(slow, std::span(hello).subspan(20));
+    scene.join(2);
+    std::array<std::byte, wire::kHeaderBytes> all_here;
+    EXPECT_EQ(::recv(slow.get(), all_here.data(), all_here.size(), MSG_WAITALL),
+              static_cast<ssize_t>(all_here.size()));
+    say(slow, frame(wire::Type::Ack, {}));
+    EXPECT_TRUE(scene.all(Verdict::On));
+    scene.leave(2);
+    scene.leave(0);
+    scene.councils.assign(3, nullptr);
+    scene.id = make_id();
+    scene.join(0);
+    scene.join(1);
+}
+
 TEST_F(Strangers, AHelloByteByByteIsGoodEnough) {
     scene.leave(1);
     scene.councils[1] = nullptr;

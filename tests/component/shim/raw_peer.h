@@ -20,10 +20,16 @@ inline wire::Trailer trailer_of(const deft_nccl_unique_id_t& id) {
     return trailer;
 }
 
-inline UniqueFd call(const wire::Trailer& trailer) {
+// from: an IPv4 address of this host; any if it is empty.
+inline UniqueFd call(const wire::Trailer& trailer, const char* from = "") {
     const wire::Endpoint& endpoint = trailer.endpoints[0];
     UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_storage storage;
+    Address own;
+    if (parse_address(from, own)) {
+        const socklen_t size = to_sockaddr(own, 0, storage);
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), size), 0);
+    }
     const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
     return fd;
@@ -36,9 +42,11 @@ inline void say(const UniqueFd& fd, std::span<const std::byte> data) {
 inline std::vector<std::byte> frame(wire::Type type, std::span<const std::byte> payload) {
     std::array<std::byte, wire::kHeaderBytes> header;
     wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
-    std::vector<std::byte> out(header.size() + payload.size());
-    std::copy(header.begin(), header.end(), out.begin());
-    std::copy(payload.begin(), payload.end(), out.begin() + header.size());
+    std::vector<std::byte> out(header.begin(), header.end());
+    out.insert(out.end(), payload.begin(), payload.end());
+    const std::uint32_t sum = wire::frame_checksum(header, payload);
+    const auto sum_bytes = std::as_bytes(std::span(&sum, 1));
+    out.insert(out.end(), sum_bytes.begin(), sum_bytes.end());
     return out;
 }
 
