@@ -167,9 +167,10 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
             }
             return static_cast<int>(DEFT_NET_INVALID_USAGE);
         }
-        log::unknown_settings();
+        log::configuration_warnings();
         if (switched_off()) {
-            DEFT_INFO("DEFT_MODE=off: NCCL uses its own transport");
+            DEFT_INFO("mode off (%s): NCCL uses its own transport",
+                      config.setting(Key::Mode).origin.c_str());
         } else if (devices_or_warn() == 0) {
             return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
         }

@@ -102,8 +102,11 @@ std::string shown_default(const Variable& variable) {
 
 std::vector<std::string> problems_of(const Config& config) {
     std::vector<std::string> problems(config.problems().begin(), config.problems().end());
-    for (std::string& problem : executor::text_problems(config, true)) {
-        problems.push_back(std::move(problem));
+    if (!config.central_problem().empty()) {
+        problems.push_back("jobs of this host run without deft: " + config.central_problem());
+    }
+    for (executor::TextProblem& problem : executor::text_problems(config, true)) {
+        problems.push_back(std::move(problem.line));
     }
     if (std::string problem = interfaces_problem(config); !problem.empty()) {
         problems.push_back(std::move(problem));
@@ -206,8 +209,13 @@ std::string markdown_reference() {
         "start with `#`. An empty value means \"not set\"; an empty text gets its default back, "
         "whatever a\n"
         "file says. `deft env` shows what holds on a host, and why.\n\n"
-        "A value that is wrong is never replaced by a default in silence. `deft run` looks at them "
-        "beforehand\n"
+        "`/etc/deft/deft.conf` is read by every job of a host, so a mistake in it stops none. A "
+        "line that is\n"
+        "wrong, an unknown name, a section, a comment behind a value, or a file that cannot be "
+        "read means:\n"
+        "jobs run without deft, and one WARN says why. No line of such a file holds.\n\n"
+        "A user's own value that is wrong is never replaced by a default in silence. `deft run` "
+        "looks at them beforehand\n"
         "and starts nothing. In a job each half refuses what concerns it: the plugin does not "
         "initialise, the\n"
         "preloaded library warns once and forwards every call. What the column \"allowed\" rules "
@@ -255,6 +263,8 @@ std::string man_page() {
         "which comes first, then from the file named by\n.BR DEFT_CONF ,\nthen from\n.IR "
         "/etc/deft/deft.conf .\n"
         "A wrong value is an error, never replaced by the default.\n"
+        "A mistake in\n.I /etc/deft/deft.conf\nstops no job: jobs run without deft, and one "
+        "warning says why.\n"
         ".SH VARIABLES\n";
     for (const Variable& row : variables()) {
         std::string facts = type_name(row.type);

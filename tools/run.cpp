@@ -173,6 +173,38 @@ std::string preload_obstacle(const std::string& file, int depth = 0) {
     return {};
 }
 
+// A setting that cannot be what was meant, and whose it is.
+struct SettingProblem {
+    std::string line;  // empty: there is none
+    ValueSource source = ValueSource::Default;
+};
+
+SettingProblem central_problem(const Config& config) {
+    return {config.central_problem(), ValueSource::SystemFile};
+}
+
+// The first of the settings that are texts to the table, but have to name something that is there.
+SettingProblem text_problem(const Config& config) {
+    // Where nobody has named it, only mode observe writes the file.
+    const bool writes =
+        config.is(Key::Mode, "observe") || config.setting(Key::Out).source != ValueSource::Default;
+    std::vector<executor::TextProblem> found;
+    if (writes) {
+        found.push_back({Key::Out, unwritable(config, Key::Out)});
+    }
+    found.push_back({Key::LogFile, unwritable(config, Key::LogFile)});
+    for (executor::TextProblem& problem : executor::text_problems(config, true)) {
+        found.push_back(std::move(problem));
+    }
+    found.push_back({Key::Interfaces, interfaces_problem(config)});
+    for (executor::TextProblem& problem : found) {
+        if (!problem.line.empty()) {
+            return {std::move(problem.line), config.setting(problem.key).source};
+        }
+    }
+    return {};
+}
+
 int show(const RunOptions& options, const Environment& before, const Environment& after) {
     std::string text = "env";
     for (const char* entry : after.entries()) {
@@ -238,34 +270,31 @@ int run(const RunOptions& options) {
         complain("warning: " + warning);
     }
     const bool off = config.is(Key::Mode, "off");
-    // Where nobody has named it, only mode observe writes the file.
-    const bool writes = config.is(Key::Mode, "observe") ||
-                        (!off && config.setting(Key::Out).source != ValueSource::Default);
-    std::string wrong = writes ? unwritable(config, Key::Out) : "";
-    if (wrong.empty()) {
-        wrong = unwritable(config, Key::LogFile);
+    const bool required = config.flag(Key::Require);
+    SettingProblem wrong = central_problem(config);
+    if (wrong.line.empty() && !off) {
+        wrong = text_problem(config);
     }
-    if (wrong.empty()) {
-        const std::vector<std::string> texts = executor::text_problems(config, true);
-        wrong = texts.empty() ? "" : texts.front();
-    }
-    if (wrong.empty() && !off) {
-        wrong = interfaces_problem(config);
+    if (!wrong.line.empty() && wrong.source == ValueSource::SystemFile && !required) {
+        // The operator's mistake, not this user's: the job runs as if deft were not there.
+        complain("warning: " + wrong.line + "; without deft: " + options.command.front());
+        Environment plain = before;
+        add_python(plain, Config::load({}, ""));
+        return options.dry_run ? show(options, before, plain) : start(options, plain);
     }
     const Library library = find_library(options.library);
-    if (wrong.empty()) {
-        wrong = library.error;
+    if (wrong.line.empty()) {
+        wrong.line = library.error;
     }
-    if (wrong.empty()) {
-        wrong = add_preload(environment, library.path);
+    if (wrong.line.empty()) {
+        wrong.line = add_preload(environment, library.path);
     }
-    if (!wrong.empty()) {
-        complain(wrong + "; nothing was started");
+    if (!wrong.line.empty()) {
+        complain(wrong.line + "; nothing was started");
         return kNotStarted;
     }
     add_python(environment, config);
     // What only weakens deft is said, and is an error when deft is required.
-    const bool required = config.flag(Key::Require);
     const std::string file =
         find_in_path(options.command.front(), environment.get("PATH").value_or(""));
     for (const std::string& obstacle :

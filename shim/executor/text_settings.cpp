@@ -11,12 +11,12 @@
 
 namespace deft::executor {
 
-std::vector<std::string> text_problems(const Config& config, bool files) {
-    std::vector<std::string> problems;
+std::vector<TextProblem> text_problems(const Config& config, bool files) {
+    std::vector<TextProblem> problems;
     const auto complain = [&](Key key, const std::string& what) {
         const Setting& setting = config.setting(key);
-        problems.push_back(std::string(variable(key).name) + "='" + setting.text + "' (" +
-                           setting.origin + "): " + what);
+        problems.push_back({key, std::string(variable(key).name) + "='" + setting.text + "' (" +
+                                     setting.origin + "): " + what});
     };
     std::string problem;
     Optimizer optimizer;

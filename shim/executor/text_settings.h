@@ -8,9 +8,14 @@
 
 namespace deft::executor {
 
+struct TextProblem {
+    Key key;
+    std::string line;
+};
+
 // What is wrong with settings that are text to the configuration table but have a grammar:
 // DEFT_PREDICT, DEFT_OPTIMIZER, DEFT_LANES. One line each; empty: nothing. `files`: also with
 // DEFT_NCCL_LIB, without which the library itself goes on. Any thread.
-std::vector<std::string> text_problems(const Config& config, bool files);
+std::vector<TextProblem> text_problems(const Config& config, bool files);
 
 }  // namespace deft::executor

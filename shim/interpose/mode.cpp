@@ -30,22 +30,26 @@ const Decision* decide() {
             made.required = config.flag(Key::Require);
             std::string line;
             std::vector<std::string> problems(config.problems().begin(), config.problems().end());
-            for (std::string& problem : executor::text_problems(config, false)) {
-                problems.push_back(std::move(problem));
+            const bool central = !config.central_problem().empty();
+            const bool off = central || config.is(Key::Mode, "off");
+            if (!off) {
+                for (executor::TextProblem& problem : executor::text_problems(config, false)) {
+                    problems.push_back(std::move(problem.line));
+                }
             }
-            made.wrong = !problems.empty();
             for (const std::string& problem : problems) {
                 line += (line.empty() ? "" : "; ") + problem;
                 made.required = made.required || problem.starts_with("DEFT_REQUIRE=");
             }
-            if (made.wrong) {
+            made.wrong = !problems.empty() || central;
+            if (!problems.empty()) {
                 DEFT_WARN("wrong configuration, every call is forwarded as in mode off: %s",
                           line.c_str());
             } else {
                 // The words of DEFT_MODE stand in the order of the enumeration.
                 made.mode = static_cast<ShimMode>(config.integer(Key::Mode));
             }
-            log::unknown_settings();
+            log::configuration_warnings();
             return made;
         }();
         return &decision;

@@ -45,6 +45,10 @@ std::string shown(std::string_view text) {
 
 constexpr std::size_t kMostProblemsOfAFile = 5;
 
+// What environment modules and build tools set for a package of this name: none of ours.
+constexpr std::array kPackageVariables = {"DEFT_HOME",   "DEFT_ROOT",    "DEFT_DIR", "DEFT_BASE",
+                                          "DEFT_PREFIX", "DEFT_VERSION", "DEFT_LIB", "DEFT_INC"};
+
 // Reads a whole configuration file. Returns an empty string, or what is wrong with it; errno is
 // then ENOENT or ENOTDIR only if it does not exist.
 std::string read_text_file(const std::string& path, std::string& text) {
@@ -118,6 +122,11 @@ void Config::assign(std::string_view name, std::string_view value, ValueSource s
         target = parsed;
         return;
     }
+    const bool of_package = std::find(kPackageVariables.begin(), kPackageVariables.end(), name) !=
+                            kPackageVariables.end();
+    if (of_package) {
+        return;
+    }
     std::vector<std::string_view> names;
     for (const Variable& variable : kVariables) {
         names.emplace_back(variable.name);
@@ -176,15 +185,48 @@ void Config::read_file(const std::string& path, ValueSource source, bool must_ex
     }
 }
 
+// A mistake of the operator's must not stop every job of the fleet. Which of the lines is right
+// nobody can tell: none of them holds. An unknown name counts, it may be a misspelt kill switch.
+void Config::read_system_file(const std::string& path) {
+    read_file(path, ValueSource::SystemFile, false);
+    std::vector<std::string> wrong = std::move(problems_);
+    wrong.insert(wrong.end(), warnings_.begin(), warnings_.end());
+    problems_.clear();
+    warnings_.clear();
+    if (wrong.empty()) {
+        return;
+    }
+    central_problem_ = wrong.front();
+    if (wrong.size() > 1) {
+        central_problem_ += " (" + std::to_string(wrong.size() - 1) + " more)";
+    }
+    for (const Variable& variable : kVariables) {
+        assign_default(variable);
+    }
+}
+
+void Config::assign_default(const Variable& variable) {
+    Setting& setting = settings_[static_cast<std::size_t>(variable.key)];
+    setting = Setting{};
+    setting.origin = "default";
+    parse_value(variable, variable.default_text, setting);
+}
+
+void Config::switch_off(ValueSource source, const std::string& origin) {
+    Setting& mode = settings_[static_cast<std::size_t>(Key::Mode)];
+    mode = Setting{};
+    parse_value(variable(Key::Mode), "off", mode);
+    mode.source = source;
+    mode.origin = origin;
+}
+
 Config Config::load(std::span<const char* const> environment, const std::string& system_file) {
     Config config;
     config.settings_.resize(kVariables.size());
     for (const Variable& variable : kVariables) {
-        Setting& setting = config.settings_[static_cast<std::size_t>(variable.key)];
-        setting.origin = "default";
-        parse_value(variable, variable.default_text, setting);
+        config.assign_default(variable);
     }
-    config.read_file(system_file, ValueSource::SystemFile, false);
+    config.read_system_file(system_file);
     const std::string conf_prefix = std::string(variable(Key::Conf).name) + "=";
     for (const char* entry : environment) {
         const std::string_view text(entry);
@@ -207,6 +249,15 @@ Config Config::load(std::span<const char* const> environment, const std::string&
             seen.push_back(name);
             config.assign(name, text.substr(equals + 1), ValueSource::Environment, "environment");
         }
+    }
+    const Setting& disable = config.setting(Key::Disable);
+    if (!disable.text.empty()) {
+        config.switch_off(disable.source, "DEFT_DISABLE, " + disable.origin);
+        config.problems_.clear();
+        config.warnings_.clear();
+        config.central_problem_.clear();
+    } else if (!config.central_problem_.empty()) {
+        config.switch_off(ValueSource::SystemFile, shown(system_file) + ", which is wrong");
     }
     return config;
 }

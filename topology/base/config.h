@@ -4,6 +4,10 @@
 // Precedence: default < /etc/deft/deft.conf < the file named by DEFT_CONF < the environment. A
 // variable that is absent takes its default; one that is present and wrong is a problem the caller
 // must act on (the plugin fails its init, the shim warns and turns off), never a silent default.
+//
+// The system file is the operator's and is read by every job of a host. A mistake in it stops no
+// job: DEFT_MODE is off then, whoever set it to what, and central_problem() says why.
+// DEFT_DISABLE switches off in the same way, and then no setting can be wrong.
 #pragma once
 
 #include <chrono>
@@ -75,8 +79,11 @@ public:
     bool is(Key key, std::string_view word) const { return text(key) == word; }
 
     // Values that are present and wrong, one clear line each (name, value, where, what is allowed).
-    // A wrong value leaves its setting at the default. Empty when all is well.
+    // A wrong value leaves its setting at the default. Empty when all is well. Not those of the
+    // system file.
     std::span<const std::string> problems() const { return problems_; }
+    // What is wrong with the system file, in one line; empty: nothing, or there is none.
+    const std::string& central_problem() const { return central_problem_; }
     // Unknown DEFT_* names, with the nearest known one. Not fatal.
     std::span<const std::string> warnings() const { return warnings_; }
 
@@ -84,7 +91,11 @@ private:
     std::vector<Setting> settings_;
     std::vector<std::string> problems_;
     std::vector<std::string> warnings_;
+    std::string central_problem_;
 
+    void read_system_file(const std::string& path);
+    void assign_default(const Variable& variable);
+    void switch_off(ValueSource source, const std::string& origin);
     void read_line(std::string_view text, ValueSource source, const std::string& origin);
     void read_file(const std::string& path, ValueSource source, bool must_exist);
     void assign(std::string_view name, std::string_view value, ValueSource source,

@@ -90,12 +90,16 @@ bool enabled(Level level) {
            static_cast<std::int64_t>(level) <= Config::process().integer(Key::Log);
 }
 
-void unknown_settings() noexcept {
+void configuration_warnings() noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (said.test_and_set(std::memory_order_relaxed)) {
         return;
     }
     try {
+        if (const std::string& problem = Config::process().central_problem(); !problem.empty()) {
+            DEFT_WARN("this job runs without deft, the host's configuration is wrong: %s",
+                      problem.c_str());
+        }
         for (const std::string& warning : Config::process().warnings()) {
             DEFT_WARN("%s", warning.c_str());
         }

@@ -21,9 +21,9 @@ bool enabled(Level level);
 //   host:pid:tid [deft] WARN text
 [[gnu::format(printf, 2, 3)]] void write(Level level, const char* format, ...) noexcept;
 
-// The configuration's warnings (unknown DEFT_* names), one line each, at the first call of the
-// process: shim and plugin both read the configuration.
-void unknown_settings() noexcept;
+// The configuration's warnings (unknown DEFT_* names, a system file that is wrong), one line each,
+// at the first call of the process: shim and plugin both read the configuration.
+void configuration_warnings() noexcept;
 
 // From now on INFO lines that DEFT_LOG holds back go to NCCL's own logger, which shows them under
 // NCCL_DEBUG=INFO. NULL ends that. Called by the plugin's init.

@@ -141,6 +141,15 @@ std::vector<std::string_view> words_of(std::string_view choices) {
     return words;
 }
 
+// What people write to switch something off, in any case.
+bool means_off(std::string_view text) {
+    std::string lower(text);
+    for (char& c : lower) {
+        c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    return lower == "off" || lower == "0" || lower == "no" || lower == "disabled";
+}
+
 int choice_index(std::string_view choices, std::string_view word) {
     const std::vector<std::string_view> words = words_of(choices);
     const auto found = std::find(words.begin(), words.end(), word);
@@ -164,6 +173,10 @@ std::string parse_value(const Variable& variable, std::string_view text, Setting
         case ValueType::Text:
             break;
         case ValueType::Choice: {
+            // A kill switch must not fail for its spelling.
+            if (variable.key == Key::Mode && means_off(text)) {
+                text = "off";
+            }
             const int index = choice_index(variable.range, text);
             if (index < 0) {
                 return expects(variable, "one of") + did_you_mean(text, words_of(variable.range));

@@ -158,6 +158,79 @@ class RunTest(unittest.TestCase):
     def test_unknown_variable_is_a_warning(self):
         self.seen(env={"DEFT_MOED": "off"}, err="did you mean DEFT_MODE?")
 
+    def test_package_variables_are_not_ours(self):
+        self.seen(env={"DEFT_HOME": "/opt/deft", "DEFT_ROOT": "/opt/deft", "DEFT_DIR": "/opt/deft"})
+
+    def test_kill_switch(self):
+        for word in ("off", "OFF", "0", "no", "No", "Disabled"):
+            seen = self.seen(env={"DEFT_MODE": word})
+            self.assertNotIn("NCCL_NET_PLUGIN", seen, word)
+        for word in ("1", "0", "yes", " "):
+            seen = self.seen(env={"DEFT_DISABLE": word, "DEFT_MODE": "warp", "DEFT_REQUIRE": "x", "DEFT_LOGG": "x"})
+            self.assertNotIn("NCCL_NET_PLUGIN", seen, word)
+        self.assertIn("NCCL_NET_PLUGIN", self.seen(env={"DEFT_DISABLE": ""}))
+
+    def central(self, text, *arguments, env=None, mode=0o644):
+        """deft run ... env where /etc/deft/deft.conf holds this text: in a mount namespace whose /etc is a copy."""
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespace can be made here")
+        etc = pathlib.Path(self.folder, "etc")
+        (etc / "deft").mkdir(parents=True, exist_ok=True)
+        for name in ("ld.so.cache", "passwd", "nsswitch.conf", "hosts"):
+            if os.path.exists(f"/etc/{name}"):
+                shutil.copy(f"/etc/{name}", etc / name)
+        conf = etc / "deft/deft.conf"
+        conf.write_text(text) if text is not None else conf.mkdir(exist_ok=True)
+        conf.chmod(mode)
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **(env or {})}
+        return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc), DEFT, "run",
+                               *arguments, "--", "/usr/bin/env", "-0"], env=environment, cwd=self.folder, capture_output=True,
+                              text=True, timeout=120, stdin=subprocess.DEVNULL)
+
+    def test_a_good_central_file_holds(self):
+        result = self.central("# the fleet's\nDEFT_MODE=off\n")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertNotIn("NCCL_NET_PLUGIN", result.stdout)
+
+    def test_a_central_mistake_stops_no_job(self):
+        for text in ("DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n", "[deft]\nDEFT_MODE=observe\n",
+                     "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n", "DEFT_INTERFACES=nosuch0\n", "DEFT_OPTIMIZER=sgdd\n",
+                     "DEFT_LOG_FILE=/no/such/folder/x\n", None):
+            for env in ({}, {"DEFT_MODE": "deft"}):
+                with self.subTest(text=text, env=env):
+                    result = self.central(text, env=env)
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+                    self.assertIn("/etc/deft/deft.conf", result.stderr)
+                    self.assertIn("without deft", result.stderr)
+                    self.assertNotIn("LD_PRELOAD", result.stdout)
+                    self.assertNotIn("NCCL_NET_PLUGIN", result.stdout)
+            shutil.rmtree(os.path.join(self.folder, "etc"))
+
+    def test_a_central_file_that_may_not_be_read_stops_no_job(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that somebody else may not read")
+        os.chmod(self.folder, 0o755)
+        result = self.central("DEFT_MODE=observe\n", env={"DEFT": DEFT}, mode=0o600)
+        self.assertEqual(result.returncode, 0)
+        result = subprocess.run(["unshare", "--mount", "sh", "-c",
+                                 'mount --bind "$0" /etc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"',
+                                 os.path.join(self.folder, "etc"), DEFT, "run", "--", "/usr/bin/env"], capture_output=True, text=True,
+                                timeout=120, cwd="/", env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
+        if "Permission denied" in result.stderr and "deft.conf" not in result.stderr:
+            self.skipTest("the build folder is not everybody's to read")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("/etc/deft/deft.conf", result.stderr)
+        self.assertNotIn("LD_PRELOAD", result.stdout)
+
+    def test_the_user_s_own_mistake_is_an_error_all_the_same(self):
+        result = self.central("DEFT_MODE=of\n", env={"DEFT_LOG": "loud"})
+        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        self.assertIn("DEFT_LOG='loud'", result.stderr)
+        result = self.central("DEFT_MODE=of\n", "--require")
+        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        self.assertIn("DEFT_MODE='of'", result.stderr)
+
     def test_interfaces(self):
         self.check_refused(125, "DEFT_INTERFACES=nosuch0", "this host has", "lo", arguments=["run", "--interfaces", "nosuch0"])
         # What the plugin would refuse, in its own words.

@@ -327,5 +327,60 @@ TEST(ExpandPattern, ReplacesHostRankAndProcess) {
     EXPECT_EQ(expand_pattern("", 3), "");
 }
 
+TEST_F(ConfigTest, AMistakeInTheSystemFileMeansOffAndIsNoProblem) {
+    for (const char* text :
+         {"DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n",
+          "[deft]\nDEFT_MODE=observe\n", "DEFT_LINK_TIMEOUT=1s\nDEFT_REQUIRE=maybe\n"}) {
+        const Config config = load({"DEFT_MODE=deft", "DEFT_LOG=info"}, file("system", text));
+        EXPECT_THAT(config.problems(), IsEmpty()) << text;
+        EXPECT_THAT(config.warnings(), IsEmpty()) << text;
+        EXPECT_THAT(config.central_problem(), HasSubstr("/system")) << text;
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << text;
+        EXPECT_EQ(config.integer(Key::Mode), 0) << text;
+        EXPECT_TRUE(config.is(Key::Log, "info")) << text;
+        // No line of a file that is wrong holds.
+        EXPECT_EQ(config.text(Key::LinkTimeout), variable(Key::LinkTimeout).default_text) << text;
+    }
+    const Config config = load({"DEFT_LOG=loud"}, file("system", "DEFT_MODE=of\n"));
+    EXPECT_THAT(config.problems(), ElementsAre(HasSubstr("DEFT_LOG='loud'")));
+    EXPECT_THAT(load({}, folder_).central_problem(), HasSubstr("not a regular file"));
+    EXPECT_EQ(load({}, file("system", "DEFT_MODE=observe\n")).central_problem(), "");
+}
+
+TEST_F(ConfigTest, AUserFileOrTheEnvironmentMayBeWrongForThemselves) {
+    EXPECT_THAT(load({"DEFT_CONF=" + file("user", "DEFT_MODE=of\n")}).problems(), SizeIs(1));
+    EXPECT_THAT(load({"DEFT_CONF=" + file("user", "DEFT_MOED=off\n")}).warnings(), SizeIs(1));
+}
+
+TEST_F(ConfigTest, OffHasManySpellings) {
+    for (const char* word : {"off", "OFF", "Off", "0", "no", "NO", "disabled", "Disabled"}) {
+        const Config config = load({std::string("DEFT_MODE=") + word});
+        EXPECT_THAT(config.problems(), IsEmpty()) << word;
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << word;
+    }
+    EXPECT_THAT(load({"DEFT_MODE=on"}).problems(), SizeIs(1));
+    EXPECT_THAT(load({"DEFT_LOG=0"}).problems(), SizeIs(1));
+}
+
+TEST_F(ConfigTest, DisableWinsWhateverElseIsSet) {
+    for (const char* word : {"1", "0", "no", "anything"}) {
+        const Config config =
+            load({std::string("DEFT_DISABLE=") + word, "DEFT_MODE=warp", "DEFT_LOGG=x"},
+                 file("system", "DEFT_MODE=of\n"));
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << word;
+        EXPECT_THAT(config.problems(), IsEmpty()) << word;
+        EXPECT_THAT(config.warnings(), IsEmpty()) << word;
+        EXPECT_EQ(config.central_problem(), "") << word;
+    }
+    EXPECT_TRUE(load({"DEFT_DISABLE=", "DEFT_MODE=deft"}).is(Key::Mode, "deft"));
+    EXPECT_TRUE(load({"DEFT_DISABLE="}, file("system", "DEFT_DISABLE=1\n")).is(Key::Mode, "exact"));
+    EXPECT_TRUE(load({"DEFT_MODE=deft"}, file("system", "DEFT_DISABLE=1\n")).is(Key::Mode, "off"));
+}
+
+TEST_F(ConfigTest, VariablesOfAPackageDrawNoWarning) {
+    EXPECT_THAT(load({"DEFT_HOME=/opt", "DEFT_ROOT=/opt", "DEFT_DIR=/opt"}).warnings(), IsEmpty());
+    EXPECT_THAT(load({"DEFT_HOMES=/opt"}).warnings(), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace deft
