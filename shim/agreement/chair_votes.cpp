@@ -47,9 +47,9 @@ void Chair::hear_answer(std::size_t rank, const wire::Word& word) {
     const bool same = word.digest == digest_;
     if (!same) {
         DEFT_WARN(
-            "a new plan is dropped: what %s has of it is not what was proposed, so the memory of "
-            "one of "
-            "the two hosts is not to be trusted",
+            "a new plan is dropped: %s has read another one than was proposed; the memory of its "
+            "host "
+            "or of this one is damaged",
             name_of(rank).c_str());
     }
     seat.vote = word.yes && same ? Vote::Yes : Vote::No;
