@@ -4,6 +4,7 @@
 
 usage: elf_test.py LIBRARY ARCHIVE...   (the static libraries it is linked from)
 """
+import platform
 import re
 import shutil
 import subprocess
@@ -12,10 +13,22 @@ import unittest
 
 LIBRARY, ARCHIVES = sys.argv[1], sys.argv[2:]
 
+# The floor of PyTorch's own wheels (manylinux_2_28): RHEL 8, Debian 10, Ubuntu 20.04 and whatever is newer.
+NEWEST_GLIBC = (2, 28)
+# In 2.28 these functions were in libraries of their own, which a program need not have loaded: packaging/glibc.c makes the
+# references weak. The second list is what libc itself had of them.
+ELSEWHERE = re.compile(r"_*(pthread|sem|mq|aio|timer|shm)_|dl(m?open|v?sym|close|error|addr1?|info)$")
+THREADS_IN_LIBC = re.compile(r"pthread_(self|equal|exit|attr_(init|destroy|[gs]et(detachstate|sched\w+|scope))|"
+                             r"cond_(init|destroy|signal|broadcast|wait|timedwait)|condattr_(init|destroy)|"
+                             r"mutex_(init|destroy|lock|unlock)|setcancel(state|type)|[gs]etschedparam)$")
+
 # The reserve of memory for exceptions; the two error categories.
 # memory_resource: std::from_chars for doubles brings it along; it sets one pointer.
 RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc", "_GLOBAL__sub_I_system_error.cc",
                         "_GLOBAL__sub_I_memory_resource.cc")
+
+
+BUILD_GLIBC = tuple(map(int, (platform.libc_ver()[1] or "0.0").split(".")[:2]))
 
 
 def output(*command):
@@ -28,10 +41,36 @@ class Product(unittest.TestCase):
     def setUpClass(cls):
         cls.dynamic = output("readelf", "-Wd", LIBRARY)
 
+    @staticmethod
+    def undefined():
+        return [line.strip() for line in
+                output("nm", "-D", "--undefined-only", "--with-symbol-versions", LIBRARY).splitlines()]
+
     def test_needs_only_libc_and_the_loader(self):
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", self.dynamic)
         self.assertIn("libc.so.6", needed)
-        self.assertEqual([name for name in needed if not re.fullmatch(r"libc\.so\.6|ld-linux.*", name)], [])
+        # A build host older than glibc 2.34 has two parts of it in libraries of their own.
+        allowed = r"libc\.so\.6|ld-linux.*" + (r"|libpthread\.so\.0|libdl\.so\.2" if BUILD_GLIBC < (2, 34) else "")
+        self.assertEqual([name for name in needed if not re.fullmatch(allowed, name)], [])
+
+    def test_loads_where_glibc_is_old(self):
+        versions = {}
+        for line in self.undefined():
+            if match := re.match(r"\w (\S+)@(GLIBC\S*)$", line):
+                versions.setdefault(match[2], []).append(match[1])
+        number = lambda version: tuple(map(int, version.removeprefix("GLIBC_").split(".")))
+        self.assertGreater(len(versions), 3, "nm -D shows no versions here")
+        self.assertNotIn("GLIBC_PRIVATE", versions)
+        self.assertEqual({v: names for v, names in versions.items() if number(v) > NEWEST_GLIBC}, {},
+                         "see packaging/glibc.c")
+
+    def test_loads_where_libpthread_and_libdl_are_not(self):
+        """Before glibc 2.34 a shell has neither, and with LD_BIND_NOW every strong reference must be found."""
+        if BUILD_GLIBC < (2, 34):
+            self.skipTest("it needs both, which brings them")
+        strong = [line.split()[1].split("@")[0] for line in self.undefined() if line.startswith("U ")]
+        separate = [name for name in strong if ELSEWHERE.match(name) and not THREADS_IN_LIBC.match(name)]
+        self.assertEqual(separate, [], "see packaging/glibc.c")
 
     def test_stays_once_loaded(self):
         self.assertRegex(self.dynamic, r"FLAGS_1\).*NODELETE")
