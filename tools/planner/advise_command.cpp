@@ -33,7 +33,7 @@ int advise_command(const PlannerOptions& options) {
     nlohmann::json all = nlohmann::json::array();
     std::string text;
     for (const std::string& input : options.inputs) {
-        const planner::Profile profile = read_profile(input);
+        const planner::Profile profile = options.read(input);
         planner::Fabric fabric;
         if (!options.links.empty()) {
             fabric = read_links(options.links, options.ranks_for(profile));

@@ -14,6 +14,7 @@
 
 #include "shim/planner/policies/policy.h"
 #include "tools/planner/fields.h"
+#include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -44,6 +45,15 @@ planner::Options PlannerOptions::options() const {
     return result;
 }
 
+planner::Profile PlannerOptions::read(const std::string& what) const {
+    std::vector<std::string> notes;
+    planner::Profile profile = read_profile(what, {group, &notes});
+    for (const std::string& note : notes) {
+        complain("note: " + note);
+    }
+    return profile;
+}
+
 std::uint32_t PlannerOptions::ranks_for(const planner::Profile& read) const {
     return ranks != 0 ? ranks : read.ranks != 0 ? read.ranks : 16;
 }
@@ -72,6 +82,9 @@ void PlannerCommands::add_to(CLI::App& app) {
         command->add_option(
             "--links", options.links,
             "Presets separated by , or + (\"nvlink-a100,10GbE\"), or a .toml or .json file");
+        command->add_option("--group", options.group,
+                            "Of a trace: the process group that sums gradients, by name or "
+                            "description; default: the data-parallel one");
         command
             ->add_option("--ranks", options.ranks,
                          "Ranks of the job; default: as in the profile, else 16")

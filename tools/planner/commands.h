@@ -21,6 +21,7 @@ namespace deft::tools {
 // What all three read.
 struct PlannerOptions {
     std::string profile;
+    std::string group;                // of a trace: the process group that sums gradients
     std::vector<std::string> inputs;  // advise
     std::string links;
     std::uint32_t ranks = 0;  // 0: of the profile, else 16
@@ -43,6 +44,8 @@ struct PlannerOptions {
     std::string check;
 
     planner::Options options() const;
+    // The profile of this file or model; complains of what was left out. Throws InputError.
+    planner::Profile read(const std::string& what) const;
     std::uint32_t ranks_for(const planner::Profile& profile) const;
 };
 

@@ -70,7 +70,7 @@ int check_saved(const PlannerOptions& options, const planner::Profile& profile,
 }  // namespace
 
 int plan_command(const PlannerOptions& options) {
-    const planner::Profile profile = read_profile(options.profile);
+    const planner::Profile profile = options.read(options.profile);
     const planner::Fabric read = read_links(options.links, options.ranks_for(profile));
     const planner::Fabric fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
     if (!options.check.empty()) {

@@ -233,11 +233,12 @@ nlohmann::json profile_to_json(const Profile& profile) {
     return json;
 }
 
-Profile profile_from_text(const std::string& name, const std::string& text) {
+Profile profile_from_text(const std::string& name, const std::string& text,
+                          const TraceOptions& options) {
     const nlohmann::json json = parse_json(name, text, &trace_event_matters);
     const Field root(name, json);
     if (root.is_object() && root.has("traceEvents")) {
-        return profile_from_trace(name, json);
+        return profile_from_trace(name, json, options);
     }
     const std::string format = root["format"].text();
     if (format == "deft-observe") {
@@ -249,11 +250,11 @@ Profile profile_from_text(const std::string& name, const std::string& text) {
     root["format"].fail("neither \"deft-observe\" nor \"deft-profile\", and no traceEvents");
 }
 
-Profile read_profile(const std::string& what) {
+Profile read_profile(const std::string& what, const TraceOptions& options) {
     if (what.starts_with("model:")) {
         return profile_from_model(what);
     }
-    return profile_from_text(what, read_file(what, kMostTraceBytes));
+    return profile_from_text(what, read_file(what, kMostTraceBytes), options);
 }
 
 }  // namespace deft::tools

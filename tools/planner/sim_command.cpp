@@ -55,7 +55,7 @@ planner::RateChange rate_change_from(const std::string& text, const planner::Fab
 }  // namespace
 
 int sim_command(const PlannerOptions& options) {
-    const planner::Profile profile = read_profile(options.profile);
+    const planner::Profile profile = options.read(options.profile);
     const std::uint32_t ranks = options.ranks_for(profile);
     const planner::Fabric read = read_links(options.links, ranks);
     const planner::Fabric fabric = read.striped && read.links.size() > 1 ? read.merged() : read;

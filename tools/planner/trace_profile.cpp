@@ -3,6 +3,8 @@
 //
 // The NCCL kernels tell each all-reduce's size, start and duration on the GPU; ProfilerStep
 // annotations cut the trace into iterations (without them the repeating sequence of sizes does).
+// Steps without sums accumulate gradients and belong to the next step that has sums. A step of
+// which a kernel does not tell its size is left out.
 // A bucket is ready when its all-reduce starts, unless that queued behind the one in front: then
 // when the host issued it, at the latest when it started.
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
+#include "tools/planner/trace_groups.h"
 
 namespace deft::tools {
 
@@ -27,12 +30,15 @@ struct Collective {
     double duration = 0;
     std::uint64_t bytes = 0;
     std::uint64_t external = 0;  // links the kernel to the operator that launched it
+    std::size_t group = 0;       // of groups_
 };
 
 struct Span {
     double start = 0;
     double end = 0;
 };
+
+constexpr double kMost = 1e18;  // microseconds: no time stamp is beyond
 
 std::uint64_t element_size(const Field& event, const std::string& type) {
     static const std::pair<const char*, std::uint64_t> kSizes[] = {
@@ -51,9 +57,15 @@ bool is_all_reduce_kernel(const std::string& name) {
     return name.starts_with("nccl") && name.find("Kernel_AllReduce") != std::string::npos;
 }
 
+// FSDP and ZeRO sum so.
+bool is_reduce_scatter_kernel(const std::string& name) {
+    return name.starts_with("nccl") && name.find("Kernel_ReduceScatter") != std::string::npos;
+}
+
 class Trace {
 public:
-    Trace(const std::string& name, const nlohmann::json& json) : name_(name), root_(name, json) {
+    Trace(const std::string& name, const nlohmann::json& json, const TraceOptions& options)
+        : name_(name), root_(name, json), options_(options) {
         const Field events = root_["traceEvents"];
         const std::size_t n = events.size();
         for (std::size_t i = 0; i < n; ++i) {
@@ -69,19 +81,93 @@ public:
     Profile profile();
 
 private:
+    // The collectives of one iteration and where it lies.
+    struct Iteration {
+        std::vector<Collective> sums;
+        Span span;
+        double last_step = 0;   // where the step with the sums starts
+        std::size_t steps = 1;  // above 1: gradients are accumulated
+
+        // Iterations that are alike in these are the same work.
+        std::pair<std::size_t, std::vector<std::uint64_t>> shape() const;
+    };
     void read(const Field& event);
-    std::vector<std::vector<Collective>> iterations();
-    double backward_start(const Span& step, const Collective& first) const;
+    void read_kernel(const Field& event);
+    std::size_t group_of(const Field& args);
+    void choose_group();
+    std::vector<Iteration> iterations() const;
+    std::vector<Iteration> iterations_of_steps() const;
+    std::vector<Iteration> repeated_iterations() const;
+    std::vector<Iteration> usual_iterations() const;
+    double backward_start(const Iteration& iteration) const;
+    void note(const std::string& text) const;
 
     const std::string name_;
     const Field root_;
+    const TraceOptions& options_;
+    std::vector<TraceGroup> groups_;
+    std::size_t group_ = 0;  // of groups_, whose sums are buckets
     std::vector<Collective> kernels_;
+    std::vector<double> unsized_;  // starts of kernels that do not tell what they sum
+    std::size_t scattered_ = 0;    // reduce-scatters
     std::vector<Span> steps_;
-    std::vector<Span> cut_;  // the iteration each group of collectives lies in
     std::vector<Span> backwards_;
-    std::vector<double> forward_ends_;
+    std::vector<Span> forwards_;
     std::map<std::uint64_t, double> issued_;  // by external id
 };
+
+std::pair<std::size_t, std::vector<std::uint64_t>> Trace::Iteration::shape() const {
+    std::vector<std::uint64_t> sizes;
+    for (const Collective& one : sums) {
+        sizes.push_back(one.bytes);
+    }
+    return {steps, sizes};
+}
+
+void Trace::note(const std::string& text) const {
+    if (options_.notes != nullptr) {
+        options_.notes->push_back(name_ + ": " + text);
+    }
+}
+
+std::size_t Trace::group_of(const Field& args) {
+    TraceGroup group;
+    group.name = args.text_or("Process Group Name", "");
+    group.description = args.text_or("Process Group Description", "");
+    if (args.has("Group size")) {
+        group.ranks = static_cast<std::uint32_t>(args["Group size"].whole(0, 1U << 30));
+    }
+    const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const TraceGroup& other) {
+        return other.name == group.name && other.description == group.description;
+    });
+    if (known == groups_.end()) {
+        groups_.push_back(group);
+        return groups_.size() - 1;
+    }
+    return static_cast<std::size_t>(known - groups_.begin());
+}
+
+void Trace::read_kernel(const Field& event) {
+    Collective one;
+    one.start = event["ts"].number(0, kMost);
+    one.duration = event["dur"].number(0, kMost);
+    const bool told = event.has("args") && event["args"].is_object() &&
+                      event["args"].has("In msg nelems") && event["args"].has("dtype");
+    if (!told) {
+        unsized_.push_back(one.start);
+        return;
+    }
+    const Field args = event["args"];
+    const std::uint64_t count = args["In msg nelems"].whole(0, std::uint64_t{1} << 46);
+    one.bytes = count * element_size(event, args["dtype"].text());
+    if (args.has("External id")) {
+        one.external = args["External id"].whole(0, ~std::uint64_t{0});
+    }
+    if (one.bytes >= 1024) {  // flags, norms, metrics are no buckets
+        one.group = group_of(args);
+        kernels_.push_back(one);
+    }
+}
 
 void Trace::read(const Field& event) {
     if (!event.is_object() || !event.has("ph") || !event.has("name") || !event.has("dur") ||
@@ -90,22 +176,11 @@ void Trace::read(const Field& event) {
     }
     const std::string name = event["name"].text();
     const std::string category = event.text_or("cat", "");
-    constexpr double kMost = 1e18;
     if (category == "kernel" && is_all_reduce_kernel(name)) {
-        Collective one;
-        one.start = event["ts"].number(0, kMost);
-        one.duration = event["dur"].number(0, kMost);
-        const Field args = event["args"];
-        const std::uint64_t count = args["In msg nelems"].whole(0, std::uint64_t{1} << 46);
-        one.bytes = count * element_size(event, args["dtype"].text());
-        if (args.has("External id")) {
-            one.external = args["External id"].whole(0, ~std::uint64_t{0});
-        }
-        if (one.bytes >= 1024) {  // flags, norms, metrics are no buckets
-            kernels_.push_back(one);
-        }
+        read_kernel(event);
         return;
     }
+    scattered_ += category == "kernel" && is_reduce_scatter_kernel(name) ? 1 : 0;
     if (category == "cpu_op" && name == "c10d::allreduce_") {
         const Field args = event["args"];
         if (args.has("External id")) {
@@ -121,32 +196,82 @@ void Trace::read(const Field& event) {
     if (name.starts_with("ProfilerStep#")) {
         steps_.push_back({start, end});
     } else if (name == "DistributedDataParallel.forward") {
-        forward_ends_.push_back(end);
+        forwards_.push_back({start, end});
     } else if (name.find("backward") != std::string::npos) {
         backwards_.push_back({start, end});
     }
 }
 
-// Groups of collectives, one per iteration, and the span of each.
-std::vector<std::vector<Collective>> Trace::iterations() {
-    std::vector<std::vector<Collective>> groups;
-    if (!steps_.empty()) {
-        for (std::size_t s = 0; s < steps_.size(); ++s) {
-            const double end = s + 1 < steps_.size() ? steps_[s + 1].start : steps_[s].end;
-            std::vector<Collective> group;
-            for (const Collective& one : kernels_) {
-                if (one.start >= steps_[s].start && one.start < end) {
-                    group.push_back(one);
-                }
-            }
-            if (!group.empty()) {
-                groups.push_back(std::move(group));
-                cut_.push_back({steps_[s].start, end});
+// Which kernels are gradients. Forgets the others.
+void Trace::choose_group() {
+    for (const Collective& one : kernels_) {
+        TraceGroup& group = groups_[one.group];
+        const auto issue = issued_.find(one.external == 0 ? 0 : one.external - 1);
+        const double at = issue == issued_.end() ? one.start : issue->second;
+        const bool forward =
+            std::any_of(forwards_.begin(), forwards_.end(),
+                        [at](const Span& span) { return at >= span.start && at < span.end; });
+        ++group.sums;
+        group.in_forward += forward ? 1 : 0;
+        group.bytes += one.bytes;
+    }
+    group_ = data_parallel_group(name_, groups_, options_.group);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        if (i != group_) {
+            note("process group " + groups_[i].text() +
+                 " is left out, it is not the data-parallel one; --group takes another");
+        }
+    }
+    std::erase_if(kernels_, [this](const Collective& one) { return one.group != group_; });
+}
+
+std::vector<Trace::Iteration> Trace::iterations_of_steps() const {
+    std::vector<Iteration> found;
+    std::size_t left_out = 0;
+    Iteration next;
+    next.steps = 0;
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+        const double start = steps_[s].start;
+        const double end = s + 1 < steps_.size() ? steps_[s + 1].start : steps_[s].end;
+        const auto inside = [&](double at) { return at >= start && at < end; };
+        next.span = {next.steps == 0 ? start : next.span.start, end};
+        next.last_step = start;
+        ++next.steps;
+        for (const Collective& one : kernels_) {
+            if (inside(one.start)) {
+                next.sums.push_back(one);
             }
         }
-        return groups;
+        const bool unsized = std::any_of(unsized_.begin(), unsized_.end(), inside);
+        left_out += unsized ? 1 : 0;
+        if (!next.sums.empty() && !unsized) {
+            found.push_back(next);
+        }
+        if (!next.sums.empty() || unsized) {
+            next = Iteration();
+            next.steps = 0;
+        }
     }
-    // The shortest sequence of sizes that the trace repeats from its start to its end.
+    if (left_out > 0) {
+        note(fmt::format("{} of {} steps left out: an NCCL kernel in it says neither size nor type",
+                         left_out, steps_.size()));
+    }
+    // The trace may have begun in the middle of an accumulation.
+    if (found.size() > 1 && found[0].steps < found[1].steps) {
+        found.erase(found.begin());
+    }
+    return found;
+}
+
+// The shortest sequence of sizes that the trace repeats from its start to its end.
+std::vector<Trace::Iteration> Trace::repeated_iterations() const {
+    if (!unsized_.empty()) {
+        throw InputError(
+            name_ +
+            ": traceEvents: an NCCL kernel says neither size nor type, and without "
+            "ProfilerStep annotations its step cannot be left out; record the trace with "
+            "profiler.step() in each iteration");
+    }
     const std::size_t n = kernels_.size();
     std::size_t period = n;
     for (std::size_t p = 1; p < n && p <= 4096; ++p) {
@@ -159,31 +284,63 @@ std::vector<std::vector<Collective>> Trace::iterations() {
             break;
         }
     }
+    std::vector<Iteration> found;
     for (std::size_t i = 0; i + period <= n; i += period) {
-        groups.emplace_back(kernels_.begin() + static_cast<std::ptrdiff_t>(i),
-                            kernels_.begin() + static_cast<std::ptrdiff_t>(i + period));
+        Iteration next;
+        next.sums.assign(kernels_.begin() + static_cast<std::ptrdiff_t>(i),
+                         kernels_.begin() + static_cast<std::ptrdiff_t>(i + period));
+        found.push_back(std::move(next));
     }
     // An iteration runs from the end of the transfers before it to the end of its own.
-    const double length = groups.size() > 1 ? groups[1].front().start - groups[0].front().start : 0;
-    for (const auto& group : groups) {
-        const double end = group.back().start + group.back().duration;
-        cut_.push_back({length > 0 ? end - length : group.front().start, end});
+    const double length =
+        found.size() > 1 ? found[1].sums.front().start - found[0].sums.front().start : 0;
+    for (Iteration& one : found) {
+        const double end = one.sums.back().start + one.sums.back().duration;
+        one.span = {length > 0 ? end - length : one.sums.front().start, end};
+        one.last_step = one.span.start;
     }
-    return groups;
+    return found;
 }
 
-// Where the host starts backward: its annotation, else the end of DDP's forward. 0: unknown.
-double Trace::backward_start(const Span& step, const Collective& first) const {
+std::vector<Trace::Iteration> Trace::iterations() const {
+    return steps_.empty() ? repeated_iterations() : iterations_of_steps();
+}
+
+// Those of the shape that most have; others (first iterations, evaluation) are left.
+std::vector<Trace::Iteration> Trace::usual_iterations() const {
+    std::vector<Iteration> all = iterations();
+    if (all.empty()) {
+        throw InputError(name_ +
+                         ": traceEvents: no step has sums that say what they are; record "
+                         "more steps");
+    }
+    std::map<std::pair<std::size_t, std::vector<std::uint64_t>>, std::size_t> count;
+    auto usual = all.front().shape();
+    for (const Iteration& one : all) {
+        const auto shape = one.shape();
+        if (++count[shape] > count[usual]) {
+            usual = shape;
+        }
+    }
+    std::erase_if(all, [&](const Iteration& one) { return one.shape() != usual; });
+    return all;
+}
+
+// Where the host starts the backward that sums: its annotation, else the end of DDP's forward. 0:
+// unknown.
+double Trace::backward_start(const Iteration& iteration) const {
+    const Collective& first = iteration.sums.front();
     double start = 0;
     for (const Span& span : backwards_) {
-        if (span.start >= step.start && span.start <= first.start && span.end <= step.end + 1) {
+        if (span.start >= iteration.last_step && span.start <= first.start &&
+            span.end <= iteration.span.end + 1) {
             start = start == 0 ? span.start : std::min(start, span.start);
         }
     }
     if (start == 0) {
-        for (const double end : forward_ends_) {
-            if (end >= step.start && end <= first.start) {
-                start = std::max(start, end);
+        for (const Span& forward : forwards_) {
+            if (forward.end >= iteration.last_step && forward.end <= first.start) {
+                start = std::max(start, forward.end);
             }
         }
     }
@@ -191,41 +348,36 @@ double Trace::backward_start(const Span& step, const Collective& first) const {
 }
 
 Profile Trace::profile() {
+    if (kernels_.empty() && !unsized_.empty()) {
+        throw InputError(
+            name_ +
+            ": traceEvents: no NCCL kernel says its size; record with PyTorch 2.4 or later "
+            "and the activities CPU and CUDA, or run the job with `deft run --mode "
+            "observe` and give the file that it writes");
+    }
+    if (kernels_.empty() && scattered_ > 0) {
+        throw InputError(name_ +
+                         ": traceEvents: this job sums by reduce-scatter (FSDP, ZeRO), not by "
+                         "all-reduce; deft plans only all-reduces so far");
+    }
     if (kernels_.empty()) {
         throw InputError(name_ + ": traceEvents: no NCCL all-reduce kernel of 1 KiB or more");
     }
-    const auto groups = iterations();
-    // The sequence of sizes most iterations share; others (first iterations, evaluation) are left.
-    std::map<std::vector<std::uint64_t>, std::size_t> count;
-    const auto sizes = [](const std::vector<Collective>& group) {
-        std::vector<std::uint64_t> list;
-        for (const Collective& one : group) {
-            list.push_back(one.bytes);
-        }
-        return list;
-    };
-    std::vector<std::uint64_t> usual;
-    for (const auto& group : groups) {
-        const std::size_t times = ++count[sizes(group)];
-        if (usual.empty() || times > count[usual]) {
-            usual = sizes(group);
-        }
-    }
-    const std::size_t n = usual.size();
+    choose_group();
+    const std::vector<Iteration> usual = usual_iterations();
+    const std::size_t n = usual.front().sums.size();
     std::vector<std::vector<double>> ready(n);
     std::vector<std::vector<double>> transfer(n);
     std::vector<double> lengths;
     std::vector<double> computes;
     std::vector<double> backwards;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-        const auto& group = groups[g];
-        if (sizes(group) != usual) {
-            continue;
-        }
-        const double length = cut_[g].end - cut_[g].start;
-        double start = backward_start(cut_[g], group.front());
+    for (const Iteration& one : usual) {
+        const std::vector<Collective>& group = one.sums;
+        const double length = one.span.end - one.span.start;
+        double start = backward_start(one);
         if (start == 0) {
-            start = std::min(cut_[g].start + length / 3, group.front().start);
+            const double step = one.span.end - one.last_step;
+            start = std::min(one.last_step + step / 3, group.front().start);
         }
         double last_end = 0;
         double last_ready = 0;
@@ -252,7 +404,9 @@ Profile Trace::profile() {
     profile.name = name_;
     profile.source = "trace";
     const Field root = root_;
-    if (root.has("distributedInfo") && root["distributedInfo"].has("world_size")) {
+    profile.ranks = groups_[group_].ranks;
+    if (profile.ranks == 0 && root.has("distributedInfo") &&
+        root["distributedInfo"].has("world_size")) {
         profile.ranks =
             static_cast<std::uint32_t>(root["distributedInfo"]["world_size"].whole(0, 1U << 30));
     }
@@ -264,7 +418,7 @@ Profile Trace::profile() {
     for (std::size_t i = 0; i < n; ++i) {
         Bucket bucket;
         bucket.name = "bucket " + std::to_string(i);
-        bucket.bytes = usual[i];
+        bucket.bytes = usual.front().sums[i].bytes;
         bucket.ready_spread = spread_of(ready[i]);
         bucket.transfer = spread_of(transfer[i]);
         bucket.ready = std::min(std::max(before, bucket.ready_spread.median), profile.backward);
@@ -297,13 +451,15 @@ bool trace_event_matters(const nlohmann::json& event) {
                                                           : std::string();
     };
     const std::string category = text("cat");
-    return (category == "kernel" && is_all_reduce_kernel(text("name"))) ||
+    return (category == "kernel" &&
+            (is_all_reduce_kernel(text("name")) || is_reduce_scatter_kernel(text("name")))) ||
            (category == "cpu_op" && text("name") == "c10d::allreduce_") ||
            category == "user_annotation";
 }
 
-Profile profile_from_trace(const std::string& name, const nlohmann::json& trace) {
-    return Trace(name, trace).profile();
+Profile profile_from_trace(const std::string& name, const nlohmann::json& trace,
+                           const TraceOptions& options) {
+    return Trace(name, trace, options).profile();
 }
 
 }  // namespace deft::tools

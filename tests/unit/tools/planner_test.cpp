@@ -191,13 +191,157 @@ TEST(TraceProfile, MistakesNameTheEvent) {
     };
     EXPECT_EQ(says([](json& e) { e[2]["args"]["dtype"] = "Complex"; }),
               "t.json: traceEvents[2].args.dtype: 'Complex' is not a known type");
-    EXPECT_EQ(says([](json& e) { e[2]["args"].erase("In msg nelems"); }),
-              "t.json: traceEvents[2].args.In msg nelems: missing");
     EXPECT_THAT(says([](json& e) { e[3]["args"]["In msg nelems"] = -5; }),
                 HasSubstr("traceEvents[3].args.In msg nelems: -5 is outside"));
     EXPECT_EQ(says([](json& e) { e[2]["ts"] = "now"; }), "t.json: traceEvents[2].ts: not a number");
     EXPECT_THAT(says([](json& e) { e = json::array(); }), HasSubstr("no NCCL all-reduce kernel"));
     EXPECT_THAT(says([](json& e) { e = 5; }), HasSubstr("traceEvents: not an array"));
+}
+
+struct Read {
+    planner::Profile profile;
+    std::vector<std::string> notes;
+};
+Read read_trace(const json& document, const std::string& group = "") {
+    Read read;
+    read.profile = profile_from_text("t.json", document.dump(), {group, &read.notes});
+    return read;
+}
+
+// The kernels of `document` belong to this group.
+void name_group(json& document, const char* name, const char* description, int ranks) {
+    for (json& event : document["traceEvents"]) {
+        if (event["cat"] == "kernel") {
+            event["args"]["Process Group Name"] = name;
+            event["args"]["Process Group Description"] = description;
+            event["args"]["Group size"] = ranks;
+        }
+    }
+}
+
+// A second group that sums two activations in each forward and one in backward.
+void add_tensor_parallel(json& document, const char* description) {
+    for (int step = 0; step < 3; ++step) {
+        const double at = 1000 + step * 100000.0;
+        document["traceEvents"].push_back({{"ph", "X"},
+                                           {"cat", "user_annotation"},
+                                           {"ts", at},
+                                           {"dur", 29000},
+                                           {"name", "DistributedDataParallel.forward"}});
+        for (const double when : {5000.0, 15000.0, 40000.0}) {
+            json sum = kernel(at + when, 1000, 500000);
+            sum["args"]["Process Group Name"] = "7";
+            sum["args"]["Process Group Description"] = description;
+            sum["args"]["Group size"] = 4;
+            document["traceEvents"].push_back(sum);
+        }
+    }
+}
+
+TEST(TraceProfile, OnlyTheDataParallelGroupSumsGradients) {
+    const planner::Profile alone = read_trace(trace()).profile;
+    for (const auto& [ours, theirs] : {std::pair{"default_pg", "TENSOR_MODEL_PARALLEL_GROUP"},
+                                       {"DATA_PARALLEL_GROUP", "undefined"},
+                                       {"DATA_PARALLEL_GROUP_WITH_CP", "MODEL_PARALLEL_GROUP"},
+                                       {"mesh_dp", "mesh_tp"},
+                                       // Nothing is said: gradients are not summed in forward.
+                                       {"undefined", "undefined"}}) {
+        json document = trace();
+        name_group(document, "2", ours, 8);
+        add_tensor_parallel(document, theirs);
+        const Read read = read_trace(document);
+        EXPECT_EQ(read.profile.buckets, alone.buckets) << ours << " and " << theirs;
+        EXPECT_EQ(read.profile.ranks, 8U);
+        ASSERT_EQ(read.notes.size(), 1U);
+        EXPECT_THAT(read.notes[0], HasSubstr("t.json: process group 7 \"" + std::string(theirs)));
+        EXPECT_THAT(read.notes[0], HasSubstr("--group"));
+        // The user knows better.
+        for (const std::string& wanted : {std::string("7"), std::string(theirs)}) {
+            if (wanted != ours) {
+                EXPECT_EQ(read_trace(document, wanted).profile.buckets[0].bytes, 2000000U);
+            }
+        }
+    }
+}
+
+TEST(TraceProfile, GroupsThatNothingTellsApartAreAskedFor) {
+    json document = trace();
+    name_group(document, "2", "default_pg", 8);
+    for (int step = 0; step < 3; ++step) {
+        json sum = kernel(60000 + step * 100000.0, 1000, 500000);
+        sum["args"]["Process Group Name"] = "5";
+        document["traceEvents"].push_back(sum);
+    }
+    const std::string says = complaint_of([&] { read_trace(document); });
+    EXPECT_THAT(says, HasSubstr("name one with --group"));
+    EXPECT_THAT(says, HasSubstr("2 \"default_pg\" (6 sums, 34.3 MiB, 8 ranks)"));
+    EXPECT_THAT(says, HasSubstr("5 (3 sums"));
+    EXPECT_EQ(read_trace(document, "2").profile.buckets, read_trace(trace()).profile.buckets);
+    EXPECT_THAT(complaint_of([&] { read_trace(document, "9"); }),
+                HasSubstr("no process group '9'"));
+}
+
+// Each second step accumulates: two steps are one iteration.
+TEST(TraceProfile, StepsWithoutSumsBelongToTheNext) {
+    json document = {{"traceEvents", json::array()}};
+    for (int step = 0; step < 7; ++step) {
+        const double at = 1000 + step * 100000.0;
+        for (const auto& [name, from, length] :
+             {std::tuple{"ProfilerStep#" + std::to_string(step), 0.0, 100000.0},
+              {std::string("backward"), 30000.0, 60000.0}}) {
+            document["traceEvents"].push_back({{"ph", "X"},
+                                               {"cat", "user_annotation"},
+                                               {"ts", at + from},
+                                               {"dur", length},
+                                               {"name", name}});
+        }
+        // The trace begins in the middle of an accumulation.
+        if (step % 2 == 0) {
+            document["traceEvents"].push_back(kernel(at + 50000, 4000, 1000000, 1));
+            document["traceEvents"].push_back(kernel(at + 80000, 8000, 2000000, 2));
+        }
+    }
+    const planner::Profile profile = read_trace(document).profile;
+    ASSERT_EQ(profile.size(), 2U);
+    EXPECT_EQ(profile.iteration.n, 3U);
+    EXPECT_NEAR(profile.iteration.median, 0.2, 1e-9);
+    EXPECT_NEAR(profile.backward, 0.050, 1e-9);
+    EXPECT_NEAR(profile.buckets[0].ready, 0.020, 1e-9);
+}
+
+TEST(TraceProfile, AStepWithAKernelThatSaysNothingIsLeftOut) {
+    for (const char* missing : {"In msg nelems", "dtype", ""}) {
+        json document = trace();
+        json& kernel = document["traceEvents"][6];
+        if (*missing == '\0') {
+            kernel.erase("args");
+        } else {
+            kernel["args"].erase(missing);
+        }
+        const Read read = read_trace(document);
+        EXPECT_EQ(read.profile.buckets[0].transfer.n, 2U) << missing;
+        ASSERT_EQ(read.notes.size(), 1U) << missing;
+        EXPECT_THAT(read.notes[0], HasSubstr("1 of 3 steps left out"));
+        // Without steps nothing tells what belongs together.
+        json bare = document;
+        std::erase_if(bare["traceEvents"].get_ref<json::array_t&>(),
+                      [](const json& event) { return event["cat"] != "kernel"; });
+        EXPECT_THAT(complaint_of([&] { read_trace(bare); }), HasSubstr("profiler.step()"));
+    }
+}
+
+TEST(TraceProfile, OldTracesAndShardedJobsHearWhatToDo) {
+    json document = trace();
+    for (json& event : document["traceEvents"]) {
+        event.erase("args");
+    }
+    EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("--mode observe"));
+    for (json& event : document["traceEvents"]) {
+        if (event["cat"] == "kernel") {
+            event["name"] = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL";
+        }
+    }
+    EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("FSDP"));
 }
 
 // facts/anchors: 15 all-reduces of ResNet-50's 25,557,032 floats in 3 steps.
