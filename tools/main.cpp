@@ -96,6 +96,10 @@ private:
                 ->allow_extras();
         topo_command->add_option("--input", topo.input,
                                  "A topology file (hwloc's or NCCL's XML) instead of this host");
+        topo_command
+            ->add_option("--host", topo.host,
+                         "Which host of a file that holds several (NCCL's dumps of NVLink domains)")
+            ->check(CLI::Range(1U, 1000000U));
         topo_command->add_flag("--json", topo.json, "For programs");
     }
 

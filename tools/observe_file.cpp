@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/observe_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "tools/input_file.h"
 #include "tools/json_text.h"
-#include "topology/base/unique_fd.h"
 
 namespace deft::tools {
 namespace {
@@ -290,31 +285,10 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
 }
 
 ObserveFile read_observe_file(const std::string& path) {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat status {};
-    if (!fd || ::fstat(fd.get(), &status) != 0) {
-        fail(path, std::strerror(errno));
-    }
-    if (S_ISDIR(status.st_mode)) {
-        fail(path, "a folder; name the files in it");
-    }
     std::string text;
-    char block[65536];
-    for (;;) {
-        const ssize_t size = ::read(fd.get(), block, sizeof(block));
-        if (size < 0 && errno == EINTR) {
-            continue;
-        }
-        if (size < 0) {
-            fail(path, std::strerror(errno));
-        }
-        if (size == 0) {
-            break;
-        }
-        text.append(block, static_cast<std::size_t>(size));
-        if (text.size() > kLargest) {
-            fail(path, "larger than 64 MiB; not a report of deft");
-        }
+    std::string problem;
+    if (!read_input(path, kLargest, text, problem)) {
+        fail(path, problem);
     }
     return parse_observe_file(path, text);
 }

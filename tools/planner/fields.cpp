@@ -6,11 +6,6 @@
 #include <zlib.h>
 #endif
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -18,8 +13,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tools/input_file.h"
 #include "tools/json_text.h"
-#include "topology/base/unique_fd.h"
 
 namespace deft::tools {
 
@@ -164,54 +159,11 @@ std::string inflate(const std::string& name, const std::string& bytes, std::size
 #endif
 }
 
-namespace {
-
-// Opened without waiting for a writer of a pipe that may never come.
-UniqueFd open_input(const std::string& path) {
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat status {};
-    if (!fd || ::fstat(fd.get(), &status) != 0) {
-        throw InputError(path + ": " + std::strerror(errno));
-    }
-    if (S_ISDIR(status.st_mode)) {
-        throw InputError(path + ": a folder; name a file in it");
-    }
-    if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) {
-        throw InputError(path + ": neither a file nor a pipe");
-    }
-    return fd;
-}
-
-// Bytes read, 0 at the end. A pipe may keep silent for a minute.
-std::size_t read_some(const std::string& path, int fd, std::string& block) {
-    constexpr int kPatience = 60000;
-    for (;;) {
-        const ssize_t got = ::read(fd, block.data(), block.size());
-        if (got >= 0) {
-            return static_cast<std::size_t>(got);
-        }
-        if (errno == EAGAIN) {
-            pollfd waiting{fd, POLLIN, 0};
-            if (::poll(&waiting, 1, kPatience) == 0) {
-                throw InputError(path + ": a pipe into which nobody has written for a minute");
-            }
-        } else if (errno != EINTR) {
-            throw InputError(path + ": " + std::strerror(errno));
-        }
-    }
-}
-
-}  // namespace
-
 std::string read_file(const std::string& path, std::size_t limit) {
-    const UniqueFd fd = open_input(path);
     std::string bytes;
-    std::string block(1 << 18, '\0');
-    while (const std::size_t got = read_some(path, fd.get(), block)) {
-        bytes.append(block, 0, got);
-        if (bytes.size() > limit) {
-            throw InputError(fmt::format("{}: larger than {} MiB", path, limit >> 20));
-        }
+    std::string problem;
+    if (!read_input(path, limit, bytes, problem)) {
+        throw InputError(path + ": " + problem);
     }
     if (bytes.size() > 2 && bytes[0] == '\x1f' && bytes[1] == '\x8b') {
         return inflate(path, bytes, limit);

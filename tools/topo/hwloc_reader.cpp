@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines by hwloc: the live one, and its XML files.
+// The live machine by hwloc.
 #include "tools/topo/machine.h"
 
 #ifdef DEFT_HAVE_HWLOC
@@ -7,11 +7,7 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
-
-#include "tools/topo/xml.h"
 
 namespace deft::tools {
 namespace {
@@ -117,64 +113,7 @@ Topology make() {
     return topology;
 }
 
-std::string escaped(std::string_view text) {
-    std::string out;
-    for (const char letter : text) {
-        switch (letter) {
-            case '&':
-                out += "&amp;";
-                break;
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '"':
-                out += "&quot;";
-                break;
-            default:
-                out += letter;
-        }
-    }
-    return out;
-}
-
-// hwloc's own parser, which is all there is without its libxml plugin, takes only what hwloc wrote:
-// no comments. So the document is written again, the devices alone.
-void write(const XmlElement& element, std::string& text) {
-    text += "<" + element.name;
-    for (const auto& [key, value] : element.attributes) {
-        text += " " + key + "=\"" + escaped(value) + "\"";
-    }
-    text += element.children.empty() ? "/>\n" : ">\n";
-    for (const XmlElement& child : element.children) {
-        if (child.name == "object" || child.name == "info" || child.name == "page_type") {
-            write(child, text);
-        }
-    }
-    text += element.children.empty() ? "" : "</" + element.name + ">\n";
-}
-
 }  // namespace
-
-bool read_hwloc_xml(const XmlElement& root, Machine& machine, std::string& problem) {
-    const Topology topology = make();
-    std::string text =
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n";
-    write(root, text);
-    if (topology == nullptr ||
-        hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
-                                     static_cast<int>(text.size() + 1)) != 0 ||
-        hwloc_topology_load(topology.get()) != 0) {
-        problem = fmt::format("hwloc {} cannot make a topology of it ({})", version(),
-                              std::strerror(errno));
-        return false;
-    }
-    read(topology.get(), machine);
-    return true;
-}
 
 bool read_hwloc_live(Machine& machine) {
     const Topology topology = make();
@@ -191,13 +130,6 @@ bool read_hwloc_live(Machine& machine) {
 #else
 
 namespace deft::tools {
-
-bool read_hwloc_xml(const XmlElement&, Machine&, std::string& problem) {
-    problem =
-        "this deft was built without hwloc and reads only NCCL's topology files; build it with "
-        "libhwloc";
-    return false;
-}
 
 bool read_hwloc_live(Machine&) {
     return false;

@@ -5,11 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 
+#include "tools/input_file.h"
 #include "tools/topo/xml.h"
 
 namespace deft::tools {
@@ -18,22 +15,6 @@ namespace {
 constexpr std::size_t kLargestFile = std::size_t{64} << 20;
 constexpr std::uint32_t kNvidia = 0x10de;
 constexpr std::uint32_t kAmazon = 0x1d0f;
-
-bool read_file(const std::string& path, std::string& text, std::string& problem) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream content;
-    if (!file || !(content << file.rdbuf())) {
-        // An empty file fails the same way, without an errno.
-        problem = errno != 0 ? std::strerror(errno) : "the file is empty";
-        return false;
-    }
-    text = content.str();
-    if (text.size() > kLargestFile) {
-        problem = "larger than any topology";
-        return false;
-    }
-    return true;
-}
 
 const char* why_not_rdma(const Nic& nic) {
     return nic.kind == "efa" ? "EFA: deft has no driver for it"
@@ -70,20 +51,26 @@ std::string nic_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_
         case 0x0200:
             return "ethernet";
         case 0x0207:
+        case 0x0c06:  // serial bus, InfiniBand: ConnectX-3 and older with ports of either kind
             return "infiniband";
         default:
             return pci_class >> 16 == 0x02 ? "network" : "";
     }
 }
 
-bool read_machine_file(const std::string& path, Machine& machine, std::string& problem) {
+bool read_machine_file(const std::string& path, std::size_t host, Machine& machine,
+                       std::string& problem) {
     std::string text;
     XmlElement root;
     std::string why;
-    errno = 0;
-    bool good = read_file(path, text, why) && parse_xml(text, root, why);
+    bool good = read_input(path, kLargestFile, text, why);
+    if (good && text.empty()) {
+        good = false;
+        why = "the file is empty";
+    }
+    good = good && parse_xml(text, root, why);
     if (good && root.name == "system") {
-        good = read_nccl_xml(root, machine, why);
+        good = read_nccl_xml(root, host, machine, why);
         machine.source = path + " (NCCL topology)";
     } else if (good && root.name == "topology") {
         good = read_hwloc_xml(root, machine, why);
@@ -93,6 +80,10 @@ bool read_machine_file(const std::string& path, Machine& machine, std::string& p
         why = fmt::format(
             "the outermost element is <{}>, neither hwloc's <topology> nor NCCL's <system>",
             root.name);
+    }
+    if (good && host > machine.hosts) {
+        good = false;
+        why = fmt::format("there is no host {}, the file holds {}", host, machine.hosts);
     }
     if (!good) {
         problem = path + ": " + why;

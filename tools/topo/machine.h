@@ -45,6 +45,8 @@ struct ShownDevice {
 struct Machine {
     std::string source;
     bool live = false;
+    std::size_t hosts = 1;        // that the file holds: NCCL dumps the hosts of an NVLink domain
+    std::size_t host = 1;         // of them, from 1 on: this one
     std::string problem;          // of the choice of interfaces
     std::vector<int> numa_nodes;  // in order; empty: not known
     std::vector<Gpu> gpus;
@@ -52,8 +54,10 @@ struct Machine {
     std::vector<ShownDevice> devices;
 };
 
-// Reads a file: hwloc's XML or NCCL's. False and one line in `problem`.
-bool read_machine_file(const std::string& path, Machine& machine, std::string& problem);
+// Reads one host, counted from 1, of a file: hwloc's XML or NCCL's. False and one line in
+// `problem`.
+bool read_machine_file(const std::string& path, std::size_t host, Machine& machine,
+                       std::string& problem);
 // `root`: where sysfs is mounted.
 void read_sysfs_machine(const std::string& root, Machine& machine);
 // This host: its devices by hwloc, where the command was built with it, else by sysfs; its
@@ -70,7 +74,8 @@ void add_devices(Machine& machine);
 
 // The readers behind read_machine_file.
 struct XmlElement;
-bool read_nccl_xml(const XmlElement& system, Machine& machine, std::string& problem);
+bool read_nccl_xml(const XmlElement& system, std::size_t host, Machine& machine,
+                   std::string& problem);
 bool read_hwloc_xml(const XmlElement& topology, Machine& machine, std::string& problem);
 bool read_hwloc_live(Machine& machine);  // false without hwloc
 

@@ -2,6 +2,7 @@
 // NCCL's own topology files (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE): <system><cpu><pci>...
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -108,19 +109,37 @@ private:
     Machine& machine_;
 };
 
+// Each <cpu> names its host; files of old releases, which hold one host, do not.
+std::vector<std::string_view> hosts_of(const XmlElement& system) {
+    std::vector<std::string_view> hosts;
+    for (const XmlElement& child : system.children) {
+        const std::string_view host = child["host_hash"];
+        if (child.name == "cpu" && std::find(hosts.begin(), hosts.end(), host) == hosts.end()) {
+            hosts.push_back(host);
+        }
+    }
+    return hosts;
+}
+
 }  // namespace
 
-bool read_nccl_xml(const XmlElement& system, Machine& machine, std::string& problem) {
+bool read_nccl_xml(const XmlElement& system, std::size_t host, Machine& machine,
+                   std::string& problem) {
+    const std::vector<std::string_view> hosts = hosts_of(system);
+    if (hosts.empty()) {
+        problem = "the system has no <cpu>";
+        return false;
+    }
+    machine.hosts = hosts.size();
+    machine.host = host;
     Reader reader(machine);
     for (const XmlElement& child : system.children) {
-        if (child.name == "cpu" && !reader.cpu(child)) {
+        const bool ours =
+            child.name == "cpu" && host <= hosts.size() && child["host_hash"] == hosts[host - 1];
+        if (ours && !reader.cpu(child)) {
             problem = reader.problem;
             return false;
         }
-    }
-    if (machine.numa_nodes.empty()) {
-        problem = "the system has no <cpu>";
-        return false;
     }
     return true;
 }

@@ -115,6 +115,10 @@ nlohmann::json place_json(const PciPlace& place) {
 
 std::string topo_text(const Machine& machine) {
     std::string text = printable(machine.source) + "\n";
+    if (machine.hosts > 1) {
+        text += fmt::format("  host {} of the {} in this file; --host shows another\n",
+                            machine.host, machine.hosts);
+    }
     text += fmt::format("  NUMA nodes: {}\n",
                         machine.numa_nodes.empty()
                             ? "unknown"
@@ -145,6 +149,8 @@ std::string topo_json(const Machine& machine) {
                           {"version", 1},
                           {"source", machine.source},
                           {"live", machine.live},
+                          {"host", machine.host},
+                          {"hosts", machine.hosts},
                           {"numa_nodes", machine.numa_nodes},
                           {"gpus", nlohmann::json::array()},
                           {"nics", nlohmann::json::array()},
@@ -191,7 +197,7 @@ int topo(const TopoOptions& options) {
     Machine machine;
     if (!options.input.empty()) {
         std::string problem;
-        if (!read_machine_file(options.input, machine, problem)) {
+        if (!read_machine_file(options.input, options.host, machine, problem)) {
             complain(problem);
             return kProblem;
         }

@@ -9,7 +9,8 @@
 namespace deft::tools {
 
 struct TopoOptions {
-    std::string input;  // an XML file; empty: this host
+    std::string input;     // an XML file; empty: this host
+    std::size_t host = 1;  // of a file that holds several
     bool json = false;
 };
 

@@ -2,6 +2,7 @@
 // Machines of files and of sysfs trees, and what is said of broken files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -38,10 +39,10 @@ private:
     fs::path path_;
 };
 
-Machine read(const fs::path& file) {
+Machine read(const fs::path& file, std::size_t host = 1) {
     Machine machine;
     std::string problem;
-    EXPECT_TRUE(read_machine_file(file, machine, problem)) << problem;
+    EXPECT_TRUE(read_machine_file(file, host, machine, problem)) << problem;
     return machine;
 }
 
@@ -49,7 +50,7 @@ std::string problem_of(const std::string& text) {
     const Folder folder;
     Machine machine;
     std::string problem;
-    EXPECT_FALSE(read_machine_file(folder.write("x.xml", text), machine, problem));
+    EXPECT_FALSE(read_machine_file(folder.write("x.xml", text), 1, machine, problem));
     EXPECT_EQ(problem.find('\n'), std::string::npos) << problem;
     EXPECT_THAT(problem, HasSubstr("x.xml: "));
     return problem;
@@ -122,7 +123,7 @@ TEST(Topo, BrokenFilesGetOneLineThatSaysWhere) {
     EXPECT_THAT(problem_of(deep), HasSubstr("deep"));
     Machine machine;
     std::string problem;
-    EXPECT_FALSE(read_machine_file("/no/such/file.xml", machine, problem));
+    EXPECT_FALSE(read_machine_file("/no/such/file.xml", 1, machine, problem));
     EXPECT_THAT(problem, HasSubstr("No such file"));
 }
 
@@ -157,12 +158,38 @@ constexpr const char* kHwloc = R"(<?xml version="1.0" encoding="UTF-8"?>
 </topology>
 )";
 
-TEST(Topo, HwlocFile) {
-#ifndef DEFT_HAVE_HWLOC
-    GTEST_SKIP() << "built without hwloc";
-#endif
+// The same machine as releases 1 and 3 of hwloc write it.
+std::string of_release(int release) {
+    std::string text = kHwloc;
+    const auto replace = [&](const std::string& from, const std::string& to) {
+        for (auto at = text.find(from); at != text.npos; at = text.find(from, at + to.size())) {
+            text.replace(at, from.size(), to);
+        }
+    };
+    if (release == 1) {
+        replace("<topology version=\"2.0\">", "<topology>");
+    } else if (release == 3) {
+        replace("version=\"2.0\"", "version=\"3.0\"");
+        replace("osdev_type=\"2\"", "osdev_type=\"16\"");
+        replace("osdev_type=\"3\"", "osdev_type=\"48\"");
+        replace("pci_busid=\"0000:", "pci_busid=\"00000000:");
+    }
+    return text;
+}
+
+class HwlocFile : public ::testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Topo, HwlocFile, ::testing::Values(1, 2, 3));
+
+TEST_P(HwlocFile, IsRead) {
     const Folder folder;
-    const Machine machine = read(folder.write("h.xml", kHwloc));
+    const Machine machine = read(folder.write("h.xml", of_release(GetParam())));
+    EXPECT_THAT(machine.numa_nodes, ElementsAre(0));
+    EXPECT_EQ(machine.gpus.at(0).pci.address, "0000:00:06.0");
+    EXPECT_EQ(machine.gpus[0].pci.numa_node, 0);
+    EXPECT_NEAR(machine.gpus[0].pci_gbytes, 31.5, 0.1);
+    EXPECT_EQ(nic(machine, "rdma7").rdma, "rdma7");
+    EXPECT_FALSE(nic(machine, "rdma7").has_interface);
     ASSERT_EQ(machine.gpus.size(), 1U);
     const Nic& card = nic(machine, "eth7");
     EXPECT_EQ(card.model, "Ethernet & more");
@@ -171,6 +198,59 @@ TEST(Topo, HwlocFile) {
     EXPECT_EQ(nic(machine, "rdma7").link, "");
     EXPECT_THAT(nic(machine, "rdma7").reason, HasSubstr("EFA"));
     EXPECT_THAT(topo_text(machine), HasSubstr("eth7"));
+}
+
+// A card of two kinds of ports, of which the kernel says class 0c06.
+TEST(Topo, InfiniBandOnTheSerialBusClass) {
+    std::string text = kHwloc;
+    text.replace(text.find("0200 [8086:1572]"), 4, "0c06");
+    const Folder folder;
+    const Machine machine = read(folder.write("v.xml", text));
+    EXPECT_EQ(nic(machine, "eth7").kind, "infiniband");
+    EXPECT_EQ(nic(machine, "eth7").link, "tcp");
+}
+
+// What NCCL dumps of an NVLink domain: all its hosts, each with a NUMA node 0.
+TEST(Topo, NcclFileOfSeveralHosts) {
+    const auto cpu = [](const char* host, const char* numa, const char* bus) {
+        return std::string("<cpu host_hash=\"") + host + "\" numaid=\"" + numa +
+               "\"><pci busid=\"0000:" + bus +
+               ":00.0\" class=\"0x030200\"><gpu dev=\"0\"/></pci></cpu>";
+    };
+    const Folder folder;
+    const fs::path file = folder.write("n.xml", "<system version=\"1\">" + cpu("0xa", "0", "10") +
+                                                    cpu("0xb", "0", "20") + cpu("0xa", "1", "11") +
+                                                    cpu("0xc", "0", "30") + "</system>");
+    const Machine first = read(file);
+    EXPECT_EQ(first.hosts, 3U);
+    EXPECT_THAT(first.numa_nodes, ElementsAre(0, 1));
+    EXPECT_EQ(first.gpus.size(), 2U);
+    EXPECT_THAT(topo_text(first), HasSubstr("host 1 of the 3"));
+    const Machine second = read(file, 2);
+    ASSERT_EQ(second.gpus.size(), 1U);
+    EXPECT_EQ(second.gpus[0].pci.address, "0000:20:00.0");
+    Machine none;
+    std::string problem;
+    EXPECT_FALSE(read_machine_file(file, 4, none, problem));
+    EXPECT_THAT(problem, HasSubstr("no host 4, the file holds 3"));
+}
+
+TEST(Topo, WhatIsNoFileIsRefusedAtOnce) {
+    const Folder folder;
+    const fs::path pipe = folder.path() / "pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const fs::path huge = folder.write("huge", "");
+    fs::resize_file(huge, std::uintmax_t{3} << 30);
+    for (const auto& [path, says] : {std::pair<fs::path, const char*>{pipe, "empty"},
+                                     {"/dev/zero", "neither a file nor a pipe"},
+                                     {folder.path(), "a folder"},
+                                     {huge, "larger than 64 MiB"},
+                                     {"/nonexistent/x", "No such file"}}) {
+        Machine machine;
+        std::string problem;
+        EXPECT_FALSE(read_machine_file(path, 1, machine, problem)) << path;
+        EXPECT_THAT(problem, HasSubstr(says));
+    }
 }
 
 // A small sysfs: two host bridges, a GPU and a NIC with RDMA below one switch, a virtio NIC.
@@ -304,11 +384,6 @@ TEST_P(CapturedMachine, IsRead) {
         GTEST_SKIP() << GetParam().file
                      << " is not here: DEFT_TOPOLOGY_DATA names the folder of captured topologies";
     }
-#ifndef DEFT_HAVE_HWLOC
-    if (std::string(GetParam().file).find(".nccl.") == std::string::npos) {
-        GTEST_SKIP() << "built without hwloc";
-    }
-#endif
     const Machine machine = read(folder / GetParam().file);
     EXPECT_EQ(machine.gpus.size(), GetParam().gpus);
     EXPECT_EQ(machine.nics.size(), GetParam().nics);
