@@ -21,6 +21,7 @@ struct Grouped {
 
 thread_local unsigned t_depth = 0;
 thread_local const NcclTable* t_library = nullptr;
+thread_local unsigned t_waiting = 0;  // levels that no library has heard of
 // Allocated only while a group makes communicators, so that threads carry one pointer.
 thread_local std::vector<Grouped>* t_pending = nullptr;
 
@@ -99,6 +100,20 @@ unsigned depth() noexcept {
 void start(const NcclTable* library) noexcept {
     if (t_depth++ == 0) {
         t_library = library;
+    }
+    t_waiting += library == nullptr ? 1 : 0;
+}
+
+bool waits() noexcept {
+    return t_waiting > 0;
+}
+
+void begin(const NcclTable* library) noexcept {
+    t_library = library;
+    for (; t_waiting > 0; --t_waiting) {
+        if (library->GroupStart != nullptr) {
+            library->GroupStart();
+        }
     }
 }
 

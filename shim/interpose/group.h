@@ -24,8 +24,13 @@ struct Pending {
 };
 
 unsigned depth() noexcept;
-// Enters one level; the outermost is the group of this library.
+// Enters one level; the outermost is the group of this library. Null: which one is not known yet.
 void start(const NcclTable* library) noexcept;
+// True if a group has been started that no library has heard of.
+bool waits() noexcept;
+// Tells this library of all its levels. NCCL does nothing at a start that could come too late: the
+// calls that follow are what matters.
+void begin(const NcclTable* library) noexcept;
 const NcclTable* library() noexcept;
 // Leaves one level; true if that was the outermost.
 bool end() noexcept;

@@ -20,9 +20,10 @@ namespace deft {
 // must pass untouched.
 class Hook {
 public:
-    // A call without a communicator belongs to the library of the code that made it.
+    // A call belongs to the library that the loader would have bound it to.
     Hook(Function function, const void* caller) noexcept;
-    // A call on a communicator belongs to the library that made the communicator.
+    // So does one on a communicator: made by another library, it is not this one's. Where the
+    // caller's own library is not certain the call goes to the communicator's.
     Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept;
     // A watched call of the job's that is made later than in its own hook.
     Hook(Function function, CommunicatorPin&& communicator, const NcclTable* table) noexcept;
@@ -33,6 +34,10 @@ public:
     const NcclTable* table() const { return table_; }
     CommunicatorPin& communicator() { return communicator_; }
     void adopt(CommunicatorPin&& communicator) { communicator_ = std::move(communicator); }
+    // True if several libraries are there and nothing tells which of them the call is for.
+    bool undecided() const { return undecided_; }
+    // A group that waits for a call that tells is table()'s then.
+    void decide() noexcept;
     // True if the job itself made this call and the shim may look at it: not nested, not off, not
     // in a forked child.
     bool watched() const { return watched_; }
@@ -41,10 +46,14 @@ public:
     int unavailable() const noexcept;
 
 private:
+    void find_library(const void* caller) noexcept;
+    void enter() noexcept;
+
     Function function_;
     const NcclTable* table_ = nullptr;
     CommunicatorPin communicator_;
     bool watched_ = false;
+    bool undecided_ = false;
 };
 
 }  // namespace deft

@@ -34,6 +34,10 @@ DEFT_HOOK int ncclGroupStart() noexcept {
         return hook.unavailable();
     }
     deft::communicator::counted(hook, Function::GroupStart);
+    if (hook.undecided()) {
+        deft::group::start(nullptr);
+        return DEFT_NCCL_SUCCESS;
+    }
     const int result = hook.table()->GroupStart();
     if (result == DEFT_NCCL_SUCCESS) {
         deft::group::start(hook.table());
@@ -42,7 +46,8 @@ DEFT_HOOK int ncclGroupStart() noexcept {
 }
 
 DEFT_HOOK int ncclGroupEnd() noexcept {
-    const Hook hook(Function::GroupEnd, DEFT_CALLER);
+    Hook hook(Function::GroupEnd, DEFT_CALLER);
+    hook.decide();
     if (hook.table() == nullptr || hook.table()->GroupEnd == nullptr) {
         return hook.unavailable();
     }
@@ -51,7 +56,8 @@ DEFT_HOOK int ncclGroupEnd() noexcept {
 }
 
 DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
-    const Hook hook(Function::GroupSimulateEnd, DEFT_CALLER);
+    Hook hook(Function::GroupSimulateEnd, DEFT_CALLER);
+    hook.decide();
     if (hook.table() == nullptr || hook.table()->GroupSimulateEnd == nullptr) {
         return hook.unavailable();
     }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/interpose/calling_module.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 
@@ -18,21 +19,31 @@ namespace deft {
 namespace {
 
 constexpr std::size_t kMaxLibraries = 16;
-constexpr std::size_t kMaxCallers = 512;  // call sites; beyond them each call pays the full search
+constexpr std::size_t kMaxCallers = 512;  // call sites; beyond them each call looks at the modules
 constexpr std::size_t kProbes = 8;
+constexpr std::size_t kMaxModules = 256;  // beyond them each call pays the full search
 
+using Answer = NcclLibraries::Answer;
+using Certainty = NcclLibraries::Certainty;
+
+struct KnownModule {
+    CallingModule module;
+    Answer answer;
+};
+
+// A call site. The answer is stored after the caller, so it may be missing for a moment.
 struct KnownCaller {
-    const void* caller;
-    const NcclTable* table;
+    std::atomic<const void*> caller{nullptr};
+    std::atomic<const Answer*> answer{nullptr};
 };
 
 // Constant-initialised, trivially destroyed: usable before main and after exit.
 struct State {
     std::array<std::atomic<const NcclTable*>, kMaxLibraries> tables{};
     std::atomic<std::size_t> count{0};
-    std::atomic<const NcclTable*> for_all{
-        nullptr};  // found by a way that is the same for all callers
-    std::array<std::atomic<const KnownCaller*>, kMaxCallers> callers{};
+    std::atomic<const NcclTable*> for_all{nullptr};  // DEFT_NCCL_LIB
+    std::array<KnownCaller, kMaxCallers> callers{};
+    std::array<std::atomic<const KnownModule*>, kMaxModules> modules{};
     std::atomic<bool> override_failed{false};
 };
 constinit State g_state;
@@ -97,19 +108,42 @@ const NcclTable* from_override() {
     return table;
 }
 
-// NCCL as the caller's module sees it: its dependencies, or NCCL linked statically into it. This is
-// how it is found when the module was opened RTLD_LOCAL, as Python opens extension modules.
-const NcclTable* from_module_of(const void* caller) {
-    Dl_info info;
-    if (caller == nullptr || ::dladdr(caller, &info) == 0 || info.dli_fbase == own_base()) {
-        return nullptr;
+// The first in the global scope.
+const NcclTable* from_global_scope() {
+    const NcclTable* table = nullptr;
+    if (void* const program = ::dlopen(nullptr, RTLD_LAZY)) {
+        table = from_handle(program);
+        ::dlclose(program);
     }
-    void* const handle = ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    return table != nullptr ? table : from_handle(RTLD_NEXT);  // it has the plain names only
+}
+
+// NCCL as the module itself sees it: its dependencies, or NCCL linked statically into it. This is
+// how it is found when the module was opened RTLD_LOCAL, as Python opens extension modules.
+const NcclTable* from_module(const CallingModule& module) {
+    void* const handle =
+        module.is_program() ? nullptr : ::dlopen(module.map->l_name, RTLD_LAZY | RTLD_NOLOAD);
     const NcclTable* const table = from_handle(handle);
     if (handle != nullptr) {
         ::dlclose(handle);  // the table holds its own reference on the library that has NCCL
     }
     return table;
+}
+
+// Where the loader sends the module's calls, of the first library in the global scope and of that
+// which the module depends on itself. Null if that gives none.
+const NcclTable* bound_to(const CallingModule& module, const NcclTable* global,
+                          const NcclTable* own) {
+    if (global == nullptr || global == own || module.binding == Binding::None) {
+        return global != nullptr ? global : own;
+    }
+    if (module.binding == Binding::Lazy && (own == nullptr || !module.contains(own->base))) {
+        return global;  // the loader looks now
+    }
+    // One that has come into the global scope after the module is not seen by it. Of a module in
+    // that scope the dependencies are there too: what stands before them was there in time.
+    const bool in_time = module.loaded_after(global->base) || module.in_global_scope();
+    return in_time ? global : own;
 }
 
 int collect_names(dl_phdr_info* info, std::size_t, void* argument) {
@@ -140,76 +174,162 @@ const NcclTable* from_loaded_objects() {
     return nullptr;
 }
 
-const NcclTable* remember(const void* caller, const NcclTable* table) {
-    const auto hash = (reinterpret_cast<std::uintptr_t>(caller) * 0x9E3779B97F4A7C15u) >> 32;
-    const auto* const node = new KnownCaller{caller, table};
-    for (std::size_t probe = 0; probe < kProbes; ++probe) {
-        const KnownCaller* expected = nullptr;
-        if (g_state.callers[(hash + probe) % kMaxCallers].compare_exchange_strong(
-                expected, node, std::memory_order_acq_rel) ||
-            expected->caller == caller) {
-            if (expected != nullptr) {
-                delete node;
-            }
-            return table;
-        }
-    }
-    delete node;
-    return table;
+std::size_t place_of(const void* caller) {
+    return (reinterpret_cast<std::uintptr_t>(caller) * 0x9E3779B97F4A7C15u) >> 32;
 }
 
-const NcclTable* recall(const void* caller) {
-    const auto hash = (reinterpret_cast<std::uintptr_t>(caller) * 0x9E3779B97F4A7C15u) >> 32;
+// Allocates nothing: a call site may be new at any time.
+void remember(const void* caller, const Answer* answer) {
+    const std::size_t place = place_of(caller);
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
-        const KnownCaller* known =
-            g_state.callers[(hash + probe) % kMaxCallers].load(std::memory_order_acquire);
-        if (known == nullptr) {
-            return nullptr;
+        KnownCaller& known = g_state.callers[(place + probe) % kMaxCallers];
+        const void* expected = nullptr;
+        if (known.caller.compare_exchange_strong(expected, caller, std::memory_order_acq_rel)) {
+            known.answer.store(answer, std::memory_order_release);
+            return;
         }
-        if (known->caller == caller) {
-            return known->table;
+        if (expected == caller) {
+            return;
+        }
+    }
+}
+
+const Answer* recall(const void* caller) {
+    const std::size_t place = place_of(caller);
+    for (std::size_t probe = 0; probe < kProbes; ++probe) {
+        const KnownCaller& known = g_state.callers[(place + probe) % kMaxCallers];
+        const void* const there = known.caller.load(std::memory_order_acquire);
+        if (there == caller) {
+            return known.answer.load(std::memory_order_acquire);
+        }
+        if (there == nullptr) {
+            return nullptr;
         }
     }
     return nullptr;
 }
 
-const NcclTable* search(const void* caller) {
-    const NcclTable* table = from_override();
-    if (table == nullptr) {
-        // The next object in the global scope: where the call would have gone without us.
-        table = from_handle(RTLD_NEXT);
-    }
-    if (table != nullptr) {
-        g_state.for_all.store(table, std::memory_order_release);
-        return table;
-    }
-    // The caller's module before a libnccl.so.2 found by name: with two copies in the process the
-    // name finds the older one, the module the one its calls belong to.
-    table = from_module_of(caller);
-    if (table == nullptr) {
-        if (void* const handle = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD)) {
-            table = from_handle(handle);
-            ::dlclose(handle);
+const Answer* recall_module(const void* caller) {
+    for (const auto& slot : g_state.modules) {
+        const KnownModule* const known = slot.load(std::memory_order_acquire);
+        if (known == nullptr) {
+            return nullptr;
+        }
+        if (known->module.contains(caller)) {
+            return &known->answer;
         }
     }
+    return nullptr;
+}
+
+// The first decision on a module stays: two threads may have come to different ones. Null if there
+// is no room for it.
+const Answer* remember(const CallingModule& module, const Answer& answer) {
+    const auto* const node = new KnownModule{module, answer};
+    for (auto& slot : g_state.modules) {
+        const KnownModule* expected = nullptr;
+        if (slot.compare_exchange_strong(expected, node, std::memory_order_acq_rel)) {
+            return &node->answer;
+        }
+        if (expected->module.low == module.low) {
+            delete node;
+            return &expected->answer;
+        }
+    }
+    delete node;
+    return nullptr;
+}
+
+const NcclTable* from_name(int flags) {
+    void* const handle = ::dlopen("libnccl.so.2", flags);
+    const NcclTable* const table = from_handle(handle);
+    if (handle != nullptr && (table == nullptr || (flags & RTLD_NOLOAD) != 0)) {
+        ::dlclose(handle);
+    }
+    return table;
+}
+
+// For a module whose own references lead nowhere.
+const NcclTable* likeliest() {
+    const NcclTable* table = from_name(RTLD_LAZY | RTLD_NOLOAD);
     if (table == nullptr) {
         table = from_loaded_objects();
     }
     if (table == nullptr) {
-        if (void* const handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
-            table = from_handle(handle);
-            if (table == nullptr) {
-                ::dlclose(handle);
-            }
-        }
+        table = from_name(RTLD_NOW | RTLD_LOCAL);
     }
     if (table == nullptr) {
         DEFT_WARN_ONCE(
             "no NCCL library found in this process or by the name libnccl.so.2; NCCL calls "
             "fail. Set LD_LIBRARY_PATH to the folder that has it, or DEFT_NCCL_LIB to its path");
-        return nullptr;
     }
-    return remember(caller, table);
+    return table;
+}
+
+// As the loader decides it; unbound where the module does not refer to NCCL.
+Answer decide(const CallingModule& module) {
+    const NcclTable* const table = bound_to(module, from_global_scope(), from_module(module));
+    const bool bound = table != nullptr && module.binding != Binding::None;
+    return {table, bound ? Certainty::Bound : Certainty::Likely};
+}
+
+// A module that does not refer to NCCL calls through one that does (whose last act is the call, so
+// that the return address is not its own), or through a pointer that it has looked up. Null if
+// those that do go to different libraries, or there are none.
+const NcclTable* where_others_go() {
+    const NcclTable* common = nullptr;
+    for (const void* const address : CallingModule::bound_at_load()) {
+        const CallingModule module = CallingModule::of(address);
+        if (module.map == nullptr || module.contains(own_base())) {
+            continue;
+        }
+        const Answer* const known = recall_module(address);
+        const Answer answer = known != nullptr ? *known : decide(module);
+        if (known == nullptr && answer.table != nullptr) {
+            remember(module, answer);
+        }
+        if (answer.certainty != Certainty::Bound) {
+            continue;
+        }
+        if (common != nullptr && common != answer.table) {
+            return nullptr;
+        }
+        common = answer.table;
+    }
+    return common;
+}
+
+Answer search(const void* caller) {
+    if (const NcclTable* const table = from_override()) {
+        g_state.for_all.store(table, std::memory_order_release);
+        return {table, Certainty::Bound};
+    }
+    CallingModule module = CallingModule::of(caller);
+    const bool known = module.map != nullptr && !module.contains(own_base());
+    Answer answer;
+    if (known && module.binding != Binding::None) {
+        answer = decide(module);
+    } else if (const NcclTable* const common = where_others_go()) {
+        answer = {common, Certainty::Common};
+    } else {
+        answer.table = from_global_scope();
+    }
+    if (answer.table == nullptr) {
+        answer = {likeliest(), Certainty::Likely};
+    }
+    if (answer.table == nullptr) {
+        return answer;
+    }
+    if (module.map == nullptr) {  // code that no loader has loaded
+        module.low = reinterpret_cast<std::uintptr_t>(caller);
+        module.high = module.low + 1;
+    }
+    const Answer* const kept = remember(module, answer);
+    if (kept == nullptr) {
+        return answer;  // searched for again at the next call from there
+    }
+    remember(caller, kept);
+    return *kept;
 }
 
 }  // namespace
@@ -219,17 +339,21 @@ NcclLibraries& NcclLibraries::process() {
     return libraries;
 }
 
-const NcclTable* NcclLibraries::for_caller(const void* caller) noexcept {
+Answer NcclLibraries::for_caller(const void* caller) noexcept {
     if (const NcclTable* table = g_state.for_all.load(std::memory_order_acquire)) {
-        return table;
+        return {table, Certainty::Bound};
     }
-    if (const NcclTable* table = recall(caller)) {
-        return table;
+    if (const Answer* const answer = recall(caller)) {
+        return *answer;
     }
     try {
+        if (const Answer* const answer = recall_module(caller)) {
+            remember(caller, answer);
+            return *answer;
+        }
         return search(caller);
     } catch (...) {
-        return sole();
+        return {sole(), Certainty::Likely};
     }
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which NCCL a call goes to. A process may hold several copies; each call must reach the one it
-// would have reached without the preload.
+// would have reached without the preload. That depends on the module (program or shared library)
+// that calls, and is decided once per module.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "shim/interpose/nccl_table.h"
 
@@ -16,11 +18,22 @@ class NcclLibraries {
 public:
     static NcclLibraries& process();
 
-    // The library for a call made from the code at `caller` (a return address), searched in this
-    // order: DEFT_NCCL_LIB; the global scope behind us; what the caller's own module sees; a loaded
-    // libnccl.so.2; any loaded object that has the functions; the loader's search path. Null, and
-    // one WARN, if there is none.
-    const NcclTable* for_caller(const void* caller) noexcept;
+    // How sure it is that the call would have gone there.
+    enum class Certainty : std::uint8_t {
+        Likely,  // the likeliest of those that are there
+        Common,  // the caller does not refer to NCCL; all modules that do go there
+        Bound,   // the loader resolves the caller's references to it
+    };
+    struct Answer {
+        const NcclTable* table = nullptr;
+        Certainty certainty = Certainty::Likely;
+    };
+    // The library for a call made from the code at `caller` (a return address). DEFT_NCCL_LIB wins.
+    // Else, as the loader searches: the global scope, as it was when the module was bound; then
+    // what the module itself depends on. Where that gives none: a loaded libnccl.so.2; any loaded
+    // object that has the functions; the loader's search path. Null, and one WARN, if there is
+    // none.
+    Answer for_caller(const void* caller) noexcept;
 
     // The only library seen so far, or null if there are none or several.
     const NcclTable* sole() const noexcept;

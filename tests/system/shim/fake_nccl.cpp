@@ -20,6 +20,13 @@ struct ncclComm {
 extern "C" __attribute__((visibility("default"))) int fake_nested_broadcasts;
 int fake_nested_broadcasts = 0;
 
+// Calls that have come to this copy; each process-wide.
+struct FakeCalls {
+    int made, group_starts, group_ends, all_reduces, destroyed;
+};
+extern "C" __attribute__((visibility("default"))) FakeCalls fake_calls;
+FakeCalls fake_calls = {};
+
 namespace {
 
 ncclResult_t check(ncclComm_t comm) {
@@ -75,6 +82,7 @@ EXPORT ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId
     if (std::memcmp(id.internal, "fake", 4) != 0 || rank < 0 || rank >= nranks) {
         return ncclInvalidArgument;
     }
+    ++fake_calls.made;
     *comm = make(rank, nranks);
     return ncclSuccess;
 }
@@ -113,6 +121,7 @@ ALIAS(ncclCommSplit)
 ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*);
 
 EXPORT ncclResult_t pncclCommDestroy(ncclComm_t comm) {
+    ++fake_calls.destroyed;
     const ncclResult_t result = check(comm);
     if (result == ncclSuccess) {
         comm->version = 0;
@@ -152,16 +161,19 @@ EXPORT ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device) {
 ALIAS(ncclCommCuDevice) ncclResult_t ncclCommCuDevice(const ncclComm_t, int*);
 
 EXPORT ncclResult_t pncclGroupStart() {
+    ++fake_calls.group_starts;
     return ncclSuccess;
 }
 ALIAS(ncclGroupStart) ncclResult_t ncclGroupStart();
 EXPORT ncclResult_t pncclGroupEnd() {
+    ++fake_calls.group_ends;
     return ncclSuccess;
 }
 ALIAS(ncclGroupEnd) ncclResult_t ncclGroupEnd();
 
 EXPORT ncclResult_t pncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t,
                                    ncclComm_t comm, cudaStream_t) {
+    ++fake_calls.all_reduces;
     ncclResult_t error = ncclSuccess;
     if (comm != nullptr && ncclCommGetAsyncError(comm, &error) != ncclSuccess) {  // through the PLT
         return ncclInternalError;
