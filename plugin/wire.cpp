@@ -15,8 +15,6 @@ constexpr std::uint32_t kWelcomeMagic = 0x4c455744;  // "DWEL"
 constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
-constexpr std::size_t kHeaderSumAt = 44;
-constexpr std::size_t kControlSumAt = 6;
 
 class Writer {
 public:
@@ -291,14 +289,16 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
     writer.put(chunk.index);
     writer.put(std::uint16_t{0});
     writer.put(header.checksum);
-    const bool checked = (header.flags & kFlagChecksum) != 0;
-    writer.put(checked ? crc32c(0, out.data(), kHeaderSumAt) : std::uint32_t{0});
+    seal(out);
 }
 
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) {
     Reader reader(in);
     if (reader.get<std::uint16_t>() != kChunkMagic) {
         return Decoded::NotDeft;
+    }
+    if (!sealed(in)) {
+        return Decoded::Damaged;
     }
     const auto type = reader.get<std::uint8_t>();
     header.flags = reader.get<std::uint8_t>();
@@ -312,10 +312,6 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     reader.get<std::uint16_t>();
     header.checksum = reader.get<std::uint32_t>();
     chunk.data = nullptr;
-    if ((header.flags & kFlagChecksum) != 0 &&
-        reader.get<std::uint32_t>() != crc32c(0, in.data(), kHeaderSumAt)) {
-        return Decoded::Damaged;
-    }
     if (type == static_cast<std::uint8_t>(FrameType::Bye)) {
         header.type = FrameType::Bye;
         return chunk.length == 0 ? Decoded::Ok : Decoded::Malformed;
@@ -339,48 +335,30 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     return chunk.length == expected ? Decoded::Ok : Decoded::Malformed;
 }
 
-namespace {
-
-// Of a control frame without its two bytes for this. Never 0, which says that there is none.
-std::uint16_t control_sum(std::span<const std::byte, kControlBytes> frame) {
-    std::uint32_t sum = crc32c(0, frame.data(), kControlSumAt);
-    sum = crc32c(sum, frame.data() + kControlSumAt + 2, kControlBytes - kControlSumAt - 2);
-    const auto folded = static_cast<std::uint16_t>(sum ^ sum >> 16);
-    return folded == 0 ? std::uint16_t{0xffff} : folded;
-}
-
-}  // namespace
-
-void encode(const Control& control, std::span<std::byte, kControlBytes> out, bool checked) {
+void encode(const Control& control, std::span<std::byte, kControlBytes> out) {
     Writer writer(out);
     writer.put(kControlMagic);
     writer.put(control.kind);
-    writer.put(std::uint8_t{0});
-    writer.put(control.path);
-    writer.put(std::uint16_t{0});
+    writer.put(static_cast<std::uint8_t>(control.path));
     writer.put(control.received);
     writer.put(control.completed);
     writer.put(control.posted);
-    if (checked) {
-        Writer(out.subspan(kControlSumAt, 2)).put(control_sum(out));
-    }
+    seal(out);
 }
 
-Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control, bool checked) {
+Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control) {
     Reader reader(in);
     if (reader.get<std::uint16_t>() != kControlMagic) {
         return Decoded::NotDeft;
     }
+    if (!sealed(in)) {
+        return Decoded::Damaged;
+    }
     const auto kind = reader.get<std::uint8_t>();
-    reader.get<std::uint8_t>();
-    control.path = reader.get<std::uint16_t>();
-    const auto sum = reader.get<std::uint16_t>();
+    control.path = reader.get<std::uint8_t>();
     control.received = reader.get<std::uint64_t>();
     control.completed = reader.get<std::uint64_t>();
     control.posted = reader.get<std::uint64_t>();
-    if (checked && sum != control_sum(in)) {
-        return Decoded::Damaged;
-    }
     if (kind < static_cast<std::uint8_t>(Control::Kind::State) ||
         kind > static_cast<std::uint8_t>(Control::Kind::Damaged) || control.path >= kMaxPaths ||
         control.completed > control.posted) {

@@ -14,7 +14,7 @@
 
 namespace deft::net::wire {
 
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 inline constexpr std::size_t kHandleBytes = 128;
 inline constexpr std::size_t kHelloBytes = 128;
 inline constexpr std::size_t kWelcomeBytes = 704;
@@ -67,12 +67,13 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle);
 // Replaces only the scratch field of an encoded handle.
 void set_attempt(std::span<std::byte, kHandleBytes> encoded, std::uint64_t attempt);
 
-// A hello and a welcome end with a CRC32C of what is before it; encode() puts it there.
+// Everything below ends with a CRC32C of what is before it; encode() puts it there, decode()
+// demands it.
 void seal(std::span<std::byte> frame);
 
 // Only a question: what are all your endpoints? Answered with a welcome, then closed.
 inline constexpr std::uint8_t kFlagAsk = 1;
-// Every frame of this path carries a checksum, in both directions.
+// The bytes of every chunk of this path carry a checksum.
 inline constexpr std::uint8_t kFlagChecked = 2;
 // Large chunks may be sent without a copy (links/page_pipes.h).
 inline constexpr std::uint8_t kFlagLent = 4;
@@ -114,17 +115,15 @@ enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2 };
 struct ChunkHeader {
     FrameType type = FrameType::Chunk;
     std::uint8_t flags = 0;
-    std::uint32_t checksum = 0;  // of the payload; with kFlagChecksum the header has its own
+    std::uint32_t checksum = 0;  // of the payload, with kFlagChecksum
     Chunk chunk;
 };
 inline constexpr std::uint8_t kFlagChecksum = 1;
 void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out);
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header);
 
-// Receiver to sender: control frames of fixed size, with a checksum if `checked`. Decoding then
-// demands one.
-void encode(const Control& control, std::span<std::byte, kControlBytes> out, bool checked = false);
-Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control,
-               bool checked = false);
+// Receiver to sender: control frames of fixed size.
+void encode(const Control& control, std::span<std::byte, kControlBytes> out);
+Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control);
 
 }  // namespace deft::net::wire

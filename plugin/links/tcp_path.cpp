@@ -203,7 +203,7 @@ Post TcpPath::send(const Control& control) {
             return Post::Again;
         }
     }
-    wire::encode(control, control_, checked_);
+    wire::encode(control, control_);
     control_left_ = control_.size();
     return write_control() == Poll::Failed ? Post::Failed : Post::Ok;
 }
@@ -229,7 +229,6 @@ Post TcpPath::send_bye() {
     }
     wire::ChunkHeader header;
     header.type = wire::FrameType::Bye;
-    header.flags = checked_ ? wire::kFlagChecksum : std::uint8_t{0};
     begin_frame(header);
     return flush() == Poll::Failed ? Post::Failed : Post::Ok;
 }

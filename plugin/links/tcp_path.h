@@ -21,7 +21,7 @@ class TcpPath final : public Path {
 public:
     enum class Role { Sender, Receiver };
     struct Options {
-        bool checked = false;     // frames carry checksums both ways, as the hello said
+        bool checked = false;     // the bytes of chunks carry checksums, as the hello said
         bool look_first = false;  // receiver: see looked_
         int looks = 4;            // so many tiny messages are taken together, where the kernel can
         bool lent = false;        // receiver: large chunks may be the pages of the peer's job
@@ -68,6 +68,7 @@ private:
     void throw_away_input();
     Poll lost_errno(const char* call);
     Poll damaged();
+    Poll not_decoded(wire::Decoded why);
     bool taken_back();
     static bool would_block();  // the last call found nothing to do
     std::size_t staged() const { return stage_end_ - stage_begin_; }

@@ -43,11 +43,10 @@ Path::Poll TcpPath::read_controls(PathEvents& events) {
         std::size_t at = 0;
         for (; stage_end_ - at >= wire::kControlBytes; at += wire::kControlBytes) {
             Control control;
-            if (wire::decode(std::span<const std::byte, wire::kControlBytes>(stage_.data() + at,
-                                                                             wire::kControlBytes),
-                             control, checked_) != wire::Decoded::Ok) {
-                return checked_ ? damaged()
-                                : lost(Loss::Protocol, "the peer sent what is no control frame");
+            const wire::Decoded decoded =
+                wire::decode(std::span(stage_).subspan(at).first<wire::kControlBytes>(), control);
+            if (decoded != wire::Decoded::Ok) {
+                return not_decoded(decoded);
             }
             if (control.kind == Control::Kind::Damaged) {
                 return lost(Loss::Damaged, "the peer got damaged bytes (checksum)");
@@ -63,27 +62,33 @@ Path::Poll TcpPath::read_controls(PathEvents& events) {
     return result;
 }
 
+// Only the peer of the hello speaks here: what lacks the magic was damaged, too.
+Path::Poll TcpPath::not_decoded(wire::Decoded why) {
+    return why == wire::Decoded::Malformed
+               ? lost(Loss::Protocol, "the peer sent a frame that cannot be")
+               : damaged();
+}
+
 // Takes one header, and with it a whole small chunk, off the stage.
 TcpPath::Step TcpPath::take_header(PathEvents& events) {
     if (staged() < wire::kChunkBytes) {
         return Step::NeedMore;
     }
     wire::ChunkHeader header;
-    if (wire::decode(std::span<const std::byte, wire::kChunkBytes>(stage_.data() + stage_begin_,
-                                                                   wire::kChunkBytes),
-                     header) != wire::Decoded::Ok ||
-        (checked_ && (header.flags & wire::kFlagChecksum) == 0)) {
-        if (checked_) {
-            damaged();
-        } else {
-            lost(Loss::Protocol, "the peer sent what is no chunk header");
-        }
+    const wire::Decoded decoded =
+        wire::decode(std::span(stage_).subspan(stage_begin_).first<wire::kChunkBytes>(), header);
+    if (decoded != wire::Decoded::Ok) {
+        not_decoded(decoded);
         return Step::Failed;
     }
     if (header.type == wire::FrameType::Bye) {
         stage_begin_ += wire::kChunkBytes;
         events.peer_closed();
         return Step::Go;
+    }
+    if (checked_ && (header.flags & wire::kFlagChecksum) == 0) {
+        not_decoded(wire::Decoded::Malformed);
+        return Step::Failed;
     }
     const Chunk& chunk = header.chunk;
     const bool small = chunk.length <= kEagerBytes;

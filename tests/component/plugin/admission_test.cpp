@@ -372,7 +372,7 @@ TEST(Admission, SenderSaysPlainlyThatVersionsDiffer) {
         result = dialer.poll(steady_now(), connected);
     }
     EXPECT_EQ(result, Dialer::Result::Fatal);
-    EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("protocol version 8, this one 1"));
+    EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("protocol version 9, this one 2"));
     EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("install the same release"));
 }
 

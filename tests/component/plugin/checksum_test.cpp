@@ -92,6 +92,29 @@ Outcome run(Scene& scene, std::size_t messages, std::size_t largest, std::size_t
     return outcome;
 }
 
+// One message through the relay; false if the connection gives up.
+bool exchange(Scene& scene, const std::vector<std::byte>& data, std::vector<std::byte>& buffer) {
+    Sender& sender = *scene.pair.sender;
+    Receiver& receiver = *scene.pair.receiver;
+    Request* receive = receiver.irecv(buffer.data(), buffer.size(), false, steady_now());
+    Request* send = nullptr;
+    bool sent = false;
+    bool received = false;
+    const Nanos deadline = steady_now() + kPatience;
+    while (receive != nullptr && !(sent && received) && steady_now() < deadline) {
+        if (sender.failure() || receiver.failure()) {
+            return false;
+        }
+        scene.step();
+        send = send != nullptr ? send : sender.isend(data.data(), data.size(), steady_now());
+        sent = sent || (send != nullptr && sender.test(send, steady_now(), nullptr));
+        received = received || receiver.test(receive, steady_now(), nullptr);
+        sender.progress(steady_now());  // as the caretaker does for who is not polled
+        receiver.progress(steady_now());
+    }
+    return sent && received;
+}
+
 // Flips a bit once in so many bytes of one direction, beyond the first `spare` of a connection.
 Relay::Damage once_in(std::uint64_t bytes, bool to_receiver, std::uint64_t spare = 100) {
     auto passed = std::make_shared<std::uint64_t>(0);
@@ -346,6 +369,55 @@ TEST(Checksum, FlippedAcknowledgementsAreNoticed) {
         EXPECT_TRUE(outcome.complete) << scene.pair.sender->failure().text;
         EXPECT_EQ(outcome.wrong, 0U);
         EXPECT_GT(scene.flips(), 0U);
+    }
+}
+
+// Flips a bit of one byte after the other of a direction's second frame of `frame` bytes on each
+// connection: `first` bytes come before the first frame, and it takes `every`.
+struct EachByte {
+    bool to_receiver;
+    std::uint64_t first;
+    std::uint64_t every;
+    std::size_t frame;
+    std::size_t byte = 0;  // the next one's
+
+    long operator()(bool towards, std::uint64_t begin, std::size_t size) {
+        if (towards != to_receiver || byte == frame) {
+            return -1;
+        }
+        const std::uint64_t at = first + every + byte;
+        if (at < begin || at >= begin + size) {
+            return -1;
+        }
+        ++byte;
+        return static_cast<long>(at - begin);
+    }
+};
+
+// Without checksums of the job's bytes. The path ends, and everything is sent again.
+TEST(Checksum, HeadersAndAcknowledgementsHaveTheirsAlways) {
+    for (const std::size_t size : {std::size_t{8}, std::size_t{3000}, std::size_t{40'000}}) {
+        for (const bool to_receiver : {true, false}) {
+            SCOPED_TRACE(std::to_string(size) + (to_receiver ? " headers" : " acknowledgements"));
+            Scene scene(1, 1, false);
+            const EachByte damage =
+                to_receiver
+                    ? EachByte{true, wire::kHelloBytes, wire::kChunkBytes + size, wire::kChunkBytes}
+                    : EachByte{false, wire::kWelcomeBytes, wire::kControlBytes,
+                               wire::kControlBytes};
+            scene.relay[0]->damage = damage;
+            ASSERT_TRUE(scene.establish());
+            std::vector<std::byte> buffer(size);
+            const Nanos deadline = steady_now() + kPatience;
+            for (unsigned i = 0; scene.flips() < damage.frame && steady_now() < deadline; ++i) {
+                const std::vector<std::byte> data = bytes_of(size, i);
+                std::fill(buffer.begin(), buffer.end(), std::byte{0});
+                ASSERT_TRUE(exchange(scene, data, buffer)) << "message " << i;
+                ASSERT_TRUE(data == buffer) << "message " << i;
+            }
+            EXPECT_EQ(scene.flips(), damage.frame);
+            EXPECT_GE(scene.relay[0]->connections, damage.frame);
+        }
     }
 }
 
