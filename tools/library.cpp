@@ -40,7 +40,8 @@ std::string unusable(const std::string& path) {
     if (!elf.this_machine) {
         return "built for another machine";
     }
-    return elf.dynamic_object ? "" : "not a shared library";
+    // A program, which for the loader may be a shared object too, names the loader it needs.
+    return elf.dynamic_object && !elf.needs_loader ? "" : "not a shared library";
 }
 
 // A folder only this user can write to, for the symbolic link; made if absent.

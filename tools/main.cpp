@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `deft` command: reads the command line and calls the subcommand.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
@@ -42,6 +43,8 @@ struct CommandLine {
     CLI::App* report_command = nullptr;
     CLI::App* topo_command = nullptr;
     CLI::App* version_command = nullptr;
+    CLI::App* help_command = nullptr;
+    std::string help_of;
 
     CommandLine() {
         app.allow_extras();
@@ -56,6 +59,8 @@ struct CommandLine {
         planner.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
+        help_command = app.add_subcommand("help", "Show this help, or that of a command");
+        help_command->add_option("command", help_of, "The command");
         app.footer("`deft COMMAND --help` says more. Manual pages: deft(1), deft.conf(5).");
     }
 
@@ -141,6 +146,14 @@ int unexpected(const CLI::App& app, const std::string& command, std::string word
     return kUsage;
 }
 
+std::string command_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 int unknown_command(const CommandLine& line, const std::string& word) {
     std::vector<std::string> names;
     for (const CLI::App* command : line.app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -202,7 +215,8 @@ int dispatch(CommandLine& line) {
     if (chosen.empty()) {
         const std::vector<std::string> extra = line.app.remaining();
         if (extra.empty() || extra.front() == "--") {
-            complain("no command given; see deft --help");
+            complain("no command given; usage: deft COMMAND, one of " + command_names(line.app) +
+                     "; see deft --help");
             return kUsage;
         }
         return extra.front().starts_with("-") ? unexpected(line.app, "", extra.front())
@@ -215,6 +229,16 @@ int dispatch(CommandLine& line) {
     }
     if (&command == line.version_command) {
         return show_version(line.library);
+    }
+    if (&command == line.help_command) {
+        // The name of a command is taken for the command.
+        if (chosen.size() > 1) {
+            return print(chosen[1]->help("deft"));
+        }
+        // Not app.help(), which is that of the command in hand.
+        return !line.help_of.empty() ? unknown_command(line, line.help_of)
+                                     : print(line.app.get_formatter()->make_help(
+                                           &line.app, "deft", CLI::AppFormatMode::Normal));
     }
     if (&command == line.run_command) {
         line.run.library = line.library;

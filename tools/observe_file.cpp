@@ -276,6 +276,11 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     file.compute_ms = iterations.quantiles("compute_ms");
     file.exposed_ms = iterations.quantiles("exposed_ms");
     file.latest_start_ms = iterations.quantiles("latest_start_ms");
+    if (root.has("communicators")) {
+        root.each("communicators", [&](const Node& node) {
+            file.communicators.push_back(node.text_or_empty("communicator"));
+        });
+    }
     root.each("buckets", [&](const Node& node) { file.buckets.push_back(read_bucket(node)); });
     root.each("links", [&](const Node& node) { file.links.push_back(read_link(node)); });
     if (root.has("plans")) {

@@ -53,6 +53,7 @@ struct ObserveFile {
     std::int64_t iterations_seen = 0, cycle_length = 0;
     bool stable = false;
     Quantiles time_ms, coverage_rate;
+    std::vector<std::string> communicators;  // their names, which are equal on all their ranks
     std::vector<ObservedBucket> buckets;
     std::vector<ObservedLink> links;
 

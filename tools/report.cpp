@@ -374,6 +374,9 @@ std::string json_report(const RunReport& run) {
         }
         document["ranks"].push_back({{"file", file.path},
                                      {"host", file.host},
+                                     {"mode", file.mode},
+                                     {"library_version", file.library_version},
+                                     {"nccl_version", file.nccl_version},
                                      {"rank", file.rank},
                                      {"of", file.ranks},
                                      {"calls", file.all_calls()},

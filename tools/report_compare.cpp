@@ -57,6 +57,45 @@ void check_membership(RunReport& run) {
     }
 }
 
+// Ranks of one job have a communicator in common, or one with a third rank of it: the job's first.
+void check_one_job(RunReport& run) {
+    const ObserveFile& first = run.ranks.front();
+    for (const ObserveFile& file : run.ranks) {
+        if (file.mode != first.mode) {
+            run.problems.push_back(fmt::format(
+                "{} is of a job in mode {}, {} of one in mode {}: name the files of one run",
+                first.path, first.mode, file.path, file.mode));
+            return;
+        }
+    }
+    std::set<std::string> known(first.communicators.begin(), first.communicators.end());
+    std::vector<const ObserveFile*> others;
+    for (const ObserveFile& file : run.ranks) {
+        if (file.communicators.empty() || known.empty()) {
+            return;  // written before any was made, or by a release that did not list them
+        }
+        others.push_back(&file);
+    }
+    for (bool found = true; found;) {
+        found = false;
+        std::erase_if(others, [&](const ObserveFile* file) {
+            const bool ours =
+                std::any_of(file->communicators.begin(), file->communicators.end(),
+                            [&](const std::string& name) { return known.contains(name); });
+            if (ours) {
+                known.insert(file->communicators.begin(), file->communicators.end());
+                found = true;
+            }
+            return ours;
+        });
+    }
+    if (!others.empty()) {
+        run.problems.push_back(
+            fmt::format("{} and {} have no communicator in common: name the files of one run",
+                        first.path, others.front()->path));
+    }
+}
+
 // Every rank must have seen the same sequence of collectives (NCCL itself demands it).
 std::string difference(const ObserveFile& a, const ObserveFile& b) {
     if (a.cycle_length != b.cycle_length) {
@@ -182,6 +221,7 @@ RunReport compare_ranks(std::vector<ObserveFile> files) {
     std::stable_sort(run.ranks.begin(), run.ranks.end(),
                      [](const ObserveFile& a, const ObserveFile& b) { return a.rank < b.rank; });
     check_membership(run);
+    check_one_job(run);
     check_path(run);
     check_measurements(run);
     check_cycles(run);

@@ -81,7 +81,8 @@ void PlannerCommands::add_to(CLI::App& app) {
         command->allow_extras();
         command->add_option(
             "--links", options.links,
-            "Presets separated by , or + (\"nvlink-a100,10GbE\"), or a .toml or .json file");
+            "Presets separated by , or + (\"nvlink-a100,2x10GbE\"), or a .toml or .json file "
+            "(docs/planner.md)");
         command->add_option("--group", options.group,
                             "Of a trace: the process group that sums gradients, by name or "
                             "description; default: the data-parallel one");

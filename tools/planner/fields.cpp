@@ -2,6 +2,7 @@
 #include "tools/planner/fields.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #ifdef DEFT_HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -15,6 +16,7 @@
 
 #include "tools/input_file.h"
 #include "tools/json_text.h"
+#include "topology/base/nearest.h"
 
 namespace deft::tools {
 
@@ -119,8 +121,11 @@ void Field::only(std::initializer_list<const char*> names) const {
     for (const auto& item : value_->items()) {
         const auto same = [&](const char* name) { return item.key() == name; };
         if (std::none_of(names.begin(), names.end(), same)) {
-            throw InputError(file_ + ": " + (path_.empty() ? "" : path_ + ".") + item.key() +
-                             ": not a known name");
+            const std::vector<std::string_view> known(names.begin(), names.end());
+            const std::string guess = did_you_mean(item.key(), known);
+            throw InputError(fmt::format(
+                "{}: {}{}: not a known name{}", file_, path_.empty() ? "" : path_ + ".", item.key(),
+                guess.empty() ? fmt::format("; known: {}", fmt::join(known, ", ")) : guess));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,31 @@ std::string preset_named(const std::string& name) {
         }
     }
     return matches == 1 ? found : "";
+}
+
+// The number in front of "2x10GbE", which it cuts off; 1 if there is none.
+std::size_t take_times(std::string& name) {
+    constexpr std::size_t kMost = 64;
+    std::size_t times = 0;
+    const char* const end = name.data() + name.size();
+    const auto number = std::from_chars(name.data(), end, times);
+    if (number.ec != std::errc() || number.ptr == end || *number.ptr != 'x' || times == 0 ||
+        times > kMost) {
+        return 1;
+    }
+    name.erase(0, static_cast<std::size_t>(number.ptr + 1 - name.data()));
+    return times;
+}
+
+// Equal links are told apart by a number: 10GbE, 10GbE#2.
+void add_preset(const std::string& label, std::uint32_t ranks, Fabric& fabric) {
+    Link link = planner::preset_link(label, ranks);
+    const std::string name = link.name;
+    const auto taken = [&](const Link& other) { return other.name == link.name; };
+    for (int next = 2; std::any_of(fabric.links.begin(), fabric.links.end(), taken); ++next) {
+        link.name = fmt::format("{}#{}", name, next);
+    }
+    fabric.links.push_back(std::move(link));
 }
 
 // Reduce-scatter and all-gather inside the node, a ring between the nodes.
@@ -197,14 +223,18 @@ Fabric read_links(const std::string& what, std::uint32_t ranks) {
     fabric.name = what;
     for (std::size_t from = 0; from <= what.size();) {
         const auto end = std::min(what.find_first_of(",+", from), what.size());
-        const std::string name = what.substr(from, end - from);
+        std::string name = what.substr(from, end - from);
+        const std::size_t times = take_times(name);
         const std::string label = preset_named(name);
         if (label.empty()) {
             throw InputError(
-                fmt::format("--links: '{}' is neither a file (*.toml, *.json) nor a preset; {}",
+                fmt::format("--links: '{}' is neither a file (*.toml, *.json) nor a preset, of "
+                            "which several are written as 2x10GbE; {}",
                             name, known_presets()));
         }
-        fabric.links.push_back(planner::preset_link(label, ranks));
+        for (std::size_t i = 0; i < times; ++i) {
+            add_preset(label, ranks, fabric);
+        }
         from = end + 1;
     }
     if (const std::string why = fabric.problem(); !why.empty()) {

@@ -197,8 +197,8 @@ std::string parse_value(const Variable& variable, std::string_view text, Setting
             if (!value || !value->whole || !in_range(value->value, variable.range, suffixes)) {
                 return expects(variable, variable.type == ValueType::Integer ? "a whole number"
                                          : variable.type == ValueType::Bytes
-                                             ? "a size such as 65536, 64K, 4M, 1G"
-                                             : "a duration such as 200ms, 5s");
+                                             ? "a size such as 65536, 64K, 4M, 1G (not 64KB)"
+                                             : "a duration such as 200ms, 5s (without a unit: ms)");
             }
             setting.integer = *value->whole;
             break;

@@ -54,14 +54,14 @@ class CommandTest(unittest.TestCase):
         self.assertIn("/no/lib.so", result.stderr)
 
     def test_help(self):
-        for arguments in (["--help"], ["run", "--help"], ["env", "-h"], ["report", "--help"]):
+        for arguments in (["--help"], ["run", "--help"], ["env", "-h"], ["report", "--help"], ["help"], ["help", "plan"]):
             result = self.deft(*arguments)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("Usage:", result.stdout)
 
     def test_usage_errors_are_one_line_with_a_hint(self):
         for arguments, hint in ((["reprot"], "did you mean report?"), (["env", "--jsno"], "did you mean --json?"),
-                                (["--verison"], "did you mean --version?"), (["env", "x"], "'x'"), ([], "--help"),
+                                (["--verison"], "did you mean --version?"), (["env", "x"], "'x'"), ([], "one of run, env, report"), (["help", "xyzzy"], "see deft --help"),
                                 (["xyzzy"], "see deft --help"), (["env", "--json", "--man"], "choose one"),
                                 (["report"], "usage:"), (["report", "--jsn", "f"], "--json"), ([""], "''")):
             with self.subTest(arguments=arguments):

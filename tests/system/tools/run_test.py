@@ -262,6 +262,7 @@ class RunTest(unittest.TestCase):
     def test_library(self):
         self.check_refused(125, "--library /no/lib.so", "No such file", arguments=["run", "--library", "/no/lib.so"])
         self.check_refused(125, "not a shared library", arguments=["run", "--library", __file__])
+        self.check_refused(125, "not a shared library", arguments=["run", "--library", "/bin/ls"])
 
     def observed(self, script, env=None):
         """What deft was told of the optimizers that a job makes with a small stand-in for torch.optim."""

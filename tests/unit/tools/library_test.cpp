@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/library.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -105,12 +106,16 @@ TEST_F(LibraryTest, IsFoundBesideAnInstalledCommand) {
                 AllOf(HasSubstr("libnccl-net-deft.so"), HasSubstr("--library")));
     fs::create_directories(folder_ / "bin");
     fs::create_directories(folder_ / "lib64");
-    fs::copy("/proc/self/exe", folder_ / "lib64/libnccl-net-deft.so");  // position-independent ELF
+    Dl_info any_library{};
+    ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "_ZSt9terminatev"), &any_library), 0);
+    fs::copy(fs::canonical(any_library.dli_fname), folder_ / "lib64/libnccl-net-deft.so");
     const Library found = find_library("", executable);
-    if (read_elf("/proc/self/exe").dynamic_object) {
-        EXPECT_EQ(found.error, "");
-        EXPECT_EQ(found.path, (folder_ / "lib64/libnccl-net-deft.so").string());
-    }
+    EXPECT_EQ(found.error, "");
+    EXPECT_EQ(found.path, (folder_ / "lib64/libnccl-net-deft.so").string());
+    // A program is none, position-independent or not.
+    fs::copy("/proc/self/exe", folder_ / "program");
+    EXPECT_THAT(find_library((folder_ / "program").string()).error,
+                HasSubstr("not a shared library"));
     file("lib64/libnccl-net-deft.so", "truncated");
     EXPECT_THAT(find_library("", executable).error,
                 AllOf(HasSubstr("lib64/libnccl-net-deft.so"), HasSubstr("reinstall")));

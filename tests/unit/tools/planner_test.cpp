@@ -118,7 +118,7 @@ TEST(SavedProfile, SurvivesAndRefusesUnknownNames) {
     json typo = saved;
     typo["buckets"][0]["redy_ms"] = 1;
     EXPECT_EQ(complaint_of([&] { profile_from_text("p.json", typo.dump()); }),
-              "p.json: buckets[0].redy_ms: not a known name");
+              "p.json: buckets[0].redy_ms: not a known name; did you mean ready_ms?");
     typo = saved;
     typo["buckets"][2]["ready_ms"] = 0;  // before the bucket in front
     EXPECT_THAT(complaint_of([&] { profile_from_text("p.json", typo.dump()); }),
@@ -373,6 +373,18 @@ TEST(TraceProfile, TheRealTraceIsReadExactly) {
     EXPECT_TRUE(advice.nothing_to_gain) << advice.verdict;
 }
 
+TEST(Links, EqualOnesAreNumbered) {
+    const planner::Fabric fabric = read_links("2x10GbE,10GbE", 16);
+    ASSERT_EQ(fabric.links.size(), 3U);
+    EXPECT_EQ(fabric.links[0].name, "10GbE");
+    EXPECT_EQ(fabric.links[1].name, "10GbE#2");
+    EXPECT_EQ(fabric.links[2].name, "10GbE#3");
+    EXPECT_EQ(fabric.links[0].cost, fabric.links[2].cost);
+    for (const char* wrong : {"0x10GbE", "65x10GbE", "x10GbE", "2x", "2xnothing"}) {
+        EXPECT_THAT(complaint_of([&] { read_links(wrong, 16); }), HasSubstr("2x10GbE")) << wrong;
+    }
+}
+
 TEST(Links, TomlAndJsonSayTheSame) {
     const std::string toml = R"(
 striped = false
@@ -463,7 +475,8 @@ TEST(Links, MistakesNameFileAndField) {
         EXPECT_EQ(complaint("-1\n"),
                   "l.toml: line 8: links[1].gbit_per_s: -1 is outside 1e-06..1000000");
         EXPECT_THAT(complaint("nan\n"), StartsWith("l.toml: line 8: links[1].gbit_per_s: "));
-        EXPECT_EQ(complaint("1\nspeed = 2\n"), "l.toml: line 9: links[1].speed: not a known name");
+        EXPECT_THAT(complaint("1\nspeed = 2\n"),
+                    StartsWith("l.toml: line 9: links[1].speed: not a known name; known: name, "));
         EXPECT_THAT(complaint("1\n[[links]]\ngbit_per_s = 1\n"),
                     AllOf(StartsWith("l.toml: line 9: links[2]"), HasSubstr("name: missing")));
         EXPECT_EQ(complaint("1\ngroup = 1979-05-27\n"),

@@ -385,5 +385,29 @@ TEST(JsonReport, IsJsonWithTheSameFigures) {
     EXPECT_TRUE(document_out["problems"].empty());
 }
 
+TEST(ReportOfTwoJobs, IsRefused) {
+    const auto with = [](int rank, std::vector<const char*> names) {
+        json file = document(rank, 3);
+        file["communicators"] = json::array();
+        for (const char* name : names) {
+            file["communicators"].push_back({{"communicator", name}});
+        }
+        return parse_observe_file("r" + std::to_string(rank) + ".json", file.dump());
+    };
+    // Ranks 0 and 2 meet in rank 1's communicators.
+    EXPECT_THAT(compare_ranks({with(0, {"a"}), with(1, {"a", "b"}), with(2, {"b"})}).problems,
+                IsEmpty());
+    EXPECT_THAT(compare_ranks({with(0, {"a"}), with(1, {"a"}), with(2, {"b"})}).problems,
+                Contains(AllOf(HasSubstr("r0.json and r2.json"), HasSubstr("no communicator"))));
+    // Files that list none say nothing.
+    EXPECT_THAT(compare_ranks({with(0, {"a"}), with(1, {"a"}), with(2, {})}).problems, IsEmpty());
+    json exact = document(1, 2);
+    exact["mode"] = "exact";
+    EXPECT_THAT(compare_ranks({parse_observe_file("x.json", document(0, 2).dump()),
+                               parse_observe_file("y.json", exact.dump())})
+                    .problems,
+                Contains(AllOf(HasSubstr("mode observe"), HasSubstr("mode exact"))));
+}
+
 }  // namespace
 }  // namespace deft::tools
