@@ -27,6 +27,8 @@ public:
     nlohmann::json steady(size_t bytes, int depth);
     nlohmann::json idle();
     void close();
+    // How far steady() is; for the word on an error.
+    nlohmann::json progress() const;
 
 private:
     using Stream = softdev::net::Stream;
@@ -52,6 +54,13 @@ private:
     Control& control_;
     softdev::net::CommNet net_;
     softdev::net::Connections connections_;
+    struct Progress {
+        uint64_t messages = 0;  // completed on this side
+        uint64_t wrong_messages = 0;
+        uint64_t wrong_bytes = 0;
+        double last_s = 0;  // of the monotonic clock
+    };
+    Progress progress_;
     long memory_before_ = 0;  // before the first connection
     long descriptors_before_ = 0;
 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -48,8 +49,20 @@ int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd 
         CPU_SET(options.cpus[side], &cpu);
         sched_setaffinity(0, sizeof(cpu), &cpu);
     }
+    std::unique_ptr<Endpoint> made;
+    const auto error_of = [&](const std::exception& error, int status) {
+        return json{{"kind", "error"},
+                    {"text", error.what()},
+                    {"status", status},
+                    {"side", side},
+                    {"at_s", std::chrono::duration<double>(
+                                 std::chrono::steady_clock::now().time_since_epoch())
+                                 .count()},
+                    {"progress", made ? made->progress() : json()}};
+    };
     try {
-        Endpoint endpoint(options, side, &control);
+        made = std::make_unique<Endpoint>(options, side, &control);
+        Endpoint& endpoint = *made;
         report(endpoint.describe());
         if (options.verify && !options.steady) {
             report(endpoint.verify());
@@ -78,10 +91,10 @@ int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd 
     } catch (const PeerGone&) {
         return kFailed;  // the other side says why
     } catch (const UsageError& error) {
-        parent.send({{"kind", "error"}, {"text", error.what()}, {"status", kWrongUse}});
+        parent.send(error_of(error, kWrongUse));
         return kWrongUse;
     } catch (const std::exception& error) {
-        parent.send({{"kind", "error"}, {"text", error.what()}, {"status", kFailed}});
+        parent.send(error_of(error, kFailed));
         return kFailed;
     }
 }
@@ -212,13 +225,19 @@ int parent(const Options& options) {
     }
     int status = 0;
     std::string error;
-    while (error.empty() && !(children[0].ended && children[1].ended)) {
+    std::chrono::steady_clock::time_point end{};  // of the grace after the first error
+    while (!(children[0].ended && children[1].ended)) {
         pollfd waits[2];
         for (int side = 0; side < 2; ++side) {
             waits[side] = {children[side].ended ? -1 : children[side].watch.get(), POLLIN, 0};
         }
-        poll(waits, 2, -1);
-        for (int side = 0; side < 2 && error.empty(); ++side) {
+        const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
+            end - std::chrono::steady_clock::now());
+        if (!error.empty() && rest.count() <= 0) {
+            break;
+        }
+        poll(waits, 2, error.empty() ? -1 : static_cast<int>(rest.count()) + 1);
+        for (int side = 0; side < 2; ++side) {
             if (waits[side].revents == 0) {
                 continue;
             }
@@ -230,8 +249,16 @@ int parent(const Options& options) {
                 continue;
             }
             if (message["kind"] == "error") {
-                error = message["text"];
-                status = message["status"];
+                if (error.empty()) {
+                    error = message["text"];
+                    status = message["status"];
+                    end = std::chrono::steady_clock::now() +
+                          std::chrono::microseconds(static_cast<int64_t>(options.grace_s * 1e6));
+                }
+                children[side].ended = true;
+                if (options.grace_s > 0) {
+                    file.write(message);
+                }
             } else if (message["kind"] == "end") {
                 children[side].ended = true;
             } else {

@@ -160,8 +160,19 @@ bool parse_command_line(int argc, char** argv, Options* options) {
                    "Seconds without progress that count as a failure (30)")
         ->check(CLI::Range(1, 3600));
     app.add_option("--json", options->json, "Also write JSON lines to this file");
-    app.add_option("--messages", options->messages, "Messages of --mode steady (10000)")
+    app.add_option("--messages", options->messages,
+                   "Messages of --mode steady on each connection (10000)")
         ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+    app.add_option("--pace", options->pace,
+                   "Messages a second of --mode steady on each connection (0: as fast as they go)")
+        ->check(CLI::Range(0.0, 1e6))
+        ->check(no_nan);
+    app.add_flag("--count-wrong", options->count_wrong,
+                 "With --mode steady --verify: count wrong bytes and go on");
+    app.add_option("--grace", options->grace_s,
+                   "Seconds the other process has for its own error after the first one (0)")
+        ->check(CLI::Range(0.0, 3600.0))
+        ->check(no_nan);
     app.add_option("--mode", mode,
                    "bw, lat, all (both); steady: one run of --messages with a time line; idle: "
                    "memory, descriptors and the CPU of connections at rest for --time")

@@ -39,7 +39,11 @@ struct Options {
     bool latency = true;
     bool steady = false;
     bool idle = false;
-    uint64_t messages = 10000;  // of --mode steady
+    // Of --mode steady:
+    uint64_t messages = 10000;  // on each connection
+    double pace = 0;            // messages a second on each connection; 0: as fast as they go
+    bool count_wrong = false;   // wrong bytes are counted, not an end
+    double grace_s = 0;         // after one process's error the other may still say its own
 };
 
 // "8", "64K", "1M", "1G" -> bytes; throws UsageError that names the option.

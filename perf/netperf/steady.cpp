@@ -54,6 +54,13 @@ long descriptors() {
 
 }  // namespace
 
+json Endpoint::progress() const {
+    return {{"messages", progress_.messages},
+            {"wrong_messages", progress_.wrong_messages},
+            {"wrong_bytes", progress_.wrong_bytes},
+            {"last_s", progress_.last_s}};
+}
+
 json Endpoint::steady(size_t bytes, int depth) {
     std::vector<Stream> mine = streams(depth, bytes, false);
     std::vector<double> bins;
@@ -61,22 +68,10 @@ json Endpoint::steady(size_t bytes, int depth) {
     double begin = 0;
     double last = 0;
     double longest = 0;
-    const uint64_t seed = options_.seed * 1000003;
     const bool verify = options_.verify;
-    const auto touch = [&](uint64_t index, char* slot, size_t size) {
-        if (side_ == 0) {
-            if (verify) {
-                softdev::net::fill_pattern(seed, index, slot, size);
-            }
-            return;
-        }
-        if (size != bytes) {
-            throw DriveError("message " + std::to_string(index) + ": test reported " +
-                             std::to_string(size) + " bytes");
-        }
-        if (verify && softdev::net::check_pattern(seed, index, slot, size) != size) {
-            throw DriveError("message " + std::to_string(index) + " is wrong");
-        }
+    // Of each connection and message: when it was handed over (side 0), when it was there (side 1).
+    std::vector<std::vector<double>> times(mine.size());
+    const auto note_arrival = [&](size_t size) {
         const double now = monotonic();
         const auto bin = static_cast<size_t>((now - begin) / kBin);
         bins.resize(std::max(bins.size(), bin + 1));
@@ -88,10 +83,42 @@ json Endpoint::steady(size_t bytes, int depth) {
         }
         last = now;
     };
+    const auto touch = [&](size_t connection, uint64_t index, char* slot, size_t size) {
+        // The first connection's bytes are those of a single one.
+        const uint64_t seed = options_.seed * 1000003 + connection * 7919;
+        if (side_ == 0) {
+            if (verify) {
+                softdev::net::fill_pattern(seed, index, slot, size);
+            }
+        } else {
+            if (size != bytes) {
+                throw DriveError("message " + std::to_string(index) + ": test reported " +
+                                 std::to_string(size) + " bytes");
+            }
+            if (verify && softdev::net::check_pattern(seed, index, slot, size) != size) {
+                if (!options_.count_wrong) {
+                    throw DriveError("message " + std::to_string(index) + " is wrong");
+                }
+                ++progress_.wrong_messages;
+                progress_.wrong_bytes += softdev::net::wrong_bytes(seed, index, slot, size);
+            }
+            note_arrival(size);
+        }
+        ++progress_.messages;
+        progress_.last_s = monotonic();
+        times[connection].push_back(progress_.last_s);
+    };
     std::vector<Stream*> list;
-    for (Stream& stream : mine) {
-        stream.begin(options_.messages, {}, touch);
-        list.push_back(&stream);
+    for (size_t i = 0; i < mine.size(); ++i) {
+        mine[i].begin(options_.messages, {}, [&touch, i](uint64_t index, char* slot, size_t size) {
+            touch(i, index, slot, size);
+        });
+        if (side_ == 0 && options_.pace > 0) {
+            mine[i].wait_until([&begin, this](uint64_t index) {
+                return monotonic() >= begin + static_cast<double>(index) / options_.pace;
+            });
+        }
+        list.push_back(&mine[i]);
     }
     control_.barrier();
     begin = last = monotonic();
@@ -101,16 +128,29 @@ json Endpoint::steady(size_t bytes, int depth) {
                                            {"bin_s", kBin},
                                            {"bytes_per_bin", bins},
                                            {"longest_gap_ms", longest * 1e3},
-                                           {"gaps_s", gaps}});
+                                           {"gaps_s", gaps},
+                                           {"wrong_messages", progress_.wrong_messages},
+                                           {"wrong_bytes", progress_.wrong_bytes},
+                                           {"times", times}});
     if (side_ == 1) {
         return nullptr;
     }
     json result = theirs;
+    result.erase("times");
+    std::vector<double> took;
+    for (size_t i = 0; i < times.size(); ++i) {
+        const std::vector<double> arrivals = theirs["times"][i];
+        for (size_t k = 0; k < arrivals.size(); ++k) {
+            took.push_back((arrivals[k] - times[i][k]) * 1e3);
+        }
+    }
+    result["message_ms"] = percentiles(took);
     result["kind"] = "steady";
     result["bytes"] = bytes;
     result["depth"] = depth;
+    result["connections"] = mine.size();
     result["messages"] = options_.messages;
-    result["verified"] = verify;
+    result["verified"] = verify && progress_.wrong_messages == 0 && theirs["wrong_messages"] == 0;
     return result;
 }
 

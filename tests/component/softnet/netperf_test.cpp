@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "tests/component/softnet/captured_log.h"
@@ -103,6 +104,51 @@ TEST(Netperf, WritesEverythingAsJsonLines) {
     EXPECT_EQ(lines[7]["gbit_per_s"]["samples"].size(), 2u);
     EXPECT_EQ(lines[8]["kind"], "latency");
     EXPECT_GE(lines[8]["half_round_trip_us"]["n"], 200);
+    std::remove(path.c_str());
+}
+
+TEST(Netperf, PacesTheMessagesOfEachConnectionAndTimesThem) {
+    const std::string path = testing::TempDir() + "netperf-pace-" + std::to_string(getpid());
+    const Outcome outcome =
+        run(netperf() +
+            " --plugin socket --mode steady --sizes 1K --depth 2 --messages 20 --pace 100"
+            " --connections 3 --verify --count-wrong --sleep 100 --ifname lo --json '" +
+            path + "'");
+    ASSERT_EQ(outcome.status, 0) << outcome.output;
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    std::getline(file, line);
+    const nlohmann::json result = nlohmann::json::parse(line);
+    EXPECT_EQ(result["connections"], 3);
+    EXPECT_EQ(result["message_ms"]["n"], 60);
+    EXPECT_GE(result["message_ms"]["min"], 0.0);
+    EXPECT_GE(result["seconds"], 0.19);  // the 20th message is not due before
+    EXPECT_EQ(result["wrong_bytes"], 0);
+    EXPECT_EQ(result["verified"], true);
+    std::remove(path.c_str());
+}
+
+// Both processes' errors with their times; nothing here ever moves.
+TEST(Netperf, GivesTheOtherProcessTimeForItsOwnError) {
+    const std::string path = testing::TempDir() + "netperf-grace-" + std::to_string(getpid());
+    const Outcome outcome =
+        run("SOFTNET_SOCKET_FAULT=hold:1000:/dev/null " + netperf() +
+            " --plugin socket --mode steady --sizes 1K --messages 1000 --patience 1"
+            " --grace 10 --ifname lo --json '" +
+            path + "'");
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
+    std::ifstream file(path);
+    std::set<int> sides;
+    for (std::string line; std::getline(file, line);) {
+        const nlohmann::json result = nlohmann::json::parse(line);
+        if (result["kind"] == "error") {
+            sides.insert(result["side"].get<int>());
+            EXPECT_GT(result["at_s"], 0.0);
+            EXPECT_THAT(result["text"].get<std::string>(), HasSubstr("nothing moved"));
+        }
+    }
+    EXPECT_EQ(sides, (std::set<int>{0, 1}));
     std::remove(path.c_str());
 }
 

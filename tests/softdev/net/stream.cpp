@@ -135,6 +135,9 @@ bool Stream::post() {
     Slot& slot = slots_[place];
     char* data = buffer_.data() + place * slot_bytes_;
     if (!prepared_) {
+        if (ready_ && !ready_(posted_)) {
+            return false;
+        }
         slot.bytes = kind_ == Kind::Send && size_of_ ? size_of_(posted_) : slot_bytes_;
         if (kind_ == Kind::Send && touch_) {
             touch_(posted_, data, slot.bytes);
@@ -282,6 +285,16 @@ size_t check_pattern(uint64_t seed, uint64_t index, const char* data, size_t byt
         }
     }
     return bytes;
+}
+
+size_t wrong_bytes(uint64_t seed, uint64_t index, const char* data, size_t bytes) {
+    std::vector<char> right(bytes);
+    fill_pattern(seed, index, right.data(), bytes);
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; ++i) {
+        count += data[i] != right[i];
+    }
+    return count;
 }
 
 }  // namespace softdev::net

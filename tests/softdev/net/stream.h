@@ -53,6 +53,8 @@ public:
     using SizeOf = std::function<size_t(uint64_t index)>;
     // Send: fill the slot. Receive: check it, `bytes` as test reported.
     using Touch = std::function<void(uint64_t index, char* slot, size_t bytes)>;
+    // May this message be posted yet?
+    using Ready = std::function<bool(uint64_t index)>;
 
     Stream(const Net& net, void* comm, Kind kind, int depth, size_t slot_bytes);
     ~Stream();
@@ -62,6 +64,8 @@ public:
 
     // Begins a run of `messages`. Without size_of every message fills its slot.
     void begin(uint64_t messages, SizeOf size_of = {}, Touch touch = {});
+    // Messages are posted only once `ready` says so (none: at once); asked again until it does.
+    void wait_until(Ready ready) { ready_ = std::move(ready); }
     // A receiver may let LL-like messages complete early; see DEFT_NET_OPTIONAL_RECV_COMPLETION.
     void allow_early_completion(bool allowed) { early_ = allowed; }
 
@@ -93,6 +97,7 @@ private:
     std::vector<Slot> slots_;
     SizeOf size_of_;
     Touch touch_;
+    Ready ready_;
     bool early_ = false;
     bool prepared_ = false;  // the next message's slot is filled, its post was answered with NULL
     uint64_t target_ = 0;
@@ -116,5 +121,7 @@ void run_streams(std::span<Stream* const> streams, Idle idle, std::chrono::secon
 void fill_pattern(uint64_t seed, uint64_t index, char* to, size_t bytes);
 // Offset of the first wrong byte, or bytes if there is none.
 size_t check_pattern(uint64_t seed, uint64_t index, const char* data, size_t bytes);
+// How many bytes are wrong.
+size_t wrong_bytes(uint64_t seed, uint64_t index, const char* data, size_t bytes);
 
 }  // namespace softdev::net
