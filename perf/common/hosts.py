@@ -184,14 +184,17 @@ class NamespaceNetwork:
     """Hosts as network namespaces; link l is interface eth<l> in each of them, shaped in both directions.
 
     `pipe`: a rate; all links of the two hosts then run through one pipe of this rate, as behind one uplink.
+    `relays`: {link: a function (network, link) that lays this link instead and returns what holds it} (relay.py).
     """
 
     kind = "namespaces"
     shaped = True
 
-    def __init__(self, count, rates, pipe=None, burst_ms=None):
+    def __init__(self, count, rates, pipe=None, burst_ms=None, relays=None):
         if count < 2 or not rates:
             raise SetupError("a network needs at least two hosts and one link")
+        if relays and (count > 2 or pipe):
+            raise SetupError("a relayed link joins two hosts and needs no pipe")
         if pipe and count > 2:
             raise SetupError("a shared pipe joins two hosts")
         for rate in [*rates, pipe]:
@@ -201,6 +204,8 @@ class NamespaceNetwork:
         self._burst_ms = burst_ms
         self._holders = []
         self._switch = None
+        self._relays = dict(relays or {})
+        self.relays = {}   # link: what holds it
         self.hosts = []
         devices = [f"eth{link}" for link in range(len(rates))]
         try:
@@ -252,6 +257,12 @@ class NamespaceNetwork:
 
     def _lay(self, link):
         device = f"eth{link}"
+        if link in self._relays:
+            self.relays[link] = self._relays[link](self, link)
+            for host in self.hosts:
+                host.run(["ip", "addr", "add", host.address(link) + "/24", "dev", device])
+                host.run(["ip", "link", "set", device, "up"])
+            return
         if self._switch and not self._pipe:
             bridge = f"br{link}"
             self._switch.run(["ip", "link", "add", bridge, "type", "bridge"])
@@ -274,7 +285,9 @@ class NamespaceNetwork:
         for host in self.hosts:
             while True:
                 table = host.run(["ip", "-o", "link", "show"])
-                waiting = [device for device in host.devices if not re.search(rf" {device}(@\S+)?: .*state UP", table)]
+                # A TAP device never says more of its state than that its cable is plugged in.
+                waiting = [device for device in host.devices
+                           if not re.search(rf" {device}(@\S+)?: (.*state UP|<[^>]*LOWER_UP[^>]*>.*state UNKNOWN)", table)]
                 if not waiting:
                     break
                 if time.monotonic() > deadline:
@@ -340,6 +353,9 @@ class NamespaceNetwork:
 
     def close(self):
         """Removes everything. Processes still running inside are the caller's to end."""
+        for held in self.relays.values():
+            held.close()
+        self.relays = {}
         for holder in self._holders:
             for stream in (holder.stdin, holder.stdout):
                 if stream:
@@ -402,7 +418,7 @@ class LoopbackNetwork:
         self.close()
 
 
-def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None, burst_ms=None):
+def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None, burst_ms=None, relays=None):
     """Makes the network as choose() says; for "userns" the caller has entered the user namespace before. `burst_ms`: so much of its rate a
     link sends at once after a rest (a quarter of a megabyte)."""
     chosen, reason = choose(kind)
@@ -410,7 +426,7 @@ def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None, burst_ms=N
         raise SetupError("call enter_user_namespace() first: " + reason)
     if chosen == "loopback":
         return LoopbackNetwork(count, rates)
-    return NamespaceNetwork(count, rates, pipe, burst_ms)
+    return NamespaceNetwork(count, rates, pipe, burst_ms, relays)
 
 
 def main():
