@@ -76,7 +76,7 @@ class Scripts(unittest.TestCase):
                 self.assertIn(mention, done.stderr)
 
     def test_every_script_has_the_handler(self):
-        for name in ("e2e/run.py", "links/__main__.py", "policies/run.py", "accuracy/run.py", "accuracy/swings.py"):
+        for name in ("e2e/run.py", "faults/__main__.py", "links/__main__.py", "policies/run.py", "accuracy/run.py", "accuracy/swings.py"):
             with open(os.path.join(ROOT, "perf", name), encoding="utf-8") as file:
                 self.assertTrue('if __name__ == "__main__":\n    exits.run("' in file.read(), name)
 
