@@ -21,9 +21,11 @@ sys.path[:0] = [HERE, os.path.join(PERF, "common"), os.path.join(PERF, "links")]
 import cases    # noqa: E402
 import exits    # noqa: E402
 import hosts    # noqa: E402
+import jobs     # noqa: E402
 import machine  # noqa: E402
 import ratios   # noqa: E402
 import relay    # noqa: E402
+import report   # noqa: E402
 import scene    # noqa: E402
 import verdict  # noqa: E402
 from arguments import OneLineParser, check_output  # noqa: E402
@@ -47,6 +49,7 @@ def parse(arguments):
     parser.add_argument("--slack", type=float, default=0.0, help="seconds added to the bounds of errors, for a loaded machine (default: 0)")
     parser.add_argument("--seed", type=int, default=1, help="of the packets' fates and the bytes (default: 1)")
     parser.add_argument("--json", nargs="?", const="-", help="write figures and raw samples to this file (none: standard output)")
+    parser.add_argument("--table", metavar="FILE", help="run nothing; print the tables of an earlier --json as Markdown")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
     parser.add_argument("--one", help="internal: one run, CASE,WHERE,TRANSPORT,SEED, as a line of JSON")
     options = parser.parse_args(arguments)
@@ -96,7 +99,9 @@ def one(options):
         if where == RATIOS:
             result = ratios.measure(options.build, name, int(seed))
         else:
-            result = verdict.digest(scene.run(options.build, cases.CASES[name], where, transport, int(seed)))
+            case = cases.CASES[name]
+            carry_out = jobs.run if case.group == "jobs" else scene.run
+            result = verdict.digest(carry_out(options.build, case, where, transport, int(seed)))
     except (scene.RunFailed, relay.RelayGone, OSError, ValueError) as error:
         result = {"failed": str(error)}
     except hosts.SetupError as error:
@@ -147,34 +152,6 @@ def matrix(options, out):
     return results
 
 
-def figures(results):
-    values = verdict.stalls(results)
-    return "-" if values is None else " / ".join(f"{value:.0f}" for value in values)
-
-
-def show(options, results, out):
-    """The table; returns [(case, where, complaint)]."""
-    missed = []
-    print(f"\n{'case':32} {'links':5} {'deft':24} {'ms p50/p99/max':>20}   {'Socket':24} {'ms p50/p99/max':>20}", file=out)
-    for case in options.cases:
-        for where in case.where:
-            ours, others = ([result for result in results if result["case"] == case.name and result["where"] == where
-                             and result["transport"] == name and "failed" not in result] for name in verdict.TRANSPORTS)
-            found = verdict.complaints(case, ours, others) if ours else []
-            missed += [(case.name, where, words) for words in found]
-            cells = []
-            for side in (ours, others):
-                wrong = sum(result["wrong_bytes"] for result in side)
-                cells += [(verdict.ends(case, side) if side else "-") + (f", {wrong} B wrong" if wrong else ""), figures(side)]
-            print(f"{case.name:32} {where:5} {cells[0]:24} {cells[1]:>20}   {cells[2]:24} {cells[3]:>20}"
-                  f"{'   NOT: ' + '; '.join(found) if found else ''}", file=out)
-    for name in options.transports:
-        counts = verdict.count([result for result in results if result["transport"] == name and "failed" not in result], cases.CASES)
-        print(f"{name}: {counts['runs']} runs; of those that were to end well {counts['killed']} killed, {counts['hung']} hung; "
-              f"{counts['wrong']} bytes wrong", file=out)
-    return missed
-
-
 def beside(options, out):
     """The group ratios, one after the other; ([result], [missed])."""
     results, missed = [], []
@@ -192,17 +169,6 @@ def beside(options, out):
     return results, missed
 
 
-def write(options, document, results):
-    """JSON with a run a line."""
-    head = json.dumps(document, indent=1)[:-2]
-    text = head + ',\n "runs": [\n' + ",\n".join("  " + json.dumps(result) for result in results) + "\n ]\n}\n"
-    if options.json == "-":
-        sys.stdout.write(text)
-    else:
-        with open(options.json, "w", encoding="utf-8") as file:
-            file.write(text)
-
-
 def main():
     options = parse(sys.argv[1:])
     exits.on_signals()
@@ -210,6 +176,8 @@ def main():
         hosts.enter_user_namespace()
     if options.one:
         return one(options)
+    if options.table:
+        return report.markdown(options.table, sys.stdout)
     options.children = set()
     out = sys.stderr if options.json == "-" else sys.stdout
     begin = time.monotonic()
@@ -222,7 +190,7 @@ def main():
         print(f"faults: {error}", file=sys.stderr)
         return exits.LACKING
     results = matrix(options, out)
-    missed = show(options, results, out) if options.cases else []
+    missed = report.show(results, out) if options.cases else []
     pairs, slow = beside(options, out) if options.beside else ([], [])
     failed = [result for result in results + pairs if "failed" in result]
     for result in failed:
@@ -230,7 +198,7 @@ def main():
     missed += slow
     print(f"{len(missed)} bars missed, {len(failed)} runs failed; {time.monotonic() - begin:.0f} s", file=out, flush=True)
     if options.json:
-        write(options, {"format": "deft-faults", "version": 1, "machine": about, "revision": machine.revision(ROOT),
+        report.write(options.json, {"format": "deft-faults", "version": 1, "machine": about, "revision": machine.revision(ROOT),
                         "seed": options.seed, "link": scene.RATE, "message_bytes": scene.SIZE,
                         "relay_gbit_per_s": {"plain_tcp": raw, "by_its_time": could}, "missed": missed,
                         "seconds": round(time.monotonic() - begin, 1)}, results + pairs)

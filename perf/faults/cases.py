@@ -329,3 +329,35 @@ def strangers_during_flaps(scene):
         scene.wait(down)
         scene.interface(True)
         scene.wait(up)
+
+
+# Whole jobs, with the shim: its agreement has a door and clocks of its own. A message is an iteration here.
+def whole_job(name, pattern, how="interface", **more):
+    @case(name, "jobs", lasts=sum(down + up for down, up in pattern), still=True, **more)
+    def fault(scene):
+        scene.mark()
+        for down, up in pattern:
+            HOW[how](scene, False)
+            scene.wait(down)
+            HOW[how](scene, True)
+            scene.wait(up)
+    return fault
+
+
+whole_job("job-flap-1-0.1-7", PATTERNS["1-0.1-7"])
+whole_job("job-outage-20", [(20.0, 0.0)], "silent")
+whole_job("job-outage-60", [(60.0, 0.0)], "carrier", where=(BOTH,))
+
+
+@case("job-loss-5", "jobs", lasts=8.0, injected=("lost",))
+def job_loss(scene):
+    scene.mark()
+    scene.tell("both loss 0.05")
+    scene.wait(8.0)
+    scene.tell("both none")
+
+
+@case("job-strangers", "jobs", where=(BOTH,), lasts=8.0, before=strangers, strangers=True)
+def job_strangers(scene):
+    scene.mark()
+    scene.wait(8.0)

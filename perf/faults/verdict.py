@@ -94,10 +94,10 @@ def stalls(results):
 
 
 def count(results, cases):
-    """{"runs", "killed", "hung", "wrong"} of the runs that were to end well."""
+    """{"runs", "ended": those that were to end well, "killed" and "hung" of these, "wrong" bytes}."""
     to_end_well = [result for result in results if cases[result["case"]].bound is None]
     checked = [result for result in results if cases[result["case"]].checked]
-    return {"runs": len(results), "killed": sum(result["outcome"] == KILLED for result in to_end_well),
+    return {"runs": len(results), "ended": len(to_end_well), "killed": sum(result["outcome"] == KILLED for result in to_end_well),
             "hung": sum(result["outcome"] == HUNG for result in to_end_well),
             "wrong": sum(result["wrong_bytes"] for result in checked)}
 
