@@ -5,6 +5,7 @@
 
 #include "topology/base/config.h"
 #include "topology/base/log.h"
+#include "topology/guest.h"
 
 namespace deft {
 
@@ -22,7 +23,7 @@ bool preloaded_as(const char* symbol) noexcept {
     Dl_info ours;
     return first != nullptr && ::dladdr(first, &theirs) != 0 &&
            ::dladdr(reinterpret_cast<const void*>(&preloaded_as), &ours) != 0 &&
-           theirs.dli_fbase == ours.dli_fbase;
+           (theirs.dli_fbase == ours.dli_fbase || is_guest(theirs.dli_fbase));
 }
 
 void Presence::plugin_initialised() noexcept {

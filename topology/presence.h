@@ -24,7 +24,8 @@ struct Presence {
     void plugin_initialised() noexcept;
 };
 
-// True if the first `symbol` of the global scope is this library's own, as it is under LD_PRELOAD.
+// True if the first `symbol` of the global scope is this library's own, as it is under LD_PRELOAD,
+// or that of the guest (topology/guest.h).
 bool preloaded_as(const char* symbol) noexcept;
 
 }  // namespace deft

@@ -5,15 +5,30 @@
 #include <cstdio>
 #include <initializer_list>
 
+#include "topology/guest.h"
+
 namespace deft {
 namespace {
+
+// RTLD_NEXT means behind the hooks that the job's calls meet. Those are the guest's where it has
+// opened this library, which then stands in no global scope itself.
+void* look_up(void* handle, const char* name) {
+    const deft_guest_t* const in_front = handle == RTLD_NEXT ? guest() : nullptr;
+    return in_front != nullptr ? in_front->next(name) : ::dlsym(handle, name);
+}
+
+// Ours: the library's, and the guest's that would call it again.
+bool is_hook(const void* address) {
+    const void* const base = object_base(address);
+    return base == own_base() || is_guest(base);
+}
 
 // NCCL built with its profiling aliases (the default) has every function F a second time as pF,
 // strong and at the same address; the plain name may meanwhile belong to any interposer.
 void* find(void* handle, const char* alias, const char* plain) {
     for (const char* name : {alias, plain}) {
-        void* const address = ::dlsym(handle, name);
-        if (address != nullptr && object_base(address) != own_base()) {
+        void* const address = look_up(handle, name);
+        if (address != nullptr && !is_hook(address)) {
             return address;
         }
     }

@@ -19,8 +19,8 @@ struct NcclTable {
 };
 
 // Fills `table` from a dlsym handle (RTLD_NEXT allowed): "pncclX" where it exists, else "ncclX".
-// Functions of our own library are rejected, or the hooks would call themselves. False if the
-// library has no ncclAllReduce.
+// Functions of our own library and of the guest are rejected, or the hooks would call themselves.
+// False if the library has no ncclAllReduce.
 bool load_table(void* handle, NcclTable& table) noexcept;
 
 // Load address of the object that contains `address`, or null.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the product needs, shows and does at load time, read from the file with readelf and nm.
 
-usage: elf_test.py LIBRARY ARCHIVE...   (the static libraries it is linked from)
+usage: elf_test.py LIBRARY GUEST ARCHIVE...   (the static libraries it is linked from)
 """
 import platform
 import re
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-LIBRARY, ARCHIVES = sys.argv[1], sys.argv[2:]
+LIBRARY, GUEST, ARCHIVES = sys.argv[1], sys.argv[2], sys.argv[3:]
 
 # The floor of PyTorch's own wheels (manylinux_2_28): RHEL 8, Debian 10, Ubuntu 20.04 and whatever is newer.
 NEWEST_GLIBC = (2, 28)
@@ -34,6 +34,37 @@ BUILD_GLIBC = tuple(map(int, (platform.libc_ver()[1] or "0.0").split(".")[:2]))
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60,
                           env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
+
+
+def exported(library):
+    """(name, nm's letter) of what a library shows."""
+    return [(fields[-1], fields[1]) for fields in map(str.split, output("nm", "-D", "--defined-only", library).splitlines())]
+
+
+class Guest(unittest.TestCase):
+    """libdeft-preload.so asks for nothing, so that no program is refused on its account."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dynamic = output("readelf", "-Wd", GUEST)
+
+    def test_needs_nothing(self):
+        self.assertNotIn("NEEDED", self.dynamic)
+        self.assertNotIn("VERNEED", self.dynamic)
+        undefined = [line.split() for line in output("nm", "-D", "--undefined-only", GUEST).splitlines()]
+        self.assertEqual(undefined, [["w", "dlsym"]])
+
+    def test_does_nothing_when_it_is_loaded_or_left(self):
+        self.assertNotRegex(self.dynamic, r"\((PREINIT_ARRAY|INIT|INIT_ARRAY|FINI|FINI_ARRAY|TEXTREL|STATIC_TLS)\)")
+        self.assertNotRegex(output("readelf", "-Wl", GUEST), r"\bTLS\b|RWE")
+
+    def test_shows_the_same_hooks_as_the_library(self):
+        hooks = {name for name, letter in exported(LIBRARY) if letter == "T"} - {"deft_opened_by"}
+        self.assertEqual({name for name, letter in exported(GUEST) if letter == "T"}, hooks)
+        self.assertEqual([name for name, letter in exported(GUEST) if letter != "T"], ["deft_preload_guest"])
+
+    def test_is_small(self):
+        self.assertLess(sum(int(size) for size in output("size", GUEST).splitlines()[1].split()[:3]), 32 * 1024)
 
 
 class Product(unittest.TestCase):

@@ -170,6 +170,19 @@ TEST(Observe, APluginThatCannotStartFailsTheCommunicatorWhereDeftIsRequired) {
     expect_done(run_ranks("linked", 5, environment));
 }
 
+// Every release of NCCL knows the short name. The library is found by its soname, on no search
+// path.
+TEST(Observe, TheShortNameOfThePluginIsThatOfTheOpenedLibrary) {
+    Environment environment = both_halves();
+    environment["NCCL_NET_PLUGIN"] = "deft";
+    const Job job = run_ranks("linked", 5, environment);
+    expect_done(job);
+    ASSERT_EQ(job.reports.size(), 2u);
+    for (const auto& [name, report] : job.reports) {
+        EXPECT_EQ(report["plugin"]["loaded"], true) << name;
+    }
+}
+
 TEST(Bypass, ThatThePluginNoticesIsSaidOnce) {
     const Job job = run_ranks("handle", 20, both_halves());
     expect_done(job);
