@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -38,6 +39,16 @@ std::string script_interpreter(int fd) {
         return {};
     }
     return text.substr(first, text.find_first_of(" \t\r", first) - first);
+}
+
+std::string text_at(int fd, std::uint64_t offset, std::uint64_t size) {
+    constexpr std::uint64_t kLongest = 4096;  // PATH_MAX
+    std::string text(std::min(size, kLongest), '\0');
+    if (::pread(fd, text.data(), text.size(), static_cast<off_t>(offset)) !=
+        static_cast<ssize_t>(text.size())) {
+        return {};
+    }
+    return text.substr(0, text.find('\0'));
 }
 
 }  // namespace
@@ -75,9 +86,29 @@ ElfFile read_elf(const std::string& path) {
         if (!read_at(fd.get(), header.e_phoff + std::uint64_t{i} * sizeof(segment), segment)) {
             break;
         }
-        file.needs_loader = file.needs_loader || segment.p_type == PT_INTERP;
+        if (segment.p_type == PT_INTERP) {
+            file.needs_loader = true;
+            file.interpreter = text_at(fd.get(), segment.p_offset, segment.p_filesz);
+        }
     }
     return file;
+}
+
+std::string c_library_of_loader(const std::string& path) {
+    constexpr std::size_t kMostRead = std::size_t{8} << 20;
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+        return {};
+    }
+    std::string content(std::min(static_cast<std::size_t>(status.st_size), kMostRead), '\0');
+    const ssize_t size = ::pread(fd.get(), content.data(), content.size(), 0);
+    content.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+    // A version that glibc's parts, and nobody else's, give to what they share.
+    if (content.find("GLIBC_PRIVATE") != content.npos) {
+        return "glibc";
+    }
+    return content.find("musl libc") != content.npos ? "musl" : "another C library";
 }
 
 std::string find_in_path(const std::string& command, const std::string& path) {

@@ -10,6 +10,8 @@
 namespace deft::tools {
 
 inline constexpr std::string_view kLibraryName = "libnccl-net-deft.so";
+// The preload of fleets, which opens the library at the first NCCL call (shim/preload).
+inline constexpr std::string_view kGuestName = "libdeft-preload.so";
 
 // A library found, or why not (path empty, error one clear line).
 struct Library {

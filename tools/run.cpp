@@ -173,6 +173,29 @@ std::string preload_obstacle(const std::string& file, int depth = 0) {
     return {};
 }
 
+// Why the loader would end this program if the library were preloaded into it, or an empty string.
+std::string other_c_library(const std::string& file, const std::string& library, int depth = 0) {
+#ifdef __GLIBC__
+    const ElfFile elf = read_elf(file);
+    if (elf.kind == ElfFile::Kind::Script && depth < 4 && !elf.interpreter.empty()) {
+        return other_c_library(elf.interpreter, library, depth + 1);
+    }
+    if (!elf.this_machine || elf.interpreter.empty() || library.ends_with(kGuestName)) {
+        return {};
+    }
+    const std::string theirs = c_library_of_loader(elf.interpreter);
+    if (!theirs.empty() && theirs != "glibc") {
+        return fmt::format(
+            "{} is a program of {} (its loader is {}), and deft's library is one of glibc, so the "
+            "loader would end the program; start it without deft",
+            file, theirs, elf.interpreter);
+    }
+#else
+    static_cast<void>(file), static_cast<void>(library), static_cast<void>(depth);
+#endif
+    return {};
+}
+
 // A setting that cannot be what was meant, and whose it is.
 struct SettingProblem {
     std::string line;  // empty: there is none
@@ -230,11 +253,12 @@ int start(const RunOptions& options, Environment& environment) {
     const int error = errno;
     const std::string& name = options.command.front();
     if (error == ENOENT || error == ENOTDIR) {
-        // A script whose interpreter is missing also says ENOENT.
+        // So says a script whose interpreter, and a program whose loader, is missing.
         const std::string file = find_in_path(name, environment.get("PATH").value_or(""));
         const ElfFile elf = read_elf(file);
-        if (elf.kind == ElfFile::Kind::Script) {
-            complain(fmt::format("cannot execute {}: its interpreter {} does not exist", file,
+        if (!elf.interpreter.empty()) {
+            complain(fmt::format("cannot execute {}: its {} {} does not exist", file,
+                                 elf.kind == ElfFile::Kind::Script ? "interpreter" : "loader",
                                  elf.interpreter));
             return kNotExecutable;
         }
@@ -286,6 +310,16 @@ int run(const RunOptions& options) {
     if (wrong.line.empty()) {
         wrong.line = library.error;
     }
+    const std::string file =
+        find_in_path(options.command.front(), environment.get("PATH").value_or(""));
+    if (wrong.line.empty()) {
+        wrong.line = other_c_library(file, library.path);
+        if (off && !wrong.line.empty()) {  // then nobody wants deft in it
+            complain("warning: " + wrong.line);
+            return options.dry_run ? show(options, before, environment)
+                                   : start(options, environment);
+        }
+    }
     if (wrong.line.empty()) {
         wrong.line = add_preload(environment, library.path);
     }
@@ -295,8 +329,6 @@ int run(const RunOptions& options) {
     }
     add_python(environment, config);
     // What only weakens deft is said, and is an error when deft is required.
-    const std::string file =
-        find_in_path(options.command.front(), environment.get("PATH").value_or(""));
     for (const std::string& obstacle :
          {off ? std::string() : add_plugin(environment), preload_obstacle(file)}) {
         if (obstacle.empty()) {

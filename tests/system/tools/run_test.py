@@ -6,6 +6,7 @@ usage: run_test.py DEFT LIBRARY PROBE [STATIC_PROBE]   (probes: tests/system/pre
 """
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -343,6 +344,71 @@ class RunTest(unittest.TestCase):
             os.chown(program, 65534, 65534)
             os.chmod(program, 0o755 | stat.S_ISUID)
             self.assertIn("raised privileges", self.deft("run", "--", program, "threads").stderr)
+
+    def other_program(self, loader_content):
+        """The probe as a program of another loader, whose file has this content; None: there is no such file."""
+        folder = tempfile.mkdtemp(prefix="ld-", dir="/tmp")  # the path has to fit in the place of glibc's
+        self.addCleanup(shutil.rmtree, folder)
+        loader = os.path.join(folder, "ld")
+        if loader_content is not None:
+            pathlib.Path(loader).write_bytes(loader_content)
+        content = pathlib.Path(PROBE).read_bytes()
+        own = re.search(rb"/lib\S*/ld-linux[\w.-]*\0", content)[0]
+        program = os.path.join(folder, "probe")
+        pathlib.Path(program).write_bytes(content.replace(own, loader.encode().ljust(len(own), b"\0"), 1))
+        os.chmod(program, 0o755)
+        return program, loader
+
+    def test_program_of_another_c_library_is_refused(self):
+        for content, name in ((b"\x7fELF... musl libc (x86_64)\n", "musl"), (b"\x7fELF...", "another C library")):
+            program, loader = self.other_program(content)
+            script = os.path.join(os.path.dirname(program), "script")
+            pathlib.Path(script).write_text(f"#!{program} threads\n")
+            os.chmod(script, 0o755)
+            for command in (program, script):
+                for options in ((), ("--require",), ("--dry-run",)):
+                    with self.subTest(name=name, command=command, options=options):
+                        result = self.deft("run", *options, "--", command)
+                        self.assertEqual((result.returncode, result.stdout), (125, ""), result.stderr)
+                        self.assertEqual(result.stderr, f"deft: {program} is a program of {name} (its loader is {loader}), and deft's library "
+                                         "is one of glibc, so the loader would end the program; start it without deft; nothing was started\n")
+            # The guest goes into it, and in mode off nothing has to.
+            guest = os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so")
+            shown = self.deft("run", "--dry-run", "--library", guest, "--", program)
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            self.assertIn("libdeft-preload.so", shown.stdout)
+            off = self.deft("run", "--mode", "off", "--dry-run", "--", program)
+            self.assertEqual(off.returncode, 0)
+            self.assertNotIn("LD_PRELOAD", off.stdout)
+            self.assertIn("warning: ", off.stderr)
+
+    def test_glibc_by_any_other_name_is_glibc(self):
+        program, loader = self.other_program(None)
+        os.symlink(self.glibc_loader(), loader)
+        result = self.deft("run", "--", program, "threads")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_missing_loader_is_named(self):
+        program, loader = self.other_program(None)
+        result = self.deft("run", "--", program)
+        self.assertEqual((result.returncode, result.stderr), (126, f"deft: cannot execute {program}: its loader {loader} does not exist\n"))
+
+    @staticmethod
+    def glibc_loader():
+        return re.search(rb"/lib\S*/ld-linux[\w.-]*(?=\0)", pathlib.Path(PROBE).read_bytes())[0].decode()
+
+    @unittest.skipUnless(shutil.which("musl-gcc"), "no musl-gcc (package musl-tools)")
+    def test_program_of_musl(self):
+        program = os.path.join(self.folder, "hello")
+        pathlib.Path(self.folder, "hello.c").write_text('#include <stdio.h>\nint main(void) { return puts("hello") < 0; }\n')
+        subprocess.run(["musl-gcc", "-o", program, program + ".c"], check=True, timeout=60)
+        result = self.deft("run", "--", program)
+        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (125, "", 1))
+        self.assertIn("is a program of musl", result.stderr)
+        guest = os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so")
+        # By name: LD_PRELOAD splits at blanks.
+        result = self.deft("run", "--library", guest, "--", program)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "hello\n", ""))
 
     def check_one_line_refusal(self, program):
         result = self.deft("run", "--require", "--", program, "threads")
