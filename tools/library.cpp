@@ -96,6 +96,28 @@ bool preloaded_already(std::string_view list, std::string_view entry) {
     return false;
 }
 
+// True if the list names one library by its absolute path, and that is none of deft's.
+bool is_another(const std::string& list) {
+    return list.starts_with('/') && list.find_first_of(" \t\n:;$") == list.npos &&
+           !list.ends_with(kLibraryName) && !list.ends_with(kGuestName);
+}
+
+// A name for `path` such that "NAME:/OTHER" names the file /OTHER too: next to NAME there is a
+// folder "NAME:", a link to the root. Empty if it cannot be made.
+std::string name_before_another(const std::string& path) {
+    std::string error;
+    const std::string name = plain_name(path, error);
+    if (!error.empty()) {
+        return {};
+    }
+    const std::string folder = name + ":";
+    std::error_code ignored;
+    if (::symlink("/", folder.c_str()) != 0 && fs::read_symlink(folder, ignored) != "/") {
+        return {};
+    }
+    return name;
+}
+
 // The first of the places, named from the folder of this command, that has the file.
 std::string folder_of(const char* file, std::initializer_list<const char*> places) {
     const fs::path folder = fs::path(own_executable()).parent_path();
@@ -166,7 +188,7 @@ std::string library_version(const std::string& path) {
     return version != nullptr ? version() : "unknown version (no deft_version in it)";
 }
 
-std::string add_preload(Environment& environment, const std::string& path) {
+std::string add_preload(Environment& environment, const std::string& path, bool keep_sole) {
     std::string entry = path;
     if (path.find_first_of(":;$") != path.npos) {
         std::string error;
@@ -188,6 +210,10 @@ std::string add_preload(Environment& environment, const std::string& path) {
         environment.set("LD_LIBRARY_PATH", search.empty() ? folder : folder + ":" + search);
     }
     const std::string others = environment.get("LD_PRELOAD").value_or("");
+    if (keep_sole && is_another(others) && entry.starts_with('/')) {
+        const std::string name = name_before_another(path);
+        entry = name.empty() ? entry : name;
+    }
     if (!preloaded_already(others, entry)) {
         environment.set("LD_PRELOAD", others.empty() ? entry : entry + ":" + others);
     }

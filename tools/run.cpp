@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -173,6 +174,16 @@ std::string preload_obstacle(const std::string& file, int depth = 0) {
     return {};
 }
 
+// True for launchers that start the job on other hosts with this environment. A path in a private
+// folder of this host means nothing there.
+bool starts_elsewhere(const std::string& command) {
+    constexpr std::string_view kLaunchers[] = {
+        "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun",    "srun",
+        "aprun",  "jsrun",   "flux",          "ssh",     "pdsh",    "parallel"};
+    const std::string_view name = std::string_view(command).substr(command.rfind('/') + 1);
+    return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers);
+}
+
 // Why the loader would end this program if the library were preloaded into it, or an empty string.
 std::string other_c_library(const std::string& file, const std::string& library, int depth = 0) {
 #ifdef __GLIBC__
@@ -321,7 +332,8 @@ int run(const RunOptions& options) {
         }
     }
     if (wrong.line.empty()) {
-        wrong.line = add_preload(environment, library.path);
+        wrong.line =
+            add_preload(environment, library.path, !starts_elsewhere(options.command.front()));
     }
     if (!wrong.line.empty()) {
         complain(wrong.line + "; nothing was started");

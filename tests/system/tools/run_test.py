@@ -85,7 +85,7 @@ class RunTest(unittest.TestCase):
     def test_keeps_other_preloads(self):
         other = os.path.join(self.folder, "libother.so").replace(" ", "_")
         seen = self.deft("run", "--dry-run", "--", "true", env={"LD_PRELOAD": other}).stdout
-        self.assertIn(f"LD_PRELOAD={PRELOAD}:{other} ", seen)
+        self.assertRegex(seen, rf"LD_PRELOAD=\S*libnccl-net-deft\.so:{re.escape(other)} ")
 
     def test_respects_a_plugin_the_user_named(self):
         seen = self.seen(env={"NCCL_NET_PLUGIN": "aws-ofi"}, err="NCCL_NET_PLUGIN='aws-ofi'")
@@ -344,6 +344,22 @@ class RunTest(unittest.TestCase):
             os.chown(program, 65534, 65534)
             os.chmod(program, 0o755 | stat.S_ISUID)
             self.assertIn("raised privileges", self.deft("run", "--", program, "threads").stderr)
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3") and " " not in LIBRARY, "no python3, or a blank in the path")
+    def test_preload_that_a_program_takes_for_its_own(self):
+        other = shutil.copy(LIBRARY, os.path.join(tempfile.mkdtemp(prefix="own-", dir="/tmp"), "memory_saver.so"))
+        self.addCleanup(shutil.rmtree, os.path.dirname(other))
+        script = ("import ctypes, os; ctypes.CDLL(os.environ['LD_PRELOAD']); maps = open('/proc/self/maps').read(); "
+                  f"print('libnccl-net-deft.so' in maps, {other!r} in maps)")
+        for name in ("/usr/bin/python3", "python3"):
+            result = self.deft("run", "--", name, "-c", script, env={"LD_PRELOAD": other})
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "True True\n", ""))
+        # A launcher hands the variable to other hosts, where only the library's own path may be one; several are nobody's own.
+        launcher = os.path.join(self.folder, "srun")
+        pathlib.Path(launcher).write_text('#!/bin/sh\nexec env\n')
+        os.chmod(launcher, 0o755)
+        self.assertIn(f"LD_PRELOAD={LIBRARY}:{other}\n", self.deft("run", "--", launcher, env={"LD_PRELOAD": other}).stdout)
+        self.assertEqual(self.seen(env={"LD_PRELOAD": f"{other} {other}"})["LD_PRELOAD"], f"{LIBRARY}:{other} {other}")
 
     def other_program(self, loader_content):
         """The probe as a program of another loader, whose file has this content; None: there is no such file."""
