@@ -56,8 +56,8 @@
 OLD(void*, dlopen, FIRST, (const char* file, int flags));
 OLD(void*, dlsym, FIRST, (void* handle, const char* name));
 OLD(int, dladdr, FIRST, (const void* address, Dl_info* info));
-OLD(int, dladdr1, SINCE("2.3.3"),
-    (const void* address, Dl_info* info, void** more, int what));
+OLD(int, dladdr1, SINCE("2.3.3"), (const void* address, Dl_info* info, void** more, int what));
+OLD(int, dlinfo, SINCE("2.3.3"), (void* handle, int request, void* answer));
 OLD(int, dlclose, FIRST, (void* handle));
 OLD(char*, dlerror, FIRST, (void));
 
@@ -73,6 +73,9 @@ int own_dladdr(const void* address, Dl_info* info) {
 }
 int own_dladdr1(const void* address, Dl_info* info, void** more, int what) {
     return old_dlsym != NULL ? old_dladdr1(address, info, more, what) : 0;
+}
+int own_dlinfo(void* handle, int request, void* answer) {
+    return old_dlsym != NULL ? old_dlinfo(handle, request, answer) : -1;
 }
 int own_dlclose(void* handle) {
     return old_dlsym != NULL ? old_dlclose(handle) : -1;
