@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which interfaces a job may use: the rules behind DEFT_INTERFACES and NCCL_SOCKET_IFNAME.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 
 #include "topology/base/config.h"
 #include "topology/interfaces.h"
+#include "topology/link_relations.h"
 
 namespace deft {
 namespace {
@@ -17,41 +20,69 @@ std::string_view without_blanks(std::string_view text) {
     return first == text.npos ? std::string_view() : text.substr(first, last - first + 1);
 }
 
-std::vector<std::string_view> split(std::string_view list) {
+// A list as NCCL writes it (parseStringList() and ncclFindInterfaces()): '^' first excludes, then
+// '=' makes names exact, names are prefixes otherwise.
+struct List {
+    bool exclude = false;
+    bool exact = false;
     std::vector<std::string_view> items;
-    while (!list.empty()) {
-        const std::size_t comma = list.find(',');
-        const std::string_view item = without_blanks(list.substr(0, comma));
+};
+
+List parse_list(std::string_view text, bool strict) {
+    List list;
+    const auto trimmed = [&](std::string_view part) {
+        return strict ? without_blanks(part) : part;
+    };
+    text = trimmed(text);
+    const auto leads = [&](char mark) {
+        const bool found = text.starts_with(mark);
+        text.remove_prefix(found ? 1 : 0);
+        return found;
+    };
+    list.exclude = leads('^');
+    list.exact = leads('=');
+    while (!text.empty()) {
+        const std::size_t comma = text.find(',');
+        std::string_view item = trimmed(text.substr(0, comma));
+        // NCCL cuts at the first colon ("bond0:0"): what follows is for its IB devices.
+        item = strict ? item : item.substr(0, item.find(':'));
         if (!item.empty()) {
-            items.push_back(item);
+            list.items.push_back(item);
         }
-        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+        text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     }
-    return items;
+    return list;
 }
 
-bool matches(const Interface& link, std::string_view item, bool exact) {
-    return exact ? link.name == item : link.name.starts_with(item);
+bool matches(const Interface& link, std::string_view name, bool exact) {
+    return exact ? link.name == name : link.name.starts_with(name);
 }
 
 std::string names(const std::vector<Interface>& all) {
     std::string text;
     for (const Interface& link : all) {
         text += (text.empty() ? "" : ", ") + link.name;
-        if (!link.up) {
-            text += " (down)";
+        if (is_port(all, link)) {
+            text += " (port of " + link.master + ")";
         } else if (link.addresses.empty()) {
             text += " (no address)";
+        } else if (!link.up) {
+            text += " (down)";
         }
     }
     return text.empty() ? "none" : text;
 }
 
-const char* unusable(const Interface& link) {
-    if (!link.up) {
-        return "down or without a carrier";
+// Why this one cannot be used, whoever names it; empty if it can. One that is down can: it may come
+// back.
+std::string unusable(const std::vector<Interface>& all, const Interface& link) {
+    if (is_port(all, link)) {
+        return "port of " + link.master + ", which has the addresses";
     }
-    return link.addresses.empty() ? "has no address" : nullptr;
+    if (link.addresses.empty()) {
+        return link.up ? "has no address" : "down or without a carrier, and has no address";
+    }
+    return "";
 }
 
 // A management network is far slower than what the job is for.
@@ -67,49 +98,127 @@ bool one_of(std::string_view text, std::initializer_list<std::string_view> list)
     return false;
 }
 
-// Why this one is not taken by default, whatever else there is; empty if it is.
-std::string unwanted(const Interface& link) {
+// Docker's user-defined networks: "br-" and twelve digits of the network's id.
+bool docker_network(std::string_view name) {
+    return name.size() == 15 && name.starts_with("br-") &&
+           name.find_first_not_of("0123456789abcdef", 3) == name.npos;
+}
+
+bool by_container_manager(const Interface& link) {
+    constexpr std::array<std::string_view, 11> begin = {"docker", "virbr",   "cni",        "cbr0",
+                                                        "lxcbr",  "lxdbr",   "incusbr",    "podman",
+                                                        "weave",  "nerdctl", "kube-bridge"};
+    return docker_network(link.name) ||
+           std::any_of(begin.begin(), begin.end(),
+                       [&](std::string_view each) { return link.name.starts_with(each); });
+}
+
+// How unwanted an interface is by default, the less so the earlier: when there is nothing better
+// the first class in which something is up is taken whole.
+enum class Unwanted { No, Bridge, Tunnel, Containers, Virtual, Management, Loopback };
+
+struct Judgement {
+    Unwanted unwanted = Unwanted::No;
+    std::string reason;
+};
+
+// Somebody has put a network card into it.
+bool hardware_below(const std::vector<Interface>& all, const Interface& bridge) {
+    return std::any_of(all.begin(), all.end(), [&](const Interface& port) {
+        return port.master == bridge.name && port.kind != "veth" && leads_out(all, port);
+    });
+}
+
+bool tunnel(const Interface& link) {
+    const auto is_one = [](std::string_view text) {
+        return one_of(text, {"tun", "vxlan", "geneve", "wireguard", "gre", "gretap", "ip6gre",
+                             "ip6gretap", "erspan", "ipip", "sit", "ip6tnl", "vti", "xfrm"});
+    };
+    return is_one(link.driver) || is_one(link.kind);
+}
+
+// Why this one is not taken by default, whatever else there is.
+Judgement judge(const std::vector<Interface>& all, const Interface& link) {
     if (link.loopback) {
-        return "loopback";
+        return {Unwanted::Loopback, "loopback"};
     }
-    if (link.name.starts_with("docker") || link.name.starts_with("virbr")) {
-        return "virtual bridge of a container or machine manager";
+    if (by_container_manager(link) && !hardware_below(all, link)) {
+        return {Unwanted::Containers, "virtual bridge of a container or machine manager"};
     }
-    if (link.bridge) {
-        return "bridge";
+    if (is_bridge(link)) {
+        return leads_out(all, link)
+                   ? Judgement{}
+                   : Judgement{Unwanted::Bridge,
+                               "bridge without a port that leads out of this host"};
     }
     if (link.usb || link.name.starts_with("idrac")) {
-        return "management: the network to the host's own service processor";
+        return {Unwanted::Management,
+                "management: the network to the host's own service processor"};
     }
-    if (one_of(link.driver, {"tun", "vxlan", "geneve", "wireguard", "gretap", "ipip", "sit"})) {
-        return "tunnel (" + link.driver + "): it goes over another interface";
+    if (tunnel(link)) {
+        return {Unwanted::Tunnel, "tunnel (" + (link.driver.empty() ? link.kind : link.driver) +
+                                      "): it goes over another interface"};
     }
-    return one_of(link.driver, {"dummy", "ifb"}) ? "virtual (" + link.driver + ")" : "";
+    if (container_end(link)) {
+        return {Unwanted::Virtual, "the host's end of a container's link"};
+    }
+    if (link.peer_here) {
+        return {Unwanted::Virtual, "virtual: its other end is in this host"};
+    }
+    if (one_of(link.driver, {"dummy", "ifb"}) || one_of(link.kind, {"dummy", "ifb", "vrf"})) {
+        return {Unwanted::Virtual,
+                "virtual (" + (link.kind.empty() ? link.driver : link.kind) + ")"};
+    }
+    return {};
+}
+
+// True if `link` goes over `below`, directly or not.
+bool goes_over(const std::vector<Interface>& all, const Interface& link, const Interface& below) {
+    const Interface* at = &link;
+    for (std::size_t depth = 0; depth < all.size() && at != nullptr && !at->lower.empty();
+         ++depth) {
+        if (at->lower == below.name) {
+            return true;
+        }
+        at = find_interface(all, at->lower);
+    }
+    return false;
 }
 
 // Why this one is not taken beside the others; empty if it is.
-std::string outdone(const Interface& link, const std::vector<const Interface*>& others) {
+std::string outdone(const std::vector<Interface>& all, const Interface& link,
+                    const std::vector<const Interface*>& others) {
     std::int64_t fastest = 0;
     bool routable = false;
     for (const Interface* other : others) {
         if (other->name == link.physical_function) {
             return "virtual function of " + other->name + ", which is used itself";
         }
-        if (other->name == link.lower) {
+        if (goes_over(all, link, *other)) {
             return "goes over " + other->name + ", which is used itself";
         }
-        fastest = std::max(fastest, other->speed_mbps);
-        routable = routable || !other->addresses[0].link_local();
+        fastest = std::max(fastest, other->nominal_speed());
+        routable = routable || other->routable();
     }
     if (link.speed_mbps > 0 && link.speed_mbps <= kManagementSpeed &&
         link.speed_mbps * kManagementPart <= fastest) {
         return "management: " + std::to_string(link.speed_mbps) + " Mbit/s beside " +
                std::to_string(fastest) + " Mbit/s";
     }
-    if (routable && link.addresses[0].link_local()) {
+    if (routable && !link.routable()) {
         return "has only a link-local address";
     }
     return "";
+}
+
+// "@RATE" behind a name or an address.
+void set_speed(Interface& link, std::string_view item, std::string& problem) {
+    const std::uint64_t rate = parse_rate(item.substr(item.rfind('@') + 1));
+    link.speed_mbps = link.nominal_mbps = static_cast<std::int64_t>(rate * 8 / 1000000);
+    if (rate == 0) {
+        problem = "the rate of \"" + std::string(item) +
+                  "\" is not a number with kbit, mbit or gbit (10gbit)";
+    }
 }
 
 // A literal address as a link of its own, on whatever interface carries it.
@@ -139,51 +248,119 @@ bool literal_link(const std::vector<Interface>& all, std::string_view item, Inte
     link.name = std::string(item.substr(0, at));
     link.addresses = {address};
     link.index = 0;
+    link.wire.clear();
     if (at != std::string_view::npos) {
         link.pacing_bytes_per_second = parse_rate(item.substr(at + 1));
-        link.speed_mbps = static_cast<std::int64_t>(link.pacing_bytes_per_second * 8 / 1000000);
-        if (link.pacing_bytes_per_second == 0) {
-            problem =
-                "the rate of \"" + std::string(item) + "\" is not a number with kbit, mbit or gbit";
-        }
+        set_speed(link, item, problem);
     }
     return true;
 }
 
-void choose_default(const std::vector<Interface>& all, InterfaceSelection& selection) {
-    std::vector<const Interface*> candidates;
-    std::vector<std::string> reasons;
+void skip(InterfaceSelection& selection, const Interface& link, const std::string& reason) {
+    selection.skipped.push_back({link.name, reason});
+}
+
+// Where routers know the host by an address of `lo` or of a dummy interface (BGP unnumbered), no
+// link has an address that they know.
+std::vector<Interface> address_holders(const std::vector<Interface>& all) {
+    std::vector<Interface> found;
     for (const Interface& link : all) {
-        const char* reason = unusable(link);
-        reasons.push_back(reason != nullptr ? reason : unwanted(link));
-        if (reasons.back().empty()) {
-            candidates.push_back(&link);
+        if (link.address_holder() && link.routable() && link.up) {
+            found.push_back(link);
         }
     }
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        if (reasons[i].empty()) {
-            reasons[i] = outdone(all[i], candidates);
+    return found;
+}
+
+// `all`: to judge by; `left`: to choose from.
+void choose_default(const std::vector<Interface>& all, const std::vector<Interface>& left,
+                    InterfaceSelection& selection) {
+    std::vector<const Interface*> candidates;
+    std::vector<Judgement> judgements;
+    for (const Interface& link : left) {
+        Judgement judgement = judge(all, link);
+        if (std::string reason = unusable(all, link); !reason.empty()) {
+            judgement.reason = std::move(reason);
+        } else if (judgement.reason.empty()) {
+            candidates.push_back(&link);
         }
-        if (reasons[i].empty()) {
-            selection.links.push_back(all[i]);
-        } else {
-            selection.skipped.push_back({all[i].name, reasons[i]});
+        judgements.push_back(std::move(judgement));
+    }
+    const bool routable = std::any_of(candidates.begin(), candidates.end(),
+                                      [](const Interface* link) { return link->routable(); });
+    if (!routable) {
+        selection.links = address_holders(left);
+    }
+    const auto taken = [&](const Interface& link) {
+        return find_interface(selection.links, link.name) != nullptr;
+    };
+    const bool by_holder = !selection.links.empty();
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        if (judgements[i].reason.empty()) {
+            judgements[i].reason =
+                by_holder ? "has only a link-local address" : outdone(all, left[i], candidates);
+        }
+        if (judgements[i].reason.empty()) {
+            selection.links.push_back(left[i]);
         }
     }
     // Nothing proper: bridges and docker before loopback, as one host of several may still be
     // meant.
-    for (const bool loopback : {false, true}) {
-        for (const Interface& link : all) {
-            if (selection.links.empty() && unusable(link) == nullptr && link.loopback == loopback) {
-                selection.links.push_back(link);
-                std::erase_if(selection.skipped,
-                              [&](const auto& other) { return other.name == link.name; });
+    for (const Unwanted wanted : {Unwanted::Bridge, Unwanted::Tunnel, Unwanted::Containers,
+                                  Unwanted::Virtual, Unwanted::Management, Unwanted::Loopback}) {
+        if (!selection.links.empty()) {
+            break;
+        }
+        for (std::size_t i = 0; i < left.size(); ++i) {
+            if (judgements[i].unwanted == wanted && left[i].up && unusable(all, left[i]).empty()) {
+                selection.links.push_back(left[i]);
             }
         }
     }
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        if (!taken(left[i])) {
+            skip(selection, left[i], judgements[i].reason);
+        }
+    }
     if (selection.links.empty()) {
-        selection.problem =
-            "no network interface is up with an address (found: " + names(all) + ")";
+        selection.problem = "no network interface has an address (found: " + names(left) + ")";
+    }
+}
+
+// One item of a list: a literal address, or every interface of that name or with that prefix.
+void add_named(const std::vector<Interface>& all, std::string_view item, bool exact, bool strict,
+               InterfaceSelection& selection, std::string& problem) {
+    Interface literal;
+    if (literal_link(all, item, literal, problem)) {
+        if (problem.empty()) {
+            selection.links.push_back(literal);
+        }
+        return;
+    }
+    const auto matching = [&](std::string_view name) {
+        std::vector<Interface> found;
+        std::copy_if(all.begin(), all.end(), std::back_inserter(found),
+                     [&](const Interface& link) { return matches(link, name, exact); });
+        return found;
+    };
+    std::vector<Interface> found = matching(item);
+    if (const std::size_t at = item.rfind('@'); found.empty() && strict && at != item.npos) {
+        found = matching(item.substr(0, at));
+        for (Interface& link : found) {
+            set_speed(link, item, problem);
+        }
+        item = problem.empty() ? item.substr(0, at) : item;
+    }
+    if (found.empty() && strict) {
+        problem = "no interface is named \"" + std::string(item) + "\"" +
+                  (exact ? "" : ", nor does the name of one begin so");
+    }
+    for (const Interface& link : found) {
+        if (std::string reason = unusable(all, link); !reason.empty()) {
+            skip(selection, link, reason);
+        } else if (find_interface(selection.links, link.name) == nullptr) {
+            selection.links.push_back(link);
+        }
     }
 }
 
@@ -209,16 +386,9 @@ std::uint64_t parse_rate(std::string_view text) {
 InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::string_view list,
                                      std::string_view variable, bool strict) {
     InterfaceSelection selection;
-    bool exclude = false;
-    bool exact = false;
-    std::string_view rest = without_blanks(list);
-    for (; !rest.empty() && (rest[0] == '^' || rest[0] == '='); rest.remove_prefix(1)) {
-        exclude = exclude || rest[0] == '^';
-        exact = exact || rest[0] == '=';
-    }
-    const std::vector<std::string_view> items = split(rest);
-    if (items.empty()) {
-        choose_default(all, selection);
+    const List named = parse_list(list, strict);
+    if (named.items.empty()) {
+        choose_default(all, all, selection);
         return selection;
     }
     const auto refuse = [&](const std::string& what) {
@@ -227,85 +397,74 @@ InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::str
                             "; this host has: " + names(all) +
                             "; correct the list or unset the variable";
     };
-    if (exclude) {
+    if (named.exclude) {
         std::vector<Interface> left;
         for (const Interface& link : all) {
-            bool hit = false;
-            for (const std::string_view item : items) {
-                hit = hit || matches(link, item, exact);
-            }
+            const bool hit = std::any_of(
+                named.items.begin(), named.items.end(),
+                [&](std::string_view item) { return matches(link, item, named.exact); });
             if (hit) {
-                selection.skipped.push_back({link.name, "excluded by " + std::string(variable)});
+                skip(selection, link, "excluded by " + std::string(variable));
             } else {
                 left.push_back(link);
             }
         }
-        choose_default(left, selection);
+        choose_default(all, left, selection);
         if (!selection.problem.empty()) {
             refuse("leaves no usable interface");
         }
         return selection;
     }
     // In the order of the list, so that the operator can rank links.
-    for (const std::string_view item : items) {
-        Interface literal;
+    for (const std::string_view item : named.items) {
         std::string problem;
-        if (literal_link(all, item, literal, problem)) {
-            if (!problem.empty()) {
-                refuse(problem);
-                return selection;
-            }
-            selection.links.push_back(literal);
-            continue;
-        }
-        bool known = false;
-        for (const Interface& link : all) {
-            if (!matches(link, item, exact)) {
-                continue;
-            }
-            known = true;
-            bool listed = false;
-            for (const Interface& other : selection.links) {
-                listed = listed || other.name == link.name;
-            }
-            if (const char* reason = unusable(link)) {
-                selection.skipped.push_back({link.name, reason});
-            } else if (!listed) {
-                selection.links.push_back(link);
-            }
-        }
-        if (!known && strict) {
-            refuse("no interface is named \"" + std::string(item) + (exact ? "\"" : "...\""));
+        add_named(all, item, named.exact, strict, selection, problem);
+        if (!problem.empty()) {
+            refuse(problem);
             return selection;
         }
     }
     if (selection.links.empty()) {
-        refuse("matches no usable interface");
+        refuse(!strict && list.find_first_of(" \t") != list.npos
+                   ? "matches no usable interface (NCCL takes a blank for a part of a name)"
+                   : "matches no usable interface");
         return selection;
     }
     for (const Interface& link : all) {
-        bool used = false;
-        for (const Interface& other : selection.links) {
-            used = used || other.name == link.name;
-        }
-        for (const auto& other : selection.skipped) {
-            used = used || other.name == link.name;
-        }
-        if (!used) {
-            selection.skipped.push_back({link.name, "not named by " + std::string(variable)});
+        const bool known = find_interface(selection.links, link.name) != nullptr ||
+                           std::any_of(selection.skipped.begin(), selection.skipped.end(),
+                                       [&](const auto& other) { return other.name == link.name; });
+        if (!known) {
+            skip(selection, link, "not named by " + std::string(variable));
         }
     }
     return selection;
 }
 
 InterfaceSelection process_interfaces() {
+    // As NCCL: another value of NCCL_SOCKET_FAMILY, and an NCCL_SOCKET_IFNAME of one letter, do not
+    // count.
+    const char* family_name = std::getenv("NCCL_SOCKET_FAMILY");
+    const std::string_view text = family_name == nullptr ? "" : family_name;
+    const int family = text == "AF_INET" ? AF_INET : text == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
     const std::string& own = Config::process().text(Key::Interfaces);
-    if (!own.empty()) {
-        return select_interfaces(list_interfaces(), own, "DEFT_INTERFACES", true);
-    }
     const char* nccl = std::getenv("NCCL_SOCKET_IFNAME");
-    return select_interfaces(list_interfaces(), nccl == nullptr ? "" : nccl, "NCCL_SOCKET_IFNAME",
-                             false);
+    const std::string_view list = nccl == nullptr || std::strlen(nccl) < 2 ? "" : nccl;
+    const auto select = [&](int of_family) {
+        const std::vector<Interface> all = list_interfaces(of_family);
+        return own.empty() ? select_interfaces(all, list, "NCCL_SOCKET_IFNAME", false)
+                           : select_interfaces(all, own, "DEFT_INTERFACES", true);
+    };
+    InterfaceSelection selection = select(family);
+    if (selection.problem.empty() || family == AF_UNSPEC) {
+        return selection;
+    }
+    if (!own.empty()) {
+        // Addresses that the operator names count whatever their family is.
+        return select(AF_UNSPEC);
+    }
+    selection.problem += " (only addresses of NCCL_SOCKET_FAMILY=" + std::string(text) + " count)";
+    return selection;
 }
 
 }  // namespace deft

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -11,28 +10,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "topology/base/unique_fd.h"
+#include "topology/kernel_links.h"
+#include "topology/link_relations.h"
 #include "topology/pci.h"
 
 namespace deft {
 namespace {
-
-int prefix_length(const sockaddr* mask) {
-    Address bits;
-    if (mask == nullptr || !from_sockaddr(mask, bits, nullptr)) {
-        return 0;
-    }
-    int length = 0;
-    for (std::size_t i = 0; i < bits.size(); ++i) {
-        length += __builtin_popcount(bits.bytes[i]);
-    }
-    return length;
-}
 
 // The name of the first entry of a folder that begins so, without what it begins with.
 std::string entry_of(const std::string& folder, std::string_view begin) {
@@ -57,14 +47,73 @@ void ask_sysfs(Interface& link) {
     if (!read_sysfs(folder + "/ifindex", index) || index != std::to_string(link.index)) {
         return;
     }
-    link.bridge = link.bridge || access((folder + "/bridge").c_str(), F_OK) == 0;
     link.physical_function = entry_of(folder + "/device/physfn/net", "");
-    link.lower = entry_of(folder, "lower_");
+    char card[PATH_MAX];
+    if (realpath((folder + "/device/physfn").c_str(), card) != nullptr) {
+        link.wire = card;
+    }
     std::string speed;
     if (link.speed_mbps == 0 && read_sysfs(folder + "/speed", speed)) {
         const long value = std::strtol(speed.c_str(), nullptr, 10);
         link.speed_mbps = value > 0 ? value : 0;
     }
+}
+
+// The fastest of the link modes in a bit set of ETHTOOL_GLINKSETTINGS. By number, as the headers
+// may be older than the kernel: runs of ETHTOOL_LINK_MODE_*_BIT of one speed, first and last.
+std::int64_t fastest_mode(const std::uint32_t* bits, std::size_t words) {
+    struct Run {
+        unsigned first, last;
+        std::int64_t mbps;
+    };
+    constexpr Run runs[] = {
+        {0, 1, 10},         {2, 3, 100},        {4, 5, 1000},       {12, 12, 10000},
+        {15, 15, 2500},     {17, 17, 1000},     {18, 20, 10000},    {21, 22, 20000},
+        {23, 26, 40000},    {27, 30, 56000},    {31, 33, 25000},    {34, 35, 50000},
+        {36, 39, 100000},   {40, 40, 50000},    {41, 41, 1000},     {42, 46, 10000},
+        {47, 47, 2500},     {48, 48, 5000},     {52, 56, 50000},    {57, 61, 100000},
+        {62, 66, 200000},   {67, 67, 100},      {68, 68, 1000},     {69, 73, 400000},
+        {75, 79, 100000},   {80, 84, 200000},   {85, 89, 400000},   {90, 91, 100},
+        {92, 92, 10},       {93, 98, 800000},   {99, 102, 10},      {103, 108, 200000},
+        {109, 114, 400000}, {115, 120, 800000}, {121, 124, 1600000}};
+    std::int64_t fastest = 0;
+    for (const Run& run : runs) {
+        for (unsigned bit = run.first; bit <= run.last && bit / 32 < words; ++bit) {
+            if ((bits[bit / 32] >> (bit % 32) & 1) != 0) {
+                fastest = std::max(fastest, run.mbps);
+            }
+        }
+    }
+    return fastest;
+}
+
+// What it runs at, and what it is made for: the fastest mode it offers to its partner, as the
+// administrator set it, which is known without a carrier too; else the fastest it has.
+void ask_speed(int socket, ifreq& request, Interface& link) {
+    constexpr std::size_t kHead = sizeof(ethtool_link_settings) / sizeof(std::uint32_t);
+    constexpr std::size_t kMostWords = 127;  // of a bit set; there are three
+    std::array<std::uint32_t, kHead + 3 * kMostWords> answer{};
+    ethtool_link_settings settings{};
+    const auto ask = [&] {
+        settings.cmd = ETHTOOL_GLINKSETTINGS;
+        std::memcpy(answer.data(), &settings, sizeof(settings));
+        request.ifr_data = reinterpret_cast<char*>(answer.data());
+        const bool answered = ioctl(socket, SIOCETHTOOL, &request) == 0;
+        std::memcpy(&settings, answer.data(), sizeof(settings));
+        return answered;
+    };
+    // The first call only tells how long the bit sets are: as a negative number.
+    if (ask() && settings.link_mode_masks_nwords < 0) {
+        const auto words = static_cast<std::size_t>(-settings.link_mode_masks_nwords);
+        settings.link_mode_masks_nwords = static_cast<std::int8_t>(words);
+        if (ask()) {
+            const std::uint32_t* modes = answer.data() + kHead;
+            const std::int64_t offered = fastest_mode(modes + words, words);
+            link.nominal_mbps = offered > 0 ? offered : fastest_mode(modes, words);
+            link.speed_mbps = settings.speed <= INT_MAX ? settings.speed : 0;
+        }
+    }
+    request.ifr_data = nullptr;
 }
 
 // Speed and driver come from ethtool requests, which follow the network namespace of the socket;
@@ -90,21 +139,12 @@ void ask_driver(int socket, Interface& link) {
             }
         }
     }
-    ethtool_cmd settings{};
-    settings.cmd = ETHTOOL_GSET;
-    request.ifr_data = reinterpret_cast<char*>(&settings);
-    if (ioctl(socket, SIOCETHTOOL, &request) == 0) {
-        const std::uint32_t speed = ethtool_cmd_speed(&settings);
-        if (speed != 0 && speed != static_cast<std::uint32_t>(SPEED_UNKNOWN)) {
-            link.speed_mbps = speed;
-        }
-    }
     request.ifr_data = nullptr;
-    if (ioctl(socket, SIOCGIFMTU, &request) == 0) {
-        link.mtu = request.ifr_mtu;
-    }
-    link.bridge = link.driver == "bridge";
+    ask_speed(socket, request, link);
     ask_sysfs(link);
+    if (link.nominal_mbps == 0) {
+        link.nominal_mbps = link.speed_mbps;
+    }
 }
 
 }  // namespace
@@ -119,7 +159,8 @@ bool Address::loopback() const {
 }
 
 bool Address::link_local() const {
-    return family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+    return family == AF_INET ? bytes[0] == 169 && bytes[1] == 254
+                             : family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
 }
 
 bool Address::same_network(const Address& other) const {
@@ -218,43 +259,86 @@ bool from_sockaddr(const sockaddr* storage, Address& address, std::uint16_t* por
     return false;
 }
 
-std::vector<Interface> list_interfaces() {
-    std::vector<Interface> found;
-    ifaddrs* list = nullptr;
-    if (getifaddrs(&list) != 0) {
-        return found;
+bool Interface::routable() const {
+    return std::any_of(addresses.begin(), addresses.end(), [](const Address& address) {
+        return !address.link_local() && !address.loopback();
+    });
+}
+
+namespace {
+
+// Best first: of both families those that any peer could reach before the others.
+int worth(const KernelAddress& found) {
+    if (found.address.loopback()) {
+        return 3;
     }
-    UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-        Interface* link = nullptr;
-        for (Interface& known : found) {
-            if (known.name == entry->ifa_name) {
-                link = &known;
+    if (found.address.link_local()) {
+        return 2;
+    }
+    return found.temporary ? 1 : 0;
+}
+
+std::vector<Address> offered_addresses(std::vector<KernelAddress> found) {
+    std::erase_if(found, [](const KernelAddress& each) { return each.failed; });
+    std::stable_sort(found.begin(), found.end(), [](const auto& left, const auto& right) {
+        return worth(left) < worth(right);
+    });
+    std::vector<Address> addresses;
+    for (const KernelAddress& each : found) {
+        // Link-local ones are no use where others are; on `lo` besides a routable one 127.0.0.1
+        // would be the peer's own.
+        if (addresses.empty() || worth(each) <= 1 || worth(each) == worth(found[0])) {
+            addresses.push_back(each.address);
+        }
+    }
+    return addresses;
+}
+
+}  // namespace
+
+std::vector<Interface> list_interfaces(int family) {
+    std::vector<KernelLink> links;
+    std::vector<KernelAddress> addresses;
+    if (!read_kernel_links(links) || !read_kernel_addresses(addresses)) {
+        return {};
+    }
+    const auto name_of = [&](unsigned index) {
+        for (const KernelLink& link : links) {
+            if (link.index == index) {
+                return link.name;
             }
         }
-        if (link == nullptr) {
-            link = &found.emplace_back();
-            link->name = entry->ifa_name;
-            link->index = if_nametoindex(entry->ifa_name);
-            link->loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-            // IFF_RUNNING is the carrier as the kernel reports it to getifaddrs.
-            link->up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
-            ask_driver(socket.get(), *link);
+        return std::string();
+    };
+    const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    std::vector<Interface> found;
+    for (const KernelLink& kernel : links) {
+        Interface& link = found.emplace_back();
+        link.name = kernel.name;
+        link.index = kernel.index;
+        link.kind = kernel.kind;
+        link.hardware = kernel.hardware;
+        link.mtu = kernel.mtu;
+        link.loopback = (kernel.flags & IFF_LOOPBACK) != 0;
+        link.up = (kernel.flags & IFF_UP) != 0 && (kernel.flags & IFF_RUNNING) != 0;
+        link.master = kernel.master == 0 ? "" : name_of(kernel.master);
+        if (kernel.lower != 0 && kernel.lower != kernel.index && !kernel.lower_elsewhere) {
+            link.peer_here = kernel.kind == "veth";
+            link.lower = link.peer_here ? "" : name_of(kernel.lower);
         }
-        Address address;
-        if (entry->ifa_addr != nullptr && from_sockaddr(entry->ifa_addr, address, nullptr)) {
-            address.prefix = prefix_length(entry->ifa_netmask);
-            link->addresses.push_back(address);
+        // linux/if_bonding.h: active-backup and broadcast.
+        link.one_port_at_a_time = kernel.bond_mode == 1 || kernel.bond_mode == 3;
+        ask_driver(socket.get(), link);
+        std::vector<KernelAddress> own;
+        for (const KernelAddress& address : addresses) {
+            if (address.index == kernel.index &&
+                (family == AF_UNSPEC || family == address.address.family)) {
+                own.push_back(address);
+            }
         }
+        link.addresses = offered_addresses(std::move(own));
     }
-    freeifaddrs(list);
-    for (Interface& link : found) {
-        std::stable_partition(link.addresses.begin(), link.addresses.end(),
-                              [](const Address& each) { return !each.link_local(); });
-        while (link.addresses.size() > 1 && link.addresses.back().link_local()) {
-            link.addresses.pop_back();
-        }
-    }
+    complete(found);
     return found;
 }
 

@@ -8,6 +8,7 @@
 
 #include "tools/input_file.h"
 #include "tools/topo/xml.h"
+#include "topology/link_relations.h"
 
 namespace deft::tools {
 namespace {
@@ -139,6 +140,8 @@ void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection&
         }
         nic.model = nic.model.empty() ? link.driver : nic.model;
         nic.speed_mbps = link.speed_mbps;
+        nic.nominal_mbps = link.nominal_mbps;
+        nic.wire = link.wire;
         nic.state = link.up ? "up" : "down";
         for (const Address& address : link.addresses) {
             nic.addresses.push_back(fmt::format("{}/{}", address.text(), address.prefix));
@@ -157,6 +160,7 @@ void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection&
                     return used.index == 0 && used.addresses[0] == own;
                 });
             if (here) {
+                nic.nominal_mbps = used.nominal_mbps;  // the operator may have said it
                 nic.link = "tcp";
                 nic.reason.clear();
             }
@@ -173,11 +177,15 @@ void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection&
 
 void add_devices(Machine& machine) {
     std::vector<LinkPlace> places;
-    std::vector<const Nic*> nics;
+    std::vector<Interface> links;
     for (const Nic& nic : machine.nics) {
         if (!nic.link.empty()) {
-            places.push_back({nic.pci, nic.speed_mbps});
-            nics.push_back(&nic);
+            Interface& link = links.emplace_back();
+            link.name = nic.name;
+            link.speed_mbps = nic.speed_mbps;
+            link.nominal_mbps = nic.nominal_mbps;
+            link.wire = nic.wire;
+            places.push_back({nic.pci, link.nominal_speed()});
         }
     }
     std::vector<PciPlace> gpus;
@@ -190,14 +198,13 @@ void add_devices(Machine& machine) {
         device.name =
             groups.size() == 1 ? "deft" : fmt::format("deft{}", machine.devices.size() - 1);
         device.shared = group.shared;
-        device.nearest = nics[group.nearest]->name;
-        bool known = true;
+        device.nearest = links[group.nearest].name;
+        std::vector<Interface> own;
         for (const std::size_t i : group.links) {
-            device.links.push_back(nics[i]->name);
-            device.speed_mbps += nics[i]->speed_mbps;
-            known = known && nics[i]->speed_mbps > 0;
+            device.links.push_back(links[i].name);
+            own.push_back(links[i]);
         }
-        device.speed_mbps = known ? device.speed_mbps : 0;
+        device.speed_mbps = told_speed(own);
     }
 }
 

@@ -26,7 +26,9 @@ struct Nic {
     std::string model;  // or driver
     PciPlace pci;
     double pci_gbytes = 0;
-    std::int64_t speed_mbps = 0;
+    std::int64_t speed_mbps = 0;    // it runs at now, else nominal; 0: not known
+    std::int64_t nominal_mbps = 0;  // it is made or configured for; 0: as speed_mbps
+    std::string wire;               // Interface::wire
     std::vector<std::string> addresses;
     std::string state = "unknown";  // "up", "down", "unknown" (from a file)
     std::string link;               // how deft uses it: "tcp"; empty if it does not

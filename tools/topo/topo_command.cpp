@@ -9,6 +9,7 @@
 
 #include "tools/text_output.h"
 #include "topology/base/config.h"
+#include "topology/link_relations.h"
 
 namespace deft::tools {
 namespace {
@@ -107,6 +108,33 @@ std::string device_table(const Machine& machine) {
     return table(rows, 2);
 }
 
+std::string numa_text(const std::vector<int>& nodes) {
+    if (nodes.empty()) {
+        return "NUMA: unknown";
+    }
+    return fmt::format("NUMA: {} node{} ({})", nodes.size(), nodes.size() == 1 ? "" : "s",
+                       fmt::join(nodes, ", "));
+}
+
+// What to do about a speed that nobody says.
+std::string unknown_speeds(const Machine& machine) {
+    std::vector<std::string> names;
+    for (const Nic& nic : machine.nics) {
+        if (!nic.link.empty() && nic.speed_mbps == 0 && nic.nominal_mbps == 0) {
+            names.push_back(nic.name);
+        }
+    }
+    if (names.empty()) {
+        return "";
+    }
+    return fmt::format(
+        "  {}: no driver says the speed, NCCL is told {} for each. Shares follow what is "
+        "measured.\n"
+        "  To tell NCCL what it is: DEFT_INTERFACES={}@25gbit on every host.\n",
+        printable(fmt::format("{}", fmt::join(names, " "))), speed(kUnknownSpeed),
+        printable(fmt::format("{}", fmt::join(names, "@25gbit,"))));
+}
+
 nlohmann::json place_json(const PciPlace& place) {
     return {{"pci", place.address}, {"numa_node", place.numa_node}, {"bridges", place.bridges}};
 }
@@ -119,10 +147,7 @@ std::string topo_text(const Machine& machine) {
         text += fmt::format("  host {} of the {} in this file; --host shows another\n",
                             machine.host, machine.hosts);
     }
-    text += fmt::format("  NUMA nodes: {}\n",
-                        machine.numa_nodes.empty()
-                            ? "unknown"
-                            : fmt::format("{}", fmt::join(machine.numa_nodes, " ")));
+    text += "  " + numa_text(machine.numa_nodes) + "\n";
     text += machine.gpus.empty() ? "\nno NVIDIA GPU\n" : "\nGPUs\n" + gpu_table(machine);
     text += "\nNetwork\n" + nic_table(machine);
     if (const std::string distances = distance_table(machine); !distances.empty()) {
@@ -133,6 +158,7 @@ std::string topo_text(const Machine& machine) {
     }
     text += "\nWhat NCCL is shown\n";
     text += machine.devices.empty() ? "  nothing\n" : device_table(machine);
+    text += unknown_speeds(machine);
     if (machine.devices.size() > 1 && machine.devices[0].shared) {
         text += "  Each device uses all links; they share one speed.\n";
     }
@@ -173,6 +199,7 @@ std::string topo_json(const Machine& machine) {
                       {"model", nic.model},
                       {"pci_gbytes_per_s", nic.pci_gbytes},
                       {"speed_mbps", nic.speed_mbps},
+                      {"nominal_mbps", nic.nominal_mbps},
                       {"state", nic.state},
                       {"addresses", nic.addresses},
                       {"used", !nic.link.empty()},
