@@ -2,18 +2,17 @@
 #include "plugin/device.h"
 
 #include <algorithm>
-#include <functional>
 #include <mutex>
+#include <numeric>
+#include <tuple>
 
 #include "plugin/wire.h"
 #include "topology/affinity.h"
 #include "topology/base/log.h"
-#include "topology/link_stats.h"
+#include "topology/link_relations.h"
 
 namespace deft::net {
 namespace {
-
-constexpr std::int64_t kUnknownSpeed = 10000;  // what NCCL assumes when it does not know
 
 using Devices = std::vector<std::shared_ptr<const Device>>;
 
@@ -24,17 +23,6 @@ Devices& current() {
     return devices;
 }
 
-std::int64_t speed_of(const Interface& link) {
-    const LinkCounters* counters = LinkStats::process().find(link.name.c_str(), "tcp");
-    const std::int64_t peak =
-        counters == nullptr ? 0 : counters->peak_mbps.load(std::memory_order_relaxed);
-    const std::int64_t nominal = link.speed_mbps;
-    if (nominal > 0) {
-        return peak > nominal + nominal / 10 ? peak : nominal;
-    }
-    return peak > 0 ? peak : kUnknownSpeed;
-}
-
 std::uint64_t hashed(std::uint64_t hash, const void* data, std::size_t size) {
     const auto* bytes = static_cast<const unsigned char*>(data);
     for (std::size_t i = 0; i < size; ++i) {
@@ -43,24 +31,28 @@ std::uint64_t hashed(std::uint64_t hash, const void* data, std::size_t size) {
     return hash;
 }
 
+// The order of the links may be the operator's. What NCCL is told does not depend on it.
+std::vector<std::size_t> in_fixed_order(const std::vector<Interface>& links) {
+    std::vector<std::size_t> order(links.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return std::tie(links[a].pci_path, links[a].name) <
+               std::tie(links[b].pci_path, links[b].name);
+    });
+    return order;
+}
+
 // In the order they came in.
 void keep_fastest(std::vector<Interface>& links) {
-    std::vector<std::int64_t> speeds;
-    for (const Interface& link : links) {
-        speeds.push_back(link.speed_mbps > 0 ? link.speed_mbps : kUnknownSpeed);
-    }
-    std::vector<std::int64_t> sorted = speeds;
-    std::sort(sorted.begin(), sorted.end(), std::greater<>());
-    const std::int64_t least = sorted[wire::kMaxLinks - 1];
-    std::size_t equal = wire::kMaxLinks - static_cast<std::size_t>(std::count_if(
-                                              speeds.begin(), speeds.end(),
-                                              [&](std::int64_t speed) { return speed > least; }));
+    std::vector<std::size_t> order = in_fixed_order(links);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return told_speed(links[a]) > told_speed(links[b]);
+    });
+    order.resize(wire::kMaxLinks);
+    std::sort(order.begin(), order.end());
     std::vector<Interface> kept;
-    for (std::size_t i = 0; i < links.size(); ++i) {
-        if (speeds[i] > least || (speeds[i] == least && equal > 0)) {
-            equal -= speeds[i] == least ? 1 : 0;
-            kept.push_back(std::move(links[i]));
-        }
+    for (const std::size_t i : order) {
+        kept.push_back(std::move(links[i]));
     }
     links = std::move(kept);
 }
@@ -79,10 +71,11 @@ bool make_current(std::string& problem) {
         DEFT_INFO("interface %s is not used: %s", skipped.name.c_str(), skipped.reason.c_str());
     }
     for (const Interface& link : selection.links) {
-        DEFT_INFO("link %s %s, %lld Mbit/s%s", link.name.c_str(),
+        DEFT_INFO("link %s %s, %lld Mbit/s%s%s", link.name.c_str(),
                   link.addresses.empty() ? "" : link.addresses[0].text().c_str(),
-                  static_cast<long long>(link.speed_mbps),
-                  link.speed_mbps == 0 ? " (unknown)" : "");
+                  static_cast<long long>(link.nominal_speed()),
+                  link.nominal_speed() == 0 ? " (unknown)" : "",
+                  link.up ? "" : ", down: used when it comes up");
     }
     current() = make_devices(selection.links, list_gpu_places());
     for (const auto& device : current()) {
@@ -95,11 +88,7 @@ bool make_current(std::string& problem) {
 }  // namespace
 
 std::int64_t Device::speed_mbps() const {
-    std::int64_t sum = 0;
-    for (const Interface& link : links) {
-        sum += speed_of(link);
-    }
-    return sum;
+    return told_speed(links);
 }
 
 bool Device::network_shared(std::size_t link) const {
@@ -141,16 +130,15 @@ Device make_device(std::vector<Interface> links) {
     device.links = std::move(links);
     std::int64_t fastest = 0;
     std::uint64_t hash = 0xcbf29ce484222325;
-    for (const Interface& link : device.links) {
-        const std::int64_t speed = link.speed_mbps > 0 ? link.speed_mbps : kUnknownSpeed;
-        if (!link.pci_path.empty() && speed > fastest) {
-            fastest = speed;
+    for (const std::size_t i : in_fixed_order(device.links)) {
+        const Interface& link = device.links[i];
+        if (!link.pci_path.empty() && told_speed(link) > fastest) {
+            fastest = told_speed(link);
             device.pci_path = link.pci_path;
         }
-        hash = hashed(hash, link.name.data(), link.name.size());
-        for (const Address& address : link.addresses) {
-            hash = hashed(hash, address.bytes.data(), address.size());
-        }
+        // Addresses come and go while processes start; names and hardware stay.
+        hash = hashed(hash, link.name.data(), link.name.size() + 1);
+        hash = hashed(hash, link.hardware.data(), link.hardware.size() + 1);
     }
     device.guid = hash;
     return device;
@@ -158,18 +146,25 @@ Device make_device(std::vector<Interface> links) {
 
 Devices make_devices(const std::vector<Interface>& links, const std::vector<PciPlace>& gpus) {
     std::vector<LinkPlace> places;
-    for (const Interface& link : links) {
-        places.push_back({pci_place(link.pci_path, link.numa_node), link.speed_mbps});
+    const std::vector<std::size_t> order = in_fixed_order(links);
+    for (const std::size_t i : order) {
+        places.push_back(
+            {pci_place(links[i].pci_path, links[i].numa_node), links[i].nominal_speed()});
     }
     const std::vector<AffinityGroup> groups = group_by_affinity(places, gpus);
     Devices devices;
     for (const AffinityGroup& group : groups) {
-        std::vector<Interface> own;
+        std::vector<std::size_t> positions;
         for (const std::size_t i : group.links) {
+            positions.push_back(order[i]);
+        }
+        std::sort(positions.begin(), positions.end());
+        std::vector<Interface> own;
+        for (const std::size_t i : positions) {
             own.push_back(links[i]);
         }
         Device device = make_device(std::move(own));
-        const Interface& nearest = links[group.nearest];
+        const Interface& nearest = links[order[group.nearest]];
         if (std::any_of(device.links.begin(), device.links.end(),
                         [&](const Interface& link) { return link.name == nearest.name; })) {
             device.pci_path = nearest.pci_path;

@@ -15,13 +15,15 @@ namespace deft::net {
 // Made once, then constant: safe to read from any thread.
 struct Device {
     std::vector<Interface> links;
-    std::string pci_path;    // of the fast link nearest to the device's GPUs; may be empty
-    std::uint64_t guid = 0;  // equal for devices that use the same links: one budget for NCCL
+    std::string pci_path;  // of the fast link nearest to the device's GPUs; may be empty
+    // Equal for devices that use the same links: one budget for NCCL. Of names and hardware
+    // addresses.
+    std::uint64_t guid = 0;
     std::string name = "deft";
 
-    // Sum over the links: nominal, or what was measured where that is more or nothing is nominal.
-    // A measured rate below the nominal one is not believed: other processes of the host may have
-    // had the rest of the link.
+    // Sum over the links of what they are made or configured for, 10 Gbit/s where nothing says so;
+    // links that share a wire count once. The same in every process of a host, at any time: NCCL
+    // fuses the views of a host's ranks, and takes devices that differ for two.
     std::int64_t speed_mbps() const;
     // True if one of this host's links has this address.
     bool own_address(const Address& address) const;

@@ -22,15 +22,6 @@ struct LinkCounters {
     std::atomic<std::uint64_t> transitions{0};  // state changes (up, suspect, down, probing)
     std::atomic<std::uint64_t> resent_bytes{0};
     std::atomic<std::int64_t> speed_mbps{0};  // nominal or measured rate, Mbit/s; 0 unknown
-    // What this process has sent at most in a tenth of a second of late, Mbit/s; 0: not yet known.
-    std::atomic<std::int64_t> peak_mbps{0};
-
-    // Closes a stretch of a tenth of a second, if one is over. `now`: monotonic clock. Any thread.
-    void sample(std::int64_t now_ns) noexcept;
-
-private:
-    std::atomic<std::int64_t> stretch_start_{0};
-    std::atomic<std::uint64_t> stretch_bytes_{0};
 };
 
 // Fixed table of at most kMaxLinks links; a slot, once given to a name, keeps its meaning for the

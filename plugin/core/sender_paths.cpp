@@ -186,7 +186,6 @@ void Sender::timers(Nanos now) {
         if (!trials_.out(link->index)) {
             link->rate.age(now);
         }
-        link->dialer->counters().sample(now);
     }
     if (links_.size() > 1) {
         try_paths(now);

@@ -154,29 +154,72 @@ TEST(Devices, OnePerGpuAffinity) {
     EXPECT_NE(apart[0]->guid, apart[1]->guid);
 }
 
-TEST(Devices, SpeedFollowsWhatWasMeasured) {
+TEST(Devices, SpeedIsNominalAndStays) {
     const Device known = make_device({placed("m-0", "", -1, 1000)});
     const Device unknown = make_device({placed("m-1", "", -1, 0)});
     EXPECT_EQ(known.speed_mbps(), 1000);
     EXPECT_EQ(unknown.speed_mbps(), 10000);  // as NCCL assumes
-    for (const char* name : {"m-0", "m-1"}) {
-        LinkCounters& counters = LinkStats::process().link(name, "tcp");
-        counters.sample(1);
-        for (std::int64_t now = 1; now < 40; ++now) {  // 25 MB in each tenth of a second: 2 Gbit/s
-            counters.bytes_sent.fetch_add(25'000'000);
-            counters.sample(now * 100'000'001);
+    // What it runs at now is not what it is made for.
+    Interface slow = placed("m-2", "", -1, 10000);
+    slow.nominal_mbps = 100000;
+    EXPECT_EQ(make_device({slow}).speed_mbps(), 100000);
+    Interface down = slow;
+    down.up = false;
+    down.speed_mbps = 0;
+    EXPECT_EQ(make_device({down}).speed_mbps(), 100000);
+    // Two VLANs of one card.
+    Interface other = slow;
+    slow.wire = other.wire = "bond0";
+    other.name = "m-3";
+    EXPECT_EQ(make_device({slow, other}).speed_mbps(), 100000);
+    other.wire = "bond1";
+    EXPECT_EQ(make_device({slow, other}).speed_mbps(), 200000);
+}
+
+// Ranks of one host start while links are up or down, with lists in any order, before and after an
+// address came: NCCL must not take what they are told for two devices.
+TEST(Devices, WhatNcclIsToldIsTheSameInEveryProcess) {
+    std::vector<Interface> links = {
+        placed("eth0", "/sys/devices/pci0000:10/0000:10:01.0", 0, 100000),
+        placed("eth1", "/sys/devices/pci0000:10/0000:10:02.0", 0, 100000),
+        placed("eth2", "/sys/devices/pci0000:80/0000:80:01.0", 1, 100000),
+        placed("eth3", "/sys/devices/pci0000:80/0000:80:02.0", 1, 100000)};
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        links[i].nominal_mbps = 100000;
+        links[i].hardware = "02000000000" + std::to_string(i);
+    }
+    const std::vector<PciPlace> gpus = {pci_place("/sys/devices/pci0000:10/0000:10:03.0", 0),
+                                        pci_place("/sys/devices/pci0000:80/0000:80:03.0", 1)};
+    const auto first = make_devices(links, gpus);
+    const auto told = [](const Device& device) {
+        return std::tuple(device.name, device.guid, device.pci_path, device.speed_mbps());
+    };
+    std::vector<Interface> others = links;
+    std::reverse(others.begin(), others.end());
+    others[0].up = false;
+    others[0].speed_mbps = 0;
+    others[1].addresses.clear();
+    for (const auto& [given, places] :
+         {std::pair(others, gpus), std::pair(others, std::vector<PciPlace>{})}) {
+        const auto second = make_devices(given, places);
+        const auto same = make_devices(links, places);
+        ASSERT_EQ(second.size(), same.size());
+        for (std::size_t i = 0; i < second.size(); ++i) {
+            EXPECT_EQ(told(*second[i]), told(*same[i]));
         }
     }
-    EXPECT_NEAR(static_cast<double>(known.speed_mbps()), 2000, 20);
-    EXPECT_NEAR(static_cast<double>(unknown.speed_mbps()), 2000, 20);
-    // Less than nominal is not believed: others may share the link.
-    EXPECT_EQ(make_device({placed("m-0", "", -1, 10000)}).speed_mbps(), 10000);
-    // A gap in which nobody looked says nothing.
-    LinkCounters& counters = LinkStats::process().link("m-0", "tcp");
-    const std::int64_t before = counters.peak_mbps.load();
-    counters.bytes_sent.fetch_add(std::uint64_t{1} << 40);
-    counters.sample(40 * 100'000'001LL + 10'000'000'000);
-    EXPECT_EQ(counters.peak_mbps.load(), before);
+    EXPECT_EQ(first.size(), 2U);
+    // Another host, another card.
+    others[2].hardware = "020000000099";
+    EXPECT_NE(make_devices(others, gpus)[0]->guid, first[0]->guid);
+    // Of more links than fit the same are kept.
+    std::vector<Interface> many;
+    for (int i = 0; i < 20; ++i) {
+        many.push_back(placed(("eth" + std::to_string(i)).c_str(), "", -1, i < 3 ? 25000 : 10000));
+    }
+    const Device kept = make_device(many);
+    std::reverse(many.begin(), many.end());
+    EXPECT_EQ(make_device(many).guid, kept.guid);
 }
 
 // NCCL asks from its service threads while others connect: clean under ThreadSanitizer.
