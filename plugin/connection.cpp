@@ -5,15 +5,18 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 
 #include "deft/abi/net.h"
 #include "plugin/links/carrier_watch.h"
+#include "plugin/links/descriptors.h"
 #include "plugin/links/tcp_dialer.h"
 #include "plugin/links/tcp_path.h"
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
+#include "topology/kernel_links.h"
 #include "topology/lanes.h"
 
 namespace deft::net {
@@ -21,7 +24,8 @@ namespace {
 
 constexpr Nanos kDeadAfter = 5 * kSecond;  // a silent path, when there are others
 constexpr Nanos kAskInterval = 50 * kMillisecond;
-constexpr Nanos kAskLimit = 10 * kSecond;    // then what the handle says has to do
+constexpr Nanos kAskLimit = 10 * kSecond;  // then what the handle says has to do
+constexpr Nanos kAddressesFresh = 100 * kMillisecond;
 constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
 // The connections of a process share its links. Other ranks of the host do too, and know nothing of
@@ -139,6 +143,37 @@ LaneView view_of(const Device& device, int traffic_class) {
     return view;
 }
 
+// Every address of this host, as the kernel says: one may have come since the process started.
+// Asked once for the connections of a moment.
+std::vector<Address> host_addresses(Nanos now) {
+    static std::mutex mutex;
+    static Nanos asked = 0;
+    static auto& known = *new std::vector<Address>;  // never destroyed, as attempts()
+    const std::lock_guard lock(mutex);
+    std::vector<KernelAddress> found;
+    if ((asked == 0 || now < asked || now - asked > kAddressesFresh) &&
+        read_kernel_addresses(found)) {
+        asked = now;
+        known.clear();
+        for (const KernelAddress& each : found) {
+            known.push_back(each.address);
+        }
+    }
+    return known;
+}
+
+// The routes to a peer: those of a lane's links, without what cannot lead to it.
+std::vector<Route> routes_to(const wire::EndpointList& peer, const LaneView& view, Nanos now) {
+    wire::EndpointList endpoints = peer;
+    std::vector<Interface> links = view.links;
+    const bool local = drop_doubles(host_addresses(now), links, endpoints);
+    std::vector<Route> routes = plan_routes(links, endpoints);
+    for (Route& route : routes) {
+        route.local = local;
+    }
+    return routes;
+}
+
 struct Attempt {
     wire::Secret secret;
     std::unique_ptr<Sender> sender;
@@ -184,7 +219,7 @@ int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOp
     TcpDialer::Options dialer;
     dialer.dead_after = options.link_timeout;
     dialer.congestion = options.congestion;
-    for (const Route& route : plan_routes(view.links, attempt.handle.endpoints)) {
+    for (const Route& route : routes_to(attempt.handle.endpoints, view, now)) {
         attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
         attempt.asking.back().dialer->start(++attempt.questions, now);
     }
@@ -236,10 +271,36 @@ int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionO
                                                  : connect_paths(device, options, now, attempt);
 }
 
+// How many paths a connection may have: its first, and others as far as there are descriptors.
+std::size_t paths_allowed(std::size_t wanted) {
+    const Descriptors descriptors = Descriptors::now();
+    const std::size_t allowed = std::min(wanted, descriptors.spare() + 1);
+    if (allowed < wanted) {
+        DEFT_WARN_ONCE(
+            "file descriptors are short (%zu of %zu in use): connections have fewer paths than the "
+            "%zu that the links are good for; raise the limit (ulimit -n)",
+            descriptors.used, descriptors.limit, wanted);
+    }
+    return allowed;
+}
+
+// Those known to work, if there are any; of equal links each in its turn.
+void choose_routes(std::vector<Route>& routes, const std::vector<Interface>& links,
+                   std::size_t most) {
+    static std::atomic<std::size_t> turn{0};
+    const auto dead = std::stable_partition(routes.begin(), routes.end(), [&](const Route& route) {
+        return !known_dead(route, links[route.link]);
+    });
+    if (dead != routes.begin() && routes.size() > most) {
+        routes.erase(dead, routes.end());
+    }
+    thin_out(routes, links, most, turn.fetch_add(1, std::memory_order_relaxed));
+}
+
 // Each route so many times, all of them once before any of them twice.
-void multiply(std::vector<Route>& routes, std::size_t streams) {
+void multiply(std::vector<Route>& routes, std::size_t streams, std::size_t most) {
     const std::size_t links = routes.size();
-    while (routes.size() < std::min(links * streams, wire::kMaxPaths)) {
+    while (routes.size() < std::min(links * streams, most)) {
         routes.push_back(routes[routes.size() - links]);
     }
     for (std::size_t i = 0; i < routes.size(); ++i) {
@@ -251,7 +312,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
                   Nanos now, Attempt& attempt) {
     const wire::Handle& handle = attempt.handle;
     const LaneView view = view_of(*device, options.lane);
-    std::vector<Route> routes = plan_routes(view.links, handle.endpoints);
+    std::vector<Route> routes = routes_to(handle.endpoints, view, now);
     if (routes.empty()) {
         DEFT_WARN(
             "none of this host's links can reach the peer at %s: they share no address family "
@@ -259,11 +320,18 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
             handle.endpoints.entries[0].address.text().c_str());
         return DEFT_NET_SYSTEM_ERROR;
     }
-    multiply(routes, options.streams);
+    const std::size_t allowed =
+        paths_allowed(std::min(routes.size() * options.streams, wire::kMaxPaths));
+    if (allowed < routes.size()) {
+        choose_routes(routes, device->links, allowed);
+    }
+    multiply(routes, options.streams, allowed);
     wire::Hello hello = hello_of(options, handle);
     hello.paths = static_cast<std::uint16_t>(routes.size());
     hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
-    const std::shared_ptr<PagePipes> pages = PagePipes::process(options.zerocopy);
+    // Its pipes are what a connection can do without, too.
+    const std::shared_ptr<PagePipes> pages =
+        Descriptors::now().spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
     while (hello.connection == 0) {
         if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {
@@ -272,7 +340,8 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         }
     }
     for (std::size_t i = 0; i < routes.size(); ++i) {
-        hello.absent |= static_cast<std::uint16_t>((known_dead(routes[i]) ? 1 : 0) << i);
+        hello.absent |= static_cast<std::uint16_t>(
+            (known_dead(routes[i], device->links[routes[i].link]) ? 1 : 0) << i);
     }
     const bool all_dead = hello.absent == (1U << routes.size()) - 1;
     hello.absent = all_dead ? std::uint16_t{0} : hello.absent;

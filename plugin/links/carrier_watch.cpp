@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/carrier_watch.h"
 
+#include <ifaddrs.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -27,7 +28,18 @@ constexpr std::size_t kManyEntries = 64;
 // Events are rare: what they said is kept under a lock, and while there was none nobody takes it.
 class Watch {
 public:
-    Carrier of(const std::string& name) {
+    Carrier of(const std::string& name) { return look(name).carrier; }
+    bool down(const std::string& name) { return look(name).down; }
+
+private:
+    struct Entry {
+        std::string name;
+        bool down = false;
+        bool wanted = false;  // somebody has asked for it
+        Carrier carrier;
+    };
+
+    Entry look(const std::string& name) {
         if (made_by_ != ::getpid()) {
             return {};  // the socket is the parent's: timers have to notice
         }
@@ -48,16 +60,8 @@ public:
             return {};
         }
         entry->wanted = true;
-        return entry->carrier;
+        return *entry;
     }
-
-private:
-    struct Entry {
-        std::string name;
-        bool down = false;
-        bool wanted = false;  // somebody has asked for it
-        Carrier carrier;
-    };
 
     Entry* find(const std::string& name) {
         const auto entry = std::find_if(entries_.begin(), entries_.end(),
@@ -73,7 +77,7 @@ private:
         if (entries_.size() >= kManyEntries) {
             std::erase_if(entries_, [](const Entry& entry) { return !entry.wanted; });
         }
-        entries_.push_back(Entry{name});
+        entries_.push_back(Entry{name, false, false, {}});
         known_.store(entries_.size(), std::memory_order_release);
         return entries_.back();
     }
@@ -89,6 +93,20 @@ private:
         }
     }
 
+    // So that their first carrier is one gained.
+    void note_those_down() {
+        ifaddrs* list = nullptr;
+        if (getifaddrs(&list) != 0) {
+            return;
+        }
+        for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+            if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_RUNNING) == 0) {
+                find_or_add(entry->ifa_name).down = true;
+            }
+        }
+        freeifaddrs(list);
+    }
+
     void read() {
         if (!open_) {
             open_ = true;
@@ -101,6 +119,7 @@ private:
                 bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
                 fd_.reset();
             }
+            note_those_down();
         }
         if (!fd_) {
             return;  // timers alone have to notice
@@ -173,12 +192,20 @@ private:
     UniqueFd fd_;
 };
 
+Watch& the_watch() {
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static Watch& watch = *new Watch;
+    return watch;
+}
+
 }  // namespace
 
 Carrier CarrierWatch::of(const std::string& name) {
-    // Never destroyed: NCCL's threads may be inside while the process exits.
-    static Watch& watch = *new Watch;
-    return watch.of(name);
+    return the_watch().of(name);
+}
+
+bool CarrierWatch::down(const std::string& name) {
+    return the_watch().down(name);
 }
 
 }  // namespace deft::net

@@ -15,6 +15,9 @@ public:
     // got it, or an address, back since the process first asked. Looks for news at most every two
     // milliseconds. Any thread; does not block.
     static Carrier of(const std::string& name);
+    // True if it had no carrier when last heard of. The kernel may report one up to a second late:
+    // good for not waiting, not for giving up.
+    static bool down(const std::string& name);
 };
 
 }  // namespace deft::net

@@ -68,7 +68,48 @@ void add_ways(const Interface& link, const wire::EndpointList& endpoints, std::s
     }
 }
 
+bool among(const std::vector<Address>& list, const Address& address) {
+    return std::find(list.begin(), list.end(), address) != list.end();
+}
+
 }  // namespace
+
+bool drop_doubles(const std::vector<Address>& host, std::vector<Interface>& links,
+                  wire::EndpointList& endpoints) {
+    const auto own = [&](const wire::Endpoint& endpoint) {
+        return endpoint.address.loopback() || among(host, endpoint.address);
+    };
+    auto* const begin = endpoints.entries.data();
+    auto* const end = begin + endpoints.count;
+    if (std::all_of(begin, end, own)) {
+        return true;
+    }
+    std::vector<Address> doubled;
+    std::for_each(begin, end, [&](const wire::Endpoint& endpoint) {
+        if (own(endpoint)) {
+            doubled.push_back(endpoint.address);
+        }
+    });
+    endpoints.count = static_cast<std::size_t>(std::remove_if(begin, end, own) - begin);
+    for (Interface& link : links) {
+        std::erase_if(link.addresses,
+                      [&](const Address& address) { return among(doubled, address); });
+    }
+    return false;
+}
+
+void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
+              std::size_t turn) {
+    if (routes.size() <= most) {
+        return;
+    }
+    std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
+                routes.end());
+    std::stable_sort(routes.begin(), routes.end(), [&](const Route& a, const Route& b) {
+        return links[a.link].nominal_speed() > links[b.link].nominal_speed();
+    });
+    routes.resize(most);
+}
 
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
                                const wire::EndpointList& endpoints) {

@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
+#include "plugin/links/descriptors.h"
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
 #include "topology/fair_room.h"
@@ -18,6 +20,7 @@ namespace {
 constexpr Nanos kHelloLimit = 5 * kSecond;  // from accept to a whole hello
 constexpr Nanos kPollInterval = kMillisecond;
 constexpr int kAcceptsPerPoll = 32;
+constexpr std::uint32_t kInsists = 8;  // attempts, over ten seconds and more
 
 std::mutex process_mutex;
 std::vector<std::weak_ptr<TcpAcceptor>>& process_acceptors() {
@@ -30,6 +33,11 @@ void answer(const UniqueFd& fd, const wire::Welcome& welcome) {
     std::array<std::byte, wire::kWelcomeBytes> bytes;
     wire::encode(welcome, bytes);
     (void)send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// Not the first of those that the sender counts on.
+bool further_path(const wire::Hello& hello) {
+    return hello.path != std::countr_one(hello.absent);
 }
 
 bool random_bytes(void* data, std::size_t size) {
@@ -141,6 +149,11 @@ void TcpAcceptor::accept_from(const Socket& socket, Nanos now) {
         auto* address = reinterpret_cast<sockaddr*>(&storage);
         UniqueFd fd(accept4(socket.fd.get(), address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!fd) {
+            if (errno == EMFILE || errno == ENFILE) {
+                DEFT_WARN_ONCE(
+                    "no file descriptor left to take a peer's connection; raise the limit (ulimit "
+                    "-n)");
+            }
             return;
         }
         Pending pending;
@@ -226,6 +239,13 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         }
         if (hello.connection == 0) {
             break;
+        }
+        // The sender tries again later. Its first path comes in, and one that it cannot do without.
+        if (further_path(hello) && Descriptors::now().scarce(hello.incarnation > kInsists)) {
+            DEFT_WARN_ONCE(
+                "file descriptors are short: peers' connections get fewer paths than they ask for; "
+                "raise the limit (ulimit -n)");
+            return;
         }
         if (admission->connection_ == 0) {
             admission->connection_ = hello.connection;

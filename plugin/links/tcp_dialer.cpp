@@ -45,10 +45,11 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
     description_ = link.name;
 }
 
-bool known_dead(const Route& route) {
-    return std::all_of(route.candidates.begin(), route.candidates.end(), [](const auto& pair) {
-        return Reach::known_dead(pair.first, pair.second.address);
-    });
+bool known_dead(const Route& route, const Interface& link) {
+    return CarrierWatch::down(link.name) ||
+           std::all_of(route.candidates.begin(), route.candidates.end(), [](const auto& pair) {
+               return Reach::known_dead(pair.first, pair.second.address);
+           });
 }
 
 // False if there is none worth waiting for.
@@ -64,6 +65,11 @@ bool TcpDialer::choose_candidate() {
         return true;
     }
     pass_over_ = false;
+    if (CarrierWatch::down(link_of(*device_, route_).name)) {
+        failure_ = "its link has no carrier; tried again in the background";
+        return false;
+    }
+    failure_ = "found unreachable before; tried again in the background";
     for (std::size_t i = 0; i < route_.candidates.size(); ++i) {
         const auto& [own, peer] = route_.candidates[i];
         if (!Reach::known_dead(own, peer.address)) {
@@ -89,15 +95,14 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     tuning.pacing_bytes_per_second =
         link_of(*device_, route_).pacing_bytes_per_second / route_.streams;
     begin_error_ = 0;
-    failure_ = "no answer to the connection request";
     stage_ = Stage::Connecting;
     if (!worth_it) {
-        failure_ = "found unreachable before; tried again in the background";
         return;
     }
+    failure_ = "no answer to the connection request";
     fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port,
-                        device_->own_address(peer.address), tuning, congestion_, failure_,
-                        begin_error_);
+                        route_.local || device_->own_address(peer.address), tuning, congestion_,
+                        failure_, begin_error_);
 }
 
 bool TcpDialer::reached(Nanos now) const {

@@ -20,16 +20,28 @@ namespace deft::net {
 struct Route {
     std::size_t link = 0;     // ours
     std::size_t streams = 1;  // routes like this one, which share the link
+    bool local = false;       // the peer is on this host: packets go over no device
     std::vector<std::pair<Address, wire::Endpoint>> candidates;
 };
 
-// True if the kernel or this process knows none of the route's pairs to work.
-bool known_dead(const Route& route);
+// True if the link has no carrier, or this process knows each of the route's pairs not to work.
+bool known_dead(const Route& route, const Interface& link);
+
+// The peer's addresses that are also this host's, and in `links` our own that are also the peer's,
+// go: each belongs to a network inside of either host (a hypervisor's, a container engine's), or a
+// NAT's. If all of the peer's are this host's, the peer is on this host, and nothing goes. `host`:
+// every address of this host. True if the peer is on this host. Pure.
+bool drop_doubles(const std::vector<Address>& host, std::vector<Interface>& links,
+                  wire::EndpointList& endpoints);
 
 // One route per path: every link of both sides is in use at least once where address families
 // allow, and links of one network are paired first. Pure.
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
                                const wire::EndpointList& endpoints);
+
+// Leaves `most` routes: the fastest, those of equal links by turns. Pure.
+void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
+              std::size_t turn);
 
 // Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
 class TcpDialer final : public Dialer {
@@ -40,7 +52,7 @@ public:
         std::shared_ptr<PagePipes> pages;  // TcpPath::Options
         double weight = 1;                 // part of the link's rate the caller counts on
         // The first attempt takes no pair of addresses that is known to be dead (links/reach.h),
-        // and fails at once if all are.
+        // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
     };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,

@@ -38,7 +38,7 @@ void tune(int fd, const SocketTuning& tuning) {
 
 void bind_to_link(int fd, const Interface& link) {
     // Allowed to anyone since Linux 5.7; where it is not, the source address alone has to do.
-    if (link.index != 0 && !link.loopback) {
+    if (link.index != 0 && !link.address_holder()) {
         (void)setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, link.name.c_str(),
                          static_cast<socklen_t>(link.name.size()));
     }
@@ -56,6 +56,8 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& pro
     if (address.family == AF_INET6) {
         set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
     }
+    // A link that is down keeps its address, but may not have it now (IPv6).
+    set(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);
     sockaddr_storage storage;
     socklen_t length = to_sockaddr(address, port, storage);
     if (bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) {

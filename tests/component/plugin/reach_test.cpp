@@ -122,9 +122,9 @@ TEST_F(ReachTest, KnownDeadFailsAtOnceAndIsTriedTheNextTime) {
     Route route;
     route.link = 1;
     route.candidates = {{loopback("127.0.0.3"), stuck.endpoint(1)}};
-    EXPECT_FALSE(known_dead(route));
+    EXPECT_FALSE(known_dead(route, device->links[1]));
     Reach::dead(loopback("127.0.0.3"), loopback("127.0.0.3"));
-    EXPECT_TRUE(known_dead(route));
+    EXPECT_TRUE(known_dead(route, device->links[1]));
     TcpDialer::Options options;
     options.pass_over = true;
     TcpDialer dialer(device, route, wire::Hello{}, options);
