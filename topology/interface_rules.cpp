@@ -159,7 +159,13 @@ Judgement judge(const std::vector<Interface>& all, const Interface& link) {
         return {Unwanted::Tunnel, "tunnel (" + (link.driver.empty() ? link.kind : link.driver) +
                                       "): it goes over another interface"};
     }
-    if (container_end(link)) {
+    // Some plugins give it the container's gateway, as a network of one.
+    const bool network =
+        std::any_of(link.addresses.begin(), link.addresses.end(), [](const Address& address) {
+            return !address.link_local() &&
+                   static_cast<std::size_t>(address.prefix) < 8 * address.size();
+        });
+    if (container_end(link) && !network) {
         return {Unwanted::Virtual, "the host's end of a container's link"};
     }
     if (link.peer_here) {

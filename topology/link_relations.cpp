@@ -17,12 +17,15 @@ bool leads_out(const std::vector<Interface>& all, const Interface& link, int dep
 std::vector<const Interface*> ways_out(const std::vector<Interface>& all, const Interface& master,
                                        int depth) {
     std::vector<const Interface*> found;
+    const bool datapath = master.kind == "openvswitch";
     for (const Interface& port : all) {
-        const Interface* theirs = port.master.empty() ? nullptr : find_interface(all, port.master);
+        bool its = !port.master.empty() && port.master == master.name;
         // All bridges of Open vSwitch share one datapath, of which the kernel knows the ports.
-        const bool shared =
-            theirs != nullptr && theirs->kind == "openvswitch" && master.kind == "openvswitch";
-        if ((port.master == master.name || shared) && leads_out(all, port, depth + 1)) {
+        if (datapath && !its && !port.master.empty()) {
+            const Interface* theirs = find_interface(all, port.master);
+            its = theirs != nullptr && theirs->kind == "openvswitch";
+        }
+        if (its && leads_out(all, port, depth + 1)) {
             found.push_back(&port);
         }
     }

@@ -120,7 +120,8 @@ std::string numa_text(const std::vector<int>& nodes) {
 std::string unknown_speeds(const Machine& machine) {
     std::vector<std::string> names;
     for (const Nic& nic : machine.nics) {
-        if (!nic.link.empty() && nic.speed_mbps == 0 && nic.nominal_mbps == 0) {
+        if (!nic.link.empty() && nic.kind != "loopback" && nic.speed_mbps == 0 &&
+            nic.nominal_mbps == 0) {
             names.push_back(nic.name);
         }
     }

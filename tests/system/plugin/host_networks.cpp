@@ -4,7 +4,7 @@
 // start. Each end is a process in a network namespace of its own; the product is loaded with dlopen
 // and chooses by itself. Every byte is compared; the kernel's counters say what was used.
 //
-// usage: host_networks LIBRARY bridges|unnumbered|doubled|same-nat|late|all-late|descriptors
+// usage: host_networks LIBRARY CASE    (the names below, in main)
 // Exit status 77: namespaces are not allowed here.
 #include <fcntl.h>
 #include <poll.h>
@@ -228,7 +228,8 @@ struct Case {
     std::vector<const char*> carrying{};  // interfaces that must carry
     std::vector<const char*> idle{};      // and must not
     int speed = 0;                        // Mbit/s NCCL is told; a veth says 10000
-    int descriptors = 0;                  // no more than that
+    int sender = 0;                       // no more descriptors than that; 0: as they are
+    int receiver = 0;
     int connections = 1;
 };
 
@@ -237,9 +238,8 @@ std::byte pattern(std::size_t message, std::size_t at) {
 }
 
 [[noreturn]] void run_end(const char* library, const Case& test, bool sender, int control) {
-    if (test.descriptors > 0) {
-        const rlimit limit{static_cast<rlim_t>(test.descriptors),
-                           static_cast<rlim_t>(test.descriptors)};
+    if (const int most = sender ? test.sender : test.receiver; most > 0) {
+        const rlimit limit{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
         setrlimit(RLIMIT_NOFILE, &limit);
     }
     const Connection first(library, sender, control, 0);
@@ -374,7 +374,8 @@ int main(int count, char** arguments) {
          {"eth0"},
          {"lo"},
          20000},
-        {"descriptors", make_many, false, {"eth0", "eth1", "eth2", "eth3"}, {}, 40000, 64, 30}};
+        {"descriptors", make_many, false, {"eth0", "eth1", "eth2", "eth3"}, {}, 40000, 64, 64, 30},
+        {"few-at-receiver", make_many, false, {"eth0", "eth1"}, {}, 40000, 1024, 64, 30}};
     const Case* test = nullptr;
     for (const Case& each : cases) {
         test = count == 3 && std::strcmp(each.name, arguments[2]) == 0 ? &each : test;

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Folder {
 public:
@@ -338,6 +339,32 @@ TEST(Topo, InterfacesAndTheirReasonsAreMerged) {
     EXPECT_EQ(json["format"], "deft-topo");
     EXPECT_EQ(json["gpus"][0]["distances"]["ib0"], "PIX");
     EXPECT_EQ(json["nics"].size(), machine.nics.size());
+}
+
+TEST(Topo, SaysWhatNobodySaysAndWhatToDo) {
+    Machine machine;
+    machine.numa_nodes = {0};
+    EXPECT_THAT(topo_text(machine), HasSubstr("NUMA: 1 node (0)\n"));
+    machine.numa_nodes = {0, 1};
+    EXPECT_THAT(topo_text(machine), HasSubstr("NUMA: 2 nodes (0, 1)\n"));
+    for (const char* name : {"ens5", "ens6", "ens7"}) {
+        Nic& each = machine.nics.emplace_back();
+        each.name = name;
+        each.link = "tcp";
+    }
+    machine.nics[2].nominal_mbps = 25000;
+    add_devices(machine);
+    EXPECT_EQ(machine.devices[0].speed_mbps, 45000);  // as the plugin tells NCCL
+    EXPECT_THAT(topo_text(machine),
+                HasSubstr("ens5 ens6: no driver says the speed, NCCL is told 10G"));
+    EXPECT_THAT(topo_text(machine), HasSubstr("DEFT_INTERFACES=ens5@25gbit,ens6@25gbit"));
+    machine.nics[0].nominal_mbps = machine.nics[1].nominal_mbps = 10000;
+    EXPECT_THAT(topo_text(machine), Not(HasSubstr("no driver says")));
+    // Two VLANs of one card.
+    machine.nics[0].wire = machine.nics[1].wire = "bond0";
+    machine.devices.clear();
+    add_devices(machine);
+    EXPECT_EQ(machine.devices[0].speed_mbps, 35000);
 }
 
 // A file tells names and speeds, which the rules for a live host go by.

@@ -276,6 +276,11 @@ TEST(InterfaceRules, OpenVSwitchVrfsAndVirtualPairs) {
     all[1].peer_here = all[2].peer_here = true;
     EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth0"));
     EXPECT_THAT(reason_of(all, "gw0"), HasSubstr("its other end is in this host"));
+    // By its name the host's end of a container's link; by its network a link as any other.
+    all = {virtual_one("eth0", "", "10.0.0.1"), virtual_one("veth0", "veth", "10.7.0.3"),
+           virtual_one("veth1", "veth", "10.8.0.3")};
+    all[2].addresses[0].prefix = 32;
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth0", "veth0"));
     // A VLAN on a VLAN on a bond.
     all = {virtual_one("bond0", "bond", "10.0.0.1"), virtual_one("bond0.5", "vlan", nullptr),
            virtual_one("bond0.5.6", "vlan", "10.1.0.1")};
