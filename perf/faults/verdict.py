@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run came to, and whether that is good enough."""
 
+import re
+
 import scene
 
-DONE, KILLED, HUNG = "done", "killed", "hung"
+DONE, KILLED, HUNG, CRASHED = "done", "killed", "hung", "crashed"
+DIED = re.compile(r"died of signal (?!9 )")   # 9: the case itself killed it
 STILL = ("nothing moved", "not set up in time")   # netperf's own words where the transport said nothing
 SLOWEST = 20      # of a run's message times, kept beside a thinned set
 KEPT = 80
@@ -12,6 +15,8 @@ KEPT = 80
 def outcome(result):
     if result["code"] == 0 and result["steady"]:
         return DONE
+    if any(DIED.search(line) for line in result["last_words"]):
+        return CRASHED
     said = [error for error in result["errors"] if not any(words in error["text"] for words in STILL)]
     return KILLED if said and not result["timed_out"] else HUNG
 
@@ -60,7 +65,9 @@ def complaints(case, ours, others):
         found.append(f"{wrong} bytes wrong")
     survives = bool(others) and all(result["outcome"] == DONE for result in others)
     for result in ours:
-        if case.bound is not None:
+        if result["outcome"] == CRASHED:
+            found.append("crashed")
+        elif case.bound is not None:
             if result["outcome"] == DONE:
                 found.append("the job ended well: the fault was none")
             elif late(case, result):
@@ -74,13 +81,13 @@ def complaints(case, ours, others):
 
 def ends(case, results):
     """How the runs ended, in a few words: "done", "2 of 3 done, 1 killed", "error in 0.03 s"."""
-    if case.bound is not None:
+    if case.bound is not None and not any(result["outcome"] == CRASHED for result in results):
         delays = [error["after_s"] for result in results for error in result["errors"]
                   if error["side"] in case.alive and not any(words in error["text"] for words in STILL)]
         missing = sum(bool(late(case, result)) and "never" in late(case, result) for result in results)
         return (f"error in {max(delays):.2f} s" if delays else "") + (", " if delays and missing else "") + \
             (f"{missing} hung" if missing else "")
-    counts = {kind: sum(result["outcome"] == kind for result in results) for kind in (DONE, KILLED, HUNG)}
+    counts = {kind: sum(result["outcome"] == kind for result in results) for kind in (DONE, KILLED, HUNG, CRASHED)}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
@@ -97,7 +104,7 @@ def count(results, cases):
     """{"runs", "ended": those that were to end well, "killed" and "hung" of these, "wrong" bytes}."""
     to_end_well = [result for result in results if cases[result["case"]].bound is None]
     checked = [result for result in results if cases[result["case"]].checked]
-    return {"runs": len(results), "ended": len(to_end_well), "killed": sum(result["outcome"] == KILLED for result in to_end_well),
+    return {"runs": len(results), "ended": len(to_end_well), "killed": sum(result["outcome"] in (KILLED, CRASHED) for result in to_end_well),
             "hung": sum(result["outcome"] == HUNG for result in to_end_well),
             "wrong": sum(result["wrong_bytes"] for result in checked)}
 
