@@ -162,7 +162,7 @@ def beside(options, out):
         words = "; ".join(pair["failed"] for pair in pairs if "failed" in pair)
         met = bool(good) and not words and good[len(good) // 2] >= ratios.BAR
         value = f"{good[len(good) // 2]:.3f}" if good else "none"
-        print(f"{'met ' if met else 'NOT '} {value} >= {ratios.BAR}  beside a link with {name}: times the healthy link alone {words}",
+        print(f"{'met ' if met else 'NOT '} {value} >= {ratios.BAR}  link 0 with {name}: times {ratios.reference(name)} {words}",
               file=out, flush=True)
         if not met:
             missed.append((name, RATIOS, words or f"ratio {value}"))

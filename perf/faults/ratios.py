@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bad link beside a healthy one: deft over both must not be slower than over the healthy one alone."""
+"""A bad link beside a healthy one: deft over both must not be slower than over the healthy one alone. Two bad links: not slower than
+Socket over the same two."""
 
 import cases
 import hosts
@@ -7,6 +8,7 @@ import scene as scenes
 
 MESSAGES = 1500      # of 128 KiB: 16 s on one link of 100 Mbit/s
 BAR = 0.97
+ON_BOTH = "-on-both"
 
 
 def always(*commands):
@@ -61,13 +63,21 @@ BESIDE = {
     "flap-interface": (False, repeated(cases.HOW["interface"], 0.2, 0.2)),
     "flap-silent": (False, repeated(cases.HOW["silent"], 1.0, 1.0)),
 }
+# The same for both links.
+EVERYWHERE = {f"{name}{ON_BOTH}": BESIDE[name] for name in ("loss-1", "loss-5", "jitter", "acks-lost")}
+BESIDE.update(EVERYWHERE)
 
 
-def transfer(build, name, seed, links):
-    """Seconds that the job takes on these links, link 0 suffering from `name`."""
+def reference(name):
+    return "Socket over both" if name in EVERYWHERE else "the healthy link alone"
+
+
+def transfer(build, name, seed, links, transport=scenes.DEFT):
+    """Seconds that the job takes on these links, link 0 suffering from `name`, or both links where that says so."""
     early, fault = BESIDE[name]
-    case = cases.Case(name, "ratios", fault, ("one",), 0.0, pace=1e6, patience=60.0)
-    scene = scenes.Scene(build, case, "one", scenes.DEFT, seed)
+    where = "both" if name in EVERYWHERE else "one"
+    case = cases.Case(name, "ratios", fault, (where,), 0.0, pace=1e6, patience=60.0)
+    scene = scenes.Scene(build, case, where, transport, seed)
     try:
         if early:
             fault(scene)
@@ -88,7 +98,7 @@ def transfer(build, name, seed, links):
 
 def measure(build, name, seed):
     """{"name", "alone_s", "beside_s", "ratio", relays}: one pair."""
-    alone, _ = transfer(build, "nothing", seed, [1])
+    alone, _ = transfer(build, name, seed, [0, 1], scenes.SOCKET) if name in EVERYWHERE else transfer(build, "nothing", seed, [1])
     beside, relays = transfer(build, name, seed, [0, 1])
     return {"name": name, "seed": seed, "alone_s": round(alone, 3), "beside_s": round(beside, 3), "ratio": round(alone / beside, 4),
             "relays": relays}

@@ -70,12 +70,12 @@ def markdown(path, out):
     print("\n" + "\n".join(f"* {sentence}." for sentence in counts(matrix)), file=out)
     pairs = [result for result in runs if result["where"] == "ratios" and "failed" not in result]
     if pairs:
-        print("\n| link 0 | times the healthy link alone | |\n|---|---|---|", file=out)
+        print("\n| link 0 | times the rate of | ratio | |\n|---|---|---|---|", file=out)
         for name in ratios.BESIDE:
             values = sorted(pair["ratio"] for pair in pairs if pair["case"] == name)
             if values:
                 middle = values[len(values) // 2]
-                print(f"| {name} | {middle:.3f} ({values[0]:.3f} .. {values[-1]:.3f}, n={len(values)}) | "
+                print(f"| {name} | {ratios.reference(name)} | {middle:.3f} ({values[0]:.3f} .. {values[-1]:.3f}, n={len(values)}) | "
                       f"{'' if middle >= ratios.BAR else 'below ' + str(ratios.BAR)} |", file=out)
     return 0
 

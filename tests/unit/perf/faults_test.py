@@ -95,7 +95,7 @@ class Report(unittest.TestCase):
             out = io.StringIO()
             self.assertEqual(report.markdown(path, out), 0)
         self.assertIn("| silent | both | 1 done | 1 / 2 / 3 | 1 hung | - |  |", out.getvalue())
-        self.assertIn("| silent | 0.900 (0.900 .. 0.900, n=1) | below 0.97 |", out.getvalue())
+        self.assertIn("| silent | the healthy link alone | 0.900 (0.900 .. 0.900, n=1) | below 0.97 |", out.getvalue())
         self.assertIn("deft: 1 runs, 1 of them to end well: 0 killed, 0 hung; 0 bytes wrong", out.getvalue())
 
 
