@@ -21,7 +21,8 @@ class Case:
     lasts: float                # seconds from the fault's begin to its end
     before: typing.Callable = None   # done before the job starts
     flows: bool = True          # the fault comes once messages flow
-    still: bool = False         # nothing moves while it lasts, if all links suffer
+    still: bool = False         # nothing moves while it lasts, if all links suffer,
+    moves: float = 0.0          # but for so many seconds
     pace: float = 25.0          # messages a second on each of the connections
     size: int = scenes.SIZE
     connections: int = 2
@@ -166,8 +167,17 @@ PATTERNS = {"1-0.1-7": [(1.0, 0.1), (7.0, 0.0)], "10x0.2": [(0.2, 0.2)] * 10, "1
             "3x3": [(3.0, 1.0)] * 3, "4x1-0.1": [(1.0, 0.1)] * 4}
 
 
+def lasting(pattern):
+    return sum(down + up for down, up in pattern)
+
+
+def moving(pattern):
+    """Seconds in which messages may flow."""
+    return sum(up for _, up in pattern)
+
+
 def flap(how, pattern, **more):
-    @case(f"flap-{how}-{pattern}", "flaps", lasts=sum(down + up for down, up in PATTERNS[pattern]), pace=40.0, still=True, **more)
+    @case(f"flap-{how}-{pattern}", "flaps", lasts=lasting(PATTERNS[pattern]), moves=moving(PATTERNS[pattern]), pace=40.0, still=True, **more)
     def fault(scene):
         scene.mark()
         for down, up in PATTERNS[pattern]:
@@ -285,7 +295,7 @@ impaired("many-loss-1", "many", ["both loss 0.01"], ("lost",), **MANY)
 
 
 def many(name, how, pattern, **more):
-    @case(name, "many", lasts=sum(down + up for down, up in pattern), still=True, **MANY, **more)
+    @case(name, "many", lasts=lasting(pattern), moves=moving(pattern), still=True, **MANY, **more)
     def fault(scene):
         scene.mark()
         for down, up in pattern:
@@ -333,7 +343,7 @@ def strangers_during_flaps(scene):
 
 # Whole jobs, with the shim: its agreement has a door and clocks of its own. A message is an iteration here.
 def whole_job(name, pattern, how="interface", **more):
-    @case(name, "jobs", lasts=sum(down + up for down, up in pattern), still=True, **more)
+    @case(name, "jobs", lasts=lasting(pattern), moves=moving(pattern), still=True, **more)
     def fault(scene):
         scene.mark()
         for down, up in pattern:

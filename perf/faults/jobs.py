@@ -31,6 +31,7 @@ class JobScene(scenes.Scene):
 
     ended = False
     began = False
+    outlasted = False
 
     def wait(self, seconds):
         end = time.monotonic() + seconds
@@ -45,6 +46,7 @@ class JobScene(scenes.Scene):
         if not self.ended:
             self.began = True
             self.case.fault(self)
+            self.outlasted = not self.ended
 
 
 def run(build, case, where, transport, seed):
@@ -55,7 +57,7 @@ def run(build, case, where, transport, seed):
             case.before(scene)
         parts = ranks.Parts(build, ROOT)
         still = len(scene.bad) == scene.links and case.still
-        iterations = int((scenes.LEAD + scenes.TAIL + (0.0 if still else case.lasts)) / ITERATION)
+        iterations = int((scenes.LEAD + scenes.TAIL + (case.moves if still else case.lasts)) / ITERATION)
 
         def job(results, folder):
             path = os.path.join(folder, "iteration.json")
@@ -89,7 +91,7 @@ def result_of(scene, done, words):
               "code": 0 if done else 1, "timed_out": "did not end in time" in words, "errors": [], "steady": None,
               "last_words": [line.strip() for line in words.splitlines()[-3:]], "warnings": done.warnings if done else [],
               "relays": [held.counters() for _, held in sorted(scene.network.relays.items())], "doors": scene.count_doors(),
-              "began": scene.began, "seconds": round(time.monotonic() - scene.marks["start"], 2)}
+              "began": scene.began, "outlasted": scene.outlasted, "seconds": round(time.monotonic() - scene.marks["start"], 2)}
     if done:
         figures = done.results
         took = sorted(figures["iteration_ms"]["raw"])

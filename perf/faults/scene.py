@@ -16,7 +16,7 @@ RATE = "100mbit"    # of each link: far below what the relay can carry
 SIZE = 128 * 1024
 DEPTH = 4
 LEAD = 1.5          # seconds of healthy traffic before a fault, and after the last one
-TAIL = 3.0
+TAIL = 4.0
 SETUP = 60.0        # seconds a job's set-up may take
 DEFT, SOCKET = "deft", "socket"
 
@@ -91,7 +91,7 @@ class Scene:
     def start(self, messages=None, links=None):
         """Starts the job; the case may have done something to the links before. `links`: those it may use (default: all)."""
         case = self.case
-        moving = 0.0 if len(self.bad) == self.links and case.still else case.lasts
+        moving = case.moves if len(self.bad) == self.links and case.still else case.lasts
         messages = messages or max(20, int(case.pace * (LEAD + moving + TAIL)))
         results, errors = (tempfile.NamedTemporaryFile(prefix="faults-", delete=False) for _ in range(2))  # pylint: disable=consider-using-with
         self._files = [results.name, errors.name]
@@ -115,7 +115,10 @@ class Scene:
     def flowing(self, enough=500_000, lead=LEAD):
         """Waits until messages flow. False: the job ended before."""
         end = time.monotonic() + SETUP
-        while self._sent() < enough:
+        before = None   # bytes that the set-up took; its end is when netperf describes the networks
+        while before is None or self._sent() - before < enough:
+            if before is None and os.path.getsize(self._files[0]) > 0:
+                before = self._sent()
             if self.job.poll() is not None or time.monotonic() > end:
                 return False
             time.sleep(0.02)
@@ -188,10 +191,13 @@ def run(build, case, where, transport, seed):
             case.before(scene)
         scene.start()
         flows = scene.flowing() if case.flows else True
+        outlasted = False
         if flows:
             case.fault(scene)
+            outlasted = scene.job.poll() is None
         result = scene.finish()
         result["began"] = flows
+        result["outlasted"] = outlasted
         check_injected(case, transport, result)
         return result
     finally:
@@ -202,6 +208,8 @@ def check_injected(case, transport, result):
     """RunFailed if the relays or the strangers did not do what the case is about."""
     if not result["began"]:
         return
+    if case.bound is None and result["code"] == 0 and not result["outlasted"]:
+        raise RunFailed("the job ended before the fault was over")
     # Socket's doors close once all connections are there, which may be before a stranger comes.
     if case.strangers and transport == DEFT and not result["doors"]:
         raise RunFailed("the strangers found no door")

@@ -71,7 +71,7 @@ class Verdict(unittest.TestCase):
 
     def test_a_fault_that_did_not_happen_is_no_run(self):
         nothing = {"ab": {"in_black_hole": 0}, "ba": {"in_black_hole": 0}}
-        result = {"began": True, "doors": 0, "relays": [nothing, nothing]}
+        result = {"began": True, "outlasted": True, "code": 0, "doors": 0, "relays": [nothing, nothing]}
         with self.assertRaisesRegex(scene.RunFailed, "not injected"):
             scene.check_injected(cases.CASES["silent"], scene.DEFT, result)
         with self.assertRaisesRegex(scene.RunFailed, "no door"):
@@ -79,6 +79,8 @@ class Verdict(unittest.TestCase):
         scene.check_injected(cases.CASES["strangers"], scene.SOCKET, result)
         nothing["ba"]["in_black_hole"] = 1
         scene.check_injected(cases.CASES["silent"], scene.DEFT, result)
+        with self.assertRaisesRegex(scene.RunFailed, "before the fault was over"):
+            scene.check_injected(cases.CASES["silent"], scene.DEFT, {**result, "outlasted": False})
 
 
 class Report(unittest.TestCase):
