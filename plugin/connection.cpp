@@ -272,8 +272,7 @@ int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionO
 }
 
 // How many paths a connection may have: its first, and others as far as there are descriptors.
-std::size_t paths_allowed(std::size_t wanted) {
-    const Descriptors descriptors = Descriptors::now();
+std::size_t paths_allowed(std::size_t wanted, const Descriptors& descriptors) {
     const std::size_t allowed = std::min(wanted, descriptors.spare() + 1);
     if (allowed < wanted) {
         DEFT_WARN_ONCE(
@@ -320,8 +319,9 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
             handle.endpoints.entries[0].address.text().c_str());
         return DEFT_NET_SYSTEM_ERROR;
     }
+    const Descriptors descriptors = Descriptors::now();
     const std::size_t allowed =
-        paths_allowed(std::min(routes.size() * options.streams, wire::kMaxPaths));
+        paths_allowed(std::min(routes.size() * options.streams, wire::kMaxPaths), descriptors);
     if (allowed < routes.size()) {
         choose_routes(routes, device->links, allowed);
     }
@@ -331,7 +331,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     // Its pipes are what a connection can do without, too.
     const std::shared_ptr<PagePipes> pages =
-        Descriptors::now().spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
+        descriptors.spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
     while (hello.connection == 0) {
         if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "plugin/links/descriptors.h"
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
 #include "topology/fair_room.h"
@@ -20,6 +19,7 @@ namespace {
 constexpr Nanos kHelloLimit = 5 * kSecond;  // from accept to a whole hello
 constexpr Nanos kPollInterval = kMillisecond;
 constexpr int kAcceptsPerPoll = 32;
+constexpr Nanos kCountInterval = 50 * kMillisecond;
 constexpr std::uint32_t kInsists = 8;  // attempts, over ten seconds and more
 
 std::mutex process_mutex;
@@ -156,6 +156,7 @@ void TcpAcceptor::accept_from(const Socket& socket, Nanos now) {
             }
             return;
         }
+        ++descriptors_.used;
         Pending pending;
         pending.fd = std::move(fd);
         pending.link = socket.link;
@@ -223,6 +224,15 @@ bool TcpAcceptor::read_hello(Pending& pending, Nanos now) {
     return false;
 }
 
+// Counted now and then, as counting takes a call for each.
+const Descriptors& TcpAcceptor::descriptors() {
+    if (counted_ == 0 || last_poll_ - counted_ > kCountInterval) {
+        descriptors_ = Descriptors::now();
+        counted_ = last_poll_;
+    }
+    return descriptors_;
+}
+
 void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
     for (Admission* admission : admissions_) {
         if (admission->listener_ != hello.listener) {
@@ -241,7 +251,7 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
             break;
         }
         // The sender tries again later. Its first path comes in, and one that it cannot do without.
-        if (further_path(hello) && Descriptors::now().scarce(hello.incarnation > kInsists)) {
+        if (further_path(hello) && descriptors().scarce(hello.incarnation > kInsists)) {
             DEFT_WARN_ONCE(
                 "file descriptors are short: peers' connections get fewer paths than they ask for; "
                 "raise the limit (ulimit -n)");

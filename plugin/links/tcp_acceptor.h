@@ -12,6 +12,7 @@
 
 #include "plugin/core/receiver.h"
 #include "plugin/device.h"
+#include "plugin/links/descriptors.h"
 #include "plugin/wire.h"
 #include "topology/base/unique_fd.h"
 
@@ -92,6 +93,7 @@ private:
     bool read_hello(Pending& pending, Nanos now);
     void admit(Pending& pending, const wire::Hello& hello);
     void make_room();
+    const Descriptors& descriptors();
     void close(Admission& admission);
 
     const pid_t made_by_ = ::getpid();  // a forked child must not share the sockets
@@ -102,6 +104,8 @@ private:
     std::vector<Pending> pending_;
     std::vector<Admission*> admissions_;
     Nanos last_poll_ = 0;
+    Nanos counted_ = 0;
+    Descriptors descriptors_;
     std::atomic<std::size_t> strangers_{0};
 };
 

@@ -48,7 +48,10 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& why
 }  // namespace
 
 std::unique_ptr<Listener> Listener::open(std::string& why) {
-    const InterfaceSelection selection = process_interfaces();
+    InterfaceSelection selection = process_interfaces();
+    // They are tried in this order, and not all may fit into a trailer.
+    std::stable_partition(selection.links.begin(), selection.links.end(),
+                          [](const Interface& link) { return link.up; });
     why = selection.problem.empty() ? "no interface has an address" : selection.problem;
     auto listener = std::make_unique<Listener>();
     listener->owner_ = ::getpid();
