@@ -87,33 +87,42 @@ std::int64_t fastest_mode(const std::uint32_t* bits, std::size_t words) {
     return fastest;
 }
 
+constexpr std::size_t kSettings = sizeof(ethtool_link_settings) / sizeof(std::uint32_t);
+constexpr std::size_t kMostWords = 127;  // of a bit set; there are three
+using SettingsAnswer = std::array<std::uint32_t, kSettings + 3 * kMostWords>;
+
+// `words`: how long the bit sets are; 0 asks for that, which comes as a negative number.
+bool ask_settings(int socket, ifreq& request, std::int8_t words, SettingsAnswer& answer,
+                  ethtool_link_settings& settings) {
+    settings.cmd = ETHTOOL_GLINKSETTINGS;
+    settings.link_mode_masks_nwords = words;
+    std::memcpy(answer.data(), &settings, sizeof(settings));
+    request.ifr_data = reinterpret_cast<char*>(answer.data());
+    const bool answered = ioctl(socket, SIOCETHTOOL, &request) == 0;
+    request.ifr_data = nullptr;
+    std::memcpy(&settings, answer.data(), sizeof(settings));
+    return answered;
+}
+
 // What it runs at, and what it is made for: the fastest mode it offers to its partner, as the
 // administrator set it, which is known without a carrier too; else the fastest it has.
 void ask_speed(int socket, ifreq& request, Interface& link) {
-    constexpr std::size_t kHead = sizeof(ethtool_link_settings) / sizeof(std::uint32_t);
-    constexpr std::size_t kMostWords = 127;  // of a bit set; there are three
-    std::array<std::uint32_t, kHead + 3 * kMostWords> answer{};
+    SettingsAnswer answer{};
     ethtool_link_settings settings{};
-    const auto ask = [&] {
-        settings.cmd = ETHTOOL_GLINKSETTINGS;
-        std::memcpy(answer.data(), &settings, sizeof(settings));
-        request.ifr_data = reinterpret_cast<char*>(answer.data());
-        const bool answered = ioctl(socket, SIOCETHTOOL, &request) == 0;
-        std::memcpy(&settings, answer.data(), sizeof(settings));
-        return answered;
-    };
-    // The first call only tells how long the bit sets are: as a negative number.
-    if (ask() && settings.link_mode_masks_nwords < 0) {
-        const auto words = static_cast<std::size_t>(-settings.link_mode_masks_nwords);
-        settings.link_mode_masks_nwords = static_cast<std::int8_t>(words);
-        if (ask()) {
-            const std::uint32_t* modes = answer.data() + kHead;
-            const std::int64_t offered = fastest_mode(modes + words, words);
-            link.nominal_mbps = offered > 0 ? offered : fastest_mode(modes, words);
-            link.speed_mbps = settings.speed <= INT_MAX ? settings.speed : 0;
-        }
+    if (!ask_settings(socket, request, 0, answer, settings) ||
+        settings.link_mode_masks_nwords >= 0) {
+        return;
     }
-    request.ifr_data = nullptr;
+    const int words = -settings.link_mode_masks_nwords;
+    if (words > static_cast<int>(kMostWords) ||
+        !ask_settings(socket, request, static_cast<std::int8_t>(words), answer, settings)) {
+        return;
+    }
+    const std::uint32_t* modes = answer.data() + kSettings;
+    const auto size = static_cast<std::size_t>(words);
+    const std::int64_t offered = fastest_mode(modes + size, size);
+    link.nominal_mbps = offered > 0 ? offered : fastest_mode(modes, size);
+    link.speed_mbps = settings.speed <= INT_MAX ? settings.speed : 0;
 }
 
 // Speed and driver come from ethtool requests, which follow the network namespace of the socket;
