@@ -13,7 +13,6 @@ namespace {
 constexpr std::size_t kVerySmall = 256;
 constexpr std::size_t kUsual = 1024;
 constexpr std::size_t kKept = 512;
-constexpr std::size_t kLast = 16;
 constexpr std::size_t kCounted = 4096;  // one by one, in less than a millisecond
 
 std::size_t count_used(std::size_t limit) {
@@ -58,7 +57,7 @@ std::size_t Descriptors::spare() const {
 }
 
 bool Descriptors::scarce(bool urgent) const {
-    return limit - std::min(used, limit) < (urgent ? kLast : kept() / 2);
+    return limit - std::min(used, limit) < kept() / (urgent ? 4 : 2);
 }
 
 }  // namespace deft::net

@@ -17,7 +17,7 @@ struct Descriptors {
     // are kept for first paths, of a very small one all, of a usual one 512. Pure.
     std::size_t spare() const;
     // A peer with a larger limit must not use up ours: true once half of what is kept is gone; with
-    // `urgent`, once hardly anything is left. Pure.
+    // `urgent`, three quarters. Pure.
     bool scarce(bool urgent) const;
 
 private:

@@ -20,7 +20,7 @@ constexpr Nanos kHelloLimit = 5 * kSecond;  // from accept to a whole hello
 constexpr Nanos kPollInterval = kMillisecond;
 constexpr int kAcceptsPerPoll = 32;
 constexpr Nanos kCountInterval = 50 * kMillisecond;
-constexpr std::uint32_t kInsists = 8;  // attempts, over ten seconds and more
+constexpr std::uint32_t kInsists = 60;  // attempts, one a second
 
 std::mutex process_mutex;
 std::vector<std::weak_ptr<TcpAcceptor>>& process_acceptors() {

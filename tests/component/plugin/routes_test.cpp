@@ -126,7 +126,7 @@ TEST(Descriptors, FurtherPathsOnlyWhileFirstOnesAreSure) {
     EXPECT_FALSE((Descriptors{1024, 600}.scarce(false)));
     EXPECT_TRUE((Descriptors{1024, 800}.scarce(false)));
     EXPECT_FALSE((Descriptors{1024, 800}.scarce(true)));
-    EXPECT_TRUE((Descriptors{1024, 1020}.scarce(true)));
+    EXPECT_TRUE((Descriptors{1024, 900}.scarce(true)));
     EXPECT_TRUE((Descriptors{20, 30}.scarce(true)));
 }
 
