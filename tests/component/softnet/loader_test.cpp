@@ -185,7 +185,7 @@ TEST_F(Loader, OneAssignedExternalDisablesTheOthers) {
     NetRegistry registry;
     CommNet net;
     EXPECT_EQ(open(registry, &net, "checktwo"), "CheckTwo v11");
-    EXPECT_EQ(plugin_log_.count("Checking finalize"), 1u);
+    EXPECT_EQ(plugin_log_.count("Checking init"), 0u) << "2.28 starts no other than the named one";
     EXPECT_EQ(plugin_log_.count("Checking unload"), 1u);
     CommNet other;
     EXPECT_EQ(open(registry, &other, "Checking"), "");
@@ -194,6 +194,15 @@ TEST_F(Loader, OneAssignedExternalDisablesTheOthers) {
                                                    HasSubstr("available: CheckTwo, Socket"))));
     EXPECT_EQ(open(registry, &other, "Socket"), "Socket v12");
     EXPECT_EQ(open(registry, &other), "CheckTwo v11");
+}
+
+TEST_F(Loader, BeforeTwentyEightEveryPluginUpToTheNamedOneIsStarted) {
+    environment_.set("SOFTDEV_NCCL_VERSION", "22705");
+    environment_.set("NCCL_NET_PLUGIN", "checking");
+    NetRegistry registry;
+    CommNet net;
+    EXPECT_EQ(open(registry, &net, "Socket"), "Socket v12");
+    EXPECT_EQ(plugin_log_.count("Checking init"), 1u);
 }
 
 TEST_F(Loader, NcclNetOverridesAndIsReadEachTime) {

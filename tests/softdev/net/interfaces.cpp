@@ -145,4 +145,13 @@ std::vector<Interface> find_interfaces() {
     return {};
 }
 
+std::vector<Interface> select_interfaces(std::string_view names) {
+    ifaddrs* raw = nullptr;
+    if (getifaddrs(&raw) != 0) {
+        return {};
+    }
+    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, freeifaddrs);
+    return matching(list.get(), names, wanted_family());
+}
+
 }  // namespace softdev::net

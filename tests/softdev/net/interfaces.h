@@ -28,6 +28,7 @@ struct Interface {
     int speed_mbps;        // 10000 where the kernel does not know
     std::string pci_path;  // sysfs directory, empty for virtual interfaces
     std::string vendor;    // "0x1d0f", empty if unknown
+    bool faults = true;    // SocketFaults act on its connections
 };
 
 inline constexpr size_t kMaxInterfaces = 16;
@@ -38,5 +39,8 @@ bool selects(std::string_view list, std::string_view interface);
 // Running interfaces, one address each, at most 16. Without NCCL_SOCKET_IFNAME: those named ib*, if
 // none all but docker*, lo, virbr*, if none docker*, if none lo.
 std::vector<Interface> find_interfaces();
+
+// Those running ones that a list in NCCL_SOCKET_IFNAME's form selects.
+std::vector<Interface> select_interfaces(std::string_view list);
 
 }  // namespace softdev::net

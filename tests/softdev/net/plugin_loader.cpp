@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tests/softdev/net/ib_ports.h"
 #include "tests/softdev/net/logger.h"
+#include "tests/softdev/net/net_bytes.h"
 #include "tests/softdev/net/plugin_names.h"
 #include "tests/softdev/net/socket_net.h"
 #include "tests/softdev/net/table_net.h"
@@ -119,12 +121,19 @@ void NetRegistry::read_environment() {
         plugin->users = references;
         plugins_.push_back(std::move(plugin));
     }
-    auto socket = std::make_unique<Plugin>();
-    socket->name = "Socket";
-    socket->external = false;
-    socket->state = State::InitReady;
-    socket->net = make_table_net(kNewestAbi, socket_table(), false, "(internal)", nccl_version_);
-    plugins_.push_back(std::move(socket));
+    if (!find_ib_ports().empty()) {
+        add_internal("IB", ib_table());
+    }
+    add_internal("Socket", socket_table());
+}
+
+void NetRegistry::add_internal(const char* name, const deft_net_v12_t* table) {
+    auto plugin = std::make_unique<Plugin>();
+    plugin->name = name;
+    plugin->external = false;
+    plugin->state = State::InitReady;
+    plugin->net = make_table_net(kNewestAbi, table, false, "(internal)", nccl_version_);
+    plugins_.push_back(std::move(plugin));
 }
 
 // Opens the file and finds its newest table; says once what is wrong.
@@ -295,13 +304,19 @@ int NetRegistry::open(const CommRequest& request, CommNet* out) {
         if (plugin.state != State::InitReady && plugin.state != State::Enabled) {
             continue;
         }
+        const bool fits = wanted == nullptr || strcasecmp(wanted, plugin.net->name()) == 0;
+        const std::string name = plugin.net->name();
         void* context = nullptr;
-        if (start(plugin, request, &context) != DEFT_NET_SUCCESS) {
+        // From 2.28 on NCCL starts none but the one that is asked for.
+        if ((fits || nccl_version_ < 22800) &&
+            start(plugin, request, &context) != DEFT_NET_SUCCESS) {
             continue;
         }
-        if (wanted != nullptr && strcasecmp(wanted, plugin.net->name()) != 0) {
-            available += (available.empty() ? "" : ", ") + std::string(plugin.net->name());
-            plugin.net->finalize(context);
+        if (!fits) {
+            available += (available.empty() ? "" : ", ") + name;
+            if (nccl_version_ < 22800) {
+                plugin.net->finalize(context);
+            }
             continue;
         }
         ++plugin.users;
@@ -332,6 +347,7 @@ int NetRegistry::release(CommNet& comm) {
         SOFTNET_WARN("NET/%s: finalize failed with %s", comm.net_->name(),
                      result_text(result).c_str());
     }
+    write_bytes_file();
     comm.registry_ = nullptr;
     comm.net_ = nullptr;
     comm.context_ = nullptr;

@@ -64,7 +64,8 @@ public:
     // The one of this process, never destroyed. Own objects are for tests.
     static NetRegistry& process();
 
-    // Gives `out` the first usable network: externals in list order, then Socket. Any thread; one
+    // Gives `out` the first usable network: externals in list order, then IB where there
+    // are RDMA ports (ib_ports.h), then Socket. Any thread; one
     // lock is held throughout, also over the plugin's init and devices, as in NCCL.
     // Errors are logged: DEFT_NET_INVALID_USAGE when no network has the wanted name.
     int open(const CommRequest& request, CommNet* out);
@@ -74,6 +75,7 @@ private:
     struct Plugin;
 
     void read_environment();
+    void add_internal(const char* name, const deft_net_v12_t* table);
     void load(Plugin& plugin);
     int start(Plugin& plugin, const CommRequest& request, void** context);
     void unload(Plugin& plugin);

@@ -31,8 +31,9 @@ struct SocketRequest {
 class SocketComm {
 public:
     // sockets[0] is the control socket, the rest are data sockets.
+    // `faults`: SocketFaults act on it.
     SocketComm(Direction direction, std::vector<deft::UniqueFd> sockets, int threads,
-               std::string description);
+               std::string description, bool faults);
 
     Direction direction() const { return direction_; }
 
@@ -54,6 +55,7 @@ private:
     int fail(int error);  // logs once
 
     const Direction direction_;
+    const bool faults_;
     const std::string description_;  // device and peer
     deft::UniqueFd control_;
     std::unique_ptr<SocketHelpers> helpers_;

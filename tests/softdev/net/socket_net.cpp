@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of the Socket transport: devices, and the calls that end in socket_setup and
-// SocketComm.
+// The tables of the built-in transports, Socket and IB: devices, and the calls that end in
+// socket_setup and SocketComm. IB moves its bytes over TCP too, on the interface of each port.
 #include "tests/softdev/net/socket_net.h"
 
 #include <cstdlib>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/softdev/net/ib_ports.h"
 #include "tests/softdev/net/interfaces.h"
 #include "tests/softdev/net/logger.h"
 #include "tests/softdev/net/never_destroyed.h"
@@ -18,7 +19,19 @@
 namespace softdev::net {
 namespace {
 
-// ---- per process: the interfaces ---------------------------------------------------------------
+struct Socket {
+    static constexpr const char* kName = "Socket";
+    static std::vector<Interface> find() { return find_interfaces(); }
+    static bool init() { return SocketFaults::process().init(); }
+};
+
+struct Ib {
+    static constexpr const char* kName = "IB";
+    static std::vector<Interface> find() { return find_ib_ports(); }
+    static bool init() { return true; }
+};
+
+// ---- per process: the devices ------------------------------------------------------------------
 
 struct Devices {
     std::mutex mutex;
@@ -26,16 +39,19 @@ struct Devices {
     std::vector<Interface> list;
 };
 
+template <class Transport>
 Devices& all_devices() {
     static NeverDestroyed<Devices> devices;
     return devices.value;
 }
 
+template <class Transport>
 const Interface* find_device(int dev) {
-    Devices& devices = all_devices();
+    Devices& devices = all_devices<Transport>();
     const std::lock_guard<std::mutex> lock(devices.mutex);
     if (dev < 0 || static_cast<size_t>(dev) >= devices.list.size()) {
-        SOFTNET_WARN("NET/Socket : there is no device %d, only %zu", dev, devices.list.size());
+        SOFTNET_WARN("NET/%s : there is no device %d, only %zu", Transport::kName, dev,
+                     devices.list.size());
         return nullptr;
     }
     return &devices.list[dev];
@@ -43,18 +59,19 @@ const Interface* find_device(int dev) {
 
 // ---- table -------------------------------------------------------------------------------------
 
+template <class Transport>
 int socket_init(void** ctx, uint64_t, deft_net_comm_config_t*, deft_net_logger_t,
                 deft_net_profiler_t) {
-    if (!SocketFaults::process().init()) {
+    if (!Transport::init()) {
         return DEFT_NET_INVALID_ARGUMENT;
     }
-    Devices& devices = all_devices();
+    Devices& devices = all_devices<Transport>();
     const std::lock_guard<std::mutex> lock(devices.mutex);
     if (devices.users == 0) {
-        devices.list = find_interfaces();
+        devices.list = Transport::find();
         if (devices.list.empty()) {
             const char* named = std::getenv("NCCL_SOCKET_IFNAME");
-            SOFTNET_WARN("NET/Socket : no interface found (NCCL_SOCKET_IFNAME=%s)",
+            SOFTNET_WARN("NET/%s : no interface found (NCCL_SOCKET_IFNAME=%s)", Transport::kName,
                          named != nullptr ? named : "unset");
             return DEFT_NET_INTERNAL_ERROR;
         }
@@ -63,19 +80,20 @@ int socket_init(void** ctx, uint64_t, deft_net_comm_config_t*, deft_net_logger_t
             line += " [" + std::to_string(&device - devices.list.data()) + "]" + device.name + ":" +
                     to_text(device.address);
         }
-        SOFTNET_INFO("NET/Socket : Using%s", line.c_str());
+        SOFTNET_INFO("NET/%s : Using%s", Transport::kName, line.c_str());
     }
     ++devices.users;
     *ctx = setup_begin();
     return DEFT_NET_SUCCESS;
 }
 
+template <class Transport>
 int socket_finalize(void* ctx) {
     if (ctx == nullptr) {
         return DEFT_NET_SUCCESS;  // a failed init
     }
     setup_end(static_cast<SetupContext*>(ctx));
-    Devices& devices = all_devices();
+    Devices& devices = all_devices<Transport>();
     const std::lock_guard<std::mutex> lock(devices.mutex);
     if (--devices.users == 0) {
         std::vector<Interface>().swap(devices.list);  // its memory too
@@ -83,15 +101,17 @@ int socket_finalize(void* ctx) {
     return DEFT_NET_SUCCESS;
 }
 
+template <class Transport>
 int socket_devices(int* count) {
-    Devices& devices = all_devices();
+    Devices& devices = all_devices<Transport>();
     const std::lock_guard<std::mutex> lock(devices.mutex);
     *count = static_cast<int>(devices.list.size());
     return DEFT_NET_SUCCESS;
 }
 
+template <class Transport>
 int socket_properties(int dev, deft_net_props_v12_t* properties) {
-    const Interface* device = find_device(dev);
+    const Interface* device = find_device<Transport>(dev);
     if (device == nullptr) {
         return DEFT_NET_INTERNAL_ERROR;
     }
@@ -116,16 +136,18 @@ int socket_properties(int dev, deft_net_props_v12_t* properties) {
     return DEFT_NET_SUCCESS;
 }
 
+template <class Transport>
 int socket_listen(void*, int dev, void* handle, void** listen_comm) {
-    const Interface* device = find_device(dev);
+    const Interface* device = find_device<Transport>(dev);
     return device != nullptr
                ? setup_listen(*device, handle, reinterpret_cast<SocketListener**>(listen_comm))
                : DEFT_NET_INTERNAL_ERROR;
 }
 
+template <class Transport>
 int socket_connect(void* ctx, int dev, void* handle, void** send_comm, deft_net_device_handle_t**) {
     *send_comm = nullptr;
-    const Interface* device = find_device(dev);
+    const Interface* device = find_device<Transport>(dev);
     return device != nullptr
                ? setup_connect(static_cast<SetupContext*>(ctx), *device, handle, send_comm)
                : DEFT_NET_INTERNAL_ERROR;
@@ -190,13 +212,14 @@ int socket_close_listen(void* listen_comm) {
     return DEFT_NET_SUCCESS;
 }
 
+template <class Transport>
 constexpr deft_net_v12_t kTable = {
-    .name = "Socket",
-    .init = socket_init,
-    .devices = socket_devices,
-    .getProperties = socket_properties,
-    .listen = socket_listen,
-    .connect = socket_connect,
+    .name = Transport::kName,
+    .init = socket_init<Transport>,
+    .devices = socket_devices<Transport>,
+    .getProperties = socket_properties<Transport>,
+    .listen = socket_listen<Transport>,
+    .connect = socket_connect<Transport>,
     .accept = socket_accept,
     .regMr = socket_reg_mr,
     .regMrDmaBuf = nullptr,
@@ -211,14 +234,18 @@ constexpr deft_net_v12_t kTable = {
     .getDeviceMr = nullptr,
     .irecvConsumed = nullptr,
     .makeVDevice = nullptr,
-    .finalize = socket_finalize,
+    .finalize = socket_finalize<Transport>,
     .setNetAttr = nullptr,
 };
 
 }  // namespace
 
 const deft_net_v12_t* socket_table() {
-    return &kTable;
+    return &kTable<Socket>;
+}
+
+const deft_net_v12_t* ib_table() {
+    return &kTable<Ib>;
 }
 
 }  // namespace softdev::net

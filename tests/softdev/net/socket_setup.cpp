@@ -71,6 +71,7 @@ struct SocketListener {
     uint64_t secret;
     int sockets;
     int threads;
+    bool faults;
     std::vector<HalfOpen> half_open;
 };
 
@@ -132,9 +133,9 @@ int system_error(const std::string& where, const char* call) {
 }
 
 int make_comm(Direction direction, std::vector<deft::UniqueFd> sockets, int threads,
-              std::string description, void** comm) {
+              std::string description, bool faults, void** comm) {
     try {
-        *comm = new SocketComm(direction, std::move(sockets), threads, description);
+        *comm = new SocketComm(direction, std::move(sockets), threads, description, faults);
         return DEFT_NET_SUCCESS;
     } catch (const std::system_error& error) {
         SOFTNET_WARN("NET/Socket : %s: helper thread: %s", description.c_str(), error.what());
@@ -251,6 +252,7 @@ int setup_listen(const Interface& device, void* opaque, SocketListener** listen_
         return system_error(where, "listen");
     }
     listener->device = device.name;
+    listener->faults = device.faults;
     listener->secret = random_word();
     choose_sockets(device, &listener->threads, &listener->sockets);
     Handle handle{};
@@ -292,7 +294,8 @@ int setup_connect(SetupContext* context, const Interface& device, void* opaque, 
         for (Stage::Socket& one : stage.sockets) {
             sockets.push_back(std::move(one.fd));
         }
-        result = make_comm(Direction::Send, std::move(sockets), handle.threads, where, send_comm);
+        result = make_comm(Direction::Send, std::move(sockets), handle.threads, where,
+                           device.faults, send_comm);
     }
     handle.stage = nullptr;
     std::memcpy(opaque, &handle, sizeof handle);
@@ -363,7 +366,7 @@ int setup_accept(SocketListener* listening, void** recv_comm) {
             return half.received == sizeof half.hello && half.hello.connection == connection;
         });
         return make_comm(Direction::Receive, std::move(sockets), listener.threads,
-                         listener.device + " from " + to_text(peer), recv_comm);
+                         listener.device + " from " + to_text(peer), listener.faults, recv_comm);
     }
     return DEFT_NET_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/softdev/net/logger.h"
+#include "tests/softdev/net/net_bytes.h"
 
 namespace softdev::net {
 namespace {
@@ -66,7 +67,8 @@ public:
         : table_(static_cast<const Table*>(table)),
           external_(external),
           config_on_stack_(config_on_stack),
-          file_(std::move(file)) {}
+          file_(std::move(file)),
+          bytes_(table_->name) {}
 
     const char* name() const override { return table_->name; }
     int abi() const override { return V; }
@@ -250,16 +252,21 @@ public:
 
     int isend(void* send_comm, void* data, size_t bytes, int tag, void* mhandle,
               [[maybe_unused]] void* phandle, void** request) override {
+        int result = DEFT_NET_SUCCESS;
         if constexpr (V >= 10) {
-            return table_->isend(send_comm, data, bytes, tag, mhandle, phandle, request);
+            result = table_->isend(send_comm, data, bytes, tag, mhandle, phandle, request);
         } else if constexpr (V == 9) {
-            return table_->isend(send_comm, data, bytes, tag, mhandle, request);
+            result = table_->isend(send_comm, data, bytes, tag, mhandle, request);
         } else {
             if (bytes > DEFT_NET_MAX_SIZE_INT32) {
                 return too_large("isend", bytes);
             }
-            return table_->isend(send_comm, data, static_cast<int>(bytes), tag, mhandle, request);
+            result = table_->isend(send_comm, data, static_cast<int>(bytes), tag, mhandle, request);
         }
+        if (result == DEFT_NET_SUCCESS && *request != nullptr) {
+            bytes_.sent(bytes);
+        }
+        return result;
     }
 
     int irecv(void* recv_comm, int n, void** data, size_t* bytes, int* tags, void** mhandles,
@@ -334,6 +341,7 @@ private:
     bool external_;
     bool config_on_stack_;
     std::string file_;
+    NetBytes bytes_;
     int users_ = 0;  // up to v10: communicators inside; guarded by the registry's lock
 };
 
