@@ -10,6 +10,7 @@
 #include "topology/affinity.h"
 #include "topology/base/log.h"
 #include "topology/link_relations.h"
+#include "topology/rdma.h"
 
 namespace deft::net {
 namespace {
@@ -62,7 +63,7 @@ bool make_current(std::string& problem) {
     if (!current().empty()) {
         return true;
     }
-    InterfaceSelection selection = process_interfaces();
+    InterfaceSelection selection = process_links();
     if (!selection.problem.empty()) {
         problem = selection.problem;
         return false;

@@ -15,6 +15,7 @@
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
 #include "topology/presence.h"
+#include "topology/rdma.h"
 
 namespace deft::net::api {
 namespace {
@@ -60,13 +61,22 @@ ConnectionOptions connection_options(void* context, int traffic_class) {
     return options;
 }
 
+// Where the job is NCCL's IB's, that there is no link for lanes is no fault.
+bool needs_no_device() {
+    return switched_off() || process_rdma().use == RdmaUse::Aside;
+}
+
 std::size_t devices_or_warn() {
     std::string problem;
     const std::size_t count = process_devices(problem);
     if (count == 0) {
-        DEFT_WARN("%s", problem.c_str());
+        log::write(needs_no_device() ? log::Level::Info : log::Level::Warn, "%s", problem.c_str());
     }
     return count;
+}
+
+std::size_t shown_devices() {
+    return switched_off() || Presence::process().left_to_rdma() ? 0 : devices_or_warn();
 }
 
 std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
@@ -171,7 +181,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         if (switched_off()) {
             DEFT_INFO("mode off (%s): NCCL uses its own transport",
                       config.setting(Key::Mode).origin.c_str());
-        } else if (devices_or_warn() == 0) {
+        } else if (shown_devices() == 0 && !needs_no_device()) {
             return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
         }
         if (context != nullptr) {
@@ -187,7 +197,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
 int devices(int* count) noexcept {
     return guarded("devices", [&] {
         count_call();
-        *count = switched_off() ? 0 : static_cast<int>(devices_or_warn());
+        *count = static_cast<int>(shown_devices());
         return DEFT_NET_SUCCESS;
     });
 }

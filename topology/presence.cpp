@@ -6,6 +6,7 @@
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 #include "topology/guest.h"
+#include "topology/rdma.h"
 
 namespace deft {
 
@@ -24,6 +25,27 @@ bool preloaded_as(const char* symbol) noexcept {
     return first != nullptr && ::dladdr(first, &theirs) != 0 &&
            ::dladdr(reinterpret_cast<const void*>(&preloaded_as), &ours) != 0 &&
            (theirs.dli_fbase == ours.dli_fbase || is_guest(theirs.dli_fbase));
+}
+
+bool Presence::left_to_rdma() noexcept {
+    if (job_on_ib.load(std::memory_order_acquire)) {
+        return false;
+    }
+    try {
+        const RdmaChoice& rdma = process_rdma();
+        if (rdma.use != RdmaUse::Aside) {
+            return false;
+        }
+        const char* const reason = not_on_ib.load(std::memory_order_acquire);
+        DEFT_WARN_ONCE(
+            "RDMA is active (%s): the job is left to NCCL's IB and deft's network plugin shows no "
+            "device (%s, DEFT_RDMA=aside); DEFT_RDMA=replace has deft's TCP links carry it",
+            rdma.usable_ports().c_str(),
+            reason != nullptr ? reason : "the hooks are not at work: `deft run` preloads them");
+    } catch (...) {
+        // Nothing can be said or looked up: NCCL's own choice is the safe one.
+    }
+    return true;
 }
 
 void Presence::plugin_initialised() noexcept {

@@ -15,7 +15,17 @@ struct Presence {
     std::atomic<std::uint64_t> plugin_inits{0};        // times NCCL initialised the plugin
     std::atomic<bool> plugin_refused{false};  // the last of them failed: NCCL uses another network
 
+    // The hooks keep the job's communicators on NCCL's IB, so that the plugin may show devices for
+    // lanes. Set before the first of them is made.
+    std::atomic<bool> job_on_ib{false};
+    // Why they do not, as far as they know; a literal.
+    std::atomic<const char*> not_on_ib{nullptr};
+
     static Presence& process() noexcept;
+
+    // Where NCCL's IB could carry the job (topology/rdma.h): true if nothing keeps the job's
+    // communicators on it, so that a device of the plugin's would take the job away. Says so once.
+    bool left_to_rdma() noexcept;
 
     // Called by the plugin's init, of whatever version. Says once if NCCL is making a communicator
     // that no hook has seen, and why that is likely: the job reaches NCCL by a handle look-up or

@@ -157,12 +157,26 @@ void Council::let_go() noexcept {
     lock.notify();
 }
 
-bool write_trailer(deft_nccl_unique_id_t& id, std::string& why) noexcept {
+bool write_trailer(deft_nccl_unique_id_t& id, std::string& why, Maker maker) noexcept {
     try {
-        return Service::process().issue(id, why);
+        return Service::process().issue(id, maker, why);
     } catch (...) {
         return false;
     }
+}
+
+Maker maker_of(const deft_nccl_unique_id_t& id) noexcept {
+    wire::Trailer trailer;
+    if (wire::decode(Service::trailer_of(id), trailer) != wire::Decoded::Ok) {
+        return Maker::Unknown;
+    }
+    switch (static_cast<Maker>(trailer.maker)) {
+        case Maker::Unknown:
+        case Maker::NotOnIb:
+        case Maker::OnIb:
+            return static_cast<Maker>(trailer.maker);
+    }
+    return Maker::Unknown;
 }
 
 bool has_trailer(const deft_nccl_unique_id_t& id, std::string* why) noexcept {

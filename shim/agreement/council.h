@@ -147,11 +147,19 @@ private:
     Core* core_ = nullptr;
 };
 
+// What the process that makes a unique id says of its host: whether NCCL's IB carries the job
+// there. Unknown: it cannot choose. The values travel.
+enum class Maker : std::uint16_t { Unknown = 0, NotOnIb = 1, OnIb = 2 };
+
 // Puts the address of this process's rendezvous and a secret into the unused bytes 64..127 of a
 // unique id that NCCL has just made, and so makes this process the leader of its communicator.
 // False, and the id untouched, if those bytes are in use or there is no address to listen on; `why`
 // says it. Starts no thread.
-bool write_trailer(deft_nccl_unique_id_t& id, std::string& why) noexcept;
+bool write_trailer(deft_nccl_unique_id_t& id, std::string& why,
+                   Maker maker = Maker::Unknown) noexcept;
+
+// What the maker of the id has said; Unknown where it has no trailer.
+Maker maker_of(const deft_nccl_unique_id_t& id) noexcept;
 
 // True if the id carries a trailer that this release can read. `why`, if given, says why not.
 bool has_trailer(const deft_nccl_unique_id_t& id, std::string* why = nullptr) noexcept;

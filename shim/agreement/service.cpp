@@ -36,7 +36,7 @@ std::span<const std::byte, wire::kTrailerBytes> Service::trailer_of(
     return std::as_bytes(std::span(id.internal)).subspan<wire::kTrailerAt, wire::kTrailerBytes>();
 }
 
-bool Service::issue(deft_nccl_unique_id_t& id, std::string& why) {
+bool Service::issue(deft_nccl_unique_id_t& id, Maker maker, std::string& why) {
     for (std::size_t i = wire::kTrailerAt; i < sizeof(id.internal); ++i) {
         if (id.internal[i] != 0) {
             why = "this NCCL uses the spare bytes of its unique id";
@@ -44,6 +44,7 @@ bool Service::issue(deft_nccl_unique_id_t& id, std::string& why) {
         }
     }
     wire::Trailer trailer;
+    trailer.maker = static_cast<std::uint16_t>(maker);
     if (!issue(trailer, why)) {
         return false;
     }

@@ -24,7 +24,7 @@ public:
         const deft_nccl_unique_id_t& id);
 
     // For write_trailer() and join(), which see.
-    bool issue(deft_nccl_unique_id_t& id, std::string& why);
+    bool issue(deft_nccl_unique_id_t& id, Maker maker, std::string& why);
     Council* join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms);
 
     Council* inherit(Council& parent, std::uint64_t child, int nranks, int rank,

@@ -128,7 +128,7 @@ void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out) {
     writer.put(kTrailerMagic);
     writer.put(kVersion);
     writer.put(static_cast<std::uint8_t>(fits));
-    writer.put(std::uint16_t{0});
+    writer.put(trailer.maker);
     writer.put_bytes(trailer.nonce.data(), trailer.nonce.size());
     for (std::size_t i = 0; i < fits; ++i) {
         const Endpoint& endpoint = trailer.endpoints[i];
@@ -151,7 +151,7 @@ Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer) {
     std::uint32_t sum = 0;
     std::memcpy(&sum, in.data() + kChecksumAt, sizeof(sum));
     const std::size_t count = reader.get<std::uint8_t>();
-    reader.get<std::uint16_t>();
+    trailer.maker = reader.get<std::uint16_t>();
     if (sum != fnv32(in.first(kChecksumAt)) || count == 0 || count > kMaxEndpoints) {
         return Decoded::Malformed;
     }

@@ -32,6 +32,7 @@ struct Endpoint {
 };
 
 struct Trailer {
+    std::uint16_t maker = 0;  // Maker
     Nonce nonce{};
     std::array<Endpoint, kMaxEndpoints> endpoints;
     std::size_t count = 0;

@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kDecisionDeadline{120};
 
 Director::Director(const Seat& seat, agreement::Council& council)
     : seat_(seat),
-      other_networks_(networks_to_use(executor::Nccl::from(*seat.table).version)),
+      other_networks_(networks_to_use(seat)),
       no_lanes_(why_no_lanes(Surroundings::process(executor::Nccl::from(*seat.table).version))),
       council_(council),
       nccl_(executor::Nccl::from(*seat.table)) {

@@ -37,6 +37,7 @@ struct Seat {
     int rank = 0;
     int nranks = 0;
     int device = 0;
+    const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
 };
 
 // What a plan has handed to the job's gradient calls.
@@ -339,7 +340,7 @@ private:
     bool staged_in_use() const;
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
-    static std::vector<std::string> networks_to_use(int nccl_version);
+    static std::vector<std::string> networks_to_use(const Seat& seat);
     bool wants_networks() const;
     bool may_gain_by_networks() const;
     void without_networks();

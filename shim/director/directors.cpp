@@ -89,6 +89,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         seat.rank = communicator.rank;
         seat.nranks = communicator.nranks;
         seat.device = communicator.device;
+        seat.network = communicator.network;
         Directors& directors = process();
         const std::lock_guard lock(directors.mutex);
         if (communicator.director.load(std::memory_order_acquire) != nullptr) {

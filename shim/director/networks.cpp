@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes over networks beside the job's own (DEFT_LANES): the leader has them made and measured
 // once, before the first plan, in a staging that has no plan.
+#include <strings.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "shim/cuda/event_pool.h"
 #include "shim/director/choice.h"
@@ -11,6 +15,8 @@
 #include "shim/executor/networks.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
+#include "topology/presence.h"
+#include "topology/rdma.h"
 
 namespace deft::director {
 namespace {
@@ -18,6 +24,9 @@ namespace {
 // A network that NCCL does not know fails every time; a link that is just down may come back.
 constexpr std::uint32_t kTries = 2;
 constexpr std::int64_t kRetry = 1'000'000'000;
+constexpr char kIb[] = "IB";
+constexpr char kDeft[] = "deft";
+constexpr char kNoNetworks[] = "none";
 constexpr int kFirstNonblocking = 21400;  // communicators
 constexpr int kFirstNccl = 21700;         // that lets a communicator name its network
 constexpr int kFirstOrdered = 22600;      // that knows NCCL_LAUNCH_ORDER_IMPLICIT
@@ -29,15 +38,21 @@ constexpr int kConcurrentDriver = 12030;
 
 // Read once, on the application's thread and after NCCL's own start, which may set NCCL_NET from
 // nccl.conf: the environment may change later. A rank alone in this refuses the lanes.
-std::vector<std::string> Director::networks_to_use(int nccl_version) {
+std::vector<std::string> Director::networks_to_use(const Seat& seat) {
     const std::string& text = Config::process().text(Key::Lanes);
     std::vector<std::string> networks;
     std::string problem;  // text_problems() has told it
-    if (shim_mode() < ShimMode::Exact || !executor::parse_networks(text, networks, problem) ||
-        networks.empty()) {
+    if (shim_mode() < ShimMode::Exact || !executor::parse_networks(text, networks, problem)) {
         return {};
     }
-    if (nccl_version < kFirstNccl) {
+    networks = networks_beside(std::move(networks), seat.network,
+                               text != kNoNetworks &&
+                                   Presence::process().job_on_ib.load(std::memory_order_acquire) &&
+                                   process_links().problem.empty());
+    if (networks.empty()) {
+        return {};
+    }
+    if (executor::Nccl::from(*seat.table).version < kFirstNccl) {
         DEFT_WARN_ONCE(
             "DEFT_LANES has no effect: this NCCL cannot choose a communicator's network; it needs "
             "2.17");
@@ -50,6 +65,24 @@ std::vector<std::string> Director::networks_to_use(int nccl_version) {
             "unset NCCL_NET",
             text.c_str(), chosen);
         return {};
+    }
+    return networks;
+}
+
+// A network is no second one beside itself. Where NCCL's IB carries the job, deft's links are: they
+// stand in the place of "IB", and alone where nothing is named.
+std::vector<std::string> networks_beside(std::vector<std::string> networks, const char* own,
+                                         bool deft) {
+    if (own == nullptr) {
+        return networks;
+    }
+    const auto is = [](const char* name) {
+        return [name](const std::string& each) { return ::strcasecmp(each.c_str(), name) == 0; };
+    };
+    const bool named = std::erase_if(networks, is(own)) > 0 || networks.empty();
+    if (deft && named && ::strcasecmp(own, kIb) == 0 &&
+        std::none_of(networks.begin(), networks.end(), is(kDeft))) {
+        networks.insert(networks.begin(), kDeft);
     }
     return networks;
 }

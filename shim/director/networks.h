@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace deft::director {
 
@@ -20,5 +21,11 @@ struct Surroundings {
 
 // Why they cannot; empty: they can.
 std::string why_no_lanes(const Surroundings& around);
+
+// The networks that lanes use beside the job's own, which was chosen by the name `own` (null: NCCL
+// chose), from those that DEFT_LANES names. `deft`: NCCL's IB carries the job and deft has links
+// apart from it. Pure.
+std::vector<std::string> networks_beside(std::vector<std::string> networks, const char* own,
+                                         bool deft);
 
 }  // namespace deft::director

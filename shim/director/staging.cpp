@@ -259,7 +259,7 @@ Director::Problem Director::open_lanes(const Order& order) {
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         const std::size_t network = lanes_.size();  // 0: the job's own
         auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
-        config.net_name = network == 0 ? nullptr : other_networks_[network - 1].c_str();
+        config.net_name = network == 0 ? seat_.network : other_networks_[network - 1].c_str();
         config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
         executor::LaneSpeed speed;
         Problem problem;

@@ -26,6 +26,9 @@ bool is_name(std::string_view name) {
 bool parse_networks(std::string_view text, std::vector<std::string>& networks,
                     std::string& problem) {
     networks.clear();
+    if (text == "none") {
+        return true;
+    }
     std::vector<std::string> found;
     while (!text.empty()) {
         const auto comma = text.find(',');

@@ -151,14 +151,17 @@ int starting(const Hook& hook, Function function) noexcept {
 }
 
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
-         int result, agreement::Council* council) noexcept {
-    return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council}, result);
+         const job_network::Config& config, int result, agreement::Council* council) noexcept {
+    return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council, nullptr, 0,
+                        config.network(), config.shares()},
+                       result);
 }
 
 int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
-              int result) noexcept {
+              const job_network::Config& config, int result) noexcept {
     const std::uint32_t serial = hook.communicator() ? hook.communicator()->serial.load() : 0;
-    return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent, serial},
+    return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent, serial,
+                        config.network(), config.shares()},
                        result);
 }
 
@@ -202,7 +205,8 @@ bool ask_details(Communicator& communicator) noexcept {
     if (agreement::Council* const parent =
             communicator.parent.exchange(nullptr, std::memory_order_acq_rel)) {
         communicator.council.store(
-            rendezvous::inherit(*parent, communicator.hash, table->version, nranks, rank),
+            rendezvous::inherit(*parent, communicator.hash, table->version, nranks, rank,
+                                communicator.network.load(std::memory_order_acquire)),
             std::memory_order_release);
     }
     if (agreement::Council* const council = communicator.council.load(std::memory_order_acquire)) {
@@ -319,8 +323,9 @@ int merge_async_error(Hook& hook, int result, int* error) noexcept {
 
 void tell_about_plugin() noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
-    if (Presence::process().plugin_inits.load() == 0 && LinkStats::process().plugin_calls == 0 &&
-        !said.test_and_set(std::memory_order_relaxed)) {
+    // Where NCCL's IB carries the job, it is asked for lanes alone.
+    if (!Presence::process().job_on_ib.load() && Presence::process().plugin_inits.load() == 0 &&
+        LinkStats::process().plugin_calls == 0 && !said.test_and_set(std::memory_order_relaxed)) {
         DEFT_INFO(
             "the hooks are at work, but NCCL has not loaded deft as its network plugin; to use "
             "it set NCCL_NET_PLUGIN=deft, or start the job with `deft run`");

@@ -6,6 +6,7 @@
 
 #include "shim/agreement/council.h"
 #include "shim/interpose/hook.h"
+#include "shim/interpose/job_network.h"
 
 namespace deft::communicator {
 
@@ -28,10 +29,11 @@ int starting(const Hook& hook, Function function) noexcept;
 // for the job: `result`, unless DEFT_REQUIRE=1 turns it into an error (then *comm is aborted).
 // `council`: what rendezvous::join() began for it; left if there is no communicator.
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
-         int result, agreement::Council* council = nullptr) noexcept;
+         const job_network::Config& config, int result,
+         agreement::Council* council = nullptr) noexcept;
 // The same for a child of the hook's communicator: split off or shrunk, without an id of its own.
 int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
-              int result) noexcept;
+              const job_network::Config& config, int result) noexcept;
 // What the hook's communicator agrees by; null: nothing, or it is not known.
 agreement::Council* council_of(Hook& hook) noexcept;
 

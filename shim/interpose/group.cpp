@@ -55,6 +55,8 @@ CommunicatorPin add(const Pending& pending, int result) noexcept {
     }
     entry->council.store(pending.council, std::memory_order_release);
     entry->parent.store(pending.parent, std::memory_order_release);
+    entry->network.store(pending.network, std::memory_order_release);
+    entry->shares.store(pending.shares, std::memory_order_relaxed);
     if (pending.council != nullptr && result == DEFT_NCCL_SUCCESS) {
         pending.council->created();
     }

@@ -21,6 +21,8 @@ struct Pending {
     agreement::Council* council = nullptr;  // joined before the library was asked
     agreement::Council* parent = nullptr;   // of a child without an id: its parent's
     std::uint32_t parent_serial = 0;        // in the registry; 0: none
+    const char* network = nullptr;          // as in the registry
+    bool shares = false;
 };
 
 unsigned depth() noexcept;

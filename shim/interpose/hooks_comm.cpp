@@ -22,9 +22,13 @@ DEFT_HOOK int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_uni
     if (const int refused = communicator::starting(hook, Function::CommInitRank)) {
         return refused;
     }
-    auto* const council = deft::rendezvous::join(hook, id, nranks, rank);
-    const int result = hook.table()->CommInitRank(comm, nranks, id, rank);
-    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result, council);
+    deft::job_network::Config config(hook, &id, nullptr);
+    auto* const council = deft::rendezvous::join(hook, id, nranks, rank, config.network());
+    const int result = config.changed()
+                           ? hook.table()->CommInitRankConfig(comm, nranks, id, rank, config.get())
+                           : hook.table()->CommInitRank(comm, nranks, id, rank);
+    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, config, result,
+                              council);
 }
 
 DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id,
@@ -34,9 +38,11 @@ DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nc
     if (const int refused = communicator::starting(hook, Function::CommInitRankConfig)) {
         return refused;
     }
-    auto* const council = deft::rendezvous::join(hook, id, nranks, rank);
-    const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, config);
-    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, result, council);
+    deft::job_network::Config own(hook, &id, config);
+    auto* const council = deft::rendezvous::join(hook, id, nranks, rank, own.network());
+    const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, own.get());
+    return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, own, result,
+                              council);
 }
 
 DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int rank, int nid,
@@ -50,9 +56,11 @@ DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int r
     // NCCL hashes the first id only; its trailer counts.
     const bool any = ids != nullptr && nid > 0;
     const std::uint64_t hash = any ? communicator::hash_of(ids[0]) : 0;
-    auto* const council = any ? deft::rendezvous::join(hook, ids[0], nranks, rank) : nullptr;
-    const int result = hook.table()->CommInitRankScalable(comm, nranks, rank, nid, ids, config);
-    return communicator::made(hook, comm, hash, rank, nranks, result, council);
+    deft::job_network::Config own(hook, any ? &ids[0] : nullptr, config);
+    auto* const council =
+        any ? deft::rendezvous::join(hook, ids[0], nranks, rank, own.network()) : nullptr;
+    const int result = hook.table()->CommInitRankScalable(comm, nranks, rank, nid, ids, own.get());
+    return communicator::made(hook, comm, hash, rank, nranks, own, result, council);
 }
 
 DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devices) noexcept {
@@ -66,12 +74,18 @@ DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devi
         std::fill_n(comms, comms != nullptr ? ndev : 0, nullptr);
         return DEFT_NCCL_SYSTEM_ERROR;
     }
-    const int result = hook.table()->CommInitAll(comms, ndev, devices);
+    deft::job_network::Config config(hook, nullptr, nullptr);
+    int result = DEFT_NCCL_SUCCESS;
+    if (!config.changed() ||
+        !deft::job_network::init_all(*hook.table(), comms, ndev, devices, config.get(), result)) {
+        result = hook.table()->CommInitAll(comms, ndev, devices);
+    }
     int answer = result;
     const std::uint64_t hash = communicator::local_hash();
     for (int rank = 0; comms != nullptr && rank < ndev; ++rank) {
         // Each hears the library's own result: what one of them comes to is not the next one's.
-        if (const int own = communicator::made(hook, &comms[rank], hash, rank, ndev, result);
+        if (const int own =
+                communicator::made(hook, &comms[rank], hash, rank, ndev, config, result);
             own != result) {
             answer = own;
         }
@@ -88,10 +102,11 @@ DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl
     }
     const std::uint64_t hash = communicator::split_hash(hook, static_cast<std::uint64_t>(color));
     auto* const parent = communicator::council_of(hook);
-    const int result = hook.table()->CommSplit(comm, color, key, child, config);
+    deft::job_network::Config own(hook, config);
+    const int result = hook.table()->CommSplit(comm, color, key, child, own.get());
     return color == DEFT_NCCL_SPLIT_NOCOLOR
                ? result
-               : communicator::made_from(hook, parent, child, hash, result);
+               : communicator::made_from(hook, parent, child, hash, own, result);
 }
 
 DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
@@ -107,9 +122,10 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
     if ((flags & DEFT_NCCL_SHRINK_ABORT) != 0) {
         communicator::cutting(hook);  // NCCL knows of its own operations only
     }
-    const int result = hook.table()->CommShrink(comm, excluded, count, child, config, flags);
+    deft::job_network::Config own(hook, config);
+    const int result = hook.table()->CommShrink(comm, excluded, count, child, own.get(), flags);
     communicator::lanes_aborted(hook);
-    return communicator::made_from(hook, parent, child, hash, result);
+    return communicator::made_from(hook, parent, child, hash, own, result);
 }
 
 DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {

@@ -143,6 +143,8 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->council = nullptr;
     entry->parent = nullptr;
     entry->director = nullptr;
+    entry->network = nullptr;
+    entry->shares = false;
     entry->ended = Communicator::Ended::No;
     entry->handle.store(comm, std::memory_order_release);
     const std::size_t start = hash_of(comm);

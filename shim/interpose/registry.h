@@ -37,6 +37,9 @@ struct Communicator {
     std::atomic<agreement::Council*> parent{
         nullptr};  // of a child: its parent's, until it is asked
     std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned
+    // The name its network was chosen by; null: NCCL chose. Valid for the life of the process.
+    std::atomic<const char*> network{nullptr};
+    std::atomic<bool> shares{false};  // its children may live on its network
     enum class Ended : std::uint8_t { No, Destroyed, Aborted };
     std::atomic<Ended> ended{Ended::No};  // who is telling the library so
     std::atomic<std::uint32_t> pins{0};   // readers, and one for being registered

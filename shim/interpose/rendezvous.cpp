@@ -6,6 +6,7 @@
 #include <string>
 
 #include "shim/director/settings.h"
+#include "shim/interpose/job_network.h"
 #include "shim/interpose/mode.h"
 #include "topology/base/config.h"
 #include "topology/base/fork_guard.h"
@@ -37,10 +38,12 @@ bool leaves_bytes_alone(int nccl_version) {
     return false;
 }
 
-agreement::Terms terms_of(int nccl_version) {
+agreement::Terms terms_of(int nccl_version, const char* network) {
     agreement::Terms terms;
     terms.nccl_version = nccl_version;
     terms.settings = director::Settings::terms();
+    // Lanes go over what is named here, and over the others.
+    terms.settings += std::string(" netName=") + (network != nullptr ? network : "any");
     terms.timeout = Config::process().duration(Key::AgreeTimeout);
     return terms;
 }
@@ -64,15 +67,16 @@ void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept {
     }
     try {
         std::string why;
-        if (leaves_bytes_alone(hook.table()->version) && !agreement::write_trailer(*id, why)) {
+        if (leaves_bytes_alone(hook.table()->version) &&
+            !agreement::write_trailer(*id, why, job_network::made_here(hook))) {
             forwarded(why.c_str());
         }
     } catch (...) {
     }
 }
 
-agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks,
-                         int rank) noexcept {
+agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks, int rank,
+                         const char* network) noexcept {
     if (!hook.watched() || !agreement_wanted() || nranks < 2) {
         return nullptr;
     }
@@ -87,7 +91,7 @@ agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int 
             return nullptr;
         }
         ForkGuard::process().arm();
-        return agreement::join(id, nranks, rank, terms_of(hook.table()->version));
+        return agreement::join(id, nranks, rank, terms_of(hook.table()->version, network));
     } catch (...) {
         return nullptr;
     }
@@ -104,12 +108,12 @@ bool refuses_lone_process(const Hook& hook, int nranks) noexcept {
 }
 
 agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
-                            int nranks, int rank) noexcept {
+                            int nranks, int rank, const char* network) noexcept {
     if (!agreement_wanted() || name == 0 || nranks < 2) {
         return nullptr;
     }
     try {
-        return agreement::inherit(parent, name, nranks, rank, terms_of(nccl_version));
+        return agreement::inherit(parent, name, nranks, rank, terms_of(nccl_version, network));
     } catch (...) {
         return nullptr;
     }

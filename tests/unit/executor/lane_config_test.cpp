@@ -59,5 +59,77 @@ TEST(LaneConfig, LeavesOutWhatAnOlderLibraryDoesNotKnow) {
     EXPECT_EQ(traffic_class, INT_MIN);  // before 2.26 it is padding
 }
 
+ncclConfig_t read(const ConfigBytes& bytes) {
+    ncclConfig_t config;
+    std::memcpy(static_cast<void*>(&config), bytes.bytes, sizeof(config));
+    return config;
+}
+
+// Bit for bit NCCL's defaults but for the name: `blocking` above all stays undefined.
+TEST(NameNetwork, WithoutAConfigurationChangesNothingElse) {
+    ConfigBytes bytes;
+    ASSERT_TRUE(name_network(nullptr, NCCL_VERSION_CODE, "IB", bytes));
+    ncclConfig_t ours = read(bytes);
+    ncclConfig_t expected = NCCL_CONFIG_INITIALIZER;
+    EXPECT_STREQ(ours.netName, "IB");
+    EXPECT_EQ(ours.blocking, NCCL_CONFIG_UNDEF_INT);
+    ours.netName = expected.netName;
+    EXPECT_EQ(std::memcmp(&ours, &expected, sizeof(ours)), 0);
+    EXPECT_FALSE(name_network(nullptr, 21602, "IB", bytes)) << "no such field";
+}
+
+TEST(NameNetwork, KeepsWhatTheJobWants) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.commName = "own";
+    config.splitShare = 1;
+    const auto* const given = reinterpret_cast<const deft_nccl_config_t*>(&config);
+    EXPECT_EQ(network_of(given), nullptr);
+    EXPECT_TRUE(shares(given));
+    ConfigBytes bytes;
+    ASSERT_TRUE(name_network(given, NCCL_VERSION_CODE, "IB", bytes));
+    const ncclConfig_t ours = read(bytes);
+    EXPECT_EQ(ours.blocking, 0);
+    EXPECT_EQ(ours.splitShare, 1);
+    EXPECT_STREQ(ours.commName, "own");
+    EXPECT_STREQ(ours.netName, "IB");
+    EXPECT_EQ(config.netName, nullptr) << "the job's own stays as it is";
+    config.netName = "Socket";
+    EXPECT_STREQ(network_of(given), "Socket");
+}
+
+// A program built with nccl.h 2.14: the fields behind its structure are not its own.
+TEST(NameNetwork, OfAnOlderConfigurationIsTheFirstThatHasTheField) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.size = 24;
+    config.version = NCCL_VERSION(2, 14, 3);
+    config.blocking = 0;
+    config.minCTAs = 99;
+    config.netName = "junk";
+    const auto* const given = reinterpret_cast<const deft_nccl_config_t*>(&config);
+    EXPECT_EQ(network_of(given), nullptr);
+    ConfigBytes bytes;
+    ASSERT_TRUE(name_network(given, NCCL_VERSION_CODE, "IB", bytes));
+    const ncclConfig_t ours = read(bytes);
+    EXPECT_EQ(ours.size, 40u);
+    EXPECT_EQ(ours.version, static_cast<unsigned>(NCCL_VERSION(2, 17, 0)));
+    EXPECT_EQ(ours.blocking, 0);
+    EXPECT_EQ(ours.cgaClusterSize, NCCL_CONFIG_UNDEF_INT);
+    EXPECT_EQ(ours.minCTAs, NCCL_CONFIG_UNDEF_INT);
+    EXPECT_EQ(ours.maxCTAs, NCCL_CONFIG_UNDEF_INT);
+    EXPECT_STREQ(ours.netName, "IB");
+}
+
+TEST(NameNetwork, LeavesAloneWhatIsNoConfiguration) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.magic = 1;
+    const auto* const given = reinterpret_cast<const deft_nccl_config_t*>(&config);
+    ConfigBytes bytes;
+    EXPECT_FALSE(name_network(given, NCCL_VERSION_CODE, "IB", bytes));
+    config.magic = 0xcafebeef;
+    config.size = sizeof(bytes.bytes) + 1;
+    EXPECT_FALSE(name_network(given, NCCL_VERSION_CODE, "IB", bytes));
+}
+
 }  // namespace
 }  // namespace deft::executor

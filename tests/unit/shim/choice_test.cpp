@@ -327,5 +327,19 @@ TEST(Networks, AreNamedAsNcclNamesThem) {
     }
 }
 
+TEST(Networks, DeftsLinksStandBesideNcclsIb) {
+    using List = std::vector<std::string>;
+    EXPECT_EQ(networks_beside({}, nullptr, true), List{});
+    EXPECT_EQ(networks_beside({"IB"}, nullptr, true), List{"IB"});
+    EXPECT_EQ(networks_beside({}, "IB", true), List{"deft"});
+    EXPECT_EQ(networks_beside({}, "IB", false), List{});
+    EXPECT_EQ(networks_beside({"ib"}, "IB", true), List{"deft"});
+    EXPECT_EQ(networks_beside({"IB", "deft"}, "IB", true), List{"deft"});
+    EXPECT_EQ(networks_beside({"IB", "Socket"}, "IB", true), (List{"deft", "Socket"}));
+    EXPECT_EQ(networks_beside({"Socket"}, "IB", true), List{"Socket"});
+    EXPECT_EQ(networks_beside({"Socket", "IB"}, "Socket", true), List{"IB"});
+    EXPECT_EQ(networks_beside({}, "Socket", true), List{});
+}
+
 }  // namespace
 }  // namespace deft::director

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's RDMA ports, and whether NCCL's own IB transport carries the job. deft's plugin must
+// not take a job away from it: NCCL gives a communicator to the first external plugin that has a
+// device, whatever its speed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/interfaces.h"
+
+namespace deft {
+
+struct RdmaPort {
+    std::string device;                   // "mlx5_0"
+    int number = 0;                       // from 1
+    bool ethernet = false;                // RoCE; else InfiniBand
+    std::int64_t speed_mbps = 0;          // 0: unknown
+    std::vector<std::string> interfaces;  // network interfaces of this host that share its wire
+    std::string obstacle;                 // why NCCL's IB has no use for it; empty: it has
+
+    bool usable() const { return obstacle.empty(); }
+    std::string name() const { return device + ":" + std::to_string(number); }
+};
+
+// Ports as sysfs shows them. `nodes`: where the device nodes of libibverbs are
+// ("/dev/infiniband"); empty: they are not looked at.
+std::vector<RdmaPort> list_rdma_ports(const std::string& sysfs, const std::string& nodes);
+
+// True if NCCL_IB_HCA (a list of NAME or NAME:PORT, prefixes; '^' in front excludes, '=' means
+// exact names) takes this port. Pure.
+bool hca_selected(std::string_view list, std::string_view device, int port);
+
+enum class RdmaUse {
+    None,    // NCCL's IB would not carry the job: there is nothing to leave to it
+    Aside,   // NCCL's IB carries the job, deft's links serve lanes
+    Replace  // deft's links carry the job, though NCCL's IB could
+};
+
+struct RdmaChoice {
+    RdmaUse use = RdmaUse::None;
+    std::vector<RdmaPort> ports;
+    std::string reason;  // for people: what decided
+
+    std::string usable_ports() const;  // "mlx5_0:1, mlx5_1:1"
+    // The link's wire is that of a usable port: NCCL's IB has it.
+    bool shares_wire(const Interface& link) const;
+};
+
+// What decides beside the ports.
+struct RdmaSettings {
+    bool replace = false;  // DEFT_RDMA
+    bool verbs = true;     // libibverbs can be opened
+    // NCCL's, where they are set.
+    std::optional<std::string> net;         // NCCL_NET
+    std::optional<std::string> ib_disable;  // NCCL_IB_DISABLE
+    std::optional<std::string> ib_hca;      // NCCL_IB_HCA
+};
+
+// Pure.
+RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings);
+// The same for ports and settings of this process, as they are now. `replace`: DEFT_RDMA.
+RdmaChoice choose_rdma(const std::string& sysfs, bool replace);
+// Of this process: DEFT_RDMA, DEFT_SYSFS. Made at the first call, then constant. Any thread.
+const RdmaChoice& process_rdma();
+
+// Links that deft drives: process_interfaces(), and where NCCL's IB carries the job none of those
+// that share its wire, unless DEFT_INTERFACES names them.
+InterfaceSelection process_links();
+
+}  // namespace deft
