@@ -79,6 +79,9 @@ private:
                                 "Network interfaces to use (DEFT_INTERFACES)");
         run_command->add_option("--log", run.log, "Least important message to print (DEFT_LOG)");
         run_command->add_option("--library", library, "Preload this libnccl-net-deft.so");
+        run_command->add_flag(
+            "--plugin", run.replace_plugin,
+            "Use deft's network plugin also where NCCL would load a vendor's libnccl-net.so");
         run_command->add_flag("--dry-run", run.dry_run, "Print what would be executed, and stop");
         run_command->footer(
             "The command keeps the process id; its exit status and signals are its own. 125: "

@@ -17,7 +17,10 @@
 #include "tools/interfaces_check.h"
 #include "tools/library.h"
 #include "tools/text_output.h"
+#include "tools/vendor_plugin.h"
 #include "topology/base/config.h"
+#include "topology/nccl_settings.h"
+#include "topology/rdma.h"
 
 namespace deft::tools {
 namespace {
@@ -81,30 +84,23 @@ std::string unwritable(const Config& config, Key key) {
     return {};
 }
 
-// True if one name of the comma list NCCL_NET_PLUGIN brings deft in.
-bool names_deft(std::string_view list) {
-    while (!list.empty()) {
-        const auto comma = list.find(',');
-        const std::string_view name = list.substr(0, comma);
-        const auto slash = name.rfind('/');
-        const std::string_view file = slash == name.npos ? name : name.substr(slash + 1);
-        if (name == "deft" || file == kLibraryName || name == "STATIC_PLUGIN") {
-            return true;
-        }
-        list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
-    }
-    return false;
-}
-
-// Names the plugin to NCCL, unless the user has named one. Returns what keeps deft's plugin out of
-// the path, or an empty string.
-std::string add_plugin(Environment& environment) {
+// Names the plugin to NCCL, unless the user has named one, or a vendor's would be NCCL's choice and
+// nobody wants it replaced. Returns what keeps deft's plugin out of the path, or an empty string.
+std::string add_plugin(Environment& environment, bool replace_vendors) {
     const std::optional<std::string> plugin = environment.get("NCCL_NET_PLUGIN");
+    const std::string vendors =
+        plugin || replace_vendors ? std::string() : vendor_plugin(environment);
+    if (!vendors.empty()) {
+        return fmt::format(
+            "{} is the network plugin that NCCL loads here and is kept (NCCL_NET_PLUGIN is left "
+            "unset), so deft's links are not used; --plugin puts deft's in its place",
+            vendors);
+    }
     if (!plugin) {
         // The short name: every NCCL release knows it, and the loader finds the preloaded library
         // by its soname without a search path.
         environment.set("NCCL_NET_PLUGIN", "deft");
-    } else if (!names_deft(*plugin)) {
+    } else if (!names_deft(*plugin, false)) {
         return fmt::format(
             "NCCL_NET_PLUGIN='{}' is set and is kept, so deft's links are not used; "
             "unset it or set NCCL_NET_PLUGIN=deft",
@@ -118,6 +114,23 @@ std::string add_plugin(Environment& environment) {
             net);
     }
     return {};
+}
+
+// Who carries the job on a host with RDMA, in one line; empty: there is nothing to say.
+std::string network_note(const Config& config) {
+    const RdmaChoice rdma = choose_rdma(config.text(Key::Sysfs), config.is(Key::Rdma, "replace"));
+    if (rdma.use == RdmaUse::None) {
+        return {};
+    }
+    if (rdma.use == RdmaUse::Replace) {
+        return fmt::format(
+            "RDMA is active ({}): deft's TCP links carry the job in the place of NCCL's IB ({})",
+            rdma.usable_ports(), rdma.reason);
+    }
+    return fmt::format(
+        "RDMA is active ({}): NCCL's IB carries the job, deft's links {} ({})", rdma.usable_ports(),
+        config.is(Key::Mode, "observe") ? "are not used in mode observe" : "serve lanes",
+        rdma.reason);
 }
 
 // A job's `import deft` must go on in every mode, off most of all: the module comes behind what is
@@ -341,8 +354,14 @@ int run(const RunOptions& options) {
     }
     add_python(environment, config);
     // What only weakens deft is said, and is an error when deft is required.
-    for (const std::string& obstacle :
-         {off ? std::string() : add_plugin(environment), preload_obstacle(file)}) {
+    const std::string no_plugin =
+        off ? std::string() : add_plugin(environment, options.replace_plugin);
+    if (!off && no_plugin.empty()) {
+        if (const std::string note = network_note(config); !note.empty()) {
+            complain(note);
+        }
+    }
+    for (const std::string& obstacle : {no_plugin, preload_obstacle(file)}) {
         if (obstacle.empty()) {
             continue;
         }

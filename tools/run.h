@@ -8,13 +8,14 @@
 namespace deft::tools {
 
 struct RunOptions {
-    std::string mode;        // DEFT_MODE; empty: as configured
-    bool require = false;    // DEFT_REQUIRE=1
-    std::string out;         // DEFT_OUT
-    std::string interfaces;  // DEFT_INTERFACES
-    std::string log;         // DEFT_LOG
-    std::string library;     // path of libnccl-net-deft.so; empty: find it
-    bool dry_run = false;    // print what would be done
+    std::string mode;             // DEFT_MODE; empty: as configured
+    bool require = false;         // DEFT_REQUIRE=1
+    std::string out;              // DEFT_OUT
+    std::string interfaces;       // DEFT_INTERFACES
+    std::string log;              // DEFT_LOG
+    std::string library;          // path of libnccl-net-deft.so; empty: find it
+    bool replace_plugin = false;  // also where NCCL would load a vendor's network plugin
+    bool dry_run = false;         // print what would be done
     std::vector<std::string> command;
 };
 

@@ -215,8 +215,12 @@ Machine this_machine() {
         read_sysfs_machine("/sys", machine);
     }
     machine.live = true;
-    add_interfaces(list_interfaces(), process_interfaces(), machine);
+    machine.rdma = process_rdma();
+    add_interfaces(list_interfaces(), process_links(), machine);
     add_devices(machine);
+    if (machine.rdma.use == RdmaUse::Aside && process_interfaces().problem.empty()) {
+        machine.problem.clear();  // NCCL's IB has all links: no fault
+    }
     return machine;
 }
 

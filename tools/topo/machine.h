@@ -9,6 +9,7 @@
 #include "topology/affinity.h"
 #include "topology/interfaces.h"
 #include "topology/pci.h"
+#include "topology/rdma.h"
 
 namespace deft::tools {
 
@@ -54,6 +55,7 @@ struct Machine {
     std::vector<Gpu> gpus;
     std::vector<Nic> nics;
     std::vector<ShownDevice> devices;
+    RdmaChoice rdma;  // live: the host's RDMA ports, and who carries a job over them
 };
 
 // Reads one host, counted from 1, of a file: hwloc's XML or NCCL's. False and one line in

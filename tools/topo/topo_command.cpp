@@ -136,6 +136,32 @@ std::string unknown_speeds(const Machine& machine) {
         printable(fmt::format("{}", fmt::join(names, "@25gbit,"))));
 }
 
+std::string rdma_text(const RdmaChoice& rdma) {
+    std::vector<Row> rows = {{"port", "link layer", "speed", "interfaces", ""}};
+    for (const RdmaPort& port : rdma.ports) {
+        rows.push_back({printable(port.name()), port.ethernet ? "Ethernet" : "InfiniBand",
+                        speed(port.speed_mbps),
+                        or_dash(fmt::format("{}", fmt::join(port.interfaces, " "))),
+                        port.usable() ? "usable" : printable(port.obstacle)});
+    }
+    return table(rows, 2);
+}
+
+// Who carries a job of this host.
+const char* carrier_of(const Machine& machine) {
+    switch (machine.rdma.use) {
+        case RdmaUse::None:
+            return "deft's links carry the job";
+        case RdmaUse::Aside:
+            return machine.devices.empty()
+                       ? "NCCL's IB carries the job; deft has no link apart from it"
+                       : "NCCL's IB carries the job, deft's links serve lanes";
+        case RdmaUse::Replace:
+            return "deft's TCP links carry the job in the place of NCCL's IB";
+    }
+    return "";
+}
+
 nlohmann::json place_json(const PciPlace& place) {
     return {{"pci", place.address}, {"numa_node", place.numa_node}, {"bridges", place.bridges}};
 }
@@ -156,6 +182,10 @@ std::string topo_text(const Machine& machine) {
             "\nFrom GPU to NIC (PIX one PCI switch, PXB several, PHB host bridge, NODE NUMA "
             "node, SYS beyond)\n" +
             distances;
+    }
+    if (!machine.rdma.ports.empty()) {
+        text += "\nRDMA ports\n" + rdma_text(machine.rdma) + "  " + carrier_of(machine) + " (" +
+                printable(machine.rdma.reason) + ")\n";
     }
     text += "\nWhat NCCL is shown\n";
     text += machine.devices.empty() ? "  nothing\n" : device_table(machine);
@@ -214,6 +244,18 @@ std::string topo_json(const Machine& machine) {
                                   {"nearest", device.nearest},
                                   {"speed_mbps", device.speed_mbps},
                                   {"shared", device.shared}});
+    }
+    if (machine.live) {
+        all["carrier"] = carrier_of(machine);
+        all["rdma_ports"] = nlohmann::json::array();
+        for (const RdmaPort& port : machine.rdma.ports) {
+            all["rdma_ports"].push_back({{"name", port.name()},
+                                         {"link_layer", port.ethernet ? "Ethernet" : "InfiniBand"},
+                                         {"speed_mbps", port.speed_mbps},
+                                         {"interfaces", port.interfaces},
+                                         {"usable", port.usable()},
+                                         {"obstacle", port.obstacle}});
+        }
     }
     if (!machine.problem.empty()) {
         all["problem"] = machine.problem;

@@ -319,6 +319,51 @@ class RunTest(unittest.TestCase):
             self.assertEqual(self.observed(scaler + "()", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
             self.assertEqual(len(self.observed(scaler + "()", {"DEFT_OPTIMIZER": "adam"})), 1)
 
+    # Hosts where NCCL has a network of its own.
+
+    def tree_with_rdma(self):
+        """A sysfs tree with one active InfiniBand port."""
+        port = pathlib.Path(self.folder, "sys/class/infiniband/mlx5_0/ports/1")
+        (port / "gids").mkdir(parents=True)
+        for name, text in {"state": "4: ACTIVE", "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)",
+                           "gids/0": "fe80:0000:0000:0000:506b:4b03:00aa:0001"}.items():
+            (port / name).write_text(text + "\n")
+        return {"DEFT_SYSFS": os.path.join(self.folder, "sys")}
+
+    def test_says_who_carries_a_job_on_a_host_with_rdma(self):
+        tree = self.tree_with_rdma()
+        for extra, mention in (({}, "RDMA is active (mlx5_0:1): NCCL's IB carries the job, deft's links serve lanes (DEFT_RDMA=aside)"),
+                               ({"DEFT_RDMA": "replace"}, "deft's TCP links carry the job in the place of NCCL's IB (DEFT_RDMA=replace)"),
+                               ({"DEFT_MODE": "observe"}, "deft's links are not used in mode observe"),
+                               ({"NCCL_NET": "deft"}, "deft's TCP links carry the job in the place of NCCL's IB (NCCL_NET=deft)")):
+            with self.subTest(extra=extra):
+                result = self.deft("run", "--", "true", env={**tree, **extra})
+                self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1), result.stderr)
+                self.assertIn(mention, result.stderr)
+        for extra in ({"NCCL_IB_DISABLE": "1"}, {"DEFT_MODE": "off"}, {"NCCL_IB_HCA": "^mlx5_0"}):
+            self.assertEqual(self.deft("run", "--", "true", env={**tree, **extra}).stderr, "")
+
+    def test_topo_says_who_carries_a_job(self):
+        tree = self.tree_with_rdma()
+        for extra, mention in (({}, "NCCL's IB carries the job, deft's links serve lanes"),
+                               ({"DEFT_RDMA": "replace"}, "deft's TCP links carry the job in the place of NCCL's IB")):
+            result = self.deft("topo", env={**tree, "DEFT_INTERFACES": "lo", **extra})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("mlx5_0:1  InfiniBand  400G", result.stdout)
+            self.assertIn(mention, result.stdout)
+
+    def test_leaves_a_vendors_plugin_in_its_place(self):
+        vendor = os.path.join(self.folder, "vendor")
+        os.mkdir(vendor)
+        shutil.copy(LIBRARY, os.path.join(vendor, "libnccl-net.so"))  # any shared object of this machine
+        search = {"LD_LIBRARY_PATH": vendor, **self.tree_with_rdma()}
+        seen = self.seen(env=search, err=f"{vendor}/libnccl-net.so is the network plugin that NCCL loads here and is kept")
+        self.assertNotIn("NCCL_NET_PLUGIN", seen)
+        self.assertIn(os.path.basename(LIBRARY), seen["LD_PRELOAD"], "the hooks are at work all the same")
+        self.assertEqual(self.seen("--plugin", env=search, err="RDMA is active")["NCCL_NET_PLUGIN"], "deft")
+        self.assertEqual(self.seen(env={**search, "NCCL_NET_PLUGIN": "deft"}, err="RDMA is active")["NCCL_NET_PLUGIN"], "deft")
+        self.check_refused(125, "--plugin", "required", arguments=["run", "--require"], env=search)
+
     def test_command_that_cannot_be_started(self):
         script = os.path.join(self.folder, "script")
         pathlib.Path(script).write_text("#!/no/interpreter\n")
