@@ -87,6 +87,9 @@ public:
     virtual Loss loss() const = 0;
     virtual const char* failure() const = 0;   // the exact cause, for people
     virtual const char* describe() const = 0;  // "eth0 10.0.0.1 -> 10.0.0.2"
+    // What wants a system call now and then and is in no hurry; to be called once a millisecond or
+    // less often.
+    virtual void look_after(Nanos /*now*/) {}
 };
 
 // A path that was just connected, and what the peer said about it.

@@ -174,6 +174,7 @@ void Sender::timers(Nanos now) {
         switch (link->state) {
             case PathState::Up:
             case PathState::Suspect:
+                link->path->look_after(now);
                 check_silence(*link, now);
                 break;
             case PathState::Down:

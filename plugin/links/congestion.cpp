@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/congestion.h"
 
+#include <linux/tcp.h>  // tcp_info of today, which glibc's lags behind
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "topology/base/log.h"
@@ -17,11 +18,65 @@ bool set(int fd, const char* name) {
                       static_cast<socklen_t>(std::strlen(name))) == 0;
 }
 
+// The indices of links on which packets were lost, 0 where there is none yet. Of more than these
+// each path finds out for itself.
+constinit std::array<std::atomic<int>, 64> lossy_links{};
+
+bool known_lossy(int link) {
+    for (const auto& each : lossy_links) {
+        if (link != 0 && each.load(std::memory_order_relaxed) == link) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void remember(int link) {
+    if (link == 0 || known_lossy(link)) {
+        return;
+    }
+    for (auto& each : lossy_links) {
+        int none = 0;
+        if (each.compare_exchange_strong(none, link, std::memory_order_relaxed)) {
+            return;
+        }
+    }
+}
+
+struct Seen {
+    bool known = false;
+    std::uint32_t round_trip_us = 0;
+    bool loss = false;
+};
+
+Seen look_at(int fd) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    Seen seen;
+    seen.known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
+    seen.round_trip_us = info.tcpi_rtt;
+    // What came twice had only been late; an old kernel does not count that.
+    seen.loss = info.tcpi_total_retrans > info.tcpi_dsack_dups;
+    return seen;
+}
+
 }  // namespace
 
-void Congestion::begin(int fd) {
+void LossWatch::give_back(int fd) {
+    (void)set(fd, replaced_.data());
     replaced_[0] = '\0';
-    if (setting_ == "system") {
+}
+
+void LossWatch::look(int fd) {
+    if (!over() && look_at(fd).loss) {
+        give_back(fd);
+        remember(link_);
+    }
+}
+
+void Congestion::begin(int fd) {
+    watch_ = LossWatch();
+    if (setting_ == "system" || (setting_ == "auto" && known_lossy(link_))) {
         return;
     }
     if (setting_ != "auto") {
@@ -33,23 +88,24 @@ void Congestion::begin(int fd) {
         }
         return;
     }
-    std::array<char, kName> now{};
+    std::array<char, LossWatch::kName> now{};
     socklen_t length = now.size() - 1;
     if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now.data(), &length) == 0 &&
         std::strncmp(now.data(), "bbr", 3) == 0 && set(fd, "cubic")) {
-        replaced_ = now;
+        watch_.replaced_ = now;
+        watch_.link_ = link_;
     }
 }
 
-void Congestion::connected(int fd) {
-    if (replaced_[0] == '\0') {
-        return;
+LossWatch Congestion::connected(int fd) {
+    if (!watch_.over()) {
+        const Seen seen = look_at(fd);
+        if (!seen.known || seen.round_trip_us > near_) {
+            watch_.give_back(fd);
+        }
+        watch_.look(fd);
     }
-    tcp_info info{};
-    socklen_t length = sizeof(info);
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_rtt > near_) {
-        (void)set(fd, replaced_.data());
-    }
+    return std::exchange(watch_, LossWatch());
 }
 
 }  // namespace deft::net

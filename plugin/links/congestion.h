@@ -9,27 +9,49 @@
 
 namespace deft::net {
 
+// Gives a connected socket its host's own congestion control back once packets were lost on it.
+class LossWatch {
+public:
+    LossWatch() = default;
+
+    // To be called now and then while the connection lives; costs a system call while there is
+    // something to give back. `link`: its later paths keep the host's own from the start.
+    void look(int fd);
+    bool over() const { return replaced_[0] == '\0'; }
+
+private:
+    friend class Congestion;
+    static constexpr std::size_t kName = 16;  // TCP_CA_NAME_MAX
+
+    void give_back(int fd);
+
+    std::array<char, kName> replaced_{};  // empty: nothing
+    int link_ = 0;
+};
+
 // "system": the host's default. A name: that one on every path. "auto": the host's default, but on
-// near paths CUBIC in the place of BBR, where the host lets us. BBR is made for long paths: it
-// spaces packets by a timer at the rate it believes in, and a sender that waits for the receiver's
-// word leaves it little to measure. On one unshaped link that cost up to half of the rate.
+// near paths CUBIC in the place of BBR, where the host lets us and no packet is lost. BBR is made
+// for long paths and for loss: it spaces packets by a timer at the rate it believes in, and a
+// sender that waits for the receiver's word leaves it little to measure. On one unshaped link that
+// cost up to half of the rate; where 1 % of the packets is lost, CUBIC costs a third.
 class Congestion {
 public:
-    // `near`: round trip in microseconds up to which a path is near.
-    explicit Congestion(std::string setting, std::uint32_t near = 1000)
-        : setting_(std::move(setting)), near_(near) {}
+    // `link`: the interface's index, by which losses are remembered; 0: they are not. `near`: round
+    // trip in microseconds up to which a path is near.
+    explicit Congestion(std::string setting, int link = 0, std::uint32_t near = 1000)
+        : setting_(std::move(setting)), link_(link), near_(near) {}
 
     // Before connect(): a connection that has once begun with BBR stays paced (Linux).
     void begin(int fd);
-    // Once connected: what `auto` replaced comes back where the first round trip took long.
-    void connected(int fd);
+    // Once connected: what `auto` replaced comes back where the first round trip took long or a
+    // packet was lost; else the watch says when it has to.
+    LossWatch connected(int fd);
 
 private:
-    static constexpr std::size_t kName = 16;  // TCP_CA_NAME_MAX
-
     std::string setting_;
+    int link_;
     std::uint32_t near_;
-    std::array<char, kName> replaced_{};  // empty: nothing
+    LossWatch watch_;
 };
 
 }  // namespace deft::net

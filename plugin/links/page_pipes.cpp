@@ -2,14 +2,13 @@
 #include "plugin/links/page_pipes.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <ctime>
 #include <mutex>
 
@@ -75,25 +74,22 @@ bool of_a_connection(int error) {
     }
 }
 
-// From 6.5 on splice() hands a socket sixteen pages at a time.
-bool kernel_takes_many() {
-    utsname name{};
-    int major = 0;
-    int minor = 0;
-    return uname(&name) == 0 && std::sscanf(name.release, "%d.%d", &major, &minor) == 2 &&
-           (major > 6 || (major == 6 && minor >= 5));
-}
-
 }  // namespace
 
 std::shared_ptr<PagePipes> PagePipes::process(const std::string& setting) {
-    if (setting == "off" || (setting == "auto" && !kernel_takes_many())) {
+    if (setting == "off") {
         return nullptr;
     }
     // Never destroyed: NCCL's threads may be inside while the process exits.
     static auto& mutex = *new std::mutex;
     static auto& known = *new std::weak_ptr<PagePipes>;
     const std::lock_guard lock(mutex);
+    if (setting == "auto") {
+        static const bool many = takes_many();
+        if (!many) {
+            return nullptr;
+        }
+    }
     std::shared_ptr<PagePipes> pipes = known.lock();
     if (pipes == nullptr) {
         pipes = std::make_shared<PagePipes>();
@@ -103,6 +99,30 @@ std::shared_ptr<PagePipes> PagePipes::process(const std::string& setting) {
         known = pipes;
     }
     return pipes;
+}
+
+// Sixteen pieces in a pipe, each a page of its own to the kernel, moved by one call to a socket
+// that keeps calls apart: a kernel that hands them over together makes one datagram, an older one
+// sixteen.
+bool PagePipes::takes_many() {
+    constexpr std::size_t kPieces = 16;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+        return false;
+    }
+    const UniqueFd to(ends[0]);
+    const UniqueFd from(ends[1]);
+    Pipe pipe;
+    std::array<char, 2 * kPieces> bytes{};
+    std::array<iovec, kPieces> pieces{};
+    for (std::size_t i = 0; i < kPieces; ++i) {
+        pieces[i] = {&bytes[2 * i], 1};
+    }
+    constexpr auto kAll = static_cast<ssize_t>(kPieces);
+    return pipe.open() &&
+           vmsplice(pipe.in.get(), pieces.data(), kPieces, SPLICE_F_NONBLOCK) == kAll &&
+           splice(pipe.out.get(), nullptr, to.get(), nullptr, kPieces, SPLICE_F_NONBLOCK) == kAll &&
+           recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) == kAll;
 }
 
 bool PagePipes::open() {

@@ -25,7 +25,7 @@ public:
     static constexpr std::size_t kWorthwhile = 16384;
 
     // The process's, shared by all that hold it; NULL where `setting` ("auto", "on", "off") or this
-    // host speaks against it. "auto": from Linux 6.5 on; before, each page is a packet's work.
+    // host speaks against it. "auto": where takes_many().
     static std::shared_ptr<PagePipes> process(const std::string& setting);
 
     // As send(2) with MSG_NOSIGNAL on a non-blocking socket; may take fewer bytes than there is
@@ -34,6 +34,10 @@ public:
     ssize_t send(int socket, const std::byte* data, std::size_t length);
 
     bool open();  // once, before the first send(); false if no pipe can be had
+
+    // Whether this kernel hands a socket many pages of a pipe at a time: Linux does from 6.5 on,
+    // and who took it over. Before, each page is a packet's work. Asked by trying (0.1 ms).
+    static bool takes_many();
 
 private:
     static constexpr std::size_t kPipes = 8;  // threads that send at the same moment

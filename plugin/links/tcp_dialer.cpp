@@ -33,7 +33,7 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       route_(std::move(route)),
       hello_(hello),
       dead_after_(options.dead_after),
-      congestion_(options.congestion),
+      congestion_(options.congestion, link_of(*device_, route_).index),
       pages_(options.pages),
       weight_(options.weight),
       pass_over_(options.pass_over),
@@ -159,7 +159,7 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
         return fail(error == ECONNREFUSED ? Result::Refused : Result::Failed,
                     std::string("connect: ") + std::strerror(error));
     }
-    congestion_.connected(fd_.get());
+    losses_ = congestion_.connected(fd_.get());
     round_trip_ = now - began_;
     const auto& [own, peer] = route_.candidates[candidate_];
     Reach::alive(own, peer.address);
@@ -230,6 +230,7 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
     TcpPath::Options options;
     options.checked = (hello_.flags & wire::kFlagChecked) != 0;
     options.pages = pages_;
+    options.losses = losses_;
     connected.path =
         std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_, options);
     stage_ = Stage::Idle;

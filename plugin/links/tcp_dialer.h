@@ -83,6 +83,7 @@ private:
     wire::Hello hello_;
     Nanos dead_after_;
     Congestion congestion_;
+    LossWatch losses_;
     std::shared_ptr<PagePipes> pages_;
     double weight_;
     bool pass_over_;

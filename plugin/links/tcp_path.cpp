@@ -33,7 +33,8 @@ TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, Options option
       look_first_(options.look_first && role == Role::Receiver),
       lent_(options.lent && role == Role::Receiver),
       description_(std::move(description)),
-      pages_(std::move(options.pages)) {
+      pages_(std::move(options.pages)),
+      losses_(options.losses) {
     const int from = 0;  // socket(7)
     const bool further =
         look_first_ && setsockopt(fd_.get(), SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) == 0;
@@ -286,6 +287,14 @@ Nanos TcpPath::silence() const {
 }
 
 // A socket that is closed with unread bytes resets the connection, and with it what is still to be
+void TcpPath::look_after(Nanos now) {
+    constexpr Nanos kLookInterval = 100 * kMillisecond;
+    if (!losses_.over() && now >= next_look_) {
+        next_look_ = now + kLookInterval;
+        losses_.look(fd_.get());
+    }
+}
+
 // sent. A receiver with unread messages means to: they were not taken.
 void TcpPath::throw_away_input() {
     (void)take_looked_at();

@@ -10,6 +10,7 @@
 
 #include "plugin/core/path.h"
 #include "plugin/core/request.h"
+#include "plugin/links/congestion.h"
 #include "plugin/links/page_pipes.h"
 #include "plugin/wire.h"
 #include "topology/base/unique_fd.h"
@@ -26,6 +27,7 @@ public:
         int looks = 4;            // so many tiny messages are taken together, where the kernel can
         bool lent = false;        // receiver: large chunks may be the pages of the peer's job
         std::shared_ptr<PagePipes> pages;  // sender: large chunks go this way; NULL: copied
+        LossWatch losses;                  // sender
     };
     TcpPath(UniqueFd fd, Role role, std::string description, Options options);
     TcpPath(UniqueFd fd, Role role, std::string description)
@@ -41,6 +43,7 @@ public:
     void close(Nanos limit) override;
     bool retract() override;
     Nanos silence() const override;
+    void look_after(Nanos now) override;
     Loss loss() const override { return loss_; }
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }
@@ -97,6 +100,8 @@ private:
     // Receiver: the control frame on its way out.
     std::array<std::byte, wire::kControlBytes> control_;
     std::size_t control_left_ = 0;
+    LossWatch losses_;
+    Nanos next_look_ = 0;  // for losses
     // Incoming bytes that were read ahead, and the chunk being read.
     std::array<std::byte, kStage> stage_;
     std::size_t stage_begin_ = 0;

@@ -3,10 +3,12 @@
 #include "plugin/links/congestion.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "plugin/links/tcp_path.h"
 #include "tests/component/plugin/tcp_pair.h"
 #include "topology/base/unique_fd.h"
 
@@ -48,21 +50,68 @@ protected:
         congestion.begin(client_.get());
         EXPECT_EQ(connect(client_.get(), reinterpret_cast<sockaddr*>(&address_), sizeof(address_)),
                   0);
-        congestion.connected(client_.get());
+        watch_ = congestion.connected(client_.get());
         return control_of(client_.get());
+    }
+
+    // Sends a byte whose first packets the peer's host does not take.
+    void lose_packets() {
+        const UniqueFd peer(accept4(server_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        ASSERT_TRUE(peer);
+        sock_filter nothing{BPF_RET | BPF_K, 0, 0, 0};
+        const sock_fprog program{1, &nothing};
+        ASSERT_EQ(setsockopt(peer.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)),
+                  0);
+        ASSERT_EQ(send(client_.get(), "x", 1, MSG_NOSIGNAL), 1);
+        tcp_info info{};
+        const Nanos deadline = steady_now() + kPatience;
+        while (info.tcpi_total_retrans == 0 && steady_now() < deadline) {
+            socklen_t length = sizeof(info);
+            ASSERT_EQ(getsockopt(client_.get(), IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+        }
+        ASSERT_GT(info.tcpi_total_retrans, 0U);
     }
 
     sockaddr_in address_{};
     UniqueFd server_ = tcp_socket();
     UniqueFd client_ = tcp_socket();
+    LossWatch watch_;
 };
 
 TEST_F(OnABbrHost, NearPathsHaveCubic) {
     EXPECT_EQ(after_connecting(Congestion("auto")), "cubic");
 }
 
+// By a path's own regular look, on the socket that is in use.
+TEST_F(OnABbrHost, LossBringsTheHostsOwnBack) {
+    constexpr int kLink = 4711;
+    ASSERT_EQ(after_connecting(Congestion("auto", kLink)), "cubic");
+    watch_.look(client_.get());
+    EXPECT_EQ(control_of(client_.get()), "cubic");
+    const UniqueFd same(dup(client_.get()));
+    lose_packets();
+    TcpPath::Options options;
+    options.losses = watch_;
+    TcpPath path(std::move(client_), TcpPath::Role::Sender, "test", options);
+    path.look_after(steady_now());
+    EXPECT_EQ(control_of(same.get()), "bbr");
+    // From the start on later paths of this link, and of no other.
+    for (const auto& [link, expected] : {std::pair{kLink, "bbr"}, {kLink + 1, "cubic"}}) {
+        client_ = tcp_socket();
+        ASSERT_TRUE(take(client_, "bbr"));
+        EXPECT_EQ(after_connecting(Congestion("auto", link)), expected);
+    }
+}
+
+TEST_F(OnABbrHost, LossChangesNothingThatWasChosen) {
+    ASSERT_EQ(after_connecting(Congestion("cubic")), "cubic");
+    lose_packets();
+    watch_.look(client_.get());
+    EXPECT_EQ(control_of(client_.get()), "cubic");
+}
+
 TEST_F(OnABbrHost, FarPathsHaveBbr) {
-    EXPECT_EQ(after_connecting(Congestion("auto", 0)), "bbr");
+    EXPECT_EQ(after_connecting(Congestion("auto", 0, 0)), "bbr");
 }
 
 TEST_F(OnABbrHost, TheHostsDefaultIsLeftAloneOnRequest) {
@@ -70,7 +119,7 @@ TEST_F(OnABbrHost, TheHostsDefaultIsLeftAloneOnRequest) {
 }
 
 TEST_F(OnABbrHost, ANameIsTakenOnFarPathsToo) {
-    EXPECT_EQ(after_connecting(Congestion("reno", 0)), "reno");
+    EXPECT_EQ(after_connecting(Congestion("reno", 0, 0)), "reno");
 }
 
 TEST_F(OnABbrHost, AnUnknownNameLeavesTheDefault) {

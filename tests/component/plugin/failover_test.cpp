@@ -477,5 +477,20 @@ TEST(Failover, RandomFaultSchedulesAreBitExact) {
     EXPECT_GT(connections, 350);  // of 300 that were there from the beginning
 }
 
+// What a path does now and then, off the way of messages (TcpPath looks for losses).
+TEST(Failover, PathsAreLookedAfterWhileTheyAreUp) {
+    FakeWire wire({link(10), link(10)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[1].carrier = false;
+    wire.sender->progress(wire.now += 2 * kMillisecond);
+    const std::uint64_t before[2] = {wire.links[0].looked_after, wire.links[1].looked_after};
+    for (int i = 0; i < 100; ++i) {
+        wire.sender->progress(wire.now += kMillisecond);
+    }
+    EXPECT_GE(wire.links[0].looked_after, before[0] + 90);
+    EXPECT_LE(wire.links[0].looked_after, before[0] + 100);
+    EXPECT_EQ(wire.links[1].looked_after, before[1]);
+}
+
 }  // namespace
 }  // namespace deft::net::testing

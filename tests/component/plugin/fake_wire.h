@@ -40,6 +40,7 @@ struct FakeLink {
     int attempts = 0;
     std::uint64_t told = 0;   // control frames of the receiver
     std::uint64_t looks = 0;  // of the sender, for them
+    std::uint64_t looked_after = 0;
     Carrier seen[2];
     bool was_down[2] = {false, false};
     // What the kernel of one end would report of the carrier.
@@ -134,6 +135,7 @@ public:
     void abandon(std::uint64_t) override {}
     bool writing() const override { return false; }
     Nanos silence() const override { return wire_->link->silence; }
+    void look_after(Nanos) override { ++wire_->link->looked_after; }
 
     Poll poll(PathEvents& events, bool) override {
         if (loss_ != Loss::None) {

@@ -4,10 +4,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 #include <csignal>
+#include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -206,6 +213,45 @@ TEST_F(Pages, AreCopiedInAForkedChild) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     EXPECT_GT(pipes_->send(ends.from.get(), data.data(), data.size()), 0);
+}
+
+// As a sandbox does. In a process of its own: it stays so.
+TEST(PagePipes, AreNotTakenWhereTheKernelDoesNotShowThatItTakesManyPages) {
+    if (!PagePipes::takes_many()) {
+        GTEST_SKIP() << "this kernel takes them one by one";
+    }
+    EXPECT_NE(PagePipes::process("auto"), nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_splice, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const sock_fprog program{4, code};
+        const bool barred = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+        _exit(!barred ? 77 : PagePipes::takes_many() ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (status == 77 << 8) {
+        GTEST_SKIP() << "no seccomp here";
+    }
+    EXPECT_EQ(status, 0);
+}
+
+TEST(PagePipes, AreTakenByKernelsKnownToTakeMany) {
+    utsname name{};
+    int major = 0;
+    int minor = 0;
+    ASSERT_EQ(uname(&name), 0);
+    ASSERT_EQ(std::sscanf(name.release, "%d.%d", &major, &minor), 2);
+    if (major < 6 || (major == 6 && minor < 5)) {
+        GTEST_SKIP() << "Linux " << name.release << " may or may not";
+    }
+    EXPECT_TRUE(PagePipes::takes_many());
 }
 
 TEST(PagePipes, AreOneForTheProcessAndNoneWhereSwitchedOff) {
