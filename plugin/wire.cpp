@@ -280,7 +280,7 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
     Writer writer(out);
     writer.put(kChunkMagic);
     writer.put(header.type);
-    writer.put(header.flags);
+    writer.put(static_cast<std::uint8_t>(header.flags | (chunk.kept ? kFlagKept : 0)));
     writer.put(chunk.length);
     writer.put(chunk.message);
     writer.put(chunk.total);
@@ -303,6 +303,7 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     const auto type = reader.get<std::uint8_t>();
     header.flags = reader.get<std::uint8_t>();
     Chunk& chunk = header.chunk;
+    chunk.kept = (header.flags & kFlagKept) != 0;
     chunk.length = reader.get<std::uint32_t>();
     chunk.message = reader.get<std::uint64_t>();
     chunk.total = reader.get<std::uint64_t>();

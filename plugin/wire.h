@@ -119,6 +119,7 @@ struct ChunkHeader {
     Chunk chunk;
 };
 inline constexpr std::uint8_t kFlagChecksum = 1;
+inline constexpr std::uint8_t kFlagKept = 2;  // Chunk::kept
 void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out);
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header);
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases about throughput: unequal and equal links, one pipe shared, a rate that changes, one unshaped link."""
 
+import statistics
 import time
 
 import slices
@@ -155,6 +156,18 @@ def one_link(bench, options):
     def paired(mine, theirs):
         return median([a / b for a, b in zip(mine, theirs)])
 
-    return rates + prices + [
+    alone = []
+    for size in (8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB):
+        trips = {SOCKET: [], PLUGIN: []}
+        for number in range(2 * options.pairs):
+            kinds = (SOCKET, PLUGIN) if number % 2 else (PLUGIN, SOCKET)
+            for kind, trip in slices.compare_latency(bench, kinds, size, 0.4).items():
+                trips[kind].append(trip)
+        lower, middle, upper = statistics.quantiles([a / b for a, b in zip(trips[PLUGIN], trips[SOCKET])], n=4)
+        alone.append(bar(f"{name_of(size)} alone: half round trip against Socket", middle, 1.0, False, quartiles=[lower, upper]))
+        for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
+            figures[f"{title}, half round trip of {name_of(size)}, us"] = spread(trips[kind])
+
+    return rates + prices + alone + [
         bar("8 B: half round trip against Socket", paired(half[PLUGIN], half[SOCKET]), 1 + NOISE, False),
         bar("8 B: half round trip against raw TCP", paired(half[PLUGIN], raw_half[PLUGIN]), 1.1, False)], figures

@@ -34,14 +34,13 @@ def cpu_seconds(pids):
 
 
 class Runner:
-    """One transport that sends without end, stopped when made."""
+    """One transport at work, stopped when made."""
 
-    def __init__(self, bench, kind, size, depth):
+    def __init__(self, bench, kind, arguments, enough=20_000_000):
         self._bench = bench
-        self._process = bench.start_netperf(kind, ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
-                                                   "--messages", str(ENDLESS), *apart(two_cpus())])
+        self._process = bench.start_netperf(kind, [*arguments, *apart(two_cpus())])
         try:
-            wait_for_traffic(bench, self._process, enough=20_000_000)
+            wait_for_traffic(bench, self._process, enough)
             self._sides = children(self._process.pid)
             self._signal(signal.SIGSTOP)
         except BaseException:  # an interruption too: it would send for ever
@@ -50,7 +49,10 @@ class Runner:
 
     def _signal(self, number):
         for pid in self._sides:
-            os.kill(pid, number)
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass  # it has ended, and its parent reports
 
     def slice(self):
         """(bytes per second, CPU seconds per byte) of one turn."""
@@ -63,6 +65,23 @@ class Runner:
         if self._process.poll() is not None or sent <= 0:
             raise RunFailed("netperf ended, or stood still, while it was measured")
         return sent / took, cpu / sent
+
+    def turn(self):
+        """One turn that the program itself measures. False if it has ended."""
+        self._signal(signal.SIGCONT)
+        deadline = time.monotonic() + SLICE
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                return False
+            time.sleep(SLICE / 10)
+        self._signal(signal.SIGSTOP)
+        return True
+
+    def finish(self):
+        """What it has measured, without stops from now on."""
+        if self._process.poll() is None:
+            self._signal(signal.SIGCONT)
+        return self._bench.finish(self._process)[0]
 
     def end(self):
         if self._process.poll() is None:
@@ -79,11 +98,33 @@ def compare(bench, kinds, size, depth, count):
     runners = {}
     try:
         for kind in kinds:
-            runners[kind] = Runner(bench, kind, size, depth)
+            runners[kind] = Runner(bench, kind, ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
+                                                 "--messages", str(ENDLESS)])
         got = {kind: [] for kind in kinds}
         for number in range(count):
             for kind in kinds if number % 2 else kinds[::-1]:
                 got[kind].append(runners[kind].slice())
+        return got
+    finally:
+        for runner in runners.values():
+            runner.end()
+
+
+def compare_latency(bench, kinds, size, seconds):
+    """{kind: half round trip in microseconds} of ping-pongs of both in turns: the median, which a turn's end does not touch."""
+    runners = {}
+    try:
+        for kind in kinds:
+            runners[kind] = Runner(bench, kind, ["--mode", "lat", "--latency-sizes", str(size), "--time", str(seconds)],
+                                   300 * size)  # it has counted how many make up the time
+        going = True
+        while going:
+            for kind in kinds:
+                going = runners[kind].turn() and going
+        got = {}
+        for kind in kinds:
+            lines = runners.pop(kind).finish()
+            got[kind] = next(line["half_round_trip_us"]["p50"] for line in lines if line["kind"] == "latency")
         return got
     finally:
         for runner in runners.values():

@@ -22,6 +22,9 @@ struct Chunk {
     std::uint32_t chunk_size = 0;  // of all chunks of the message but the last; 0 if total is 0
     std::uint32_t length = 0;      // bytes of this chunk
     std::uint16_t index = 0;
+    // The sender needs no more of `data` than the kernel copies now, and can send it again: it may
+    // not be lent to the kernel, and its acknowledgement is in no hurry.
+    bool kept = false;
     const std::byte* data = nullptr;  // sender only; valid until the message is done or abandoned
 };
 
@@ -84,12 +87,12 @@ public:
     virtual bool retract() { return true; }
     // How long ago anything of the peer's was last heard, its kernel's acknowledgements included.
     virtual Nanos silence() const { return 0; }
-    virtual Loss loss() const = 0;
-    virtual const char* failure() const = 0;   // the exact cause, for people
-    virtual const char* describe() const = 0;  // "eth0 10.0.0.1 -> 10.0.0.2"
     // What wants a system call now and then and is in no hurry; to be called once a millisecond or
     // less often.
     virtual void look_after(Nanos /*now*/) {}
+    virtual Loss loss() const = 0;
+    virtual const char* failure() const = 0;   // the exact cause, for people
+    virtual const char* describe() const = 0;  // "eth0 10.0.0.1 -> 10.0.0.2"
 };
 
 // A path that was just connected, and what the peer said about it.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "deft/abi/net.h"
+#include "plugin/core/copies.h"
 #include "topology/base/log.h"
 
 namespace deft::net {
@@ -18,6 +19,10 @@ constexpr std::uint64_t kLazyAcks = 16;
 // credit that it needs brings it earlier.
 constexpr std::uint64_t kSharedBytes = 256 * 1024;
 constexpr Nanos kSharedFor = 200 * kMicrosecond;
+// What the sender keeps a copy of is done there, too: of larger ones so many or so many bytes share
+// one, which comes before the sender's room is used up.
+constexpr std::uint64_t kLoneAcks = 16;
+constexpr std::uint64_t kLoneAckBytes = Copies::kLone / 2;
 // Below this much credit known to the sender, a posted receive is announced at once; else the next
 // acknowledgement carries it.
 constexpr std::uint64_t kLowCredit = 2;
@@ -32,7 +37,15 @@ constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 
 Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
                    Nanos now)
-    : options_(options), door_(std::move(door)), all_lost_(now), heard_(now) {
+    : options_(options),
+      door_(std::move(door)),
+      ahead_(ahead_of_receives(paths)),
+      early_bytes_(new std::byte[kEagerAhead * ahead_.each]),  // pages never used cost nothing
+      all_lost_(now),
+      heard_(now) {
+    for (std::size_t i = 0; i < kEagerAhead; ++i) {
+        early_[i].bytes = early_bytes_.get() + i * ahead_.each;
+    }
     for (Slot& slot : slots_) {
         slot.kind = Request::Kind::Receive;
         slot.owner = this;
@@ -71,16 +84,16 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     // Small messages come without credit as long as they are not too far ahead of what the sender
     // knows to be posted; for one that may be large the sender waits.
     const bool came = take_early(slot);
-    const bool small = came || size <= kEagerBytes;
+    const bool small = came || size <= ahead_.each;
     const bool low = !small && announced_ < completed_ + kLowCredit;
     unannounced_bytes_ += came ? slot.total : size;
     unannounced_large_ = unannounced_large_ || !small;
     const std::uint64_t behind = posted_ - announced_;
     const std::uint64_t bytes = small ? unannounced_bytes_ : 0;
     if (low || behind >= (unannounced_large_ ? kAnnounceLarge : kAnnounceNow) ||
-        bytes >= kEagerAheadBytes / 8 * 7) {
+        bytes >= ahead_.all / 8 * 7) {
         announce(now);
-    } else if (behind >= kAnnounceSoon || bytes >= kEagerAheadBytes / 8 * 6) {
+    } else if (behind >= kAnnounceSoon || bytes >= ahead_.all / 8 * 6) {
         // At the next poll: the job may have an answer to send first.
         for (auto& link : links_) {
             link->tell = link->path != nullptr;
@@ -101,7 +114,7 @@ bool Receiver::take_early(Slot& slot) {
         return true;
     }
     if (waiting.size > 0) {
-        std::memcpy(slot.data, waiting.bytes.data(), waiting.size);
+        std::memcpy(slot.data, waiting.bytes, waiting.size);
     }
     slot.total = waiting.size;
     complete(slot);
@@ -178,7 +191,7 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
         return PathEvents::Place::Discard;
     }
     if (chunk.message >= posted_) {
-        if (chunk.total > kEagerBytes || chunk.message >= posted_ + kEagerAhead ||
+        if (chunk.total > ahead_.each || chunk.message >= posted_ + kEagerAhead ||
             chunk.length != chunk.total) {
             fail(DEFT_NET_REMOTE_ERROR, "the peer sent a message it had no credit for");
             return PathEvents::Place::Refuse;
@@ -187,7 +200,9 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
         if (waiting.full) {
             return PathEvents::Place::Discard;
         }
-        destination = waiting.bytes.data();
+        waiting.begun = true;
+        waiting.message = chunk.message;
+        destination = waiting.bytes;
         return PathEvents::Place::Store;
     }
     Slot& slot = this->slot(chunk.message);
@@ -215,7 +230,9 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer changed the size of a message");
         return PathEvents::Place::Refuse;
     }
-    destination = slot.data + chunk.offset;
+    const Early& waiting = early(chunk.message);
+    const bool begun = waiting.begun && waiting.message == chunk.message;
+    destination = begun ? waiting.bytes : slot.data + chunk.offset;
     return PathEvents::Place::Store;
 }
 
@@ -249,8 +266,10 @@ void Receiver::arrived(Link& link, const Chunk& chunk) {
     if (chunk.message < completed_) {
         return;
     }
+    Early& waiting = early(chunk.message);
+    const bool begun = waiting.begun && waiting.message == chunk.message;
+    waiting.begun = waiting.begun && !begun;
     if (chunk.message >= posted_) {
-        Early& waiting = early(chunk.message);
         waiting.full = true;
         waiting.message = chunk.message;
         waiting.size = chunk.length;
@@ -261,14 +280,12 @@ void Receiver::arrived(Link& link, const Chunk& chunk) {
     if (slot.complete || (slot.arrived & bit) != 0) {
         return;
     }
-    if (!slot.known) {  // began as an early message, its receive was posted meanwhile
-        std::byte* unused = nullptr;
-        if (place(chunk, unused) != PathEvents::Place::Store) {
-            return;
-        }
-        if (chunk.length > 0) {
-            std::memcpy(slot.data, early(chunk.message).bytes.data(), chunk.length);
-        }
+    std::byte* unused = nullptr;
+    if (!slot.known && place(chunk, unused) != PathEvents::Place::Store) {
+        return;
+    }
+    if (begun && chunk.length > 0) {  // its receive was posted meanwhile
+        std::memcpy(slot.data, waiting.bytes, chunk.length);
     }
     slot.arrived |= bit;
     if (--slot.missing == 0) {
@@ -284,6 +301,10 @@ bool Receiver::owe(Link& link, const Chunk& chunk) {
     }
     if (chunk.total <= kEagerBytes) {
         return !options_.lazy_acks || link.received - link.told_received >= kLazyAcks;
+    }
+    if (chunk.kept) {
+        link.lone_bytes += chunk.length;
+        return ++link.lone >= kLoneAcks || link.lone_bytes >= kLoneAckBytes;
     }
     link.owed_since = link.owed == 0 ? now_ : link.owed_since;
     link.owed += chunk.length;
@@ -323,7 +344,7 @@ bool Receiver::tell(Link& link, Nanos now) {
         case Post::Ok:
             link.tell = false;
             link.told_received = link.received;
-            link.owed = 0;
+            link.owed = link.lone = link.lone_bytes = 0;
             announced_ = posted_;
             unannounced_bytes_ = 0;
             unannounced_large_ = false;

@@ -85,12 +85,13 @@ private:
         bool known = false;         // total and chunk_size are
         bool complete = true;
     };
-    // A small message that came before its receive was posted.
+    // A message that came before its receive was posted.
     struct Early {
+        bool begun = false;  // some of it is here: the rest comes here too
         bool full = false;
         std::uint64_t message = 0;
         std::uint32_t size = 0;
-        std::array<std::byte, kEagerBytes> bytes;
+        std::byte* bytes = nullptr;  // room for ahead_.each
     };
     struct Link final : PathEvents {
         Receiver* receiver = nullptr;
@@ -105,9 +106,11 @@ private:
         bool tell = false;                // a control frame is due
         std::uint64_t owed = 0;           // bytes for which one may wait, see owe()
         Nanos owed_since = 0;
-        bool ended = false;        // the peer closed it, rather than the network
-        Nanos say_gone_at = 0;     // when the sender is told (again) that it is lost; 0: not
-        Nanos say_gone_pause = 0;  // after that
+        std::uint64_t lone = 0;        // chunks that may wait longer, see owe() ...
+        std::uint64_t lone_bytes = 0;  // ... and their bytes
+        bool ended = false;            // the peer closed it, rather than the network
+        Nanos say_gone_at = 0;         // when the sender is told (again) that it is lost; 0: not
+        Nanos say_gone_pause = 0;      // after that
 
         bool reading = false;  // a chunk, to where it belongs:
         std::uint64_t reading_message = 0;
@@ -151,7 +154,9 @@ private:
     std::unique_ptr<Door> door_;
     std::vector<std::unique_ptr<Link>> links_;
     std::array<Slot, kSlots> slots_;
+    Ahead ahead_;
     std::array<Early, kEagerAhead> early_;
+    std::unique_ptr<std::byte[]> early_bytes_;
     std::uint64_t posted_ = 0;
     std::uint64_t completed_ = 0;          // without a gap
     std::size_t held_ = 0;                 // requests that NCCL has

@@ -61,7 +61,7 @@ void Receiver::take_in(Nanos now) {
         link.counters = admitted.counters;
         link.incarnation = admitted.incarnation;
         link.received = link.told_received = 0;
-        link.owed = 0;
+        link.owed = link.lone = link.lone_bytes = 0;
         link.tell = false;
         link.ended = false;
         link.reading = link.overtaken = false;

@@ -11,6 +11,20 @@ inline constexpr std::size_t kEagerAhead = 16;  // ... if at most so many are ah
 // ... and no more bytes than fit the smallest receive window: a receiver may not look for minutes,
 // and a window that stays closed would make TCP_USER_TIMEOUT end the connection (tcp(7)).
 inline constexpr std::size_t kEagerAheadBytes = 32768;
+// On a connection with one path larger ones may, too: a message alone would else wait for its
+// receive to be announced, which takes as long as the message. The receiver takes them out of its
+// socket before they fill the window, by its caretaker if nobody looks.
+inline constexpr std::size_t kLoneBytes = 65536;
+inline constexpr std::size_t kLoneAheadBytes = 524288;
+
+// How far a sender may run ahead of the receives it knows of.
+struct Ahead {
+    std::size_t each;  // largest message
+    std::size_t all;   // bytes of all of them; kEagerAhead messages at most
+};
+inline constexpr Ahead ahead_of_receives(std::size_t paths) {
+    return paths == 1 ? Ahead{kLoneBytes, kLoneAheadBytes} : Ahead{kEagerBytes, kEagerAheadBytes};
+}
 
 // What NCCL holds as a request: the head of a slot of a Sender or a Receiver.
 struct Request {

@@ -26,11 +26,12 @@ constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to dr
 
 Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers,
                Nanos now)
-    : options_(options), trials_(options.trial_turn), started_(now), last_alive_(now) {
-    if (dialers.size() == 1 && options_.early_done) {
-        copies_.reset(
-            new std::byte[kSlots * kEagerBytes]);  // pages that are never used cost nothing
-    }
+    : options_(options),
+      ahead_(ahead_of_receives(dialers.size())),
+      copies_(dialers.size() == 1 && options_.early_done),
+      trials_(options.trial_turn),
+      started_(now),
+      last_alive_(now) {
     for (Slot& slot : slots_) {
         slot.kind = Request::Kind::Send;
         slot.owner = this;
@@ -54,15 +55,53 @@ bool Sender::may_send(const Slot& slot) const {
     if (slot.message < posted_) {
         return true;
     }
-    if (slot.size > kEagerBytes || slot.message >= posted_ + kEagerAhead) {
+    if (slot.size > ahead_.each || slot.message >= posted_ + kEagerAhead) {
         return false;
     }
-    return slot.before + slot.size - slots_[posted_ % kSlots].before <= kEagerAheadBytes;
+    return slot.before + slot.size - slots_[posted_ % kSlots].before <= ahead_.all;
+}
+
+// The kernel has all of it.
+bool Sender::written(const Slot& slot) const {
+    return slot.chunks != 0 && slot.pending == 0 && (only_ == nullptr || !only_->path->writing());
 }
 
 bool Sender::done(const Slot& slot) const {
-    return slot.delivered || (slot.copied && slot.chunks != 0 && slot.pending == 0 &&
-                              (only_ == nullptr || !only_->path->writing()));
+    return slot.delivered || (slot.copied && written(slot));
+}
+
+// Where a copy of the next message may stay until it is acknowledged; NULL: there is no room, or it
+// is not worth it.
+std::byte* Sender::room_for_copy(std::size_t size, Nanos now) {
+    if (!copies_.any() || size > kLoneBytes) {
+        return nullptr;
+    }
+    if (size <= kEagerBytes) {
+        return copies_.small(next_message_);
+    }
+    if (held_ > 0) {  // with others on their way it is cheaper to lend the kernel its pages
+        return nullptr;
+    }
+    std::byte* const room = copies_.lone(next_message_, size, oldest_);
+    if (room != nullptr) {
+        return room;
+    }
+    progress(now);
+    return copies_.lone(next_message_, size, oldest_);
+}
+
+// With one path a message alone is done once the kernel has it, as with NCCL's own transport; the
+// copy is there to send it again if the path has to be made anew. It is made when the peer has
+// something to do already.
+void Sender::take_copy(Slot& slot) {
+    if (slot.copy == nullptr || slot.copied || slot.delivered || !written(slot)) {
+        return;
+    }
+    if (slot.size > 0) {
+        std::memcpy(slot.copy, slot.data, slot.size);
+    }
+    slot.data = slot.copy;
+    slot.copied = true;
 }
 
 Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
@@ -77,6 +116,8 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
             return nullptr;
         }
     }
+    slot.copy = room_for_copy(size, now);
+    slot.copied = false;
     slot.message = next_message_++;
     slot.before = bytes_;
     bytes_ += size;
@@ -88,16 +129,9 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     slot.delivered = false;
     slot.held = true;
     ++held_;
-    // With one path a small message is done once the kernel has it, as with NCCL's own transport;
-    // the copy is there to send it again if the path has to be made anew.
-    slot.copied = size <= kEagerBytes && copies_ != nullptr;
-    if (slot.copied && size > 0) {
-        std::byte* copy = copies_.get() + (slot.message % kSlots) * kEagerBytes;
-        std::memcpy(copy, data, size);
-        slot.data = copy;
-    }
     now_ = now;
     pump(now);
+    take_copy(slot);
     fresh_ = links_.size() == 1;
     return &slot;
 }
@@ -110,6 +144,7 @@ bool Sender::test(Request* request, Nanos now, std::size_t* size) {
         progress(now);
     }
     fresh_ = false;
+    take_copy(slot);
     if (!done(slot)) {
         return false;
     }
@@ -210,6 +245,7 @@ bool Sender::post(Link& link, Slot& slot, Nanos now) {
     chunk.offset = std::uint64_t{index} * slot.chunk_size;
     chunk.length = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(slot.chunk_size, slot.size - chunk.offset));
+    chunk.kept = slot.copy != nullptr;
     chunk.data = slot.data + chunk.offset;
     switch (link.path->post(chunk)) {
         case Post::Again:
@@ -312,11 +348,9 @@ void Sender::deliver(Slot& slot) {
     slot.pending = 0;
     // Its bytes may change from now on; a path that was still sending a second copy must not look
     // at them again.
-    if (links_.size() > 1) {
-        for (auto& link : links_) {
-            if (link->path && link->path->writing()) {
-                link->path->abandon(slot.message);
-            }
+    for (auto& link : links_) {
+        if (link->path && link->path->writing()) {
+            link->path->abandon(slot.message);
         }
     }
 }

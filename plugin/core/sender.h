@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plugin/core/clock.h"
+#include "plugin/core/copies.h"
 #include "plugin/core/endpoint.h"
 #include "plugin/core/failure.h"
 #include "plugin/core/path.h"
@@ -23,8 +24,9 @@ namespace deft::net {
 
 struct SenderOptions {
     Nanos link_timeout = 30 * kSecond;
-    // With one path, a small message is done once the kernel has it. Not where it may have to be
-    // sent again after NCCL has stopped looking after this connection.
+    // With one path, a small message, or one of up to kLoneBytes that is alone, is done once the
+    // kernel has it. Not where it may have to be sent again after NCCL has stopped looking after
+    // this connection.
     bool early_done = true;
     TrialTurn* trial_turn = nullptr;  // of the connections that share these links
     char name[96] = "";               // of the connection, for messages
@@ -73,7 +75,8 @@ private:
         std::uint16_t chunks = 0;        // 0: not yet cut
         std::uint64_t pending = 0;       // chunks that no path has
         std::uint64_t acknowledged = 0;  // chunks the receiver has
-        bool copied = false;             // data points into copies_: done as soon as it is written
+        std::byte* copy = nullptr;       // room for one; with it, done as soon as it is written
+        bool copied = false;             // data points there
         bool delivered = true;           // all acknowledged
 
         bool borrows() const { return !delivered && !copied; }  // NCCL's memory is still read
@@ -127,6 +130,9 @@ private:
     Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
     bool may_send(const Slot& slot) const;
     bool done(const Slot& slot) const;
+    std::byte* room_for_copy(std::size_t size, Nanos now);
+    bool written(const Slot& slot) const;
+    void take_copy(Slot& slot);
     void cut(Slot& slot);
     void pump(Nanos now);
     Link* choose(std::uint64_t bytes);
@@ -160,7 +166,8 @@ private:
     Failure failure_;
     std::vector<std::unique_ptr<Link>> links_;
     std::array<Slot, kSlots> slots_;
-    std::unique_ptr<std::byte[]> copies_;  // kSlots * kEagerBytes on a connection with one path
+    Ahead ahead_;
+    Copies copies_;
     std::uint64_t next_message_ = 0;
     std::uint64_t bytes_ = 0;        // of all messages
     std::uint64_t next_unsent_ = 0;  // no older message has pending chunks

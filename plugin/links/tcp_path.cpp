@@ -34,7 +34,8 @@ TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, Options option
       lent_(options.lent && role == Role::Receiver),
       description_(std::move(description)),
       pages_(std::move(options.pages)),
-      losses_(options.losses) {
+      losses_(options.losses),
+      unverified_(checked_ && role == Role::Receiver ? new std::byte[kFlagged] : nullptr) {
     const int from = 0;  // socket(7)
     const bool further =
         look_first_ && setsockopt(fd_.get(), SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) == 0;
@@ -129,13 +130,14 @@ Post TcpPath::post(const Chunk& chunk) {
         data_left_ = chunk.length;
     }
     out_message_ = chunk.message;
+    lend_ = !chunk.kept;
     return flush() == Poll::Failed ? Post::Failed : Post::Ok;
 }
 
 Path::Poll TcpPath::flush() {
     while (header_left_ + data_left_ > 0) {
         const bool by_pages =
-            pages_ != nullptr && data_ != nullptr && data_left_ >= PagePipes::kWorthwhile;
+            lend_ && pages_ != nullptr && data_ != nullptr && data_left_ >= PagePipes::kWorthwhile;
         const ssize_t sent = by_pages ? send_pages() : send_copy();
         if (sent < 0) {
             return would_block() ? Poll::Idle : lost_errno("send");
@@ -286,7 +288,6 @@ Nanos TcpPath::silence() const {
     return std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv) * kMillisecond;
 }
 
-// A socket that is closed with unread bytes resets the connection, and with it what is still to be
 void TcpPath::look_after(Nanos now) {
     constexpr Nanos kLookInterval = 100 * kMillisecond;
     if (!losses_.over() && now >= next_look_) {
@@ -295,6 +296,7 @@ void TcpPath::look_after(Nanos now) {
     }
 }
 
+// A socket that is closed with unread bytes resets the connection, and with it what is still to be
 // sent. A receiver with unread messages means to: they were not taken.
 void TcpPath::throw_away_input() {
     (void)take_looked_at();

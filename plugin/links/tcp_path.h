@@ -52,6 +52,10 @@ private:
     static constexpr std::size_t kStage = 8448;  // headers and small messages come through here
     static constexpr std::size_t kTail = 1024;   // read beyond a chunk for the next header
     static_assert(kStage >= wire::kChunkBytes + kEagerBytes);
+    // NCCL's GPUs look for the flags inside a message of LL (64 KiB at most) and LL128 (614,400
+    // bytes with the default NCCL_LL128_BUFFSIZE) while it comes: with checksums nothing of it may
+    // be seen before it is verified. Larger ones are of protocol Simple, which waits for the whole.
+    static constexpr std::size_t kFlagged = 614400;
 
     void begin_frame(const wire::ChunkHeader& header);
     Poll flush();
@@ -94,14 +98,15 @@ private:
     const std::byte* data_ = nullptr;  // NULL: the message was abandoned, send filler
     std::size_t data_left_ = 0;
     std::uint64_t out_message_ = 0;
+    bool lend_ = false;  // its bytes may go by pages_
     std::shared_ptr<PagePipes> pages_;
+    LossWatch losses_;
+    Nanos next_look_ = 0;  // for losses
     bool retracted_ = false;
     bool full_ = false;  // the socket had no room for pages: they are put into a pipe once it has
     // Receiver: the control frame on its way out.
     std::array<std::byte, wire::kControlBytes> control_;
     std::size_t control_left_ = 0;
-    LossWatch losses_;
-    Nanos next_look_ = 0;  // for losses
     // Incoming bytes that were read ahead, and the chunk being read.
     std::array<std::byte, kStage> stage_;
     std::size_t stage_begin_ = 0;
@@ -120,10 +125,13 @@ private:
     int polls_ = 0;               // since the last of them
     bool quiet_ = false;          // the socket was found empty since bytes were last read otherwise
     bool last_tiny_ = false;      // so was the chunk that came last
+    bool last_large_ = false;     // it was read straight to where it belongs
     std::uint32_t sum_ = 0;       // of its bytes so far
     std::uint32_t expected_ = 0;  // as its header says
     bool verify_ = false;         // false too once some of it was thrown away unseen
-    bool overtaken_ = false;      // some of it was thrown away while another path brought it
+    bool apart_ = false;          // it is collected in unverified_
+    std::unique_ptr<std::byte[]> unverified_;  // kFlagged bytes; pages never used cost nothing
+    bool overtaken_ = false;  // some of it was thrown away while another path brought it
 };
 
 }  // namespace deft::net

@@ -109,11 +109,13 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
         damaged();
         return Step::Failed;
     }
+    apart_ = verify_ && here < chunk.length && chunk.total <= kFlagged;
     if (place == PathEvents::Place::Store && here > 0) {
-        std::memcpy(destination, payload, here);
+        std::memcpy(apart_ ? unverified_.get() : destination, payload, here);
     }
     stage_begin_ += wire::kChunkBytes + here;
     last_tiny_ = chunk.length <= kTiny;
+    last_large_ = !small;
     if (small) {
         events.arrived(chunk);
         return Step::Go;
@@ -144,6 +146,7 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
         return Poll::Failed;
     }
     ssize_t got;
+    std::byte* at = nullptr;
     std::size_t asked = payload_left_;
     overtaken_ = overtaken_ || place == PathEvents::Place::Overtaken;
     if (overtaken_ || place == PathEvents::Place::Discard) {
@@ -152,7 +155,8 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     } else {
         stage_begin_ = stage_end_ = 0;
         iovec parts[2];
-        parts[0] = {destination + (chunk_.length - payload_left_), payload_left_};
+        at = (apart_ ? unverified_.get() : destination) + (chunk_.length - payload_left_);
+        parts[0] = {at, payload_left_};
         parts[1] = {stage_.data(), kTail};
         msghdr message{};
         message.msg_iov = parts;
@@ -170,7 +174,7 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
     drained = static_cast<std::size_t>(got) < asked;
     const std::size_t of_chunk = std::min(static_cast<std::size_t>(got), payload_left_);
     if (verify_) {
-        sum_ = crc32c(sum_, destination + (chunk_.length - payload_left_), of_chunk);
+        sum_ = crc32c(sum_, at, of_chunk);
     }
     payload_left_ -= of_chunk;
     stage_end_ = stage_begin_ + static_cast<std::size_t>(got) - of_chunk;
@@ -178,8 +182,11 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
         return damaged();
     }
     if (payload_left_ == 0) {
-        if (taken_back()) {
+        if (!chunk_.kept && taken_back()) {
             return Poll::Failed;
+        }
+        if (verify_ && apart_) {
+            std::memcpy(destination, unverified_.get(), chunk_.length);
         }
         // To say that it has come would be untrue as long as the other path has not brought it.
         if (overtaken_ && events.place(chunk_, destination) != PathEvents::Place::Discard) {
@@ -242,7 +249,9 @@ Path::Poll TcpPath::read_chunks(PathEvents& events) {
         std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());
         stage_end_ -= stage_begin_;
         stage_begin_ = 0;
-        const std::size_t room = look ? kLook : stage_.size() - stage_end_;
+        // What comes after a large chunk is likely one, too, and better not read to here.
+        const std::size_t most = look ? kLook : whole && last_large_ ? kTail : stage_.size();
+        const std::size_t room = most - stage_end_;
         const ssize_t got = recv(fd_.get(), stage_.data() + stage_end_, room,
                                  look ? MSG_DONTWAIT | MSG_PEEK : MSG_DONTWAIT);
         if (got < 0) {

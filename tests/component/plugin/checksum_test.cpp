@@ -372,6 +372,62 @@ TEST(Checksum, FlippedAcknowledgementsAreNoticed) {
     }
 }
 
+// NCCL's GPUs look for the flags of LL and LL128 inside a message while it comes.
+TEST(Checksum, BytesAreSeenOnlyOnceTheyAreVerified) {
+    for (const bool flip : {false, true}) {
+        for (const std::size_t size :
+             {std::size_t{100}, std::size_t{8'300}, std::size_t{65'536}, std::size_t{614'400}}) {
+            for (const std::size_t links : {1, 2}) {
+                SCOPED_TRACE(std::to_string(size) + (flip ? ", damaged" : "") +
+                             ", links: " + std::to_string(links));
+                Scene scene(links, links, true);
+                ASSERT_TRUE(scene.establish());
+                const std::vector<std::byte> data(size, std::byte{0x55});
+                const std::vector<std::byte> nothing(size);
+                std::vector<std::byte> buffer(size);
+                std::uint64_t seen = 0;
+                bool flipped = !flip;
+                for (auto& relay : scene.relay) {
+                    relay->damage = [&](bool towards, std::uint64_t, std::size_t bytes) -> long {
+                        seen += towards ? bytes : 0;
+                        if (!towards || flipped || seen < size) {
+                            return -1;
+                        }
+                        flipped = true;  // in the last piece
+                        return static_cast<long>(bytes) - 1;
+                    };
+                }
+                Request* const receive =
+                    scene.pair.receiver->irecv(buffer.data(), size, false, steady_now());
+                ASSERT_NE(receive, nullptr);
+                Request* send = nullptr;
+                bool sent = false;
+                bool received = false;
+                const Nanos deadline = steady_now() + kPatience;
+                while (!(sent && received) && steady_now() < deadline) {
+                    scene.step();
+                    send = send != nullptr
+                               ? send
+                               : scene.pair.sender->isend(data.data(), size, steady_now());
+                    sent = sent || (send != nullptr &&
+                                    scene.pair.sender->test(send, steady_now(), nullptr));
+                    received =
+                        received || scene.pair.receiver->test(receive, steady_now(), nullptr);
+                    // Chunks of what was cut become visible one by one, each when it is verified.
+                    for (std::size_t at = 0; at < size; at += 4096) {
+                        ASSERT_TRUE(buffer[at] == std::byte{0} || buffer[at] == data[at]);
+                    }
+                    ASSERT_TRUE(received || links > 1 || buffer == nothing);
+                    ASSERT_TRUE(received || buffer.back() == std::byte{0} || links > 1);
+                }
+                ASSERT_TRUE(sent && received);
+                EXPECT_TRUE(buffer == data);
+                EXPECT_EQ(scene.flips(), flip ? 1U : 0U);
+            }
+        }
+    }
+}
+
 // Flips a bit of one byte after the other of a direction's second frame of `frame` bytes on each
 // connection: `first` bytes come before the first frame, and it takes `every`.
 struct EachByte {

@@ -35,12 +35,14 @@ namespace deft::net::testing {
 namespace {
 
 TEST(HotPath, MessagesAllocateNothing) {
-    for (const std::size_t links : {1, 2}) {
-        TcpPair pair(links);
+    for (const auto& [links, checksum] : {std::pair{1, false}, {2, false}, {1, true}, {2, true}}) {
+        ConnectionOptions options;
+        options.checksum = checksum;
+        TcpPair pair(static_cast<std::size_t>(links), 30 * kSecond, options);
         ASSERT_TRUE(pair.establish());
         std::vector<std::byte> buffer(1 << 20);
         std::vector<std::vector<std::byte>> data;
-        for (const std::size_t size : {0, 8, 2048, 5000, 100000, 1 << 20}) {
+        for (const std::size_t size : {0, 8, 2048, 5000, 40000, 65536, 100000, 1 << 20}) {
             data.push_back(bytes_of(size, 1));
         }
         std::size_t failed = 0;
