@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/connection.h"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,10 +11,12 @@
 #include "deft/abi/net.h"
 #include "plugin/links/carrier_watch.h"
 #include "plugin/links/descriptors.h"
+#include "plugin/links/inquiry.h"
 #include "plugin/links/tcp_dialer.h"
 #include "plugin/links/tcp_path.h"
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
+#include "topology/base/random.h"
 #include "topology/kernel_links.h"
 #include "topology/lanes.h"
 
@@ -23,6 +24,9 @@ namespace deft::net {
 namespace {
 
 constexpr Nanos kDeadAfter = 5 * kSecond;  // a silent path, when there are others
+// The only one of a sender: a new connection gets through sooner after an outage than TCP itself,
+// which repeats its packets at intervals as long as the outage.
+constexpr Nanos kOnlyDeadAfter = 10 * kSecond;
 constexpr Nanos kAskInterval = 50 * kMillisecond;
 constexpr Nanos kAskLimit = 10 * kSecond;  // then what the handle says has to do
 constexpr Nanos kAddressesFresh = 100 * kMillisecond;
@@ -32,9 +36,13 @@ constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 // each other's trials.
 constinit TrialTurn trial_turn;
 
-// With one path TCP itself is the best at surviving an outage, but for the last quarter of the time
-// that the user has set: a new connection may get through where this one does not.
-Nanos dead_after(std::size_t paths, Nanos link_timeout) {
+Nanos sender_dead_after(std::size_t paths, Nanos link_timeout) {
+    return std::min(paths == 1 ? kOnlyDeadAfter : kDeadAfter, link_timeout / 2);
+}
+
+// The receiver of a single path does not end it: the sender may have been told that small messages
+// are done, and may not be there any more to send them again. A newer connection takes its place.
+Nanos receiver_dead_after(std::size_t paths, Nanos link_timeout) {
     return paths == 1 ? link_timeout / 4 * 3 : std::min(kDeadAfter, link_timeout / 2);
 }
 
@@ -45,7 +53,7 @@ public:
         : admission_(std::move(admission)),
           first_(std::move(first)),
           have_first_(true),
-          dead_after_(dead_after(first_.hello.paths, link_timeout)) {}
+          dead_after_(receiver_dead_after(first_.hello.paths, link_timeout)) {}
 
     bool knock(Nanos now, const Control& state, Admitted& admitted) override {
         for (;;) {
@@ -83,6 +91,7 @@ public:
             }
             if (guest.hello.path < links_.size()) {
                 links_[guest.hello.path] = &link.name;
+                inquiries_[guest.hello.path] = inquiry(guest);
             }
             admitted.index = guest.hello.path;
             admitted.incarnation = guest.hello.incarnation;
@@ -105,12 +114,41 @@ public:
         return links_[path] == nullptr ? Carrier{} : CarrierWatch::of(*links_[path]);
     }
 
+    Word ask(std::size_t path, Nanos now) override {
+        return inquiries_[path] == nullptr ? Word::Unheard : inquiries_[path]->ask(now);
+    }
+
 private:
+    // NULL where the sender cannot be asked: behind a translated address somebody else would
+    // answer.
+    std::unique_ptr<Inquiry> inquiry(const Admission::Guest& guest) const {
+        sockaddr_storage storage{};
+        socklen_t length = sizeof(storage);
+        Address own;
+        if (!(guest.hello.home.address == guest.from) ||
+            getsockname(guest.fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0 ||
+            !from_sockaddr(reinterpret_cast<sockaddr*>(&storage), own, nullptr)) {
+            return nullptr;
+        }
+        wire::Hello hello;
+        hello.listener = guest.hello.listener;
+        hello.secret = guest.hello.secret;
+        hello.connection = guest.hello.connection;
+        hello.paths = 1;
+        hello.flags = wire::kFlagAlive;
+        Route route;
+        route.link = guest.link;
+        route.candidates = {{own, {guest.hello.home.link, guest.hello.home.port, guest.from}}};
+        return std::make_unique<Inquiry>(admission_->acceptor().shared_device(), std::move(route),
+                                         hello);
+    }
+
     std::unique_ptr<Admission> admission_;
     Admission::Guest first_;
     bool have_first_;
     Nanos dead_after_;
     std::array<const std::string*, wire::kMaxPaths> links_{};  // interface of each path
+    std::array<std::unique_ptr<Inquiry>, wire::kMaxPaths> inquiries_;
 };
 
 // What a lane leaves of a device.
@@ -245,7 +283,7 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
             answered = true;
             break;
         }
-        if (result == Dialer::Result::Fatal) {
+        if (result == Dialer::Result::Fatal || result == Dialer::Result::Closed) {
             DEFT_WARN("%s: %s", dialer->describe(), dialer->failure());
             return DEFT_NET_REMOTE_ERROR;
         }
@@ -334,8 +372,8 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         descriptors.spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
     while (hello.connection == 0) {
-        if (getrandom(&hello.connection, sizeof(hello.connection), 0) < 0) {
-            DEFT_WARN("getrandom failed");
+        if (!random_bytes(&hello.connection, sizeof(hello.connection))) {
+            DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
             return DEFT_NET_SYSTEM_ERROR;
         }
     }
@@ -343,13 +381,21 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         hello.absent |= static_cast<std::uint16_t>(
             (known_dead(routes[i], device->links[routes[i].link]) ? 1 : 0) << i);
     }
+    std::string problem;
+    const std::shared_ptr<TcpAcceptor> acceptor = Descriptors::now().spare() == 0
+                                                      ? TcpAcceptor::existing(device)
+                                                      : TcpAcceptor::process(device, problem);
+    const std::shared_ptr<TcpHome> home =
+        acceptor == nullptr ? nullptr
+                            : std::make_shared<TcpHome>(acceptor, hello.connection, hello.secret);
     const bool all_dead = hello.absent == (1U << routes.size()) - 1;
     hello.absent = all_dead ? std::uint16_t{0} : hello.absent;
     TcpDialer::Options dialer;
-    dialer.dead_after = dead_after(routes.size(), options.link_timeout);
+    dialer.dead_after = sender_dead_after(routes.size(), options.link_timeout);
     dialer.congestion = options.congestion;
     dialer.pages = pages;
     dialer.pass_over = !all_dead;
+    dialer.home = home;
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
         hello.path = static_cast<std::uint16_t>(dialers.size());
@@ -360,8 +406,11 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;
     sender.trial_turn = &trial_turn;
+    sender.home = home;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
+                  handle.endpoints.entries[0].address.text().c_str());
+    std::snprintf(sender.peer, sizeof(sender.peer), "%s",
                   handle.endpoints.entries[0].address.text().c_str());
     attempt.sender = std::make_unique<Sender>(sender, std::move(dialers), now);
     return DEFT_NET_SUCCESS;
@@ -382,7 +431,7 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     listener->lane_ = options.lane;
     listener->admission_ = acceptor->open(view_of(*device, options.lane).mask);
     if (listener->admission_ == nullptr) {
-        problem = "getrandom failed";
+        problem = "neither getrandom nor /dev/urandom gives random bytes";
         return nullptr;
     }
     wire::Handle handle;
@@ -409,13 +458,14 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         options.lazy_acks = !options.checked;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
-        std::snprintf(options.name, sizeof(options.name), "connection %016llx",
-                      static_cast<unsigned long long>(guest.hello.connection));
+        std::snprintf(options.name, sizeof(options.name), "connection %016llx from %s",
+                      static_cast<unsigned long long>(guest.hello.connection),
+                      guest.from.text().c_str());
+        std::snprintf(options.peer, sizeof(options.peer), "%s", guest.from.text().c_str());
         receiver_ = std::make_unique<Receiver>(
             options, paths,
             std::make_unique<TcpDoor>(std::move(admission_), std::move(guest),
-                                      options_.link_timeout),
-            now);
+                                      options_.link_timeout));
     }
     return receiver_->establish(now) ? std::move(receiver_) : nullptr;
 }

@@ -192,6 +192,9 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
     writer.put(hello.flags);
     writer.put(hello.absent);
     writer.put_bytes(hello.link, sizeof(hello.link));
+    if (hello.home.address.family != 0) {
+        put_endpoint(writer, hello.home);
+    }
     writer.zeros();
     seal(out);
 }
@@ -226,6 +229,9 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
         letter = letter >= 0x20 && letter < 0x7f ? letter : '\0';
     }
     hello.link[sizeof(hello.link) - 1] = '\0';
+    if (!get_endpoint(reader, hello.home)) {  // zeros: it has none
+        hello.home = Endpoint{};
+    }
     const bool sane = bytes == kHelloBytes && hello.paths > 0 && hello.paths <= kMaxPaths &&
                       hello.path < hello.paths && hello.remote_link < kMaxLinks;
     return sane ? Decoded::Ok : Decoded::Malformed;
@@ -267,7 +273,7 @@ Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome) {
     welcome.speed_mbps = reader.get<std::uint32_t>();
     welcome.completed = reader.get<std::uint64_t>();
     welcome.posted = reader.get<std::uint64_t>();
-    if (bytes != kWelcomeBytes || answer > static_cast<std::uint16_t>(Answer::Refused) ||
+    if (bytes != kWelcomeBytes || answer > static_cast<std::uint16_t>(Answer::Closed) ||
         welcome.completed > welcome.posted || !get_endpoints(reader, count, welcome.endpoints)) {
         return Decoded::Malformed;
     }
@@ -317,10 +323,18 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
         header.type = FrameType::Bye;
         return chunk.length == 0 ? Decoded::Ok : Decoded::Malformed;
     }
+    if (type == static_cast<std::uint8_t>(FrameType::Probe)) {
+        header.type = FrameType::Probe;
+        const bool sane = chunk.message == kProbe && chunk.length > 0 && chunk.length <= kMaxProbe;
+        return sane ? Decoded::Ok : Decoded::Malformed;
+    }
     if (type != static_cast<std::uint8_t>(FrameType::Chunk)) {
         return Decoded::Malformed;
     }
     header.type = FrameType::Chunk;
+    if (chunk.message == kProbe) {
+        return Decoded::Malformed;
+    }
     if (chunk.total == 0) {
         const bool empty =
             chunk.length == 0 && chunk.offset == 0 && chunk.chunk_size == 0 && chunk.index == 0;

@@ -77,6 +77,9 @@ inline constexpr std::uint8_t kFlagAsk = 1;
 inline constexpr std::uint8_t kFlagChecked = 2;
 // Large chunks may be sent without a copy (links/page_pipes.h).
 inline constexpr std::uint8_t kFlagLent = 4;
+// Only a question, of a receiver that has lost every path: does the sending end of this connection
+// still live? Answered with a welcome (Accepted or Closed), then closed.
+inline constexpr std::uint8_t kFlagAlive = 8;
 
 // First bytes on a new connection, from the sender.
 struct Hello {
@@ -93,12 +96,15 @@ struct Hello {
     std::uint8_t flags = 0;
     std::uint16_t absent = 0;  // one bit per path that is known not to work: do not wait for it
     char link[32] = "";        // name of the sender's link, for messages
+    // Where the sender's process can be asked whether it lives; family 0: nowhere.
+    Endpoint home;
 };
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);
 
 // The receiver's answer.
-enum class Answer : std::uint16_t { Accepted = 0, WrongVersion = 1, Refused = 2 };
+// Closed: there is no such listener, or connection, or no longer.
+enum class Answer : std::uint16_t { Accepted = 0, WrongVersion = 1, Refused = 2, Closed = 3 };
 struct Welcome {
     std::uint16_t version = kVersion;
     Answer answer = Answer::Accepted;
@@ -111,7 +117,9 @@ void encode(const Welcome& welcome, std::span<std::byte, kWelcomeBytes> out);
 Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome);
 
 // Frames after that. Sender to receiver: chunk headers, each followed by `length` bytes.
-enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2 };
+// A probe is followed by bytes that go nowhere; its chunk has kProbe as its message.
+enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2, Probe = 3 };
+inline constexpr std::uint32_t kMaxProbe = 1 << 16;
 struct ChunkHeader {
     FrameType type = FrameType::Chunk;
     std::uint8_t flags = 0;

@@ -47,12 +47,6 @@ private:
     std::atomic<bool> wanted_{false};
 };
 
-// All paths ended by the peer, none came back: after this long its process is taken for dead, also
-// where its host does not say so. A living peer whose links come back after an outage ends them too
-// (its host answers for a socket that it gave up), or its links flap; an attempt and the pause
-// before it take 3 s at most (sender_paths.cpp).
-inline constexpr Nanos kPeerGone = 5 * kSecond;
-
 class EndpointThread;
 class IoHelper;
 

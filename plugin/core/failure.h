@@ -10,7 +10,7 @@ namespace deft::net {
 // ncclResult_t, given in deft/abi/net.h.
 struct Failure {
     int code = 0;  // 0: none
-    char text[320] = "";
+    char text[640] = "";
 
     explicit operator bool() const { return code != 0; }
     [[gnu::format(printf, 3, 4)]] void set(int new_code, const char* format, ...) {

@@ -28,6 +28,10 @@ struct Chunk {
     const std::byte* data = nullptr;  // sender only; valid until the message is done or abandoned
 };
 
+// Instead of a message's number: a piece that only shows whether the path carries it. It has no
+// data, goes nowhere, and is acknowledged as others are.
+inline constexpr std::uint64_t kProbe = ~std::uint64_t{0};
+
 // The receiver's state, told to the sender. All counts only grow.
 struct Control {
     // Damaged: what came on this path was not what had been sent; the path ends.
@@ -105,24 +109,30 @@ struct Connected {
 };
 
 // How often a local link has lost and regained its carrier, or an address, as far as is known.
-// Changes matter, not levels: the kernel may report a carrier up to a second after it works again.
+// To paths changes matter, not levels: the kernel may report a carrier up to a second after it
+// works again.
 struct Carrier {
     std::uint64_t lost = 0;
     std::uint64_t gained = 0;
+    bool down = false;  // it was lost, and the kernel has not said since that it is back
 };
 
 // Makes one path, again and again if need be.
 class Dialer {
 public:
-    enum class Result { Pending, Connected, Failed, Refused, Fatal };
+    // Silent: nobody answered in time. Failed: somebody did, or this host knows no way. Refused:
+    // the host that this path last led to (or is to) says that nobody listens there. Closed: the
+    // peer's process does not have the other end, or no longer. Fatal: no use in trying again.
+    enum class Result { Pending, Connected, Silent, Failed, Refused, Closed, Fatal };
 
     virtual ~Dialer() = default;
     // Begins an attempt; `incarnation` counts the attempts of this path.
     virtual void start(std::uint32_t incarnation, Nanos now) = 0;
-    // Refused: there is a host but nobody listens (the peer's process is gone). Fatal: no use in
-    // trying again, see failure().
+    // What failed is in failure().
     virtual Result poll(Nanos now, Connected& connected) = 0;
     virtual void cancel() = 0;
+    // Whether the next attempts keep to packets that pass everywhere.
+    virtual void keep_small(bool /*small*/) {}
     // The peer's host has taken this attempt's connection and nobody has closed it since: what is
     // missing is an answer, which comes no earlier than the peer's NCCL asks for the connection.
     virtual bool reached(Nanos /*now*/) const { return false; }
@@ -132,6 +142,15 @@ public:
     virtual LinkCounters& counters() = 0;
     // Part of the link's rate that this connection's lane counts on; above 0.
     virtual double weight() const { return 1; }
+};
+
+// Where the peer of a sender that has lost every path can ask whether this connection still lives.
+class Home {
+public:
+    virtual ~Home() = default;
+    // Answers whoever asks for any connection of this process; cheap when nobody does.
+    virtual void poll(Nanos now) = 0;
+    virtual void leave() = 0;  // from now on this connection does not live
 };
 
 }  // namespace deft::net

@@ -49,6 +49,15 @@ void RateEstimator::acknowledged(std::uint64_t bytes, Nanos posted_at, Nanos now
     }
 }
 
+// TCP begins slowly: it may well be twice as fast.
+void RateEstimator::probed(std::uint64_t bytes, Nanos elapsed) {
+    if (samples_ == 0) {
+        const double seen =
+            2 * static_cast<double>(bytes) * 1e9 / static_cast<double>(std::max<Nanos>(elapsed, 1));
+        rate_ = std::clamp(seen, kSlowest, rate_);
+    }
+}
+
 void RateEstimator::forget(Nanos now) {
     outstanding_ = 0;
     stretch_bytes_ = 0;

@@ -35,14 +35,12 @@ constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 
 }  // namespace
 
-Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
-                   Nanos now)
+Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door)
     : options_(options),
       door_(std::move(door)),
       ahead_(ahead_of_receives(paths)),
       early_bytes_(new std::byte[kEagerAhead * ahead_.each]),  // pages never used cost nothing
-      all_lost_(now),
-      heard_(now) {
+      patience_(options.link_timeout) {
     for (std::size_t i = 0; i < kEagerAhead; ++i) {
         early_[i].bytes = early_bytes_.get() + i * ahead_.each;
     }
@@ -134,6 +132,9 @@ bool Receiver::test(Request* request, Nanos now, std::size_t* size) {
         if (now >= next_timers_) {
             timers(now);
         }
+        if (failure_) {
+            retire();
+        }
         if (!slot.complete) {
             return false;
         }
@@ -151,6 +152,9 @@ void Receiver::progress(Nanos now) {
     poll_links(nullptr, now);
     if (now >= next_timers_) {
         timers(now);
+    }
+    if (failure_) {
+        retire();
     }
 }
 
@@ -187,6 +191,9 @@ void Receiver::poll_links(const Slot* wanted, Nanos now) {
 // The peer decides what is in a chunk header: wire.cpp has checked it against itself, here it is
 // checked against what was posted.
 PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
+    if (chunk.message == kProbe) {
+        return PathEvents::Place::Discard;
+    }
     if (chunk.message < completed_) {
         return PathEvents::Place::Discard;
     }
@@ -260,6 +267,10 @@ bool Receiver::alone(Link& link, const Chunk& chunk) {
 
 void Receiver::arrived(Link& link, const Chunk& chunk) {
     ++link.received;
+    if (chunk.message == kProbe) {
+        link.tell = true;
+        return;
+    }
     link.counters->bytes_received.fetch_add(chunk.length, std::memory_order_relaxed);
     // Who sends again what has come is waiting for nothing else.
     link.tell = link.tell || chunk.message < completed_ || owe(link, chunk);
@@ -402,6 +413,27 @@ void Receiver::close(Nanos limit) {
         }
         link->state = PathState::Down;
     }
+}
+
+// Nothing moves here any more after a failure. The peer is told at once, on what is left of the
+// paths and by what it is answered when it dials; NCCL may close this end much later.
+void Receiver::retire() {
+    if (retired_) {
+        return;
+    }
+    retired_ = true;
+    for (auto& link : links_) {
+        if (link->path) {
+            Control bye = state_of(*link);
+            bye.kind = Control::Kind::Bye;
+            (void)link->path->send(bye);
+            link->path->close(0);
+            link->path.reset();
+        }
+        link->state = PathState::Down;
+    }
+    up_ = 0;
+    door_.reset();
 }
 
 }  // namespace deft::net

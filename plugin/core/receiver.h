@@ -14,6 +14,8 @@
 #include "plugin/core/failure.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
+#include "plugin/core/patience.h"
+#include "plugin/core/peer_evidence.h"
 #include "plugin/core/request.h"
 
 namespace deft::net {
@@ -34,23 +36,26 @@ public:
     // welcome.
     virtual bool knock(Nanos now, const Control& state, Admitted& admitted) = 0;
     virtual Carrier carrier(std::size_t path) const = 0;  // of the local link
+    // What the sender's host says of this connection, asked over the link of a path that was up
+    // once. To be called again and again: an answer is given once.
+    virtual Word ask(std::size_t path, Nanos now) = 0;
 };
 
 struct ReceiverOptions {
-    Nanos link_timeout = 30 * kSecond;
+    Nanos link_timeout = Patience::kKernel;
     bool checked = false;   // paths verify checksums
     bool lazy_acks = true;  // of small messages on a single path: see SenderOptions::early_done
     std::size_t absent =
         0;  // paths the sender knows to be dead: establish() does not wait for them
     char name[96] = "";
+    char peer[64] = "";  // its address, for messages
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.
 class Receiver final : public Endpoint {
 public:
     // `paths`: as many as the sender said it would make.
-    Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door,
-             Nanos now);
+    Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door);
     ~Receiver();
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
@@ -63,7 +68,7 @@ public:
     Request* irecv(void* data, std::size_t size, bool early, Nanos now);
     bool test(Request* request, Nanos now, std::size_t* size);
     void progress(Nanos now) override;
-    bool busy() const override { return completed_ < posted_; }
+    bool busy() const override { return completed_ < posted_ && !failure_; }
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
@@ -108,7 +113,6 @@ private:
         Nanos owed_since = 0;
         std::uint64_t lone = 0;        // chunks that may wait longer, see owe() ...
         std::uint64_t lone_bytes = 0;  // ... and their bytes
-        bool ended = false;            // the peer closed it, rather than the network
         Nanos say_gone_at = 0;         // when the sender is told (again) that it is lost; 0: not
         Nanos say_gone_pause = 0;      // after that
 
@@ -147,7 +151,10 @@ private:
     void say_gone(Link& link, Nanos now);
     void take_in(Nanos now);
     void timers(Nanos now);
+    void check_end(Nanos now);
+    bool cut_off(Nanos now);
     void fail(int code, const char* text);
+    void retire();
 
     ReceiverOptions options_;
     Failure failure_;
@@ -168,10 +175,15 @@ private:
     Nanos next_timers_ = 0;
     Nanos next_look_ = 0;
     Nanos first_up_ = 0;
-    Nanos all_lost_ = 0;
-    Nanos heard_ = 0;  // of the last path, when it was lost: the kernel's word for it
+    std::uint64_t worked_before_ = 0;  // as of the last look at silence
+    Nanos quiet_since_ = 0;
+    Nanos next_silence_ = 0;
+    bool silent_ = false;  // the kernel has not heard of the peer for long, on any path
+    Patience patience_;
+    PeerEvidence evidence_;
     std::size_t up_ = 0;
     bool peer_bye_ = false;
+    bool retired_ = false;      // after a failure: the peer was told
     bool damage_told_ = false;  // once per connection aloud
 };
 

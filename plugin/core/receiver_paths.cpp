@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiver's care for its paths: new ones at the door, lost ones, the peer's end.
 #include <algorithm>
+#include <cstdio>
 
 #include "deft/abi/net.h"
+#include "plugin/core/quiet_warning.h"
 #include "plugin/core/receiver.h"
 #include "topology/base/log.h"
 
@@ -12,7 +14,10 @@ namespace {
 constexpr Nanos kTimerInterval = 2 * kMillisecond;
 constexpr Nanos kLookInterval = 50 * kMillisecond;
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
-constexpr Nanos kSayGoneFor = kSecond;         // longest pause before a lost path is told again
+// Twice the longest pause between the kernel's own questions (tcp_socket.cpp).
+constexpr Nanos kQuiet = 20 * kSecond;
+constexpr Nanos kSilenceInterval = kSecond;
+constexpr Nanos kSayGoneFor = kSecond;  // longest pause before a lost path is told again
 
 }  // namespace
 
@@ -63,12 +68,12 @@ void Receiver::take_in(Nanos now) {
         link.received = link.told_received = 0;
         link.owed = link.lone = link.lone_bytes = 0;
         link.tell = false;
-        link.ended = false;
         link.reading = link.overtaken = false;
         link.say_gone_at = 0;
         link.carrier_lost = door_->carrier(link.index).lost;
         link.state = PathState::Probing;
         apply(link, PathEvent::Connected, link.path->describe());
+        evidence_.connected();
         // A further path may be gone before the welcome has come: the others tell.
         announced_ = up_ == 1 ? std::max(announced_, state.posted) : announced_;
         // When the last path went there was none to say so on.
@@ -83,8 +88,8 @@ void Receiver::take_in(Nanos now) {
 
 void Receiver::lose(Link& link, const char* why, Nanos now) {
     const Path::Loss loss = link.path->loss();
-    link.ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
     apply(link, PathEvent::Lost, why);
+    evidence_.lost(loss == Path::Loss::Ended || loss == Path::Loss::Reset, up_ == 0, now);
     if (loss == Path::Loss::Damaged) {
         log::write(damage_told_ ? log::Level::Info : log::Level::Warn,
                    "%s: %s. They are sent again; if it repeats (DEFT_LOG=info tells each time), "
@@ -97,8 +102,8 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
     link.path.reset();
     link.tell = false;
     if (up_ == 0) {
-        all_lost_ = now;
-        heard_ = now - silence;
+        patience_.already(silence);
+        next_timers_ = now;
         return;
     }
     link.say_gone_at = now;
@@ -142,28 +147,71 @@ void Receiver::timers(Nanos now) {
         next_look_ = now + kLookInterval;
         take_in(now);
     }
-    if (up_ > 0 || failure_) {
-        return;
+    if (!failure_) {
+        check_end(now);
     }
-    // Nobody waits for it: a path may yet come back, and whoever asks next gets time for that.
-    if (!busy()) {
-        all_lost_ = std::max(all_lost_, now - options_.link_timeout / 2);
-        heard_ = std::max(heard_, now - options_.link_timeout / 2);
-        return;
+}
+
+// True if no path is left, or none of which the kernel has heard for long: it asks now and then
+// where nothing comes. While the peer's host answers, nothing may be on its way: the sender knows,
+// and says when it gives up.
+bool Receiver::cut_off(Nanos now) {
+    if (up_ == 0) {
+        return true;
     }
-    bool ended = true;
+    if (worked_ != worked_before_ || quiet_since_ == 0) {
+        worked_before_ = worked_;
+        quiet_since_ = now;
+        silent_ = false;
+    }
+    if (now - quiet_since_ < kQuiet || now < next_silence_) {
+        return silent_;
+    }
+    next_silence_ = now + kSilenceInterval;
+    Nanos silence = now;
     for (const auto& link : links_) {
-        ended = ended && (link->ended || link->incarnation == 0);  // 0: never up
+        silence = link->path ? std::min(silence, link->path->silence()) : silence;
+    }
+    if (!silent_ && silence >= kQuiet) {
+        patience_.already(silence);
+    }
+    silent_ = silence >= kQuiet;
+    return silent_;
+}
+
+void Receiver::check_end(Nanos now) {
+    Patience::Tick tick;
+    tick.waits = busy() && held() && cut_off(now);
+    tick.dark = true;
+    for (const auto& link : links_) {
+        const bool was_up = link->incarnation > 0;
+        if (was_up && !door_->carrier(link->index).down) {
+            tick.dark = false;
+        }
+        if (was_up && tick.waits) {
+            evidence_.heard(door_->ask(link->index, now), now);
+        }
+    }
+    patience_.tick(now, tick);
+    if (!tick.waits) {
+        return;
     }
     if (peer_bye_) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
-    } else if (ended && now - all_lost_ > kPeerGone) {
-        fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
-    } else if (now - heard_ > options_.link_timeout) {
+    } else if (evidence_.gone(now)) {
+        fail(DEFT_NET_REMOTE_ERROR, evidence_.reason());
+    } else if (patience_.expired()) {
         char text[160];
         std::snprintf(text, sizeof(text), "no path to the peer for %.1f s (DEFT_LINK_TIMEOUT)",
-                      static_cast<double>(now - heard_) / 1e9);
+                      static_cast<double>(patience_.waited()) / 1e9);
         fail(DEFT_NET_REMOTE_ERROR, text);
+    } else if (patience_.warn_due()) {
+        const bool first = may_warn(options_.peer, now, Patience::kWarnEvery - kSecond);
+        log::write(first ? log::Level::Warn : log::Level::Info,
+                   "%s: no path to %s for %.0f s (%zu links). It goes on as soon as the peer gets "
+                   "through; until then look at these links, the switches between, and its host",
+                   options_.name, options_.peer, static_cast<double>(patience_.waited()) / 1e9,
+                   links_.size());
     }
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "deft/abi/net.h"
 #include "topology/base/log.h"
@@ -19,7 +18,6 @@ constexpr std::uint64_t kLookForAcks = kSlots / 2;
 // A chunk is late after this and so many times what was predicted for it: see hurry().
 constexpr Nanos kLate = 20 * kMillisecond;
 constexpr Nanos kLateTimes = 4;
-constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
@@ -31,7 +29,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
       copies_(dialers.size() == 1 && options_.early_done),
       trials_(options.trial_turn),
       started_(now),
-      last_alive_(now) {
+      patience_(options.link_timeout) {
     for (Slot& slot : slots_) {
         slot.kind = Request::Kind::Send;
         slot.owner = this;
@@ -158,6 +156,9 @@ bool Sender::test(Request* request, Nanos now, std::size_t* size) {
 
 void Sender::progress(Nanos now) {
     now_ = now;
+    if (retired_) {
+        return;
+    }
     for (auto& link : links_) {
         if (link->path) {
             poll_link(*link, now, true);
@@ -166,6 +167,9 @@ void Sender::progress(Nanos now) {
     pump(now);
     if (now >= next_timers_) {
         timers(now);
+    }
+    if (failure_) {
+        retire();
     }
 }
 
@@ -203,7 +207,7 @@ void Sender::pump(Nanos now) {
             ++next_unsent_;
             continue;
         }
-        if (usable_ == 0 || !may_send(slot)) {
+        if (usable_ == 0 || !may_send(slot) || (unproven_ > 1 && proving(slot, now))) {
             return;
         }
         if (slot.chunks == 0) {
@@ -266,6 +270,7 @@ bool Sender::post(Link& link, Slot& slot, Nanos now) {
         link.rate.measured() ? now + kLate + kLateTimes * link.rate.predicted(chunk.length)
                              : kNever};
     link.rate.posted(chunk.length, now);
+    link.full_size.posted(chunk.length);
     LinkCounters& counters = link.dialer->counters();
     counters.bytes_sent.fetch_add(chunk.length, std::memory_order_relaxed);
     counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
@@ -282,13 +287,20 @@ bool Sender::poll_link(Link& link, Nanos now, bool reading) {
 }
 
 void Sender::on_control(Link& link, const Control& control) {
-    last_alive_ = link.damaged ? last_alive_ : now_;
     const std::uint64_t first = link.first_flight;
+    const std::uint64_t oldest = oldest_;
+    bool proven = false;
     // `received` is a claim of the peer: never more than what was posted.
     const std::uint64_t received = control.kind == Control::Kind::PathDown ? 0 : control.received;
     while (link.first_flight < std::min(received, link.next_flight)) {
         const Flight& flight = link.flights[link.first_flight++ % kFlights];
         link.rate.acknowledged(flight.length, flight.posted_at, now_);
+        proven = link.full_size.carried(flight.length) || proven;
+        if (flight.message == kProbe) {
+            link.rate.probed(flight.length, now_ - flight.posted_at);
+            continue;
+        }
+        patience_.moved();
         link.delivered += flight.length;
         Slot& slot = this->slot(flight.message);
         if (slot.message == flight.message && !slot.delivered) {
@@ -306,15 +318,21 @@ void Sender::on_control(Link& link, const Control& control) {
             break;
         }
     }
+    if (oldest_ != oldest) {
+        patience_.moved();
+    }
     // Only acknowledgements show that bytes get through: the way back may work while this one does
     // not.
     if (link.first_flight != first) {
-        link.last_progress = last_alive_ = now_;
+        link.last_progress = now_;
         link.damaged = false;
         if (link.state == PathState::Suspect) {
             apply(link, PathEvent::Progress, "acknowledgements came again");
             keep(link);
         }
+    }
+    if (proven) {
+        count_usable();
     }
     if (link.in_flight() == 0) {
         idle(link, now_);
@@ -405,6 +423,30 @@ void Sender::close(Nanos limit) {
         }
         link->dialer->cancel();
         link->state = PathState::Down;
+    }
+    if (options_.home != nullptr) {
+        options_.home->leave();
+    }
+    count_usable();
+}
+
+// Nothing moves here any more after a failure. The peer is told at once, by the end of what is left
+// of the paths and by what it is answered when it asks; NCCL may close this end much later.
+void Sender::retire() {
+    if (retired_) {
+        return;
+    }
+    retired_ = true;
+    for (auto& link : links_) {
+        if (link->path) {
+            (void)link->path->retract();
+        }
+        idle(*link, now_);
+        link->dialer->cancel();
+        link->state = PathState::Down;
+    }
+    if (options_.home != nullptr) {
+        options_.home->leave();
     }
     count_usable();
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -13,9 +14,12 @@
 #include "plugin/core/copies.h"
 #include "plugin/core/endpoint.h"
 #include "plugin/core/failure.h"
+#include "plugin/core/full_size.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
 #include "plugin/core/path_trials.h"
+#include "plugin/core/patience.h"
+#include "plugin/core/peer_evidence.h"
 #include "plugin/core/rate.h"
 #include "plugin/core/request.h"
 #include "plugin/core/scheduler.h"
@@ -23,13 +27,15 @@
 namespace deft::net {
 
 struct SenderOptions {
-    Nanos link_timeout = 30 * kSecond;
+    Nanos link_timeout = Patience::kKernel;
     // With one path, a small message, or one of up to kLoneBytes that is alone, is done once the
     // kernel has it. Not where it may have to be sent again after NCCL has stopped looking after
     // this connection.
     bool early_done = true;
     TrialTurn* trial_turn = nullptr;  // of the connections that share these links
+    std::shared_ptr<Home> home;       // NULL: the peer cannot ask
     char name[96] = "";               // of the connection, for messages
+    char peer[64] = "";               // its address, for messages
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.
@@ -50,7 +56,7 @@ public:
     // Drives everything; true when this request is done (it is then no longer valid).
     bool test(Request* request, Nanos now, std::size_t* size);
     void progress(Nanos now) override;
-    bool busy() const override { return oldest_ < next_message_; }
+    bool busy() const override { return oldest_ < next_message_ && !failure_; }
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
@@ -89,6 +95,7 @@ private:
         Nanos late_at;  // it should long have been acknowledged, see hurry()
     };
     static constexpr std::size_t kFlights = 256;
+    static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
     // A path with what is on it.
     struct Link final : PathEvents {
         Sender* sender = nullptr;
@@ -110,11 +117,11 @@ private:
         Nanos suspect_since = 0;
         Nanos busy_since = 0;
         Nanos up_since = 0;
+        FullSize full_size;
         Carrier carrier;  // of the local link, when the path was made or last lost
         int failed_attempts = 0;
-        bool damaged = false;     // it was lost to damaged bytes, and carried none whole since
-        bool refused = false;     // the last attempt found nobody listening
-        bool peer_ended = false;  // the peer closed or reset it, rather than the network
+        bool damaged = false;      // it was lost to damaged bytes, and carried none whole since
+        bool unreachable = false;  // an attempt was turned down, and none got to the peer since
 
         Place place(const Chunk&, std::byte*&) override { return Place::Refuse; }
         void arrived(const Chunk&) override {}
@@ -143,7 +150,10 @@ private:
     void deliver(Slot& slot);
     void retract();
     void apply(Link& link, PathEvent event, const char* why);
-    void lose(Link& link, const char* why, Nanos now);
+    enum class How { Broken, Silent };
+    void lose(Link& link, const char* why, Nanos now, How how = How::Broken);
+    void hasten(Nanos now, Nanos limit);
+    void tell_of_swallowing(const Link& link, Nanos now);
     void requeue(Link& link);
     void keep(const Link& link);
     void idle(Link& link, Nanos now);
@@ -153,13 +163,23 @@ private:
     bool late(const Link& link, const Slot& slot, Nanos now) const;
     void count_resent(Link& link, const Slot& slot, std::uint64_t chunks);
     void dial(Link& link, Nanos now);
-    void check_all_lost(Nanos now);
+    bool waits() const;
+    bool connected() const;
+    void check_end(Nanos now);
+    void check_set_up();
+    void describe_links(char* text, std::size_t size) const;
     void fail(int code, const char* text);
-    std::size_t usable() const { return usable_; }
+    void retire();
     void count_usable();
     void try_paths(Nanos now);
+    bool proving(const Slot& slot, Nanos now);
+    void send_probes(Nanos now);
+    // Up, and as far as is known it carries pieces of any size.
+    bool sound(const Link& link) const {
+        return link.state == PathState::Up && (link.full_size.proven() || !any_proven_);
+    }
     bool takes(const Link& link) const {
-        return link.state == PathState::Up && !(trials_.out(link.index) && spare_);
+        return sound(link) && !(trials_.out(link.index) && spare_);
     }
 
     SenderOptions options_;
@@ -176,16 +196,21 @@ private:
     std::uint64_t posted_ = 0;
     std::size_t held_ = 0;  // requests that NCCL has
     PathTrials trials_;
-    bool spare_ = false;  // some usable path is not left out by the trials
+    bool spare_ = false;        // some usable path is not left out by the trials
+    bool any_proven_ = false;   // a path that is up has carried a full-size piece
+    std::size_t unproven_ = 0;  // so many have not
+    Nanos prove_until_ = 0;     // before any has, large messages wait so long for the first
     std::size_t usable_ = 0;
     Link* only_ = nullptr;  // the one usable path, if there is just one
     Nanos now_ = 0;
     Nanos next_timers_ = 0;
     Nanos first_up_ = 0;
     Nanos started_ = 0;
-    Nanos last_alive_ = 0;
-    Nanos all_lost_ = 0;
+    Nanos next_look_ = 0;  // for peers that ask
+    Patience patience_;
+    PeerEvidence evidence_;
     bool peer_bye_ = false;
+    bool retired_ = false;       // after a failure: the peer was told
     bool told_waiting_ = false;  // that the peer has not accepted
     bool fresh_ = false;         // with one path: nothing was polled since the last isend
 };

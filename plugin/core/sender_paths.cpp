@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sender's care for its paths: trials, silence, loss, reconnecting.
 #include <algorithm>
+#include <cstdio>
 
 #include "deft/abi/net.h"
+#include "plugin/core/quiet_warning.h"
 #include "plugin/core/sender.h"
 #include "topology/base/log.h"
 
@@ -18,16 +20,20 @@ constexpr Nanos kMaxSilence = 700 * kMillisecond;
 // waiting gives is that a path which is only crowded still brings the acknowledgements it owes, of
 // a receiver that may not be polled again.
 constexpr Nanos kSuspectLimit = 3 * kSecond;
+constexpr Nanos kUnprovenLimit = kSecond;  // it owes none
 constexpr Nanos kFirstBackOff = 50 * kMillisecond;
 constexpr Nanos kMaxBackOff = kSecond;
 // A link that comes back starts an attempt at once, but no more often than this: it may be
 // flapping. The attempts after it come sooner again too.
 constexpr Nanos kReturnInterval = 100 * kMillisecond;
 constexpr Nanos kReturnBackOff = 200 * kMillisecond;
-constexpr Nanos kFlapping = 2 * kSecond;      // a path that lives shorter is not trusted at once
-constexpr Nanos kAttemptLimit = 2 * kSecond;  // for one attempt, once a path was up
-constexpr Nanos kTellOfWaiting = 60 * kSecond;
+constexpr Nanos kFlapping = 2 * kSecond;       // a path that lives shorter is not trusted at once
+constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once a path was up
+constexpr Nanos kLook = 50 * kMillisecond;     // for peers that ask
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
+constexpr Nanos kSayAgain = 600 * kSecond;     // what is wrong with a path
+// Before any path has shown that it carries full-size pieces, for the first to do so.
+constexpr Nanos kProve = 250 * kMillisecond;
 
 }  // namespace
 
@@ -40,6 +46,7 @@ Sender::Ready Sender::establish(Nanos now) {
     }
     timers(now);
     if (failure_) {
+        retire();
         return Ready::Failed;
     }
     std::size_t tried = 0;
@@ -60,11 +67,21 @@ Sender::Ready Sender::establish(Nanos now) {
 }
 
 void Sender::count_usable() {
-    usable_ = 0;
+    usable_ = unproven_ = 0;
     only_ = nullptr;
-    spare_ = std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
-        return link->state == PathState::Up && !trials_.out(link->index);
-    });
+    any_proven_ = spare_ = false;
+    for (const auto& link : links_) {
+        const bool up = link->state == PathState::Up;
+        if (up && link->full_size.proven()) {
+            any_proven_ = true;
+        }
+        unproven_ += up && !link->full_size.proven() ? 1 : 0;
+    }
+    for (const auto& link : links_) {
+        if (sound(*link) && !trials_.out(link->index)) {
+            spare_ = true;
+        }
+    }
     for (const auto& link : links_) {
         if (takes(*link)) {
             only_ = link.get();
@@ -76,13 +93,42 @@ void Sender::count_usable() {
     }
 }
 
+// True if this message is to wait for the first path that shows that it carries its like.
+bool Sender::proving(const Slot& slot, Nanos now) {
+    if (any_proven_ || slot.size <= FullSize::kSmallPacket || slot.message >= posted_) {
+        return false;
+    }
+    send_probes(now);
+    return now < prove_until_;
+}
+
+// A path that has just been made gets a piece that fills packets before it is trusted with the
+// job's. Only while the receiver waits for messages, and so reads what comes.
+void Sender::send_probes(Nanos now) {
+    Chunk probe;
+    probe.message = kProbe;
+    probe.length = FullSize::kPiece;
+    for (auto& link : links_) {
+        const bool due =
+            link->state == PathState::Up && !link->full_size.proven() && link->in_flight() == 0;
+        if (!due || link->path->post(probe) != Post::Ok) {
+            continue;  // one that has failed is found out when it is polled
+        }
+        link->flights[link->next_flight++ % kFlights] = {kProbe, probe.length, 0, now, kNever};
+        link->rate.posted(probe.length, now);
+        link->full_size.posted(probe.length);
+        link->busy_since = link->last_progress = now;
+        prove_until_ = prove_until_ == 0 ? now + kProve : prove_until_;
+    }
+}
+
 // Leaves out paths that add nothing to the others.
 void Sender::try_paths(Nanos now) {
     std::array<PathTrials::Sample, PathTrials::kMaxPaths> samples;
     const std::size_t count = std::min(links_.size(), samples.size());
     for (std::size_t i = 0; i < count; ++i) {
         const Link& link = *links_[i];
-        samples[i] = {link.state == PathState::Up, link.delivered, link.rate.latency()};
+        samples[i] = {sound(link), link.delivered, link.rate.latency()};
     }
     // What waits for the receiver's credit would come no sooner over more paths: there the peer
     // sets the pace, for instance by what it sends itself in a ring.
@@ -135,37 +181,59 @@ void Sender::idle(Link& link, Nanos now) {
     }
 }
 
-void Sender::lose(Link& link, const char* why, Nanos now) {
+void Sender::lose(Link& link, const char* why, Nanos now, How how) {
     const Path::Loss loss = link.path->loss();
-    link.peer_ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
+    const bool ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
     link.damaged = loss == Path::Loss::Damaged;
+    if (how == How::Silent || loss == Path::Loss::TimedOut) {
+        link.full_size.lost_in_silence();
+        tell_of_swallowing(link, now);
+    }
     apply(link, PathEvent::Lost, why);
     requeue(link);
     idle(link, now);
     link.first_flight = link.next_flight = link.copies_end = 0;
     link.rate.forget(now);
-    const Nanos silence = std::min(link.path->silence(), options_.link_timeout / 4 * 3);
     link.path->close(0);
     link.path.reset();
     // A path that comes and goes is tried less and less often.
     const bool lasted = now - link.up_since > kFlapping;
     link.back_off = lasted ? kFirstBackOff : std::min(2 * link.back_off, kMaxBackOff);
-    link.retry_at = now + (link.peer_ended && lasted ? 0 : link.back_off);
+    link.retry_at = now + (ended && lasted ? 0 : link.back_off);
+    link.retry_at = std::max(link.retry_at, now + link.full_size.back_off());
+    link.carrier = link.dialer->carrier();
+    evidence_.lost(ended, !connected(), now);
+    if (usable_ == 0) {
+        hasten(now, ended ? kReturnInterval : kMaxBackOff);
+    }
     if (link.damaged && usable_ == 0) {  // there is nothing better to wait for
         link.retry_at = std::min(link.retry_at, now + kFirstBackOff);
     }
-    link.carrier = link.dialer->carrier();
-    link.refused = false;
-    // An idle path is alive as far as the kernel's keep-alive knows, whatever the last message was;
-    // there is time for another attempt in any case. One that only brings damaged bytes is not
-    // alive.
-    if (!link.damaged) {
-        last_alive_ = std::max(last_alive_, now - silence);
-    }
-    if (usable_ == 0) {
-        all_lost_ = now;
-    }
     next_timers_ = now;
+}
+
+// There is no path: none waits for longer. Where the peer has ended one, its host is to say soon
+// whether it is gone.
+void Sender::hasten(Nanos now, Nanos limit) {
+    for (auto& link : links_) {
+        link->retry_at = std::min(link->retry_at, std::max(now, link->attempt_start + limit));
+    }
+}
+
+void Sender::tell_of_swallowing(const Link& link, Nanos now) {
+    if (link.full_size.swallowed() != 2) {
+        return;
+    }
+    char about[192];
+    std::snprintf(about, sizeof(about), "swallowed %s", link.dialer->describe());
+    log::write(
+        may_warn(about, now, kSayAgain) ? log::Level::Warn : log::Level::Info,
+        "path %s of %s connects and answers small packets, but full-size ones do not arrive: "
+        "most likely the MTU of this link is larger than a switch or tunnel on the way allows "
+        "(compare `ip link` on both hosts; try `ping -M do -s 8972`, then 1472). %s",
+        link.dialer->describe(), options_.name,
+        any_proven_ ? "It is not used until a full-size piece comes through"
+                    : "There is no other path: its packets are kept small, which is slower");
 }
 
 void Sender::timers(Nanos now) {
@@ -189,10 +257,17 @@ void Sender::timers(Nanos now) {
         }
     }
     if (links_.size() > 1) {
+        if (unproven_ > 0 && waits()) {
+            send_probes(now);
+        }
         try_paths(now);
         hurry(now);
     }
-    check_all_lost(now);
+    if (options_.home != nullptr && now >= next_look_) {
+        next_look_ = now + kLook;
+        options_.home->poll(now);
+    }
+    check_end(now);
     pump(now);
 }
 
@@ -205,8 +280,8 @@ void Sender::check_silence(Link& link, Nanos now) {
         return;
     }
     if (link.state == PathState::Suspect) {
-        if (now - link.suspect_since > kSuspectLimit) {
-            lose(link, "silent for too long", now);
+        if (now - link.suspect_since > (link.full_size.proven() ? kSuspectLimit : kUnprovenLimit)) {
+            lose(link, "silent for too long", now, How::Silent);
         }
         return;
     }
@@ -235,6 +310,7 @@ void Sender::dial(Link& link, Nanos now) {
         link.back_off = std::min(link.back_off, kReturnBackOff);
         // What this attempt sent is gone, and the kernel's next try a second away.
         link.dialer->cancel();
+        link.full_size.link_returned();
         apply(link, PathEvent::ProbeFailed, "the link came back");
     }
     if (link.state == PathState::Down) {
@@ -244,6 +320,10 @@ void Sender::dial(Link& link, Nanos now) {
         link.carrier = carrier;
         apply(link, PathEvent::Retry, "next attempt");
         link.attempt_start = now;
+        // It costs time that another path does not take.
+        const bool small = link.full_size.wants_small() && !any_proven_;
+        link.full_size.small(small);
+        link.dialer->keep_small(small);
         link.dialer->start(++link.incarnation, now);
     }
     Connected connected;
@@ -254,7 +334,11 @@ void Sender::dial(Link& link, Nanos now) {
     if (result == Dialer::Result::Pending && !waits &&
         now - std::max(link.attempt_start, first_up_) > kAttemptLimit) {
         link.dialer->cancel();
-        result = Dialer::Result::Failed;
+        result = Dialer::Result::Silent;
+    }
+    if (link.dialer->reached(now)) {
+        link.unreachable = false;
+        evidence_.heard(Word::Lives, now);
     }
     switch (result) {
         case Dialer::Result::Pending:
@@ -268,8 +352,11 @@ void Sender::dial(Link& link, Nanos now) {
             }
             link.failed_attempts = 0;
             link.up_since = now;
-            link.peer_ended = link.refused = false;
+            link.unreachable = false;
             link.last_progress = now;
+            link.full_size.connected();
+            prove_until_ = 0;
+            evidence_.connected();
             posted_ = std::max(posted_, connected.posted);
             apply(link, PathEvent::Connected, "connected");
             link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
@@ -280,73 +367,27 @@ void Sender::dial(Link& link, Nanos now) {
             on_control(link, control);
             return;
         }
+        case Dialer::Result::Closed:
+            evidence_.heard(Word::Closed, now);
+            break;
         case Dialer::Result::Refused:
+            evidence_.heard(Word::Refused, now);
+            link.unreachable = true;
+            break;
         case Dialer::Result::Failed:
-            link.refused = result == Dialer::Result::Refused;
-            ++link.failed_attempts;
-            apply(link, PathEvent::ProbeFailed, link.dialer->failure());
-            link.back_off = std::clamp(2 * link.back_off, kFirstBackOff, kMaxBackOff);
-            link.retry_at = now + link.back_off;
-            return;
+            link.unreachable = true;
+            break;
+        case Dialer::Result::Silent:
+            break;
         case Dialer::Result::Fatal:
             apply(link, PathEvent::ProbeFailed, link.dialer->failure());
             fail(DEFT_NET_REMOTE_ERROR, link.dialer->failure());
             return;
     }
-}
-
-void Sender::check_all_lost(Nanos now) {
-    if (failure_) {
-        return;
-    }
-    bool ended = true;
-    bool refused = false;
-    bool tried = true;
-    const Link* last = nullptr;
-    for (const auto& link : links_) {
-        if (link->state == PathState::Up || link->state == PathState::Suspect) {
-            return;
-        }
-        ended = ended && link->peer_ended;
-        refused = refused || link->refused;
-        tried = tried && link->failed_attempts > 0;
-        last = link.get();
-        // A rank may be minutes late for its first collective: until it accepts, its host's word is
-        // all there is. An abort ends the waiting.
-        if (first_up_ == 0 && link->dialer->reached(now)) {
-            last_alive_ = now;
-            if (!told_waiting_ && now - started_ > kTellOfWaiting) {
-                told_waiting_ = true;
-                DEFT_INFO("%s waits for the peer: its host answers, its rank has not accepted yet",
-                          options_.name);
-            }
-        }
-    }
-    // Nobody waits for it: the path may yet come back, and whoever asks next gets time for that.
-    if (first_up_ != 0 && !held()) {
-        last_alive_ = std::max(last_alive_, now - options_.link_timeout / 2);
-        return;
-    }
-    // Once connected, a peer that closed every path and listens no more is a dead process.
-    if (first_up_ != 0 && peer_bye_) {
-        fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
-    } else if (first_up_ != 0 && ended && (refused || (tried && now - all_lost_ > kPeerGone))) {
-        fail(DEFT_NET_REMOTE_ERROR, "the peer process is gone: it closed every path");
-    } else if (now - last_alive_ > options_.link_timeout) {
-        char text[256];
-        std::snprintf(text, sizeof(text),
-                      "no path to the peer for %.1f s (DEFT_LINK_TIMEOUT); last: %s: %s",
-                      static_cast<double>(now - last_alive_) / 1e9, last->dialer->describe(),
-                      last->dialer->failure());
-        fail(DEFT_NET_REMOTE_ERROR, text);
-    }
-}
-
-void Sender::fail(int code, const char* text) {
-    if (!failure_) {
-        failure_.set(code, "%s: %s", options_.name, text);
-        DEFT_WARN("%s", failure_.text);
-    }
+    ++link.failed_attempts;
+    apply(link, PathEvent::ProbeFailed, link.dialer->failure());
+    link.back_off = std::clamp(2 * link.back_off, kFirstBackOff, kMaxBackOff);
+    link.retry_at = now + std::max(link.back_off, usable_ == 0 ? 0 : link.full_size.back_off());
 }
 
 }  // namespace deft::net

@@ -89,7 +89,7 @@ private:
         Entry& entry = find_or_add(name);
         if (entry.down == running) {
             ++(running ? entry.carrier.gained : entry.carrier.lost);
-            entry.down = !running;
+            entry.down = entry.carrier.down = !running;
         }
     }
 
@@ -101,7 +101,9 @@ private:
         }
         for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
             if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_RUNNING) == 0) {
-                find_or_add(entry->ifa_name).down = true;
+                Entry& known = find_or_add(entry->ifa_name);
+                known.down = true;
+                known.carrier.down = static_cast<bool>(fd_);  // or nobody would take it back
             }
         }
         freeifaddrs(list);

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <mutex>
 
 #include "topology/base/fork_guard.h"
+#include "topology/base/log.h"
 
 namespace deft::net {
 namespace {
@@ -47,37 +49,17 @@ private:
     bool pending_;
 };
 
-// What sockets say of their state. Anything else means that this way of sending is barred, by a
-// sandbox for example.
-bool of_a_connection(int error) {
-    switch (error) {
-        case EAGAIN:
-        case EINTR:
-        case EPIPE:
-        case ECONNRESET:
-        case ECONNABORTED:
-        case ETIMEDOUT:
-        case EHOSTUNREACH:
-        case EHOSTDOWN:
-        case ENETUNREACH:
-        case ENETDOWN:
-        case ENETRESET:
-        case ENONET:
-        case ECONNREFUSED:
-        case EACCES:
-        case EPROTO:
-        case ENOPROTOOPT:
-        case ENOTCONN:
-            return true;
-        default:
-            return false;
-    }
+std::atomic<bool> barred{false};
+
+// The kernel's error, as none that means something to who called.
+int other(int error) {
+    return error == ENOTSUP || error == EBUSY ? EPERM : error;
 }
 
 }  // namespace
 
 std::shared_ptr<PagePipes> PagePipes::process(const std::string& setting) {
-    if (setting == "off") {
+    if (setting == "off" || given_up()) {
         return nullptr;
     }
     // Never destroyed: NCCL's threads may be inside while the process exits.
@@ -125,6 +107,23 @@ bool PagePipes::takes_many() {
            recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) == kAll;
 }
 
+void PagePipes::give_up(int error) {
+    if (!barred.exchange(true)) {
+        DEFT_INFO(
+            "this host refuses to send without copying (vmsplice or splice: %s): large pieces are "
+            "copied from now on; DEFT_TCP_ZEROCOPY=off does not try",
+            std::strerror(error));
+    }
+}
+
+bool PagePipes::given_up() {
+    return barred.load(std::memory_order_relaxed);
+}
+
+void PagePipes::begin_anew() {
+    barred.store(false);
+}
+
 bool PagePipes::open() {
     ForkGuard::process().arm();
     sink_ = UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -147,7 +146,8 @@ bool PagePipes::Pipe::open() {
 }
 
 ssize_t PagePipes::send(int socket, const std::byte* data, std::size_t length) {
-    if (!ForkGuard::process().in_child()) {  // a child would share the pipes
+    const bool pointless = given_up();
+    if (!pointless && !ForkGuard::process().in_child()) {  // a child would share the pipes
         for (Pipe& pipe : pipes_) {
             if (pipe.taken.load(std::memory_order_relaxed) ||
                 pipe.taken.exchange(true, std::memory_order_acquire)) {
@@ -165,7 +165,7 @@ ssize_t PagePipes::send(int socket, const std::byte* data, std::size_t length) {
             }
         }
     }
-    errno = EBUSY;
+    errno = pointless ? ENOTSUP : EBUSY;
     return -1;
 }
 
@@ -173,7 +173,9 @@ ssize_t PagePipes::Pipe::send(int socket, const std::byte* data, std::size_t len
     const iovec part{const_cast<std::byte*>(data), length};
     const ssize_t held = vmsplice(in.get(), &part, 1, SPLICE_F_NONBLOCK);
     if (held <= 0) {
-        errno = errno == ENOMEM || errno == EINTR ? EBUSY : ENOTSUP;
+        const bool passes = errno == ENOMEM || errno == EINTR || errno == EAGAIN;
+        // EFAULT: memory that has no pages.
+        errno = passes ? EBUSY : errno == EFAULT ? ENOTSUP : other(errno);
         return -1;
     }
     const auto whole = static_cast<std::size_t>(held);
@@ -186,10 +188,9 @@ ssize_t PagePipes::Pipe::send(int socket, const std::byte* data, std::size_t len
     }
     if (sent == 0) {
         error = EAGAIN;
-    } else if (sent < 0 && (error == ENOMEM || error == ENOBUFS)) {
-        error = EBUSY;
-    } else if (sent < 0 && !of_a_connection(error)) {
-        error = ENOTSUP;
+    } else if (sent < 0 && error != EAGAIN) {
+        const bool passes = error == EINTR || error == ENOMEM || error == ENOBUFS;
+        error = passes ? EBUSY : other(error);
     }
     empty(whole - static_cast<std::size_t>(std::max<ssize_t>(sent, 0)), sink);
     errno = error;

@@ -29,9 +29,16 @@ public:
     static std::shared_ptr<PagePipes> process(const std::string& setting);
 
     // As send(2) with MSG_NOSIGNAL on a non-blocking socket; may take fewer bytes than there is
-    // room for. These bytes have to be copied: ENOTSUP if that will not change (a device's memory,
-    // a kernel without the calls), EBUSY if it may (all pipes are in use).
+    // room for. EAGAIN: no room now. These bytes have to be copied: ENOTSUP if that holds for this
+    // memory (a device's), EBUSY if it may change (all pipes are in use). Any other error is the
+    // connection's, or that of a sandbox, which may answer with any number at all: which of the two
+    // it is shows when the same bytes are copied.
     ssize_t send(int socket, const std::byte* data, std::size_t length);
+
+    // From now on everything is copied in this process. Says so, once.
+    static void give_up(int error);
+    static bool given_up();
+    static void begin_anew();  // tests
 
     bool open();  // once, before the first send(); false if no pipe can be had
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/tcp_acceptor.h"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "plugin/links/tcp_socket.h"
 #include "topology/base/log.h"
+#include "topology/base/random.h"
 #include "topology/fair_room.h"
 
 namespace deft::net {
@@ -40,21 +40,30 @@ bool further_path(const wire::Hello& hello) {
     return hello.path != std::countr_one(hello.absent);
 }
 
-bool random_bytes(void* data, std::size_t size) {
-    return getrandom(data, size, 0) == static_cast<ssize_t>(size);
-}
-
 }  // namespace
 
-std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const Device>& device,
-                                                  std::string& problem) {
-    const std::lock_guard lock(process_mutex);
+// Under process_mutex.
+std::shared_ptr<TcpAcceptor> TcpAcceptor::find(const std::shared_ptr<const Device>& device) {
     for (const std::weak_ptr<TcpAcceptor>& known : process_acceptors()) {
         std::shared_ptr<TcpAcceptor> acceptor = known.lock();
         if (acceptor != nullptr && acceptor->device_ == device &&
             acceptor->made_by_ == ::getpid()) {
             return acceptor;
         }
+    }
+    return nullptr;
+}
+
+std::shared_ptr<TcpAcceptor> TcpAcceptor::existing(const std::shared_ptr<const Device>& device) {
+    const std::lock_guard lock(process_mutex);
+    return find(device);
+}
+
+std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const Device>& device,
+                                                  std::string& problem) {
+    const std::lock_guard lock(process_mutex);
+    if (std::shared_ptr<TcpAcceptor> known = find(device); known != nullptr) {
+        return known;
     }
     std::erase_if(process_acceptors(), [](const auto& known) { return known.expired(); });
     auto acceptor = std::make_shared<TcpAcceptor>();
@@ -233,11 +242,27 @@ const Descriptors& TcpAcceptor::descriptors() {
     return descriptors_;
 }
 
+void TcpAcceptor::answer_whether_alive(Pending& pending, const wire::Hello& hello) {
+    const bool lives = std::any_of(homes_.begin(), homes_.end(), [&](const TcpHome* home) {
+        return home->connection_ == hello.connection &&
+               wire::equal_secrets(home->secret_, hello.secret);
+    });
+    wire::Welcome welcome;
+    welcome.answer = lives ? wire::Answer::Accepted : wire::Answer::Closed;
+    answer(pending.fd, welcome);
+}
+
 void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
+    if ((hello.flags & wire::kFlagAlive) != 0) {
+        answer_whether_alive(pending, hello);
+        return;
+    }
+    bool known = false;
     for (Admission* admission : admissions_) {
         if (admission->listener_ != hello.listener) {
             continue;
         }
+        known = true;
         if (!wire::equal_secrets(admission->secret_, hello.secret)) {
             break;
         }
@@ -278,7 +303,14 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         return;
     }
     strangers_.fetch_add(1, std::memory_order_relaxed);
-    DEFT_DEBUG("dropped a connection that did not prove a secret");
+    if (known) {
+        DEFT_DEBUG("dropped a connection that did not prove a secret");
+        return;
+    }
+    // A connection that this process has closed, which the peer may not have heard of.
+    wire::Welcome welcome;
+    welcome.answer = wire::Answer::Closed;
+    answer(pending.fd, welcome);
 }
 
 Admission::Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
@@ -302,6 +334,47 @@ bool Admission::next(Nanos now, Guest& guest) {
     guest = std::move(guests_.front());
     guests_.erase(guests_.begin());
     return true;
+}
+
+TcpHome::TcpHome(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t connection,
+                 const wire::Secret& secret)
+    : acceptor_(std::move(acceptor)), connection_(connection), secret_(secret) {
+    const std::lock_guard lock(acceptor_->mutex_);
+    acceptor_->homes_.push_back(this);
+}
+
+TcpHome::~TcpHome() {
+    TcpHome::leave();
+}
+
+void TcpHome::leave() {
+    if (acceptor_ == nullptr || acceptor_->made_by_ != ::getpid()) {
+        return;  // in a forked child the mutex may be locked for ever
+    }
+    {
+        const std::lock_guard lock(acceptor_->mutex_);
+        std::erase(acceptor_->homes_, this);
+    }
+    acceptor_.reset();  // with the last of them nobody listens any more
+}
+
+wire::Endpoint TcpHome::place(std::size_t link, const Address& own) const {
+    if (acceptor_ == nullptr) {
+        return {};
+    }
+    const wire::EndpointList& all = acceptor_->endpoints_;
+    const auto* const end = all.entries.data() + all.count;
+    const auto* const found =
+        std::find_if(all.entries.data(), end, [&](const wire::Endpoint& endpoint) {
+            return endpoint.link == link && endpoint.address == own;
+        });
+    return found == end ? wire::Endpoint{} : *found;
+}
+
+void TcpHome::poll(Nanos now) {
+    if (acceptor_ != nullptr) {
+        acceptor_->poll(now);
+    }
 }
 
 }  // namespace deft::net

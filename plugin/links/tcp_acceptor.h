@@ -53,6 +53,27 @@ private:
     std::atomic<bool> waiting_{false};
 };
 
+// One sending connection of this process, which its peer may ask for.
+class TcpHome final : public Home {
+public:
+    TcpHome(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t connection,
+            const wire::Secret& secret);
+    ~TcpHome() override;
+    TcpHome(const TcpHome&) = delete;
+    TcpHome& operator=(const TcpHome&) = delete;
+
+    void poll(Nanos now) override;
+    void leave() override;
+    // Where it is asked for by who is called from `own` (on `link`); no family: nowhere.
+    wire::Endpoint place(std::size_t link, const Address& own) const;
+
+private:
+    friend class TcpAcceptor;
+    std::shared_ptr<TcpAcceptor> acceptor_;
+    std::uint64_t connection_;
+    wire::Secret secret_;
+};
+
 // All methods from any thread.
 class TcpAcceptor : public std::enable_shared_from_this<TcpAcceptor> {
 public:
@@ -61,9 +82,13 @@ public:
     static std::shared_ptr<TcpAcceptor> process(const std::shared_ptr<const Device>& device,
                                                 std::string& problem);
 
+    // The same, but only if there is one.
+    static std::shared_ptr<TcpAcceptor> existing(const std::shared_ptr<const Device>& device);
+
     // `links`: one bit for each of the device's links that may be used.
     std::unique_ptr<Admission> open(std::uint32_t links = ~std::uint32_t{0});
     const Device& device() const { return *device_; }
+    std::shared_ptr<const Device> shared_device() const { return device_; }
     // Accepts and reads hellos; returns at once if another thread is at it.
     void poll(Nanos now);
     std::size_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
@@ -71,6 +96,7 @@ public:
 
 private:
     friend class Admission;
+    friend class TcpHome;
     struct Socket {
         UniqueFd fd;
         std::size_t link;
@@ -88,10 +114,12 @@ private:
     static constexpr std::size_t kMaxPending = 64;
     static constexpr std::size_t kMaxGuests = 2 * wire::kMaxPaths;
 
+    static std::shared_ptr<TcpAcceptor> find(const std::shared_ptr<const Device>& device);
     bool listen_everywhere(std::string& problem);
     void accept_from(const Socket& socket, Nanos now);
     bool read_hello(Pending& pending, Nanos now);
     void admit(Pending& pending, const wire::Hello& hello);
+    void answer_whether_alive(Pending& pending, const wire::Hello& hello);
     void make_room();
     const Descriptors& descriptors();
     void close(Admission& admission);
@@ -103,6 +131,7 @@ private:
     std::mutex mutex_;
     std::vector<Pending> pending_;
     std::vector<Admission*> admissions_;
+    std::vector<const TcpHome*> homes_;
     Nanos last_poll_ = 0;
     Nanos counted_ = 0;
     Descriptors descriptors_;

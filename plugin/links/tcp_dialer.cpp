@@ -21,6 +21,9 @@ constexpr Nanos kConnectLimit = 1200 * kMillisecond;
 // A listener that does not know us would have closed by now.
 constexpr Nanos kReachedAfter = 300 * kMillisecond;
 
+// Any link of IPv6 carries it, with both headers and TCP's options (RFC 8200: 1280 bytes).
+constexpr int kSmallSegment = 1200;
+
 const Interface& link_of(const Device& device, const Route& route) {
     return device.links[route.link];
 }
@@ -35,6 +38,7 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       dead_after_(options.dead_after),
       congestion_(options.congestion, link_of(*device_, route_).index),
       pages_(options.pages),
+      home_(options.home),
       weight_(options.weight),
       pass_over_(options.pass_over),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
@@ -86,6 +90,7 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     const auto& [own, peer] = route_.candidates[candidate_];
     hello_.incarnation = incarnation;
     hello_.remote_link = peer.link;
+    hello_.home = home_ == nullptr ? wire::Endpoint{} : home_->place(route_.link, own);
     wire::encode(hello_, out_);
     out_done_ = in_done_ = 0;
     began_ = now;
@@ -94,6 +99,7 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     tuning.dead_after = dead_after_;
     tuning.pacing_bytes_per_second =
         link_of(*device_, route_).pacing_bytes_per_second / route_.streams;
+    tuning.segment = small_ ? kSmallSegment : 0;
     begin_error_ = 0;
     stage_ = Stage::Connecting;
     if (!worth_it) {
@@ -127,6 +133,9 @@ Dialer::Result TcpDialer::fail(Result result, std::string text) {
 
 Dialer::Result TcpDialer::poll(Nanos now, Connected& connected) {
     Result result = Result::Pending;
+    if (home_ != nullptr) {
+        home_->poll(now);  // who has lost this connection may be asking for it
+    }
     if (stage_ == Stage::Connecting) {
         result = poll_connect(now);
     }
@@ -139,14 +148,19 @@ Dialer::Result TcpDialer::poll(Nanos now, Connected& connected) {
     if (result == Result::Pending && stage_ == Stage::Connecting && now - began_ > kConnectLimit) {
         const auto& [own, peer] = route_.candidates[candidate_];
         Reach::dead(own, peer.address);
-        return fail(Result::Failed, failure_);
+        return fail(Result::Silent, failure_);
     }
     return result;
 }
 
+// Of an address that has never led to the peer it says nothing about the peer.
+Dialer::Result TcpDialer::refused_or_failed(int error) const {
+    return error == ECONNREFUSED && candidate_ == preferred_ ? Result::Refused : Result::Failed;
+}
+
 Dialer::Result TcpDialer::poll_connect(Nanos now) {
     if (!fd_) {
-        return fail(begin_error_ == ECONNREFUSED ? Result::Refused : Result::Failed, failure_);
+        return fail(begin_error_ == 0 ? Result::Silent : refused_or_failed(begin_error_), failure_);
     }
     pollfd wait{fd_.get(), POLLOUT, 0};
     if (::poll(&wait, 1, 0) <= 0) {
@@ -156,8 +170,7 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
     socklen_t length = sizeof(error);
     (void)getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) {
-        return fail(error == ECONNREFUSED ? Result::Refused : Result::Failed,
-                    std::string("connect: ") + std::strerror(error));
+        return fail(refused_or_failed(error), std::string("connect: ") + std::strerror(error));
     }
     losses_ = congestion_.connected(fd_.get());
     round_trip_ = now - began_;
@@ -212,6 +225,9 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
         case wire::Decoded::Malformed:
         case wire::Decoded::Damaged:
             return fail(Result::Failed, "the peer's welcome makes no sense");
+    }
+    if (welcome.answer == wire::Answer::Closed) {
+        return fail(Result::Closed, "the peer has closed this connection");
     }
     if (welcome.answer != wire::Answer::Accepted) {
         return fail(Result::Fatal,

@@ -10,6 +10,7 @@
 #include "plugin/device.h"
 #include "plugin/links/congestion.h"
 #include "plugin/links/page_pipes.h"
+#include "plugin/links/tcp_acceptor.h"
 #include "plugin/links/tcp_socket.h"
 #include "plugin/wire.h"
 
@@ -54,6 +55,7 @@ public:
         // The first attempt takes no pair of addresses that is known to be dead (links/reach.h),
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
+        std::shared_ptr<TcpHome> home;  // of this connection; NULL: none
     };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
               const Options& options);
@@ -61,6 +63,7 @@ public:
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
+    void keep_small(bool small) override { small_ = small; }
     bool reached(Nanos now) const override;
     Carrier carrier() const override;
     const char* failure() const override { return failure_.c_str(); }
@@ -73,6 +76,7 @@ public:
 private:
     enum class Stage { Idle, Connecting, Greeting, Waiting };
     Result fail(Result result, std::string text);
+    Result refused_or_failed(int error) const;
     Result poll_connect(Nanos now);
     Result poll_greeting();
     Result poll_welcome(Connected& connected);
@@ -85,8 +89,10 @@ private:
     Congestion congestion_;
     LossWatch losses_;
     std::shared_ptr<PagePipes> pages_;
+    std::shared_ptr<TcpHome> home_;
     double weight_;
     bool pass_over_;
+    bool small_ = false;
     LinkCounters& counters_;
     wire::EndpointList endpoints_;
     std::size_t candidate_ = 0;

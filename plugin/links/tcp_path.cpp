@@ -22,6 +22,15 @@ namespace {
 // Sent in place of bytes that are no longer there; the receiver has the message and looks away.
 constexpr std::array<std::byte, 16384> kFiller{};
 
+bool of_a_connection(int error) {
+    return error == ECONNRESET || error == ETIMEDOUT || error == EHOSTUNREACH ||
+           error == ENETUNREACH || error == ENETDOWN || error == ECONNREFUSED ||
+           error == ECONNABORTED;
+}
+
+// A socket has room, as poll(2) says, but none for pages: so many times in a row, and it is the
+// call that is refused.
+constexpr int kMostAgain = 8;
 constexpr int kMostInput = 64;  // reads of control frames at closing; the peer may go on for ever
 
 }  // namespace
@@ -115,9 +124,10 @@ Post TcpPath::post(const Chunk& chunk) {
     }
     wire::ChunkHeader header;
     header.chunk = chunk;
+    header.type = chunk.message == kProbe ? wire::FrameType::Probe : wire::FrameType::Chunk;
     if (checked_) {
         header.flags = wire::kFlagChecksum;
-        header.checksum = crc32c(0, chunk.data, chunk.length);
+        header.checksum = chunk.data == nullptr ? 0 : crc32c(0, chunk.data, chunk.length);
     }
     begin_frame(header);
     if (chunk.length <= header_.size() - wire::kChunkBytes) {
@@ -180,17 +190,29 @@ ssize_t TcpPath::send_pages() {
         return ::send(fd_.get(), header_.data() + header_end_ - header_left_, header_left_,
                       MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);
     }
-    const ssize_t sent = pages_->send(fd_.get(), data_, data_left_);
+    ssize_t sent = pages_->send(fd_.get(), data_, data_left_);
     if (sent >= 0) {
+        again_ = 0;
         return sent;
     }
-    if (errno == ENOTSUP) {
+    // A socket that has just had room, and has none for pages again and again: nor has it any then.
+    const bool stuck = would_block() && ++again_ >= kMostAgain;
+    if (would_block() && !stuck) {
+        full_ = true;
+        return sent;
+    }
+    const int why = errno;
+    again_ = 0;
+    sent = send_copy();
+    const bool goes = sent >= 0 || would_block();
+    if (why == ENOTSUP) {
         pages_.reset();
+    } else if (stuck ? sent > 0 : why != EBUSY && goes) {
+        PagePipes::give_up(why);  // the connection was not what is wrong
+        pages_.reset();
+    } else if (!goes && of_a_connection(why)) {
+        errno = why;  // a socket tells its error once, then only EPIPE
     }
-    if (errno == ENOTSUP || errno == EBUSY) {
-        return send_copy();
-    }
-    full_ = would_block();
     return sent;
 }
 
@@ -344,6 +366,9 @@ void TcpPath::close(Nanos limit) {
     // Said on the connection, not by letting go of the descriptor: a process that the job has
     // forked (a data loader) may hold it, too.
     if (clean) {
+        // The kernel goes on trying, for as long as it does for others.
+        const int system = 0;
+        (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &system, sizeof(system));
         throw_away_input();
         (void)::shutdown(fd_.get(), SHUT_WR);
     } else {

@@ -104,6 +104,7 @@ private:
     Nanos next_look_ = 0;  // for losses
     bool retracted_ = false;
     bool full_ = false;  // the socket had no room for pages: they are put into a pipe once it has
+    int again_ = 0;      // so many times in a row it had room then, and took no pages
     // Receiver: the control frame on its way out.
     std::array<std::byte, wire::kControlBytes> control_;
     std::size_t control_left_ = 0;

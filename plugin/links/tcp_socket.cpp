@@ -23,9 +23,13 @@ void tune(int fd, const SocketTuning& tuning) {
     // ours; with TCP_USER_TIMEOUT set, that and not the count of probes decides (tcp(7)).
     const auto milliseconds = std::max<Nanos>(tuning.dead_after / kMillisecond, 100);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(std::max<Nanos>(milliseconds / 2000, 1)));
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE,
+        static_cast<int>(std::clamp<Nanos>(milliseconds / 2000, 1, 10)));
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(milliseconds));
+    if (tuning.segment != 0) {
+        set(fd, IPPROTO_TCP, TCP_MAXSEG, tuning.segment);
+    }
     if (tuning.urgent) {
         // The first band of pfifo_fast and prio; of this host only, packets are not marked.
         set(fd, SOL_SOCKET, SO_PRIORITY, TC_PRIO_INTERACTIVE);

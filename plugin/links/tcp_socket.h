@@ -15,6 +15,7 @@ namespace deft::net {
 struct SocketTuning {
     Nanos dead_after = 5 * kSecond;  // unacknowledged data or keep-alives for this long: dead
     std::uint64_t pacing_bytes_per_second = 0;
+    int segment = 0;  // bytes of a packet's payload at most, both ways; 0: as the link allows
     // Sends little, and what it sends must not wait behind bulk data in this host's own queues.
     bool urgent = false;
 };

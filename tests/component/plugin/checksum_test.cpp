@@ -226,6 +226,7 @@ TEST(Checksum, FlippedBitsAreSentAgain) {
 TEST(Checksum, AChunkThatTwoPathsBringIsWhatWasSent) {
     Scene scene(2, 2, true);
     ASSERT_TRUE(scene.establish());
+    ASSERT_TRUE(run(scene, 40, 400000).complete);  // both paths are trusted
     constexpr long kUnlimited = 1L << 40;
     long pieces[2] = {1, kUnlimited};  // that each relay passes on to the receiver
     bool flip = false;
@@ -282,6 +283,7 @@ TEST(Checksum, AChunkThatTwoPathsBringIsWhatWasSent) {
 TEST(Checksum, APathThatIsOvertakenLivesOn) {
     Scene scene(2, 2, true);
     ASSERT_TRUE(scene.establish());
+    ASSERT_TRUE(run(scene, 40, 400000).complete);  // both paths are trusted
     constexpr long kUnlimited = 1L << 40;
     long pieces[2] = {kUnlimited, kUnlimited};  // that each relay passes on to the receiver
     for (std::size_t i = 0; i < 2; ++i) {

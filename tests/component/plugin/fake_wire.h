@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,12 @@ struct FakeLink {
     bool black_hole = false;      // nothing arrives, nobody is told
     Nanos silence = 0;            // what the kernel says of it when it is lost
     bool one_way = false;         // with black_hole: only what the sender sends is lost
+    std::uint32_t narrow = 0;     // chunks larger than this vanish, and all behind them; 0: none
+    bool small_helps = false;     // against that: the chunk comes in small packets
+    Nanos times_out = 0;          // the kernel ends a connection over which nothing gets; 0: never
     bool hangs = false;           // without carrier, attempts wait as in a black hole
     Nanos accepts_at = 0;         // its host takes connections, the receiver accepts from then on
+    bool mute = false;            // the receiver dies without a goodbye
     bool half_wrong = false;      // every second attempt goes to an address that nobody has
     FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
     double together = 1;          // a pipe's rate falls to this part while several paths use it
@@ -47,7 +53,7 @@ struct FakeLink {
     Carrier observe(bool receiver) {
         if (carrier == was_down[receiver] && sees[receiver]) {
             ++(carrier ? seen[receiver].gained : seen[receiver].lost);
-            was_down[receiver] = !carrier;
+            was_down[receiver] = seen[receiver].down = !carrier;
         }
         return seen[receiver];
     }
@@ -92,6 +98,8 @@ struct FakeConnection {
     std::uint64_t unsent = 0;
     bool sender_closed = false;
     bool receiver_closed = false;
+    bool small = false;  // packets
+    bool stuck = false;  // a chunk has vanished: the kernel goes on repeating it
     std::uint64_t delivered_chunks = 0;
 };
 
@@ -115,13 +123,18 @@ public:
                           static_cast<Nanos>(static_cast<double>(chunk.length + 48) * 1e9 /
                                              pipe.rate_for(*wire_->link, now));
         FakeConnection::Frame frame{chunk, {}, pipe.busy_until + wire_->link->latency};
-        frame.bytes.assign(chunk.data, chunk.data + chunk.length);
+        if (chunk.message != kProbe) {
+            frame.bytes.assign(chunk.data, chunk.data + chunk.length);
+        }
         wire_->forward.push_back(std::move(frame));
         return Post::Ok;
     }
     Post send(const Control& control) override {
         if (loss_ != Loss::None) {
             return Post::Failed;
+        }
+        if (control.kind == Control::Kind::Bye && wire_->link->mute) {
+            return Post::Again;
         }
         if (control.kind == Control::Kind::PathDown && wire_->link->downs_lost > 0) {
             --wire_->link->downs_lost;
@@ -144,6 +157,11 @@ public:
         Poll result = Poll::Idle;
         const Nanos now = *wire_->now;
         const bool dead = wire_->link->black_hole || !wire_->link->carrier;
+        const bool halted = dead || (sender_ && wire_->stuck);
+        halted_since_ = !halted ? 0 : halted_since_ == 0 ? now : halted_since_;
+        if (halted && wire_->link->times_out != 0 && now - halted_since_ > wire_->link->times_out) {
+            return lost(Loss::TimedOut, "timed out");
+        }
         if (sender_) {
             ++wire_->link->looks;
             while (!wire_->backward.empty() && (!dead || wire_->link->one_way) &&
@@ -159,6 +177,13 @@ public:
             return result;
         }
         while (!wire_->forward.empty() && !dead && wire_->forward.front().arrives <= now) {
+            const bool passes = wire_->small && wire_->link->small_helps;
+            const std::uint32_t narrow = passes ? 0 : wire_->link->narrow;
+            wire_->stuck =
+                wire_->stuck || (narrow != 0 && wire_->forward.front().chunk.length > narrow);
+            if (wire_->stuck) {
+                return result;
+            }
             const FakeConnection::Frame frame = std::move(wire_->forward.front());
             wire_->forward.pop_front();
             std::byte* destination = nullptr;
@@ -176,7 +201,7 @@ public:
             events.arrived(frame.chunk);
             result = Poll::Worked;
         }
-        if (wire_->sender_closed && !dead && wire_->forward.empty()) {
+        if (wire_->sender_closed && !dead && wire_->forward.empty() && !wire_->stuck) {
             return lost(Loss::Ended, "the peer closed it");
         }
         return result;
@@ -185,8 +210,13 @@ public:
         (sender_ ? wire_->sender_closed : wire_->receiver_closed) = true;
         if (sender_ && limit == 0) {
             wire_->forward.clear();  // a hard close drops what was not delivered
+            wire_->stuck = false;    // and a reset is a small packet
         }
         loss_ = loss_ == Loss::None ? Loss::Ended : loss_;
+    }
+    bool retract() override {
+        close(0);
+        return true;
     }
     Loss loss() const override { return loss_; }
     const char* failure() const override { return failure_.c_str(); }
@@ -200,6 +230,7 @@ private:
     }
     std::shared_ptr<FakeConnection> wire_;
     bool sender_;
+    Nanos halted_since_ = 0;
     Loss loss_ = Loss::None;
     std::string failure_;
 };
@@ -209,21 +240,25 @@ class FakeWire {
 public:
     explicit FakeWire(std::vector<FakeLink> fakes, Nanos link_timeout = 30 * kSecond)
         : links(std::move(fakes)), ringing_(links.size()) {
+        static int wires = 0;
+        ++wires;
         for (std::size_t i = 0; i < links.size(); ++i) {
-            auto name = "fake" + std::to_string(i);
             counters.push_back(std::make_unique<LinkCounters>());
         }
         std::vector<std::unique_ptr<Dialer>> dialers;
         for (std::size_t i = 0; i < links.size(); ++i) {
-            dialers.push_back(std::make_unique<FakeDialer>(*this, i));
+            dialers.push_back(std::make_unique<FakeDialer>(
+                *this, i, "fake " + std::to_string(wires) + "." + std::to_string(i)));
         }
         SenderOptions sender_options;
         sender_options.link_timeout = link_timeout;
+        std::snprintf(sender_options.peer, sizeof(sender_options.peer), "receiver %d", wires);
         ReceiverOptions receiver_options;
         receiver_options.link_timeout = link_timeout;
+        std::snprintf(receiver_options.peer, sizeof(receiver_options.peer), "sender %d", wires);
         sender = std::make_unique<Sender>(sender_options, std::move(dialers), now);
         receiver = std::make_unique<Receiver>(receiver_options, links.size(),
-                                              std::make_unique<FakeDoor>(*this), now);
+                                              std::make_unique<FakeDoor>(*this));
     }
     ~FakeWire() {
         sender.reset();
@@ -247,6 +282,7 @@ public:
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
     bool receiver_listens = true;
+    std::optional<Word> sender_says;  // to a receiver that asks; nothing: the truth
 
 private:
     struct Ring {
@@ -260,13 +296,15 @@ private:
 
     class FakeDialer final : public Dialer {
     public:
-        FakeDialer(FakeWire& wire, std::size_t index) : fake_(wire), index_(index) {}
+        FakeDialer(FakeWire& wire, std::size_t index, std::string name)
+            : fake_(wire), index_(index), name_(std::move(name)) {}
         void start(std::uint32_t incarnation, Nanos now) override {
+            cancel();
             Ring& ring = fake_.ringing_[index_];
-            ring = Ring{};
             ring.wire = std::make_shared<FakeConnection>();
             ring.wire->link = &fake_.links[index_];
             ring.wire->now = &fake_.now;
+            ring.wire->small = small_;
             ring.incarnation = incarnation;
             ring.rings_at = now + link().latency;
             started_ = now;
@@ -276,14 +314,19 @@ private:
         }
         Result poll(Nanos now, Connected& connected) override {
             Ring& ring = fake_.ringing_[index_];
-            if (!fake_.receiver_listens) {
-                return Result::Refused;
-            }
-            if ((!link().carrier && !link().hangs) ||
-                (now - started_ > kConnectLimit && !reached(now))) {
-                return Result::Failed;
-            }
             const bool dead = link().black_hole || !link().carrier;
+            if (!fake_.receiver_listens && !dead) {
+                return over(Result::Refused);
+            }
+            if ((!fake_.receiver || fake_.receiver->failure()) && !dead) {
+                return over(Result::Closed);
+            }
+            if (!link().carrier && !link().hangs) {
+                return over(Result::Failed);
+            }
+            if (now - started_ > kConnectLimit && !reached(now)) {
+                return over(Result::Silent);
+            }
             if (wrong_) {
                 return Result::Pending;
             }
@@ -303,26 +346,39 @@ private:
             ring = Ring{};
             return Result::Connected;
         }
-        void cancel() override { fake_.ringing_[index_] = Ring{}; }
+        void cancel() override {
+            Ring& ring = fake_.ringing_[index_];
+            if (ring.wire) {
+                ring.wire->sender_closed = true;  // a reset, to who has let it in
+            }
+            ring = Ring{};
+        }
+        void keep_small(bool small) override { small_ = small; }
         bool reached(Nanos now) const override {
             const Ring& ring = fake_.ringing_[index_];
             const FakeLink& link = fake_.links[index_];
             return ring.wire && ring.rings_at + 300 * kMillisecond <= now && link.carrier &&
-                   !link.black_hole;
+                   !link.black_hole && fake_.receiver_listens;
         }
         Carrier carrier() const override { return fake_.links[index_].observe(false); }
         const char* failure() const override { return "fake failure"; }
-        const char* describe() const override { return "fake"; }
+        const char* describe() const override { return name_.c_str(); }
         LinkCounters& counters() override { return *fake_.counters[index_]; }
 
     private:
         static constexpr Nanos kConnectLimit = 1200 * kMillisecond;
         FakeLink& link() { return fake_.links[index_]; }
+        Result over(Result result) {
+            fake_.ringing_[index_] = Ring{};
+            return result;
+        }
         FakeWire& fake_;
         std::size_t index_;
+        std::string name_;
         Nanos started_ = 0;
         int failures_ = 0;  // attempts since the last connection
         bool wrong_ = false;
+        bool small_ = false;
     };
 
     class FakeDoor final : public Door {
@@ -348,6 +404,14 @@ private:
             return false;
         }
         Carrier carrier(std::size_t path) const override { return fake_.links[path].observe(true); }
+        Word ask(std::size_t path, Nanos) override {
+            const FakeLink& link = fake_.links[path];
+            if (link.black_hole || !link.carrier) {
+                return Word::None;
+            }
+            const bool closed = !fake_.sender || fake_.sender->failure();
+            return fake_.sender_says.value_or(closed ? Word::Closed : Word::Lives);
+        }
 
     private:
         FakeWire& fake_;

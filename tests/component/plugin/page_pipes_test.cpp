@@ -11,7 +11,9 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -49,6 +51,7 @@ protected:
             GTEST_SKIP() << "this host has no pipes for us";
         }
     }
+    void TearDown() override { PagePipes::begin_anew(); }
     std::shared_ptr<PagePipes> pipes_;
 };
 
@@ -199,6 +202,82 @@ TEST_F(Pages, AreCopiedWhereTheKernelRefuses) {
         }
         path.close(0);
     }
+}
+
+// This thread's calls of this number fail from now on, as in a sandbox. False where none can be
+// made.
+bool deny(long number, int error) {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog filter{4, program};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) == 0;
+}
+
+// Sends some chunks over a path of its own, in a thread of its own to which a call is denied.
+void send_without(long number, int error, const std::shared_ptr<PagePipes>& pipes, bool& denied) {
+    Ends ends;
+    constexpr int kChunks = 12;
+    constexpr std::size_t kSize = 100000;
+    Bytes got;
+    std::thread sender([&] {
+        denied = deny(number, error);
+        TcpPath::Options options;
+        options.pages = pipes;
+        TcpPath path(std::move(ends.from), TcpPath::Role::Sender, "test", options);
+        Chunk chunk;
+        chunk.total = kSize;
+        chunk.chunk_size = chunk.length = kSize;
+        const Nanos deadline = steady_now() + kPatience;
+        std::vector<Bytes> data;
+        for (unsigned i = 0; i < kChunks; ++i) {
+            data.push_back(bytes_of(kSize, i));
+            chunk.data = data.back().data();
+            Post posted = Post::Again;
+            while (posted == Post::Again && steady_now() < deadline) {
+                posted = path.post(chunk);
+            }
+            ASSERT_EQ(posted, Post::Ok) << path.failure();
+        }
+        path.close(kPatience);
+    });
+    Bytes buffer(1 << 16);
+    for (ssize_t n = 1; n > 0;) {
+        n = recv(ends.to.get(), buffer.data(), buffer.size(), 0);
+        got.insert(got.end(), buffer.begin(), buffer.begin() + std::max<ssize_t>(n, 0));
+    }
+    sender.join();
+    ASSERT_EQ(got.size(), kChunks * (wire::kChunkBytes + kSize));
+    for (unsigned i = 0; i < kChunks; ++i) {
+        const Bytes sent = bytes_of(kSize, i);
+        const auto at = got.begin() + static_cast<std::ptrdiff_t>(i * (wire::kChunkBytes + kSize) +
+                                                                  wire::kChunkBytes);
+        EXPECT_TRUE(std::equal(sent.begin(), sent.end(), at)) << i;
+    }
+}
+
+// Whatever number a sandbox has for it, those of broken connections included.
+TEST_F(Pages, AreCopiedWhereASandboxForbidsTheCalls) {
+    for (const long number : {SYS_vmsplice, SYS_splice}) {
+        for (const int error : {EACCES, EPERM, ENOSYS, EINVAL, EPIPE, ECONNRESET, ETIMEDOUT,
+                                EOPNOTSUPP, EBUSY, EPROTO, EAGAIN, ENOMEM}) {
+            SCOPED_TRACE(std::string(number == SYS_splice ? "splice " : "vmsplice ") +
+                         std::strerror(error));
+            PagePipes::begin_anew();
+            bool denied = false;
+            send_without(number, error, pipes_, denied);
+            if (!denied) {
+                GTEST_SKIP() << "no seccomp here";
+            }
+            // What memory is short of may come back; the other is tried once in a process.
+            const bool passes = error == ENOMEM || (error == EAGAIN && number == SYS_vmsplice);
+            EXPECT_EQ(PagePipes::given_up(), !passes);
+        }
+    }
+    EXPECT_EQ(PagePipes::process("on") == nullptr, PagePipes::given_up());
 }
 
 TEST_F(Pages, AreCopiedInAForkedChild) {

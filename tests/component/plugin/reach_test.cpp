@@ -130,11 +130,11 @@ TEST_F(ReachTest, KnownDeadFailsAtOnceAndIsTriedTheNextTime) {
     TcpDialer dialer(device, route, wire::Hello{}, options);
     Connected connected;
     dialer.start(1, 0);
-    EXPECT_EQ(dialer.poll(0, connected), Dialer::Result::Failed);
+    EXPECT_EQ(dialer.poll(0, connected), Dialer::Result::Silent);
     EXPECT_THAT(dialer.failure(), HasSubstr("unreachable before"));
     dialer.start(2, 0);
     EXPECT_EQ(dialer.poll(0, connected), Dialer::Result::Pending);
-    EXPECT_EQ(dialer.poll(2 * kSecond, connected), Dialer::Result::Failed);
+    EXPECT_EQ(dialer.poll(2 * kSecond, connected), Dialer::Result::Silent);
     EXPECT_THAT(dialer.failure(), HasSubstr("no answer"));
 }
 

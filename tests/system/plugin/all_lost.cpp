@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every link between two hosts goes silent, or loses its carrier, in the midst of it and stays so:
-// both ends have to get their error within DEFT_LINK_TIMEOUT, and can close at once.
+// Every link between two hosts goes silent in the midst of it and stays so: both ends have to get
+// their error within DEFT_LINK_TIMEOUT, and can close at once.
 //
-// usage: all_lost LIBRARY LINKS down|silent
+// usage: all_lost LIBRARY LINKS
 // Exit status 77: namespaces are not allowed here.
 #include <poll.h>
 
@@ -71,12 +71,11 @@ void hear(const End& end, void* what, std::size_t size) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    if (count != 4) {
-        die("usage: all_lost LIBRARY LINKS down|silent");
+    if (count != 3) {
+        die("usage: all_lost LIBRARY LINKS");
     }
     become_root(arguments);
     const int links = std::atoi(arguments[2]);
-    const bool silent = std::strcmp(arguments[3], "silent") == 0;
     unsetenv("DEFT_INTERFACES");
     setenv("NCCL_SOCKET_IFNAME", "eth", 1);
     setenv("DEFT_LINK_TIMEOUT", (std::to_string(kLimit) + "s").c_str(), 1);
@@ -101,10 +100,7 @@ int main(int count, char** arguments) {
     const Nanos::rep began = now();
     for (int link = 0; link < links; ++link) {
         const bool good =
-            silent
-                ? lose_frames(ends[0].pid, link, 2, true) && lose_frames(ends[1].pid, link, 1, true)
-                : run(in_namespace(ends[1].pid,
-                                   "ip link set eth" + std::to_string(link) + " down"));
+            lose_frames(ends[0].pid, link, 2, true) && lose_frames(ends[1].pid, link, 1, true);
         if (!good) {
             die("could not lose link %d", link);
         }

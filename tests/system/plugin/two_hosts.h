@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sched.h>
@@ -11,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
@@ -203,8 +205,13 @@ inline bool lose_frames(pid_t pid, int link, int host, bool on) {
                              : "ip neigh del " + peer + device));
 }
 
-// Lets both ends connect once the links are there.
+// Lets both ends connect once the links are there. From then on their hosts outlive them.
 inline void connect_ends(const End& a, const End& b) {
+    for (const pid_t pid : {a.pid, b.pid}) {
+        if (open(("/proc/" + std::to_string(pid) + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC) < 0) {
+            die("no namespace: %s", std::strerror(errno));
+        }
+    }
     char handle[DEFT_NET_HANDLE_MAXSIZE];
     if (write(b.control, "g", 1) != 1 ||
         read(b.control, handle, sizeof(handle)) != sizeof(handle) ||

@@ -95,6 +95,8 @@ TEST(Wire, HelloAndWelcomeComeBackAsTheyWere) {
     hello.lane = -1;
     hello.speed_mbps = 100000;
     std::strcpy(hello.link, "eth0\nx");
+    hello.flags = kFlagAlive;
+    hello.home = {3, 4711, address("fd00::7")};
     std::array<std::byte, kHelloBytes> bytes;
     encode(hello, bytes);
     Hello back;
@@ -104,6 +106,14 @@ TEST(Wire, HelloAndWelcomeComeBackAsTheyWere) {
     EXPECT_EQ(back.path, 1);
     EXPECT_EQ(back.lane, -1);
     EXPECT_STREQ(back.link, "eth0");  // nothing unprintable reaches a log
+    EXPECT_EQ(back.flags, kFlagAlive);
+    EXPECT_EQ(back.home.link, 3);
+    EXPECT_EQ(back.home.port, 4711);
+    EXPECT_EQ(back.home.address, address("fd00::7"));
+    hello.home = Endpoint{};
+    encode(hello, bytes);
+    ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+    EXPECT_EQ(back.home.address.family, 0) << "it is at home nowhere";
 
     Welcome welcome;
     welcome.completed = 5;
@@ -170,6 +180,29 @@ TEST(Wire, ChunkOutsideItsMessageIsRefused) {
     EXPECT_TRUE(refused([](Chunk& chunk) { chunk.total = ~std::uint64_t{0}; }));
     EXPECT_TRUE(refused([](Chunk& chunk) { chunk.total = 0; }));
     EXPECT_TRUE(refused([](Chunk& chunk) { chunk.total = 15 * 65536; }));
+}
+
+TEST(Wire, AProbeIsNoChunk) {
+    ChunkHeader header;
+    header.type = FrameType::Probe;
+    header.chunk.message = kProbe;
+    std::array<std::byte, kChunkBytes> bytes;
+    ChunkHeader back;
+    for (const std::uint32_t length : {0U, 1U, kMaxProbe, kMaxProbe + 1}) {
+        header.chunk.length = length;
+        encode(header, bytes);
+        const bool fits = length > 0 && length <= kMaxProbe;
+        ASSERT_EQ(decode(bytes, back), fits ? Decoded::Ok : Decoded::Malformed) << length;
+        EXPECT_EQ(back.chunk.message, kProbe);
+    }
+    header.chunk.length = 1;
+    header.chunk.message = 5;
+    encode(header, bytes);
+    EXPECT_EQ(decode(bytes, back), Decoded::Malformed);
+    ChunkHeader chunk = sample_chunk();
+    chunk.chunk.message = kProbe;
+    encode(chunk, bytes);
+    EXPECT_EQ(decode(bytes, back), Decoded::Malformed);
 }
 
 TEST(Wire, ControlComesBackAsItWas) {

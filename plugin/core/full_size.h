@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a path carries pieces that fill packets. Where the largest packet of a switch, tunnel or
+// policer on the way is smaller than this host thinks, connections are made, small packets are
+// answered, and every full one vanishes. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "plugin/core/clock.h"
+
+namespace deft::net {
+
+class FullSize {
+public:
+    // More than any packet of IP holds.
+    static constexpr std::uint32_t kPiece = 64 * 1024;
+    // What passes everywhere (RFC 1122, RFC 8200): less says nothing.
+    static constexpr std::uint32_t kSmallPacket = 1200;
+    static constexpr Nanos kFirstBackOff = kSecond;
+    static constexpr Nanos kMaxBackOff = 300 * kSecond;
+
+    void connected() { proven_ = sent_ = came_ = false; }
+    void posted(std::uint32_t bytes) { sent_ = sent_ || bytes > kSmallPacket; }
+    // True if that is news: the path carries full-size pieces.
+    bool carried(std::uint32_t bytes) {
+        const bool news = bytes >= kPiece && !proven_;
+        proven_ = proven_ || news;
+        came_ = came_ || bytes > kSmallPacket;
+        small_helped_ = came_ && small_ ? true : small_helped_;
+        swallowed_ = came_ ? 0 : swallowed_;
+        return news;
+    }
+    // The connection has ended in silence.
+    void lost_in_silence() { swallowed_ += sent_ && !came_ ? 1 : 0; }
+
+    // The next connection keeps to small packets: two did not get full ones through, or one of
+    // small packets has carried what those did not.
+    bool wants_small() const { return swallowed_ >= 2 || small_helped_; }
+    void small(bool small) { small_ = small; }
+    // The link may not be what it was.
+    void link_returned() { small_helped_ = false; }
+
+    bool proven() const { return proven_; }
+    // Connections in a row that took a large piece and never answered for one.
+    int swallowed() const { return swallowed_; }
+    // Before it is tried again, while there are other paths.
+    Nanos back_off() const {
+        return swallowed_ == 0
+                   ? 0
+                   : std::min(kFirstBackOff << std::min(swallowed_ - 1, 20), kMaxBackOff);
+    }
+
+private:
+    // Of this connection:
+    bool proven_ = false;  // it has carried a piece of kPiece
+    bool sent_ = false;    // it was given more than a small packet
+    bool came_ = false;    // and the peer has answered for it
+    bool small_ = false;   // its packets are kept small
+    bool small_helped_ = false;
+    int swallowed_ = 0;
+};
+
+}  // namespace deft::net

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a sender gives up, and what it says until then (docs/alive.md).
+#include <algorithm>
+#include <cstdio>
+
+#include "deft/abi/net.h"
+#include "plugin/core/quiet_warning.h"
+#include "plugin/core/sender.h"
+#include "topology/base/log.h"
+
+namespace deft::net {
+namespace {
+
+// A host that cannot be reached at set-up, as it or the network says: NCCL's Socket transport tries
+// about as long.
+constexpr Nanos kUnreachable = 5 * kSecond;
+constexpr Nanos kTellOfWaiting = 60 * kSecond;
+
+}  // namespace
+
+bool Sender::connected() const {
+    return std::any_of(links_.begin(), links_.end(), [](const auto& link) {
+        return link->state == PathState::Up || link->state == PathState::Suspect;
+    });
+}
+
+// NCCL waits for a message that the peer has a receive for, as far as is known. Without a path
+// nobody could say that it has one.
+bool Sender::waits() const {
+    if (first_up_ == 0) {
+        return true;
+    }
+    if (!held() || !connected()) {
+        return held();
+    }
+    for (std::uint64_t message = oldest_; message < std::min(next_message_, posted_); ++message) {
+        const Slot& slot = slots_[message % kSlots];
+        if (slot.held && !done(slot)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void Sender::check_end(Nanos now) {
+    if (failure_) {
+        return;
+    }
+    Patience::Tick tick;
+    tick.waits = waits();
+    tick.dark = true;
+    for (const auto& link : links_) {
+        if (!link->dialer->carrier().down) {
+            tick.dark = false;
+        }
+        if (link->state == PathState::Up) {
+            tick.expected = std::max(tick.expected, link->rate.predicted(0));
+        }
+    }
+    patience_.tick(now, tick);
+    if (first_up_ == 0) {
+        check_set_up();
+    } else if (held() && !connected()) {
+        if (peer_bye_) {
+            fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
+        } else if (evidence_.gone(now)) {
+            fail(DEFT_NET_REMOTE_ERROR, evidence_.reason());
+        }
+    }
+    if (failure_ || (!patience_.expired() && !patience_.warn_due())) {
+        return;
+    }
+    char links[512];
+    char text[800];
+    describe_links(links, sizeof(links));
+    const double seconds = static_cast<double>(patience_.waited()) / 1e9;
+    if (patience_.expired()) {
+        std::snprintf(text, sizeof(text),
+                      "no message got to the peer for %.1f s (DEFT_LINK_TIMEOUT); %s", seconds,
+                      links);
+        fail(DEFT_NET_REMOTE_ERROR, text);
+        return;
+    }
+    const bool first = may_warn(options_.peer, now, Patience::kWarnEvery - kSecond);
+    log::write(first ? log::Level::Warn : log::Level::Info,
+               "%s: no message got to %s for %.0f s; %s. It goes on as soon as one of them carries "
+               "data; until then look at these links, the switches between, and the peer's host",
+               options_.name, options_.peer, seconds, links);
+}
+
+void Sender::check_set_up() {
+    if (evidence_.gone(now_)) {
+        fail(DEFT_NET_REMOTE_ERROR, evidence_.reason());
+        return;
+    }
+    bool unreachable = true;
+    const Link* last = nullptr;
+    for (const auto& link : links_) {
+        // A rank may be minutes late for its first collective: until it accepts, its host's word is
+        // all there is. An abort ends the waiting.
+        if (link->dialer->reached(now_) || connected()) {
+            patience_.moved();
+            if (!told_waiting_ && now_ - started_ > kTellOfWaiting) {
+                told_waiting_ = true;
+                DEFT_INFO("%s waits for the peer: its host answers, its rank has not accepted yet",
+                          options_.name);
+            }
+            return;
+        }
+        if (!link->unreachable) {
+            unreachable = false;
+        }
+        last = link.get();
+    }
+    if (unreachable && patience_.counted() > kUnreachable) {
+        char text[320];
+        std::snprintf(text, sizeof(text),
+                      "the peer cannot be reached: %s: %s (see DEFT_INTERFACES)",
+                      last->dialer->describe(), last->dialer->failure());
+        fail(DEFT_NET_REMOTE_ERROR, text);
+    }
+}
+
+void Sender::describe_links(char* text, std::size_t size) const {
+    std::size_t at = 0;
+    for (const auto& link : links_) {
+        const bool up = link->path != nullptr;
+        const int wrote = std::snprintf(text + at, size - at, "%s%s is %s: %s", at == 0 ? "" : "; ",
+                                        link->dialer->describe(), to_string(link->state),
+                                        up ? "no acknowledgement" : link->dialer->failure());
+        if (wrote < 0 || at + static_cast<std::size_t>(wrote) >= size) {
+            return;
+        }
+        at += static_cast<std::size_t>(wrote);
+    }
+}
+
+void Sender::fail(int code, const char* text) {
+    if (!failure_) {
+        failure_.set(code, "%s: %s", options_.name, text);
+        DEFT_WARN("%s", failure_.text);
+    }
+}
+
+}  // namespace deft::net
