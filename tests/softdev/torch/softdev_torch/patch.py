@@ -38,6 +38,7 @@ def install():
             setattr(c10d, name, functools.partial(_device_of, original, cpu))
     _publish("destroy_process_group", _destroying(c10d.destroy_process_group))
     _raise_in_wait()
+    _complete_before_callbacks()
     make = native._make_nccl_premul_sum
 
     def recording(factor):
@@ -97,3 +98,16 @@ def _raise_in_wait():
             raise NcclError(_message(error)) from None
         return done
     c10d.Work.wait = wait
+
+
+def _complete_before_callbacks():
+    """NCCL's futures are complete when an operation has been enqueued: what a communication hook puts behind one runs at once, in the
+    thread that asks, and may call NCCL. So the order of all calls is that of the program, on every rank. Here a future is complete when
+    the data are there; a callback put on it earlier would run in a host function, which may not call NCCL, whenever that comes."""
+    work = dist.Work if hasattr(dist, "Work") else c10d.Work
+    original = work.get_future
+
+    def get_future(self):
+        self.wait()
+        return original(self)
+    work.get_future = get_future
