@@ -13,8 +13,6 @@
 namespace deft::director {
 namespace {
 
-// A job whose cycle ends this often is left alone.
-constexpr std::uint64_t kMaxBreaks = 20;
 // So often the learned cycle is made to begin elsewhere.
 constexpr std::uint32_t kMostTurns = 8;
 
@@ -124,6 +122,19 @@ void Director::find_beginning(Track& track, JobView& view) {
     }
 }
 
+// The job has ended this plan by a change. Nothing is planned for a while if that happens often.
+void Director::pause_after(const executor::Executor* plan, const char* what) {
+    const std::uint64_t pause =
+        plan == nullptr ? 0
+                        : back_off_.ended(ordinal_.load(std::memory_order_seq_cst),
+                                          plan->script().shapes.size(), plan->stats().iterations);
+    if (pause > 0) {
+        say(("the job's " + std::string(what) + " changes often; planned again in " +
+             std::to_string(pause) + " iterations")
+                .c_str());
+    }
+}
+
 // Takes note of what hooks and council have done since the last time.
 void Director::settle(Track& track) {
     bool armed = false;
@@ -175,6 +186,9 @@ void Director::settle(Track& track) {
             retire(std::exchange(current_, std::move(staged_)));
             ++facts_.switched;
         }
+        if (outdated_) {
+            pause_after(current_.get(), "optimizer, or what it does with its gradients,");
+        }
         retire(std::move(current_));
         const std::lock_guard lock(inbox_mutex_);
         forward_committed_ = false;
@@ -200,10 +214,6 @@ void Director::settle(Track& track) {
                 planned_for_ = known;
                 plans_.clear();
             }
-            if (++breaks_ >= kMaxBreaks && !fallen) {  // it changes all the time
-                enter(Course::Resting);
-                say("the job's optimizer, or what it does with its gradients, changes too often");
-            }
         }
         falling_ = losing_ = outdated_ = false;
         DEFT_INFO("rank %d: calls are forwarded again", seat_.rank);
@@ -219,7 +229,9 @@ void Director::settle(Track& track) {
             const bool misplaced = current_->why() == executor::BreakReason::Misplaced;
             const bool counted = misplaced && interrupted_;
             interrupted_ = !asked && !misplaced;
-            breaks_ += asked || counted ? 0 : 1;
+            if (!asked && !counted) {
+                pause_after(current_.get(), "iteration");
+            }
             facts_.ended += asked ? 0 : 1;
             retire(std::move(current_));
             planned_signature_ = 0;
@@ -229,12 +241,7 @@ void Director::settle(Track& track) {
             if (guard_ != nullptr) {
                 guard_->plan_in_force({}, iteration());
             }
-            enter(breaks_ >= kMaxBreaks ? Course::Resting
-                  : fallen              ? Course::Fallen
-                                        : Course::Watching);
-            if (breaks_ == kMaxBreaks) {
-                say("the job's iteration changes too often");
-            }
+            enter(fallen ? Course::Fallen : Course::Watching);
         }
     }
     // What a hook may still hold is freed when none is inside: it was taken from active_ before.
@@ -260,6 +267,8 @@ void Director::lead(Track& track, const JobView& view) {
                 }
             } else if (beginning_ahead(view)) {
                 break;  // and at the next look it may be another iteration
+            } else if (back_off_.holds(ordinal_.load(std::memory_order_seq_cst))) {
+                break;
             } else if ((view.signature != planned_signature_ ||
                         !planned_for_.same_kind(known_optimizer()) ||
                         (doubted_signature_ == view.signature && doubt_of(view) == nullptr)) &&

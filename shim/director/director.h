@@ -14,6 +14,7 @@
 
 #include "shim/agreement/council.h"
 #include "shim/cuda/execution.h"
+#include "shim/director/back_off.h"
 #include "shim/director/job_view.h"
 #include "shim/director/message.h"
 #include "shim/director/recent_calls.h"
@@ -266,7 +267,7 @@ private:
     bool tightening_ = false;  // a plan has been staged that the guard asked for
     bool losing_ = false;      // the plan was slower than none
     bool outdated_ = false;    // it was made for another optimizer, or the job's doubts are new
-    std::uint64_t breaks_ = 0;
+    BackOff back_off_;
     bool interrupted_ = false;  // the last plan in force was, and that has been counted
     struct Made {
         planner::Plan plan;
@@ -331,6 +332,7 @@ private:
     guard::Decision ask_guard();
     void plan_tighter(const guard::Decision& decision);
     void tighten(const JobView& view);
+    void pause_after(const executor::Executor* plan, const char* what);
     // The plan in force is to end, at a call that has been named already.
     bool ending() const { return falling_ || losing_ || outdated_; }
     bool propose_forward();

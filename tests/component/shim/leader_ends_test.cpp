@@ -77,33 +77,51 @@ TEST_F(Leader, WhatIsStagedGoesWhereThePlanItWasToReplaceEnds) {
     EXPECT_EQ(director_->facts().ended, 1U);
 }
 
-// It is left alone after 20. The call that ends one plan, and moves the next one's, is one of them.
+// It is left alone for a while after 20 in a row that were soon over. The call that ends one plan,
+// and moves the next one's, is one of them; a plan that has lasted is none.
 TEST_F(Leader, AChangeThatEndsTwoPlansIsCountedOnce) {
     bring_into_force();
-    for (std::uint64_t ended = 1; ended <= 18; ++ended) {
-        interrupt();
-        ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == ended; }));
-        iterate(kHidden, false, 5 + static_cast<int>(ended));  // else a longer cycle is learned
-        ASSERT_EQ(staged().predicted.max_merge, 2U);
-        reach(armed(), false);
-        iterate(kIdle, true);
-        ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }));
-        iterate(kHidden, true);
-    }
     wanted_instead();
     const std::uint64_t at = armed();
     interrupt();
-    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 19; }));
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 1; }));
     heard(Kind::Discard);
     reach(at + 1, false);
     iterate(kHidden, false, 5);
-    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 20; }));
-    EXPECT_EQ(staged().predicted.max_merge, 1U);
-    reach(armed(), false);
-    iterate(kIdle, true);
-    interrupt();
-    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
-    EXPECT_EQ(director_->facts().ended, 21U);
+    ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 2; }));
+    for (std::uint64_t i = 1; i <= BackOff::kFree; ++i) {
+        EXPECT_EQ(staged().predicted.max_merge, 1U);
+        reach(armed(), false);
+        iterate(kIdle, true);
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }));
+        interrupt();
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 2 + i; }));
+        if (i < BackOff::kFree) {
+            iterate(kHidden, false, 5 + static_cast<int>(i));  // else a longer cycle is learned
+        }
+    }
+    EXPECT_NE(director_->facts().reason.find("changes often"), std::string::npos);
+    const std::size_t before = asked();
+    iterate(kHidden, false, static_cast<int>(BackOff::kFirst) - 1);
+    linger();
+    EXPECT_EQ(asked(), before) << "it is too early";
+    iterate(kHidden, false);
+    staged();
+}
+
+// However often evaluations come: each of them ends the plan, and the plan comes back.
+TEST_F(Leader, EvaluationsDoNotEndPlanningForEver) {
+    bring_into_force();
+    for (std::uint64_t i = 1; i <= 2 * BackOff::kFree + 5; ++i) {
+        iterate_merged(kEarlyIdle, kHidden, static_cast<int>(BackOff::kWorthwhile) / 2);
+        interrupt();
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == i; }));
+        iterate(kHidden, false, 5 + static_cast<int>(i));  // else a longer cycle is learned
+        staged();
+        reach(armed(), false);
+        iterate(kIdle, true);
+        ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "running"; })) << i;
+    }
 }
 
 // A job averages its parameters, of the same sizes, where it has flushed.
