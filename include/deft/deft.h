@@ -54,6 +54,12 @@ int deft_observe_optimizer(const char* optimizer);
  * all ranks. Any thread. */
 void deft_set_gradient_scaling(int scaled);
 
+/* Not 0: the job clips its gradients, by their norm or by value. What that does to late or merged
+ * ones was not measured: mode deft neither delays nor merges then, unless the caps DEFT_MAX_DELAY
+ * and DEFT_MAX_MERGE are set. `deft run` does it for PyTorch's clip_grad_norm_ and
+ * clip_grad_value_. The leader's word counts for all ranks. Any thread. */
+void deft_set_gradient_clipping(int clipped);
+
 /* Counters since the process began, over all its communicators. `size` is set by the caller to
  * sizeof(deft_stats_t); fields beyond it are not written. */
 typedef struct {

@@ -39,6 +39,12 @@ DEFT_HOOK void deft_set_gradient_scaling(int scaled) {
     }
 }
 
+DEFT_HOOK void deft_set_gradient_clipping(int clipped) {
+    if (!in_child()) {
+        deft::director::set_gradient_clipping(clipped != 0);
+    }
+}
+
 DEFT_HOOK int deft_stats(deft_stats_t* stats) {
     constexpr std::size_t kFirst = sizeof(std::size_t) + sizeof(std::uint64_t);
     if (stats == nullptr || stats->size < kFirst) {

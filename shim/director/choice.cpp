@@ -192,7 +192,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
                               plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
                               plan.predicted.bound * 1e3);
-    if (settings.unknown_optimizer) {
+    if (settings.unmeasured) {
         DEFT_WARN_ONCE("mode deft: %s", settings.limited);
     } else if (*settings.limited != '\0') {
         note += std::string("; ") + settings.limited;

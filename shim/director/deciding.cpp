@@ -30,7 +30,7 @@ void neither_late_nor_merged(Settings& settings, const char* why) {
     settings.max_delay = 0;
     settings.max_merge = 1;
     settings.limited = why;
-    settings.unknown_optimizer = false;  // to know it would change nothing
+    settings.unmeasured = false;  // to know it would change nothing
 }
 
 bool untimed(const Track& track) {

@@ -20,6 +20,7 @@ struct Told {
     Word by_job;
     Word by_observer;
     bool scaled = false;
+    bool clipped = false;
 };
 
 Told& told() {
@@ -87,11 +88,21 @@ void set_gradient_scaling(bool scaled) noexcept {
     }
 }
 
+void set_gradient_clipping(bool clipped) noexcept {
+    Told& all = told();
+    const std::lock_guard lock(all.mutex);
+    if (all.clipped != clipped) {
+        all.clipped = clipped;
+        DEFT_INFO("the job %s its gradients", clipped ? "clips" : "no longer clips");
+    }
+}
+
 executor::Optimizer known_optimizer() {
     Told& all = told();
     const std::lock_guard lock(all.mutex);
     executor::Optimizer optimizer = named_optimizer(all);
     optimizer.scaled = all.scaled;
+    optimizer.clipped = all.clipped;
     return optimizer;
 }
 

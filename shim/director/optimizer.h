@@ -18,6 +18,10 @@ bool observe_optimizer(std::string_view text) noexcept;
 // optimizer: a sum that comes late would carry an older factor. Any thread.
 void set_gradient_scaling(bool scaled) noexcept;
 
+// The job cuts its gradients to a norm or a range before its optimizer has them. Whoever names the
+// optimizer. Any thread.
+void set_gradient_clipping(bool clipped) noexcept;
+
 // By DEFT_OPTIMIZER, else as set, else as observed, else unknown. Any thread.
 executor::Optimizer known_optimizer();
 

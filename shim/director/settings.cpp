@@ -53,20 +53,29 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
     // A late gradient is predicted from momentum; without, nothing makes up for the delay, and
     // Nesterov's loses accuracy all the same. A sum of two is a step of twice the length, which
     // SGD bears neither without momentum nor with momentum that does not look ahead.
-    const bool bears_delay = optimizer.momentum > 0 && !nesterov;
-    const bool bears_merging = optimizer.momentum > 0 && (adaptive || nesterov);
+    const bool measured = optimizer.measured && !optimizer.clipped;
+    const bool bears_delay = measured && optimizer.momentum > 0 && !nesterov;
+    const bool bears_merging = measured && optimizer.momentum > 0 && (adaptive || nesterov);
     if (!own_delay && !bears_delay) {
         settings.max_delay = 0;
     }
     if (!own_merge && !bears_merging) {
         settings.max_merge = 1;
     }
-    settings.unknown_optimizer = !optimizer.known() && !own_delay && !own_merge;
-    if (settings.unknown_optimizer) {
+    settings.unmeasured = (!optimizer.known() || !measured) && !own_delay && !own_merge;
+    if (settings.unmeasured) {
         settings.limited =
-            "the optimizer is not known, so gradients are neither delayed nor merged; set "
-            "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
-            "DEFT_MAX_MERGE";
+            !optimizer.known()
+                ? "the optimizer is not known, so gradients are neither delayed nor merged; set "
+                  "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
+                  "DEFT_MAX_MERGE"
+            : optimizer.clipped
+                ? "the job clips its gradients, which was not measured with late or merged ones, "
+                  "so they are neither; set the caps DEFT_MAX_DELAY and DEFT_MAX_MERGE to do it "
+                  "all the same (docs/accuracy.md)"
+                : "late and merged gradients were not measured with this optimizer, so they are "
+                  "neither; set the caps DEFT_MAX_DELAY and DEFT_MAX_MERGE to do it all the same "
+                  "(docs/accuracy.md)";
     } else if (!bears_merging || !bears_delay) {
         settings.limited =
             "the caps that are not set are lowered to what the optimizer bears "

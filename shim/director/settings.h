@@ -24,11 +24,11 @@ struct Settings {
     // know the optimizer better.
     std::uint32_t delay_cap = 0;
     std::uint32_t merge_cap = 1;
-    bool combined = false;           // one plan may delay and merge
-    bool turns = false;              // buckets may get their merged sums in different updates
-    const char* limited = "";        // why the caps are lower than those set by default; for people
-    bool unknown_optimizer = false;  // that is why
-    std::uint64_t warm_up = 0;       // synchronous iterations before the first plan
+    bool combined = false;      // one plan may delay and merge
+    bool turns = false;         // buckets may get their merged sums in different updates
+    const char* limited = "";   // why the caps are lower than those set by default; for people
+    bool unmeasured = false;    // because nothing is known of what this job does with sums
+    std::uint64_t warm_up = 0;  // synchronous iterations before the first plan
     std::uint64_t max_shadow_bytes = 0;
     // Of each lane at most; 0: NCCL chooses. The lane that carries everything where there is no
     // other network is only limited where the operator says so.
@@ -51,6 +51,7 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
                         Settings& settings);
 
 // The accuracy guard as DEFT_GUARD and DEFT_OPTIMIZER set it.
+// What has not been measured, an optimizer or that gradients are clipped, bears nothing.
 guard::Settings guard_settings();
 
 // How a plan's late gradients are delivered, by DEFT_PREDICT and the optimizer. The leader's choice

@@ -57,8 +57,10 @@ bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& p
                name == "adamax" || name == "lamb") {
         parsed.family = Optimizer::Family::Adaptive;
         parsed.momentum = 0.9;  // beta1 where nobody says otherwise
+        parsed.measured = name == "adam" || name == "adamw";
     } else if (name == "adagrad" || name == "adadelta" || name == "rmsprop") {
         parsed.family = Optimizer::Family::Adaptive;
+        parsed.measured = false;
     } else if (!name.empty() && name != "unknown") {
         problem = "optimizer \"" + std::string(name) + "\" is not known";
         return false;

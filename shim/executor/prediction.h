@@ -31,13 +31,16 @@ struct Optimizer {
     double momentum = 0;       // Nesterov counts as momentum; beta1 of Adam and its family
     double learning_rate = 0;  // 0: unknown
     bool nesterov = false;
-    bool scaled = false;  // gradients carry a loss scale that changes (GradScaler)
+    bool measured = true;  // of a kind that late and merged sums have been measured with
+    bool scaled = false;   // gradients carry a loss scale that changes (GradScaler)
+    bool clipped = false;  // the job clips gradients, by their norm or their value
     bool known() const { return family != Family::Unknown; }
     // Whatever the learning rate, which schedules change, and momentum within what they do to it
     // (OneCycleLR: 0.85 to 0.95).
     bool same_kind(const Optimizer& other) const {
         constexpr double kScheduled = 0.11;
         return family == other.family && nesterov == other.nesterov && scaled == other.scaled &&
+               measured == other.measured && clipped == other.clipped &&
                (momentum > 0) == (other.momentum > 0) &&
                std::abs(momentum - other.momentum) < kScheduled;
     }

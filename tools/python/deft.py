@@ -11,7 +11,7 @@ Where the job does not run under deft, should_step() is always True, flush() ret
 
 import ctypes
 
-__all__ = ["available", "flush", "set_gradient_scaling", "set_optimizer", "should_step", "stats", "version"]
+__all__ = ["available", "flush", "set_gradient_clipping", "set_gradient_scaling", "set_optimizer", "should_step", "stats", "version"]
 
 
 class _Stats(ctypes.Structure):
@@ -28,7 +28,8 @@ def _find():
         process.deft_should_step.restype = process.deft_flush.restype = process.deft_stats.restype = ctypes.c_int
         process.deft_stats.argtypes = [ctypes.POINTER(_Stats)]
         process.deft_set_optimizer.argtypes, process.deft_set_optimizer.restype = [ctypes.c_char_p], ctypes.c_int
-        process.deft_set_gradient_scaling.argtypes, process.deft_set_gradient_scaling.restype = [ctypes.c_int], None
+        for tell in (process.deft_set_gradient_scaling, process.deft_set_gradient_clipping):
+            tell.argtypes, tell.restype = [ctypes.c_int], None
         return process
     except (AttributeError, OSError):
         return None
@@ -62,6 +63,12 @@ def set_gradient_scaling(scaled):
     """True where the job scales its loss (its own scaler, apex); `deft run` does it for PyTorch's GradScaler."""
     if _library:
         _library.deft_set_gradient_scaling(1 if scaled else 0)
+
+
+def set_gradient_clipping(clipped):
+    """True where the job clips its gradients by code of its own (DeepSpeed, Megatron); `deft run` does it for PyTorch's functions."""
+    if _library:
+        _library.deft_set_gradient_clipping(1 if clipped else 0)
 
 
 def flush():

@@ -280,6 +280,12 @@ class RunTest(unittest.TestCase):
             (amp.parent / "__init__.py").touch()
             (amp / "grad_scaler.py").write_text("class GradScaler:\n    def __init__(self, enabled=True):\n        self._enabled = enabled\n"
                                                 "    def is_enabled(self):\n        return self._enabled\n")
+        utils = optim.parent / "nn" / "utils"
+        utils.mkdir(parents=True, exist_ok=True)
+        (utils.parent / "__init__.py").touch()
+        (utils / "__init__.py").write_text("from .clip_grad import clip_grad_norm_, clip_grad_value_\n")
+        (utils / "clip_grad.py").write_text("def clip_grad_norm_(parameters, max_norm):\n    return parameters * max_norm\n"
+                                            "def clip_grad_value_(parameters, clip_value):\n    pass\n")
         (optim / "__init__.py").write_text(
             "from .optimizer import Optimizer\nclass SGD(Optimizer):\n    def __init__(self, params, lr, momentum=0, nesterov=False):\n"
             "        super().__init__(params, dict(lr=lr, momentum=momentum, nesterov=nesterov))\n"
@@ -309,6 +315,16 @@ class RunTest(unittest.TestCase):
     def test_what_a_job_says_itself_wins(self):
         for script in ("deft.set_optimizer('adam'); o.SGD([], 0.1)", "o.SGD([], 0.1); deft.set_optimizer('adam')"):
             self.assertEqual(self.observed("import deft\n" + script)[-1], "adam", script)
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_clipping_is_observed_when_it_is_done(self):
+        clip = "import torch.nn.utils as u\n"
+        said = self.observed(clip + "assert u.clip_grad_norm_(3, max_norm=5) == 15\nu.clip_grad_norm_(1, 1)")
+        self.assertEqual(len(said), 1, said)
+        self.assertTrue(said[0].endswith("the job clips its gradients"), said)
+        self.assertTrue(self.observed(clip + "u.clip_grad_value_(1, 1)")[0].endswith("the job clips its gradients"))
+        self.assertEqual(self.observed(clip), [], "a function that is not called")
+        self.assertEqual(self.observed(clip + "u.clip_grad_norm_(1, 1)", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_a_gradient_scaler_is_observed(self):

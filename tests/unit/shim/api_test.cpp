@@ -20,6 +20,7 @@ int wrong_answer() {
     stats.size = sizeof(stats);
     stats.switched = 7;
     deft_set_gradient_scaling(1);
+    deft_set_gradient_clipping(1);
     return deft_should_step() != 1                     ? 1
            : deft_flush() != 0                         ? 2
            : deft_set_optimizer("adamw") != 0          ? 3
@@ -43,6 +44,7 @@ TEST(Api, AForkedChildIsAnsweredThoughALockIsHeldForEver) {
     others.emplace_back([&stop] {
         while (!stop) {
             deft_set_gradient_scaling(0);
+            deft_set_gradient_clipping(0);
         }
     });
     bool failed = false;

@@ -296,7 +296,10 @@ TEST(Caps, AreThoseTheOptimizerBears) {
     EXPECT_EQ(caps("nesterov:momentum=0.9"), Caps(0, 2));
     EXPECT_EQ(caps("sgd:momentum=0.9,nesterov=1", true, false), Caps(1, 2));
     EXPECT_EQ(caps("nesterov:momentum=0"), Caps(0, 1));
-    EXPECT_EQ(caps("nadam"), Caps(1, 2));
+    for (const char* const name : {"nadam", "radam", "adamax", "lamb", "rmsprop:momentum=0.9"}) {
+        EXPECT_EQ(caps(name), Caps(0, 1)) << name << ": not measured";
+        EXPECT_EQ(caps(name, true, true), Caps(1, 2)) << name << ": set by the operator";
+    }
     EXPECT_EQ(caps("sgd"), Caps(0, 1));
     EXPECT_EQ(caps("rmsprop"), Caps(0, 1));
     EXPECT_EQ(caps("unknown"), Caps(0, 1));
@@ -305,6 +308,28 @@ TEST(Caps, AreThoseTheOptimizerBears) {
     EXPECT_EQ(caps("sgd:momentum=0.9", true, false), Caps(1, 1));
     EXPECT_EQ(caps("sgd", true, true), Caps(1, 2)) << "set by the operator";
     EXPECT_EQ(caps("adam", true, true), Caps(1, 2));
+}
+
+// What clipping does to a late or a merged gradient has not been measured either.
+TEST(Caps, OfAJobThatClipsItsGradientsAllowNothingUnlessTheyAreSet) {
+    for (const char* const name : {"adamw", "sgd:momentum=0.9", "nesterov:momentum=0.9"}) {
+        executor::Optimizer clipped = optimizer(name);
+        clipped.clipped = true;
+        EXPECT_FALSE(clipped.same_kind(optimizer(name)));
+        Settings settings;
+        settings.max_delay = 1;
+        settings.max_merge = 2;
+        Settings own = settings;
+        limit_by_optimizer(clipped, false, false, settings);
+        EXPECT_EQ(settings.max_delay, 0U) << name;
+        EXPECT_EQ(settings.max_merge, 1U) << name;
+        EXPECT_TRUE(settings.unmeasured);
+        EXPECT_NE(std::string(settings.limited).find("clips"), std::string::npos);
+        limit_by_optimizer(clipped, true, true, own);
+        EXPECT_EQ(own.max_delay, 1U);
+        EXPECT_EQ(own.max_merge, 2U);
+        EXPECT_FALSE(own.unmeasured);
+    }
 }
 
 // DEFT_LANE_CTAS limits the job's own network where it is set, to the default too: a host that sets
@@ -350,6 +375,11 @@ TEST(Optimizer, IsWhatTheJobSaysLast) {
     adam.scaled = false;
     EXPECT_FALSE(adam.same_kind(known_optimizer()));
     set_gradient_scaling(false);
+    EXPECT_TRUE(adam.same_kind(known_optimizer()));
+    set_gradient_clipping(true);
+    EXPECT_TRUE(known_optimizer().clipped);
+    EXPECT_FALSE(adam.same_kind(known_optimizer()));
+    set_gradient_clipping(false);
 }
 
 TEST(Optimizer, IsOfTheSameKindWhateverASchedule) {

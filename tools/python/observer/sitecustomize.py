@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells deft which optimizer a PyTorch job uses (DEFT_PREDICT=auto needs to know), and whether it scales its gradients.
+"""Tells deft which optimizer a PyTorch job uses (DEFT_PREDICT=auto needs to know), and whether it scales or clips its gradients.
 
 `deft run` puts this folder on PYTHONPATH in modes deft and covap, and Python imports the module at its start. It waits until the job
-imports torch.optim or a GradScaler, notes class, learning rate and momentum of each optimizer that is made, and hands them to the
-preloaded library. The job's objects and results stay as they are; whatever fails here is swallowed. DEFT_OBSERVE_OPTIMIZER=0 turns it
+imports torch.optim, a GradScaler or torch's functions that clip, notes class, learning rate and momentum of each optimizer that is
+made, and hands them to the preloaded library. The job's objects and results stay as they are; whatever fails here is swallowed. DEFT_OBSERVE_OPTIMIZER=0 turns it
 off.
 """
 
@@ -29,6 +29,8 @@ def _kind(optimizer, group):
     if not (kind.__module__ + ".").startswith("torch.optim."):
         return "unknown"
     name = kind.__name__.lower()
+    if group.get("amsgrad"):
+        return "unknown"  # another second moment: not measured
     parts = []
     if name in ("sgd", "rmsprop"):
         parts.append("momentum=%g" % float(group.get("momentum", 0)))
@@ -89,7 +91,44 @@ def _observe_scalers(module):
     module.GradScaler.__init__ = noted
 
 
+def _clips(owner, name):
+    """The function says that the job clips when it is first called; traced by a compiler it says nothing."""
+    import ctypes
+    import functools
+
+    tell = ctypes.CDLL(None).deft_set_gradient_clipping
+    tell.argtypes, tell.restype = [ctypes.c_int], None
+    clip = getattr(owner, name)
+    told = []
+
+    @functools.wraps(clip)
+    def noted(*arguments, **named):
+        import torch
+        traced = hasattr(torch, "compiler") and torch.compiler.is_compiling()
+        if not traced and not told:
+            told.append(True)
+            try:
+                tell(1)
+            except Exception:
+                pass
+        return clip(*arguments, **named)
+
+    setattr(owner, name, noted)
+
+
+def _observe_clipping(module):
+    for name in ("clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
+        if hasattr(module, name):
+            _clips(module, name)
+
+
+def _observe_sharded_clipping(module):
+    _clips(module.FullyShardedDataParallel, "clip_grad_norm_")
+
+
 _WATCHED = {"torch.optim.optimizer": _observe_optimizers,
+            "torch.nn.utils.clip_grad": _observe_clipping,
+            "torch.distributed.fsdp.fully_sharded_data_parallel": _observe_sharded_clipping,
             "torch.cuda.amp.grad_scaler": _observe_scalers,  # in PyTorch 2 a subclass of the next
             "torch.amp.grad_scaler": _observe_scalers}
 
