@@ -69,7 +69,10 @@ private:
         run_command =
             app.add_subcommand("run", "Run a command with deft in its NCCL")->allow_extras();
         run_command->formatter(std::make_shared<RunHelp>());
-        run_command->add_option("--mode", run.mode, "What deft may change in the job (DEFT_MODE)");
+        run_command->add_option(
+            "--mode", run.mode,
+            "What deft may change in the job (DEFT_MODE); deft and covap also want "
+            "DEFT_GRADIENTS=trust");
         run_command->add_flag(
             "--require", run.require,
             "Fail where deft cannot help, instead of doing without (DEFT_REQUIRE)");

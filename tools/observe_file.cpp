@@ -255,6 +255,7 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     }
     file.pid = root.integer_or_zero("pid");
     file.mode = root.text_or_empty("mode");
+    file.gradients = root.text_or_empty("gradients");
     file.calls = root.child("calls").counters();
     file.final_report = root.flag_or("final", true);
     if (root.has("hooks")) {

@@ -46,6 +46,7 @@ struct ObservedPlan {
 struct ObserveFile {
     std::string path;  // of the file
     std::string library_version, nccl_path, host, mode;
+    std::string gradients;  // DEFT_GRADIENTS; empty: of a writer that did not know it
     std::int64_t nccl_version = 0, rank = 0, ranks = 0, pid = 0;
     std::vector<std::pair<std::string, std::int64_t>> calls;  // by name, as counted
     bool plugin_loaded = false;

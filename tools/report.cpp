@@ -188,6 +188,26 @@ std::string plan_lines(const RunReport& run) {
     return text;
 }
 
+// In the modes that may delay, merge or filter what they know to be gradients: whether they know.
+std::string gradient_lines(const RunReport& run) {
+    std::set<std::string> told;
+    std::string text;
+    for (const ObserveFile& file : run.ranks) {
+        const bool asks = file.mode == "deft" || file.mode == "covap";
+        if (!asks || file.gradients.empty() || !told.insert(file.gradients).second) {
+            continue;
+        }
+        text += file.gradients == "trust"
+                    ? "gradients  trusted: the operator says that the large sums are gradients "
+                      "(DEFT_GRADIENTS=trust)\n"
+                    : fmt::format(
+                          "gradients  not proven, so mode {} does what exact does; "
+                          "DEFT_GRADIENTS=trust says that they are (docs/accuracy.md)\n",
+                          file.mode);
+    }
+    return text;
+}
+
 std::string bucket_lines(const RunReport& run) {
     // Times of a rank whose iteration is another one would be compared with the wrong bucket.
     const auto stable = std::find_if(run.ranks.begin(), run.ranks.end(),
@@ -318,7 +338,7 @@ std::string human_report(const RunReport& run) {
         "cannot hide)\n",
         spread_text(run, coverage));
     text += guessed_lines(run, compute, coverage);
-    text += plan_lines(run);
+    text += gradient_lines(run) + plan_lines(run);
     text += bucket_lines(run) + link_lines(run);
     for (const std::string& note : run.notes) {
         text += "note: " + printable(note) + "\n";
@@ -377,6 +397,7 @@ std::string json_report(const RunReport& run) {
                                      {"mode", file.mode},
                                      {"library_version", file.library_version},
                                      {"nccl_version", file.nccl_version},
+                                     {"gradients", file.gradients},
                                      {"rank", file.rank},
                                      {"of", file.ranks},
                                      {"calls", file.all_calls()},

@@ -35,7 +35,7 @@ RATES = {"tiny-mlp": {"sgd": 0.5, "momentum": 0.05, "nesterov": 0.05, "adam": 0.
 EPOCHS = {"tiny-mlp": 14, "tumor-mlp": 20, "tiny-transformer": 12}
 BATCH = {"tiny-mlp": 32, "tumor-mlp": 16, "tiny-transformer": 32}
 OPTIMIZERS = {"momentum": "sgd:momentum=0.9", "adam": "adam", "sgd": "sgd", "nesterov": "sgd:momentum=0.9,nesterov=1", "adamw": "adamw"}
-LATE = {"DEFT_MODE": "deft"}
+LATE = {"DEFT_MODE": "deft", "DEFT_GRADIENTS": "trust"}   # DDP sums nothing else here
 # The plan of mode exact over two networks, named so that it comes whatever it gains. The job's own is slow, so that the other one, NCCL's
 # Socket transport, carries the gradients: pieces as small as these models' are not cut.
 EXACT = {**LATE, "DEFT_PLAN": "delay0", "DEFT_PREDICT": "none", "DEFT_LANES": "Socket", "DEFT_INTERFACES": "127.0.0.1@100mbit"}
@@ -49,8 +49,8 @@ POLICIES = {
     "merge2turns": {**LATE, "DEFT_PLAN": "merge2", "DEFT_MERGE": "turns", "DEFT_PREDICT": "none"},
     "merge2late": {**LATE, "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "none"},
     "merge2late+predict": {**LATE, "DEFT_PLAN": "merge2-delay1", "DEFT_PREDICT": "auto"},
-    "covap2": {"DEFT_MODE": "covap", "DEFT_PLAN": "covap2"},
-    "covap4": {"DEFT_MODE": "covap", "DEFT_PLAN": "covap4"},
+    "covap2": {**LATE, "DEFT_MODE": "covap", "DEFT_PLAN": "covap2"},
+    "covap4": {**LATE, "DEFT_MODE": "covap", "DEFT_PLAN": "covap4"},
 }
 KEY = ("model", "optimizer", "policy", "seed")
 TRIES = 3       # of a training whose plan came into force late

@@ -174,7 +174,7 @@ def one_round(job, coverage, options, parts, network, gbit):
                                      timeout=options.timeout, bind=bind, alone=True))
     run_alone()
     for mode in options.modes:
-        settings = {"DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
+        settings = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
         if options.apart and mode != "plain":
             settings.update(APART)
         runs[mode] = undisturbed(network, parts, command, None if mode == "plain" else mode, settings,

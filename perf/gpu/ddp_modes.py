@@ -32,16 +32,18 @@ JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
 LINKS = ("400mbit", "200mbit")
 WARM_UP = 20
+# DDP's buckets are all that the job sums, but for its loss: one number.
+LATE = {"DEFT_MODE": "deft", "DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP)}
 # name: settings; None: without deft
 MODES = {
     "plain": None,
     "observe": {"DEFT_MODE": "observe"},
     "exact": {"DEFT_MODE": "exact"},
-    "lanes": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_LANES": "Socket", "DEFT_PLAN": "delay0"},  # mode exact's plan, named
-    "deft": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP)},
-    "delay1": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "delay1"},
-    "merge2": {"DEFT_MODE": "deft", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "merge2"},
-    "covap": {"DEFT_MODE": "covap", "DEFT_WARMUP": str(WARM_UP), "DEFT_PLAN": "covap2"},
+    "lanes": {**LATE, "DEFT_LANES": "Socket", "DEFT_PLAN": "delay0"},  # mode exact's plan, named
+    "deft": LATE,
+    "delay1": {**LATE, "DEFT_PLAN": "delay1"},
+    "merge2": {**LATE, "DEFT_PLAN": "merge2"},
+    "covap": {**LATE, "DEFT_MODE": "covap", "DEFT_PLAN": "covap2"},
 }
 SAME = ("observe", "exact", "lanes")  # promise the numbers of the job without deft
 PLANNED = ("lanes", "delay1", "merge2", "covap")   # a plan named has to come into force

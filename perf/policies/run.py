@@ -29,7 +29,7 @@ import ranks    # noqa: E402
 from arguments import OneLineParser, earlier_record  # noqa: E402
 
 WARM_UP = 5
-LATE = {"DEFT_WARMUP": str(WARM_UP), "DEFT_GUARD": "off"}    # replayed gradients are no training: nothing to guard
+LATE = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP), "DEFT_GUARD": "off"}    # replayed gradients are no training: nothing to guard
 
 
 def forced(plan):

@@ -171,7 +171,7 @@ void Director::settle(Track& track) {
         ++facts_.switched;
         unfit_times_ = plan_.predicted.late_or_merged() ? 0 : unfit_times_;
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
-            shim_mode() >= ShimMode::Deft) {
+            planning_mode() >= ShimMode::Deft) {
             if (guard_ == nullptr) {
                 guard_ = std::make_unique<guard::Guard>(guard_settings(), seat_.nranks);
             }

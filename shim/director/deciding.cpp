@@ -8,6 +8,7 @@
 #include "shim/director/director.h"
 #include "shim/director/optimizer.h"
 #include "shim/director/settings.h"
+#include "topology/base/config.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
@@ -38,6 +39,21 @@ bool untimed(const Track& track) {
     const auto never = [](const Profile::Place& place) { return place.ready_ms.count() == 0; };
     return profile == nullptr ||
            std::all_of(profile->places().begin(), profile->places().end(), never);
+}
+
+// Once for each process that leads: who has asked for more should know why there is none.
+void say_untrusted() {
+    const char* const why = untrusted();
+    if (why == nullptr) {
+        return;
+    }
+    const Config& config = Config::process();
+    const std::string plan =
+        config.is(Key::Plan, "auto") ? "" : ", without DEFT_PLAN=" + config.text(Key::Plan);
+    DEFT_WARN_ONCE(
+        "DEFT_MODE=%s does what exact does%s: %s; if they are, set "
+        "DEFT_GRADIENTS=trust on all ranks (docs/accuracy.md says which jobs that ruins)",
+        config.text(Key::Mode).c_str(), plan.c_str(), why);
 }
 
 }  // namespace
@@ -75,6 +91,7 @@ Settings Director::allowed() const {
 
 // True if there is a plan worth carrying out.
 bool Director::decide(const Track& track, const JobView& view) {
+    say_untrusted();
     if (const executor::Optimizer optimizer = known_optimizer();
         !planned_for_.same_kind(optimizer)) {
         planned_for_ = optimizer;
@@ -156,6 +173,8 @@ bool Director::decide(const Track& track, const JobView& view) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
         if (doubt_ != nullptr || no_memory) {
             said_ = settings.limited;  // in the note; this is for the report
+        } else if (const char* const why = untrusted()) {
+            said_ = why;
         }
         return false;
     }

@@ -52,9 +52,9 @@ void Director::check_gain(Track& track, const JobView& view) {
 // A prediction that suits one optimizer makes another diverge, and some bear no delay at all.
 void Director::check_optimizer() {
     const executor::Optimizer known = known_optimizer();
-    const bool fits = shim_mode() == ShimMode::Covap ? planned_for_.scaled == known.scaled
-                                                     : planned_for_.same_kind(known);
-    if (shim_mode() < ShimMode::Deft || fits || !propose_forward()) {
+    const bool fits = planning_mode() == ShimMode::Covap ? planned_for_.scaled == known.scaled
+                                                         : planned_for_.same_kind(known);
+    if (planning_mode() < ShimMode::Deft || fits || !propose_forward()) {
         return;
     }
     outdated_ = true;

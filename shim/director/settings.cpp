@@ -12,9 +12,10 @@ namespace deft::director {
 namespace {
 
 // Settings that decide what is done with a call: ranks that differ in one would part ways.
-constexpr Key kAgreed[] = {Key::Mode,           Key::MaxDelay, Key::MaxMerge,  Key::WarmUp,
-                           Key::Plan,           Key::Predict,  Key::Optimizer, Key::Guard,
-                           Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas,  Key::Merge};
+constexpr Key kAgreed[] = {Key::Mode,   Key::Gradients,      Key::MaxDelay, Key::MaxMerge,
+                           Key::WarmUp, Key::Plan,           Key::Predict,  Key::Optimizer,
+                           Key::Guard,  Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas,
+                           Key::Merge};
 
 // "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
 // mode is not for this one.
@@ -43,6 +44,18 @@ int limit_of_own_network(const Config& config) {
 }
 
 }  // namespace
+
+const char* untrusted() {
+    const bool asked = shim_mode() >= ShimMode::Deft;
+    return asked && !Config::process().is(Key::Gradients, "trust")
+               ? "nothing proves that the large sums of this job are gradients, so none is "
+                 "delayed, merged or filtered"
+               : nullptr;
+}
+
+ShimMode planning_mode() {
+    return untrusted() != nullptr ? ShimMode::Exact : shim_mode();
+}
 
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings) {
@@ -86,7 +99,7 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
 Settings Settings::process() {
     const Config& config = Config::process();
     Settings settings;
-    settings.mode = shim_mode();
+    settings.mode = planning_mode();
     settings.warm_up = static_cast<std::uint64_t>(config.integer(Key::WarmUp));
     settings.lane_ctas = static_cast<int>(config.integer(Key::LaneCtas));
     settings.own_lane_ctas = limit_of_own_network(config);

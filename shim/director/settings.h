@@ -16,10 +16,16 @@ class Config;
 
 namespace deft::director {
 
+// DEFT_MODE, but exact in the place of deft and covap where nobody says that the large sums of the
+// job are gradients (DEFT_GRADIENTS): a sum that is none must not come late.
+ShimMode planning_mode();
+// That is so. In words, for people; null: it is not.
+const char* untrusted();
+
 struct Settings {
-    ShimMode mode = ShimMode::Off;
-    std::uint32_t max_delay = 0;  // iterations
-    std::uint32_t max_merge = 1;  // gradients in one update
+    ShimMode mode = ShimMode::Off;  // planning_mode()
+    std::uint32_t max_delay = 0;    // iterations
+    std::uint32_t max_merge = 1;    // gradients in one update
     // DEFT_MAX_DELAY and DEFT_MAX_MERGE themselves: what the leader's plan may ask for, which may
     // know the optimizer better.
     std::uint32_t delay_cap = 0;
@@ -45,13 +51,13 @@ struct Settings {
 };
 
 // Lowers the caps that are set by default to what the optimizer bears (measured: docs/accuracy.md).
+// What has not been measured, an optimizer or that gradients are clipped, bears nothing.
 // A cap that the operator has set (own_...) stays as it is; with both set, one plan may delay and
 // merge.
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings);
 
 // The accuracy guard as DEFT_GUARD and DEFT_OPTIMIZER set it.
-// What has not been measured, an optimizer or that gradients are clipped, bears nothing.
 guard::Settings guard_settings();
 
 // How a plan's late gradients are delivered, by DEFT_PREDICT and the optimizer. The leader's choice

@@ -183,6 +183,7 @@ ReportFacts process_facts() {
     facts.host = host;
     facts.pid = ::getpid();
     facts.mode = Config::process().text(Key::Mode);
+    facts.gradients = Config::process().text(Key::Gradients);
     const LinkStats& stats = LinkStats::process();
     facts.plugin_abi = stats.plugin_version.load();
     facts.plugin_calls = stats.plugin_calls.load();
@@ -200,6 +201,7 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     json.member("path", facts.nccl_path).end_object();
     json.member("host", facts.host).member("rank", facts.rank).member("ranks", facts.ranks);
     json.member("pid", facts.pid).member("mode", facts.mode);
+    json.member("gradients", facts.gradients);
     json.member("final", facts.final_report);
     std::uint64_t hooked = 0;
     json.key("calls").begin_object();

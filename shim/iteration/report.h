@@ -62,6 +62,7 @@ struct ReportFacts {
     int ranks = 0;
     int pid = 0;
     std::string mode;
+    std::string gradients;  // DEFT_GRADIENTS
     std::array<std::uint64_t, kFunctions> calls{};
     bool plugin_loaded = false;
     int plugin_abi = 0;

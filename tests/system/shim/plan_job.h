@@ -32,7 +32,7 @@ inline std::vector<Started> start_ranks(const Folder& folder, int ranks, int ite
             {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_HOSTID", "host" + std::to_string(rank)},
             {"DEFT_INTERFACES", "lo"},    {"DEFT_LOG", "info"},
             {"DEFT_WARMUP", "10"},        {"LD_PRELOAD", PRELOAD},
-            {"NCCL_NET_PLUGIN", PRELOAD}};
+            {"NCCL_NET_PLUGIN", PRELOAD}, {"DEFT_GRADIENTS", "trust"}};
         for (const auto& [key, value] : extra) {
             environment[key] = value;
         }

@@ -39,7 +39,7 @@ class DdpOptions(support.TorchTest):
 
     def planned(self, plan, paced):
         """The results under a plan, and for how many iterations it was in force on each rank."""
-        results, job = self.results(2, "nccl", env={**paced, "DEFT_PLAN": plan, "DEFT_WARMUP": "0", "DEFT_GUARD": "off"},
+        results, job = self.results(2, "nccl", env={**paced, "DEFT_GRADIENTS": "trust", "DEFT_PLAN": plan, "DEFT_WARMUP": "0", "DEFT_GUARD": "off"},
                                     prefix=[support.DEFT, "run", "--mode", "deft", "--log", "info", "--out",
                                             "observed-%r.json", "--library", support.LIBRARY, "--"])
         iterations = []

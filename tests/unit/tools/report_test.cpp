@@ -236,6 +236,30 @@ TEST(HumanReport, TellsOfThePlanOfEachCommunicator) {
     EXPECT_EQ(plans_shown(json::array()), "");
 }
 
+TEST(HumanReport, SaysWhetherTheLargeSumsAreKnownToBeGradients) {
+    const auto shown = [](const char* mode, const char* gradients) {
+        json texts[] = {document(0, 2), document(1, 2)};
+        for (json& text : texts) {
+            text["mode"] = mode;
+            text["gradients"] = gradients;
+        }
+        const std::string report =
+            human_report(compare_ranks({parsed(texts[0]), parsed(texts[1])}));
+        const std::size_t at = report.find("\ngradients ");
+        const std::size_t end = report.find('\n', at + 1);
+        EXPECT_EQ(report.find("\ngradients ", end), report.npos) << "once for all ranks";
+        return at == report.npos ? std::string() : report.substr(at + 1, end - at);
+    };
+    EXPECT_EQ(shown("deft", "trust"),
+              "gradients  trusted: the operator says that the large sums are gradients "
+              "(DEFT_GRADIENTS=trust)\n");
+    EXPECT_EQ(shown("covap", "proven"),
+              "gradients  not proven, so mode covap does what exact does; DEFT_GRADIENTS=trust "
+              "says that they are (docs/accuracy.md)\n");
+    EXPECT_EQ(shown("exact", "proven"), "");
+    EXPECT_EQ(shown("deft", ""), "") << "of an older writer";
+}
+
 TEST(HumanReport, RanksThatTellTheSameOfAPlanTellItOnce) {
     json texts[] = {document(0, 3), document(1, 3), document(2, 3)};
     for (json& text : texts) {
