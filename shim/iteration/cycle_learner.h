@@ -21,6 +21,8 @@ namespace deft {
 //
 // Many repeats of one sequence and a small call behind them are an epoch and not an iteration,
 // unless each of the calls has a buffer of its own: then they are one iteration's equal buckets.
+// So are many repeats of gradients and a large sum of an evaluation over their communicator, if the
+// repeats return to their buffers: else plans would take an epoch for an iteration.
 class CycleLearner {
 public:
     static constexpr std::size_t kRepeats = 3;
@@ -39,8 +41,10 @@ public:
     };
 
     // Takes the next call. `small` calls carry no data to speak of. `buffer`: where its result
-    // goes. Allocates only when a cycle may have been found.
-    Step feed(std::uint64_t key, bool small = false, std::uint64_t buffer = 0);
+    // goes. `sums`: the communicator of what may be a gradient's all-reduce, 0 of anything else.
+    // Allocates only when a cycle may have been found.
+    Step feed(std::uint64_t key, bool small = false, std::uint64_t buffer = 0,
+              std::uint64_t sums = 0);
 
     // Makes the cycle in force begin at this place of it, from now on.
     void turn(std::size_t position);
@@ -61,6 +65,7 @@ private:
     std::vector<std::uint64_t> recent_;  // the last max_length_ keys, a ring
     std::vector<char> small_;            // whether they are small
     std::vector<std::uint64_t> buffers_;
+    std::vector<std::uint64_t> sums_;
     std::vector<std::uint32_t>
         runs_;  // runs_[k]: how many calls in a row equalled the one k before
     std::uint64_t fed_ = 0;

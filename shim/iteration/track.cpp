@@ -136,7 +136,9 @@ void Track::feed(const CallRecord& record) {
         }
         shapes_.insert_or_assign(key, record);
     }
-    const CycleLearner::Step step = learner_.feed(key, is_small(record), record.buffer);
+    const bool sum = carries_gradient(record) && record.function == Function::AllReduce;
+    const CycleLearner::Step step = learner_.feed(key, is_small(record), record.buffer,
+                                                  sum ? record.comm_serial + std::uint64_t{1} : 0);
     if (step.broken) {
         ++changes_;
         gap_ = true;

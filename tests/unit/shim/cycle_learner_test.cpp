@@ -3,6 +3,7 @@
 #include "shim/iteration/cycle_learner.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <cctype>
 #include <string>
 
@@ -150,6 +151,42 @@ TEST(CycleLearner, EqualBucketsBeforeASmallCallAreAnIteration) {
         }
         EXPECT_EQ(cycle_of(learner), own ? "AAAAAAm" : "");
     }
+}
+
+// Iterations of `buckets` gradients, and behind every `iterations` of them one more large sum.
+// `own`: the buffers of an iteration, 0: each call has another. The cycle in force at the end.
+std::string with_evaluations(int iterations, int buckets, std::uint64_t own,
+                             std::uint64_t evaluation_over = 1) {
+    CycleLearner learner;
+    std::uint64_t buffer = 1000;
+    for (int epoch = 0; epoch < 30; ++epoch) {
+        for (int i = 0; i < iterations * buckets; ++i) {
+            const auto bucket = static_cast<std::uint64_t>(i % buckets);
+            learner.feed('A' + bucket, false, own != 0 ? own + bucket : ++buffer, 1);
+        }
+        learner.feed('e', false, 7, evaluation_over);
+    }
+    for (int i = 0; i < std::min(4, iterations) * buckets; ++i) {
+        const auto bucket = static_cast<std::uint64_t>(i % buckets);
+        learner.feed('A' + bucket, false, own != 0 ? own + bucket : ++buffer, 1);
+    }
+    return cycle_of(learner);
+}
+
+// Else nothing would be planned any more once three epochs have gone by.
+TEST(CycleLearner, EvaluationsAtAFixedIntervalDoNotMakeAnEpochAnIteration) {
+    EXPECT_EQ(with_evaluations(20, 3, 50), "ABC");
+    EXPECT_EQ(with_evaluations(5, 1, 50), "A");
+    EXPECT_EQ(with_evaluations(200, 4, 50), "ABCD");
+    EXPECT_EQ(with_evaluations(4, 3, 50), "ABC");
+}
+
+// A layer's sums of tensor parallelism beside gradients over another communicator, equal buckets
+// of one iteration, and a turn of a few.
+TEST(CycleLearner, WhatOnlyLooksLikeEvaluationsIsAnIteration) {
+    EXPECT_EQ(with_evaluations(20, 1, 50, 2), std::string(20, 'A') + "e");
+    EXPECT_EQ(with_evaluations(5, 1, 0), "AAAAAe");
+    EXPECT_EQ(with_evaluations(3, 2, 50), "ABABABe");
 }
 
 TEST(CycleLearner, SmallCallsOfEachIterationBelongToIt) {
