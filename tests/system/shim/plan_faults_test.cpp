@@ -180,7 +180,7 @@ TEST(PlanFaults, PlansComeAndGoWithAChangeEveryTen) {
     }
 }
 
-TEST(PlanFaults, AThousandIterationsInWhichPlansComeAndGoUntilTheJobIsLeftAlone) {
+TEST(PlanFaults, AThousandIterationsInWhichPlansComeAndGoUntilTheyAreRare) {
     std::vector<nlohmann::json> plans;
     const Job job = run_recurring(1000, plans);
     expect_sound(job);
@@ -188,14 +188,13 @@ TEST(PlanFaults, AThousandIterationsInWhichPlansComeAndGoUntilTheJobIsLeftAlone)
     EXPECT_GE(delivered.plans, 15U) << job.ranks[0].err;
     const int iterations = job.rows[0].back().iteration + 1;
     EXPECT_GE(iterations, 1000);
-    EXPECT_LE(delivered.last, iterations - 300) << "all are forwarded from some iteration on";
+    EXPECT_LE(delivered.plans, 30U) << "short plans have longer and longer pauses behind them";
     for (const nlohmann::json& plan : plans) {
         SCOPED_TRACE(plan.dump(1));
         EXPECT_GE(plan["ended"], 20U);
         EXPECT_EQ(plan["ended"], plan["switched"]);
         EXPECT_EQ(plan["dropped"], 2 * delivered.plans) << "two buckets each";
-        EXPECT_EQ(plan["state"], "resting");
-        EXPECT_EQ(plan["reason"], "the job's iteration changes too often");
+        EXPECT_NE(plan["state"], "resting") << "planning never ends for good";
     }
 }
 
