@@ -310,10 +310,21 @@ void cutting(Hook& hook) noexcept {
     }
 }
 
-int merge_async_error(Hook& hook, int result, int* error) noexcept {
+void storing(deft_nccl_comm_t* where, int count) noexcept {
+    UnfinishedChildren& children = UnfinishedChildren::process();
+    if (!children.none() && where != nullptr) {
+        children.reused(where, count);
+    }
+}
+
+int merge_async_error(Hook& hook, int result, std::uint64_t begun, int* error) noexcept {
     const bool merges = result == DEFT_NCCL_SUCCESS && error != nullptr;
     if (merges && *error != DEFT_NCCL_IN_PROGRESS && hook.watched() && hook.communicator()) {
-        group::resolve(hook.communicator()->serial.load(std::memory_order_relaxed), *error);
+        UnfinishedChildren& children = UnfinishedChildren::process();
+        if (!children.none()) {
+            children.parent_done(hook.communicator()->serial.load(std::memory_order_relaxed), begun,
+                                 *error);
+        }
     }
     if (auto* const director = merges ? director_of(hook) : nullptr) {
         *error = director->merge_async_error(*error);

@@ -68,9 +68,13 @@ int finalized(Hook& hook, int result) noexcept;
 // The rank stays in the council, through which the ranks of a child find each other.
 void cutting(Hook& hook) noexcept;
 
+// Before the library is asked for communicators whose handles it stores there.
+void storing(deft_nccl_comm_t* where, int count) noexcept;
+
 // What the job is told of asynchronous errors: the library's answer and those of deft's lanes. That
-// nothing is in progress any more is also when nonblocking children have got their handles.
-int merge_async_error(Hook& hook, int result, int* error) noexcept;
+// nothing is in progress any more is also when nonblocking children have got their handles: those
+// that had been begun (UnfinishedChildren::begun) when the library was asked.
+int merge_async_error(Hook& hook, int result, std::uint64_t begun, int* error) noexcept;
 
 // Says once, at level INFO, if NCCL has made a communicator without deft as its network plugin.
 void tell_about_plugin() noexcept;

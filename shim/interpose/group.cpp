@@ -37,26 +37,20 @@ void dropped(const Pending& pending) noexcept {
 
 // Empty if there is nothing to register.
 CommunicatorPin add(const Pending& pending, int result) noexcept {
-    if (handle_at(pending.where) == nullptr) {
-        if (result == DEFT_NCCL_IN_PROGRESS && pending.watched && pending.parent_serial != 0) {
+    const deft_nccl_comm_t comm = handle_at(pending.where);
+    if (comm == nullptr) {
+        // A rank without colour, or NCCL gave none; or it will, when it has made a child.
+        if (pending.watched && pending.parent_serial != 0) {
             UnfinishedChildren::process().note(pending);
-            return {};
         }
         dropped(pending);
-        return {};  // a rank without colour, or NCCL gave none
+        return {};
     }
-    CommunicatorPin entry = Registry::process().add(*pending.where, pending.table, pending.hash,
-                                                    pending.rank, pending.nranks);
+    CommunicatorPin entry = enter(pending, comm);
     if (!entry) {
-        DEFT_WARN_ONCE("more than %zu communicators at once; the others are forwarded unobserved",
-                       Registry::kCapacity);
         dropped(pending);
         return entry;
     }
-    entry->council.store(pending.council, std::memory_order_release);
-    entry->parent.store(pending.parent, std::memory_order_release);
-    entry->network.store(pending.network, std::memory_order_release);
-    entry->shares.store(pending.shares, std::memory_order_relaxed);
     if (pending.council != nullptr && result == DEFT_NCCL_SUCCESS) {
         pending.council->created();
     }
@@ -150,20 +144,19 @@ int made(const Pending& pending, int result) noexcept {
     return result;
 }
 
-void resolve(std::uint32_t parent_serial, int error) noexcept {
-    UnfinishedChildren& children = UnfinishedChildren::process();
-    if (children.none()) {
-        return;
+CommunicatorPin enter(const Pending& pending, deft_nccl_comm_t comm) noexcept {
+    CommunicatorPin entry =
+        Registry::process().add(comm, pending.table, pending.hash, pending.rank, pending.nranks);
+    if (!entry) {
+        DEFT_WARN_ONCE("more than %zu communicators at once; the others are forwarded unobserved",
+                       Registry::kCapacity);
+        return entry;
     }
-    const std::lock_guard lock(children.resolving);
-    for (const Pending& child : children.take(parent_serial, error)) {
-        // Used before NCCL was asked whether it is ready: its calls have not been counted, as they
-        // have on the other ranks, so it stays without agreement.
-        if (!Registry::process().find(handle_at(child.where))) {
-            add(child, DEFT_NCCL_SUCCESS);
-        }
-    }
-    children.taken();
+    entry->council.store(pending.council, std::memory_order_release);
+    entry->parent.store(pending.parent, std::memory_order_release);
+    entry->network.store(pending.network, std::memory_order_release);
+    entry->shares.store(pending.shares, std::memory_order_relaxed);
+    return entry;
 }
 
 int settle(int result) noexcept {

@@ -7,6 +7,7 @@
 
 #include "shim/agreement/council.h"
 #include "shim/interpose/nccl_table.h"
+#include "shim/interpose/registry.h"
 
 namespace deft::group {
 
@@ -44,8 +45,7 @@ int made(const Pending& pending, int result) noexcept;
 // After the outermost end with this result: registers what is pending. A group that failed drops
 // it. Returns the result for the job, as made() does.
 int settle(int result) noexcept;
-// The library is done with what was asked of this communicator, with `error`: registers those of
-// its nonblocking children that have got their handles.
-void resolve(std::uint32_t parent_serial, int error) noexcept;
+// Registers a communicator. Empty if there is no room for it.
+CommunicatorPin enter(const Pending& pending, deft_nccl_comm_t comm) noexcept;
 
 }  // namespace deft::group

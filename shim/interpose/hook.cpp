@@ -3,6 +3,7 @@
 
 #include "shim/interpose/group.h"
 #include "shim/interpose/mode.h"
+#include "shim/interpose/unfinished_children.h"
 #include "topology/base/fork_guard.h"
 #include "topology/base/log.h"
 
@@ -39,6 +40,7 @@ Hook::Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcep
     if (!communicator_) {
         find_library(caller);
         enter();
+        claim(comm);
         return;
     }
     table_ = communicator_->table.load(std::memory_order_acquire);
@@ -75,6 +77,20 @@ void Hook::find_library(const void* caller) noexcept {
     if (asked.certainty == Certainty::Likely && NcclLibraries::process().size() > 1) {
         undecided_ = true;
         table_ = t_library != nullptr ? t_library : table_;
+    }
+}
+
+// A nonblocking child is known from the first call that the job makes on it.
+void Hook::claim(deft_nccl_comm_t comm) noexcept {
+    UnfinishedChildren& children = UnfinishedChildren::process();
+    if (!watched_ || children.none()) {
+        return;
+    }
+    communicator_ = children.claim(comm, undecided_ ? nullptr : table_);
+    if (communicator_) {
+        table_ = communicator_->table.load(std::memory_order_acquire);
+        undecided_ = false;
+        decide();
     }
 }
 

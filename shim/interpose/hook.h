@@ -48,6 +48,7 @@ public:
 private:
     void find_library(const void* caller) noexcept;
     void enter() noexcept;
+    void claim(deft_nccl_comm_t comm) noexcept;
 
     Function function_;
     const NcclTable* table_ = nullptr;

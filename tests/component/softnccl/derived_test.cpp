@@ -118,5 +118,114 @@ TEST(Revoke, StopsOperationsAndAllowsSplit) {
     });
 }
 
+// Until the communicator's operation is over: its result.
+ncclResult_t wait_for(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+        std::this_thread::yield();
+    }
+    return state;
+}
+
+// As run_ranks(), with communicators that do not block.
+void run_nonblocking(int nranks, const std::function<void(Rank&)>& body) {
+    ncclUniqueId id;
+    NC(ncclGetUniqueId(&id));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < nranks; ++rank) {
+        threads.emplace_back([&, rank] {
+            use_device(rank);
+            Rank self{rank, nranks, nullptr, nullptr};
+            CU(cuStreamCreate(&self.stream, CU_STREAM_NON_BLOCKING));
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.blocking = 0;
+            ASSERT_EQ(ncclCommInitRankConfig(&self.comm, nranks, id, rank, &config),
+                      ncclInProgress);
+            ASSERT_EQ(wait_for(self.comm), ncclSuccess);
+            body(self);
+            EXPECT_EQ(ncclCommAbort(self.comm), ncclSuccess);
+            CU(cuStreamDestroy(self.stream));
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+// As NCCL 2.24 to 2.30: the answer is that to the beginning, and the handle comes later.
+TEST(Nonblocking, DerivationsAreOnlyBegun) {
+    std::latch looked(1);  // at the children, before the others come
+    run_nonblocking(3, [&](Rank& self) {
+        ncclComm_t split = nullptr;
+        ncclComm_t none = nullptr;
+        ncclComm_t shrunk = nullptr;
+        ncclComm_t grouped = nullptr;
+        const auto see_none = [&](const ncclComm_t& child) {
+            if (self.rank == 0) {
+                EXPECT_EQ(__atomic_load_n(&child, __ATOMIC_ACQUIRE), nullptr);
+            }
+        };
+        if (self.rank != 0) {
+            looked.wait();
+        }
+        EXPECT_EQ(ncclCommSplit(self.comm, 0, self.rank, &split, nullptr), ncclSuccess);
+        see_none(split);
+        if (self.rank == 0) {
+            looked.count_down();
+        }
+        ASSERT_EQ(wait_for(self.comm), ncclSuccess);
+        ASSERT_NE(split, nullptr);
+        EXPECT_EQ(
+            ncclCommSplit(self.comm, self.rank == 0 ? NCCL_SPLIT_NOCOLOR : 1, 0, &none, nullptr),
+            ncclSuccess);
+        ASSERT_EQ(wait_for(self.comm), ncclSuccess);
+        EXPECT_EQ(none == nullptr, self.rank == 0);
+        NC(ncclGroupStart());
+        EXPECT_EQ(ncclCommSplit(self.comm, 0, self.rank, &grouped, nullptr), ncclSuccess);
+        EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+        ASSERT_EQ(wait_for(self.comm), ncclSuccess);
+        ASSERT_NE(grouped, nullptr);
+        int without[] = {2};
+        if (self.rank != 2) {
+            EXPECT_EQ(ncclCommShrink(self.comm, without, 1, &shrunk, nullptr, NCCL_SHRINK_DEFAULT),
+                      ncclSuccess);
+            ASSERT_EQ(wait_for(self.comm), ncclSuccess);
+            ASSERT_NE(shrunk, nullptr);
+        }
+        for (ncclComm_t child : {split, none, grouped, shrunk}) {
+            if (child != nullptr) {
+                ASSERT_EQ(wait_for(child), ncclSuccess);
+                EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+            }
+        }
+    });
+}
+
+TEST(Split, LeavesAChildThatHasFailedToItsCaller) {
+    const auto fail = [](Rank& self, bool share) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.netName = "nosuchnet";
+        config.splitShare = share ? 1 : 0;
+        ncclComm_t child = nullptr;
+        EXPECT_EQ(ncclCommSplit(self.comm, 0, self.rank, &child, &config), ncclInvalidUsage);
+        ASSERT_NE(child, nullptr);
+        EXPECT_EQ(ncclCommDestroy(child), ncclSuccess);
+        expect_sum(self, self.comm, 2);
+    };
+    for (const bool share : {false, true}) {
+        run_ranks(2, [&](Rank& self) { fail(self, share); });
+    }
+    run_nonblocking(2, [](Rank& self) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.netName = "nosuchnet";
+        ncclComm_t child = nullptr;
+        EXPECT_EQ(ncclCommSplit(self.comm, 0, self.rank, &child, &config), ncclSuccess);
+        EXPECT_EQ(wait_for(self.comm), ncclInvalidUsage);
+        ASSERT_NE(child, nullptr);
+        EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+    });
+}
+
 }  // namespace
 }  // namespace softdev::test

@@ -66,20 +66,6 @@ void add_derivation(const std::shared_ptr<Communicator>& parent, Communicator::D
                     const Config& config, ncclComm_t* out) {
     *out = nullptr;
     std::shared_ptr<Communicator> child;
-    if (wanted.share && parent->has_network()) {
-        // The child lives on the parent's network context.
-        if (!config.net_name.empty() && config.net_name != parent->config.net_name) {
-            throw Error(
-                ncclInvalidUsage,
-                format("a communicator that shares resources cannot use net %s (parent: %s)",
-                       config.net_name.c_str(), parent->config.net_name.c_str()));
-        }
-        if (config.traffic_class != parent->config.traffic_class) {
-            log_info(kSubsysInit,
-                     "trafficClass %d of a communicator that shares resources is ignored",
-                     config.traffic_class);
-        }
-    }
     if (wanted.color != NCCL_SPLIT_NOCOLOR) {
         child = std::make_shared<Communicator>(0, -1, config);
         child->device = parent->device;
@@ -90,18 +76,22 @@ void add_derivation(const std::shared_ptr<Communicator>& parent, Communicator::D
     if (child) {
         after = [out, child](bool good) {
             child->set_result(good ? ncclSuccess : ncclInternalError);
-            if (good) {
-                // As in NCCL the caller has no handle before; another thread may be looking.
-                __atomic_store_n(out, child->handle, __ATOMIC_RELEASE);
-            } else {
-                forget_communicator(child->handle);
-                child->shut_down(Communicator::End::kAbort);
-            }
+            // As in NCCL the caller has no handle before; another thread may be looking. It gets
+            // that of a child that failed too, and has to destroy it.
+            __atomic_store_n(out, child->handle, __ATOMIC_RELEASE);
         };
         child->set_in_progress();
     }
     group_add(
         Job{parent, [parent, wanted, child] { parent->derive(wanted, child); }, std::move(after)});
+}
+
+// NCCL says of a derivation that it has been begun, not how far it is: outside a group that is
+// success, also of a nonblocking communicator.
+template <class Queue>
+ncclResult_t begin_derivation(Queue&& queue) {
+    const ncclResult_t result = implicit_group(std::forward<Queue>(queue));
+    return result == ncclInProgress ? ncclSuccess : result;
 }
 
 }  // namespace
@@ -184,7 +174,7 @@ SOFTNCCL_ALIAS(ncclResult_t, ncclCommInitAll, (ncclComm_t*, int, const int*))
 SOFTNCCL_API ncclResult_t pncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* out,
                                          ncclConfig_t* config) {
     return api("CommSplit", [&] {
-        return implicit_group([&] {
+        return begin_derivation([&] {
             const auto parent = find_communicator(handle, "CommSplit");
             require_pointer(out, "CommSplit", "newcomm");
             require_parent(*parent, "CommSplit", false);
@@ -211,7 +201,7 @@ SOFTNCCL_ALIAS(ncclResult_t, ncclCommSplit, (ncclComm_t, int, int, ncclComm_t*, 
 SOFTNCCL_API ncclResult_t pncclCommShrink(ncclComm_t handle, int* exclude, int count,
                                           ncclComm_t* out, ncclConfig_t* config, int flags) {
     return api("CommShrink", [&] {
-        return implicit_group([&] {
+        return begin_derivation([&] {
             const auto parent = find_communicator(handle, "CommShrink");
             require_pointer(out, "CommShrink", "newcomm");
             const bool abort = (flags & NCCL_SHRINK_ABORT) != 0;

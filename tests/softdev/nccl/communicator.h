@@ -148,6 +148,7 @@ public:
     Gate idle;  // rung when users or running operations go down
 
 private:
+    void check_shared_network(const Communicator& child) const;
     void meet(UniqueFd listener, const std::vector<Address>& addresses, uint64_t magic);
     void exchange_peers();
     void open_network(std::shared_ptr<Resources> shared);

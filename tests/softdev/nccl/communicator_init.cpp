@@ -244,6 +244,19 @@ void Communicator::init(const std::vector<ncclUniqueId>& ids) {
              static_cast<unsigned long long>(hash));
 }
 
+// The child lives on this one's network context.
+void Communicator::check_shared_network(const Communicator& child) const {
+    if (!child.config.net_name.empty() && child.config.net_name != config.net_name) {
+        throw Error(ncclInvalidUsage,
+                    format("a communicator that shares resources cannot use net %s (parent: %s)",
+                           child.config.net_name.c_str(), config.net_name.c_str()));
+    }
+    if (child.config.traffic_class != config.traffic_class) {
+        log_info(kSubsysInit, "trafficClass %d of a communicator that shares resources is ignored",
+                 child.config.traffic_class);
+    }
+}
+
 void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Communicator>& child) {
     log_set_device(device);
     cuCtxSetCurrent(context);
@@ -302,6 +315,9 @@ void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Commun
     child->meet(std::move(listener), addresses, child->hash);
     child->exchange_peers();
     if (child->nranks > 1) {
+        if (wanted.share) {
+            check_shared_network(*child);
+        }
         child->open_network(wanted.share ? resources_ : nullptr);
         child->control_->all_gather(kGatherReady, "", child->patience(), what);
     }

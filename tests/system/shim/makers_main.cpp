@@ -2,14 +2,17 @@
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
 //
-// usage: makers_main [children|simulated|refused|shrunk|late]
+// usage: makers_main [children|simulated|refused|shrunk|late|gone WHEN]
 //   children: only those that one thread splits off in a group; simulated: of parents made in a
 //   group that is simulated
 //   refused: only ncclCommInitAll, of which nothing may be left when it fails
 //   shrunk: some of four ranks shrink their communicator, thrice, and all go on to split it
-//   late: children of nonblocking communicators, kept until DEFT_LOG_FILE tells of six agreements
+//   late: children of nonblocking communicators, kept until DEFT_LOG_FILE tells of eight agreements
+//   gone: the memory that such a child's handle was stored to is gone: before the job hears that
+//   the parent is done (early), after it (told), after the child's first call (used)
 #include <cuda.h>
 #include <nccl.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -314,16 +317,14 @@ void late() {
               "ncclInProgress of the initialisation");
         wait_ready(parent);
         ncclComm_t hasty = nullptr;  // used when it is there, without asking whether it may be
-        check(ncclCommSplit(parent, 0, self.rank, &hasty, nullptr) != ncclInProgress,
-              "ncclInProgress of a split");
+        MUST(ncclCommSplit(parent, 0, self.rank, &hasty, nullptr));
         while (__atomic_load_n(&hasty, __ATOMIC_ACQUIRE) == nullptr) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         use_once(self, hasty);
         wait_ready(parent);
         ncclComm_t alone = nullptr;
-        check(ncclCommSplit(parent, 0, self.rank, &alone, nullptr) != ncclInProgress,
-              "ncclInProgress of a split");
+        MUST(ncclCommSplit(parent, 0, self.rank, &alone, nullptr));
         wait_ready(parent);
         check(alone == nullptr, "the child's handle");
         ncclComm_t grouped = nullptr;
@@ -335,10 +336,83 @@ void late() {
         for (ncclComm_t child : {alone, grouped, hasty}) {
             use_once(self, child);
         }
-        wait_agreed(3 * kRanks);
+        int other[] = {1 - self.rank};
+        ncclComm_t fewer = nullptr;
+        MUST(ncclCommShrink(parent, other, 1, &fewer, nullptr, NCCL_SHRINK_DEFAULT));
+        wait_ready(parent);
+        check(fewer == nullptr, "the shrunk child's handle");
+        check(ncclCommAbort(fewer), "ncclCommAbort");
+        wait_agreed(4 * kRanks);
         for (ncclComm_t comm : {alone, grouped, hasty, parent}) {
             MUST(ncclCommDestroy(comm));
         }
+    });
+}
+
+// A page of its own, as the memory that the job gives back to the system.
+class Page {
+public:
+    Page() {
+        memory_ =
+            ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        check(memory_ == MAP_FAILED, "mmap");
+    }
+    ~Page() { ::munmap(memory_, kBytes); }
+    Page(const Page&) = delete;
+    ncclComm_t* handle() const { return static_cast<ncclComm_t*>(memory_); }
+    // From here on it is an error to touch it.
+    void close() const { check(::mprotect(memory_, kBytes, PROT_NONE), "mprotect"); }
+
+private:
+    static constexpr size_t kBytes = 4096;
+    void* memory_ = nullptr;
+};
+
+// As PyTorch, which keeps the handle in an object: the job looks at it until it is there.
+void gone(const std::string& when) {
+    const ncclUniqueId id = new_id();
+    in_threads("Gone", [&](const Rank& self) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ncclComm_t parent = nullptr;
+        check(ncclCommInitRankConfig(&parent, kRanks, id, self.rank, &config) != ncclInProgress,
+              "ncclInProgress of the initialisation");
+        wait_ready(parent);
+        const Page page;
+        *page.handle() = nullptr;
+        MUST(ncclCommSplit(parent, 0, self.rank, page.handle(), nullptr));
+        while (__atomic_load_n(page.handle(), __ATOMIC_ACQUIRE) == nullptr) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        const ncclComm_t child = *page.handle();
+        if (when == "early") {
+            page.close();
+            wait_ready(parent);
+        } else if (when == "told") {
+            wait_ready(parent);
+            page.close();
+        } else {
+            wait_ready(child);
+            page.close();
+            wait_ready(parent);
+        }
+        constexpr int kOne = 0x3f800000;  // 1.0
+        self.fill(kOne);
+        for (int i = 0; i < 8; ++i) {
+            check(ncclAllReduce(self.data(), self.data(), kCount, ncclFloat, ncclSum, child,
+                                self.stream) != ncclInProgress,
+                  "ncclInProgress of a call");
+            wait_ready(child);
+        }
+        self.expect(kOne + (8 << 23));  // 2.0 to the eighth
+        ncclComm_t another = nullptr;
+        MUST(ncclCommSplit(parent, 0, self.rank, &another, nullptr));
+        wait_ready(parent);
+        check(ncclCommFinalize(child) != ncclInProgress, "ncclInProgress of the end");
+        wait_ready(child);
+        MUST(ncclCommDestroy(child));
+        MUST(ncclCommDestroy(another));
+        MUST(ncclCommDestroy(parent));
     });
 }
 
@@ -361,6 +435,10 @@ int main(int argc, char** argv) {
     }
     if (way == "late") {
         late();
+        return 0;
+    }
+    if (way == "gone" && argc > 2) {
+        gone(argv[2]);
         return 0;
     }
     if (way == "shrunk") {

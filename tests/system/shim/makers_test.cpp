@@ -97,8 +97,8 @@ TEST(Makers, ChildrenAgreeAfterSomeRanksHaveShrunkTheirParent) {
     EXPECT_EQ(count(outcome.err, "all 2 ranks of the communicator agree"), 2u) << outcome.err;
 }
 
-// Their handles come after the calls that make them. One that is used without asking NCCL whether
-// it is ready has no agreement, on any rank.
+// Their handles come after the calls that make them. Each is known from its first call on, also one
+// that is used without asking NCCL whether its parent is done.
 TEST(Makers, ChildrenOfNonblockingCommunicatorsAgree) {
     const Folder folder;
     const std::string log = folder / "log";
@@ -112,9 +112,49 @@ TEST(Makers, ChildrenOfNonblockingCommunicatorsAgree) {
     const std::string said = read_file(log);
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err << said;
     EXPECT_EQ(outcome.out, "Late\n");
-    EXPECT_EQ(count(said, "all 2 ranks of the communicator agree"), 6u) << said;
+    EXPECT_EQ(count(said, "all 2 ranks of the communicator agree"), 8u) << said;
     EXPECT_EQ(count(said, "WARN"), 0u) << said;
 }
+
+// The memory that a child's handle was stored to is not the shim's: it may be gone at any time.
+class HandlesOfMakers : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(HandlesOfMakers, AreNotTouchedWhereTheirMemoryIsGone) {
+    const auto [when, mode] = GetParam();
+    const Folder folder;
+    const std::string log = folder / "log";
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["DEFT_MODE"] = mode;
+    environment["DEFT_LOG"] = "info";
+    environment["DEFT_LOG_FILE"] = log;
+    const Outcome outcome = run({MAKERS_MAIN, "gone", when}, environment);
+    const std::string said = read_file(log);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err << said;
+    EXPECT_EQ(outcome.out, "Gone\n");
+    EXPECT_EQ(count(said, "WARN"), 0u) << said;
+    if (mode == std::string("off")) {
+        EXPECT_TRUE(outcome.reports.empty());
+        return;
+    }
+    ASSERT_EQ(outcome.reports.count("rank0.json"), 1u);
+    const nlohmann::json& report = outcome.reports.at("rank0.json");
+    EXPECT_EQ(report["calls"]["ncclAllReduce"], 16);
+    // Where nobody can tell any more which child it is, it is only forwarded.
+    const bool known = when != std::string("early");
+    if (mode != std::string("observe")) {
+        EXPECT_EQ(count(said, "all 2 ranks of the communicator agree"), known ? 4u : 2u) << said;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HandlesOfMakers,
+                         ::testing::Combine(::testing::Values("early", "told", "used"),
+                                            ::testing::Values("off", "observe", "exact", "deft")),
+                         [](const auto& info) {
+                             return std::string(std::get<0>(info.param)) + "_" +
+                                    std::get<1>(info.param);
+                         });
 
 // All or none, for one reason that is said once.
 TEST(Makers, AllAtOnceAreRefusedWhereAgreementIsRequired) {
