@@ -60,10 +60,17 @@ class InstallTest(unittest.TestCase):
                      "import deft; print(deft.should_step(), deft.available())")
         self.assertEqual((result.stdout, result.stderr), ("True True\n", ""))
 
+    @unittest.skipIf(SANITIZED, "a sanitizer's runtime must be loaded first")
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_the_guest_opens_the_library_next_to_it(self):
+        script = "import deft; print(deft.version()); print('libnccl-net-deft.so' in open('/proc/self/maps').read())"
+        result = run(self.deft, "run", "--library", self.library.with_name("libdeft-preload.so"), "--", "/usr/bin/python3", "-B", "-c", script)
+        self.assertEqual((result.stdout, result.stderr), (run(self.deft, "--version").stdout.split()[1] + "\nTrue\n", ""))
+
     def test_everything_is_there_and_nothing_else(self):
         files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*") if path.is_file())
-        ends = ("bin/deft", "libnccl-net-deft.so", "pkgconfig/deft.pc", "include/deft/deft.h", "include/deft/abi/net.h",
-                "man1/deft.1", "man5/deft.conf.5", "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
+        ends = ("bin/deft", "libnccl-net-deft.so", "libdeft-preload.so", "pkgconfig/deft.pc", "include/deft/deft.h",
+                "include/deft/abi/net.h", "man1/deft.1", "man5/deft.conf.5", "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
                 "doc/deft/configuration.md", "share/deft/python/deft.py",
                 "share/deft/observer/sitecustomize.py")
         for end in ends:
