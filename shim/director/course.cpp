@@ -228,6 +228,7 @@ void Director::settle(Track& track) {
             // What has ended the plan in force, and moved the call of the next, is one change.
             const bool misplaced = current_->why() == executor::BreakReason::Misplaced;
             const bool counted = misplaced && interrupted_;
+            plan_failed_ = plan_failed_ || current_->why() == executor::BreakReason::Error;
             interrupted_ = !asked && !misplaced;
             if (!asked && !counted) {
                 pause_after(current_.get(), "iteration");
@@ -241,7 +242,10 @@ void Director::settle(Track& track) {
             if (guard_ != nullptr) {
                 guard_->plan_in_force({}, iteration());
             }
-            enter(fallen ? Course::Fallen : Course::Watching);
+            enter(plan_failed_ ? Course::Resting : fallen ? Course::Fallen : Course::Watching);
+            if (plan_failed_) {
+                say(kPlanFailed);
+            }
         }
     }
     // What a hook may still hold is freed when none is inside: it was taken from active_ before.

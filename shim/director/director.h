@@ -124,6 +124,7 @@ public:
 
 private:
     static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    static constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
     static constexpr std::size_t kMaxLanes = 8;
 
     // What a switch call finds.
@@ -269,6 +270,7 @@ private:
     bool outdated_ = false;    // it was made for another optimizer, or the job's doubts are new
     BackOff back_off_;
     bool interrupted_ = false;  // the last plan in force was, and that has been counted
+    bool plan_failed_ = false;  // an operation of one: no other is carried out
     struct Made {
         planner::Plan plan;
         planner::Profile profile;

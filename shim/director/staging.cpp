@@ -177,6 +177,9 @@ Director::Problem Director::prepare_executor() {
     if (driver == nullptr) {
         return {"the CUDA driver lacks functions that plans need", false};
     }
+    if (plan_failed_) {
+        return {kPlanFailed, false};
+    }
     if (!no_lanes_.empty()) {
         DEFT_WARN_ONCE("no plan is carried out: %s", no_lanes_.c_str());
         return {no_lanes_, false};

@@ -95,6 +95,7 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
             if (executor->sampler_ == nullptr) {
                 return nullptr;
             }
+            executor->sampling_ = true;
         }
         return executor;
     } catch (...) {
@@ -124,7 +125,7 @@ const Action* Executor::next(const Call& call, cuda::Stream stream) noexcept {
     }
     if (position == 0) {
         Counters::add(counters_->iterations);
-        if (sampler_ != nullptr) {
+        if (sampling_) {
             sampler_->begin(iteration);
         }
     }
@@ -148,8 +149,12 @@ bool Executor::all_reduce(const Call& call, cuda::Stream stream, int& result) no
     if (action == nullptr) {
         return false;
     }
-    result = run(*action, call, stream);
-    return !(action->forward && result == DEFT_NCCL_SUCCESS);
+    const int ran = run(*action, call, stream);
+    if (ran == kForward) {
+        return false;
+    }
+    result = ran;
+    return !(action->forward && ran == DEFT_NCCL_SUCCESS);
 }
 
 int Executor::run(const Action& action, const Call& call, cuda::Stream stream) noexcept {
@@ -160,32 +165,12 @@ int Executor::run(const Action& action, const Call& call, cuda::Stream stream) n
         result = DEFT_NCCL_INVALID_USAGE;
     } else {
         const cuda::Current current(*driver_.driver, shadow_->context());
-        const auto bucket = static_cast<std::uint32_t>(
-            static_cast<std::size_t>(&action - script_.actions.data()) % script_.shapes.size());
-        // Calls on one bucket are ordered even if the job changes streams between them.
-        if (!current ||
-            driver_.StreamWaitEvent(stream, shadow_->done(bucket), 0) != cuda::kSuccess) {
-            result = failed("wait for the last call", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
-        if (result == DEFT_NCCL_SUCCESS) {
-            result = accumulate(action, call, stream);
-        }
-        if (result == DEFT_NCCL_SUCCESS &&
-            driver_.driver->EventRecord(shadow_->ready(bucket), stream) != cuda::kSuccess) {
-            result = failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
-        if (result == DEFT_NCCL_SUCCESS) {
-            result = launch(action, call, stream);
-        }
-        if (result == DEFT_NCCL_SUCCESS) {
-            result = deliver(action, call, stream);
-        }
-        if (result == DEFT_NCCL_SUCCESS &&
-            driver_.driver->EventRecord(shadow_->done(bucket), stream) != cuda::kSuccess) {
-            result = failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
-        }
-        if (result == DEFT_NCCL_SUCCESS && bucket + 1 == script_.shapes.size()) {
-            result = end_iteration();
+        progress_ = {};
+        progress_.delivered = action.deliver;
+        progress_.zeroed = action.zero;
+        result = current ? carry_out(action, call, stream) : refused("context");
+        if (result == kForward && progress_.launched) {
+            result = carry_through(action, call);
         }
         Counters::add(action.forward ? counters_->forwarded : counters_->executed);
     }
@@ -193,21 +178,101 @@ int Executor::run(const Action& action, const Call& call, cuda::Stream stream) n
     return result;
 }
 
-int Executor::end_iteration() noexcept {
-    if (sampler_ == nullptr) {
-        return DEFT_NCCL_SUCCESS;
+int Executor::carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept {
+    const auto bucket = static_cast<std::uint32_t>(
+        static_cast<std::size_t>(&action - script_.actions.data()) % script_.shapes.size());
+    // Calls on one bucket are ordered even if the job changes streams between them.
+    if (driver_.StreamWaitEvent(stream, shadow_->done(bucket), 0) != cuda::kSuccess) {
+        return refused("wait for the last call");
     }
-    const cuda::Current current(*driver_.driver, shadow_->context());
-    if (!current || sampler_->end(streams_) != cuda::kSuccess) {
-        return failed("norm", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    if (const int result = accumulate(action, call, stream); result != DEFT_NCCL_SUCCESS) {
+        return result;
+    }
+    // Fails for a stream of another context, before anybody has seen anything of the call.
+    if (driver_.driver->EventRecord(shadow_->ready(bucket), stream) != cuda::kSuccess) {
+        return refused("event on the stream of the call");
+    }
+    if (const int result = launch(action, call, stream); result != DEFT_NCCL_SUCCESS) {
+        return result;
+    }
+    if (const int result = deliver(action, call, stream); result != DEFT_NCCL_SUCCESS) {
+        return result;
+    }
+    if (driver_.driver->EventRecord(shadow_->done(bucket), stream) != cuda::kSuccess) {
+        refused("last event");  // the call itself is complete
+    }
+    if (bucket + 1 == script_.shapes.size()) {
+        end_iteration();
     }
     return DEFT_NCCL_SUCCESS;
 }
 
+// Asks until the answer is another one. False: the device refuses, or the plan was ended from
+// outside (an abort).
+template <class Ask>
+bool Executor::over(Ask ask) const noexcept {
+    int state = cuda::kNotReady;
+    while ((state = ask()) == cuda::kNotReady && why() != BreakReason::Stopped) {
+        const timespec pause{0, 100'000};
+        ::nanosleep(&pause, nullptr);
+    }
+    return state == cuda::kSuccess;
+}
+
+bool Executor::idle(cuda::Stream stream) const noexcept {
+    return over([&] { return driver_.StreamQuery(stream); });
+}
+
+bool Executor::happened(cuda::Event event) const noexcept {
+    return over([&] { return driver_.driver->EventQuery(event); });
+}
+
+// The job's stream does not take what the plan needs, and the transfers cannot be taken back: the
+// other ranks are in them. So this thread waits, once, and delivers on a stream of deft's own.
+int Executor::carry_through(const Action& action, const Call& call) noexcept {
+    for (const cuda::Stream lane : streams_) {
+        if (!idle(lane)) {
+            return kForward;  // the device is lost; NCCL will say so
+        }
+    }
+    const cuda::Stream own = shadow_->stream();
+    return deliver(action, call, own) == DEFT_NCCL_SUCCESS && idle(own) ? DEFT_NCCL_SUCCESS
+                                                                        : kForward;
+}
+
+void Executor::end_iteration() noexcept {
+    if (!sampling_) {
+        return;
+    }
+    const cuda::Current current(*driver_.driver, shadow_->context());
+    if (!current || sampler_->end(streams_) != cuda::kSuccess) {
+        stop_sampling();
+    }
+}
+
+// The sums are right without it.
+void Executor::stop_sampling() noexcept {
+    sampling_ = false;
+    DEFT_WARN("the norms of this communicator's gradients cannot be measured any more");
+}
+
+// An error of NCCL's, in a transfer.
 int Executor::failed(const char* what, int result) noexcept {
     DEFT_WARN("a gradient's %s failed (%s); the plan ends here", what, nccl_.text(result));
     end(BreakReason::Error);
     return result;
+}
+
+// An error of the driver's.
+int Executor::refused(const char* what) noexcept {
+    if (!broken()) {
+        DEFT_WARN(
+            "CUDA refuses what a plan needs (%s); the plan ends here, and NCCL carries the calls "
+            "of this communicator from now on",
+            what);
+    }
+    end(BreakReason::Error);
+    return kForward;
 }
 
 void Executor::end(BreakReason reason) noexcept {

@@ -74,12 +74,17 @@ public:
     // The next gradient call of the job. The first one is position 0 of iteration 0, so the
     // director arms the executor between two iterations. True: `result` is what the hook returns.
     // False: the hook forwards the call as it is (by plan, or because the executor is broken).
-    // Never waits, allocates or locks.
+    // Never waits, allocates or locks. An error of the executor's own CUDA calls is never the
+    // result: the plan ends with one WARN, and the call is forwarded. Only where transfers of the
+    // call are under way already, which the others take part in, it is carried through: then this
+    // thread waits for them.
     bool all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept;
 
     // The same in two steps, for calls inside a group: next() when the call is made, run() when the
     // outermost group has ended. Between them the caller keeps what next() returned. Null: forward.
+    // run() returns what the hook does, or kForward.
     const Action* next(const Call& call, cuda::Stream stream) noexcept;
+    static constexpr int kForward = -1;
     int run(const Action& action, const Call& call, cuda::Stream stream) noexcept;
 
     // Nothing is executed any more; what is in flight finishes and is dropped. All ranks must break
@@ -119,8 +124,16 @@ private:
     int launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept;
     int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
-    int end_iteration() noexcept;
+    int carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    int carry_through(const Action& action, const Call& call) noexcept;
+    template <class Ask>
+    bool over(Ask ask) const noexcept;
+    bool idle(cuda::Stream stream) const noexcept;
+    bool happened(cuda::Event event) const noexcept;
+    void end_iteration() noexcept;
+    void stop_sampling() noexcept;
     int failed(const char* what, int result) noexcept;
+    int refused(const char* what) noexcept;
     void count_dropped() noexcept;
 
     const cuda::Execution& driver_;
@@ -135,7 +148,18 @@ private:
     std::atomic<std::uint32_t> position_{0};
     std::atomic<std::uint8_t> why_{0};
     std::atomic<std::uint32_t> inside_{0};
-    std::uint64_t running_ = 0;          // iteration of the call being run
+    std::uint64_t running_ = 0;  // iteration of the call being run
+    // How far that call has come.
+    struct Progress {
+        bool launched = false;        // a transfer at least, so all must be
+        bool untold = false;          // no event tells when one of them is over
+        std::uint32_t delivered = 0;  // of its deliveries
+        std::uint32_t zeroed = 0;     // of its zeros
+        bool sums = false;
+        bool zeros = false;
+    };
+    Progress progress_;
+    bool sampling_ = false;
     std::vector<cuda::Stream> streams_;  // of the lanes
     std::unique_ptr<Counters> counters_;
 };

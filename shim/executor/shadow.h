@@ -58,6 +58,7 @@ public:
 
     const Kernels& kernels() const { return kernels_; }
     cuda::Context context() const { return context_; }
+    cuda::Stream stream() const { return stream_; }
 
 private:
     Shadow(const cuda::Execution& driver, const Script& script, std::uint32_t extra_events);

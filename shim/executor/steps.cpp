@@ -55,7 +55,7 @@ int Executor::accumulate(const Action& action, const Call& call, cuda::Stream st
                                                    bytes / element_size(shape.type), stream);
         }
         if (result != cuda::kSuccess) {
-            return failed("copy", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+            return refused("copy");
         }
     }
     return DEFT_NCCL_SUCCESS;
@@ -68,6 +68,9 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
          ++i) {
         result = launch(script_.launches[i], call, direct);
     }
+    if (progress_.untold && result == DEFT_NCCL_SUCCESS) {
+        result = kForward;
+    }
     for (std::uint32_t l = 0; l < script_.lanes; ++l) {
         if (((direct >> l) & 1) == 0) {
             continue;
@@ -78,7 +81,7 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
             // Nothing is delivered any more; but some lanes may be at the caller's buffer.
             driver_.StreamWaitEvent(stream, shadow_->passed(l), 0);
         } else if (!recorded) {
-            result = failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+            result = refused("event");
         }
     }
     return result;
@@ -110,24 +113,31 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     }
     if (driver_.StreamWaitEvent(lane.stream(), shadow_->ready(region.bucket), 0) !=
         cuda::kSuccess) {
-        return failed("event", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        const int result = refused("wait on a lane");
+        // The others are in the first transfers of this call already, and go on with the rest.
+        if (!progress_.launched || !happened(shadow_->ready(region.bucket))) {
+            return result;
+        }
     }
     const std::uint64_t bytes = step.end - step.begin;
     const std::uint64_t count = bytes / element_size(shape.type);
     Element element = Element::F32;
-    const bool measured = sampler_ != nullptr && element_of(shape.type, element);
+    bool measured = sampling_ && element_of(shape.type, element);
     if (measured && sampler_->before(step.lane, lane.stream(), element, device_pointer(from, 0),
                                      count, bytes, merged) != cuda::kSuccess) {
-        return failed("norm", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+        measured = false;
+        stop_sampling();
     }
-    const char* what = "transfer";
+    progress_.launched = true;
     int result = nccl_.AllReduce(from, to, count, shape.type, shape.op, lane.comm(), lane.stream());
     if (measured && result == DEFT_NCCL_SUCCESS &&
         sampler_->after(static_cast<std::size_t>(&step - script_.launches.data()), step.lane,
                         lane.stream(), element, device_pointer(to, 0), count,
                         bytes) != cuda::kSuccess) {
-        what = "norm";
-        result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
+        stop_sampling();
+    }
+    if (result != DEFT_NCCL_SUCCESS) {
+        result = failed("transfer", result);
     }
     // Behind every piece, and after an error too: the memory is freed behind this event, and the
     // plan may end before the slot's last piece is launched.
@@ -135,11 +145,11 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
         driver_.driver->EventRecord(shadow_->arrived(step.slot, step.lane), lane.stream()) !=
             cuda::kSuccess &&
         result == DEFT_NCCL_SUCCESS) {
-        what = "event";
-        result = DEFT_NCCL_UNHANDLED_CUDA_ERROR;
+        refused("event on a lane");
+        progress_.untold = true;
     }
     if (result != DEFT_NCCL_SUCCESS) {
-        return failed(what, result);
+        return result;
     }
     Counters::add(counters_->launched);
     Counters::add(counters_->launched_bytes, bytes);
@@ -149,11 +159,10 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     return DEFT_NCCL_SUCCESS;
 }
 
+// From where the call has come to: after an error it may go on, on another stream.
 int Executor::deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept {
     std::uint64_t waited = 0;  // lanes whose work of this very call the stream waits for
-    bool zeros = false;
-    bool sums = false;
-    for (std::uint32_t i = action.deliver; i < action.deliver_end; ++i) {
+    for (std::uint32_t& i = progress_.delivered; i < action.deliver_end; ++i) {
         const Deliver& step = script_.deliveries[i];
         int result = cuda::kSuccess;
         if (step.in_place) {
@@ -162,39 +171,42 @@ int Executor::deliver(const Action& action, const Call& call, cuda::Stream strea
                     result = driver_.StreamWaitEvent(stream, shadow_->passed(l), 0);
                 }
             }
+            if (result != cuda::kSuccess) {
+                return refused("wait for a lane");
+            }
             waited |= step.lanes;
             if (step.slot != kDirect) {
                 shadow_->slot(step.slot) = {};
             }
             Counters::add(counters_->delivered);
-            sums = true;
+            progress_.sums = true;
         } else if (shadow_->slot(step.slot).state == SlotState::Sent) {
-            result = deliver_slot(step, call, stream);
-            sums = true;
+            if (deliver_slot(step, call, stream) != cuda::kSuccess) {
+                return refused("delivery");
+            }
+            progress_.sums = true;
         } else {
             // Its gradients are older than the executor.
             const Region& region = script_.regions[step.region];
-            if (!step.add) {
-                result = driver_.MemsetD8Async(device_pointer(call.receive, region.begin), 0,
-                                               region.end - region.begin, stream);
+            if (!step.add &&
+                driver_.MemsetD8Async(device_pointer(call.receive, region.begin), 0,
+                                      region.end - region.begin, stream) != cuda::kSuccess) {
+                return refused("delivery");
             }
-            zeros = true;
-        }
-        if (result != cuda::kSuccess) {
-            return failed("delivery", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+            progress_.zeros = true;
         }
     }
-    for (std::uint32_t i = action.zero; i < action.zero_end; ++i) {
+    for (std::uint32_t& i = progress_.zeroed; i < action.zero_end; ++i) {
         const Zero& step = script_.zeros[i];
         if (driver_.MemsetD8Async(device_pointer(call.receive, step.begin), 0,
                                   step.end - step.begin, stream) != cuda::kSuccess) {
-            return failed("delivery", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+            return refused("delivery");
         }
-        zeros = true;
+        progress_.zeros = true;
     }
-    if (zeros) {
+    if (progress_.zeros) {
         Counters::add(counters_->zeroed);
-        Counters::add(counters_->empty, sums ? 0 : 1);
+        Counters::add(counters_->empty, progress_.sums ? 0 : 1);
     }
     return DEFT_NCCL_SUCCESS;
 }
@@ -224,22 +236,28 @@ int Executor::deliver_slot(const Deliver& step, const Call& call, cuda::Stream s
         f = factors(options_.prediction, step.delay, slot.count, count(step.previous),
                     count(step.before_previous));
     }
+    const bool plain = f.now == 1 && f.previous == 0 && f.before_previous == 0;
+    int result = cuda::kSuccess;
+    if (plain && !step.add) {
+        result = driver_.MemcpyDtoDAsync(to, from, bytes, stream);
+    } else {
+        Element element = Element::F32;
+        element_of(shape.type, element);
+        result = shadow_->kernels().combine(
+            element, to, from, f.previous != 0 ? shadow_->address(step.previous) : 0,
+            f.before_previous != 0 ? shadow_->address(step.before_previous) : 0, f.now, f.previous,
+            f.before_previous, bytes / element_size(shape.type), step.add, stream);
+    }
+    if (result != cuda::kSuccess) {
+        return result;
+    }
     // Kept as long as the script keeps slots for it: until it is written again.
     slot.state = region.predicted ? SlotState::Delivered : SlotState::Empty;
     Counters::add(counters_->delivered);
-    const bool plain = f.now == 1 && f.previous == 0 && f.before_previous == 0;
-    if (plain && !step.add) {
-        return driver_.MemcpyDtoDAsync(to, from, bytes, stream);
-    }
     if (!plain) {
         Counters::add(counters_->predicted);
     }
-    Element element = Element::F32;
-    element_of(shape.type, element);
-    return shadow_->kernels().combine(
-        element, to, from, f.previous != 0 ? shadow_->address(step.previous) : 0,
-        f.before_previous != 0 ? shadow_->address(step.before_previous) : 0, f.now, f.previous,
-        f.before_previous, bytes / element_size(shape.type), step.add, stream);
+    return cuda::kSuccess;
 }
 
 }  // namespace deft::executor

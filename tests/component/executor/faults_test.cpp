@@ -69,6 +69,105 @@ TEST(Faults, AnotherSequenceEndsThePlanAndIsForwarded) {
     EXPECT_EQ(softdevReports(), 0U);
 }
 
+// The software device's driver, which refuses to work on one stream: from now on, or from the next
+// all-reduce on that the thread launches.
+struct Refusal {
+    CUstream stream = nullptr;
+    bool later = false;
+    int refused = 0;
+};
+thread_local Refusal t_refusal;
+
+const cuda::Execution& refusing_driver() {
+    static const cuda::Driver& real_driver = *cuda::Driver::get();
+    static const cuda::Execution& real = *cuda::Execution::get();
+    static const auto refuses = [](cuda::Stream stream) {
+        const bool now = reinterpret_cast<CUstream>(stream) == t_refusal.stream && !t_refusal.later;
+        t_refusal.refused += now ? 1 : 0;
+        return now;
+    };
+    static const cuda::Driver driver = [] {
+        cuda::Driver made = real_driver;
+        made.EventRecord = [](cuda::Event event, cuda::Stream stream) {
+            return refuses(stream) ? 400 : real_driver.EventRecord(event, stream);
+        };
+        return made;
+    }();
+    static const cuda::Execution execution = [] {
+        cuda::Execution made = real;
+        made.driver = &driver;
+        made.StreamWaitEvent = [](cuda::Stream stream, cuda::Event event, unsigned flags) {
+            return refuses(stream) ? 400 : real.StreamWaitEvent(stream, event, flags);
+        };
+        made.MemcpyDtoDAsync = [](cuda::DevicePointer to, cuda::DevicePointer from,
+                                  std::size_t bytes, cuda::Stream stream) {
+            return refuses(stream) ? 400 : real.MemcpyDtoDAsync(to, from, bytes, stream);
+        };
+        return made;
+    }();
+    return execution;
+}
+
+Nccl refusing_nccl() {
+    Nccl nccl = soft_nccl();
+    nccl.AllReduce = [](const void* send, void* receive, size_t count, int type, int op,
+                        deft_nccl_comm_t comm, deft_cuda_stream_t stream) {
+        t_refusal.later = false;
+        return soft_nccl().AllReduce(send, receive, count, type, op, comm, stream);
+    };
+    return nccl;
+}
+
+// An error of ours is none of the job's. Before a transfer NCCL gets the call; behind it the others
+// take part, and it is carried through.
+TEST(Faults, WhatTheDriverRefusesIsNotTheResultOfTheCall) {
+    const auto shapes = shapes_of({3000, 5000});
+    for (const bool later : {false, true}) {
+        for (const std::uint32_t delay : {0U, 1U}) {
+            SCOPED_TRACE((later ? "behind a transfer, delay " : "before it, delay ") +
+                         std::to_string(delay));
+            const Script script =
+                compiled(uniform_plan(bytes_of(shapes), 1, delay, kSplit), shapes, delay);
+            const Ids ids(2);
+            softdev::test::run_ranks(2, [&](Rank& self) {
+                Lanes lanes(self, ids);
+                std::string why;
+                const auto executor = Executor::create(refusing_driver(), refusing_nccl(),
+                                                       self.rank, lanes.pointers, script, {}, why);
+                ASSERT_NE(executor, nullptr) << why;
+                const auto call = [&](std::int64_t t, std::uint32_t b) {
+                    Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
+                    EXPECT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
+                                                buffer.get(), shapes[b]),
+                              ncclSuccess);
+                    self.sync();
+                    return buffer.host();
+                };
+                const auto expect_sum = [&](const std::vector<std::byte>& got, std::int64_t t,
+                                            std::uint32_t b, const char* what) {
+                    expect_delivered(
+                        got, shapes[b],
+                        [&](std::uint64_t i) { return reduced(2, t, b, i, ncclSum); }, what);
+                };
+                for (std::int64_t t = 0; t < 3; ++t) {
+                    call(t, 0);
+                    call(t, 1);
+                }
+                ASSERT_FALSE(executor->broken());
+                t_refusal = {self.stream, later, 0};
+                const auto got = call(3, 0);
+                EXPECT_EQ(t_refusal.refused, 1);
+                t_refusal = {};
+                expect_sum(got, later ? 3 - delay : 3, 0, "the call that was refused");
+                EXPECT_EQ(executor->why(), BreakReason::Error);
+                expect_sum(call(3, 1), 3, 1, "behind it");
+                expect_sum(call(4, 0), 4, 0, "later");
+            });
+        }
+    }
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
 // A metric that a job reduces into another buffer, as large as its first gradient.
 TEST(Faults, ACallThatIsNotInPlaceWhereTheGradientIsEndsThePlanAndIsForwarded) {
     const auto shapes = shapes_of({3000});

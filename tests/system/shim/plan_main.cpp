@@ -28,6 +28,8 @@
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
 //   grouped  makes every call in a group of its own, two levels deep, as older frameworks do
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
+//   foreign  under the plan makes the calls of one iteration on a stream of another context, which
+//            NCCL may refuse; prints "foreign" and the results. "plain foreign": without a plan
 //   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
@@ -58,6 +60,14 @@ namespace {
 
 constexpr int kMetricEvery = 10;
 constexpr unsigned kMostSeconds = 420;  // however slow the machine
+
+CUresult make_context(CUcontext* context, CUdevice device) {
+#if CUDA_VERSION >= 13000
+    return cuCtxCreate(context, nullptr, 0, device);
+#else
+    return cuCtxCreate(context, 0, device);
+#endif
+}
 
 void check(int result, const char* what) {
     if (result != 0) {
@@ -224,6 +234,14 @@ int main(int argc, char** argv) {
     check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    CUcontext other = nullptr;
+    CUstream foreign = nullptr;
+    if (how.ends_with("foreign")) {
+        check(make_context(&other, device), "cuCtxCreate");
+        check(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    }
+    CUstream calls = stream;  // of the gradients
     constexpr size_t kMetrics = 2;
     const size_t biases = how == "step biased" ? 100 : 0;
     check(cuMemAlloc(&memory, (total + kMetrics + biases) * sizeof(float)), "cuMemAlloc");
@@ -246,9 +264,13 @@ int main(int argc, char** argv) {
         bool failed = grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0);
         const int made =
             doubled && at < data + total
-                ? deft::test::all_reduce_doubled(at, count, comm, stream)
-                : static_cast<int>(ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, stream));
+                ? deft::test::all_reduce_doubled(at, count, comm, calls)
+                : static_cast<int>(ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, calls));
         failed = (nonblocking ? deft::test::wait_done(made, comm) : made) != 0 || failed;
+        if (calls != stream) {
+            std::printf(" %d", made);
+            failed = false;  // on all ranks alike
+        }
         // Without a place for the estimate nothing is simulated.
         failed = (grouped && (ncclGroupEnd() != 0 || ncclGroupSimulateEnd(nullptr) != 0)) || failed;
         if (failed) {
@@ -313,6 +335,10 @@ int main(int argc, char** argv) {
             doubled = under_plan;
             std::printf("%s", doubled ? "premultiplied\n" : "");
         }
+        if (how.ends_with("foreign") && under_plan) {
+            calls = foreign;
+            std::printf("foreign");
+        }
         if (pair) {
             std::printf("paired\n");
             check(ncclGroupStart(), "ncclGroupStart");
@@ -325,6 +351,11 @@ int main(int argc, char** argv) {
             reduce(data + total + kMetrics, biases);
         }
         reduce(data + first, second);
+        if (calls != stream) {
+            std::printf("\n");
+            check(cuStreamSynchronize(calls), "the calls on the foreign stream");
+            calls = stream;
+        }
         check(pair ? ncclGroupEnd() : ncclSuccess, "ncclGroupEnd");
         if (t % kMetricEvery == 0) {
             reduce(data + total, 1);  // metrics: nothing may ever happen to them

@@ -79,6 +79,35 @@ TEST(Plan, AJobThatChangesItsBucketsIsLearnedAgain) {
     EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration) << "and it is again";
 }
 
+// CUDA takes no event of deft's on a stream of another context. What becomes of the job's calls
+// there is NCCL's to say, and the same as without a plan.
+TEST(Plan, AStreamOfAnotherContextEndsPlanningAndNothingElse) {
+    const Job plain = run(2, 20, {{"DEFT_MODE", "off"}}, "plain foreign");
+    const auto results = [](const Job& job, int rank) {
+        const std::string& out = job.ranks[static_cast<std::size_t>(rank)].out;
+        const std::size_t at = out.find("foreign");
+        return at == out.npos ? "" : out.substr(at, out.find('\n', at) - at);
+    };
+    EXPECT_EQ(count(results(plain, 0), "foreign "), 1u) << plain.ranks[0].out;
+    for (const char* plan : {"delay1", "merge2"}) {
+        const Job job = run(2, 60, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", plan}}, "foreign");
+        for (const int rank : {0, 1}) {
+            const Outcome& outcome = job.ranks[static_cast<std::size_t>(rank)];
+            EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+            EXPECT_EQ(outcome.out, job.ranks[0].out) << "replicas differ";
+            EXPECT_EQ(results(job, rank), results(plain, rank)) << plan;
+            EXPECT_EQ(count(outcome.err, "plan in force"), 1u) << outcome.err;
+            EXPECT_EQ(count(outcome.err, "[deft] WARN"), 1u) << outcome.err;
+            EXPECT_EQ(count(outcome.err, "CUDA refuses what a plan needs"), 1u) << outcome.err;
+        }
+        ASSERT_FALSE(job.rows[0].empty());
+        EXPECT_EQ(around(job, "foreign").second.bucket[0],
+                  around(job, "foreign").second.iteration + 1)
+            << "forwarded";
+        EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration + 1) << "ever since";
+    }
+}
+
 // Two buckets of one size look like one of two iterations. Every plan of covap's would give each
 // the other's sums.
 TEST(Plan, EqualBucketsNeverGetEachOthersSums) {

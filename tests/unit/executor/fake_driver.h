@@ -15,13 +15,22 @@ struct FakeCounts {
     std::atomic<std::uint64_t> calls{0};    // of the driver
     std::atomic<std::uint64_t> reduces{0};  // all-reduces
     std::atomic<bool> captured{false};
-    std::atomic<bool> refuses{false};  // copies fail
+    std::atomic<bool> refuses{false};              // copies fail
+    std::atomic<std::uintptr_t> foreign{0};        // a stream that refuses events, waits and copies
+    std::atomic<std::uintptr_t> foreign_later{0};  // one that does from the next all-reduce on
+    std::atomic<int> copies{0};                    // that were not refused
 };
 inline FakeCounts g_fake;
 
 inline int counted() {
     g_fake.calls.fetch_add(1, std::memory_order_relaxed);
     return cuda::kSuccess;
+}
+
+// Of a call on this stream.
+inline int counted_on(cuda::Stream stream) {
+    const auto at = reinterpret_cast<std::uintptr_t>(stream);
+    return at != 0 && g_fake.foreign == at ? 400 : counted();
 }
 
 template <typename T>
@@ -62,7 +71,7 @@ inline const cuda::Driver& fake_driver() {
             *event = handle<cuda::OpaqueEvent>(48);
             return counted();
         };
-        d.EventRecord = [](cuda::Event, cuda::Stream) { return counted(); };
+        d.EventRecord = [](cuda::Event, cuda::Stream stream) { return counted_on(stream); };
         d.EventQuery = [](cuda::Event) { return counted(); };
         d.EventElapsedTime = [](float*, cuda::Event, cuda::Event) { return counted(); };
         d.ThreadExchangeStreamCaptureMode = [](int*) { return counted(); };
@@ -84,7 +93,9 @@ inline const cuda::Execution& fake_execution() {
             return counted();
         };
         e.StreamDestroy = [](cuda::Stream) { return counted(); };
-        e.StreamWaitEvent = [](cuda::Stream, cuda::Event, unsigned) { return counted(); };
+        e.StreamWaitEvent = [](cuda::Stream stream, cuda::Event, unsigned) {
+            return counted_on(stream);
+        };
         e.StreamQuery = [](cuda::Stream) { return counted(); };
         e.EventDestroy = [](cuda::Event) { return counted(); };
         e.MemAlloc = [](cuda::DevicePointer* memory, std::size_t) {
@@ -101,7 +112,14 @@ inline const cuda::Execution& fake_execution() {
             return counted();
         };
         e.MemcpyDtoDAsync = [](cuda::DevicePointer, cuda::DevicePointer, std::size_t,
-                               cuda::Stream) { return g_fake.refuses ? 700 : counted(); };
+                               cuda::Stream stream) {
+            if (g_fake.refuses) {
+                return 700;
+            }
+            const int result = counted_on(stream);
+            g_fake.copies += result == cuda::kSuccess ? 1 : 0;
+            return result;
+        };
         e.MemcpyDtoHAsync = [](void*, cuda::DevicePointer, std::size_t, cuda::Stream) {
             return counted();
         };
@@ -139,6 +157,9 @@ inline Nccl fake_nccl() {
     nccl.AllReduce = [](const void*, void*, size_t, int, int, deft_nccl_comm_t,
                         deft_cuda_stream_t) {
         g_fake.reduces.fetch_add(1, std::memory_order_relaxed);
+        if (const std::uintptr_t stream = g_fake.foreign_later.exchange(0)) {
+            g_fake.foreign = stream;
+        }
         return 0;
     };
     return nccl;

@@ -37,6 +37,8 @@ namespace {
 
 class Hook : public ::testing::Test {
 protected:
+    static constexpr std::uintptr_t kStream = 128;  // the job's
+
     void make(std::uint32_t merge, std::uint32_t delay, ExecutorOptions options = {},
               std::uint32_t history = 0) {
         shapes_ = {{4096, DEFT_NCCL_FLOAT32, DEFT_NCCL_SUM},
@@ -69,7 +71,7 @@ protected:
         call.type = shapes_[position].type;
         call.op = shapes_[position].op;
         call.send = call.receive = handle<void>(1 << 24);
-        return executor_->all_reduce(call, handle<deft_cuda_stream>(128), result);
+        return executor_->all_reduce(call, handle<deft_cuda_stream>(kStream), result);
     }
     void iterations(int n) {
         for (int t = 0; t < n; ++t) {
@@ -126,16 +128,51 @@ TEST_F(Hook, MeasuresAgainWhenItsResultsAreTaken) {
     EXPECT_EQ(statistics.iteration, 20U);
 }
 
-TEST_F(Hook, ReturnsErrorsAndEndsThePlan) {
+// What the driver refuses is not what the job asked for: the call goes to NCCL, as all later ones.
+TEST_F(Hook, ForwardsWhatTheDriverRefuses) {
     make(1, 1);
     iterations(2);
     g_fake.refuses = true;
-    int result = 0;
-    EXPECT_TRUE(call(0, result));
-    EXPECT_EQ(result, DEFT_NCCL_UNHANDLED_CUDA_ERROR);
+    const std::uint64_t reduces = g_fake.reduces;
+    int result = 77;
+    EXPECT_FALSE(call(0, result));
+    EXPECT_EQ(result, 77) << "NCCL's, not ours";
     g_fake.refuses = false;
     EXPECT_EQ(executor_->why(), BreakReason::Error);
+    EXPECT_EQ(g_fake.reduces, reduces) << "no other rank has seen anything of it";
     EXPECT_FALSE(call(1, result));
+}
+
+TEST_F(Hook, ForwardsACallOnAStreamOfAnotherContext) {
+    make(1, 0);
+    iterations(2);
+    g_fake.foreign = kStream;
+    const std::uint64_t reduces = g_fake.reduces;
+    int result = 77;
+    EXPECT_FALSE(call(0, result));
+    g_fake.foreign = 0;
+    EXPECT_EQ(result, 77);
+    EXPECT_EQ(executor_->why(), BreakReason::Error);
+    EXPECT_EQ(g_fake.reduces, reduces);
+    EXPECT_FALSE(call(1, result));
+}
+
+// The others take part in the transfers: they are waited for, and delivered on another stream.
+TEST_F(Hook, CarriesThroughWhatIsUnderWay) {
+    for (const std::uint32_t delay : {0U, 1U}) {
+        make(1, delay);
+        iterations(2);
+        g_fake.foreign_later = kStream;
+        const std::uint64_t reduces = g_fake.reduces;
+        const int copies = g_fake.copies;
+        int result = 77;
+        EXPECT_TRUE(call(0, result)) << delay;
+        EXPECT_EQ(result, DEFT_NCCL_SUCCESS) << delay;
+        g_fake.foreign = 0;
+        EXPECT_EQ(executor_->why(), BreakReason::Error) << delay;
+        EXPECT_EQ(g_fake.reduces, reduces + 2) << delay;
+        EXPECT_GE(g_fake.copies, copies + static_cast<int>(delay)) << delay;
+    }
 }
 
 TEST_F(Hook, EndsWithACapturedCall) {
