@@ -12,8 +12,8 @@ namespace deft::net {
 namespace {
 
 // A host that cannot be reached at set-up, as it or the network says: NCCL's Socket transport tries
-// about as long.
-constexpr Nanos kUnreachable = 5 * kSecond;
+// about as long, 5 s; an attempt that is under way ends first.
+constexpr Nanos kUnreachable = 4500 * kMillisecond;
 constexpr Nanos kTellOfWaiting = 60 * kSecond;
 
 }  // namespace
