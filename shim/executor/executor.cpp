@@ -181,6 +181,9 @@ int Executor::run(const Action& action, const Call& call, cuda::Stream stream) n
 int Executor::carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept {
     const auto bucket = static_cast<std::uint32_t>(
         static_cast<std::size_t>(&action - script_.actions.data()) % script_.shapes.size());
+    if (!takes_events(stream, shadow_->ready(bucket))) {
+        return refused("event on the stream of the call");
+    }
     // Calls on one bucket are ordered even if the job changes streams between them.
     if (driver_.StreamWaitEvent(stream, shadow_->done(bucket), 0) != cuda::kSuccess) {
         return refused("wait for the last call");
@@ -188,7 +191,6 @@ int Executor::carry_out(const Action& action, const Call& call, cuda::Stream str
     if (const int result = accumulate(action, call, stream); result != DEFT_NCCL_SUCCESS) {
         return result;
     }
-    // Fails for a stream of another context, before anybody has seen anything of the call.
     if (driver_.driver->EventRecord(shadow_->ready(bucket), stream) != cuda::kSuccess) {
         return refused("event on the stream of the call");
     }
@@ -205,6 +207,16 @@ int Executor::carry_out(const Action& action, const Call& call, cuda::Stream str
         end_iteration();
     }
     return DEFT_NCCL_SUCCESS;
+}
+
+// Not a stream of another context. Asked when the job changes streams, before a copy is put there:
+// no event could tell when the shadow memory is free of it.
+bool Executor::takes_events(cuda::Stream stream, cuda::Event event) noexcept {
+    if (!stream_known_ || stream != stream_) {
+        stream_known_ = driver_.driver->EventRecord(event, stream) == cuda::kSuccess;
+        stream_ = stream;
+    }
+    return stream_known_;
 }
 
 // Asks until the answer is another one. False: the device refuses, or the plan was ended from

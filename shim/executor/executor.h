@@ -124,6 +124,7 @@ private:
     int launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept;
     int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
+    bool takes_events(cuda::Stream stream, cuda::Event event) noexcept;
     int carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int carry_through(const Action& action, const Call& call) noexcept;
     template <class Ask>
@@ -160,6 +161,8 @@ private:
     };
     Progress progress_;
     bool sampling_ = false;
+    cuda::Stream stream_ = nullptr;      // of the last call
+    bool stream_known_ = false;          // it takes events
     std::vector<cuda::Stream> streams_;  // of the lanes
     std::unique_ptr<Counters> counters_;
 };

@@ -503,13 +503,13 @@ Nanos set_up(FakeWire& wire, Nanos limit) {
     return wire.now - began;
 }
 
-TEST(SetUp, AnAddressThatIsTurnedDownIsAnErrorWithinSixSeconds) {
+TEST(SetUp, AnAddressThatIsTurnedDownIsAnErrorWithinFiveSeconds) {
     FakeWire wire({link(1), link(1)});
     wire.receiver_listens = false;
     const Nanos took = set_up(wire, kMinute);
     EXPECT_TRUE(wire.sender->failure());
-    EXPECT_GE(took, 5 * kSecond);
-    EXPECT_LE(took, 6 * kSecond);
+    EXPECT_GE(took, 4 * kSecond);
+    EXPECT_LE(took, 5 * kSecond);
     EXPECT_THAT(std::string(wire.sender->failure().text), HasSubstr("cannot be reached"));
 }
 

@@ -19,7 +19,9 @@ extern const deft_net_v11_t ncclNetPlugin_v11;
 
 namespace {
 
-constexpr std::size_t kMessages = 60;
+// On a loaded machine one unshaped link may carry dozens of them before the next one has shown that
+// it carries full-size pieces.
+constexpr std::size_t kMessages = 240;
 constexpr std::size_t kLargest = 4 << 20;
 
 struct Shape {
@@ -95,7 +97,7 @@ void await_links(int links) {
         }
         std::vector<std::byte> data(kLargest);
         for (std::size_t message = 0; message < kMessages; ++message) {
-            const std::size_t size = message % 5 == 4 ? message * 40 : kLargest - message;
+            const std::size_t size = message % 5 == 4 ? message * 10 : kLargest - message;
             int tag = 0;
             void* none = nullptr;
             void* request = nullptr;

@@ -108,6 +108,7 @@ TEST(Makers, ChildrenOfNonblockingCommunicatorsAgree) {
     environment["DEFT_MODE"] = "deft";
     environment["DEFT_LOG"] = "info";
     environment["DEFT_LOG_FILE"] = log;
+    environment["DEFT_GRADIENTS"] = "trust";
     const Outcome outcome = run({MAKERS_MAIN, "late"}, environment);
     const std::string said = read_file(log);
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err << said;
@@ -129,6 +130,7 @@ TEST_P(HandlesOfMakers, AreNotTouchedWhereTheirMemoryIsGone) {
     environment["DEFT_MODE"] = mode;
     environment["DEFT_LOG"] = "info";
     environment["DEFT_LOG_FILE"] = log;
+    environment["DEFT_GRADIENTS"] = "trust";  // one warning less
     const Outcome outcome = run({MAKERS_MAIN, "gone", when}, environment);
     const std::string said = read_file(log);
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err << said;

@@ -408,6 +408,11 @@ int main(int argc, char** argv) {
     if (how.ends_with("abort")) {
         check(ncclCommAbort(comm), "ncclCommAbort");
     } else {
+        // The end of a nonblocking communicator waits for nobody: another rank may be in its last
+        // call.
+        if (nonblocking) {
+            check(deft::test::wait_done(ncclCommFinalize(comm), comm), "ncclCommFinalize");
+        }
         check(ncclCommDestroy(comm), "ncclCommDestroy");
     }
     if (whole != nullptr) {

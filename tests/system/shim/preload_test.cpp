@@ -10,6 +10,8 @@
 namespace deft::test {
 namespace {
 
+// The test runner puts the product's folder on the loader's path, where the guest looks last.
+constexpr const char* kNowhere = "/nonexistent";
 constexpr const char* kJob = "version=22809 init=0 calls=0 destroy=0 error=fake: wrong\n";
 
 // A folder with the guest and, if one is named, a file in the library's place.
@@ -42,7 +44,8 @@ TEST(Guest, WithoutTheLibraryCallsGoWhereTheyWouldHaveGone) {
     };
     for (const auto& job : jobs) {
         const Outcome plain = run(job);
-        const Outcome outcome = run(job, {{"LD_PRELOAD", alone.guest()}});
+        const Outcome outcome =
+            run(job, {{"LD_LIBRARY_PATH", kNowhere}, {"LD_PRELOAD", alone.guest()}});
         const std::string name = job[0] + " " + (job.size() > 1 ? job[1] : "");
         EXPECT_EQ(outcome.status, plain.status) << name;
         EXPECT_EQ(outcome.out, plain.out) << name;
@@ -55,18 +58,19 @@ TEST(Guest, WithoutTheLibraryCallsGoWhereTheyWouldHaveGone) {
 
 TEST(Guest, SaysWhyTheLibraryDoesNotOpen) {
     const Installed alone;
-    Outcome outcome = run({LINKED_MAIN}, {{"LD_PRELOAD", alone.guest()}});
+    Outcome outcome =
+        run({LINKED_MAIN}, {{"LD_LIBRARY_PATH", kNowhere}, {"LD_PRELOAD", alone.guest()}});
     EXPECT_EQ(count(outcome.err, "libnccl-net-deft.so: cannot open shared object file"), 1u)
         << outcome.err;
 
     const Installed garbage;
     std::ofstream(garbage.library()) << "no library";
-    outcome = run({LINKED_MAIN}, {{"LD_PRELOAD", garbage.guest()}});
+    outcome = run({LINKED_MAIN}, {{"LD_LIBRARY_PATH", kNowhere}, {"LD_PRELOAD", garbage.guest()}});
     EXPECT_EQ(outcome.out, kJob);
     EXPECT_EQ(count(outcome.err, "file too short"), 1u) << outcome.err;
 
     const Installed foreign(NCCL_B);  // opens, and is not deft's
-    outcome = run({LINKED_MAIN}, {{"LD_PRELOAD", foreign.guest()}});
+    outcome = run({LINKED_MAIN}, {{"LD_LIBRARY_PATH", kNowhere}, {"LD_PRELOAD", foreign.guest()}});
     EXPECT_EQ(outcome.out, kJob);
     EXPECT_EQ(count(outcome.err, "it is of another version than"), 1u) << outcome.err;
 }
@@ -74,7 +78,8 @@ TEST(Guest, SaysWhyTheLibraryDoesNotOpen) {
 TEST(Guest, IsQuietWhereItIsToldToBe) {
     const Installed alone;
     const Outcome outcome =
-        run({LINKED_MAIN}, {{"LD_PRELOAD", alone.guest()}, {"DEFT_LOG", "none"}});
+        run({LINKED_MAIN},
+            {{"LD_LIBRARY_PATH", kNowhere}, {"LD_PRELOAD", alone.guest()}, {"DEFT_LOG", "none"}});
     EXPECT_EQ(outcome.out, kJob);
     EXPECT_EQ(outcome.err, "");
 }
@@ -89,7 +94,8 @@ TEST(Guest, OpensNothingWhereDeftIsDisabled) {
 TEST(Guest, WithoutTheLibraryMakesNoCommunicatorWhereDeftIsRequired) {
     const Installed alone;
     const Outcome outcome =
-        run({LINKED_MAIN}, {{"LD_PRELOAD", alone.guest()}, {"DEFT_REQUIRE", "1"}});
+        run({LINKED_MAIN},
+            {{"LD_LIBRARY_PATH", kNowhere}, {"LD_PRELOAD", alone.guest()}, {"DEFT_REQUIRE", "1"}});
     EXPECT_NE(outcome.out.find("version=22809 init=2"), std::string::npos) << outcome.out;
     EXPECT_EQ(count(outcome.err, "DEFT_REQUIRE is set, so no communicator is made"), 1u)
         << outcome.err;

@@ -30,6 +30,7 @@ TEST_P(Sharded, IsLeftAloneAndToldWhy) {
                                 {"LD_PRELOAD", PRELOAD},
                                 {"NCCL_NET_PLUGIN", PRELOAD}};
         if (mode == std::string("deft")) {
+            environment["DEFT_GRADIENTS"] = "trust";
             environment["DEFT_PLAN"] = "delay1";
         }
         started.push_back(start({SHARDED_MAIN, how, std::to_string(rank), "2", folder / "id",
