@@ -12,6 +12,7 @@ constexpr Nanos kStretch = 5 * kMillisecond;
 constexpr std::uint64_t kStretchBytes = 128 * 1024;
 constexpr Nanos kMemory = 40 * kMillisecond;  // a stretch this long counts half
 constexpr Nanos kAgeAfter = 200 * kMillisecond;
+constexpr Nanos kProbeLasts = 15 * kSecond;
 constexpr double kSlowest = 10e3;
 constexpr double kFastest = 1e12;
 
@@ -50,11 +51,12 @@ void RateEstimator::acknowledged(std::uint64_t bytes, Nanos posted_at, Nanos now
 }
 
 // TCP begins slowly: it may well be twice as fast.
-void RateEstimator::probed(std::uint64_t bytes, Nanos elapsed) {
+void RateEstimator::probed(std::uint64_t bytes, Nanos elapsed, Nanos now) {
     if (samples_ == 0) {
         const double seen =
             2 * static_cast<double>(bytes) * 1e9 / static_cast<double>(std::max<Nanos>(elapsed, 1));
         rate_ = std::clamp(seen, kSlowest, rate_);
+        last_sample_ = now;
     }
 }
 
@@ -77,6 +79,11 @@ void RateEstimator::sample(std::uint64_t bytes, Nanos elapsed, Nanos now) {
 }
 
 void RateEstimator::age(Nanos now) {
+    // One slow piece may have met a crowd. Then nothing has been sent here since.
+    if (samples_ == 0 && last_sample_ > 0 && now - last_sample_ >= kProbeLasts) {
+        rate_ = first_guess_;
+        last_sample_ = 0;
+    }
     if (samples_ > 0 && now - last_sample_ >= kAgeAfter && rate_ < first_guess_) {
         rate_ = std::min(first_guess_, rate_ * 1.2);
         last_sample_ = now;

@@ -17,9 +17,9 @@ public:
     void posted(std::uint64_t bytes, Nanos now);
     // `bytes` were acknowledged; they had been posted at `posted_at`.
     void acknowledged(std::uint64_t bytes, Nanos posted_at, Nanos now);
-    // A single piece took so long, its way there and back included: better than the first guess,
-    // where nothing was measured yet.
-    void probed(std::uint64_t bytes, Nanos elapsed);
+    // A single piece took at least so long, its way there and back included: better than the first
+    // guess, where nothing was measured yet.
+    void probed(std::uint64_t bytes, Nanos elapsed, Nanos now);
     // Outstanding bytes will not be acknowledged on this path.
     void forget(Nanos now);
 

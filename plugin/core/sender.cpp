@@ -114,6 +114,9 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
             return nullptr;
         }
     }
+    if (oldest_ == next_message_) {
+        busy_from_ = now;
+    }
     slot.copy = room_for_copy(size, now);
     slot.copied = false;
     slot.message = next_message_++;
@@ -279,6 +282,8 @@ bool Sender::post(Link& link, Slot& slot, Nanos now) {
 
 // False if the path was lost.
 bool Sender::poll_link(Link& link, Nanos now, bool reading) {
+    link.looked_before = link.looked;
+    link.looked = now;
     if (link.path->poll(link, reading) == Path::Poll::Failed) {
         lose(link, link.path->failure(), now);
         return false;
@@ -297,7 +302,12 @@ void Sender::on_control(Link& link, const Control& control) {
         link.rate.acknowledged(flight.length, flight.posted_at, now_);
         proven = link.full_size.carried(flight.length) || proven;
         if (flight.message == kProbe) {
-            link.rate.probed(flight.length, now_ - flight.posted_at);
+            // With nothing to send neither end may have looked for a while. Else the answer may
+            // have waited for this look: then it took less.
+            if (flight.posted_at >= busy_from_) {
+                link.rate.probed(flight.length,
+                                 std::max<Nanos>(0, link.looked_before - flight.posted_at), now_);
+            }
             continue;
         }
         patience_.moved();

@@ -117,6 +117,8 @@ private:
         Nanos suspect_since = 0;
         Nanos busy_since = 0;
         Nanos up_since = 0;
+        Nanos looked = 0;  // for what the peer says
+        Nanos looked_before = 0;
         FullSize full_size;
         Carrier carrier;  // of the local link, when the path was made or last lost
         int failed_attempts = 0;
@@ -207,6 +209,7 @@ private:
     Nanos first_up_ = 0;
     Nanos started_ = 0;
     Nanos next_look_ = 0;  // for peers that ask
+    Nanos busy_from_ = 0;  // since when there has been a message all the time
     Patience patience_;
     PeerEvidence evidence_;
     bool peer_bye_ = false;

@@ -199,6 +199,43 @@ TEST(FullSize, APathThatSwallowsThemCostsNothingNextToAHealthyOne) {
     }
 }
 
+// The job computes while the answer to a piece is on its way, and nobody reads it: that says
+// nothing of the path.
+TEST(FullSize, TimeInWhichNobodyReadsTheAnswerIsNotThePaths) {
+    FakeWire wire({link(1), link(1)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[1].latency = 50 * kMillisecond;  // its piece is on its way when the message is over
+    TrafficOptions options;
+    options.messages = 1;
+    ASSERT_TRUE(run_traffic(wire, options).complete);
+    wire.links[1].latency = wire.links[0].latency;
+    wire.now += 3 * kSecond;
+    options.messages = 200;
+    const TrafficResult result = run_traffic(wire, options);
+    ASSERT_TRUE(result.complete);
+    const double gbit = static_cast<double>(result.bytes) * 8 / static_cast<double>(result.elapsed);
+    EXPECT_GE(gbit, 1.7);
+}
+
+// A piece that was slow once does not keep a path out for ever.
+TEST(FullSize, OneSlowPieceIsForgotten) {
+    FakeWire wire({link(1), link(1)});
+    ASSERT_TRUE(wire.establish());
+    wire.links[1].bytes_per_second = 100e3;  // 0.7 s for it
+    TrafficOptions options;
+    options.messages = 400;
+    ASSERT_TRUE(run_traffic(wire, options).complete);
+    wire.links[1].bytes_per_second = wire.links[0].bytes_per_second;
+    options.messages = 6000;
+    const TrafficResult result = run_traffic(wire, options);
+    ASSERT_TRUE(result.complete);
+    std::uint64_t last = 0;
+    for (const auto& [time, size] : result.log) {
+        last += time >= result.elapsed - kSecond ? size : 0;
+    }
+    EXPECT_GE(static_cast<double>(last) * 8 / 1e9, 1.7);
+}
+
 TEST(FullSize, OneWarningNamesTheCause) {
     std::string said;
     rate_of({link(1), swallowing()}, 6000, nullptr, &said);  // 12 s
