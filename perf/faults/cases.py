@@ -107,7 +107,7 @@ def hole_everywhere_from_start(scene):
 
 
 @case("hole-everywhere-midrun", "mtu", where=(BOTH,), lasts=40.0, still=True, settings=SHORT, patience=45.0, bound=20.0,
-      injected=("in_hole",))
+      injected=("in_hole",), quick=True)
 def hole_everywhere_midrun(scene):
     scene.mark()
     scene.tell(HOLE)
@@ -149,7 +149,7 @@ silent("one-way-back", "ba blackhole on", "ba blackhole off", 5.0, ("in_black_ho
 silent("all-acks-lost", "ba ackloss 1", "ba none", 5.0, ("acknowledgements_lost",))
 
 # Middleboxes that end connections, or forget them without a word. Socket cannot outlive either.
-impaired("resets", "middleboxes", ["both resets 0.0005"], ("resets",))
+impaired("resets", "middleboxes", ["both resets 0.0005"], ("resets",), quick=True)
 
 
 @case("forgotten", "middleboxes", lasts=8.0, still=True, injected=("forgotten",))
@@ -189,7 +189,7 @@ def flap(how, pattern, **more):
 
 
 for each in ("interface", "own-interface", "carrier", "silent"):
-    flap(each, "1-0.1-7", quick=each == "interface")
+    flap(each, "1-0.1-7", quick=each in ("interface", "carrier"))
 for each in ("10x0.2", "10x0.05", "3x3", "4x1-0.1"):
     flap("interface", each)
 flap("carrier", "10x0.2")
@@ -220,7 +220,7 @@ def outage(seconds, how, **more):
 
 
 for each in (5, 20, 45, 90):
-    outage(each, "silent")
+    outage(each, "silent", quick=each == 45)
 for each in (20, 90):
     outage(each, "carrier")
 outage(45, "interface")
@@ -254,7 +254,7 @@ def killed(name, side, **more):
 
 
 killed("kill-receiver", 1, quick=True)
-killed("kill-sender", 0)
+killed("kill-sender", 0, quick=True)
 
 
 def half_open(name, side, **more):
@@ -272,7 +272,7 @@ def half_open(name, side, **more):
 
 
 half_open("half-open-receiver-gone", 1)
-half_open("half-open-sender-gone", 0)
+half_open("half-open-sender-gone", 0, quick=True)
 
 
 @case("host-gone", "processes", where=(BOTH,), lasts=20.0, still=True, settings={"DEFT_LINK_TIMEOUT": "10s"}, patience=40.0,
@@ -306,7 +306,7 @@ def many(name, how, pattern, **more):
     return fault
 
 
-many("many-flap-1-0.1-7", "interface", PATTERNS["1-0.1-7"])
+many("many-flap-1-0.1-7", "interface", PATTERNS["1-0.1-7"], quick=True)
 many("many-silent", "silent", [(5.0, 0.0)])
 
 
@@ -367,7 +367,7 @@ def job_loss(scene):
     scene.tell("both none")
 
 
-@case("job-strangers", "jobs", where=(BOTH,), lasts=8.0, before=strangers, strangers=True)
+@case("job-strangers", "jobs", where=(BOTH,), lasts=8.0, before=strangers, strangers=True, quick=True)
 def job_strangers(scene):
     scene.mark()
     scene.wait(8.0)
