@@ -152,7 +152,7 @@ silent("all-acks-lost", "ba ackloss 1", "ba none", 5.0, ("acknowledgements_lost"
 impaired("resets", "middleboxes", ["both resets 0.0005"], ("resets",), quick=True)
 
 
-@case("forgotten", "middleboxes", lasts=8.0, still=True, injected=("forgotten",))
+@case("forgotten", "middleboxes", lasts=8.0, injected=("forgotten",))
 def forgotten(scene):
     scene.mark()
     scene.tell("both forget on")
