@@ -117,8 +117,9 @@ TEST(Guest, StandsBesideTheLibrary) {
     for (const bool first : {true, false}) {
         for (const std::vector<std::string>& job :
              {std::vector<std::string>{LINKED_MAIN}, {OPEN_MAIN, "local", LINKED_USER}}) {
-            const std::string both =
-                first ? std::string(GUEST) + ":" + PRELOAD : std::string(PRELOAD) + ":" + GUEST;
+            const std::string guest = preloadable(GUEST);
+            const std::string library = preloadable(PRELOAD);
+            const std::string both = first ? guest + ":" + library : library + ":" + guest;
             const Outcome outcome = run(job, {{"LD_PRELOAD", both}});
             EXPECT_EQ(outcome.status, 0);
             EXPECT_EQ(outcome.out, kJob);
