@@ -2,7 +2,6 @@
 #include "topology/rdma.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <strings.h>
@@ -167,16 +166,14 @@ bool set(const std::optional<std::string>& value) {
     return value && !value->empty();
 }
 
-// As NCCL opens it. It is not closed: NCCL is about to use it.
-bool verbs_here() {
-    const auto named = nccl_setting("NCCL_IBVERBS_LIB");
-    for (const char* const name :
-         {set(named) ? named->c_str() : nullptr, "libibverbs.so", "libibverbs.so.1"}) {
-        if (name != nullptr && ::dlopen(name, RTLD_NOW | RTLD_LOCAL) != nullptr) {
-            return true;
+// Why NCCL's IB, which asks libibverbs, gets nothing from this device; empty: it does.
+std::string undriven(const std::vector<VerbsDevice>& devices, const std::string& name) {
+    for (const VerbsDevice& device : devices) {
+        if (device.name == name) {
+            return device.opens ? "" : "libibverbs cannot open it";
         }
     }
-    return false;
+    return "libibverbs has no provider for it (a library such as libmlx5 is missing here)";
 }
 
 bool any_usable(const std::vector<RdmaPort>& ports) {
@@ -270,6 +267,11 @@ RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings
             port.obstacle = "left out by NCCL_IB_HCA=" + *settings.ib_hca;
         }
     }
+    for (RdmaPort& port : ports) {
+        if (port.usable() && settings.devices) {
+            port.obstacle = undriven(*settings.devices, port.device);
+        }
+    }
     choice.ports = std::move(ports);
     if (!any_usable(choice.ports)) {
         choice.reason = "no RDMA port is usable";
@@ -291,7 +293,8 @@ RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings
 
 RdmaChoice choose_rdma(const std::string& sysfs, bool replace) {
     const std::string root = sysfs.empty() ? kSysfs : sysfs;
-    // A tree made for tests has neither device nodes nor a library that could open them.
+    // A tree made for tests has neither device nodes nor a library that could open them, unless
+    // NCCL_IBVERBS_LIB names one made for it.
     const bool real = root == kSysfs;
     std::vector<RdmaPort> ports = list_rdma_ports(root, real ? kNodes : "");
     RdmaSettings settings;
@@ -300,7 +303,12 @@ RdmaChoice choose_rdma(const std::string& sysfs, bool replace) {
         settings.net = nccl_setting("NCCL_NET");
         settings.ib_disable = nccl_setting("NCCL_IB_DISABLE");
         settings.ib_hca = nccl_setting("NCCL_IB_HCA");
-        settings.verbs = !real || verbs_here();
+        const std::string library = nccl_setting("NCCL_IBVERBS_LIB").value_or("");
+        // Devices are opened only where NCCL would.
+        if ((real || !library.empty()) && choose_rdma(ports, settings).use == RdmaUse::Aside) {
+            settings.devices = list_verbs_devices(library);
+            settings.verbs = settings.devices.has_value();
+        }
     }
     return choose_rdma(std::move(ports), settings);
 }

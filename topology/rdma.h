@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "topology/interfaces.h"
+#include "topology/verbs.h"
 
 namespace deft {
 
@@ -54,6 +55,8 @@ struct RdmaChoice {
 struct RdmaSettings {
     bool replace = false;  // DEFT_RDMA
     bool verbs = true;     // libibverbs can be opened
+    // What libibverbs can drive. Nothing: it was not asked.
+    std::optional<std::vector<VerbsDevice>> devices;
     // NCCL's, where they are set.
     std::optional<std::string> net;         // NCCL_NET
     std::optional<std::string> ib_disable;  // NCCL_IB_DISABLE

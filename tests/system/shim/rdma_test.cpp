@@ -171,6 +171,24 @@ TEST(Rdma, WhatNcclCannotUseIsNotLeftToIt) {
     }
 }
 
+// A container that sees the host's ports but lacks the vendor's part of libibverbs: NCCL's IB comes
+// up without a device. deft carries the job as on a host without RDMA.
+TEST(Rdma, PortsThatLibibverbsCannotDriveAreNotCountedOn) {
+    for (const char* const devices : {"", "mlx5_0!"}) {
+        SysfsTree tree;
+        tree.port("mlx5_0", 1);
+        const SysfsTree none;
+        const Folder folder;
+        Environment environment = on_rdma(tree, folder, "exact");
+        environment["SOFTDEV_SYSFS"] = none.root();
+        environment["NCCL_IBVERBS_LIB"] = FAKE_VERBS_LIB;
+        environment["FAKE_VERBS"] = devices;
+        const Ran ran = run_way("rank", environment, folder);
+        EXPECT_GE(ran.bytes["deft"], kSum);
+        EXPECT_EQ(count(ran.outcome.err, "[deft] WARN"), 0u) << ran.outcome.err;
+    }
+}
+
 // Releases by what they know: none can be told a network before 2.17; up to 2.27 NCCL starts deft's
 // plugin for the job's communicators too.
 class Releases : public ::testing::TestWithParam<const char*> {};
