@@ -195,7 +195,6 @@ bool goes_over(const std::vector<Interface>& all, const Interface& link, const I
 std::string outdone(const std::vector<Interface>& all, const Interface& link,
                     const std::vector<const Interface*>& others) {
     std::int64_t fastest = 0;
-    bool routable = false;
     for (const Interface* other : others) {
         if (other->name == link.physical_function) {
             return "virtual function of " + other->name + ", which is used itself";
@@ -204,15 +203,11 @@ std::string outdone(const std::vector<Interface>& all, const Interface& link,
             return "goes over " + other->name + ", which is used itself";
         }
         fastest = std::max(fastest, other->nominal_speed());
-        routable = routable || other->routable();
     }
     if (link.speed_mbps > 0 && link.speed_mbps <= kManagementSpeed &&
         link.speed_mbps * kManagementPart <= fastest) {
         return "management: " + std::to_string(link.speed_mbps) + " Mbit/s beside " +
                std::to_string(fastest) + " Mbit/s";
-    }
-    if (routable && !link.routable()) {
-        return "has only a link-local address";
     }
     return "";
 }
@@ -268,64 +263,102 @@ void skip(InterfaceSelection& selection, const Interface& link, const std::strin
 
 // Where routers know the host by an address of `lo` or of a dummy interface (BGP unnumbered), no
 // link has an address that they know.
-std::vector<Interface> address_holders(const std::vector<Interface>& all) {
-    std::vector<Interface> found;
-    for (const Interface& link : all) {
-        if (link.address_holder() && link.routable() && link.up) {
-            found.push_back(link);
+bool holds_address(const Interface& link) {
+    return link.address_holder() && link.routable() && link.up;
+}
+
+constexpr const char* kLinkLocalOnly = "has only a link-local address";
+
+// What is known of one interface of those to choose from.
+struct Candidate {
+    const Interface* link = nullptr;
+    Judgement judgement;  // with the reason why it is not taken, as far as there is one
+    bool taken = false;
+    bool usable = true;
+    bool proper = false;  // judged by itself alone, it is taken
+};
+
+// Takes the proper ones of `candidates` that `counts` lets count, or what holds the host's address.
+void take_proper(const std::vector<Interface>& all, std::vector<Candidate>& candidates,
+                 bool (*counts)(const Candidate&)) {
+    const auto each = [&](auto&& what) {
+        for (Candidate& candidate : candidates) {
+            if (counts(candidate)) {
+                what(candidate);
+            }
+        }
+    };
+    bool routable = false;
+    each([&](const Candidate& one) { routable = routable || one.link->routable(); });
+    if (!routable) {
+        for (Candidate& one : candidates) {
+            if (holds_address(*one.link)) {
+                one.taken = true;
+                routable = true;
+            }
         }
     }
-    return found;
+    // One that is not used itself stands in nobody's way.
+    std::vector<const Interface*> used;
+    each([&](Candidate& one) {
+        if (routable && !one.link->routable()) {
+            one.judgement.reason = kLinkLocalOnly;
+        } else {
+            used.push_back(one.link);
+        }
+    });
+    for (Candidate& one : candidates) {
+        if (std::find(used.begin(), used.end(), one.link) != used.end()) {
+            one.judgement.reason = outdone(all, *one.link, used);
+            one.taken = one.taken || one.judgement.reason.empty();
+        }
+    }
+}
+
+bool any_up(const std::vector<Candidate>& candidates, bool (*counts)(const Candidate&)) {
+    return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+        return candidate.link->up && counts(candidate);
+    });
 }
 
 // `all`: to judge by; `left`: to choose from.
 void choose_default(const std::vector<Interface>& all, const std::vector<Interface>& left,
                     InterfaceSelection& selection) {
-    std::vector<const Interface*> candidates;
-    std::vector<Judgement> judgements;
+    std::vector<Candidate> candidates;
     for (const Interface& link : left) {
-        Judgement judgement = judge(all, link);
+        Candidate candidate{&link, judge(all, link), false};
         if (std::string reason = unusable(all, link); !reason.empty()) {
-            judgement.reason = std::move(reason);
-        } else if (judgement.reason.empty()) {
-            candidates.push_back(&link);
+            candidate.judgement.reason = std::move(reason);
+            candidate.usable = false;
         }
-        judgements.push_back(std::move(judgement));
+        candidate.proper = candidate.judgement.reason.empty();
+        candidates.push_back(std::move(candidate));
     }
-    const bool routable = std::any_of(candidates.begin(), candidates.end(),
-                                      [](const Interface* link) { return link->routable(); });
-    if (!routable) {
-        selection.links = address_holders(left);
-    }
-    const auto taken = [&](const Interface& link) {
-        return find_interface(selection.links, link.name) != nullptr;
-    };
-    const bool by_holder = !selection.links.empty();
-    for (std::size_t i = 0; i < left.size(); ++i) {
-        if (judgements[i].reason.empty()) {
-            judgements[i].reason =
-                by_holder ? "has only a link-local address" : outdone(all, left[i], candidates);
-        }
-        if (judgements[i].reason.empty()) {
-            selection.links.push_back(left[i]);
-        }
+    take_proper(all, candidates, [](const Candidate& one) { return one.proper; });
+    // What has no carrier now does not stand in the way of all that has. Only then, because what is
+    // chosen should be the same in every process of the host.
+    const auto proper_and_up = [](const Candidate& one) { return one.proper && one.link->up; };
+    if (any_up(candidates, proper_and_up) &&
+        !any_up(candidates, [](const Candidate& one) { return one.taken; })) {
+        take_proper(all, candidates, proper_and_up);
     }
     // Nothing proper: bridges and docker before loopback, as one host of several may still be
     // meant.
     for (const Unwanted wanted : {Unwanted::Bridge, Unwanted::Tunnel, Unwanted::Containers,
                                   Unwanted::Virtual, Unwanted::Management, Unwanted::Loopback}) {
-        if (!selection.links.empty()) {
+        if (std::any_of(candidates.begin(), candidates.end(),
+                        [](const Candidate& one) { return one.taken; })) {
             break;
         }
-        for (std::size_t i = 0; i < left.size(); ++i) {
-            if (judgements[i].unwanted == wanted && left[i].up && unusable(all, left[i]).empty()) {
-                selection.links.push_back(left[i]);
-            }
+        for (Candidate& one : candidates) {
+            one.taken = one.usable && one.link->up && one.judgement.unwanted == wanted;
         }
     }
-    for (std::size_t i = 0; i < left.size(); ++i) {
-        if (!taken(left[i])) {
-            skip(selection, left[i], judgements[i].reason);
+    for (const Candidate& one : candidates) {
+        if (one.taken) {
+            selection.links.push_back(*one.link);
+        } else {
+            skip(selection, *one.link, one.judgement.reason);
         }
     }
     if (selection.links.empty()) {

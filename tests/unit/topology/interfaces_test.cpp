@@ -205,6 +205,47 @@ TEST(InterfaceRules, LinksThatAreDownAreKeptAndLoopbackIsNoRefuge) {
     EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("lo"));
 }
 
+// Linux gives every cabled port an address of its own (fe80::), configured or not.
+TEST(InterfaceRules, APortThatIsNotUsedStandsInNobodysWay) {
+    std::vector<Interface> all = {make("lo", "127.0.0.1"), make("eth0", "fe80::1"),
+                                  make("eth0.100", "10.0.0.1")};
+    all[0].loopback = true;
+    all[2].lower = "eth0";
+    for (const char* list : {"", "^docker0,lo"}) {
+        EXPECT_THAT(names(select_interfaces(all, list, "V", false)), ElementsAre("eth0.100"));
+    }
+    EXPECT_THAT(reason_of(all, "eth0"), HasSubstr("link-local"));
+    all[2].lower.clear();
+    all[2].physical_function = "eth0";
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth0.100"));
+    all[2].physical_function.clear();
+    all[2].speed_mbps = 1000;
+    all[1].speed_mbps = all[1].nominal_mbps = 25000;
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth0.100"));
+}
+
+TEST(InterfaceRules, WhatIsDownDoesNotStandInTheWayOfAllThatIsUp) {
+    std::vector<Interface> all = {make("lo", "127.0.0.1"), make("eth0", "10.0.0.1"),
+                                  make("eth1", "10.0.1.1", false)};
+    all[0].loopback = true;
+    all[1].speed_mbps = 1000;
+    all[2].nominal_mbps = 100000;
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth0", "eth1"));
+    all[1] = make("eth0", "169.254.3.4");
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth0", "eth1"));
+    // Known by an address of loopback, with a port that was prepared for something.
+    all[0] = make("lo", "10.99.0.1");
+    all[0].loopback = true;
+    all[1] = make("swp1", "fe80::1");
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("lo", "eth1"));
+    // Where another one is up, the view stays what it will be.
+    all = {make("eth0", "10.0.0.1"), make("eth1", "10.0.1.1", false), make("eth2", "10.0.2.1")};
+    all[0].speed_mbps = 1000;
+    all[1].nominal_mbps = 100000;
+    all[2].speed_mbps = 10000;
+    EXPECT_THAT(names(select_interfaces(all, "", "V", true)), ElementsAre("eth1", "eth2"));
+}
+
 Interface virtual_one(const char* name, const char* kind, const char* address,
                       const char* master = "") {
     Interface link = make(name, address);
