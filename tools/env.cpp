@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/env.h"
-#include "shim/executor/text_settings.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "tools/environment.h"
-#include "tools/interfaces_check.h"
+#include "tools/settings_check.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -105,11 +104,8 @@ std::vector<std::string> problems_of(const Config& config) {
     if (!config.central_problem().empty()) {
         problems.push_back("jobs of this host run without deft: " + config.central_problem());
     }
-    for (executor::TextProblem& problem : executor::text_problems(config, true)) {
+    for (TextProblem& problem : text_settings_problems(config)) {
         problems.push_back(std::move(problem.line));
-    }
-    if (std::string problem = interfaces_problem(config); !problem.empty()) {
-        problems.push_back(std::move(problem));
     }
     return problems;
 }
@@ -204,16 +200,22 @@ std::string markdown_reference() {
         "-->\n\n"
         "A variable is taken from the environment; else from the file named by `DEFT_CONF`; else "
         "from\n"
-        "`/etc/deft/deft.conf`; else it has its default. Files hold lines `NAME=value` and "
-        "comments that\n"
-        "start with `#`. An empty value means \"not set\"; an empty text gets its default back, "
-        "whatever a\n"
-        "file says. `deft env` shows what holds on a host, and why.\n\n"
+        "`/etc/deft/deft.conf`; else it has its default. Files hold lines `NAME=value`, and "
+        "comments on lines\n"
+        "of their own that start with `#`. A value that holds a blank and `#` stands in quotes. "
+        "An empty value\n"
+        "means \"not set\"; an empty text gets its default back, whatever a file says. `deft env` "
+        "shows what\n"
+        "holds on a host, and why.\n\n"
         "`/etc/deft/deft.conf` is read by every job of a host, so a mistake in it stops none. A "
         "line that is\n"
         "wrong, an unknown name, a section, a comment behind a value, or a file that cannot be "
         "read means:\n"
-        "jobs run without deft, and one WARN says why. No line of such a file holds.\n\n"
+        "jobs run without deft, neither its plugin nor its hooks at work, and one WARN says why. "
+        "So does an\n"
+        "interface that the host does not have, unless the job names others. No line of such a "
+        "file holds,\n"
+        "`DEFT_REQUIRE=1` included: only the user's own makes it an error.\n\n"
         "A user's own value that is wrong is never replaced by a default in silence. `deft run` "
         "looks at them beforehand\n"
         "and starts nothing. In a job each half refuses what concerns it: the plugin does not "
@@ -291,7 +293,8 @@ int env(const EnvOptions& options) {
         case EnvOptions::Format::Json:
             break;
     }
-    const Config config = Config::load(Environment(environ).entries(), kSystemConfigFile);
+    const Config config =
+        Config::load(Environment(environ).entries(), kSystemConfigFile, text_settings_problems);
     const int printed = print(options.format == EnvOptions::Format::Json ? json_settings(config)
                                                                          : human_settings(config));
     return printed == kSuccess && !problems_of(config).empty() ? kProblem : printed;

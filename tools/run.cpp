@@ -11,11 +11,10 @@
 #include <cstring>
 #include <optional>
 
-#include "shim/executor/text_settings.h"
 #include "tools/elf_file.h"
 #include "tools/environment.h"
-#include "tools/interfaces_check.h"
 #include "tools/library.h"
+#include "tools/settings_check.h"
 #include "tools/text_output.h"
 #include "tools/vendor_plugin.h"
 #include "topology/base/config.h"
@@ -235,16 +234,15 @@ SettingProblem text_problem(const Config& config) {
     // Where nobody has named it, only mode observe writes the file.
     const bool writes =
         config.is(Key::Mode, "observe") || config.setting(Key::Out).source != ValueSource::Default;
-    std::vector<executor::TextProblem> found;
+    std::vector<TextProblem> found;
     if (writes) {
         found.push_back({Key::Out, unwritable(config, Key::Out)});
     }
     found.push_back({Key::LogFile, unwritable(config, Key::LogFile)});
-    for (executor::TextProblem& problem : executor::text_problems(config, true)) {
+    for (TextProblem& problem : text_settings_problems(config)) {
         found.push_back(std::move(problem));
     }
-    found.push_back({Key::Interfaces, interfaces_problem(config)});
-    for (executor::TextProblem& problem : found) {
+    for (TextProblem& problem : found) {
         if (!problem.line.empty()) {
             return {std::move(problem.line), config.setting(problem.key).source};
         }
@@ -306,7 +304,8 @@ int run(const RunOptions& options) {
         complain(wrong);
         return kUsage;
     }
-    const Config config = Config::load(environment.entries(), kSystemConfigFile);
+    const Config config =
+        Config::load(environment.entries(), kSystemConfigFile, text_settings_problems);
     if (!config.problems().empty()) {
         complain(config.problems().front() + "; nothing was started" +
                  (config.problems().size() > 1
@@ -323,7 +322,9 @@ int run(const RunOptions& options) {
     if (wrong.line.empty() && !off) {
         wrong = text_problem(config);
     }
-    if (!wrong.line.empty() && wrong.source == ValueSource::SystemFile && !required) {
+    // Nobody but the user can insist: no line of a file that is wrong holds.
+    const bool insists = required && config.setting(Key::Require).source != ValueSource::SystemFile;
+    if (!wrong.line.empty() && wrong.source == ValueSource::SystemFile && !insists) {
         // The operator's mistake, not this user's: the job runs as if deft were not there.
         complain("warning: " + wrong.line + "; without deft: " + options.command.front());
         Environment plain = before;

@@ -480,6 +480,18 @@ InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::str
     return selection;
 }
 
+std::string interfaces_problem(const Config& config) {
+    const Setting& setting = config.setting(Key::Interfaces);
+    if (setting.text.empty()) {
+        return {};
+    }
+    const std::string name = variable(Key::Interfaces).name;
+    const bool file = setting.source != ValueSource::Environment;
+    return select_interfaces(list_interfaces(), setting.text,
+                             file ? name + " (" + setting.origin + ")" : name, true)
+        .problem;
+}
+
 InterfaceSelection process_interfaces() {
     // As NCCL: another value of NCCL_SOCKET_FAMILY, and an NCCL_SOCKET_IFNAME of one letter, do not
     // count.

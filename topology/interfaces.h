@@ -13,6 +13,8 @@
 
 namespace deft {
 
+class Config;
+
 // An IPv4 or IPv6 address with the length of its network prefix.
 struct Address {
     int family = AF_UNSPEC;                // AF_INET or AF_INET6
@@ -91,6 +93,10 @@ struct InterfaceSelection {
 // pacing) are links of their own, and "eth0@25gbit" says a link's speed. Pure.
 InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::string_view list,
                                      std::string_view variable, bool strict);
+
+// Empty, or what a job would be refused for on this host because of DEFT_INTERFACES. Nothing is
+// wrong with a list that is not set.
+std::string interfaces_problem(const Config& config);
 
 // The selection of this process: DEFT_INTERFACES, else NCCL_SOCKET_IFNAME, else the default.
 InterfaceSelection process_interfaces();

@@ -8,11 +8,6 @@
 
 namespace deft::executor {
 
-struct TextProblem {
-    Key key;
-    std::string line;
-};
-
 // What is wrong with settings that are text to the configuration table but have a grammar:
 // DEFT_PREDICT, DEFT_OPTIMIZER, DEFT_LANES. One line each; empty: nothing. `files`: also with
 // DEFT_NCCL_LIB, without which the library itself goes on. Any thread.

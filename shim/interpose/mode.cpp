@@ -9,6 +9,7 @@
 #include "shim/executor/text_settings.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
+#include "topology/interfaces.h"
 
 namespace deft {
 namespace {
@@ -33,7 +34,7 @@ const Decision* decide() {
             const bool central = !config.central_problem().empty();
             const bool off = central || config.is(Key::Mode, "off");
             if (!off) {
-                for (executor::TextProblem& problem : executor::text_problems(config, false)) {
+                for (TextProblem& problem : executor::text_problems(config, false)) {
                     problems.push_back(std::move(problem.line));
                 }
             }
@@ -68,6 +69,15 @@ const Decision& decision() noexcept {
 }
 
 }  // namespace
+
+// Of both halves: a central mistake leaves the job to NCCL's own network too.
+std::vector<TextProblem> process_text_problems(const Config& config) {
+    std::vector<TextProblem> problems = executor::text_problems(config, true);
+    if (config.setting(Key::Interfaces).source == ValueSource::SystemFile) {
+        problems.push_back({Key::Interfaces, interfaces_problem(config)});
+    }
+    return problems;
+}
 
 ShimMode shim_mode() noexcept {
     return decision().mode;

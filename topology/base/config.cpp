@@ -43,6 +43,16 @@ std::string shown(std::string_view text) {
     return text.size() > kLongest ? line + "..." : line;
 }
 
+// "bbr # for a week", "# not now".
+bool has_comment(std::string_view value) {
+    for (std::size_t i = 0; i < value.size(); ++i) {
+        if (value[i] == '#' && (i == 0 || value[i - 1] == ' ' || value[i - 1] == '\t')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 constexpr std::size_t kMostProblemsOfAFile = 5;
 
 // What environment modules and build tools set for a package of this name: none of ours.
@@ -153,7 +163,14 @@ void Config::read_line(std::string_view text, ValueSource source, const std::str
     std::string_view value = trimmed(text.substr(equals + 1));
     // One pair of quotes around a value is the shell habit; here it has no other meaning.
     const bool quoted = value.size() >= 2 && value.front() == value.back() &&
-                        (value.front() == '"' || value.front() == '\'');
+                        (value.front() == '"' || value.front() == '\'') &&
+                        value.find(value.front(), 1) == value.size() - 1;
+    // A number or a word would be wrong with it, a text would take it in.
+    if (!quoted && has_comment(value)) {
+        problems_.push_back(origin + ": '" + shown(value) + "' holds a comment, which needs a " +
+                            "line of its own; a value with blanks and # stands in quotes");
+        return;
+    }
     assign(name, quoted ? value.substr(1, value.size() - 2) : value, source, origin);
 }
 
@@ -193,6 +210,22 @@ void Config::read_system_file(const std::string& path) {
     wrong.insert(wrong.end(), warnings_.begin(), warnings_.end());
     problems_.clear();
     warnings_.clear();
+    distrust_system_file(wrong);
+}
+
+// A text that the user sets in the place of the file's is not looked at here.
+void Config::check_system_texts(TextCheck check) {
+    std::vector<std::string> wrong;
+    for (const TextProblem& problem : check(*this)) {
+        if (!problem.line.empty() && setting(problem.key).source == ValueSource::SystemFile) {
+            wrong.push_back(problem.line);
+        }
+    }
+    distrust_system_file(wrong);
+}
+
+// With anything wrong, takes back whatever holds because of the file.
+void Config::distrust_system_file(const std::vector<std::string>& wrong) {
     if (wrong.empty()) {
         return;
     }
@@ -201,7 +234,9 @@ void Config::read_system_file(const std::string& path) {
         central_problem_ += " (" + std::to_string(wrong.size() - 1) + " more)";
     }
     for (const Variable& variable : kVariables) {
-        assign_default(variable);
+        if (setting(variable.key).source == ValueSource::SystemFile) {
+            assign_default(variable);
+        }
     }
 }
 
@@ -220,7 +255,8 @@ void Config::switch_off(ValueSource source, const std::string& origin) {
     mode.origin = origin;
 }
 
-Config Config::load(std::span<const char* const> environment, const std::string& system_file) {
+Config Config::load(std::span<const char* const> environment, const std::string& system_file,
+                    TextCheck check) {
     Config config;
     config.settings_.resize(kVariables.size());
     for (const Variable& variable : kVariables) {
@@ -256,7 +292,12 @@ Config Config::load(std::span<const char* const> environment, const std::string&
         config.problems_.clear();
         config.warnings_.clear();
         config.central_problem_.clear();
-    } else if (!config.central_problem_.empty()) {
+        return config;
+    }
+    if (check != nullptr && !config.is(Key::Mode, "off")) {
+        config.check_system_texts(check);
+    }
+    if (!config.central_problem_.empty()) {
         config.switch_off(ValueSource::SystemFile, shown(system_file) + ", which is wrong");
     }
     return config;
@@ -270,7 +311,8 @@ const Config& Config::process() {
         while (environ != nullptr && environ[count] != nullptr) {
             ++count;
         }
-        return new Config(load(std::span<const char* const>(environ, count), kSystemConfigFile));
+        return new Config(load(std::span<const char* const>(environ, count), kSystemConfigFile,
+                               process_text_problems));
     }();
     return *config;
 }

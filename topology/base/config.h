@@ -7,7 +7,8 @@
 //
 // The system file is the operator's and is read by every job of a host. A mistake in it stops no
 // job: DEFT_MODE is off then, whoever set it to what, and central_problem() says why.
-// DEFT_DISABLE switches off in the same way, and then no setting can be wrong.
+// Texts have grammars that this folder does not know: a TextCheck does. DEFT_DISABLE switches off
+// in the same way, and then no setting can be wrong.
 #pragma once
 
 #include <chrono>
@@ -57,11 +58,28 @@ struct Setting {
     double real = 0;           // Real
 };
 
+class Config;
+
+// What is wrong with a setting that is a text to the table; an empty line: nothing.
+struct TextProblem {
+    Key key;
+    std::string line;
+};
+// Looks at the texts as they stand. Must not use Config::process(), nor log.
+using TextCheck = std::vector<TextProblem> (*)(const Config&);
+
+// The check of Config::process(). Only the preloaded half knows the grammars and defines it; in a
+// program without that half, texts go unchecked.
+[[gnu::weak]] std::vector<TextProblem> process_text_problems(const Config& config);
+
 class Config {
 public:
     // Reads nothing but what is given. `environment` is a list of "NAME=value"; `system_file` may
-    // be absent. Never throws for bad input: see problems().
-    static Config load(std::span<const char* const> environment, const std::string& system_file);
+    // be absent. Never throws for bad input: see problems(). With `check`, a text of the system
+    // file that holds and is wrong is a mistake in that file; the texts of others are not looked
+    // at.
+    static Config load(std::span<const char* const> environment, const std::string& system_file,
+                       TextCheck check = nullptr);
 
     // The settings of this process: loaded at the first call, from the real environment, then
     // fixed. Thread-safe. Does not allocate after the first call.
@@ -94,6 +112,8 @@ private:
     std::string central_problem_;
 
     void read_system_file(const std::string& path);
+    void check_system_texts(TextCheck check);
+    void distrust_system_file(const std::vector<std::string>& wrong);
     void assign_default(const Variable& variable);
     void switch_off(ValueSource source, const std::string& origin);
     void read_line(std::string_view text, ValueSource source, const std::string& origin);

@@ -154,6 +154,99 @@ TEST(Observe, AMalformedTextTurnsTheShimOff) {
     }
 }
 
+// The job with a copy of /etc that has this deft.conf. False: no mount namespace can be made here.
+bool run_with_central(const std::string& conf, const Environment& extra, Outcome& outcome) {
+    const Folder folder;
+    const Folder etc;
+    if (std::system("unshare --mount true 2>/dev/null") != 0) {
+        return false;
+    }
+    for (const char* name : {"ld.so.cache", "passwd", "nsswitch.conf", "hosts"}) {
+        std::error_code ignored;
+        fs::copy_file(fs::path("/etc") / name, etc / name, ignored);
+    }
+    fs::create_directory(etc / "deft");
+    std::ofstream(etc / "deft" / "deft.conf") << conf;
+    // The preload is the job's alone: a sanitizer's run time is not in these programs.
+    outcome = finish(start({"/bin/sh", "-c",
+                            "exec unshare --mount sh -c 'mount --bind \"$0\" /etc && exec env "
+                            "\"LD_PRELOAD=$1\" \"$2\" "
+                            "rank' \"$@\"",
+                            "sh", etc.path(), preloadable(instead(PRELOAD)), NETWORKS_MAIN},
+                           extra, folder),
+                     folder);
+    return true;
+}
+
+// Bytes of this network, as the file "bytes" in the folder tells.
+std::uint64_t carried_by(const std::string& network, const Folder& folder) {
+    std::istringstream lines(read_file(folder / "bytes"));
+    std::string name;
+    for (std::uint64_t bytes = 0; lines >> name >> bytes;) {
+        if (name == network) {
+            return bytes;
+        }
+    }
+    return 0;
+}
+
+// Both halves are without deft then, whichever of them the setting is of, and DEFT_REQUIRE of the
+// same file fails nothing.
+TEST(Central, AMistakeMeansWithoutDeftAndOneWarning) {
+    for (const std::string wrong :
+         {"DEFT_OPTIMIZER=sgdd", "DEFT_PREDICT=x", "DEFT_LANES=IB,ib", "DEFT_INTERFACES=nosuch0",
+          "DEFT_LINK_TIMEOUT=soon", "DEFT_OUT=/tmp/%h.json # x"}) {
+        for (const std::string require : {"", "DEFT_REQUIRE=1\n"}) {
+            SCOPED_TRACE(require + wrong);
+            const Folder bytes;
+            Outcome job;
+            const Environment environment{{"NCCL_SOCKET_IFNAME", "lo"},
+                                          {"NCCL_NET_PLUGIN", PRELOAD},
+                                          {"SOFTDEV_DEVICES", "3"},
+                                          {"SOFTDEV_NET_BYTES", bytes / "bytes"}};
+            if (!run_with_central(require + wrong + "\n", environment, job)) {
+                GTEST_SKIP() << "no mount namespace can be made here";
+            }
+            EXPECT_EQ(job.status, 0) << job.err;
+            EXPECT_EQ(job.out, "done\n") << job.err;
+            EXPECT_EQ(count(job.err, "[deft] WARN"), 1U) << job.err;
+            EXPECT_EQ(count(job.err, "without deft"), 1U) << job.err;
+            EXPECT_EQ(count(job.err, "/etc/deft/deft.conf:"), 1U) << job.err;
+            EXPECT_GT(carried_by("Socket", bytes), 0U);
+            EXPECT_EQ(carried_by("deft", bytes), 0U);
+        }
+    }
+}
+
+TEST(Central, WithoutAMistakeItHolds) {
+    const Folder bytes;
+    Outcome job;
+    if (!run_with_central("DEFT_INTERFACES=lo\nDEFT_OPTIMIZER=sgd\nDEFT_LOG=info\n",
+                          {{"NCCL_NET_PLUGIN", PRELOAD},
+                           {"SOFTDEV_DEVICES", "3"},
+                           {"SOFTDEV_NET_BYTES", bytes / "bytes"}},
+                          job)) {
+        GTEST_SKIP() << "no mount namespace can be made here";
+    }
+    EXPECT_EQ(job.out, "done\n") << job.err;
+    EXPECT_EQ(count(job.err, "WARN"), 0U) << job.err;
+    EXPECT_GT(carried_by("deft", bytes), 0U);
+}
+
+// A user who wants deft or nothing gets that, whatever is wrong centrally.
+TEST(Central, TheUsersOwnRequireHolds) {
+    Outcome job;
+    if (!run_with_central("DEFT_OPTIMIZER=sgdd\n",
+                          {{"NCCL_SOCKET_IFNAME", "lo"},
+                           {"DEFT_REQUIRE", "1"},
+                           {"SOFTDEV_DEVICES", "3"},
+                           {"NCCL_NET_PLUGIN", PRELOAD}},
+                          job)) {
+        GTEST_SKIP() << "no mount namespace can be made here";
+    }
+    EXPECT_EQ(count(job.out, "failed: 4"), 1U) << job.out << job.err;
+}
+
 TEST(Observe, APluginThatCannotStartFailsTheCommunicatorWhereDeftIsRequired) {
     Environment environment = both_halves();
     environment["DEFT_INTERFACES"] = "nosuch0";

@@ -196,7 +196,12 @@ class RunTest(unittest.TestCase):
     def test_a_central_mistake_stops_no_job(self):
         for text in ("DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n", "[deft]\nDEFT_MODE=observe\n",
                      "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n", "DEFT_INTERFACES=nosuch0\n", "DEFT_OPTIMIZER=sgdd\n",
-                     "DEFT_LOG_FILE=/no/such/folder/x\n", None):
+                     "DEFT_LOG_FILE=/no/such/folder/x\n", None,
+                     # No line of it holds, DEFT_REQUIRE least of all.
+                     *(f"DEFT_REQUIRE=1\n{line}\n" for line in ("DEFT_OPTIMIZER=sgdd", "DEFT_INTERFACES=nosuch0", "DEFT_LANES=IB,ib",
+                                                               "DEFT_PREDICT=x", "DEFT_LOG_FILE=/no/such/folder/x", "DEFT_OUT=/no/such/x",
+                                                               "DEFT_NCCL_LIB=/no/lib")),
+                     "DEFT_OUT=/tmp/%h.json # x\n", "DEFT_DISABLE= # not now\n", "DEFT_TCP_CONGESTION=bbr # x\n"):
             for env in ({}, {"DEFT_MODE": "deft"}):
                 with self.subTest(text=text, env=env):
                     result = self.central(text, env=env)
@@ -231,6 +236,15 @@ class RunTest(unittest.TestCase):
         result = self.central("DEFT_MODE=of\n", "--require")
         self.assertEqual((result.returncode, result.stdout), (125, ""))
         self.assertIn("DEFT_MODE='of'", result.stderr)
+        # The user wants deft, or nothing.
+        result = self.central("DEFT_OPTIMIZER=sgdd\n", "--require")
+        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        result = self.central("DEFT_REQUIRE=1\n", env={"DEFT_OPTIMIZER": "sgdd"})
+        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        # What the user sets counts in the place of what is wrong.
+        result = self.central("DEFT_OPTIMIZER=sgdd\nDEFT_REQUIRE=1\n", env={"DEFT_OPTIMIZER": "sgd"})
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("NCCL_NET_PLUGIN", result.stdout)
 
     def test_interfaces(self):
         self.check_refused(125, "DEFT_INTERFACES=nosuch0", "this host has", "lo", arguments=["run", "--interfaces", "nosuch0"])

@@ -38,12 +38,12 @@ protected:
         return path;
     }
     static Config load(const std::vector<std::string>& environment,
-                       const std::string& system_file = kNoFile) {
+                       const std::string& system_file = kNoFile, TextCheck check = nullptr) {
         std::vector<const char*> entries;
         for (const std::string& entry : environment) {
             entries.push_back(entry.c_str());
         }
-        return Config::load(entries, system_file);
+        return Config::load(entries, system_file, check);
     }
 
     std::string folder_;
@@ -345,6 +345,60 @@ TEST_F(ConfigTest, AMistakeInTheSystemFileMeansOffAndIsNoProblem) {
     EXPECT_THAT(config.problems(), ElementsAre(HasSubstr("DEFT_LOG='loud'")));
     EXPECT_THAT(load({}, folder_).central_problem(), HasSubstr("not a regular file"));
     EXPECT_EQ(load({}, file("system", "DEFT_MODE=observe\n")).central_problem(), "");
+}
+
+std::vector<TextProblem> no_rockets(const Config& config) {
+    return {{Key::Predict, ""},
+            {Key::Optimizer, config.text(Key::Optimizer) == "rocket" ? "no rockets" : ""}};
+}
+
+TEST_F(ConfigTest, ATextOfTheSystemFileIsChecked) {
+    const std::string system = file("system", "DEFT_REQUIRE=1\nDEFT_OPTIMIZER=rocket\n");
+    const auto with = [&](const std::vector<std::string>& environment) {
+        return load(environment, system, no_rockets);
+    };
+    const Config wrong = with({"DEFT_LOG=info"});
+    EXPECT_EQ(wrong.central_problem(), "no rockets");
+    EXPECT_THAT(wrong.problems(), IsEmpty());
+    EXPECT_TRUE(wrong.is(Key::Mode, "off"));
+    EXPECT_FALSE(wrong.flag(Key::Require)) << "no line of the file holds";
+    EXPECT_EQ(wrong.text(Key::Optimizer), "");
+    EXPECT_TRUE(wrong.is(Key::Log, "info"));
+    // The user's own value counts, right or wrong; that is for others to say.
+    for (const char* own : {"DEFT_OPTIMIZER=sgd", "DEFT_OPTIMIZER="}) {
+        const Config right = with({own});
+        EXPECT_EQ(right.central_problem(), "") << own;
+        EXPECT_TRUE(right.flag(Key::Require)) << own;
+    }
+    EXPECT_EQ(with({"DEFT_CONF=" + file("user", "DEFT_OPTIMIZER=rocket\n")}).central_problem(), "");
+    // Where deft is off nothing is asked of it.
+    EXPECT_EQ(with({"DEFT_MODE=off"}).central_problem(), "");
+    EXPECT_EQ(with({"DEFT_DISABLE=1"}).central_problem(), "");
+}
+
+// Of a text nothing else would tell that the comment is none of it.
+TEST_F(ConfigTest, ACommentBehindAValueIsAMistake) {
+    for (const char* line : {"DEFT_OUT=/tmp/%h.json # the fleet's", "DEFT_DISABLE= # not now",
+                             "DEFT_TCP_CONGESTION=bbr\t# x", "DEFT_OUT=#x", "DEFT_LOG=info # x",
+                             "DEFT_OUT=\"a b\" # \"a\" is too short", "DEFT_OUT='a' #'"}) {
+        const Config central = load({}, file("system", line));
+        EXPECT_THAT(central.central_problem(),
+                    AllOf(HasSubstr("/system:1"), HasSubstr("line of its own")))
+            << line;
+        EXPECT_TRUE(central.is(Key::Mode, "off")) << line;
+        EXPECT_EQ(central.text(Key::Out), variable(Key::Out).default_text) << line;
+        EXPECT_THAT(load({"DEFT_CONF=" + file("user", line)}).problems(),
+                    ElementsAre(HasSubstr("line of its own")))
+            << line;
+    }
+    for (const auto& [line, value] : {std::pair{"DEFT_OUT=a#b", "a#b"},
+                                      {"DEFT_OUT='a # b'", "a # b"},
+                                      {"DEFT_OUT = \"#a\"", "#a"}}) {
+        const Config config = load({}, file("system", line));
+        EXPECT_EQ(config.central_problem(), "") << line;
+        EXPECT_EQ(config.text(Key::Out), value) << line;
+    }
+    EXPECT_EQ(load({"DEFT_OUT=a # b"}).text(Key::Out), "a # b") << "a shell has read it already";
 }
 
 TEST_F(ConfigTest, AUserFileOrTheEnvironmentMayBeWrongForThemselves) {

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/settings_check.h"
+
+#include "shim/executor/text_settings.h"
+#include "topology/interfaces.h"
+
+namespace deft::tools {
+
+std::vector<TextProblem> text_settings_problems(const Config& config) {
+    std::vector<TextProblem> problems = executor::text_problems(config, true);
+    // The plugin's own selection: what passes here is not refused when the job has begun.
+    if (std::string line = interfaces_problem(config); !line.empty()) {
+        problems.push_back({Key::Interfaces, std::move(line)});
+    }
+    return problems;
+}
+
+}  // namespace deft::tools
