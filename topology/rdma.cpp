@@ -61,13 +61,20 @@ bool zeros(std::string_view gid, std::size_t digits) {
     return true;
 }
 
-bool here(const std::string& interface) {
-    return ::if_nametoindex(interface.c_str()) != 0;
+// The kernel shows the interfaces of the network namespace that sysfs was mounted in. Of a tree
+// made for tests that has none the ports are as they say.
+bool here(const std::string& root, const std::string& interface) {
+    if (::if_nametoindex(interface.c_str()) != 0) {
+        return true;
+    }
+    const std::string all = root + "/class/net";
+    return root != kSysfs && (::access(all.c_str(), F_OK) != 0 ||
+                              ::access((all + "/" + interface).c_str(), F_OK) == 0);
 }
 
 // Why the port has no address that another host could send to; empty if it has. RoCE: an entry
 // counts if its interface is one of this network namespace; sysfs shows those of all.
-std::string read_gids(const std::string& folder, RdmaPort& port) {
+std::string read_gids(const std::string& root, const std::string& folder, RdmaPort& port) {
     bool any = false;
     bool elsewhere = false;
     for (const std::string& index : names_in(folder + "/gids")) {
@@ -78,7 +85,7 @@ std::string read_gids(const std::string& folder, RdmaPort& port) {
         }
         if (port.ethernet) {
             const std::string interface = line_of(folder + "/gid_attrs/ndevs/" + index);
-            if (!interface.empty() && !here(interface)) {
+            if (!interface.empty() && !here(root, interface)) {
                 elsewhere = true;
                 continue;
             }
@@ -142,8 +149,9 @@ std::int64_t speed_of(const std::string& rate) {
     return static_cast<std::int64_t>(std::strtod(rate.c_str(), nullptr) * 1000);
 }
 
-RdmaPort read_port(const std::string& device, const std::string& name, int number,
+RdmaPort read_port(const std::string& root, const std::string& name, int number,
                    std::size_t ports) {
+    const std::string device = root + "/class/infiniband/" + name;
     const std::string folder = device + "/ports/" + std::to_string(number);
     RdmaPort port;
     port.device = name;
@@ -156,7 +164,7 @@ RdmaPort read_port(const std::string& device, const std::string& name, int numbe
         port.obstacle = "not active";
     } else {
         port.speed_mbps = speed_of(line_of(folder + "/rate"));
-        port.obstacle = read_gids(folder, port);
+        port.obstacle = read_gids(root, folder, port);
         read_interfaces(device, ports, port);
     }
     return port;
@@ -192,7 +200,7 @@ std::vector<RdmaPort> list_rdma_ports(const std::string& sysfs, const std::strin
         std::string obstacle;
         bool asked = false;
         for (const std::string& number : numbers) {
-            RdmaPort port = read_port(device, name, std::atoi(number.c_str()), numbers.size());
+            RdmaPort port = read_port(sysfs, name, std::atoi(number.c_str()), numbers.size());
             if (port.usable() && !asked) {
                 asked = true;
                 obstacle = manages_switch(device) ? "manages an NVLink switch"

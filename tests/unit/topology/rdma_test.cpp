@@ -43,16 +43,26 @@ TEST(RdmaPorts, ARoCEPortIsUsableThroughAnInterfaceOfThisNamespace) {
     SysfsTree tree;
     tree.roce("mlx5_1", "lo");
     tree.roce("mlx5_2", "elsewhere0");
+    tree.roce("mlx5_3", "ens1f0np0");
+    tree.interface("ens1f0np0");
     const std::vector<RdmaPort> ports = ports_of(tree);
-    ASSERT_EQ(ports.size(), 2u);
+    ASSERT_EQ(ports.size(), 3u);
+    EXPECT_EQ(ports[2].obstacle, "");
     EXPECT_EQ(ports[0].obstacle, "");
     EXPECT_TRUE(ports[0].ethernet);
     EXPECT_THAT(ports[0].interfaces, ElementsAre("lo"));
     EXPECT_THAT(ports[1].obstacle, HasSubstr("another network namespace"));
 }
 
+TEST(RdmaPorts, ATreeWithoutInterfacesSaysNothingOfNamespaces) {
+    SysfsTree tree;
+    tree.roce("mlx5_1", "ens1f0np0");
+    EXPECT_EQ(ports_of(tree).at(0).obstacle, "");
+}
+
 TEST(RdmaPorts, OneGidOfManyIsEnough) {
     SysfsTree tree;
+    tree.interface("lo");
     SysfsTree::Port own;
     own.layer = "Ethernet";
     own.gid = kZero;

@@ -65,6 +65,11 @@ public:
         put(device + "/device/net/" + interface + "/dev_port", std::to_string(dev_port));
         return *this;
     }
+    // An interface of the network namespace that the tree shows.
+    SysfsTree& interface(const std::string& name) {
+        std::filesystem::create_directories(root_ / "class/net" / name);
+        return *this;
+    }
     // Any file of a device's folder.
     SysfsTree& put(const std::string& path, const std::string& text) {
         const std::filesystem::path file = root_ / "class/infiniband" / path;
