@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "plugin/core/io_threads.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
+#include "topology/lanes.h"
 #include "topology/link_stats.h"
 #include "topology/presence.h"
 #include "topology/rdma.h"
@@ -86,6 +88,12 @@ std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
         DEFT_WARN("%s: %s", call, problem.c_str());
     }
     return device;
+}
+
+// `tells`: NCCL gives each communicator's traffic class.
+void say_whose(const ConnectionOptions& options, bool tells) {
+    Presence::process().connecting(tells ? std::optional<bool>(is_lane_class(options.lane))
+                                         : std::nullopt);
 }
 
 std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
@@ -229,9 +237,10 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         std::string problem;
+        const ConnectionOptions options = connection_options(context, DEFT_NET_TRAFFIC_CLASS_UNDEF);
+        say_whose(options, context != nullptr);
         std::unique_ptr<Listener> listener =
-            Listener::open(device, connection_options(context, DEFT_NET_TRAFFIC_CLASS_UNDEF),
-                           handle_span(handle), problem);
+            Listener::open(device, options, handle_span(handle), problem);
         if (listener == nullptr) {
             DEFT_WARN("listen: %s", problem.c_str());
             return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
@@ -249,9 +258,10 @@ int connect(void* context, int index, int traffic_class, void* handle, void** co
         if (device == nullptr) {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
+        const ConnectionOptions options = connection_options(context, traffic_class);
+        say_whose(options, context != nullptr);
         std::unique_ptr<Sender> sender;
-        const int result = net::connect(device, connection_options(context, traffic_class),
-                                        handle_span(handle), steady_now(), sender);
+        const int result = net::connect(device, options, handle_span(handle), steady_now(), sender);
         *comm = handed_over(std::move(sender));
         return result;
     });

@@ -15,6 +15,13 @@ namespace deft {
 // 2.28 on). Numbers from here on are ours; InfiniBand's are below 256.
 inline constexpr int kFirstLaneClass = 0x4c00;
 inline constexpr int kLanes = 32;
+// Of a lane that has no entry here: it uses all links.
+inline constexpr int kWholeLaneClass = kFirstLaneClass + kLanes;
+
+// True for a traffic class of a lane.
+constexpr bool is_lane_class(int traffic_class) {
+    return traffic_class >= kFirstLaneClass && traffic_class <= kWholeLaneClass;
+}
 
 struct LaneLink {
     char name[64] = "";  // of the interface, as in the observe file and `deft topo`

@@ -28,7 +28,9 @@ bool preloaded_as(const char* symbol) noexcept {
 }
 
 bool Presence::left_to_rdma() noexcept {
-    if (job_on_ib.load(std::memory_order_acquire)) {
+    if (job_on_deft.load(std::memory_order_acquire) ||
+        lanes_on_deft.load(std::memory_order_acquire) ||
+        asked_early.load(std::memory_order_acquire)) {
         return false;
     }
     try {
@@ -36,7 +38,12 @@ bool Presence::left_to_rdma() noexcept {
         if (rdma.use != RdmaUse::Aside) {
             return false;
         }
-        const char* const reason = not_on_ib.load(std::memory_order_acquire);
+        plugin_declined.store(true, std::memory_order_release);
+        const char* const reason =
+            job_on_ib.load(std::memory_order_acquire)
+                ? "a communicator is made past the hooks, by dlsym on a handle as in vLLM and JAX, "
+                  "and there will be no lanes"
+                : not_on_ib.load(std::memory_order_acquire);
         DEFT_WARN_ONCE(
             "RDMA is active (%s): the job is left to NCCL's IB and deft's network plugin shows no "
             "device (%s, DEFT_RDMA=aside); DEFT_RDMA=replace has deft's TCP links carry it",
@@ -46,6 +53,24 @@ bool Presence::left_to_rdma() noexcept {
         // Nothing can be said or looked up: NCCL's own choice is the safe one.
     }
     return true;
+}
+
+void Presence::connecting(std::optional<bool> lane_class) noexcept {
+    if (job_on_deft.load(std::memory_order_acquire) ||
+        lane_class.value_or(lanes_on_deft.load(std::memory_order_acquire))) {
+        return;
+    }
+    try {
+        if (const RdmaChoice& rdma = process_rdma(); rdma.use == RdmaUse::Aside) {
+            DEFT_WARN_ONCE(
+                "RDMA is active (%s), but deft's TCP links carry a communicator that is made past "
+                "the hooks (dlsym on a handle, as vLLM and JAX do): let the job open "
+                "libnccl-net-deft.so in place of libnccl.so.2 (vLLM: VLLM_NCCL_SO_PATH), or set "
+                "NCCL_NET=IB, which gives up lanes",
+                rdma.usable_ports().c_str());
+        }
+    } catch (...) {
+    }
 }
 
 void Presence::plugin_initialised() noexcept {

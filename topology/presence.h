@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace deft {
 
@@ -15,17 +16,31 @@ struct Presence {
     std::atomic<std::uint64_t> plugin_inits{0};        // times NCCL initialised the plugin
     std::atomic<bool> plugin_refused{false};  // the last of them failed: NCCL uses another network
 
-    // The hooks keep the job's communicators on NCCL's IB, so that the plugin may show devices for
-    // lanes. Set before the first of them is made.
+    // The hooks keep the job's communicators on NCCL's IB. Set before the first of them is made.
     std::atomic<bool> job_on_ib{false};
+    // What the plugin shows devices for on such a host; each is set before it is made. A
+    // communicator that the hooks leave to deft's links:
+    std::atomic<bool> job_on_deft{false};
+    // A lane over deft's links:
+    std::atomic<bool> lanes_on_deft{false};
+    // Any lane that may come: this NCCL asks the plugin at the job's first communicator, whatever
+    // network that names, and never again.
+    std::atomic<bool> asked_early{false};
+    // The plugin has shown none. NCCL uses it no more in this process.
+    std::atomic<bool> plugin_declined{false};
     // Why they do not, as far as they know; a literal.
     std::atomic<const char*> not_on_ib{nullptr};
 
     static Presence& process() noexcept;
 
-    // Where NCCL's IB could carry the job (topology/rdma.h): true if nothing keeps the job's
-    // communicators on it, so that a device of the plugin's would take the job away. Says so once.
+    // Where NCCL's IB could carry the job (topology/rdma.h): true if NCCL asks for a communicator
+    // that is not meant for deft, so that a device of the plugin's would take it away from IB. Says
+    // so once.
     bool left_to_rdma() noexcept;
+
+    // Says once if a connection takes a communicator away from NCCL's IB. `lane_class`: the traffic
+    // class is one of deft's lanes; nothing: this NCCL does not tell.
+    void connecting(std::optional<bool> lane_class) noexcept;
 
     // Called by the plugin's init, of whatever version. Says once if NCCL is making a communicator
     // that no hook has seen, and why that is likely: the job reaches NCCL by a handle look-up or

@@ -2,6 +2,8 @@
 // Making a plan ready on every rank, in two steps: all ranks say that they have learned the cycle,
 // and only then lanes are opened, which waits for every rank. Nothing here changes what happens to
 // a call.
+#include <strings.h>
+
 #include <algorithm>
 
 #include "shim/cuda/event_pool.h"
@@ -9,10 +11,13 @@
 #include "shim/director/settings.h"
 #include "shim/planner/plan_json.h"
 #include "topology/base/log.h"
+#include "topology/lanes.h"
+#include "topology/presence.h"
 
 namespace deft::director {
 namespace {
 
+constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
 constexpr std::int64_t kSecond = 1'000'000'000;
 // A rank that has not learned the cycle by then is in another one.
 constexpr std::int64_t kLearnDeadline = 20 * kSecond;
@@ -263,6 +268,14 @@ Director::Problem Director::open_lanes(const Order& order) {
         const std::size_t network = lanes_.size();  // 0: the job's own
         auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
         config.net_name = network == 0 ? seat_.network : other_networks_[network - 1].c_str();
+        const bool deft = config.net_name != nullptr && ::strcasecmp(config.net_name, kDeft) == 0;
+        if (deft) {
+            if (Presence::process().plugin_declined.load(std::memory_order_acquire)) {
+                return {"NCCL has switched deft's plugin off in this process (see above)", false};
+            }
+            Presence::process().lanes_on_deft.store(true, std::memory_order_release);
+        }
+        config.traffic_class = deft ? kWholeLaneClass : -1;
         config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
         executor::LaneSpeed speed;
         Problem problem;

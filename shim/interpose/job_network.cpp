@@ -24,6 +24,9 @@ namespace deft::job_network {
 namespace {
 
 constexpr int kFirstNamed = 21700;  // release that lets a communicator name its network
+// From here on NCCL starts no plugin but the one that is named (src/plugin/net.cc, ncclNetInit).
+constexpr int kFirstOnDemand = 22807;
+constexpr char kDeft[] = "deft";
 
 // What holds for all communicators of this process.
 struct Process {
@@ -91,7 +94,15 @@ bool able(const Hook& hook) {
             "(DEFT_RDMA=aside)",
             process_rdma().usable_ports().c_str());
     }
+    if (process.ib_carries && hook.table()->version < kFirstOnDemand) {
+        presence.asked_early.store(true, std::memory_order_release);
+    }
     return true;
+}
+
+// The hook's communicator is meant for deft's links.
+void expect_on_deft() noexcept {
+    Presence::process().job_on_deft.store(true, std::memory_order_release);
 }
 
 // A copy of a name that stays; null if there is no memory for it.
@@ -116,6 +127,9 @@ bool Config::take_own() noexcept {
     shares_ = executor::shares(own_);
     const char* const name = executor::network_of(own_);
     network_ = name != nullptr ? kept(name) : nullptr;
+    if (name != nullptr && ::strcasecmp(name, kDeft) == 0) {
+        expect_on_deft();
+    }
     return name != nullptr;
 }
 
@@ -125,8 +139,8 @@ void Config::name_ib(const Hook& hook) noexcept {
         network_ = kIb;
     } else {
         DEFT_WARN_ONCE(
-            "a communicator's configuration has an unknown form and is left as it is: deft's links "
-            "may carry it though RDMA is active; DEFT_MODE=off leaves all to NCCL");
+            "a communicator's configuration has an unknown form and is left as it is: NCCL chooses "
+            "its network; DEFT_MODE=off leaves all to NCCL");
     }
 }
 
@@ -153,6 +167,7 @@ Config::Config(const Hook& hook, const deft_nccl_unique_id_t* id, deft_nccl_conf
             }
             name_ib(hook);
         } else if (here) {
+            expect_on_deft();
             DEFT_WARN_ONCE(
                 "RDMA is active here (%s), but not on the host that began the communicator: deft's "
                 "TCP links carry it on all hosts",

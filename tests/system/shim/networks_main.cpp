@@ -3,7 +3,7 @@
 // own; sums travel over it alone. SOFTDEV_NET_BYTES tells over which network.
 //
 // usage: networks_main rank|config|named|old|scalable|nonblocking|all|grouped|split|split-config|
-//                      split-shared|split-named|shrink|shrink-config|no-hook
+//                      split-shared|split-named|shrink|shrink-config|no-hook|mixed
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -158,6 +158,19 @@ void together(const std::function<void(ncclComm_t*)>& make_all) {
     }
 }
 
+// As loaders that look functions up by handle.
+void past_the_hooks(const ncclUniqueId& id) {
+    void* const library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    auto* const init =
+        reinterpret_cast<decltype(&ncclCommInitRank)>(::dlsym(library, "ncclCommInitRank"));
+    check(init == nullptr, "dlsym");
+    in_threads([&](int rank) {
+        ncclComm_t comm = nullptr;
+        MUST(init(&comm, kRanks, id, rank));
+        return comm;
+    });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -215,16 +228,12 @@ int main(int argc, char** argv) {
         from_parent(id, way);
     } else if (way == "shrink" || way == "shrink-config") {
         shrunk(id, way == "shrink-config");
-    } else if (way == "no-hook") {  // as loaders that look functions up by handle
-        void* const library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-        auto* const init =
-            reinterpret_cast<decltype(&ncclCommInitRank)>(::dlsym(library, "ncclCommInitRank"));
-        check(init == nullptr, "dlsym");
-        in_threads([&](int rank) {
-            ncclComm_t comm = nullptr;
-            MUST(init(&comm, kRanks, id, rank));
-            return comm;
-        });
+    } else if (way == "no-hook") {
+        past_the_hooks(id);
+    } else if (way == "mixed") {  // as PyTorch and vLLM in one process
+        in_threads([&](int rank) { return make(id, rank, nullptr); });
+        MUST(ncclGetUniqueId(&id));
+        past_the_hooks(id);
     } else {
         std::printf("unknown way\n");
         return 2;

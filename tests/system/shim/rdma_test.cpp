@@ -133,6 +133,39 @@ TEST(Rdma, AJobPastTheHooksIsLeftToNcclsIb) {
     EXPECT_EQ(count(ran.outcome.err, "the job is left to NCCL's IB"), 1u) << ran.outcome.err;
 }
 
+// PyTorch's communicators and those of a library that opens NCCL by handle: NCCL asks deft's plugin
+// for the second, of which nothing says that it is meant for deft.
+TEST(Rdma, CommunicatorsPastTheHooksStayOnIbBesideHookedOnes) {
+    SysfsTree tree;
+    tree.port("mlx5_0", 1);
+    const Folder folder;
+    const Ran ran = run_way("mixed", on_rdma(tree, folder, "exact"), folder);
+    EXPECT_GE(ran.bytes.at("IB"), 2 * kSum);
+    EXPECT_EQ(ran.bytes["deft"], 0u);
+    EXPECT_EQ(count(ran.outcome.err, "[deft] WARN"), 1u) << ran.outcome.err;
+    EXPECT_EQ(count(ran.outcome.err, "a communicator is made past the hooks"), 1u)
+        << ran.outcome.err;
+}
+
+// These releases ask the plugin at the first communicator and never again: they cannot be kept from
+// it, but it is said.
+TEST(Rdma, WhereDeftTakesACommunicatorFromIbThatIsSaid) {
+    for (const char* const version : {"22705", "22304"}) {
+        SysfsTree tree;
+        tree.port("mlx5_0", 1);
+        const Folder folder;
+        Environment environment = on_rdma(tree, folder, "exact");
+        environment["SOFTDEV_NCCL_VERSION"] = version;
+        environment["NCCL_NET_PLUGIN"] = "deft";
+        const Ran ran = run_way("mixed", environment, folder);
+        EXPECT_GE(ran.bytes["IB"], kSum);
+        EXPECT_GE(ran.bytes["deft"], kSum);
+        EXPECT_EQ(count(ran.outcome.err, "[deft] WARN"), 1u) << ran.outcome.err;
+        EXPECT_EQ(count(ran.outcome.err, "NCCL_NET=IB, which gives up lanes"), 1u)
+            << ran.outcome.err;
+    }
+}
+
 TEST(Rdma, ReplaceHasDeftCarryTheJob) {
     for (const bool preload : {true, false}) {
         SysfsTree tree;
@@ -250,6 +283,7 @@ TEST(RdmaJob, LanesGoOverDeftsLinksBesideNcclsIb) {
     EXPECT_GE(plan["lane_bytes"][0], 1 << 20);
     EXPECT_GE(plan["lane_bytes"][1], 1 << 20);
     EXPECT_EQ(count(job.ranks[0].err, "lane deft: "), 1u) << job.ranks[0].err;
+    EXPECT_EQ(count(job.ranks[0].err, "made past the hooks"), 0u) << job.ranks[0].err;
     EXPECT_EQ(
         count(job.ranks[0].err,
               "RDMA is active (mlx5_0:1): NCCL's IB carries the job, deft's links serve lanes"),
