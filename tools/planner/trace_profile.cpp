@@ -4,7 +4,7 @@
 // The NCCL kernels tell each all-reduce's size, start and duration on the GPU; ProfilerStep
 // annotations cut the trace into iterations (without them the repeating sequence of sizes does).
 // Steps without sums accumulate gradients and belong to the next step that has sums. A step of
-// which a kernel does not tell its size is left out.
+// which a kernel does not tell its size is left out, if that may be a gradient's.
 // A bucket is ready when its all-reduce starts, unless that queued behind the one in front: then
 // when the host issued it, at the latest when it started.
 #include <fmt/format.h>
@@ -38,9 +38,50 @@ struct Span {
     double end = 0;
 };
 
-constexpr double kMost = 1e18;  // microseconds: no time stamp is beyond
+bool has_args(const Field& event) {
+    return event.has("args") && event["args"].is_object();
+}
 
-std::uint64_t element_size(const Field& event, const std::string& type) {
+bool tells_size(const Field& event) {
+    return has_args(event) && event["args"].has("In msg nelems") && event["args"].has("dtype");
+}
+
+// What the kernel says of its group.
+TraceGroup group_of(const Field& event) {
+    TraceGroup group;
+    if (has_args(event)) {
+        const Field args = event["args"];
+        group.name = args.text_or("Process Group Name", "");
+        group.description = args.text_or("Process Group Description", "");
+        if (args.has("Group size")) {
+            group.ranks = static_cast<std::uint32_t>(args["Group size"].whole(0, 1U << 30));
+        }
+    }
+    return group;
+}
+
+// The place of the group in `groups`, which grows by it.
+std::size_t place_of(const TraceGroup& group, std::vector<TraceGroup>& groups) {
+    const auto known = std::find_if(groups.begin(), groups.end(),
+                                    [&](const TraceGroup& other) { return other.is(group); });
+    const auto place = static_cast<std::size_t>(known - groups.begin());
+    if (known == groups.end()) {
+        groups.push_back(group);
+    }
+    return place;
+}
+
+// A kernel that does not tell what it sums.
+struct Unsized {
+    double start = 0;
+    TraceGroup group;  // without a name where the kernel does not tell that either
+};
+
+constexpr double kMost = 1e18;  // microseconds: no time stamp is beyond
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 46;
+
+// 0: not a known type.
+std::uint64_t element_size(const std::string& type) {
     static const std::pair<const char*, std::uint64_t> kSizes[] = {
         {"Float", 4}, {"Half", 2},  {"BFloat16", 2},   {"Double", 8}, {"Float8_e4m3fn", 1},
         {"Long", 8},  {"Int", 4},   {"Byte", 1},       {"Char", 1},   {"Bool", 1},
@@ -50,7 +91,7 @@ std::uint64_t element_size(const Field& event, const std::string& type) {
             return size;
         }
     }
-    event["args"]["dtype"].fail("'" + type + "' is not a known type");
+    return 0;
 }
 
 bool is_all_reduce_kernel(const std::string& name) {
@@ -93,7 +134,8 @@ private:
     };
     void read(const Field& event);
     void read_kernel(const Field& event);
-    std::size_t group_of(const Field& args);
+    void read_scatter(const Field& event);
+    bool in_forward(double at) const;
     void choose_group();
     std::vector<Iteration> iterations() const;
     std::vector<Iteration> iterations_of_steps() const;
@@ -105,11 +147,11 @@ private:
     const std::string name_;
     const Field root_;
     const TraceOptions& options_;
-    std::vector<TraceGroup> groups_;
-    std::size_t group_ = 0;  // of groups_, whose sums are buckets
+    TraceGroups groups_;
+    std::size_t group_ = 0;  // of groups_.reduced, whose sums are buckets
     std::vector<Collective> kernels_;
-    std::vector<double> unsized_;  // starts of kernels that do not tell what they sum
-    std::size_t scattered_ = 0;    // reduce-scatters
+    std::vector<Collective> scatters_;
+    std::vector<Unsized> unsized_;
     std::vector<Span> steps_;
     std::vector<Span> backwards_;
     std::vector<Span> forwards_;
@@ -130,43 +172,39 @@ void Trace::note(const std::string& text) const {
     }
 }
 
-std::size_t Trace::group_of(const Field& args) {
-    TraceGroup group;
-    group.name = args.text_or("Process Group Name", "");
-    group.description = args.text_or("Process Group Description", "");
-    if (args.has("Group size")) {
-        group.ranks = static_cast<std::uint32_t>(args["Group size"].whole(0, 1U << 30));
-    }
-    const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const TraceGroup& other) {
-        return other.name == group.name && other.description == group.description;
-    });
-    if (known == groups_.end()) {
-        groups_.push_back(group);
-        return groups_.size() - 1;
-    }
-    return static_cast<std::size_t>(known - groups_.begin());
-}
-
 void Trace::read_kernel(const Field& event) {
     Collective one;
     one.start = event["ts"].number(0, kMost);
     one.duration = event["dur"].number(0, kMost);
-    const bool told = event.has("args") && event["args"].is_object() &&
-                      event["args"].has("In msg nelems") && event["args"].has("dtype");
-    if (!told) {
-        unsized_.push_back(one.start);
+    if (!tells_size(event)) {
+        unsized_.push_back({one.start, group_of(event)});
         return;
     }
     const Field args = event["args"];
-    const std::uint64_t count = args["In msg nelems"].whole(0, std::uint64_t{1} << 46);
-    one.bytes = count * element_size(event, args["dtype"].text());
+    const std::uint64_t element = element_size(args["dtype"].text());
+    if (element == 0) {
+        args["dtype"].fail("'" + args["dtype"].text() + "' is not a known type");
+    }
+    one.bytes = args["In msg nelems"].whole(0, kMostElements) * element;
     if (args.has("External id")) {
         one.external = args["External id"].whole(0, ~std::uint64_t{0});
     }
     if (one.bytes >= 1024) {  // flags, norms, metrics are no buckets
-        one.group = group_of(args);
+        one.group = place_of(group_of(event), groups_.reduced);
         kernels_.push_back(one);
     }
+}
+
+void Trace::read_scatter(const Field& event) {
+    Collective one;
+    one.start = event["ts"].number(0, kMost);
+    if (tells_size(event)) {
+        const Field args = event["args"];
+        one.bytes =
+            args["In msg nelems"].whole(0, kMostElements) * element_size(args["dtype"].text());
+    }
+    one.group = place_of(group_of(event), groups_.scattered);
+    scatters_.push_back(one);
 }
 
 void Trace::read(const Field& event) {
@@ -180,7 +218,10 @@ void Trace::read(const Field& event) {
         read_kernel(event);
         return;
     }
-    scattered_ += category == "kernel" && is_reduce_scatter_kernel(name) ? 1 : 0;
+    if (category == "kernel" && is_reduce_scatter_kernel(name)) {
+        read_scatter(event);
+        return;
+    }
     if (category == "cpu_op" && name == "c10d::allreduce_") {
         const Field args = event["args"];
         if (args.has("External id")) {
@@ -202,23 +243,34 @@ void Trace::read(const Field& event) {
     }
 }
 
+bool Trace::in_forward(double at) const {
+    return std::any_of(forwards_.begin(), forwards_.end(),
+                       [at](const Span& span) { return at >= span.start && at < span.end; });
+}
+
 // Which kernels are gradients. Forgets the others.
 void Trace::choose_group() {
-    for (const Collective& one : kernels_) {
-        TraceGroup& group = groups_[one.group];
-        const auto issue = issued_.find(one.external == 0 ? 0 : one.external - 1);
-        const double at = issue == issued_.end() ? one.start : issue->second;
-        const bool forward =
-            std::any_of(forwards_.begin(), forwards_.end(),
-                        [at](const Span& span) { return at >= span.start && at < span.end; });
-        ++group.sums;
-        group.in_forward += forward ? 1 : 0;
-        group.bytes += one.bytes;
+    for (const auto& [collectives, groups] :
+         {std::pair(&kernels_, &groups_.reduced), std::pair(&scatters_, &groups_.scattered)}) {
+        for (const Collective& one : *collectives) {
+            TraceGroup& group = (*groups)[one.group];
+            const auto issue = issued_.find(one.external == 0 ? 0 : one.external - 1);
+            ++group.sums;
+            group.in_forward += in_forward(issue == issued_.end() ? one.start : issue->second);
+            group.bytes += one.bytes;
+        }
     }
     group_ = data_parallel_group(name_, groups_, options_.group);
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const std::size_t unsized = std::erase_if(unsized_, [this](const Unsized& one) {
+        return is_beside(one.group, groups_, group_, !options_.group.empty());
+    });
+    if (unsized > 0) {
+        note(fmt::format("{} kernels of other process groups say no size and are left out",
+                         unsized));
+    }
+    for (std::size_t i = 0; i < groups_.reduced.size(); ++i) {
         if (i != group_) {
-            note("process group " + groups_[i].text() +
+            note("process group " + groups_.reduced[i].text() +
                  " is left out, it is not the data-parallel one; --group takes another");
         }
     }
@@ -242,7 +294,8 @@ std::vector<Trace::Iteration> Trace::iterations_of_steps() const {
                 next.sums.push_back(one);
             }
         }
-        const bool unsized = std::any_of(unsized_.begin(), unsized_.end(), inside);
+        const bool unsized = std::any_of(unsized_.begin(), unsized_.end(),
+                                         [&](const Unsized& one) { return inside(one.start); });
         left_out += unsized ? 1 : 0;
         if (!next.sums.empty() && !unsized) {
             found.push_back(next);
@@ -348,17 +401,18 @@ double Trace::backward_start(const Iteration& iteration) const {
 }
 
 Profile Trace::profile() {
+    const bool of_others = std::all_of(unsized_.begin(), unsized_.end(), [](const Unsized& one) {
+        return sums_no_gradients(one.group);
+    });
+    if (kernels_.empty() && of_others && scatters_gradients(groups_)) {
+        refuse_scattered(name_);
+    }
     if (kernels_.empty() && !unsized_.empty()) {
         throw InputError(
             name_ +
             ": traceEvents: no NCCL kernel says its size; record with PyTorch 2.4 or later "
             "and the activities CPU and CUDA, or run the job with `deft run --mode "
             "observe` and give the file that it writes");
-    }
-    if (kernels_.empty() && scattered_ > 0) {
-        throw InputError(name_ +
-                         ": traceEvents: this job sums by reduce-scatter (FSDP, ZeRO), not by "
-                         "all-reduce; deft plans only all-reduces so far");
     }
     if (kernels_.empty()) {
         throw InputError(name_ + ": traceEvents: no NCCL all-reduce kernel of 1 KiB or more");
@@ -404,7 +458,7 @@ Profile Trace::profile() {
     profile.name = name_;
     profile.source = "trace";
     const Field root = root_;
-    profile.ranks = groups_[group_].ranks;
+    profile.ranks = groups_.reduced[group_].ranks;
     if (profile.ranks == 0 && root.has("distributedInfo") &&
         root["distributedInfo"].has("world_size")) {
         profile.ranks =

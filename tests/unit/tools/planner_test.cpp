@@ -281,6 +281,143 @@ TEST(TraceProfile, GroupsThatNothingTellsApartAreAskedFor) {
                 HasSubstr("no process group '9'"));
 }
 
+// The kernels of group `from` sum by reduce-scatter.
+void scatter(json& document, const char* from) {
+    for (json& event : document["traceEvents"]) {
+        if (event["cat"] == "kernel" && event["args"].value("Process Group Name", "") == from) {
+            event["name"] = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL";
+        }
+    }
+}
+
+TEST(TraceProfile, ASoleGroupOfActivationsIsAskedFor) {
+    for (const char* description :
+         {"TENSOR_MODEL_PARALLEL_GROUP", "mesh_tp", "PIPELINE_MODEL_PARALLEL_GROUP", "mesh_cp"}) {
+        json document = trace();
+        name_group(document, "5", description, 8);
+        const std::string says = complaint_of([&] { read_trace(document); });
+        EXPECT_THAT(says, HasSubstr("--group"));
+        EXPECT_THAT(says, HasSubstr("5 \"" + std::string(description)));
+        // The user knows better.
+        EXPECT_EQ(read_trace(document, "5").profile.buckets, read_trace(trace()).profile.buckets);
+    }
+    for (const char* description : {"default_pg", "undefined", "", "mesh_dp", "my group"}) {
+        json document = trace();
+        name_group(document, "0", description, 8);
+        EXPECT_EQ(read_trace(document).profile.buckets, read_trace(trace()).profile.buckets);
+    }
+}
+
+// FSDP or a distributed optimizer next to tensor parallelism: the all-reduces are activations.
+TEST(TraceProfile, AShardedJobWithTensorParallelismIsSeen) {
+    for (const auto& [ours, theirs] :
+         {std::pair{"default_pg", "TENSOR_MODEL_PARALLEL_GROUP"},
+          {"DATA_PARALLEL_GROUP_WITH_CP", "TENSOR_MODEL_PARALLEL_GROUP"},
+          {"mesh_dp_shard", "mesh_tp"}}) {
+        json document = trace();
+        name_group(document, "2", ours, 8);
+        add_tensor_parallel(document, theirs);
+        scatter(document, "2");
+        EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("FSDP")) << ours;
+        // Nor do a few sums of metrics on its group make it another job.
+        json metrics = kernel(95000, 100, 1000);
+        metrics["args"]["Process Group Name"] = "2";
+        metrics["args"]["Process Group Description"] = ours;
+        document["traceEvents"].push_back(metrics);
+        EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("FSDP")) << ours;
+        EXPECT_THAT(complaint_of([&] { read_trace(document, "2"); }), HasSubstr("FSDP")) << ours;
+        // The activations' kernels may not tell their sizes.
+        std::erase_if(document["traceEvents"].get_ref<json::array_t&>(),
+                      [](const json& event) { return event["ts"] == 95000.0; });
+        for (json& event : document["traceEvents"]) {
+            if (event["cat"] == "kernel" && event["args"]["Process Group Name"] == "7") {
+                event["args"].erase("In msg nelems");
+            }
+        }
+        EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("FSDP")) << ours;
+    }
+}
+
+// Sharded in groups of hosts, the shards are summed across them: of the gradients that is the
+// smaller part.
+TEST(TraceProfile, AHybridShardedJobIsSeen) {
+    json document = trace();
+    name_group(document, "2", "mesh_dp_shard", 8);
+    scatter(document, "2");
+    for (int step = 0; step < 3; ++step) {
+        json sum = kernel(60000 + step * 100000.0, 1000, 300000);
+        sum["args"]["Process Group Name"] = "3";
+        sum["args"]["Process Group Description"] = "mesh_dp_replicate";
+        document["traceEvents"].push_back(sum);
+    }
+    EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("FSDP"));
+    EXPECT_EQ(read_trace(document, "3").profile.buckets.size(), 1U);
+}
+
+// Sequence parallelism sums activations by reduce-scatter, the gradients are summed by DDP.
+TEST(TraceProfile, ReduceScattersOfActivationsAreNoShardedJob) {
+    for (const auto& [ours, theirs] : {std::pair{"default_pg", "TENSOR_MODEL_PARALLEL_GROUP"},
+                                       {"DATA_PARALLEL_GROUP", "undefined"},
+                                       {"undefined", "undefined"}}) {
+        json document = trace();
+        name_group(document, "2", ours, 8);
+        for (int more = 0; more < 3; ++more) {  // more bytes than the gradients have
+            add_tensor_parallel(document, theirs);
+        }
+        scatter(document, "7");
+        EXPECT_EQ(read_trace(document).profile.buckets, read_trace(trace()).profile.buckets)
+            << ours << " and " << theirs;
+    }
+}
+
+// What a kernel of another group does not tell is no matter.
+TEST(TraceProfile, UnsizedKernelsOfOtherGroupsLeaveNoStepOut) {
+    for (const auto& [ours, theirs] : {std::pair{"default_pg", "TENSOR_MODEL_PARALLEL_GROUP"},
+                                       {"DATA_PARALLEL_GROUP", "undefined"},
+                                       {"default_pg", "undefined"},
+                                       {"default_pg", ""}}) {
+        for (const bool all : {true, false}) {
+            json document = trace();
+            name_group(document, "2", ours, 8);
+            add_tensor_parallel(document, theirs);
+            int at = 0;
+            for (json& event : document["traceEvents"]) {
+                if (event["cat"] == "kernel" && event["args"]["Process Group Name"] == "7" &&
+                    (all || at++ % 2 == 0)) {
+                    event["args"].erase("In msg nelems");
+                }
+            }
+            const Read read = read_trace(document, all ? "" : "2");
+            EXPECT_EQ(read.profile.buckets, read_trace(trace()).profile.buckets) << theirs;
+            for (const std::string& note : read.notes) {
+                EXPECT_THAT(note, Not(HasSubstr("steps left out"))) << theirs;
+            }
+            json bare = document;
+            std::erase_if(bare["traceEvents"].get_ref<json::array_t&>(),
+                          [](const json& event) { return event["cat"] != "kernel"; });
+            EXPECT_EQ(read_trace(bare, "2").profile.size(), 2U) << theirs;
+        }
+    }
+}
+
+// Where it may be the gradients' kernels that say nothing, the others are not taken for them.
+TEST(TraceProfile, UnsizedKernelsThatMayBeGradientsCount) {
+    for (const auto& [unsized, sized] : {std::pair{"DATA_PARALLEL_GROUP", "default_pg"},
+                                         {"DATA_PARALLEL_GROUP", "undefined"},
+                                         {"default_pg", "undefined"}}) {
+        json document = trace();
+        name_group(document, "2", unsized, 8);
+        for (json& event : document["traceEvents"]) {
+            if (event["cat"] == "kernel") {
+                event["args"].erase("In msg nelems");
+            }
+        }
+        add_tensor_parallel(document, sized);
+        EXPECT_THAT(complaint_of([&] { read_trace(document); }), HasSubstr("no step has sums"))
+            << unsized << " and " << sized;
+    }
+}
+
 // Each second step accumulates: two steps are one iteration.
 TEST(TraceProfile, StepsWithoutSumsBelongToTheNext) {
     json document = {{"traceEvents", json::array()}};
