@@ -165,6 +165,13 @@ int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, s
                        result);
 }
 
+int grown(const Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
+          const job_network::Config& config, int result) noexcept {
+    return group::made({comm, hook.table(), 0, rank, nranks, false, nullptr, nullptr, 0,
+                        config.network(), config.shares()},
+                       result);
+}
+
 agreement::Council* council_of(Hook& hook) noexcept {
     return hook.watched() && hook.communicator()
                ? hook.communicator()->council.load(std::memory_order_acquire)

@@ -135,6 +135,22 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
     return communicator::made_from(hook, parent, child, hash, own, result);
 }
 
+// Ranks of `comm` call it, and those that join with a null one.
+DEFT_HOOK int ncclCommGrow(deft_nccl_comm_t comm, int nranks, const deft_nccl_unique_id_t* id,
+                           int rank, deft_nccl_comm_t* grown, deft_nccl_config_t* config) noexcept {
+    Hook hook = comm != nullptr ? Hook(Function::CommGrow, comm, DEFT_CALLER)
+                                : Hook(Function::CommGrow, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommGrow)
+    if (const int refused = communicator::starting(hook, Function::CommGrow)) {
+        return refused;
+    }
+    deft::job_network::Config own = comm != nullptr ? deft::job_network::Config(hook, config)
+                                                    : deft::job_network::Config(hook, id, config);
+    communicator::storing(grown, 1);
+    const int result = hook.table()->CommGrow(comm, nranks, id, rank, grown, own.get());
+    return communicator::grown(hook, grown, comm != nullptr ? -1 : rank, nranks, own, result);
+}
+
 DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {
     Hook hook(Function::CommFinalize, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommFinalize)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making communicators: by unique id, all at once, split, shrink.
+// Making communicators: by unique id, all at once, split, shrink, grow.
 #include <cuda.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 
 #include "tests/softdev/nccl/api.h"
 #include "tests/softdev/nccl/bootstrap.h"
@@ -241,3 +242,52 @@ SOFTNCCL_API ncclResult_t pncclCommShrink(ncclComm_t handle, int* exclude, int c
 }
 SOFTNCCL_ALIAS(ncclResult_t, ncclCommShrink,
                (ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int))
+
+SOFTNCCL_API ncclResult_t pncclCommGetUniqueId(ncclComm_t handle, ncclUniqueId* id) {
+    return api("CommGetUniqueId", [&] {
+        const auto parent = find_communicator(handle, "CommGetUniqueId");
+        require_pointer(id, "CommGetUniqueId", "uniqueId");
+        require_parent(*parent, "CommGetUniqueId", false);
+        *id = make_unique_id();
+        return ncclSuccess;
+    });
+}
+SOFTNCCL_ALIAS(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t, ncclUniqueId*))
+
+SOFTNCCL_API ncclResult_t pncclCommGrow(ncclComm_t handle, int nranks, const ncclUniqueId* id,
+                                        int rank, ncclComm_t* out, ncclConfig_t* config) {
+    if (handle == nullptr && id != nullptr) {
+        return init_rank(out, nranks, {*id}, rank, config, "CommGrow");
+    }
+    return api("CommGrow", [&] {
+        return implicit_group([&] {
+            const auto parent = find_communicator(handle, "CommGrow");
+            require_pointer(out, "CommGrow", "newcomm");
+            require_parent(*parent, "CommGrow", false);
+            if (nranks <= parent->nranks || rank != -1) {
+                throw Error(ncclInvalidArgument,
+                            format("CommGrow : %d ranks of %d, as rank %d; ranks of the parent "
+                                   "pass -1",
+                                   nranks, parent->nranks, rank));
+            }
+            // With a configuration nothing is inherited.
+            const Config chosen =
+                config == nullptr ? parent->config : read_config(config, Config{});
+            auto grown = std::make_shared<Communicator>(nranks, parent->rank, chosen);
+            grown->device = parent->device;
+            grown->context = parent->context;
+            *out = register_communicator(grown);
+            name_device_rank(*grown);
+            const uint64_t number = parent->next_growth();
+            const std::optional<ncclUniqueId> own =
+                id != nullptr ? std::optional(*id) : std::nullopt;
+            group_add(Job{grown,
+                          [parent, grown, own, number] {
+                              grown->init({parent->share_id(own ? &*own : nullptr, number)});
+                          },
+                          drop_on_failure(grown, out)});
+        });
+    });
+}
+SOFTNCCL_ALIAS(ncclResult_t, ncclCommGrow,
+               (ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*))

@@ -80,6 +80,10 @@ public:
     void derive(const Derivation& wanted, const std::shared_ptr<Communicator>& child);
     uint64_t next_derivation(bool shrink) { return (shrink ? shrinks_ : splits_)++; }
 
+    // Collective over this communicator: the id that one of its ranks gives, for a larger one.
+    ncclUniqueId share_id(const ncclUniqueId* own, uint64_t number);
+    uint64_t next_growth() { return grows_++; }
+
     void finalize();  // waits until everything launched has run and is sent
     enum class End { kDestroy, kAbort };
     void shut_down(End how);  // joins everything; the object stays usable for look-ups only
@@ -183,6 +187,7 @@ private:
     std::atomic<bool> ever_captured_{false};
     std::atomic<uint64_t> splits_{0};
     std::atomic<uint64_t> shrinks_{0};
+    std::atomic<uint64_t> grows_{0};
     std::mutex state_mutex_;
     std::map<int, std::string> peer_states_;
     uint64_t query_ = 0;

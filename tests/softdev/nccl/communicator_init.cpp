@@ -21,6 +21,7 @@ constexpr uint64_t kGatherPeers = 1;
 constexpr uint64_t kGatherReady = 2;
 constexpr uint64_t kGatherSplit = 1ull << 32;
 constexpr uint64_t kGatherShrink = 2ull << 32;
+constexpr uint64_t kGatherGrow = 3ull << 32;
 
 struct PeerInfo {
     uint64_t host;
@@ -255,6 +256,17 @@ void Communicator::check_shared_network(const Communicator& child) const {
         log_info(kSubsysInit, "trafficClass %d of a communicator that shares resources is ignored",
                  child.config.traffic_class);
     }
+}
+
+ncclUniqueId Communicator::share_id(const ncclUniqueId* own, uint64_t number) {
+    const auto blobs = control_->all_gather(
+        kGatherGrow + number, own != nullptr ? blob_of(*own) : "", patience(), "ncclCommGrow");
+    for (const std::string& blob : blobs) {
+        if (!blob.empty()) {
+            return from_blob<ncclUniqueId>(blob);
+        }
+    }
+    throw Error(ncclInvalidArgument, "ncclCommGrow : no rank of the communicator gives the id");
 }
 
 void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Communicator>& child) {

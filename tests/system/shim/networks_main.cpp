@@ -3,7 +3,8 @@
 // own; sums travel over it alone. SOFTDEV_NET_BYTES tells over which network.
 //
 // usage: networks_main rank|config|named|old|scalable|nonblocking|all|grouped|split|split-config|
-//                      split-shared|split-named|shrink|shrink-config|no-hook|mixed
+//                      split-shared|split-named|shrink|shrink-config|no-hook|mixed|
+//                      grow|grow-config
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -14,9 +15,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
+
+// Of nccl.h 2.29.
+extern "C" {
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
+                          ncclComm_t* grown, ncclConfig_t* config);
+}
 
 namespace {
 
@@ -48,7 +57,7 @@ void settle(ncclComm_t comm) {
     check(state, "a nonblocking call");
 }
 
-void sum_over(ncclComm_t comm) {
+void sum_over(ncclComm_t comm, int ranks = kRanks) {
     CUstream stream = nullptr;
     CUdeviceptr memory = 0;
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -62,7 +71,7 @@ void sum_over(ncclComm_t comm) {
     MUST(cuStreamSynchronize(stream));
     MUST(cuMemcpyDtoH(host.data(), memory, kCount * sizeof(int)));
     for (const int one : host) {
-        check(one != kRanks, "the sum");
+        check(one != ranks, "the sum");
     }
     MUST(cuMemFree(memory));
     MUST(cuStreamDestroy(stream));
@@ -135,6 +144,42 @@ void shrunk(const ncclUniqueId& id, bool configured) {
                                 NCCL_SHRINK_DEFAULT));
             sum_over(fewer);
             MUST(ncclCommDestroy(fewer));
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+// Two ranks are joined by a third.
+void grown(const ncclUniqueId& id, bool configured) {
+    constexpr int kThree = 3;
+    std::promise<ncclUniqueId> made;
+    const std::shared_future<ncclUniqueId> joins = made.get_future().share();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kThree; ++rank) {
+        threads.emplace_back([&, rank] {
+            use(rank);
+            ncclComm_t parent = nullptr;
+            ncclUniqueId own;
+            const ncclUniqueId* given = nullptr;
+            if (rank < kRanks) {
+                MUST(ncclCommInitRank(&parent, kRanks, id, rank));
+            }
+            if (rank == 0) {
+                MUST(ncclCommGetUniqueId(parent, &own));
+                made.set_value(own);
+            }
+            if (rank != 1) {
+                own = joins.get();
+                given = &own;
+            }
+            ncclConfig_t config = default_config();
+            ncclComm_t more = nullptr;
+            MUST(ncclCommGrow(parent, kThree, given, rank < kRanks ? -1 : rank, &more,
+                              configured ? &config : nullptr));
+            sum_over(more, kThree);
+            MUST(ncclCommDestroy(more));
         });
     }
     for (std::thread& thread : threads) {
@@ -228,6 +273,8 @@ int main(int argc, char** argv) {
         from_parent(id, way);
     } else if (way == "shrink" || way == "shrink-config") {
         shrunk(id, way == "shrink-config");
+    } else if (way == "grow" || way == "grow-config") {
+        grown(id, way == "grow-config");
     } else if (way == "no-hook") {
         past_the_hooks(id);
     } else if (way == "mixed") {  // as PyTorch and vLLM in one process

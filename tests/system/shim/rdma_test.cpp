@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, Makers,
     ::testing::Combine(::testing::Values("rank", "config", "named", "old", "scalable",
                                          "nonblocking", "all", "grouped", "split", "split-config",
-                                         "split-shared", "split-named", "shrink", "shrink-config"),
+                                         "split-shared", "split-named", "shrink", "shrink-config",
+                                         "grow", "grow-config"),
                        ::testing::Values("observe", "exact", "deft")),
     [](const auto& info) {
         std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);

@@ -67,6 +67,11 @@ constexpr bool same_shape =
 
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) \
     static_assert(same_shape<decltype(deft::NcclTable::name), decltype(&::nccl##name)>, #name);
+#if NCCL_VERSION_CODE < 22900
+// As nccl.h 2.29 has it.
+extern "C" ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId,
+                                     int rank, ncclComm_t* newcomm, ncclConfig_t* config);
+#endif
 #if NCCL_VERSION_CODE >= 22809
 #include "shim/interpose/nccl_functions.def"
 #endif
