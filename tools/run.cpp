@@ -13,6 +13,7 @@
 
 #include "tools/elf_file.h"
 #include "tools/environment.h"
+#include "tools/environment_loss.h"
 #include "tools/library.h"
 #include "tools/settings_check.h"
 #include "tools/text_output.h"
@@ -362,7 +363,9 @@ int run(const RunOptions& options) {
             complain(note);
         }
     }
-    for (const std::string& obstacle : {no_plugin, preload_obstacle(file)}) {
+    // A program that hands nothing on is told once, however little of deft gets into itself.
+    const std::string loss = off ? std::string() : environment_loss(options.command);
+    for (const std::string& obstacle : {no_plugin, loss.empty() ? preload_obstacle(file) : loss}) {
         if (obstacle.empty()) {
             continue;
         }

@@ -408,6 +408,32 @@ class RunTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (127, "deft: no-such-command: command not found\n"))
         self.assertEqual(self.deft("run", "--", self.folder).returncode, 126)
 
+    def test_says_when_the_command_loses_the_environment(self):
+        tools = os.path.join(self.folder, "tools")
+        os.mkdir(tools)
+        for name in ("ssh", "sudo"):
+            program = os.path.join(tools, name)
+            pathlib.Path(program).write_text("#!/bin/sh\nexit 3\n")
+            os.chmod(program, 0o755)
+        for command, mention in ((("ssh", "host1", "true"), "ssh hands no environment to other hosts"),
+                                 ((os.path.join(tools, "sudo"), "true"), "sudo clears the environment"),
+                                 (("sudo", "-E", "true"), "never LD_PRELOAD")):
+            with self.subTest(command=command):
+                env = {"PATH": f"{tools}:/usr/bin:/bin"}
+                result = self.deft("run", "--", *command, env=env)
+                self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result.stderr)
+                self.assertTrue(result.stderr.startswith("deft: warning: "), result.stderr)
+                self.assertIn(mention, result.stderr)
+                self.assertIn("put deft behind it", result.stderr)
+                off = self.deft("run", "--mode", "off", "--", *command, env=env)
+                self.assertEqual((off.returncode, off.stderr), (3, ""))
+                required = self.deft("run", "--require", "--", *command, env=env)
+                self.assertEqual(required.returncode, 125)
+                self.assertIn("nothing was started", required.stderr)
+        result = self.deft("run", "--", "env", "-i", "/usr/bin/env")
+        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (0, "", 1))
+        self.assertIn("env -i clears the environment", result.stderr)
+
     def test_command_the_loader_does_not_preload_into(self):
         if STATIC_PROBE:
             result = self.deft("run", "--", STATIC_PROBE, "threads")

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/environment_loss.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+namespace deft::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string loss(const std::string& line) {
+    std::istringstream words(line);
+    std::vector<std::string> command;
+    for (std::string word; words >> word;) {
+        command.push_back(word);
+    }
+    return environment_loss(command);
+}
+
+TEST(EnvironmentLoss, NamesTheProgramAndTheRemedy) {
+    EXPECT_EQ(loss("ssh host1 python train.py"),
+              "ssh hands no environment to other hosts, so its command runs without deft; put deft "
+              "behind it: ssh HOST deft run -- COMMAND");
+    EXPECT_EQ(loss("sudo -u bob python train.py"),
+              "sudo clears the environment, so its command runs without deft; put deft behind it: "
+              "sudo deft run -- COMMAND");
+    EXPECT_EQ(loss("env -i PATH=/bin python train.py"),
+              "env -i clears the environment, so its command runs without deft; put deft behind "
+              "it: env -i NAME=VALUE... deft run -- COMMAND");
+}
+
+TEST(EnvironmentLoss, KnowsThemByPath) {
+    EXPECT_THAT(loss("/usr/bin/ssh host1 true"), StartsWith("ssh hands"));
+    EXPECT_THAT(loss("/usr/bin/sudo true"), StartsWith("sudo clears"));
+    EXPECT_THAT(loss("/usr/bin/env -i true"), StartsWith("env -i clears"));
+    EXPECT_EQ(loss("/opt/ssh/python train.py"), "");
+}
+
+TEST(EnvironmentLoss, SudoNeverKeepsAPreload) {
+    for (const char* line :
+         {"sudo -E true", "sudo -nE true", "sudo -u bob -E true", "sudo -ubob -E true",
+          "sudo --preserve-env true", "sudo --preserve-env=LD_PRELOAD,PATH true"}) {
+        EXPECT_THAT(loss(line), AllOf(HasSubstr("lets through"), HasSubstr("never LD_PRELOAD")))
+            << line;
+    }
+    // A user and a command of that letter.
+    EXPECT_THAT(loss("sudo -u E true"), StartsWith("sudo clears"));
+    EXPECT_THAT(loss("sudo true -E"), StartsWith("sudo clears"));
+}
+
+TEST(EnvironmentLoss, EnvClearsOnlyWhereItIsTold) {
+    for (const char* line : {"env - true", "env -0i true", "env --ignore-environment true",
+                             "env -u X -i true", "env -uX -i A=1 true", "env A=1 sudo true"}) {
+        EXPECT_NE(loss(line), "") << line;
+    }
+    for (const char* line : {"env", "env true", "env A=1 B=2 python -i", "env -u i true",
+                             "env -C -i true", "env -- python -i"}) {
+        EXPECT_EQ(loss(line), "") << line;
+    }
+}
+
+TEST(EnvironmentLoss, OtherProgramsThatHandNothingOn) {
+    for (const char* line :
+         {"docker run image python", "kubectl exec pod -- python", "doas python",
+          "systemd-run python", "pdsh -w a,b python", "su - bob -c python", "su -l bob",
+          "runuser --login bob", "srun --export=NONE python", "srun --export A,B python"}) {
+        EXPECT_NE(loss(line), "") << line;
+    }
+    for (const char* line : {"python train.py", "torchrun train.py", "mpirun -np 2 python",
+                             "su bob -c python", "srun -n 2 python", "srun --export=ALL,A=1 python",
+                             "srun python --export=NONE", "bash -c ssh"}) {
+        EXPECT_EQ(loss(line), "") << line;
+    }
+    EXPECT_EQ(environment_loss({}), "");
+}
+
+TEST(EnvironmentLoss, ACommandThatNamesDeftAgainIsQuiet) {
+    for (const char* line :
+         {"ssh host1 deft run -- python train.py", "sudo /opt/deft/bin/deft run -- python",
+          "sudo LD_PRELOAD=/x.so python", "env -i LD_PRELOAD=/x.so python",
+          "docker run -e LD_PRELOAD image python"}) {
+        EXPECT_EQ(loss(line), "") << line;
+    }
+}
+
+}  // namespace
+}  // namespace deft::tools

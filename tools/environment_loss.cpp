@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/environment_loss.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace deft::tools {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string_view base_name(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The options between a program and its first operand, as getopt(3) reads them.
+struct Options {
+    std::string letters;  // short ones, without their values
+    Words longs;          // "--name" or "--name=value"
+    std::size_t end = 1;  // place of the first operand
+};
+
+Options options_of(const Words& words, std::string_view letters_with_value) {
+    Options options;
+    std::size_t i = 1;
+    for (; i < words.size() && words[i].size() > 1 && words[i][0] == '-'; ++i) {
+        const std::string& word = words[i];
+        if (word.starts_with("--")) {
+            if (word == "--") {
+                ++i;
+                break;
+            }
+            options.longs.push_back(word);
+            continue;
+        }
+        for (std::size_t at = 1; at < word.size(); ++at) {
+            options.letters += word[at];
+            if (letters_with_value.find(word[at]) != std::string_view::npos) {
+                i += at + 1 == word.size() ? 1 : 0;
+                break;
+            }
+        }
+    }
+    options.end = std::min(i, words.size());
+    return options;
+}
+
+bool has_long(const Options& options, std::string_view beginning) {
+    return std::any_of(options.longs.begin(), options.longs.end(),
+                       [&](const std::string& word) { return word.starts_with(beginning); });
+}
+
+std::string behind(std::string_view form) {
+    return fmt::format("put deft behind it: {} deft run -- COMMAND", form);
+}
+
+// sudo's own rule is not asked for LD_PRELOAD: the loader takes it out of a setuid program's
+// environment before sudo runs (ld.so(8), sudo(8)).
+std::string sudo_loss(const Words& words) {
+    const Options options = options_of(words, "aCcDghpRrTtUu");
+    const bool keeps =
+        options.letters.find('E') != std::string::npos || has_long(options, "--preserve-env");
+    return keeps
+               ? "sudo -E keeps what sudoers lets through, but never LD_PRELOAD, so its command "
+                 "runs without deft; " +
+                     behind("sudo -E")
+               : "sudo clears the environment, so its command runs without deft; " + behind("sudo");
+}
+
+std::string env_loss(const Words& words) {
+    const Options options = options_of(words, "uCS");
+    std::size_t at = options.end;
+    const bool dash = at < words.size() && words[at] == "-";
+    if (dash || options.letters.find('i') != std::string::npos || has_long(options, "--ignore-e")) {
+        return "env -i clears the environment, so its command runs without deft; " +
+               behind("env -i NAME=VALUE...");
+    }
+    while (at < words.size() && words[at].find('=') != std::string::npos) {
+        ++at;
+    }
+    return environment_loss(Words(words.begin() + static_cast<std::ptrdiff_t>(at), words.end()));
+}
+
+std::string srun_loss(const Words& words) {
+    for (std::size_t i = 1; i < words.size() && words[i].starts_with("-"); ++i) {
+        const bool apart = words[i] == "--export" && i + 1 < words.size();
+        if (!apart && !words[i].starts_with("--export=")) {
+            continue;
+        }
+        const std::string list = apart ? words[i + 1] : words[i].substr(words[i].find('=') + 1);
+        if (list.find("ALL") == std::string::npos) {
+            return fmt::format(
+                "srun --export={} hands on no LD_PRELOAD, so its tasks run without deft; name ALL "
+                "too, or {}",
+                list, behind("srun"));
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string environment_loss(const Words& command) {
+    if (command.empty()) {
+        return {};
+    }
+    const std::string arguments =
+        fmt::format("{}", fmt::join(command.begin() + 1, command.end(), " "));
+    const std::string_view name = base_name(command.front());
+    const bool container = one_of(name, {"docker", "podman", "nerdctl", "kubectl"});
+    // `sudo --preserve-env=LD_PRELOAD` gives it no value.
+    if (arguments.find("deft run ") != std::string::npos ||
+        arguments.find(container ? "LD_PRELOAD" : "LD_PRELOAD=") != std::string::npos) {
+        return {};
+    }
+    if (container) {
+        return fmt::format(
+            "{} hands no environment into a container, so the command in it runs without deft; "
+            "install deft in the image and {}",
+            name, behind(fmt::format("{} ...", name)));
+    }
+    if (one_of(name, {"ssh", "rsh", "pdsh", "clush", "pssh", "parallel-ssh"})) {
+        return fmt::format(
+            "{} hands no environment to other hosts, so its command runs without deft; {}", name,
+            behind(fmt::format("{} HOST", name)));
+    }
+    if (name == "sudo") {
+        return sudo_loss(command);
+    }
+    if (one_of(name, {"doas", "pkexec", "systemd-run"})) {
+        return fmt::format("{} clears the environment, so its command runs without deft; {}", name,
+                           behind(name));
+    }
+    if (name == "su" || name == "runuser") {
+        const Options options = options_of(command, "CGTcgsuw");
+        const bool login = options.letters.find('l') != std::string::npos ||
+                           has_long(options, "--login") ||
+                           (options.end < command.size() && command[options.end] == "-");
+        return login ? fmt::format(
+                           "{} clears the environment for a login, so its command runs without "
+                           "deft; put deft into the command: {} - USER -c 'deft run -- COMMAND'",
+                           name, name)
+                     : std::string();
+    }
+    if (name == "env") {
+        return env_loss(command);
+    }
+    return name == "srun" ? srun_loss(command) : std::string();
+}
+
+}  // namespace deft::tools

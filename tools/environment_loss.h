@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that start their command without the environment they were given: deft gets lost there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace deft::tools {
+
+// One line, with the remedy, if the program of this command line hands no LD_PRELOAD to what it
+// starts: ssh, sudo, docker, `env -i` and their like, by name or by path. Empty: it hands it on, or
+// the command line itself names deft or LD_PRELOAD again.
+std::string environment_loss(const std::vector<std::string>& command);
+
+}  // namespace deft::tools
