@@ -15,6 +15,7 @@
 #include "tools/environment.h"
 #include "tools/environment_loss.h"
 #include "tools/library.h"
+#include "tools/output_file.h"
 #include "tools/settings_check.h"
 #include "tools/text_output.h"
 #include "tools/vendor_plugin.h"
@@ -50,36 +51,6 @@ std::string apply_options(const RunOptions& options, Environment& environment) {
             return fmt::format("{} '{}': {}", item.option, item.value, wrong);
         }
         environment.set(variable(item.key).name, item.value);
-    }
-    return {};
-}
-
-// Empty, or why a file of this pattern could not be written later, when the job has run for hours.
-std::string unwritable(const Config& config, Key key) {
-    const Setting& setting = config.setting(key);
-    if (setting.text.empty()) {
-        return {};
-    }
-    const std::string path = expand_pattern(setting.text, 0);
-    const auto slash = path.rfind('/');
-    const std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-    const auto complaint = [&](std::string_view what) {
-        return fmt::format("{}='{}' ({}): {}", variable(key).name, setting.text, setting.origin,
-                           what);
-    };
-    struct stat status {};
-    if (::stat(folder.c_str(), &status) != 0) {
-        return complaint(fmt::format("folder {}: {}; make it first", folder, std::strerror(errno)));
-    }
-    if (!S_ISDIR(status.st_mode)) {
-        return complaint(fmt::format("{} is not a folder", folder));
-    }
-    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-        return complaint(fmt::format("folder {} is not writable: {}; name another place", folder,
-                                     std::strerror(errno)));
-    }
-    if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
-        return complaint(fmt::format("{} is a folder; name a file", path));
     }
     return {};
 }
@@ -231,15 +202,15 @@ SettingProblem central_problem(const Config& config) {
 }
 
 // The first of the settings that are texts to the table, but have to name something that is there.
-SettingProblem text_problem(const Config& config) {
+SettingProblem text_problem(const Config& config, const RunOptions& options) {
     // Where nobody has named it, only mode observe writes the file.
     const bool writes =
         config.is(Key::Mode, "observe") || config.setting(Key::Out).source != ValueSource::Default;
     std::vector<TextProblem> found;
     if (writes) {
-        found.push_back({Key::Out, unwritable(config, Key::Out)});
+        found.push_back({Key::Out, unwritable(config, Key::Out, one_folder(options.out))});
     }
-    found.push_back({Key::LogFile, unwritable(config, Key::LogFile)});
+    found.push_back({Key::LogFile, unwritable(config, Key::LogFile, false)});
     for (TextProblem& problem : text_settings_problems(config)) {
         found.push_back(std::move(problem));
     }
@@ -321,7 +292,7 @@ int run(const RunOptions& options) {
     const bool required = config.flag(Key::Require);
     SettingProblem wrong = central_problem(config);
     if (wrong.line.empty() && !off) {
-        wrong = text_problem(config);
+        wrong = text_problem(config, options);
     }
     // Nobody but the user can insist: no line of a file that is wrong holds.
     const bool insists = required && config.setting(Key::Require).source != ValueSource::SystemFile;
@@ -375,7 +346,16 @@ int run(const RunOptions& options) {
         }
         complain("warning: " + obstacle);
     }
-    return options.dry_run ? show(options, before, environment) : start(options, environment);
+    if (options.dry_run) {
+        return show(options, before, environment);
+    }
+    if (!off && one_folder(options.out)) {
+        if (const std::string why = make_folder(options.out); !why.empty()) {
+            complain(fmt::format("--out '{}': {}; nothing was started", options.out, why));
+            return kNotStarted;
+        }
+    }
+    return start(options, environment);
 }
 
 }  // namespace deft::tools

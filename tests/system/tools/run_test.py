@@ -262,9 +262,29 @@ class RunTest(unittest.TestCase):
         self.assertIn("problem: DEFT_INTERFACES=lo:5000", result.stdout)
 
     def test_output_folder(self):
-        self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", arguments=["run", "--out", "/no/such/x"])
+        self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", "make it first", arguments=["run"], env={"DEFT_OUT": "/no/such/x"})
         self.check_refused(125, "is a folder", arguments=["run", "--out", self.folder])
         self.check_refused(125, "DEFT_LOG_FILE", "/no/such", arguments=["run"], env={"DEFT_LOG_FILE": "/no/such/x"})
+
+    def test_makes_the_folder_that_out_names(self):
+        def made():
+            return sorted(str(path.relative_to(self.folder)) for path in pathlib.Path(self.folder).rglob("*"))
+        pathlib.Path(self.folder, "file").touch()
+        # Neither for a look, nor where nothing is started or written.
+        out = ["--out", "a/b/%r.json"]
+        self.assertEqual(self.deft("run", "--dry-run", *out, "--", "true").returncode, 0)
+        self.assertEqual(self.deft("run", *out, "--library", "/no/lib.so", "--", "true").returncode, 125)
+        self.assertEqual(self.deft("run", "--mode", "off", *out, "--", "true").returncode, 0)
+        self.assertEqual(made(), ["file"])
+        for _ in range(2):
+            result = self.deft("run", *out, "--", "test", "-d", "a/b")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+        # Not in a file's place, and not one for each rank or process.
+        self.check_refused(125, "file/b", "Not a directory", arguments=["run", "--out", "file/b/%r.json"])
+        self.check_refused(125, "/proc/x/y cannot be made", arguments=["run", "--out", "/proc/x/y/%r.json"])
+        for pattern in ("c/%r/x.json", "c-%p/x.json", "c/d/"):
+            self.check_refused(125, "make it first", arguments=["run", "--out", pattern])
+        self.assertEqual([path for path in made() if path.startswith("c")], [])
 
     def test_output_is_looked_at_where_it_is_written(self):
         # A folder has the name that the file has by default.

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/output_file.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace deft::tools {
+namespace {
+
+// The folder of the file that this pattern names on this host, for rank 0.
+std::string folder_of(const std::string& pattern) {
+    const std::string path = expand_pattern(pattern, 0);
+    const auto slash = path.rfind('/');
+    return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Empty, or why the folder could not be made.
+std::string unmakable(const std::string& folder) {
+    const auto slash = folder.find_last_not_of('/') == folder.npos ? 0 : folder.rfind('/');
+    const std::string parent = slash == folder.npos ? "."
+                               : slash == 0         ? "/"
+                                                    : folder.substr(0, slash);
+    struct stat status {};
+    if (::stat(parent.c_str(), &status) != 0) {
+        return errno == ENOENT && parent != folder ? unmakable(parent)
+                                                   : parent + ": " + std::strerror(errno);
+    }
+    errno = S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+    if (errno != 0 || ::access(parent.c_str(), W_OK | X_OK) != 0) {
+        return parent + ": " + std::strerror(errno);
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string unwritable(const Config& config, Key key, bool make) {
+    const Setting& setting = config.setting(key);
+    if (setting.text.empty()) {
+        return {};
+    }
+    const std::string path = expand_pattern(setting.text, 0);
+    const std::string folder = folder_of(setting.text);
+    const auto complaint = [&](std::string_view what) {
+        return fmt::format("{}='{}' ({}): {}", variable(key).name, setting.text, setting.origin,
+                           what);
+    };
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0) {
+        const int error = errno;
+        if (error != ENOENT || !make) {
+            return complaint(
+                fmt::format("folder {}: {}; make it first", folder, std::strerror(error)));
+        }
+        const std::string why = unmakable(folder);
+        return why.empty() ? why
+                           : complaint(fmt::format("folder {} cannot be made, {}; name another "
+                                                   "place",
+                                                   folder, why));
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return complaint(fmt::format("{} is not a folder", folder));
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        return complaint(fmt::format("folder {} is not writable: {}; name another place", folder,
+                                     std::strerror(errno)));
+    }
+    if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+        return complaint(fmt::format("{} is a folder; name a file", path));
+    }
+    return {};
+}
+
+bool one_folder(const std::string& pattern) {
+    if (pattern.empty() || pattern.ends_with('/')) {
+        return false;
+    }
+    const std::string folder = pattern.substr(0, pattern.rfind('/') + 1);
+    return folder.find("%p") == folder.npos &&
+           expand_pattern(folder, 0) == expand_pattern(folder, 1);
+}
+
+std::string make_folder(const std::string& pattern) {
+    const std::string folder = folder_of(pattern);
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    return error ? fmt::format("folder {} cannot be made: {}", folder, error.message())
+                 : std::string();
+}
+
+}  // namespace deft::tools
