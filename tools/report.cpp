@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -156,9 +157,10 @@ std::string plan_words(const ObservedPlan& plan) {
     const auto ms = [](const std::optional<double>& value) {
         return value.value_or(0) > 0 ? number_text(value) : std::string("-");
     };
-    const std::string figures =
-        fmt::format("predicted {} ms per iteration, {} ms without it", ms(plan.predicted_ms),
-                    ms(plan.before_ms.value_or(0) > 0 ? plan.before_ms : plan.baseline_ms));
+    const bool timed = plan.before_ms.value_or(0) > 0;
+    const std::string figures = fmt::format("predicted {} ms per iteration, {} {} ms without it",
+                                            ms(plan.predicted_ms), timed ? "measured" : "predicted",
+                                            ms(timed ? plan.before_ms : plan.baseline_ms));
     const std::string policy = printable(plan.policy);
     if (plan.state == "running") {
         return fmt::format("'{}' in force: {}", policy, figures);
@@ -168,22 +170,54 @@ std::string plan_words(const ObservedPlan& plan) {
                        printable(plan.state), why, figures);
 }
 
-// One line for each communicator that could be planned for, and one more for a rank that tells
-// something else of it.
+// The ranks that tell the same of one communicator's plan.
+struct PlanGroup {
+    std::size_t communicator;
+    const ObservedPlan* plan;
+    std::vector<std::int64_t> ranks;
+
+    bool tells(std::size_t of, const ObservedPlan& other) const {
+        return communicator == of && plan->state == other.state && plan->policy == other.policy &&
+               plan->reason == other.reason;
+    }
+};
+
+// One line for each communicator that could be planned for. Where its ranks tell different things,
+// a line for each of them that says whose it is.
 std::string plan_lines(const RunReport& run) {
-    std::set<std::tuple<std::size_t, std::string, std::string, std::string>> told;
-    std::size_t begun = 0;
-    std::string text;
+    std::vector<PlanGroup> groups;
     for (const ObserveFile& file : run.ranks) {
         for (std::size_t i = 0; i < file.plans.size(); ++i) {
-            const ObservedPlan& plan = file.plans[i];
-            if (told.insert({i, plan.state, plan.policy, plan.reason}).second) {
-                text += fmt::format("plan       {}{}\n",
-                                    i < begun ? fmt::format("rank {}: ", file.rank) : "",
-                                    plan_words(plan));
+            const auto known =
+                std::find_if(groups.begin(), groups.end(),
+                             [&](const PlanGroup& group) { return group.tells(i, file.plans[i]); });
+            if (known != groups.end()) {
+                known->ranks.push_back(file.rank);
+            } else {
+                groups.push_back({i, &file.plans[i], {file.rank}});
             }
         }
-        begun = std::max(begun, file.plans.size());
+    }
+    std::stable_sort(groups.begin(), groups.end(), [](const PlanGroup& a, const PlanGroup& b) {
+        return a.communicator < b.communicator;
+    });
+    std::string text;
+    bool differ = false;
+    for (const PlanGroup& group : groups) {
+        const bool alone = std::count_if(groups.begin(), groups.end(), [&](const PlanGroup& other) {
+                               return other.communicator == group.communicator;
+                           }) == 1;
+        differ = differ || !alone;
+        text +=
+            fmt::format("plan       {}{}\n",
+                        alone ? ""
+                              : fmt::format("{} {}: ", group.ranks.size() == 1 ? "rank" : "ranks",
+                                            ranges(group.ranks)),
+                        plan_words(*group.plan));
+    }
+    if (differ) {
+        text +=
+            "           the communicator's leader, as a rule its rank 0, plans: its line counts\n";
     }
     return text;
 }
@@ -330,8 +364,16 @@ std::string human_report(const RunReport& run) {
     const Spread exposed =
         spread(run, [](const ObserveFile& file) { return file.exposed_ms.median; });
     if (compute.middle || exposed.middle) {
-        text += fmt::format("           of which {} ms computation, {} ms waiting for transfers\n",
-                            spread_text(run, compute), spread_text(run, exposed));
+        // They are of the sampled iterations, estimated, and each a median of its own.
+        const double parts = compute.middle.value_or(0) + exposed.middle.value_or(0);
+        const bool adds_up = !time.middle || !compute.middle || !exposed.middle ||
+                             std::abs(parts - *time.middle) <= 0.05 * *time.middle;
+        text += fmt::format("           {}{} ms computation, {} ms waiting for transfers{}\n",
+                            adds_up ? "of which " : "", spread_text(run, compute),
+                            spread_text(run, exposed),
+                            adds_up ? ""
+                                    : " (estimates from sampled iterations, which need not add up "
+                                      "to the median of all)");
     }
     text += fmt::format(
         "coverage   {} (transfer time over computation time; above 1 the transfers "

@@ -7,24 +7,10 @@
 #include <set>
 
 #include "tools/report.h"
+#include "tools/text_output.h"
 
 namespace deft::tools {
 namespace {
-
-// "0, 2-5, 9"
-std::string ranges(const std::vector<std::int64_t>& sorted) {
-    std::string text;
-    for (std::size_t i = 0; i < sorted.size();) {
-        std::size_t last = i;
-        while (last + 1 < sorted.size() && sorted[last + 1] == sorted[last] + 1) {
-            ++last;
-        }
-        text += fmt::format("{}{}", text.empty() ? "" : ", ", sorted[i]);
-        text += last > i ? fmt::format("-{}", sorted[last]) : "";
-        i = last + 1;
-    }
-    return text;
-}
 
 void check_membership(RunReport& run) {
     const ObserveFile& first = run.ranks.front();

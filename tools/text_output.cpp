@@ -86,6 +86,20 @@ std::string printable(std::string_view text) {
     return shown;
 }
 
+std::string ranges(const std::vector<std::int64_t>& sorted) {
+    std::string text;
+    for (std::size_t i = 0; i < sorted.size();) {
+        std::size_t last = i;
+        while (last + 1 < sorted.size() && sorted[last + 1] == sorted[last] + 1) {
+            ++last;
+        }
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", sorted[i]);
+        text += last > i ? fmt::format("-{}", sorted[last]) : "";
+        i = last + 1;
+    }
+    return text;
+}
+
 std::string shell_quoted(std::string_view text) {
     constexpr std::string_view kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%^";

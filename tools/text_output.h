@@ -2,8 +2,10 @@
 // What the command prints: results to standard output, complaints to standard error.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace deft::tools {
 
@@ -28,6 +30,9 @@ void complain(std::string_view text);
 // `text` with control characters and invalid UTF-8 replaced, so that a file cannot drive the
 // terminal.
 std::string printable(std::string_view text);
+
+// Ascending numbers as "0, 2-5, 9".
+std::string ranges(const std::vector<std::int64_t>& sorted);
 
 // `text` as one word of a POSIX shell.
 std::string shell_quoted(std::string_view text);

@@ -212,16 +212,17 @@ TEST(HumanReport, TellsOfThePlanOfEachCommunicator) {
     const json running = {{"state", "running"},   {"reason", ""},        {"policy", "deft"},
                           {"predicted_ms", 40.5}, {"before_ms", 61.25},  {"baseline_ms", 60},
                           {"switched", 1},        {"iterations", 100000}};
-    EXPECT_EQ(
-        plans_shown(json::array({running})),
-        "plan       'deft' in force: predicted 40.50 ms per iteration, 61.25 ms without it\n");
+    EXPECT_EQ(plans_shown(json::array({running})),
+              "plan       'deft' in force: predicted 40.50 ms per iteration, measured 61.25 ms "
+              "without it\n");
     json ended = running;
     ended["state"] = "forwarding";
     ended["reason"] = "the sums stopped\nfalling";
     EXPECT_EQ(plans_shown(json::array({running, ended})),
               plans_shown(json::array({running})) +
                   "plan       'deft' was in force and is not any more, state forwarding: the sums "
-                  "stopped\\x0afalling: predicted 40.50 ms per iteration, 61.25 ms without it\n");
+                  "stopped\\x0afalling: predicted 40.50 ms per iteration, measured 61.25 ms "
+                  "without it\n");
     EXPECT_EQ(plans_shown(json::array({{{"state", "watching"}, {"reason", "no optimizer"}}})),
               "plan       none in force, state watching: no optimizer\n");
     EXPECT_EQ(plans_shown(json::array({{{"state", "watching"}}})),
@@ -232,7 +233,7 @@ TEST(HumanReport, TellsOfThePlanOfEachCommunicator) {
     dearer["before_ms"] = 0;
     EXPECT_EQ(plans_shown(json::array({dearer})),
               "plan       'deft' not in force, state watching: predicted 40.50 ms per iteration, "
-              "60.00 ms without it\n");
+              "predicted 60.00 ms without it\n");
     EXPECT_EQ(plans_shown(json::array()), "");
 }
 
@@ -269,9 +270,16 @@ TEST(HumanReport, RanksThatTellTheSameOfAPlanTellItOnce) {
     texts[2]["plans"][0]["state"] = "staging";
     const RunReport run = compare_ranks({parsed(texts[0]), parsed(texts[1]), parsed(texts[2])});
     const std::string report = human_report(run);
-    EXPECT_NE(report.find("plan       'deft' in force"), report.npos);
+    EXPECT_NE(report.find("plan       ranks 0-1: 'deft' in force"), report.npos);
     EXPECT_NE(report.find("plan       rank 2: 'deft' not in force, state staging"), report.npos);
     EXPECT_EQ(report.find("in force: "), report.rfind("in force: ")) << report;
+    EXPECT_NE(report.find("as a rule its rank 0, plans: its line counts"), report.npos);
+    texts[2] = texts[1];
+    texts[2]["rank"] = 2;
+    const std::string agreed =
+        human_report(compare_ranks({parsed(texts[0]), parsed(texts[1]), parsed(texts[2])}));
+    EXPECT_NE(agreed.find("plan       'deft' in force"), agreed.npos) << agreed;
+    EXPECT_EQ(agreed.find("its line counts"), agreed.npos);
     EXPECT_EQ(json::parse(json_report(run))["ranks"][1]["plans"][0]["policy"], "deft");
 }
 
@@ -353,7 +361,11 @@ TEST(CompareRanks, PassesOnWhatTheRanksSayOfTheirMeasurements) {
     EXPECT_THAT(run.problems, IsEmpty());
     EXPECT_THAT(run.notes, ElementsAre(HasSubstr("still runs"), HasSubstr("no driver"),
                                        HasSubstr("3 calls were captured"), HasSubstr("4 calls")));
-    EXPECT_THAT(human_report(run), HasSubstr("150.00 ms computation"));
+    EXPECT_THAT(human_report(run), HasSubstr("           of which 150.00 ms computation"));
+    text["iterations"]["exposed_ms"] = quantiles(100);
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})),
+                AllOf(HasSubstr("           150.00 ms computation, 100.00 ms waiting"),
+                      HasSubstr("need not add up")));
 }
 
 TEST(CompareRanks, MixedReleasesAreAProblem) {
