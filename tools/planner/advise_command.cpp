@@ -2,6 +2,7 @@
 // `deft advise`: bounds and a verdict for jobs that were observed or traced.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "shim/planner/adviser.h"
@@ -27,87 +28,195 @@ std::string row(const char* name, const Estimate& gain, double bound) {
                        gain.middle, gain.low, gain.high);
 }
 
+// One input, and what is to be said of it.
+struct Advised {
+    std::string input;
+    std::int64_t rank = -1;  // of its file; below 0: not said there
+    planner::Profile profile;
+    planner::Fabric fabric;
+    Advice advice;
+    planner::Prediction best;  // of the best plan; its verdict holds for the job as it was timed
+};
+
+// No plan is for use that is no faster than what the job was timed at, and none next to "do
+// nothing" without a word.
+void reconcile(Advised& one, double noise) {
+    const bool timed = one.profile.iteration.measured();
+    if (timed && one.best.iteration >= one.advice.measured * (1 - noise)) {
+        one.best.verdict = planner::Verdict::Keep;
+    }
+    if (timed) {
+        one.best.baseline = one.advice.measured;
+    }
+    if (one.advice.nothing_to_gain && one.best.verdict != planner::Verdict::Keep) {
+        one.advice.verdict =
+            one.best.updates < 1 - 1e-9
+                ? "nothing to gain with an update in every iteration: the links are hidden under "
+                  "compute; only fewer updates are faster"
+                : "nothing to gain as the job's transfers were timed; the links given promise more";
+    }
+}
+
+Advised advise_on(const PlannerOptions& options, const std::string& input) {
+    Advised one;
+    one.input = input;
+    one.profile = options.read(input, &one.rank);
+    if (!options.links.empty()) {
+        one.fabric = read_links(options.links, options.ranks_for(one.profile));
+    } else {
+        planner::Link link = planner::link_from_transfers(one.profile);
+        if (link.name.empty()) {
+            throw InputError(input + ": buckets: no transfer was timed; name the links (--links)");
+        }
+        one.fabric.links.push_back(std::move(link));
+    }
+    const planner::Options with = options.options();
+    one.advice = advise(one.profile, one.fabric, with);
+    one.best = make_plan("best", one.profile, one.fabric, with).predicted;
+    reconcile(one, with.noise);
+    return one;
+}
+
+nlohmann::json to_json(const Advised& one) {
+    const Advice& advice = one.advice;
+    return {
+        {"input", one.input},
+        {"verdict", advice.verdict},
+        {"nothing_to_gain", advice.nothing_to_gain},
+        {"measured_ms", advice.measured * 1e3},
+        {"compute_ms", advice.compute * 1e3},
+        {"communication_ms", advice.communication * 1e3},
+        {"coverage_rate", to_json(advice.coverage)},
+        {"order", {{"bound_ms", advice.bound_order * 1e3}, {"gain", to_json(advice.gain_order)}}},
+        {"links", {{"bound_ms", advice.bound_links * 1e3}, {"gain", to_json(advice.gain_links)}}},
+        {"delay", {{"bound_ms", advice.bound_delay * 1e3}, {"gain", to_json(advice.gain_delay)}}},
+        {"merge", {{"bound_ms", advice.bound_merge * 1e3}, {"gain", to_json(advice.gain_merge)}}},
+        {"order_cap", advice.order_cap},
+        {"overhead_ms", advice.overhead * 1e3},
+        {"best_plan_ms", one.best.iteration * 1e3},
+        {"best_plan_verdict", to_string(one.best.verdict)},
+        {"best_plan_updates_per_iteration", one.best.updates},
+        {"notes", advice.notes}};
+}
+
+// Ranks of one job that are told the same: the same sums, and a verdict that differs in its
+// figures at most.
+bool agree(const Advised& a, const Advised& b) {
+    const auto kind = [](const std::string& verdict) {
+        return verdict.substr(0, verdict.find_first_of("0123456789"));
+    };
+    const auto same_bytes = [](const planner::Bucket& x, const planner::Bucket& y) {
+        return x.bytes == y.bytes;
+    };
+    return a.rank >= 0 && b.rank >= 0 && a.profile.ranks == b.profile.ranks &&
+           std::equal(a.profile.buckets.begin(), a.profile.buckets.end(), b.profile.buckets.begin(),
+                      b.profile.buckets.end(), same_bytes) &&
+           kind(a.advice.verdict) == kind(b.advice.verdict) && a.best.verdict == b.best.verdict;
+}
+
+// Ascending in rank, no rank twice: a second file of a rank is of another job, or the same again.
+using Group = std::vector<Advised>;
+
+void add_to(std::vector<Group>& groups, Advised one) {
+    for (Group& group : groups) {
+        const bool twice = std::any_of(group.begin(), group.end(), [&](const Advised& other) {
+            return other.rank == one.rank;
+        });
+        if (!twice && agree(group.front(), one)) {
+            const auto behind = std::upper_bound(
+                group.begin(), group.end(), one,
+                [](const Advised& a, const Advised& b) { return a.rank < b.rank; });
+            group.insert(behind, std::move(one));
+            return;
+        }
+    }
+    groups.push_back({std::move(one)});
+}
+
+std::string body(const Advised& one, const planner::Options& with) {
+    const Advice& advice = one.advice;
+    const planner::Profile& profile = one.profile;
+    std::string text = fmt::format(
+        "  iteration {:.3f} ms{}; compute {:.3f} ms; all-reduces {:.3f} ms; coverage "
+        "rate {:.2f} ({:.2f}-{:.2f})\n",
+        advice.measured * 1e3,
+        profile.iteration.measured() ? fmt::format(" ({} measured)", profile.iteration.n)
+                                     : " (predicted)",
+        advice.compute * 1e3, advice.communication * 1e3, advice.coverage.middle,
+        advice.coverage.low, advice.coverage.high);
+    text +=
+        "  no plan can be faster than                        bound    gain  (10th-90th "
+        "percentile)\n";
+    text += row("ordering and cutting, same links", advice.gain_order, advice.bound_order);
+    text += row("all links given", advice.gain_links, advice.bound_links);
+    text += row("updates one iteration late", advice.gain_delay, advice.bound_delay);
+    text += row(fmt::format("{} iterations per update, late", with.max_merge).c_str(),
+                advice.gain_merge, advice.bound_merge);
+    text +=
+        fmt::format("  ordering never adds more than {:.2f}x to plain overlap\n", advice.order_cap);
+    text += fmt::format("  best plan within delay {}, merge {}: {:.3f} ms ({})\n", with.max_delay,
+                        with.max_merge, one.best.iteration * 1e3, verdict_text(one.best));
+    for (const std::string& note : advice.notes) {
+        text += "  note: " + note + "\n";
+    }
+    for (std::size_t i = 0; i < profile.size() && profile.size() <= 32; ++i) {
+        const planner::Bucket& b = profile.buckets[i];
+        text += fmt::format("  bucket {:>3}: {:>12} bytes, ready {:>9.3f} ms", i, b.bytes,
+                            b.ready * 1e3);
+        text += b.transfer.measured() ? fmt::format(", all-reduce {:.3f} ms ({:.3f}-{:.3f})\n",
+                                                    b.transfer.median * 1e3, b.transfer.p10 * 1e3,
+                                                    b.transfer.p90 * 1e3)
+                                      : "\n";
+    }
+    return text;
+}
+
+// One verdict for all ranks of the group: that of the one in the middle by iteration time.
+std::string text_of(const Group& group, const planner::Options& with) {
+    std::vector<const Advised*> by_time;
+    std::vector<std::int64_t> ranks;
+    for (const Advised& one : group) {
+        by_time.push_back(&one);
+        ranks.push_back(one.rank);
+    }
+    std::stable_sort(by_time.begin(), by_time.end(), [](const Advised* a, const Advised* b) {
+        return a->advice.measured < b->advice.measured;
+    });
+    const Advised& middle = *by_time[(by_time.size() - 1) / 2];
+    if (group.size() == 1) {
+        return fmt::format("{}: {}\n", printable(middle.input), middle.advice.verdict) +
+               body(middle, with);
+    }
+    return fmt::format(
+               "ranks {}: {}\n  of rank {} ({}), in the middle of {} ranks that agree: {:.3f} to "
+               "{:.3f} ms per iteration\n",
+               ranges(ranks), middle.advice.verdict, middle.rank, printable(middle.input),
+               group.size(), by_time.front()->advice.measured * 1e3,
+               by_time.back()->advice.measured * 1e3) +
+           body(middle, with);
+}
+
 }  // namespace
 
 int advise_command(const PlannerOptions& options) {
     nlohmann::json all = nlohmann::json::array();
-    std::string text;
+    std::vector<Group> groups;
     for (const std::string& input : options.inputs) {
-        const planner::Profile profile = options.read(input);
-        planner::Fabric fabric;
-        if (!options.links.empty()) {
-            fabric = read_links(options.links, options.ranks_for(profile));
-        } else {
-            planner::Link link = planner::link_from_transfers(profile);
-            if (link.name.empty()) {
-                throw InputError(input +
-                                 ": buckets: no transfer was timed; name the links (--links)");
-            }
-            fabric.links.push_back(std::move(link));
-        }
-        const planner::Options with = options.options();
-        const Advice advice = advise(profile, fabric, with);
-        const planner::Plan best = make_plan("best", profile, fabric, with);
+        Advised one = advise_on(options, input);
         if (options.json) {
-            all.push_back(
-                {{"input", input},
-                 {"verdict", advice.verdict},
-                 {"nothing_to_gain", advice.nothing_to_gain},
-                 {"measured_ms", advice.measured * 1e3},
-                 {"compute_ms", advice.compute * 1e3},
-                 {"communication_ms", advice.communication * 1e3},
-                 {"coverage_rate", to_json(advice.coverage)},
-                 {"order",
-                  {{"bound_ms", advice.bound_order * 1e3}, {"gain", to_json(advice.gain_order)}}},
-                 {"links",
-                  {{"bound_ms", advice.bound_links * 1e3}, {"gain", to_json(advice.gain_links)}}},
-                 {"delay",
-                  {{"bound_ms", advice.bound_delay * 1e3}, {"gain", to_json(advice.gain_delay)}}},
-                 {"merge",
-                  {{"bound_ms", advice.bound_merge * 1e3}, {"gain", to_json(advice.gain_merge)}}},
-                 {"order_cap", advice.order_cap},
-                 {"overhead_ms", advice.overhead * 1e3},
-                 {"best_plan_ms", best.predicted.iteration * 1e3},
-                 {"best_plan_verdict", to_string(best.predicted.verdict)},
-                 {"notes", advice.notes}});
-            continue;
-        }
-        text += fmt::format("{}: {}\n", printable(input), advice.verdict);
-        text += fmt::format(
-            "  iteration {:.3f} ms{}; compute {:.3f} ms; all-reduces {:.3f} ms; coverage "
-            "rate {:.2f} ({:.2f}-{:.2f})\n",
-            advice.measured * 1e3,
-            profile.iteration.measured() ? fmt::format(" ({} measured)", profile.iteration.n)
-                                         : " (predicted)",
-            advice.compute * 1e3, advice.communication * 1e3, advice.coverage.middle,
-            advice.coverage.low, advice.coverage.high);
-        text +=
-            "  no plan can be faster than                        bound    gain  (10th-90th "
-            "percentile)\n";
-        text += row("ordering and cutting, same links", advice.gain_order, advice.bound_order);
-        text += row("all links given", advice.gain_links, advice.bound_links);
-        text += row("updates one iteration late", advice.gain_delay, advice.bound_delay);
-        text += row(fmt::format("{} iterations per update, late", with.max_merge).c_str(),
-                    advice.gain_merge, advice.bound_merge);
-        text += fmt::format("  ordering never adds more than {:.2f}x to plain overlap\n",
-                            advice.order_cap);
-        text += fmt::format("  best plan within delay {}, merge {}: {:.3f} ms ({})\n",
-                            with.max_delay, with.max_merge, best.predicted.iteration * 1e3,
-                            to_string(best.predicted.verdict));
-        for (const std::string& note : advice.notes) {
-            text += "  note: " + note + "\n";
-        }
-        for (std::size_t i = 0; i < profile.size() && profile.size() <= 32; ++i) {
-            const planner::Bucket& b = profile.buckets[i];
-            text += fmt::format("  bucket {:>3}: {:>12} bytes, ready {:>9.3f} ms", i, b.bytes,
-                                b.ready * 1e3);
-            text += b.transfer.measured() ? fmt::format(", all-reduce {:.3f} ms ({:.3f}-{:.3f})\n",
-                                                        b.transfer.median * 1e3,
-                                                        b.transfer.p10 * 1e3, b.transfer.p90 * 1e3)
-                                          : "\n";
+            all.push_back(to_json(one));
+        } else {
+            add_to(groups, std::move(one));
         }
     }
-    return print(options.json ? all.dump(1) + "\n" : text);
+    if (options.json) {
+        return print(all.dump(1) + "\n");
+    }
+    std::string text;
+    for (const Group& group : groups) {
+        text += text_of(group, options.options());
+    }
+    return print(text);
 }
 
 }  // namespace deft::tools

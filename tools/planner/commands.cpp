@@ -45,9 +45,9 @@ planner::Options PlannerOptions::options() const {
     return result;
 }
 
-planner::Profile PlannerOptions::read(const std::string& what) const {
+planner::Profile PlannerOptions::read(const std::string& what, std::int64_t* rank) const {
     std::vector<std::string> notes;
-    planner::Profile profile = read_profile(what, {group, &notes});
+    planner::Profile profile = read_profile(what, {group, &notes, rank});
     for (const std::string& note : notes) {
         complain("note: " + note);
     }
@@ -56,6 +56,20 @@ planner::Profile PlannerOptions::read(const std::string& what) const {
 
 std::uint32_t PlannerOptions::ranks_for(const planner::Profile& read) const {
     return ranks != 0 ? ranks : read.ranks != 0 ? read.ranks : 16;
+}
+
+std::string verdict_text(const planner::Prediction& p) {
+    const std::string verdict = to_string(p.verdict);
+    if (p.verdict == planner::Verdict::Keep || !(p.iteration > 0)) {
+        return verdict;
+    }
+    const double gain = p.baseline / p.iteration;
+    if (std::abs(p.updates - 1) < 1e-9) {
+        return fmt::format("{}: {:.2f}x per iteration", verdict, gain);
+    }
+    const double each = gain * p.updates;
+    return fmt::format("{}: {:.2f}x per iteration, {:.2f}x per update{}", verdict, gain, each,
+                       each > 1 ? "" : " (no gain where the number of updates counts)");
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -45,7 +45,7 @@ struct PlannerOptions {
 
     planner::Options options() const;
     // The profile of this file or model; complains of what was left out. Throws InputError.
-    planner::Profile read(const std::string& what) const;
+    planner::Profile read(const std::string& what, std::int64_t* rank = nullptr) const;
     std::uint32_t ranks_for(const planner::Profile& profile) const;
 };
 
@@ -67,6 +67,9 @@ struct PlannerCommands {
 int plan_command(const PlannerOptions& options);
 int sim_command(const PlannerOptions& options);
 int advise_command(const PlannerOptions& options);
+
+// "use: 2.30x per iteration, 1.15x per update", as far as the plan updates in every iteration.
+std::string verdict_text(const planner::Prediction& predicted);
 
 // Writes --svg and --trace where asked. Throws InputError.
 void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines);

@@ -32,7 +32,7 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
     text += fmt::format(
         "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged\n",
         p.updates, p.max_delay, p.max_age, p.max_merge);
-    text += fmt::format("verdict: {}\n\n", to_string(p.verdict));
+    text += fmt::format("verdict: {}\n\n", verdict_text(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
                         "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",
                         "link", "start ms", "end ms");

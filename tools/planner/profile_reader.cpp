@@ -237,6 +237,13 @@ Profile profile_from_text(const std::string& name, const std::string& text,
                           const TraceOptions& options) {
     const nlohmann::json json = parse_json(name, text, &trace_event_matters);
     const Field root(name, json);
+    if (options.rank != nullptr && root.is_object()) {
+        const bool trace = root.has("distributedInfo") && root["distributedInfo"].is_object();
+        const Field at = trace ? root["distributedInfo"] : root;
+        if (at.has("rank") && at["rank"].is_number()) {
+            *options.rank = static_cast<std::int64_t>(at["rank"].whole(0, 1U << 30));
+        }
+    }
     if (root.is_object() && root.has("traceEvents")) {
         return profile_from_trace(name, json, options);
     }

@@ -16,6 +16,7 @@ struct TraceOptions {
     std::string group;  // process group whose sums are gradients, by name or description; empty:
                         // the data-parallel one, as far as it can be told
     std::vector<std::string>* notes = nullptr;  // gets what was left out, a line each
+    std::int64_t* rank = nullptr;  // gets the rank whose file it is, where the file says that
 };
 
 // "model:NAME[,batch=N][,seconds=S][,tflops=T][,efficiency=E][,bucket_mb=M][,layers]", or a file:

@@ -3,6 +3,7 @@
 """Runs `deft plan`, `deft sim` and `deft advise` as a user does. Usage: planner_cli.py DEFT"""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,48 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("bucket   1:      8000000 bytes", out)
         found = json.loads(self.deft("advise", trace, "--json"))[0]
         self.assertLessEqual(found["delay"]["gain"]["low"], found["delay"]["gain"]["high"])
+
+    def rank_file(self, rank, ranks, milliseconds, **more):
+        """What mode observe writes: one bucket that is ready at the end of backward."""
+        def spread(value):
+            return {"median": value, "p10": value, "p90": value, "n": 40}
+        content = {"format": "deft-observe", "version": 1, "host": "h", "rank": rank, "ranks": ranks,
+                   "iterations": {"time_ms": spread(milliseconds), "compute_ms": spread(60)},
+                   "buckets": [{"bytes": 4 << 20, "ready_ms": spread(50), "transfer_ms": spread(30)}], **more}
+        return self.file(f"{ranks}-{rank}.json", json.dumps(content))
+
+    def test_advise_tells_ranks_that_agree_once(self):
+        files = [self.rank_file(rank, 8, 90 + rank / 10) for rank in (0, 2, 1, 3, 5)]
+        out = self.deft("advise", *files)
+        self.assertEqual(len([line for line in out.splitlines() if not line.startswith(" ")]), 1, out)
+        self.assertTrue(out.startswith("ranks 0-3, 5: "), out)
+        self.assertIn("of rank 2 (", out)
+        self.assertIn("5 ranks that agree: 90.000 to 90.500 ms", out)
+        # Another job, a rank twice, and a rank of other sums are told apart.
+        others = [self.rank_file(0, 2, 90), files[0],
+                  self.rank_file(7, 8, 90, buckets=[{"bytes": 1 << 20, "ready_ms": {"median": 50, "p10": 50, "p90": 50, "n": 9},
+                                                     "transfer_ms": {"median": 30, "p10": 30, "p90": 30, "n": 9}}])]
+        out = self.deft("advise", *files, *others)
+        self.assertEqual(len([line for line in out.splitlines() if not line.startswith(" ")]), 4, out)
+        self.assertEqual(len(json.loads(self.deft("advise", *files, "--json"))), 5)
+
+    def test_no_plan_is_for_use_under_do_nothing(self):
+        # The job was timed at what compute alone takes, and by its transfers it should have taken longer.
+        out = self.deft("advise", self.rank_file(0, 1, 60))
+        self.assertIn("do nothing", out)
+        self.assertIn("(keep)", out)
+        self.assertNotIn("(use", out)
+        found = json.loads(self.deft("advise", self.rank_file(0, 1, 60), "--json"))[0]
+        self.assertEqual(found["best_plan_verdict"], "keep")
+
+    def test_a_plan_says_what_an_update_gains(self):
+        job = ("plan", "--profile", "model:vgg19", "--links", "10GbE")
+        out = self.deft(*job, "--max-delay", "0", "--max-merge", "2", "--merge", "whole")
+        self.assertRegex(out, r"updates per iteration 0\.5")
+        gains = re.search(r"\nverdict: use: ([\d.]+)x per iteration, ([\d.]+)x per update", out)
+        self.assertAlmostEqual(float(gains[2]), float(gains[1]) / 2, delta=0.01)
+        every = self.deft(*job, "--max-delay", "1", "--max-merge", "1")
+        self.assertRegex(every, r"\nverdict: use: [\d.]+x per iteration\n")
 
     def test_wrong_usage_is_2(self):
         for arguments, says in [
