@@ -5,12 +5,13 @@
 #include <CLI/CLI.hpp>
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "shim/planner/policies/policy.h"
 #include "tools/planner/fields.h"
@@ -20,9 +21,21 @@
 namespace deft::tools {
 namespace {
 
-// CLI::Range lets it through: it is neither below nor above.
-std::string no_nan(const std::string& text) {
-    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
+// In words of its own: CLI::Range says of "two" that it is not in range, and lets a NaN through.
+template <class Number>
+CLI::Validator number_in(Number low, Number high) {
+    const auto problem = [=](std::string& text) {
+        CLI::detail::trim(text);
+        const char* const end = text.data() + text.size();
+        Number value{};
+        const auto read = std::from_chars(text.data(), end, value);
+        const bool number = read.ec == std::errc() && read.ptr == end;
+        return number && value >= low && value <= high
+                   ? std::string()
+                   : fmt::format("'{}' is not a {} from {} to {}", text,
+                                 std::is_integral_v<Number> ? "whole number" : "number", low, high);
+    };
+    return {problem, ""};
 }
 
 }  // namespace
@@ -103,14 +116,14 @@ void PlannerCommands::add_to(CLI::App& app) {
         command
             ->add_option("--ranks", options.ranks,
                          "Ranks of the job; default: as in the profile, else 16")
-            ->check(CLI::Range(2U, 1000000U));
+            ->check(number_in(2U, 1000000U));
         command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
-            ->check(CLI::Range(0U, 1000U))
+            ->check(number_in(0U, 1000U))
             ->capture_default_str();
         command
             ->add_option("--max-merge", options.max_merge,
                          "Iterations that may be summed into one update")
-            ->check(CLI::Range(1U, 1000U))
+            ->check(number_in(1U, 1000U))
             ->capture_default_str();
         command
             ->add_option("--merge", options.merge,
@@ -131,13 +144,11 @@ void PlannerCommands::add_to(CLI::App& app) {
         command
             ->add_option("--partition-mb", options.partition_mb,
                          "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")
-            ->check(CLI::Range(0.0, 65536.0))
-            ->check(no_nan);
+            ->check(number_in(0.0, 65536.0));
         command
             ->add_option("--credit-mb", options.credit_mb,
                          "ByteScheduler's credit, MiB; default 64")
-            ->check(CLI::Range(0.0, 65536.0))
-            ->check(no_nan);
+            ->check(number_in(0.0, 65536.0));
         command->add_flag("--json", options.json, "For programs");
     };
     const auto pictures = [&](CLI::App* command) {
@@ -162,13 +173,11 @@ void PlannerCommands::add_to(CLI::App& app) {
     pictures(sim);
     sim->add_option("--policy", options.policy, "One policy, or all (default)");
     sim->add_option("--jitter", options.jitter, "Each rank computes slower by up to this fraction")
-        ->check(CLI::Range(0.0, 10.0))
-        ->check(no_nan);
+        ->check(number_in(0.0, 10.0));
     sim->add_option("--seed", options.seed, "Of the jitter");
     sim->add_option("--straggler", options.straggler,
                     "Compute of one rank takes this many times as long")
-        ->check(CLI::Range(1.0, 1000.0))
-        ->check(no_nan);
+        ->check(number_in(1.0, 1000.0));
     sim->add_option("--rate-change", options.rate_changes,
                     "LINK:MS:FACTOR, from then on the link has this part of its rate; repeatable");
     advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");

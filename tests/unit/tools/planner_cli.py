@@ -177,6 +177,10 @@ class PlannerCommands(unittest.TestCase):
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "1"], "--ranks"),
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--jitter", "-1"], "--jitter"),
             (["plan", "--profile", "model:vgg19", "--links", "10GbE", "--max-merge", "0"], "--max-merge"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "two"],
+             "--ranks: 'two' is not a whole number from 2 to 1000000"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--partition-mb", "4KB"],
+             "--partition-mb: '4KB' is not a number from 0 to 65536"),
             (["plan", "--profile", "model:vgg19", "--links", "10GbE", "spare"], "spare"),
             (["advise"], "name a trace"),
         ]:
