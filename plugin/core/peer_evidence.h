@@ -36,8 +36,7 @@ public:
         }
         if (last) {  // what was heard before was of paths that were missing, not of the peer
             ended_ = ended_at_ != 0 && now - ended_at_ <= kTogether;
-            word_ = Word::None;
-            since_ = 0;
+            forget();
         }
     }
     void heard(Word word, Nanos now) {
@@ -45,43 +44,42 @@ public:
             case Word::None:
                 return;
             case Word::Lives:
-                since_ = 0;
-                word_ = word;
+                forget();
                 return;
             case Word::Closed:
+                closed_ = true;
+                return;
             case Word::Refused:
-            case Word::Unheard:
-                since_ = since_ == 0 ? now : since_;
-                word_ = word;
+                refused_since_ = refused_since_ == 0 ? now : refused_since_;
+                return;
+            case Word::Unheard:  // one link cannot ask: another may hear more
+                unheard_since_ = unheard_since_ == 0 ? now : unheard_since_;
                 return;
         }
     }
     bool gone(Nanos now) const {
-        switch (word_) {
-            case Word::None:
-            case Word::Lives:
-                return false;
-            case Word::Closed:
-                return true;
-            case Word::Refused:
-                return ended_ || now - since_ >= kRepeated;
-            case Word::Unheard:
-                return ended_ && now - since_ >= kRepeated;
-        }
-        return false;
+        return closed_ || (refused_since_ != 0 && (ended_ || now - refused_since_ >= kRepeated)) ||
+               (unheard_since_ != 0 && ended_ && now - unheard_since_ >= kRepeated);
     }
     // For messages.
     const char* reason() const {
-        return word_ == Word::Closed    ? "the peer has closed this connection"
-               : word_ == Word::Refused ? "the peer process is gone: nobody listens on its host"
-                                        : "the peer process is gone: it closed every path";
+        return closed_               ? "the peer has closed this connection"
+               : refused_since_ != 0 ? "the peer process is gone: nobody listens on its host"
+                                     : "the peer process is gone: it closed every path";
     }
 
 private:
+    void forget() {
+        closed_ = false;
+        refused_since_ = unheard_since_ = 0;
+    }
+
     bool ended_ = false;
     Nanos ended_at_ = 0;
-    Word word_ = Word::None;
-    Nanos since_ = 0;  // it says what it says now
+    // Since the last path was lost, and since anybody said that the peer lives; 0: never.
+    bool closed_ = false;
+    Nanos refused_since_ = 0;
+    Nanos unheard_since_ = 0;
 };
 
 }  // namespace deft::net

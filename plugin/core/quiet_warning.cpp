@@ -8,19 +8,47 @@
 namespace deft::net {
 namespace {
 
-constexpr std::size_t kPlaces = 256;
+constexpr std::size_t kPlaces = 512;
+constexpr Nanos kStep = 100 * kMillisecond;  // of the times in the table
+
+std::uint32_t hash(const char* text) {
+    std::uint32_t hash = 2166136261U;  // FNV-1a
+    for (; *text != '\0'; ++text) {
+        hash = (hash ^ static_cast<unsigned char>(*text)) * 16777619U;
+    }
+    return hash;
+}
 
 }  // namespace
 
 bool may_warn(const char* about, Nanos now, Nanos pause) {
-    static std::array<std::atomic<Nanos>, kPlaces> next{};
-    std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-    for (; *about != '\0'; ++about) {
-        hash = (hash ^ static_cast<unsigned char>(*about)) * 1099511628211U;
+    // What it is about (its hash, above) and the step from which on it may be said again.
+    static std::array<std::atomic<std::uint64_t>, kPlaces> table{};
+    const std::uint32_t subject = hash(about);
+    const auto step = static_cast<std::uint32_t>(now / kStep);
+    const std::uint64_t entry =
+        std::uint64_t{subject} << 32 | static_cast<std::uint32_t>((now + pause) / kStep);
+    for (;;) {
+        std::atomic<std::uint64_t>* place = nullptr;  // its the first that is free
+        std::uint64_t seen = 0;
+        for (std::atomic<std::uint64_t>& each : table) {
+            std::uint64_t value = each.load(std::memory_order_relaxed);
+            const bool due = static_cast<std::uint32_t>(value) <= step;
+            if (value >> 32 == subject && !due) {
+                return false;
+            }
+            if (due && place == nullptr) {
+                place = &each;
+                seen = value;
+            }
+        }
+        if (place == nullptr) {
+            return false;
+        }
+        if (place->compare_exchange_strong(seen, entry, std::memory_order_relaxed)) {
+            return true;
+        }
     }
-    std::atomic<Nanos>& place = next[hash % kPlaces];
-    Nanos due = place.load(std::memory_order_relaxed);
-    return now >= due && place.compare_exchange_strong(due, now + pause);
 }
 
 }  // namespace deft::net

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "deft/abi/net.h"
+#include "plugin/core/quiet_warning.h"
 #include "tests/component/plugin/traffic.h"
 
 namespace deft::net::testing {
@@ -413,6 +414,36 @@ TEST(Flaps, ButNotForEver) {
     EXPECT_GE(scene.since(), Patience::kKernel);
 }
 
+// What a link cannot ask is no word, and no time that a host has said so.
+TEST(Flaps, OneRefusalAfterLongWithoutAnAnswerIsNoProof) {
+    PeerEvidence evidence;
+    evidence.connected();
+    evidence.lost(false, true, kMinute);
+    for (Nanos at = 0; at < 5 * kMinute; at += kSecond) {
+        evidence.heard(Word::Unheard, kMinute + at);
+    }
+    evidence.heard(Word::Refused, 6 * kMinute);
+    EXPECT_FALSE(evidence.gone(6 * kMinute));
+    evidence.heard(Word::Unheard, 6 * kMinute + 29 * kSecond);
+    EXPECT_FALSE(evidence.gone(6 * kMinute + 29 * kSecond));
+    evidence.heard(Word::Refused, 6 * kMinute + 30 * kSecond);
+    evidence.heard(Word::Unheard, 6 * kMinute + 30 * kSecond);
+    EXPECT_TRUE(evidence.gone(6 * kMinute + 30 * kSecond));
+    evidence.heard(Word::Lives, 6 * kMinute + 31 * kSecond);
+    EXPECT_FALSE(evidence.gone(8 * kMinute));
+}
+
+// Two links, one of which cannot ask: what the other hears counts at once.
+TEST(Flaps, ALinkThatCannotAskHidesNothing) {
+    PeerEvidence evidence;
+    evidence.connected();
+    evidence.lost(true, true, kMinute);
+    evidence.heard(Word::Refused, kMinute);
+    evidence.heard(Word::Unheard, kMinute);
+    EXPECT_TRUE(evidence.gone(kMinute));
+    EXPECT_THAT(evidence.reason(), HasSubstr("nobody listens"));
+}
+
 // ---- Patience ----------------------------------------------------------------------------------
 
 TEST(Patient, AnOutageThatTheKernelSurvivesIsSurvivedAndSaidOf) {
@@ -438,6 +469,27 @@ TEST(Patient, AnOutageThatTheKernelSurvivesIsSurvivedAndSaidOf) {
     }
     scene.drive(5 * kSecond);
     EXPECT_TRUE(scene.sent && scene.received);
+}
+
+// A warning that holds for ten minutes keeps nobody else's from being given.
+TEST(Patient, WhatIsSaidOfOneMutesNoOther) {
+    const Nanos now = 1000 * kMinute;
+    std::size_t said = 0;
+    for (int i = 0; i < 200; ++i) {
+        const std::string about = "long " + std::to_string(i);
+        said += may_warn(about.c_str(), now, 10 * kMinute) ? 1 : 0;
+    }
+    EXPECT_EQ(said, 200U);
+    for (const Nanos later : {Nanos{0}, 29 * kSecond}) {
+        for (int i = 0; i < 50; ++i) {
+            const std::string about = "short " + std::to_string(i);
+            said += may_warn(about.c_str(), now + later, 29 * kSecond) ? 1 : 0;
+            EXPECT_FALSE(may_warn(about.c_str(), now + later + kSecond, 29 * kSecond));
+        }
+    }
+    EXPECT_EQ(said, 300U);
+    EXPECT_FALSE(may_warn("long 7", now + 10 * kMinute - kSecond, 10 * kMinute));
+    EXPECT_TRUE(may_warn("long 7", now + 10 * kMinute, 10 * kMinute));
 }
 
 // One cannot hear the other: a firewall in one direction. Whoever gives up first tells.
