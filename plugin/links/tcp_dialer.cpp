@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/tcp_dialer.h"
 
+#include <linux/tcp.h>  // tcp_info of today, which glibc's lags behind
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -23,6 +25,16 @@ constexpr Nanos kReachedAfter = 300 * kMillisecond;
 
 // Any link of IPv6 carries it, with both headers and TCP's options (RFC 8200: 1280 bytes).
 constexpr int kSmallSegment = 1200;
+
+// The refusal came by ICMP: a firewall's REJECT. A connection that stands survives that; and the
+// peer's host, where nobody listens, answers with a segment of TCP's. Where the kernel counts
+// neither way, it is taken for the host's.
+bool firewalls(int fd) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_segs_out != 0 &&
+           info.tcpi_segs_in == 0;
+}
 
 const Interface& link_of(const Device& device, const Route& route) {
     return device.links[route.link];
@@ -169,6 +181,9 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
     int error = 0;
     socklen_t length = sizeof(error);
     (void)getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error == ECONNREFUSED && firewalls(fd_.get())) {
+        return fail(Result::Failed, "connect: refused by ICMP, as firewalls do, not by the host");
+    }
     if (error != 0) {
         return fail(refused_or_failed(error), std::string("connect: ") + std::strerror(error));
     }
