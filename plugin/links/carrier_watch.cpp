@@ -93,6 +93,10 @@ private:
         }
     }
 
+    static bool running(const ifaddrs& entry) {
+        return (entry.ifa_flags & IFF_UP) != 0 && (entry.ifa_flags & IFF_RUNNING) != 0;
+    }
+
     // So that their first carrier is one gained.
     void note_those_down() {
         ifaddrs* list = nullptr;
@@ -100,10 +104,32 @@ private:
             return;
         }
         for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-            if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_RUNNING) == 0) {
+            if (!running(*entry)) {
                 Entry& known = find_or_add(entry->ifa_name);
                 known.down = true;
                 known.carrier.down = static_cast<bool>(fd_);  // or nobody would take it back
+            }
+        }
+        freeifaddrs(list);
+    }
+
+    // Events were dropped. What has come and gone since is not known; what holds now is.
+    void look_at_all() {
+        ifaddrs* list = nullptr;
+        if (getifaddrs(&list) != 0) {
+            return;
+        }
+        missed_ = false;
+        for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+            report(entry->ifa_name, running(*entry));
+        }
+        for (const Entry& known : entries_) {
+            const ifaddrs* entry = list;
+            while (entry != nullptr && known.name != entry->ifa_name) {
+                entry = entry->ifa_next;
+            }
+            if (entry == nullptr) {
+                report(known.name, false);
             }
         }
         freeifaddrs(list);
@@ -130,16 +156,20 @@ private:
         for (;;) {
             const ssize_t got = recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
             if (got < 0 && errno == ENOBUFS) {
-                continue;  // some events were dropped: timers have to notice
+                missed_ = true;
+                continue;
             }
             if (got <= 0) {
-                return;
+                break;
             }
             auto left = static_cast<unsigned>(got);
             for (auto* message = reinterpret_cast<nlmsghdr*>(buffer); NLMSG_OK(message, left);
                  message = NLMSG_NEXT(message, left)) {
                 event(*message);
             }
+        }
+        if (missed_) {  // after all that was not dropped
+            look_at_all();
         }
     }
 
@@ -191,6 +221,7 @@ private:
     std::atomic<std::size_t> known_{0};
     std::vector<Entry> entries_;
     bool open_ = false;
+    bool missed_ = false;
     UniqueFd fd_;
 };
 
