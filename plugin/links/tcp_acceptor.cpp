@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/links/tcp_acceptor.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -27,6 +28,11 @@ std::vector<std::weak_ptr<TcpAcceptor>>& process_acceptors() {
     // Never destroyed: NCCL's threads may be inside while the process exits.
     static auto& acceptors = *new std::vector<std::weak_ptr<TcpAcceptor>>;
     return acceptors;
+}
+
+bool somebody_knocks(const UniqueFd& listener) {
+    pollfd wait{listener.get(), POLLIN, 0};
+    return ::poll(&wait, 1, 0) > 0;
 }
 
 void answer(const UniqueFd& fd, const wire::Welcome& welcome) {
@@ -76,7 +82,7 @@ std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const De
 }
 
 bool TcpAcceptor::listen_everywhere(std::string& problem) {
-    pending_.reserve(kMaxPending);
+    pending_.reserve(kMaxPending + 1);
     for (std::size_t link = 0; link < device_->links.size(); ++link) {
         bool have_v4 = false;
         bool have_v6 = false;
@@ -146,7 +152,7 @@ void TcpAcceptor::poll(Nanos now) {
         if (read_hello(pending_[i], now)) {
             ++i;
         } else {
-            pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+            forget(i);
         }
     }
 }
@@ -158,7 +164,12 @@ void TcpAcceptor::accept_from(const Socket& socket, Nanos now) {
         auto* address = reinterpret_cast<sockaddr*>(&storage);
         UniqueFd fd(accept4(socket.fd.get(), address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!fd) {
-            if (errno == EMFILE || errno == ENFILE) {
+            // Said before it is known whether anybody is there to be let in.
+            if ((errno == EMFILE || errno == ENFILE) && somebody_knocks(socket.fd)) {
+                if (!pending_.empty()) {
+                    push_one_out();
+                    continue;
+                }
                 DEFT_WARN_ONCE(
                     "no file descriptor left to take a peer's connection; raise the limit (ulimit "
                     "-n)");
@@ -172,21 +183,35 @@ void TcpAcceptor::accept_from(const Socket& socket, Nanos now) {
         pending.deadline = now + kHelloLimit;
         (void)from_sockaddr(address, pending.from, nullptr);
         // Who knows the protocol has said hello by now: he never waits among the others.
-        if (read_hello(pending, now)) {
-            make_room();
-            pending_.push_back(std::move(pending));
+        pending_.push_back(std::move(pending));
+        if (!read_hello(pending_.back(), now)) {
+            forget(pending_.size() - 1);
+        } else if (pending_.size() > 1) {
+            const std::size_t most = room();
+            while (pending_.size() > most) {
+                push_one_out();
+            }
         }
     }
 }
 
-void TcpAcceptor::make_room() {
-    if (pending_.size() < kMaxPending) {
-        return;
-    }
-    const std::size_t victim = who_makes_way(
-        pending_, [](const Pending& pending) -> const Address& { return pending.from; });
-    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(victim));
+// They may have a quarter of what the job has left.
+std::size_t TcpAcceptor::room() {
+    const Descriptors& now = descriptors();
+    const std::size_t left = now.limit - std::min(now.used, now.limit) + pending_.size();
+    return std::clamp<std::size_t>(left / 4, 1, kMaxPending);
+}
+
+void TcpAcceptor::push_one_out() {
+    forget(who_makes_way(pending_,
+                         [](const Pending& pending) -> const Address& { return pending.from; }));
     strangers_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void TcpAcceptor::forget(std::size_t index) {
+    // Who was let in has taken his descriptor with him.
+    descriptors_.used -= pending_[index].fd && descriptors_.used > 0 ? 1 : 0;
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 // False when this one is dealt with, one way or another.

@@ -109,8 +109,9 @@ private:
         Nanos deadline = 0;
         std::array<std::byte, wire::kHelloBytes> hello;
     };
-    // Connections that have not said who they are, to this device. When there are more, one goes of
-    // the address that has most of them: who floods us pushes out himself.
+    // Connections that have not said who they are, to this device; fewer where descriptors are
+    // short. When there are more, one goes of the address that has most of them: who floods us
+    // pushes out himself.
     static constexpr std::size_t kMaxPending = 64;
     static constexpr std::size_t kMaxGuests = 2 * wire::kMaxPaths;
 
@@ -120,7 +121,9 @@ private:
     bool read_hello(Pending& pending, Nanos now);
     void admit(Pending& pending, const wire::Hello& hello);
     void answer_whether_alive(Pending& pending, const wire::Hello& hello);
-    void make_room();
+    std::size_t room();
+    void push_one_out();
+    void forget(std::size_t index);
     const Descriptors& descriptors();
     void close(Admission& admission);
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets in at a listener: the one with the secret, whatever strangers do meanwhile.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -296,6 +299,123 @@ TEST(Admission, FloodDuringATransferChangesNothing) {
     EXPECT_GE(acceptor->strangers(), 500U);  // there was a flood
     kill(flooder, SIGKILL);
     waitpid(flooder, nullptr, 0);
+}
+
+// Leaves this process so many descriptors more than it has.
+class FewDescriptors {
+public:
+    explicit FewDescriptors(std::size_t more) {
+        EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+        rlimit few = before_;
+        few.rlim_cur = descriptors() + more;
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    }
+    ~FewDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+    FewDescriptors(const FewDescriptors&) = delete;
+    FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+private:
+    rlimit before_{};
+};
+
+// What a process may still open, as the job's own code would.
+std::vector<UniqueFd> open_all() {
+    std::vector<UniqueFd> all;
+    for (UniqueFd fd(dup(0)); fd; fd.reset(dup(0))) {
+        all.push_back(std::move(fd));
+    }
+    return all;
+}
+
+// Another process with silent connections to a listener, which says the hello of a sender from
+// elsewhere when it is told.
+class Strangers {
+public:
+    Strangers(const wire::Handle& handle, std::size_t silent) {
+        int ends[2];
+        EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+        const UniqueFd told(ends[0]);
+        tell_.reset(ends[1]);
+        pid_ = fork();
+        if (pid_ != 0) {
+            return;
+        }
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        std::vector<UniqueFd> open;
+        for (std::size_t i = 0; i < silent; ++i) {
+            open.push_back(knock(handle, "127.0.0.9"));
+        }
+        char word = 0;
+        if (read(told.get(), &word, 1) != 1) {
+            _exit(1);
+        }
+        const UniqueFd sender = knock(handle, "127.0.0.8");
+        say(sender, hello_for(handle));
+        for (;;) {
+            pause();
+        }
+    }
+    ~Strangers() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+    }
+    Strangers(const Strangers&) = delete;
+    Strangers& operator=(const Strangers&) = delete;
+    void say_hello() const { EXPECT_EQ(write(tell_.get(), "h", 1), 1); }
+
+private:
+    UniqueFd tell_;
+    pid_t pid_ = 0;
+};
+
+TEST(Admission, StrangersLeaveTheJobItsDescriptors) {
+    TcpPair pair(1);
+    std::string problem;
+    const auto acceptor = TcpAcceptor::process(pair.device, problem);
+    const Strangers others(decoded(pair), 150);
+    const FewDescriptors few(53);
+    const Nanos deadline = steady_now() + kPatience;
+    while (acceptor->strangers() < 100 && steady_now() < deadline) {
+        (void)pair.listener->accept(steady_now());
+        ASSERT_LE(acceptor->pending(), 16U);
+    }
+    EXPECT_GE(acceptor->strangers(), 100U);
+    EXPECT_GE(acceptor->pending(), 1U);
+    EXPECT_GE(open_all().size(), 35U);
+    others.say_hello();
+    while (pair.receiver == nullptr && steady_now() < deadline) {
+        pair.receiver = pair.listener->accept(steady_now());
+    }
+    EXPECT_NE(pair.receiver, nullptr);
+}
+
+// The job has opened all that was left. Who waits for nothing makes way for who has a hello.
+TEST(Admission, ALastDescriptorGoesToWhoHasAHello) {
+    TcpPair pair(1);
+    std::string problem;
+    const auto acceptor = TcpAcceptor::process(pair.device, problem);
+    const Strangers others(decoded(pair), 3);
+    const FewDescriptors few(40);
+    const Nanos deadline = steady_now() + kPatience;
+    while (acceptor->pending() < 3 && steady_now() < deadline) {
+        (void)pair.listener->accept(steady_now());
+    }
+    ASSERT_EQ(acceptor->pending(), 3U);
+    const std::vector<UniqueFd> all = open_all();
+    // Nobody else knocks: they stay.
+    for (int i = 0; i < 10; ++i) {
+        (void)pair.listener->accept(steady_now());
+        usleep(1500);
+    }
+    EXPECT_EQ(acceptor->pending(), 3U);
+    others.say_hello();
+    const Nanos clock = steady_now();  // stands still: nobody's time runs out
+    for (Nanos at = clock; pair.receiver == nullptr && steady_now() < deadline;
+         at = 2 * clock - kMillisecond - at) {
+        pair.receiver = pair.listener->accept(at);
+    }
+    EXPECT_NE(pair.receiver, nullptr);
+    EXPECT_LE(acceptor->pending(), 2U);
 }
 
 // Whoever could read a hello and says it again is no better off than one who is late.
