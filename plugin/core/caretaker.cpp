@@ -38,6 +38,8 @@ private:
             if (!goes_on) {
                 return;
             }
+            while (take_out() != nullptr) {  // closes it
+            }
             all_at = all ? now + kInterval : all_at;
             nap = moved ? kSoon : std::min(2 * nap, kInterval);
         }
@@ -56,11 +58,19 @@ private:
     }
 };
 
+Caretaker& caretaker() {
+    static auto& one = *new Caretaker;
+    return one;
+}
+
 }  // namespace
 
 bool look_after(Endpoint& endpoint) {
-    static auto& caretaker = *new Caretaker;
-    return caretaker.add(endpoint);
+    return caretaker().add(endpoint);
+}
+
+bool see_off(std::unique_ptr<Endpoint>& endpoint) {
+    return caretaker().adopt(endpoint);
 }
 
 }  // namespace deft::net

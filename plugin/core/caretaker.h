@@ -5,6 +5,8 @@
 // anew.
 #pragma once
 
+#include <memory>
+
 #include "plugin/core/endpoint.h"
 
 namespace deft::net {
@@ -13,5 +15,9 @@ namespace deft::net {
 // request of it, or has called in the last quarter of a second. False if no thread could be
 // started: the endpoint then goes without. Any thread.
 bool look_after(Endpoint& endpoint);
+
+// The same for one that NCCL has closed while something was still to be brought to the peer, until
+// it is over(). Takes it if it returns true. Any thread.
+bool see_off(std::unique_ptr<Endpoint>& endpoint);
 
 }  // namespace deft::net

@@ -53,6 +53,7 @@ class IoHelper;
 // All but `turn`, `thread` and `helper` only for who has the turn, where there is a thread.
 class Endpoint {
 public:
+    virtual ~Endpoint() = default;
     virtual void progress(Nanos now) = 0;
     virtual bool busy() const = 0;            // something is on its way
     virtual bool held() const = 0;            // NCCL has a request, and will ask for it
@@ -60,6 +61,8 @@ public:
     // The job takes this memory back (deregMr): ends the connection if a message is on its way from
     // or to there, and does not touch it any more.
     virtual void release(const void* /*data*/, std::size_t /*size*/) {}
+    // For one that NCCL has closed: there is nothing left to drive it for.
+    virtual bool over() const { return true; }
 
     Turn turn;
     // By the process that this one was forked from: its sockets are not ours, and whoever was
@@ -70,9 +73,6 @@ public:
     // same once more if calls have to wake it.
     EndpointThread* thread = nullptr;
     IoHelper* helper = nullptr;
-
-protected:
-    ~Endpoint() = default;
 
 private:
     const pid_t made_by_ = ::getpid();

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -21,18 +22,51 @@ constexpr std::size_t kStackBytes = 512 * 1024;
 }  // namespace
 
 bool EndpointThread::add(Endpoint& endpoint) {
+    Entry entry{&endpoint, endpoint.moved()};
+    if (!enter(entry)) {
+        return false;
+    }
+    endpoint.thread = this;
+    return true;
+}
+
+bool EndpointThread::adopt(std::unique_ptr<Endpoint>& endpoint) {
+    Endpoint* const raw = endpoint.get();
+    Entry entry{raw, raw->moved()};
+    entry.own = std::move(endpoint);
+    const bool entered = enter(entry);
+    endpoint = std::move(entry.own);
+    return entered;
+}
+
+// Takes the entry if it returns true.
+bool EndpointThread::enter(Entry& entry) {
     ForkGuard::process().arm();
     if (ForkGuard::process().in_child()) {
         return false;
     }
     const std::unique_lock lock = list();
-    entries_.push_back({&endpoint, endpoint.moved()});
+    entries_.push_back(std::move(entry));
     if (entries_.size() == 1 && !start()) {
+        entry = std::move(entries_.back());
         entries_.pop_back();
         return false;
     }
-    endpoint.thread = this;
     return true;
+}
+
+std::unique_ptr<Endpoint> EndpointThread::take_out() {
+    const std::unique_lock lock = list();
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
+        return entry.own != nullptr && entry.own->over();
+    });
+    if (found == entries_.end()) {
+        return nullptr;
+    }
+    std::unique_ptr<Endpoint> own = std::move(found->own);
+    entries_.erase(found);
+    generation_ += entries_.empty() ? 1 : 0;  // the thread ends
+    return own;
 }
 
 void EndpointThread::remove(Endpoint& endpoint) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -24,6 +25,8 @@ public:
 
     // False if no thread could be started. Any thread.
     bool add(Endpoint& endpoint);
+    // The same for one that nobody else has any more, until it is over. Keeps it only if true.
+    bool adopt(std::unique_ptr<Endpoint>& endpoint);
     // Afterwards the endpoint belongs to the caller alone. Waits for at most one round. Any thread.
     void remove(Endpoint& endpoint);
     // Takes a system call only if the thread sleeps. Any thread.
@@ -35,6 +38,7 @@ protected:
         std::uint64_t moved;
         Nanos wanted_since = 0;
         bool stirs = false;
+        std::unique_ptr<Endpoint> own = nullptr;
     };
 
     ~EndpointThread() = default;
@@ -56,6 +60,8 @@ protected:
         }
         return true;
     }
+    // One that was adopted and is over, to be destroyed without the list; NULL: there is none.
+    std::unique_ptr<Endpoint> take_out();
     // With the turn taken: drives the endpoint; true if something moved since it was last driven.
     static bool drive(Entry& entry, Nanos now);
 
@@ -71,6 +77,7 @@ private:
         std::uint64_t generation;
     };
     std::unique_lock<std::mutex> list();
+    bool enter(Entry& entry);
     bool start();
     static void* main(void* argument);
 

@@ -84,6 +84,11 @@ public:
     // Moves bytes both ways. `reading`: look for incoming bytes too.
     virtual Poll poll(PathEvents& events, bool reading) = 0;
     virtual bool writing() const = 0;  // part of a frame still waits for room
+    // The peer's host has all that was posted.
+    virtual bool drained() const { return !writing(); }
+    // From now on the kernel goes on with the connection for as long as with others, also when this
+    // process has ended.
+    virtual void leave_to_kernel() {}
     // Orderly: hands what was posted to the peer within `limit` if that is still possible.
     virtual void close(Nanos limit) = 0;
     // Before close(0): nothing more of what was posted gets to the peer, which is told that the

@@ -18,6 +18,7 @@ constexpr std::uint64_t kLookForAcks = kSlots / 2;
 // A chunk is late after this and so many times what was predicted for it: see hurry().
 constexpr Nanos kLate = 20 * kMillisecond;
 constexpr Nanos kLateTimes = 4;
+constexpr Nanos kGoodbye = 100 * kMillisecond;
 constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
@@ -46,7 +47,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
 }
 
 Sender::~Sender() {
-    close(0);
+    close(leaving_ ? kGoodbye : 0);
 }
 
 bool Sender::may_send(const Slot& slot) const {
@@ -417,14 +418,13 @@ void Sender::close(Nanos limit) {
     if (inherited()) {
         return;
     }
-    const bool hard =
-        std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.borrows(); });
+    const bool hard = reading_memory();
     if (hard) {
         retract();
     }
     for (auto& link : links_) {
         if (link->path) {
-            if (!failure_ && !hard && link->state == PathState::Up) {
+            if (!failure_ && !hard && !said_bye_ && link->state == PathState::Up) {
                 (void)link->path->send_bye();
             }
             link->path->close(failure_ || hard ? 0 : limit);

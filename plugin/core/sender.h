@@ -60,6 +60,12 @@ public:
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
+    // Before close(): waits up to `limit` for messages that NCCL was told are sent. True if some of
+    // them have not got to the peer's host, and leave() is to see to it that they do.
+    bool owes(Nanos limit);
+    // NCCL is gone: the sender goes on until it is over() what it owes.
+    void leave();
+    bool over() const override;
     // Ends the connection within `limit`; requests still held are dropped.
     void close(Nanos limit);
 
@@ -170,6 +176,8 @@ private:
     void check_end(Nanos now);
     void check_set_up();
     void describe_links(char* text, std::size_t size) const;
+    void check_leaving();
+    bool reading_memory() const;
     void fail(int code, const char* text);
     void retire();
     void count_usable();
@@ -213,6 +221,9 @@ private:
     Patience patience_;
     PeerEvidence evidence_;
     bool peer_bye_ = false;
+    bool said_bye_ = false;      // on the only path there is
+    bool leaving_ = false;       // NCCL has closed it
+    bool gave_up_ = false;       // and what it owes will not arrive
     bool retired_ = false;       // after a failure: the peer was told
     bool told_waiting_ = false;  // that the peer has not accepted
     bool fresh_ = false;         // with one path: nothing was polled since the last isend

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a sender gives up, and what it says until then (docs/alive.md).
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -27,7 +29,7 @@ bool Sender::connected() const {
 // NCCL waits for a message that the peer has a receive for, as far as is known. Without a path
 // nobody could say that it has one.
 bool Sender::waits() const {
-    if (first_up_ == 0) {
+    if (first_up_ == 0 || leaving_) {
         return true;
     }
     if (!held() || !connected()) {
@@ -58,6 +60,10 @@ void Sender::check_end(Nanos now) {
         }
     }
     patience_.tick(now, tick);
+    if (leaving_) {
+        check_leaving();
+        return;
+    }
     if (first_up_ == 0) {
         check_set_up();
     } else if (held() && !connected()) {
@@ -133,6 +139,64 @@ void Sender::describe_links(char* text, std::size_t size) const {
         }
         at += static_cast<std::size_t>(wrote);
     }
+}
+
+bool Sender::reading_memory() const {
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [](const Slot& slot) { return slot.borrows(); });
+}
+
+// With one path NCCL is told that a message is sent before it has come (take_copy()). As long as
+// that path lives the kernel sees to it, as with others' connections.
+bool Sender::owes(Nanos limit) {
+    if (inherited() || !copies_.any() || reading_memory()) {
+        return false;
+    }
+    const Nanos deadline = steady_now() + limit;
+    for (;;) {
+        if (over()) {
+            return false;
+        }
+        if (!connected() || steady_now() >= deadline) {
+            return true;
+        }
+        if (!said_bye_ && next_unsent_ == next_message_) {
+            said_bye_ = links_.front()->path->send_bye() == Post::Ok;
+        }
+        ::usleep(50);
+        progress(steady_now());
+    }
+}
+
+void Sender::leave() {
+    leaving_ = true;
+    held_ = 0;
+    for (Slot& slot : slots_) {
+        slot.held = false;
+    }
+    for (auto& link : links_) {
+        if (link->path) {
+            link->path->leave_to_kernel();
+        }
+    }
+}
+
+bool Sender::over() const {
+    const bool posted = next_unsent_ == next_message_ && connected();
+    return failure_ || peer_bye_ || gave_up_ || oldest_ == next_message_ ||
+           (posted && links_.front()->path->drained());
+}
+
+void Sender::check_leaving() {
+    const bool gone = peer_bye_ || (!connected() && evidence_.gone(now_));
+    if (gave_up_ || (!gone && !patience_.expired())) {
+        return;
+    }
+    gave_up_ = true;
+    log::write(gone ? log::Level::Info : log::Level::Warn,
+               "%s: closed with %llu messages on their way that did not get to the peer: %s",
+               options_.name, static_cast<unsigned long long>(next_message_ - oldest_),
+               gone ? "it is gone" : "no path carried them (DEFT_LINK_TIMEOUT)");
 }
 
 void Sender::fail(int code, const char* text) {

@@ -196,6 +196,7 @@ void Sender::lose(Link& link, const char* why, Nanos now, How how) {
     link.rate.forget(now);
     link.path->close(0);
     link.path.reset();
+    said_bye_ = false;
     // A path that comes and goes is tried less and less often.
     const bool lasted = now - link.up_since > kFlapping;
     link.back_off = lasted ? kFirstBackOff : std::min(2 * link.back_off, kMaxBackOff);
@@ -272,7 +273,11 @@ void Sender::timers(Nanos now) {
 }
 
 void Sender::check_silence(Link& link, Nanos now) {
-    if (link.dialer->carrier().lost != link.carrier.lost) {
+    const Carrier carrier = link.dialer->carrier();
+    // While NCCL waits for nothing, the only path is kept for what it was told is sent: the kernel
+    // would bring that even if this process ended. Without a carrier no new path is to be had.
+    const bool keep = links_.size() == 1 && carrier.down && !held() && oldest_ < next_message_;
+    if (carrier.lost != link.carrier.lost && !keep) {
         lose(link, "the link lost its carrier", now);
         return;
     }
@@ -345,6 +350,9 @@ void Sender::dial(Link& link, Nanos now) {
             return;
         case Dialer::Result::Connected: {
             link.path = std::move(connected.path);
+            if (leaving_) {
+                link.path->leave_to_kernel();
+            }
             const double speed =
                 connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
             if (!link.rate.measured()) {

@@ -330,6 +330,16 @@ void TcpPath::throw_away_input() {
     }
 }
 
+bool TcpPath::drained() const {
+    int unsent = 0;
+    return !writing() && (ioctl(fd_.get(), SIOCOUTQ, &unsent) != 0 || unsent == 0);
+}
+
+void TcpPath::leave_to_kernel() {
+    const int system = 0;
+    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &system, sizeof(system));
+}
+
 void TcpPath::close(Nanos limit) {
     if (!fd_) {
         return;
@@ -349,8 +359,7 @@ void TcpPath::close(Nanos limit) {
         if (control_left_ > 0) {
             clean = clean && write_control() != Poll::Failed;
         }
-        int unsent = 0;
-        if (!clean || (!writing() && (ioctl(fd_.get(), SIOCOUTQ, &unsent) != 0 || unsent == 0))) {
+        if (!clean || drained()) {
             break;
         }
         if (steady_now() >= deadline) {
@@ -366,9 +375,7 @@ void TcpPath::close(Nanos limit) {
     // Said on the connection, not by letting go of the descriptor: a process that the job has
     // forked (a data loader) may hold it, too.
     if (clean) {
-        // The kernel goes on trying, for as long as it does for others.
-        const int system = 0;
-        (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &system, sizeof(system));
+        leave_to_kernel();
         throw_away_input();
         (void)::shutdown(fd_.get(), SHUT_WR);
     } else {

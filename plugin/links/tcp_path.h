@@ -39,6 +39,8 @@ public:
     Post send_bye() override;
     void abandon(std::uint64_t message) override;
     Poll poll(PathEvents& events, bool reading) override;
+    bool drained() const override;
+    void leave_to_kernel() override;
     bool writing() const override { return header_left_ + data_left_ + control_left_ > 0; }
     void close(Nanos limit) override;
     bool retract() override;

@@ -93,6 +93,34 @@ TEST(Caretaker, SendsAgainWhatADeadPathHad) {
     EXPECT_EQ(relay.cuts, 1U);
 }
 
+// The same, and NCCL closes the connection in an outage in which no path comes about.
+TEST(Caretaker, BringsWhatAClosedConnectionOwes) {
+    Scene scene(1, 1);
+    Relay& relay = *scene.relay[0];
+    relay.hold = [](bool) { return true; };
+    std::vector<std::byte> data = bytes_of(1000, 7);
+    std::vector<std::byte> buffer(data.size());
+    void* const send = scene.isend(data);
+    ASSERT_TRUE(wait_for([&] { return scene.done(send); }));
+    relay.hold = nullptr;
+    relay.cut = [](bool to_receiver) { return to_receiver; };
+    void* const receive = scene.irecv(buffer);
+    ASSERT_TRUE(wait_for([&] {
+        EXPECT_FALSE(scene.done(receive));
+        return relay.cuts >= 2;
+    }));
+    scene.close_sender();
+    std::fill(data.begin(), data.end(), std::byte{0});  // NCCL's again
+    const std::uint64_t cuts = relay.cuts;
+    ASSERT_TRUE(wait_for([&] {
+        EXPECT_FALSE(scene.done(receive));
+        return relay.cuts >= cuts + 2;
+    }));
+    relay.cut = nullptr;
+    EXPECT_TRUE(wait_for([&] { return scene.done(receive); }));
+    EXPECT_EQ(buffer, bytes_of(1000, 7));
+}
+
 TEST(Caretaker, ThereIsOneWhileThereAreConnections) {
     Scene scene(1, 0);
     EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 1; }));

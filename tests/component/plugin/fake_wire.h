@@ -33,6 +33,7 @@ struct FakeLink {
     bool hangs = false;           // without carrier, attempts wait as in a black hole
     Nanos accepts_at = 0;         // its host takes connections, the receiver accepts from then on
     bool mute = false;            // the receiver dies without a goodbye
+    bool left_to_kernel = false;  // a path was
     bool half_wrong = false;      // every second attempt goes to an address that nobody has
     FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
     double together = 1;          // a pipe's rate falls to this part while several paths use it
@@ -147,6 +148,8 @@ public:
     Post send_bye() override { return Post::Ok; }
     void abandon(std::uint64_t) override {}
     bool writing() const override { return false; }
+    bool drained() const override { return wire_->forward.empty() && !wire_->stuck; }
+    void leave_to_kernel() override { wire_->link->left_to_kernel = true; }
     Nanos silence() const override { return wire_->link->silence; }
     void look_after(Nanos) override { ++wire_->link->looked_after; }
 

@@ -86,6 +86,10 @@ public:
         const Call call(sender);
         return call ? sender.moved() : 0;
     }
+    void close_sender() {
+        EXPECT_EQ(kNet.closeSend(sender_), 0);
+        sender_ = nullptr;
+    }
     // As the process's atexit handlers may, in a child.
     void close_inherited(void* memory_handle) {
         EXPECT_EQ(kNet.deregMr(receiver_, memory_handle), 0);
