@@ -76,6 +76,7 @@ Timeline timeline_of(const planner::Plan& plan, const planner::Profile& profile,
     }
     // The last whole period but one, at least two iterations of it.
     const std::uint32_t shown = std::min(std::max(plan.period, 2U), run.iterations);
+    timeline.iterations = shown;
     const std::uint32_t first = run.iterations - std::min(run.iterations, shown + plan.period);
     double from = 0;
     double to = 0;
@@ -202,9 +203,10 @@ std::string svg_timeline(const std::vector<Timeline>& timelines) {
     double y = 30;
     for (const Timeline& timeline : timelines) {
         y += 14;
-        out +=
-            fmt::format("<text x=\"4\" y=\"{:.1f}\" font-weight=\"bold\">{} ({:.3f} ms)</text>\n",
-                        y, escaped(timeline.title), timeline.length * 1e3);
+        out += fmt::format(
+            "<text x=\"4\" y=\"{:.1f}\" font-weight=\"bold\">{} ({:.3f} ms{})</text>\n", y,
+            escaped(timeline.title), timeline.length * 1e3,
+            timeline.iterations > 0 ? fmt::format(", {} iterations", timeline.iterations) : "");
         y += 10;
         for (std::size_t r = 0; r <= timeline.links.size(); ++r) {
             out += fmt::format("<text x=\"4\" y=\"{:.1f}\">{}</text>\n", y + kRow * double(r) + 14,

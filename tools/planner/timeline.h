@@ -2,6 +2,7 @@
 // One period of a plan as people and tools like to see it.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@ struct Timeline {
     std::string title;
     std::vector<std::string> links;
     std::vector<planner::Interval> bars;
-    double length = 0;  // seconds
+    double length = 0;             // seconds
+    std::uint32_t iterations = 0;  // in it; 0: not said
 };
 
 Timeline timeline_of(const planner::Plan& plan, const planner::Profile& profile,

@@ -689,7 +689,8 @@ TEST(Timelines, SvgAndTraceHoldEveryBar) {
     }
     EXPECT_EQ(titles, timeline.bars.size());
     EXPECT_NE(svg.find("a&lt;b&gt;&amp;&quot;c"), std::string::npos);
-    for (const char* part : {"viewBox=\"0 0 1200 ", ">forward<", ">backward<", ">time, ms<"}) {
+    for (const char* part :
+         {"viewBox=\"0 0 1200 ", ">forward<", ">backward<", ">time, ms<", " iterations)<"}) {
         EXPECT_NE(svg.find(part), std::string::npos) << part;
     }
     const json events = chrome_trace({timeline})["traceEvents"];
