@@ -317,9 +317,10 @@ void cutting(Hook& hook) noexcept {
     }
 }
 
-void storing(deft_nccl_comm_t* where, int count) noexcept {
+void storing(const Hook& hook, deft_nccl_comm_t* where, int count) noexcept {
     UnfinishedChildren& children = UnfinishedChildren::process();
-    if (!children.none() && where != nullptr) {
+    // In a forked child another thread may have held its lock for ever.
+    if (hook.watched() && !children.none() && where != nullptr) {
         children.reused(where, count);
     }
 }

@@ -73,7 +73,7 @@ int finalized(Hook& hook, int result) noexcept;
 void cutting(Hook& hook) noexcept;
 
 // Before the library is asked for communicators whose handles it stores there.
-void storing(deft_nccl_comm_t* where, int count) noexcept;
+void storing(const Hook& hook, deft_nccl_comm_t* where, int count) noexcept;
 
 // What the job is told of asynchronous errors: the library's answer and those of deft's lanes. That
 // nothing is in progress any more is also when nonblocking children have got their handles: those

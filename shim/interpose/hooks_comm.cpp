@@ -25,7 +25,7 @@ DEFT_HOOK int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_uni
     }
     deft::job_network::Config config(hook, &id, nullptr);
     auto* const council = deft::rendezvous::join(hook, id, nranks, rank, config.network());
-    communicator::storing(comm, 1);
+    communicator::storing(hook, comm, 1);
     const int result = config.changed()
                            ? hook.table()->CommInitRankConfig(comm, nranks, id, rank, config.get())
                            : hook.table()->CommInitRank(comm, nranks, id, rank);
@@ -42,7 +42,7 @@ DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nc
     }
     deft::job_network::Config own(hook, &id, config);
     auto* const council = deft::rendezvous::join(hook, id, nranks, rank, own.network());
-    communicator::storing(comm, 1);
+    communicator::storing(hook, comm, 1);
     const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, own.get());
     return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, own, result,
                               council);
@@ -62,7 +62,7 @@ DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int r
     deft::job_network::Config own(hook, any ? &ids[0] : nullptr, config);
     auto* const council =
         any ? deft::rendezvous::join(hook, ids[0], nranks, rank, own.network()) : nullptr;
-    communicator::storing(comm, 1);
+    communicator::storing(hook, comm, 1);
     const int result = hook.table()->CommInitRankScalable(comm, nranks, rank, nid, ids, own.get());
     return communicator::made(hook, comm, hash, rank, nranks, own, result, council);
 }
@@ -79,7 +79,7 @@ DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devi
         return DEFT_NCCL_SYSTEM_ERROR;
     }
     deft::job_network::Config config(hook, nullptr, nullptr);
-    communicator::storing(comms, ndev);
+    communicator::storing(hook, comms, ndev);
     int result = DEFT_NCCL_SUCCESS;
     if (!config.changed() ||
         !deft::job_network::init_all(*hook.table(), comms, ndev, devices, config.get(), result)) {
@@ -108,7 +108,7 @@ DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl
     const std::uint64_t hash = communicator::split_hash(hook, static_cast<std::uint64_t>(color));
     auto* const parent = communicator::council_of(hook);
     deft::job_network::Config own(hook, config);
-    communicator::storing(child, 1);
+    communicator::storing(hook, child, 1);
     const int result = hook.table()->CommSplit(comm, color, key, child, own.get());
     return color == DEFT_NCCL_SPLIT_NOCOLOR
                ? result
@@ -129,7 +129,7 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
         communicator::cutting(hook);  // NCCL knows of its own operations only
     }
     deft::job_network::Config own(hook, config);
-    communicator::storing(child, 1);
+    communicator::storing(hook, child, 1);
     const int result = hook.table()->CommShrink(comm, excluded, count, child, own.get(), flags);
     communicator::lanes_aborted(hook);
     return communicator::made_from(hook, parent, child, hash, own, result);
@@ -146,7 +146,7 @@ DEFT_HOOK int ncclCommGrow(deft_nccl_comm_t comm, int nranks, const deft_nccl_un
     }
     deft::job_network::Config own = comm != nullptr ? deft::job_network::Config(hook, config)
                                                     : deft::job_network::Config(hook, id, config);
-    communicator::storing(grown, 1);
+    communicator::storing(hook, grown, 1);
     const int result = hook.table()->CommGrow(comm, nranks, id, rank, grown, own.get());
     return communicator::grown(hook, grown, comm != nullptr ? -1 : rank, nranks, own, result);
 }
