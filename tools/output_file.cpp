@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "topology/base/replaceable.h"
+
 namespace deft::tools {
 namespace {
 
@@ -51,6 +53,15 @@ std::string unwritable(const Config& config, Key key, bool make) {
         return fmt::format("{}='{}' ({}): {}", variable(key).name, setting.text, setting.origin,
                            what);
     };
+    // What is written in one step takes the place of what is there.
+    std::string target = path;
+    const Place place = key == Key::Out ? place_of(target) : Place::Replaceable;
+    if (place == Place::Nowhere) {
+        return {};
+    }
+    if (place == Place::Other && !std::filesystem::is_directory(path)) {
+        return complaint(fmt::format("{} is not a file; name one, or /dev/null for none", path));
+    }
     struct stat status {};
     if (::stat(folder.c_str(), &status) != 0) {
         const int error = errno;

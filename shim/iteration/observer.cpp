@@ -381,7 +381,8 @@ void Observer::write_report(int device, Rank& rank,
         DEFT_WARN_ONCE(
             "cannot write the report %s: %s; the job goes on. Name a file that can be "
             "written with DEFT_OUT",
-            path.c_str(), std::strerror(error));
+            path.c_str(),
+            error == kNotAFile ? "there is something that is no file" : std::strerror(error));
         return;
     }
     if (!rank.path.empty() && rank.path != path) {

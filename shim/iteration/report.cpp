@@ -10,6 +10,7 @@
 #include "shim/interpose/nccl_libraries.h"
 #include "shim/iteration/json_writer.h"
 #include "topology/base/config.h"
+#include "topology/base/replaceable.h"
 #include "topology/base/unique_fd.h"
 #include "topology/link_stats.h"
 #include "topology/presence.h"
@@ -237,7 +238,16 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     return json.text() + "\n";
 }
 
-int write_atomically(const std::string& path, const std::string& text) {
+int write_atomically(const std::string& named, const std::string& text) {
+    std::string path = named;
+    switch (place_of(path)) {
+        case Place::Nowhere:
+            return 0;
+        case Place::Other:
+            return kNotAFile;
+        case Place::Replaceable:
+            break;
+    }
     const std::string temporary = path + ".tmp" + std::to_string(::getpid());
     UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (!file) {

@@ -83,8 +83,11 @@ ReportFacts process_facts();
 // link counters of the process as they are now.
 std::string make_report(const ReportFacts& facts, const Track* track);
 
-// Replaces `path` by `text` in one step (a temporary file beside it, then rename). Returns 0 or
-// errno.
-int write_atomically(const std::string& path, const std::string& text);
+constexpr int kNotAFile = -1;
+
+// Replaces the file `named`, or the one that this link leads to, by `text` in one step (a temporary
+// file beside it, then rename). /dev/null takes all. Returns 0, errno, or kNotAFile where something
+// else is there.
+int write_atomically(const std::string& named, const std::string& text);
 
 }  // namespace deft

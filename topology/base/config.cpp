@@ -178,7 +178,10 @@ void Config::read_file(const std::string& path, ValueSource source, bool must_ex
     std::string text;
     const std::string error = read_text_file(path, text);
     if (!error.empty()) {
-        const bool absent = errno == ENOENT || errno == ENOTDIR;
+        // A link that leads nowhere is somebody's mistake.
+        struct stat status {};
+        const bool absent =
+            (errno == ENOENT || errno == ENOTDIR) && ::lstat(path.c_str(), &status) != 0;
         if (must_exist) {
             problems_.push_back("DEFT_CONF='" + shown(path) + "' (environment): " + error);
         } else if (!absent) {

@@ -2,9 +2,11 @@
 #include "shim/iteration/report.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -95,6 +97,35 @@ TEST(WriteAtomically, ReplacesAndLeavesNothingBehind) {
     EXPECT_NE(::access((path + ".tmp" + std::to_string(::getpid())).c_str(), F_OK), 0);
     ::unlink(path.c_str());
     EXPECT_EQ(write_atomically("/nonexistent-folder/report.json", "x"), ENOENT);
+}
+
+TEST(WriteAtomically, TakesThePlaceOfAFileOnly) {
+    const std::string folder = ::testing::TempDir() + "deft-place-" + std::to_string(::getpid());
+    ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+    const std::string fifo = folder + "/fifo";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    EXPECT_EQ(write_atomically(fifo, "x"), kNotAFile);
+    EXPECT_EQ(write_atomically(folder, "x"), kNotAFile);
+    EXPECT_EQ(write_atomically("/dev/stdout", "x"), kNotAFile);
+    // A link to it, so that a mistake of the code's does not take this machine's.
+    const std::string nowhere = folder + "/nowhere";
+    ASSERT_EQ(::symlink("/dev/null", nowhere.c_str()), 0);
+    EXPECT_EQ(write_atomically(nowhere, "x"), 0);
+    const std::string file = folder + "/file";
+    const std::string link = folder + "/link";
+    ASSERT_EQ(::symlink("file", link.c_str()), 0);
+    EXPECT_EQ(write_atomically(link, "x"), kNotAFile) << "leads nowhere yet";
+    ASSERT_EQ(write_atomically(file, "old"), 0);
+    EXPECT_EQ(write_atomically(link, "new"), 0);
+    struct stat status {};
+    for (const std::string& path : {fifo, nowhere, link}) {
+        ASSERT_EQ(::lstat(path.c_str(), &status), 0);
+        EXPECT_FALSE(S_ISREG(status.st_mode)) << path;
+    }
+    std::string text;
+    std::ifstream(file) >> text;
+    EXPECT_EQ(text, "new");
+    std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -154,6 +154,8 @@ TEST_F(ConfigTest, ReadsFilesAsPeopleWriteThem) {
 
 TEST_F(ConfigTest, AMissingUserFileIsAProblemAndAMissingSystemFileIsNot) {
     EXPECT_THAT(load({}, folder_ + "/absent").problems(), IsEmpty());
+    ASSERT_EQ(::symlink("/nowhere/deft.conf", (folder_ + "/dangling").c_str()), 0);
+    EXPECT_THAT(load({}, folder_ + "/dangling").central_problem(), HasSubstr("dangling"));
     EXPECT_THAT(load({"DEFT_CONF=" + folder_ + "/absent"}).problems(),
                 ElementsAre(AllOf(HasSubstr(folder_ + "/absent"), HasSubstr("DEFT_CONF"),
                                   HasSubstr("No such file"))));
