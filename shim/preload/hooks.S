@@ -56,6 +56,7 @@
     movups %xmm7, 112(%rsp)
     mov %r11, %rdi
     mov 8(%rbp), %rsi /* the job's code */
+    mov %rbp, %rdx
     call guest_first_call
     mov %rax, %r11
     movups (%rsp), %xmm0
@@ -126,6 +127,7 @@
     stp q6, q7, [sp, #192]
     mov x0, x17
     mov x1, x30 /* the job's code */
+    mov x2, x29
     bl guest_first_call
     mov x16, x0
     ldp q6, q7, [sp, #192]

@@ -19,6 +19,7 @@
 #include <sys/types.h>
 
 #include "deft/deft.h"
+#include "shim/preload/module.h"
 #include "shim/preload/search.h"
 #include "topology/guest.h"
 
@@ -30,20 +31,6 @@ enum {
     kLineSize = 1024,
     kStandardError = 2,
     kSystemError = 2 /* ncclSystemError */
-};
-
-/* Which function a slot stands for; the order is that of hooks.S. */
-enum {
-#define DEFT_NCCL_FUNCTION(name, result, parameters, since) kNccl##name,
-#define DEFT_NCCL_QUERY(name, result, parameters, since)
-#include "shim/interpose/nccl_functions.def"
-#undef DEFT_NCCL_FUNCTION
-    kNcclFunctions,
-    kBeforeApi = kNcclFunctions - 1,
-#define DEFT_API_FUNCTION(name, without) kApi##name,
-#include "shim/preload/api_functions.def"
-#undef DEFT_API_FUNCTION
-    kFunctions
 };
 
 /* No pointers: they would have to be relocated in every process. */
@@ -263,9 +250,10 @@ static int start(void) {
 
 /* --- the first call, and every call without the library -------------------------------------- */
 
-/* From hooks.S. The address to go on to, for a call through `slot` made by the code at `caller`. */
-void* guest_first_call(_Atomic(void*)* slot, const void* caller);
-void* guest_first_call(_Atomic(void*)* slot, const void* caller) {
+/* From hooks.S. The address to go on to, for a call through `slot` made by the code at `caller`,
+   whose arguments lie around `frame`. */
+void* guest_first_call(_Atomic(void*)* slot, const void* caller, const uintptr_t* frame);
+void* guest_first_call(_Atomic(void*)* slot, const void* caller, const uintptr_t* frame) {
     const unsigned function = (unsigned)(slot - guest_slots);
     int state = atomic_load(&g_state);
     if (state == kUnknown) {
@@ -283,7 +271,7 @@ void* guest_first_call(_Atomic(void*)* slot, const void* caller) {
     if (makes && atomic_load(&g_required)) {
         return answer(function);
     }
-    void* const target = search_nccl(function, guest_names[function], caller);
+    void* const target = search_nccl(function, guest_names[function], caller, frame);
     return target != NULL ? target : answer(function);
 }
 

@@ -4,12 +4,27 @@
 #ifndef DEFT_SHIM_PRELOAD_SEARCH_H
 #define DEFT_SHIM_PRELOAD_SEARCH_H
 
-/* Absent before glibc 2.34 from programs without libdl; such a program has no NCCL. */
-extern void* dlsym(void* handle, const char* name) __attribute__((weak));
+#include <stdint.h>
 
-/* The address of the function called `name` (its number `function` is the same in every call) for
-   the code at `caller`, or null. Decided once for each module: its functions all come from the one
-   NCCL that its first call reached, whatever is loaded later. Any thread. */
-void* search_nccl(unsigned function, const char* name, const void* caller);
+/* Which function a slot stands for; the order is that of hooks.S. */
+enum {
+#define DEFT_NCCL_FUNCTION(name, result, parameters, since) kNccl##name,
+#define DEFT_NCCL_QUERY(name, result, parameters, since)
+#include "shim/interpose/nccl_functions.def"
+#undef DEFT_NCCL_FUNCTION
+    kNcclFunctions,
+    kBeforeApi = kNcclFunctions - 1,
+#define DEFT_API_FUNCTION(name, without) kApi##name,
+#include "shim/preload/api_functions.def"
+#undef DEFT_API_FUNCTION
+    kFunctions
+};
+
+/* The address of the function called `name` for the code at `caller`, or null. A module's functions
+   all come from the one NCCL that the loader has bound it to, whatever is loaded later. A caller
+   that refers to no NCCL (a module's last act was the call, or it has looked the function up)
+   follows its communicator, its thread's group, or the modules that do. `frame` is hooks.S's.
+   Any thread. */
+void* search_nccl(unsigned function, const char* name, const void* caller, const uintptr_t* frame);
 
 #endif

@@ -5,30 +5,13 @@
 
 #include <fstream>
 
+#include "tests/system/shim/installed.h"
 #include "tests/system/shim/process.h"
 
 namespace deft::test {
 namespace {
 
-// The test runner puts the product's folder on the loader's path, where the guest looks last.
-constexpr const char* kNowhere = "/nonexistent";
 constexpr const char* kJob = "version=22809 init=0 calls=0 destroy=0 error=fake: wrong\n";
-
-// A folder with the guest and, if one is named, a file in the library's place.
-class Installed {
-public:
-    explicit Installed(const std::string& library = "") {
-        fs::copy_file(GUEST, guest());
-        if (!library.empty()) {
-            fs::copy_file(library, folder_ / "libnccl-net-deft.so");
-        }
-    }
-    std::string guest() const { return folder_ / "libdeft-preload.so"; }
-    fs::path library() const { return folder_ / "libnccl-net-deft.so"; }
-
-private:
-    Folder folder_;
-};
 
 // Without deft, and with a guest that finds no library: the same results in every way to NCCL.
 TEST(Guest, WithoutTheLibraryCallsGoWhereTheyWouldHaveGone) {

@@ -4,6 +4,7 @@
 // without it.
 #include <gtest/gtest.h>
 
+#include "tests/system/shim/installed.h"
 #include "tests/system/shim/process.h"
 
 namespace deft::test {
@@ -87,6 +88,23 @@ const Scene kScenes[] = {
      1},
 };
 
+// The guest where it forwards by itself: switched off, or with no library to open.
+struct Without {
+    const char* name;
+    bool disabled;
+};
+constexpr Without kWithout[] = {{"disabled", true}, {"alone", false}};
+
+Outcome run_without(const Without& how, const std::vector<std::string>& command) {
+    if (how.disabled) {
+        return run(command, {{"LD_PRELOAD", GUEST}, {"DEFT_DISABLE", "1"}});
+    }
+    const Installed alone;
+    return run(
+        command,
+        {{"LD_PRELOAD", alone.guest()}, {"LD_LIBRARY_PATH", kNowhere}, {"DEFT_LOG", "none"}});
+}
+
 class Scopes : public ::testing::TestWithParam<Scene> {
 protected:
     std::vector<std::string> command() const {
@@ -114,6 +132,16 @@ TEST_P(Scopes, EachCallReachesTheSameCopyAsWithoutThePreload) {
     }
 }
 
+TEST_P(Scopes, SoItDoesWithAGuestThatForwardsByItself) {
+    const Outcome plain = run(command());
+    for (const Without& how : kWithout) {
+        const Outcome outcome = run_without(how, command());
+        EXPECT_EQ(outcome.status, 0) << how.name;
+        EXPECT_EQ(outcome.out, plain.out) << how.name;
+        EXPECT_EQ(outcome.err, "") << how.name;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Loads, Scopes, ::testing::ValuesIn(kScenes),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -135,6 +163,9 @@ TEST(Scopes, ForeignCommunicatorsReachTheCalledCopy) {
         const Outcome with = run(command, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", mode}});
         EXPECT_EQ(with.out, without.out) << mode;
         EXPECT_EQ(with.err, "") << mode;
+    }
+    for (const Without& how : kWithout) {
+        EXPECT_EQ(run_without(how, command).out, without.out) << how.name;
     }
 }
 
