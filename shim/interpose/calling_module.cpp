@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <span>
 
@@ -139,9 +141,44 @@ Range range_of(const dl_phdr_info& info) {
     return range;
 }
 
+constexpr std::uintptr_t kFirstPage = 4096;
+
+// Where a note segment has the build id, from the start of the module's first page; 0 if it has
+// none there.
+std::uint16_t id_in(std::uintptr_t note, std::uintptr_t end, std::uintptr_t low) {
+    constexpr auto round_up = [](std::uintptr_t size) { return (size + 3) & ~std::uintptr_t{3}; };
+    while (note + sizeof(ElfW(Nhdr)) + sizeof(ELF_NOTE_GNU) <= end) {
+        const auto& head = *reinterpret_cast<const ElfW(Nhdr)*>(note);
+        const std::uintptr_t name = note + sizeof(head);
+        const std::uintptr_t value = name + round_up(head.n_namesz);
+        if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof(ELF_NOTE_GNU) &&
+            std::memcmp(reinterpret_cast<const void*>(name), ELF_NOTE_GNU, head.n_namesz) == 0) {
+            const std::uintptr_t at = value - (low & ~(kFirstPage - 1));
+            const bool near = at <= kFirstPage - sizeof(std::uint64_t);
+            return near && head.n_descsz >= sizeof(std::uint64_t) ? static_cast<std::uint16_t>(at)
+                                                                  : 0;
+        }
+        note = value + round_up(head.n_descsz);
+    }
+    return 0;
+}
+
+std::uint16_t id_of(const dl_phdr_info& info, const Range& range) {
+    std::uint16_t found = 0;
+    for (int i = 0; i < info.dlpi_phnum && found == 0; ++i) {
+        const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+        if (segment.p_type == PT_NOTE) {
+            const std::uintptr_t begin = info.dlpi_addr + segment.p_vaddr;
+            found = id_in(begin, begin + segment.p_memsz, range.low);
+        }
+    }
+    return found;
+}
+
 struct Wanted {
     const void* address;
     Range range;
+    std::uint16_t id_at = 0;
 };
 
 int find_range(dl_phdr_info* info, std::size_t, void* argument) {
@@ -151,6 +188,7 @@ int find_range(dl_phdr_info* info, std::size_t, void* argument) {
         return 0;
     }
     wanted.range = range;
+    wanted.id_at = id_of(*info, range);
     return 1;
 }
 
@@ -239,6 +277,15 @@ int collect_bound(dl_phdr_info* info, std::size_t, void* argument) {
     return 0;
 }
 
+// struct dl_find_object of glibc 2.35, with room to spare; older headers lack it.
+struct FoundObject {
+    unsigned long long flags;
+    void* start;
+    void* rest[30];
+};
+using FindObject = int (*)(const void*, FoundObject*);
+constinit std::atomic<FindObject> g_find_object{nullptr};
+
 // Which of two comes first among the loaded objects, whose order is that of their loading.
 struct Order {
     const void* one;
@@ -263,13 +310,14 @@ CallingModule CallingModule::of(const void* address) noexcept {
         map == nullptr) {
         return found;
     }
-    Wanted wanted{address, {}};
+    Wanted wanted{address, {}, 0};
     if (::dl_iterate_phdr(find_range, &wanted) == 0) {
         return found;
     }
     found.map = static_cast<const link_map*>(map);
     found.low = wanted.range.low;
     found.high = wanted.range.high;
+    found.id_at = wanted.id_at;
     if (const Dynamic dynamic(found.map->l_addr, found.map->l_ld); dynamic) {
         found.binding = binding_of(references_of(wanted.range, dynamic));
     }
@@ -307,6 +355,37 @@ bool CallingModule::in_global_scope() const noexcept {
     }
     ::dlclose(program);
     return found;
+}
+
+ModulePrint::ModulePrint(const CallingModule& module) noexcept {
+    if (module.map == nullptr || module.is_program()) {
+        return;  // what stays
+    }
+    const auto find = reinterpret_cast<FindObject>(::dlsym(RTLD_DEFAULT, "_dl_find_object"));
+    FoundObject object;
+    if (find == nullptr || find(reinterpret_cast<const void*>(module.low), &object) != 0) {
+        return;
+    }
+    g_find_object.store(find, std::memory_order_release);
+    start_ = reinterpret_cast<std::uintptr_t>(object.start);
+    entry_ = word(start_, offsetof(ElfW(Ehdr), e_entry));
+    sections_ = word(start_, offsetof(ElfW(Ehdr), e_shoff));
+    id_at_ = module.id_at;
+    id_ = id_at_ != 0 ? word(start_, id_at_) : 0;
+}
+
+// Only the first page of the object that is found is read, wherever it lies: the place itself may
+// be no memory any more.
+bool ModulePrint::fits(const void* address) const noexcept {
+    if (start_ == 0) {
+        return true;
+    }
+    FoundObject object;
+    return g_find_object.load(std::memory_order_acquire)(address, &object) == 0 &&
+           reinterpret_cast<std::uintptr_t>(object.start) == start_ &&
+           word(start_, offsetof(ElfW(Ehdr), e_entry)) == entry_ &&
+           word(start_, offsetof(ElfW(Ehdr), e_shoff)) == sections_ &&
+           (id_at_ == 0 || word(start_, id_at_) == id_);
 }
 
 }  // namespace deft

@@ -21,6 +21,7 @@ struct CallingModule {
     std::uintptr_t low = 0;  // its code and data lie in [low, high)
     std::uintptr_t high = 0;
     Binding binding = Binding::None;
+    std::uint16_t id_at = 0;  // of the build id in the first page; 0: it is not there
 
     // The module that has this code; map is null if there is none. Asks the loader.
     static CallingModule of(const void* address) noexcept;
@@ -39,6 +40,29 @@ struct CallingModule {
     // True if other modules' references are resolved with this one's symbols: it was there at the
     // program's start, or opened with RTLD_GLOBAL.
     bool in_global_scope() const noexcept;
+};
+
+// Tells a module from another that is loaded to the same place later. Fits everything where the C
+// library cannot tell whose code an address is without a lock (glibc before 2.35).
+class ModulePrint {
+public:
+    ModulePrint() = default;
+    explicit ModulePrint(const CallingModule& module) noexcept;
+
+    // False if the code at `address` is another module's. Any thread; takes no lock.
+    bool fits(const void* address) const noexcept;
+
+private:
+    // What is looked at of a module lies in its first page.
+    static std::uint64_t word(std::uintptr_t start, unsigned offset) noexcept {
+        return *reinterpret_cast<const volatile std::uint64_t*>(start + offset);
+    }
+
+    std::uintptr_t start_ = 0;
+    std::uint64_t entry_ = 0;
+    std::uint64_t sections_ = 0;  // where the file's section headers are
+    std::uint64_t id_ = 0;
+    std::uint16_t id_at_ = 0;
 };
 
 }  // namespace deft

@@ -29,12 +29,19 @@ using Certainty = NcclLibraries::Certainty;
 struct KnownModule {
     CallingModule module;
     Answer answer;
+    ModulePrint print;
+    // Set when another module is found in its place, or what the answer was drawn from is not so.
+    mutable std::atomic<bool> outdated{false};
+
+    bool holds_for(const void* caller) const noexcept {
+        return !outdated.load(std::memory_order_relaxed) && print.fits(caller);
+    }
 };
 
-// A call site. The answer is stored after the caller, so it may be missing for a moment.
+// A call site. The module is stored after the caller, so it may be missing for a moment.
 struct KnownCaller {
     std::atomic<const void*> caller{nullptr};
-    std::atomic<const Answer*> answer{nullptr};
+    std::atomic<const KnownModule*> module{nullptr};
 };
 
 // Constant-initialised, trivially destroyed: usable before main and after exit.
@@ -179,28 +186,27 @@ std::size_t place_of(const void* caller) {
 }
 
 // Allocates nothing: a call site may be new at any time.
-void remember(const void* caller, const Answer* answer) {
+void remember(const void* caller, const KnownModule* module) {
     const std::size_t place = place_of(caller);
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
         KnownCaller& known = g_state.callers[(place + probe) % kMaxCallers];
         const void* expected = nullptr;
-        if (known.caller.compare_exchange_strong(expected, caller, std::memory_order_acq_rel)) {
-            known.answer.store(answer, std::memory_order_release);
-            return;
-        }
-        if (expected == caller) {
+        if (known.caller.compare_exchange_strong(expected, caller, std::memory_order_acq_rel) ||
+            expected == caller) {
+            known.module.store(module, std::memory_order_release);
             return;
         }
     }
 }
 
-const Answer* recall(const void* caller) {
+const KnownModule* recall(const void* caller) {
     const std::size_t place = place_of(caller);
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
         const KnownCaller& known = g_state.callers[(place + probe) % kMaxCallers];
         const void* const there = known.caller.load(std::memory_order_acquire);
         if (there == caller) {
-            return known.answer.load(std::memory_order_acquire);
+            const KnownModule* const module = known.module.load(std::memory_order_acquire);
+            return module != nullptr && module->holds_for(caller) ? module : nullptr;
         }
         if (there == nullptr) {
             return nullptr;
@@ -209,31 +215,50 @@ const Answer* recall(const void* caller) {
     return nullptr;
 }
 
-const Answer* recall_module(const void* caller) {
+const KnownModule* recall_module(const void* caller) {
     for (const auto& slot : g_state.modules) {
         const KnownModule* const known = slot.load(std::memory_order_acquire);
         if (known == nullptr) {
             return nullptr;
         }
         if (known->module.contains(caller)) {
-            return &known->answer;
+            if (known->holds_for(caller)) {
+                return known;
+            }
+            known->outdated.store(true, std::memory_order_relaxed);
         }
     }
     return nullptr;
 }
 
+// That all modules go to one library is no longer so, or of others, once one goes elsewhere.
+void outdate_common(const NcclTable* other) {
+    for (const auto& slot : g_state.modules) {
+        const KnownModule* const known = slot.load(std::memory_order_acquire);
+        if (known == nullptr) {
+            return;
+        }
+        if (known->answer.certainty == Certainty::Common && known->answer.table != other) {
+            known->outdated.store(true, std::memory_order_relaxed);
+        }
+    }
+}
+
 // The first decision on a module stays: two threads may have come to different ones. Null if there
 // is no room for it.
-const Answer* remember(const CallingModule& module, const Answer& answer) {
-    const auto* const node = new KnownModule{module, answer};
+const KnownModule* remember(const CallingModule& module, const Answer& answer) {
+    const auto* const node = new KnownModule{module, answer, ModulePrint(module)};
+    if (answer.certainty == Certainty::Bound) {
+        outdate_common(answer.table);
+    }
     for (auto& slot : g_state.modules) {
         const KnownModule* expected = nullptr;
         if (slot.compare_exchange_strong(expected, node, std::memory_order_acq_rel)) {
-            return &node->answer;
+            return node;
         }
-        if (expected->module.low == module.low) {
+        if (expected->module.low == module.low && !expected->outdated) {
             delete node;
-            return &expected->answer;
+            return expected;
         }
     }
     delete node;
@@ -283,8 +308,8 @@ const NcclTable* where_others_go() {
         if (module.map == nullptr || module.contains(own_base())) {
             continue;
         }
-        const Answer* const known = recall_module(address);
-        const Answer answer = known != nullptr ? *known : decide(module);
+        const KnownModule* const known = recall_module(address);
+        const Answer answer = known != nullptr ? known->answer : decide(module);
         if (known == nullptr && answer.table != nullptr) {
             remember(module, answer);
         }
@@ -324,12 +349,12 @@ Answer search(const void* caller) {
         module.low = reinterpret_cast<std::uintptr_t>(caller);
         module.high = module.low + 1;
     }
-    const Answer* const kept = remember(module, answer);
+    const KnownModule* const kept = remember(module, answer);
     if (kept == nullptr) {
         return answer;  // searched for again at the next call from there
     }
     remember(caller, kept);
-    return *kept;
+    return kept->answer;
 }
 
 }  // namespace
@@ -343,13 +368,13 @@ Answer NcclLibraries::for_caller(const void* caller) noexcept {
     if (const NcclTable* table = g_state.for_all.load(std::memory_order_acquire)) {
         return {table, Certainty::Bound};
     }
-    if (const Answer* const answer = recall(caller)) {
-        return *answer;
+    if (const KnownModule* const known = recall(caller)) {
+        return known->answer;
     }
     try {
-        if (const Answer* const answer = recall_module(caller)) {
-            remember(caller, answer);
-            return *answer;
+        if (const KnownModule* const known = recall_module(caller)) {
+            remember(caller, known);
+            return known->answer;
         }
         return search(caller);
     } catch (...) {

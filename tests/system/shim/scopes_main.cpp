@@ -9,9 +9,13 @@
 //   thread:M           as group:M, on a thread of its own
 //   pointers           as group, with functions looked up in the global scope
 //   end:M              module M destroys its communicator
+//   close:M            closes module M
+//   cd:PATH            changes the working folder
+//   place:N            whether module N lies where the last that was closed lay (1)
 // Prints the worst result of each step, and for each copy how often it was called.
 #include <dlfcn.h>
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -28,6 +32,7 @@ struct FakeCalls {
 
 std::map<char, void*> g_opened;
 std::map<char, ncclComm_t> g_communicators;
+void* g_place = nullptr;  // of the last that was closed
 
 template <class Function>
 Function* look(char module, const char* name) {
@@ -84,6 +89,13 @@ int pointers() {
     return worst;
 }
 
+int close(char module) {
+    g_place = ::dlsym(g_opened.at(module), "user_make");
+    const int result = ::dlclose(g_opened.at(module));
+    g_opened.erase(module);
+    return result;
+}
+
 int take(const std::string& step) {
     const std::string what = step.substr(0, step.find(':'));
     const char module = step.back();
@@ -106,6 +118,15 @@ int take(const std::string& step) {
     }
     if (what == "end") {
         return look<int(ncclComm_t)>(module, "user_destroy")(g_communicators[module]);
+    }
+    if (what == "cd") {
+        return ::chdir(step.c_str() + what.size() + 1);
+    }
+    if (what == "close") {
+        return close(module);
+    }
+    if (what == "place") {
+        return ::dlsym(g_opened.at(module), "user_make") == g_place ? 1 : 0;
     }
     std::printf("no step %s\n", step.c_str());
     std::exit(2);

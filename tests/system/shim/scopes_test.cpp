@@ -80,6 +80,13 @@ const Scene kScenes[] = {
      "M: made 1, groups 4/4, all-reduces 4, destroyed 1\n"
      "N: made 1, groups 3/3, all-reduces 3, destroyed 1\n",
      7},
+    // For the program there is one library first, and later another.
+    {"each_its_own_one_after_the_other",
+     {opened("M=l", LINKED_USER), "make:M", "group:M", opened("N=l", LINKED_USER_B), "make:N",
+      "group:N", "group:M", "thread:N", "end:N", "end:M"},
+     "M: made 1, groups 2/2, all-reduces 2, destroyed 1\n"
+     "N: made 1, groups 2/2, all-reduces 2, destroyed 1\n",
+     4},
     // Looked up, not linked: the first in the global scope at that moment.
     {"looked_up",
      {opened("B=g", NCCL_B), opened("A=g", NCCL_A), "pointers"},
@@ -166,6 +173,33 @@ TEST(Scopes, ForeignCommunicatorsReachTheCalledCopy) {
     }
     for (const Without& how : kWithout) {
         EXPECT_EQ(run_without(how, command).out, without.out) << how.name;
+    }
+}
+
+// A module that is mapped where another lay, which has been closed: its calls are its own.
+TEST(Scopes, AModuleInAnothersPlaceIsAnother) {
+    const std::vector<std::string> steps = {
+        SCOPES_MAIN, opened("M=l", LINKED_USER),   "make:M",  "group:M", "end:M",
+        "close:M",   opened("N=l", LINKED_USER_B), "place:N", "make:N",  "group:N",
+        "end:N"};
+    const auto expect_its_own = [](const Outcome& outcome, const char* name) {
+        EXPECT_EQ(outcome.status, 0) << name;
+        EXPECT_EQ(count(outcome.out, "make:N=0 group:N=0 end:N=0"), 1u) << name << outcome.out;
+        EXPECT_EQ(count(outcome.out, "N: made 1, groups 1/1, all-reduces 1, destroyed 1\n"), 1u)
+            << name << ": " << outcome.out;
+        EXPECT_EQ(outcome.err, "") << name;
+        return count(outcome.out, "place:N=1") == 1;
+    };
+    expect_its_own(run(steps), "plain");
+    bool shown = true;
+    for (const char* mode : {"off", "observe", "exact", "deft"}) {
+        shown &= expect_its_own(run(steps, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", mode}}), mode);
+    }
+    for (const Without& how : kWithout) {
+        shown &= expect_its_own(run_without(how, steps), how.name);
+    }
+    if (!shown) {
+        GTEST_SKIP() << "the loader has mapped the second module elsewhere";
     }
 }
 
