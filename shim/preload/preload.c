@@ -12,6 +12,7 @@
    finds the same addresses. No lock is held. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -171,6 +172,49 @@ static void* open_next_to(void* (*open)(const char*, int), const char* own, char
     return open(path, RTLD_LAZY | RTLD_LOCAL);
 }
 
+/* The guest's file as the kernel has it: the loader keeps a relative name, which leads elsewhere
+   once the program has changed its folder. Empty if the kernel does not tell. */
+static void find_file(char* path) {
+    int (*const open)(const char*, int, ...) = (int (*)(const char*, int, ...))in_process("open");
+    ssize_t (*const get)(int, void*, size_t) = (ssize_t(*)(int, void*, size_t))in_process("read");
+    int (*const close)(int) = (int (*)(int))in_process("close");
+    const uintptr_t own = (uintptr_t)guest_names;
+    char part[kLineSize];
+    uintptr_t bounds[2] = {0, 0}; /* of the mapping that the line is about */
+    unsigned field = 0;           /* 0, 1: in a bound; 2: behind them; 3: in the path */
+    size_t used = 0;
+    path[0] = '\0';
+    if (open == NULL || get == NULL || close == NULL) {
+        return;
+    }
+    const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    ssize_t count = 0;
+    int done = file < 0;
+    while (!done && (count = get(file, part, sizeof(part))) > 0) {
+        for (ssize_t i = 0; i < count && !done; ++i) {
+            const char c = part[i];
+            const int is_own = bounds[0] <= own && own < bounds[1];
+            if (c == '\n') {
+                done = field == 3;
+                field = 0;
+                bounds[0] = 0;
+                bounds[1] = 0;
+            } else if (field < 2 && (c == '-' || c == ' ')) {
+                ++field;
+            } else if (field < 2) {
+                bounds[field] = bounds[field] * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+            } else if (is_own && (field == 3 || c == '/') && used + 1 < kPathSize) {
+                field = 3;
+                path[used++] = c;
+            }
+        }
+    }
+    path[used] = '\0';
+    if (file >= 0) {
+        (void)close(file);
+    }
+}
+
 /* Next to the guest as it was named, next to the file itself where that name was a link, and by the
    loader's search path. `why` keeps the reason of the first that failed. */
 static void* open_library(char* why) {
@@ -182,6 +226,7 @@ static void* open_library(char* why) {
     char* (*const error)(void) = (char* (*)(void))in_process("dlerror");
     char path[kPathSize];
     char real[kPathSize];
+    char file[kPathSize];
     Dl_info own;
     void* library = NULL;
     append(why, 0, kLineSize, "this program has no dlopen");
@@ -190,12 +235,17 @@ static void* open_library(char* why) {
     }
     why[0] = '\0';
     if (where((const void*)guest_names, &own) != 0 && own.dli_fname != NULL) {
-        library = open_next_to(open, own.dli_fname, path);
+        const char* name = own.dli_fname;
+        if (name[0] != '/') {
+            find_file(file);
+            name = file[0] != '\0' ? file : name;
+        }
+        library = open_next_to(open, name, path);
         if (library == NULL && path[0] != '\0') {
             const char* const text = error();
             append(why, 0, kLineSize, text != NULL ? text : path);
         }
-        if (library == NULL && resolve != NULL && resolve(own.dli_fname, real) != NULL) {
+        if (library == NULL && resolve != NULL && resolve(name, real) != NULL) {
             library = open_next_to(open, real, path);
         }
     }

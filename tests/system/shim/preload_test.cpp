@@ -122,5 +122,23 @@ TEST(Guest, FollowsALinkToItself) {
     EXPECT_EQ(outcome.reports.size(), 1u) << outcome.err;
 }
 
+// Preloaded by a relative path, which leads elsewhere from the folder that the program goes to: not
+// even a library of the same name there is taken.
+TEST(Guest, IsFoundWhereTheProgramWasStarted) {
+    const Installed installed(PRELOAD);
+    const Installed elsewhere(NCCL_B);
+    for (const std::string& folder : {std::string("/"), elsewhere.folder().string()}) {
+        const std::string command = "cd '" + installed.folder().string() +
+                                    "' && LD_PRELOAD=./libdeft-preload.so exec \"$0\" \"$@\"";
+        const Outcome outcome =
+            run({"/bin/sh", "-c", command, SCOPES_MAIN, "cd:" + folder,
+                 std::string("M=l:") + LINKED_USER, "make:M", "group:M", "end:M"},
+                {{"LD_LIBRARY_PATH", kNowhere}});
+        EXPECT_EQ(count(outcome.out, "make:M=0 group:M=0 end:M=0"), 1u) << outcome.out;
+        EXPECT_EQ(outcome.err, "") << folder;
+        EXPECT_EQ(outcome.reports.size(), 1u) << folder;
+    }
+}
+
 }  // namespace
 }  // namespace deft::test
