@@ -55,6 +55,7 @@
 
 OLD(void*, dlopen, FIRST, (const char* file, int flags));
 OLD(void*, dlsym, FIRST, (void* handle, const char* name));
+OLD(void*, dlvsym, FIRST, (void* handle, const char* name, const char* version));
 OLD(int, dladdr, FIRST, (const void* address, Dl_info* info));
 OLD(int, dladdr1, SINCE("2.3.3"), (const void* address, Dl_info* info, void** more, int what));
 OLD(int, dlinfo, SINCE("2.3.3"), (void* handle, int request, void* answer));
@@ -67,6 +68,9 @@ void* own_dlopen(const char* file, int flags) {
 }
 void* own_dlsym(void* handle, const char* name) {
     return old_dlsym != NULL ? old_dlsym(handle, name) : NULL;
+}
+void* own_dlvsym(void* handle, const char* name, const char* version) {
+    return old_dlsym != NULL ? old_dlvsym(handle, name, version) : NULL;
 }
 int own_dladdr(const void* address, Dl_info* info) {
     return old_dlsym != NULL ? old_dladdr(address, info) : 0;
