@@ -123,6 +123,16 @@ void await(const std::string& path) {
     }
 }
 
+// Until every rank has come here; one that has died does not.
+void wait_for_all(int rank, int ranks, const std::string& id_file) {
+    touch(id_file + ".over" + std::to_string(rank));
+    for (int other = 0; other < ranks; ++other) {
+        for (int i = 0; i < 5000 && !exists(id_file + ".over" + std::to_string(other)); ++i) {
+            ::usleep(1000);
+        }
+    }
+}
+
 // Rank 1 makes no more calls; rank 0 is in the middle of an iteration when its communicator goes.
 int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
           const std::string& aborted) {
@@ -406,6 +416,8 @@ int main(int argc, char** argv) {
         }
     }
     if (how.ends_with("abort")) {
+        // It takes from a rank that is still in its last call what that was to receive.
+        wait_for_all(rank, ranks, argv[3]);
         check(ncclCommAbort(comm), "ncclCommAbort");
     } else {
         // The end of a nonblocking communicator waits for nobody: another rank may be in its last
