@@ -133,8 +133,8 @@ def crawl(scene):
 
 
 # Links on which packets vanish without a word.
-def silent(name, command, back, lasts, injected, **more):
-    @case(name, "silence", lasts=lasts, still=True, injected=injected, **more)
+def silent(name, command, back, lasts, injected, still=True, **more):
+    @case(name, "silence", lasts=lasts, still=still, injected=injected, **more)
     def fault(scene):
         scene.mark()
         scene.tell(command)
@@ -146,7 +146,8 @@ def silent(name, command, back, lasts, injected, **more):
 silent("silent", "both blackhole on", "both blackhole off", 3.0, ("in_black_hole",), quick=True)
 silent("one-way-forth", "ab blackhole on", "ab blackhole off", 5.0, ("in_black_hole",))
 silent("one-way-back", "ba blackhole on", "ba blackhole off", 5.0, ("in_black_hole",))
-silent("all-acks-lost", "ba ackloss 1", "ba none", 5.0, ("acknowledgements_lost",))
+# Data that go the other way acknowledge too: deft's do.
+silent("all-acks-lost", "ba ackloss 1", "ba none", 5.0, ("acknowledgements_lost",), still=False)
 
 # Middleboxes that end connections, or forget them without a word. Socket cannot outlive either.
 impaired("resets", "middleboxes", ["both resets 0.0005"], ("resets",), quick=True)
