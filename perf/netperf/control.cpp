@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <vector>
@@ -39,20 +40,39 @@ void Control::send(const nlohmann::json& value) {
     std::string message(reinterpret_cast<const char*>(&length), sizeof length);
     message += text;
     for (size_t sent = 0; sent < message.size();) {
-        const ssize_t bytes =
-            ::send(fd_.get(), message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
-        if (bytes < 0 && errno != EINTR) {
+        // Both ends may send more than the socket holds: what the other one says is taken
+        // meanwhile.
+        pollfd wait{fd_.get(), POLLIN | POLLOUT, 0};
+        poll(&wait, 1, kPatienceMs);
+        if ((wait.revents & POLLIN) != 0) {
+            char block[65536];
+            const ssize_t bytes = recv(fd_.get(), block, sizeof block, MSG_DONTWAIT);
+            if (bytes == 0) {
+                throw PeerGone("the other process ended");
+            }
+            early_.append(block, bytes > 0 ? static_cast<size_t>(bytes) : 0);
+        }
+        const ssize_t bytes = ::send(fd_.get(), message.data() + sent, message.size() - sent,
+                                     MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (bytes < 0 && errno != EINTR && errno != EAGAIN) {
             throw PeerGone("the other process ended");
         }
-        sent += bytes > 0 ? bytes : 0;
+        sent += bytes > 0 ? static_cast<size_t>(bytes) : 0;
     }
+}
+
+void Control::take(char* to, size_t bytes) {
+    const size_t early = std::min(bytes, early_.size());
+    std::copy_n(early_.begin(), early, to);
+    early_.erase(0, early);
+    receive_all(fd_.get(), to + early, bytes - early);
 }
 
 nlohmann::json Control::receive() {
     uint64_t length = 0;
-    receive_all(fd_.get(), reinterpret_cast<char*>(&length), sizeof length);
+    take(reinterpret_cast<char*>(&length), sizeof length);
     std::vector<char> text(length);
-    receive_all(fd_.get(), text.data(), text.size());
+    take(text.data(), text.size());
     return nlohmann::json::parse(text.begin(), text.end());
 }
 

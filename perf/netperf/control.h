@@ -30,7 +30,10 @@ public:
     void barrier() { exchange(nullptr); }
 
 private:
+    void take(char* to, size_t bytes);
+
     deft::UniqueFd fd_;
+    std::string early_;  // came while something was sent
 };
 
 }  // namespace netperf
