@@ -120,7 +120,8 @@ def one_run(network, parts, options, case):
             "raw_ms": run.results["iteration_ms"]["raw"], "network_bytes": sent, "link_bytes": run.sent,
             "plan": plan.get("state", "-"), "policy": plan.get("policy", ""), "reason": plan.get("reason", ""),
             "lane_bytes": lanes, "replicas_equal": run.results["replicas_equal"], "checksum": run.results["checksum"],
-            "warnings": run.warnings, "foreign": run.foreign}
+            "warnings": [line.replace(os.path.realpath(options.build) + os.sep, "") for line in run.warnings],
+            "foreign": run.foreign}
 
 
 def judged(rounds):
