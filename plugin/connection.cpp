@@ -18,7 +18,6 @@
 #include "topology/base/log.h"
 #include "topology/base/random.h"
 #include "topology/kernel_links.h"
-#include "topology/lanes.h"
 
 namespace deft::net {
 namespace {
@@ -151,36 +150,6 @@ private:
     std::array<std::unique_ptr<Inquiry>, wire::kMaxPaths> inquiries_;
 };
 
-// What a lane leaves of a device.
-struct LaneView {
-    std::vector<Interface> links;  // in place; those the lane does not use have no address
-    std::vector<double> weights;
-    std::uint32_t mask = 0;  // one bit per link in use
-};
-
-LaneView view_of(const Device& device, int traffic_class) {
-    LaneView view;
-    view.links = device.links;
-    Lane lane;
-    const bool chosen = find_lane(traffic_class, lane);
-    for (std::size_t i = 0; i < view.links.size(); ++i) {
-        const std::uint16_t weight = chosen ? lane.weight(view.links[i].name) : 1000;
-        view.weights.push_back(weight / 1000.0);
-        view.mask |= weight > 0 ? std::uint32_t{1} << i : 0;
-    }
-    if (view.mask == 0) {
-        DEFT_WARN_ONCE("lane %d names none of this host's links: all are used", traffic_class);
-        view.weights.assign(view.links.size(), 1);
-        view.mask = ~std::uint32_t{0};
-    }
-    for (std::size_t i = 0; i < view.links.size(); ++i) {
-        if ((view.mask >> i & 1) == 0) {
-            view.links[i].addresses.clear();
-        }
-    }
-    return view;
-}
-
 // Every address of this host, as the kernel says: one may have come since the process started.
 // Asked once for the connections of a moment.
 std::vector<Address> host_addresses(Nanos now) {
@@ -200,10 +169,10 @@ std::vector<Address> host_addresses(Nanos now) {
     return known;
 }
 
-// The routes to a peer: those of a lane's links, without what cannot lead to it.
-std::vector<Route> routes_to(const wire::EndpointList& peer, const LaneView& view, Nanos now) {
+// The routes from this device to a peer, without those that cannot lead to it.
+std::vector<Route> routes_to(const wire::EndpointList& peer, const Device& device, Nanos now) {
     wire::EndpointList endpoints = peer;
-    std::vector<Interface> links = view.links;
+    std::vector<Interface> links = device.links;
     const bool local = drop_doubles(host_addresses(now), links, endpoints);
     std::vector<Route> routes = plan_routes(links, endpoints);
     for (Route& route : routes) {
@@ -239,11 +208,10 @@ std::map<std::uint64_t, Attempt>& attempts() {
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   Nanos now, Attempt& attempt);
 
-wire::Hello hello_of(const ConnectionOptions& options, const wire::Handle& handle) {
+wire::Hello hello_of(const wire::Handle& handle) {
     wire::Hello hello;
     hello.listener = handle.listener;
     hello.secret = handle.secret;
-    hello.lane = options.lane;
     hello.paths = 1;
     return hello;
 }
@@ -251,13 +219,12 @@ wire::Hello hello_of(const ConnectionOptions& options, const wire::Handle& handl
 // Asks over every route at once; the first answer counts.
 int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                  Nanos now, Attempt& attempt) {
-    wire::Hello hello = hello_of(options, attempt.handle);
+    wire::Hello hello = hello_of(attempt.handle);
     hello.flags = wire::kFlagAsk;
-    const LaneView view = view_of(*device, options.lane);
     TcpDialer::Options dialer;
     dialer.dead_after = options.link_timeout;
     dialer.congestion = options.congestion;
-    for (const Route& route : routes_to(attempt.handle.endpoints, view, now)) {
+    for (const Route& route : routes_to(attempt.handle.endpoints, *device, now)) {
         attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
         attempt.asking.back().dialer->start(++attempt.questions, now);
     }
@@ -348,8 +315,7 @@ void multiply(std::vector<Route>& routes, std::size_t streams, std::size_t most)
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   Nanos now, Attempt& attempt) {
     const wire::Handle& handle = attempt.handle;
-    const LaneView view = view_of(*device, options.lane);
-    std::vector<Route> routes = routes_to(handle.endpoints, view, now);
+    std::vector<Route> routes = routes_to(handle.endpoints, *device, now);
     if (routes.empty()) {
         DEFT_WARN(
             "none of this host's links can reach the peer at %s: they share no address family "
@@ -364,7 +330,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         choose_routes(routes, device->links, allowed);
     }
     multiply(routes, options.streams, allowed);
-    wire::Hello hello = hello_of(options, handle);
+    wire::Hello hello = hello_of(handle);
     hello.paths = static_cast<std::uint16_t>(routes.size());
     hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     // Its pipes are what a connection can do without, too.
@@ -399,7 +365,6 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
         hello.path = static_cast<std::uint16_t>(dialers.size());
-        dialer.weight = view.weights[route.link];
         dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
     }
     SenderOptions sender;
@@ -428,8 +393,7 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     }
     auto listener = std::make_unique<Listener>();
     listener->options_ = options;
-    listener->lane_ = options.lane;
-    listener->admission_ = acceptor->open(view_of(*device, options.lane).mask);
+    listener->admission_ = acceptor->open();
     if (listener->admission_ == nullptr) {
         problem = "neither getrandom nor /dev/urandom gives random bytes";
         return nullptr;
@@ -437,7 +401,6 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     wire::Handle handle;
     handle.listener = listener->admission_->listener();
     handle.secret = listener->admission_->secret();
-    handle.lane = options.lane;
     handle.endpoints = listener->admission_->endpoints();
     handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
     wire::encode(handle, out);
@@ -450,7 +413,6 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         if (admission_ == nullptr || !admission_->next(now, guest)) {
             return nullptr;
         }
-        lane_ = guest.hello.lane >= 0 ? guest.hello.lane : lane_;
         const std::size_t paths = guest.hello.paths;
         ReceiverOptions options;
         options.link_timeout = options_.link_timeout;

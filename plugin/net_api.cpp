@@ -14,7 +14,6 @@
 #include "plugin/core/io_threads.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
-#include "topology/lanes.h"
 #include "topology/link_stats.h"
 #include "topology/presence.h"
 #include "topology/rdma.h"
@@ -50,7 +49,7 @@ bool switched_off() {
     return Config::process().is(Key::Mode, "off");
 }
 
-ConnectionOptions connection_options(void* context, int traffic_class) {
+ConnectionOptions connection_options(void* context) {
     ConnectionOptions options;
     options.context = context;
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
@@ -58,8 +57,6 @@ ConnectionOptions connection_options(void* context, int traffic_class) {
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
-    options.lane =
-        context != nullptr ? static_cast<const Context*>(context)->traffic_class : traffic_class;
     return options;
 }
 
@@ -90,10 +87,13 @@ std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
     return device;
 }
 
-// `tells`: NCCL gives each communicator's traffic class.
-void say_whose(const ConnectionOptions& options, bool tells) {
-    Presence::process().connecting(tells ? std::optional<bool>(is_lane_class(options.lane))
-                                         : std::nullopt);
+// An NCCL that gives each communicator a context tells its traffic class with it.
+void say_whose(const void* context) {
+    Presence::process().connecting(
+        context == nullptr
+            ? std::nullopt
+            : std::optional<bool>(static_cast<const Context*>(context)->traffic_class ==
+                                  kLaneTrafficClass));
 }
 
 std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
@@ -256,8 +256,8 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         std::string problem;
-        const ConnectionOptions options = connection_options(context, DEFT_NET_TRAFFIC_CLASS_UNDEF);
-        say_whose(options, context != nullptr);
+        const ConnectionOptions options = connection_options(context);
+        say_whose(context);
         std::unique_ptr<Listener> listener =
             Listener::open(device, options, handle_span(handle), problem);
         if (listener == nullptr) {
@@ -269,7 +269,7 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
     });
 }
 
-int connect(void* context, int index, int traffic_class, void* handle, void** comm) noexcept {
+int connect(void* context, int index, void* handle, void** comm) noexcept {
     return guarded("connect", [&] {
         count_call();
         *comm = nullptr;
@@ -277,8 +277,8 @@ int connect(void* context, int index, int traffic_class, void* handle, void** co
         if (device == nullptr) {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
-        const ConnectionOptions options = connection_options(context, traffic_class);
-        say_whose(options, context != nullptr);
+        const ConnectionOptions options = connection_options(context);
+        say_whose(context);
         std::unique_ptr<Sender> sender;
         const int result = net::connect(device, options, handle_span(handle), steady_now(), sender);
         *comm = handed_over(std::move(sender));

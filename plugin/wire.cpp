@@ -15,6 +15,7 @@ constexpr std::uint32_t kWelcomeMagic = 0x4c455744;  // "DWEL"
 constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
+constexpr std::int32_t kReserved = -1;
 
 class Writer {
 public:
@@ -140,7 +141,7 @@ void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out) {
     writer.put(handle.listener);
     writer.put_bytes(handle.secret.data(), handle.secret.size());
     writer.put(handle.attempt);
-    writer.put(handle.lane);
+    writer.put(kReserved);
     writer.put(std::uint32_t{0});
     for (std::size_t i = 0; i < fits; ++i) {
         put_endpoint(writer, handle.endpoints.entries[i]);
@@ -162,7 +163,7 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
     handle.listener = reader.get<std::uint64_t>();
     reader.get_bytes(handle.secret.data(), handle.secret.size());
     handle.attempt = reader.get<std::uint64_t>();
-    handle.lane = reader.get<std::int32_t>();
+    reader.get<std::int32_t>();
     reader.get<std::uint32_t>();
     if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
         !get_endpoints(reader, count, handle.endpoints)) {
@@ -186,7 +187,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
     writer.put(hello.incarnation);
     writer.put(hello.path);
     writer.put(hello.paths);
-    writer.put(hello.lane);
+    writer.put(kReserved);
     writer.put(hello.speed_mbps);
     writer.put(hello.remote_link);
     writer.put(hello.flags);
@@ -219,7 +220,7 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
     hello.incarnation = reader.get<std::uint32_t>();
     hello.path = reader.get<std::uint16_t>();
     hello.paths = reader.get<std::uint16_t>();
-    hello.lane = reader.get<std::int32_t>();
+    reader.get<std::int32_t>();
     hello.speed_mbps = reader.get<std::uint32_t>();
     hello.remote_link = reader.get<std::uint8_t>();
     hello.flags = reader.get<std::uint8_t>();

@@ -145,8 +145,6 @@ public:
     virtual const char* failure() const = 0;
     virtual const char* describe() const = 0;
     virtual LinkCounters& counters() = 0;
-    // Part of the link's rate that this connection's lane counts on; above 0.
-    virtual double weight() const { return 1; }
 };
 
 // Where the peer of a sender that has lost every path can ask whether this connection still lives.

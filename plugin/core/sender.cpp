@@ -232,8 +232,8 @@ Sender::Link* Sender::choose(std::uint64_t bytes) {
     const std::size_t count = std::min(links_.size(), outlooks.size());
     for (std::size_t i = 0; i < count; ++i) {
         const Link& link = *links_[i];
-        outlooks[i] = {takes(link), link.rate.bytes_per_second() * link.dialer->weight(),
-                       link.rate.outstanding(), link.rate.latency()};
+        outlooks[i] = {takes(link), link.rate.bytes_per_second(), link.rate.outstanding(),
+                       link.rate.latency()};
     }
     const int best = earliest_finish(std::span(outlooks.data(), count), bytes);
     return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();

@@ -51,7 +51,6 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       congestion_(options.congestion, link_of(*device_, route_).index),
       pages_(options.pages),
       home_(options.home),
-      weight_(options.weight),
       pass_over_(options.pass_over),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);

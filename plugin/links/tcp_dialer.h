@@ -51,7 +51,6 @@ public:
         Nanos dead_after = 5 * kSecond;    // SocketTuning
         std::string congestion = "auto";   // links/congestion.h
         std::shared_ptr<PagePipes> pages;  // TcpPath::Options
-        double weight = 1;                 // part of the link's rate the caller counts on
         // The first attempt takes no pair of addresses that is known to be dead (links/reach.h),
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
@@ -69,7 +68,6 @@ public:
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }
     LinkCounters& counters() override { return counters_; }
-    double weight() const override { return weight_; }
     // What the peer's last welcome said.
     const wire::EndpointList& endpoints() const { return endpoints_; }
 
@@ -90,7 +88,6 @@ private:
     LossWatch losses_;
     std::shared_ptr<PagePipes> pages_;
     std::shared_ptr<TcpHome> home_;
-    double weight_;
     bool pass_over_;
     bool small_ = false;
     LinkCounters& counters_;

@@ -11,7 +11,6 @@
 #include "shim/director/settings.h"
 #include "shim/planner/plan_json.h"
 #include "topology/base/log.h"
-#include "topology/lanes.h"
 #include "topology/presence.h"
 
 namespace deft::director {
@@ -275,7 +274,7 @@ Director::Problem Director::open_lanes(const Order& order) {
             }
             Presence::process().lanes_on_deft.store(true, std::memory_order_release);
         }
-        config.traffic_class = deft ? kWholeLaneClass : -1;
+        config.traffic_class = deft ? kLaneTrafficClass : -1;
         config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
         executor::LaneSpeed speed;
         Problem problem;
