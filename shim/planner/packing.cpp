@@ -36,11 +36,7 @@ void PackingSolver::prepare(const PackingProblem& problem) {
         }
         fitting += fits ? problem.value[i] : 0;
     }
-    double carried = 0;
-    for (std::size_t j = 0; j < m; ++j) {
-        carried += density_[j] > 0 ? density_[j] * problem.capacity[j] : 0;
-    }
-    packing_.bound = std::min(fitting, carried);
+    packing_.bound = std::min(fitting, carried());
 }
 
 void PackingSolver::finish(const PackingProblem& problem) {
@@ -54,44 +50,32 @@ void PackingSolver::finish(const PackingProblem& problem) {
 }
 
 const Packing& PackingSolver::greedy(const PackingProblem& problem) {
-    const std::size_t m = problem.links;
     prepare(problem);
-    unsent_.clear();
-    for (const std::uint32_t i : order_) {
-        std::size_t to = m;
-        for (std::size_t j = 0; j < m; ++j) {
-            if (problem.cost[i * m + j] <= room_[j] && (to == m || room_[j] > room_[to])) {
-                to = j;
-            }
-        }
-        if (to == m) {
-            unsent_.push_back(i);
-            continue;
-        }
-        packing_.link[i] = static_cast<std::int32_t>(to);
-        room_[to] -= problem.cost[i * m + to];
-    }
-    if (!unsent_.empty()) {
-        // Exchanges look at pairs of unsent items; the budget keeps large problems within a
-        // millisecond, and those end near the bound without them.
-        budget_ = 1024 + 8 * problem.items();
-        for (int step = 0; step < 32 && !unsent_.empty(); ++step) {
-            double empty = 0;  // what the room left could carry at most
-            for (std::size_t j = 0; j < m; ++j) {
-                empty += density_[j] > 0 ? density_[j] * room_[j] : 0;
-            }
-            if (empty <= kEnough * packing_.bound) {
-                break;
-            }
-            if (!insert_unsent(problem) && !exchange_one(problem) && !exchange_two(problem)) {
-                break;
-            }
+    unsent_ = order_;
+    insert_unsent(problem);
+    // Exchanges look at pairs of unsent items; the budget keeps large problems within a
+    // millisecond, and those end near the bound without them.
+    budget_ = 1024 + 8 * problem.items();
+    for (int step = 0; step < 32 && !unsent_.empty() && carried() > kEnough * packing_.bound;
+         ++step) {
+        if (!insert_unsent(problem) && !exchange_one(problem) && !exchange_two(problem)) {
+            break;
         }
     }
     finish(problem);
     return packing_;
 }
 
+// What the room left could carry at most.
+double PackingSolver::carried() const {
+    double sum = 0;
+    for (std::size_t j = 0; j < room_.size(); ++j) {
+        sum += density_[j] > 0 ? density_[j] * room_[j] : 0;
+    }
+    return sum;
+}
+
+// Each onto the link with most room, the most valuable first.
 bool PackingSolver::insert_unsent(const PackingProblem& problem) {
     const std::size_t m = problem.links;
     bool any = false;

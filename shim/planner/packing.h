@@ -43,6 +43,7 @@ private:
     void prepare(const PackingProblem& problem);
     void finish(const PackingProblem& problem);
     void put_back(const PackingProblem& problem, std::uint32_t item);
+    double carried() const;
     bool insert_unsent(const PackingProblem& problem);
     bool exchange_one(const PackingProblem& problem);
     bool exchange_two(const PackingProblem& problem);
