@@ -159,71 +159,23 @@ void Chair::lost(std::size_t rank, const std::string& how, bool ended) {
 }
 
 void Chair::turn(Clock::time_point now) {
-    bool left = false;
-    bool abandoned = false;
-    std::optional<Proposal> proposal;
-    std::vector<std::pair<std::uint64_t, bool>> answers;
-    std::deque<std::vector<std::byte>> reports;
-    std::vector<wire::Meeting> posts;
-    std::vector<Council::Core::Question> questions;
-    {
-        const Monitor::Lock lock(core_.monitor);
-        left = core_.left;
-        abandoned = core_.abandoned;
-        if (core_.created && deadline_ == kNever &&
-            (state_ == State::Gathering || state_ == State::Asking)) {
-            deadline_ = now + core_.terms.timeout;
-        }
-        if (voting_) {
-            patience_ = std::min(patience_, core_.overdue);
-        }
-        proposal.swap(core_.proposal);
-        answers.swap(core_.answers);
-        reports.swap(core_.reports);
-        core_.report_bytes = 0;
-        posts.swap(core_.posts);
-        questions.swap(core_.questions);
-    }
+    Wishes wishes = take_wishes(now);
     core_.catch_up();
-    if (left || abandoned) {
-        if (state_ != State::Left) {
-            leave(now);
-        }
+    if (wishes.leave && state_ != State::Left) {
+        leave(now);
     }
     if (state_ == State::Asking) {
         check_acked();
     }
-    if ((state_ == State::Gathering || state_ == State::Asking) && now >= deadline_) {
-        const auto waited =
-            std::chrono::duration_cast<std::chrono::milliseconds>(core_.terms.timeout).count();
-        decide_off(missing(state_ == State::Asking) + " did not answer within " +
-                   std::to_string(waited) +
-                   " ms of the communicator's creation: no deft there, another release, or no way "
-                   "to reach " +
-                   own_host());
-    }
-    for (const wire::Meeting& meeting : posts) {
-        post(meeting);
-    }
-    for (const Council::Core::Question& question : questions) {
-        ask({question.child, own(), question.council});
-    }
-    if (state_ == State::Off || state_ == State::Left) {
-        for (const Asking& asking : asking_) {
-            if (asking.council != nullptr) {
-                Council::Core::tell_child(asking.council, nullptr,
-                                          "the communicator it was made from has no agreement");
-            }
-        }
-        asking_.clear();
-    }
-    for (const std::vector<std::byte>& report : reports) {
+    check_deadline(now);
+    serve_children(wishes);
+    for (const std::vector<std::byte>& report : wishes.reports) {
         core_.hear(core_.council->rank(), report);
     }
-    if (state_ == State::Open && proposal) {
-        begin_vote(std::move(*proposal), now);
+    if (state_ == State::Open && wishes.proposal) {
+        begin_vote(std::move(*wishes.proposal), now);
     }
-    for (const auto& [serial, yes] : answers) {
+    for (const auto& [serial, yes] : wishes.answers) {
         if (voting_ && serial == proposal_.serial && seats_[own()].vote == Vote::None) {
             seats_[own()].vote = yes ? Vote::Yes : Vote::No;
             count_votes();
@@ -242,6 +194,59 @@ void Chair::turn(Clock::time_point now) {
     }
     std::erase_if(leaving_,
                   [now](const Leaving& last) { return !last.stream.open() || now >= last.until; });
+}
+
+Chair::Wishes Chair::take_wishes(Clock::time_point now) {
+    Wishes wishes;
+    const Monitor::Lock lock(core_.monitor);
+    wishes.leave = core_.left || core_.abandoned;
+    if (core_.created && deadline_ == kNever &&
+        (state_ == State::Gathering || state_ == State::Asking)) {
+        deadline_ = now + core_.terms.timeout;
+    }
+    if (voting_) {
+        patience_ = std::min(patience_, core_.overdue);
+    }
+    wishes.proposal.swap(core_.proposal);
+    wishes.answers.swap(core_.answers);
+    wishes.reports.swap(core_.reports);
+    core_.report_bytes = 0;
+    wishes.posts.swap(core_.posts);
+    wishes.questions.swap(core_.questions);
+    return wishes;
+}
+
+void Chair::check_deadline(Clock::time_point now) {
+    if ((state_ != State::Gathering && state_ != State::Asking) || now < deadline_) {
+        return;
+    }
+    const auto waited =
+        std::chrono::duration_cast<std::chrono::milliseconds>(core_.terms.timeout).count();
+    decide_off(missing(state_ == State::Asking) + " did not answer within " +
+               std::to_string(waited) +
+               " ms of the communicator's creation: no deft there, another release, or no way "
+               "to reach " +
+               own_host());
+}
+
+// Where the communicator's children meet: what this rank says of it, and asks.
+void Chair::serve_children(const Wishes& wishes) {
+    for (const wire::Meeting& meeting : wishes.posts) {
+        post(meeting);
+    }
+    for (const Council::Core::Question& question : wishes.questions) {
+        ask({question.child, own(), question.council});
+    }
+    if (state_ != State::Off && state_ != State::Left) {
+        return;
+    }
+    for (const Asking& asking : asking_) {
+        if (asking.council != nullptr) {
+            Council::Core::tell_child(asking.council, nullptr,
+                                      "the communicator it was made from has no agreement");
+        }
+    }
+    asking_.clear();
 }
 
 void Chair::gather(PollSet& set) {
@@ -291,58 +296,59 @@ void Chair::ready(const PollSet& set, Clock::time_point /*now*/) {
 
 // False if the connection is not to be read any further.
 bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload) {
-    Seated& seat = seats_[rank];
-    switch (header.type) {
-        case wire::Type::Ack:
-            if (state_ == State::Asking && !seat.acked) {
-                seat.acked = true;
-                check_acked();
-            }
-            return true;
-        case wire::Type::Report:
-            if (state_ == State::Open || state_ == State::Closed) {
-                core_.hear(static_cast<int>(rank), payload);
-            }
-            return true;
-        case wire::Type::Answer: {
-            wire::Word word;
-            if (!wire::decode(payload, word)) {
-                lost(rank, "sent nonsense");
-                return false;
-            }
-            hear_answer(rank, word);
-            return true;
-        }
-        case wire::Type::Post: {
-            wire::Meeting meeting;
-            if (!wire::decode(payload, meeting)) {
-                break;
-            }
-            post(meeting);
-            return true;
-        }
-        case wire::Type::Ask: {
-            std::uint64_t child = 0;
-            if (!wire::decode_question(payload, child)) {
-                break;
-            }
-            ask({child, rank, nullptr});
-            return true;
-        }
-        case wire::Type::Leave:
-            lost(rank, "has left", true);
-            return false;
-        case wire::Type::Closed:
-        case wire::Type::Found:
-        case wire::Type::Hello:
-        case wire::Type::AllHere:
-        case wire::Type::Verdict:
-        case wire::Type::Prepare:
-        case wire::Type::Decision:
-            break;
+    if (header.type == wire::Type::Leave) {
+        lost(rank, "has left", true);
+        return false;
     }
-    lost(rank, "sent nonsense");
-    return false;
+    const bool good = header.type == wire::Type::Post || header.type == wire::Type::Ask
+                          ? take_of_children(rank, header.type, payload)
+                          : take_of_member(rank, header.type, payload);
+    if (!good) {
+        lost(rank, "sent nonsense");
+    }
+    return good;
+}
+
+// What a member says of itself. False: nonsense.
+bool Chair::take_of_member(std::size_t rank, wire::Type type, std::span<const std::byte> payload) {
+    if (type == wire::Type::Ack) {
+        if (state_ == State::Asking && !seats_[rank].acked) {
+            seats_[rank].acked = true;
+            check_acked();
+        }
+        return true;
+    }
+    if (type == wire::Type::Report) {
+        if (state_ == State::Open || state_ == State::Closed) {
+            core_.hear(static_cast<int>(rank), payload);
+        }
+        return true;
+    }
+    wire::Word word;
+    if (type != wire::Type::Answer || !wire::decode(payload, word)) {
+        return false;
+    }
+    hear_answer(rank, word);
+    return true;
+}
+
+// Of where children meet. False: nonsense.
+bool Chair::take_of_children(std::size_t rank, wire::Type type,
+                             std::span<const std::byte> payload) {
+    if (type == wire::Type::Post) {
+        wire::Meeting meeting;
+        if (!wire::decode(payload, meeting)) {
+            return false;
+        }
+        post(meeting);
+        return true;
+    }
+    std::uint64_t child = 0;
+    if (!wire::decode_question(payload, child)) {
+        return false;
+    }
+    ask({child, rank, nullptr});
+    return true;
 }
 
 void Chair::leave(Clock::time_point now) {

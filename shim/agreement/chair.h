@@ -45,6 +45,16 @@ private:
         Clock::time_point until;
     };
 
+    // What this rank's other threads have asked for since the last turn.
+    struct Wishes {
+        bool leave = false;
+        std::optional<Proposal> proposal;
+        std::vector<std::pair<std::uint64_t, bool>> answers;
+        std::deque<std::vector<std::byte>> reports;
+        std::vector<wire::Meeting> posts;
+        std::vector<Council::Core::Question> questions;
+    };
+
     Council::Core& core_;
     State state_ = State::Gathering;
     std::vector<Seated> seats_;
@@ -71,10 +81,15 @@ private:
     std::string missing(bool acks) const;
     void send_off(Stream&& stream, const std::string& why, bool ended = false);
     void decide_off(const std::string& why, bool ended = false);
+    Wishes take_wishes(Clock::time_point now);
+    void check_deadline(Clock::time_point now);
+    void serve_children(const Wishes& wishes);
     void check_gathered();
     void check_acked();
     void lost(std::size_t rank, const std::string& how, bool ended = false);
     bool take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload);
+    bool take_of_member(std::size_t rank, wire::Type type, std::span<const std::byte> payload);
+    bool take_of_children(std::size_t rank, wire::Type type, std::span<const std::byte> payload);
     void begin_vote(Proposal&& proposal, Clock::time_point now);
     void hear_answer(std::size_t rank, const wire::Word& word);
     void count_votes();

@@ -72,35 +72,10 @@ std::string Seat::leader() const {
 }
 
 void Seat::turn(Clock::time_point now) {
-    bool left = false;
-    std::vector<std::pair<std::uint64_t, bool>> answers;
-    std::deque<std::vector<std::byte>> reports;
-    {
-        const Monitor::Lock lock(core_.monitor);
-        left = core_.left || core_.abandoned;
-        if (core_.created && deadline_ == kNever && core_.council->verdict() == Verdict::Pending) {
-            // Somewhat longer than the leader waits, so that its reason, which names the rank that
-            // is at fault, gets here first.
-            deadline_ = now + core_.terms.timeout + core_.terms.timeout / 4 + kAttempt;
-        }
-        answers.swap(core_.answers);
-        posts_.insert(posts_.end(), core_.posts.begin(), core_.posts.end());
-        questions_.insert(questions_.end(), core_.questions.begin(), core_.questions.end());
-        core_.posts.clear();
-        core_.questions.clear();
-        reports.swap(core_.reports);
-        core_.report_bytes = 0;
-    }
+    Wishes wishes = take_wishes(now);
     core_.catch_up();
-    if (left && state_ != State::Left) {
-        if (core_.council->verdict() == Verdict::Pending) {
-            core_.set_verdict(Verdict::Off, "this rank has left");
-        }
-        core_.close("this rank has given up waiting for a decision");
-        state_ = State::Left;
-        linger_ = now + kLastWord;
-        attempt_until_ = deadline_ = kNever;
-        (void)stream_.send(wire::Type::Leave, {});
+    if (wishes.leave && state_ != State::Left) {
+        leave(now);
     }
     if (state_ == State::Left && (stream_.flushed() || now >= linger_)) {
         stream_.close();
@@ -117,12 +92,12 @@ void Seat::turn(Clock::time_point now) {
     } else if (state_ == State::Connecting && now >= attempt_until_) {
         try_next(now, "no answer from " + leader());
     }
-    for (const std::vector<std::byte>& report : reports) {
+    for (const std::vector<std::byte>& report : wishes.reports) {
         if (state_ == State::Open) {
             (void)stream_.send(wire::Type::Report, report);
         }
     }
-    for (const auto& [serial, yes] : answers) {
+    for (const auto& [serial, yes] : wishes.answers) {
         answer(serial, yes);
     }
     serve_children();
@@ -131,6 +106,36 @@ void Seat::turn(Clock::time_point now) {
     if (connected && !stream_.open()) {  // it broke while something was sent
         lost("is gone", now);
     }
+}
+
+Seat::Wishes Seat::take_wishes(Clock::time_point now) {
+    Wishes wishes;
+    const Monitor::Lock lock(core_.monitor);
+    wishes.leave = core_.left || core_.abandoned;
+    if (core_.created && deadline_ == kNever && core_.council->verdict() == Verdict::Pending) {
+        // Somewhat longer than the leader waits, so that its reason, which names the rank that is
+        // at fault, gets here first.
+        deadline_ = now + core_.terms.timeout + core_.terms.timeout / 4 + kAttempt;
+    }
+    wishes.answers.swap(core_.answers);
+    posts_.insert(posts_.end(), core_.posts.begin(), core_.posts.end());
+    questions_.insert(questions_.end(), core_.questions.begin(), core_.questions.end());
+    core_.posts.clear();
+    core_.questions.clear();
+    wishes.reports.swap(core_.reports);
+    core_.report_bytes = 0;
+    return wishes;
+}
+
+void Seat::leave(Clock::time_point now) {
+    if (core_.council->verdict() == Verdict::Pending) {
+        core_.set_verdict(Verdict::Off, "this rank has left");
+    }
+    core_.close("this rank has given up waiting for a decision");
+    state_ = State::Left;
+    linger_ = now + kLastWord;
+    attempt_until_ = deadline_ = kNever;
+    (void)stream_.send(wire::Type::Leave, {});
 }
 
 void Seat::connect(Clock::time_point now) {
@@ -247,59 +252,18 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
                 (void)stream_.send(wire::Type::Ack, {});
             }
             break;
-        case wire::Type::Verdict: {
-            wire::Verdict verdict;
-            good = wire::decode(payload, verdict) &&
-                   (verdict.on ? state_ == State::Acked
-                               : state_ == State::Greeted || state_ == State::Acked);
-            if (good && !verdict.on) {
-                off(verdict.reason, verdict.ended);
+        case wire::Type::Verdict:
+            good = take_verdict(payload);
+            if (good && state_ == State::Done) {
                 return false;
             }
-            if (good) {
-                state_ = State::Open;
-                deadline_ = kNever;
-                core_.set_verdict(Verdict::On, "");
-            }
             break;
-        }
-        case wire::Type::Prepare: {
-            wire::Prepare prepare;
-            good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
-                   prepare.serial != 0;
-            Proposal proposal;
-            proposal.serial = prepare.serial;
-            proposal.switch_call = prepare.switch_call;
-            proposal.body.assign(prepare.body.begin(), prepare.body.end());
-            digest_ = wire::digest_of(proposal.serial, proposal.switch_call, proposal.body);
-            good = good && digest_ == prepare.digest;
-            if (good) {
-                serial_ = prepare.serial;
-                switch (core_.ask(proposal)) {
-                    case Answer::No:
-                        answer(serial_, false);
-                        break;
-                    case Answer::Yes:
-                        answer(serial_, true);
-                        break;
-                    case Answer::Later:
-                        break;
-                }
-            }
+        case wire::Type::Prepare:
+            good = take_proposal(payload);
             break;
-        }
-        case wire::Type::Decision: {
-            wire::Word word;
-            good = wire::decode(payload, word) && state_ == State::Open && word.serial == serial_ &&
-                   word.digest == digest_;
-            if (good) {
-                serial_ = 0;
-                if (core_.begin_decision(word.serial)) {
-                    core_.finish_decision(word.serial, word.yes);
-                }
-            }
+        case wire::Type::Decision:
+            good = take_decision(payload);
             break;
-        }
         case wire::Type::Closed:
             good = state_ == State::Open || state_ == State::Done;
             if (state_ == State::Open) {
@@ -307,20 +271,9 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
                 core_.close(leader() + " says that a rank is gone");
             }
             break;
-        case wire::Type::Found: {
-            wire::Meeting meeting;
-            good = wire::decode(payload, meeting);
-            for (std::size_t i = 0; good && i < asking_.size();) {
-                if (asking_[i].child == meeting.child) {
-                    Council* const child = asking_[i].council;
-                    asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
-                    Council::Core::tell_child(child, &meeting, "what the leader said is damaged");
-                } else {
-                    ++i;
-                }
-            }
+        case wire::Type::Found:
+            good = take_meeting(payload);
             break;
-        }
         case wire::Type::Leave:
             lost("has left", Clock::now());
             return false;
@@ -336,6 +289,81 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
         lost("sent nonsense", Clock::now());
     }
     return good;
+}
+
+bool Seat::take_verdict(std::span<const std::byte> payload) {
+    wire::Verdict verdict;
+    if (!wire::decode(payload, verdict)) {
+        return false;
+    }
+    const bool acked = state_ == State::Acked;
+    if (!verdict.on && (acked || state_ == State::Greeted)) {
+        off(verdict.reason, verdict.ended);
+        return true;
+    }
+    if (!verdict.on || !acked) {
+        return false;
+    }
+    state_ = State::Open;
+    deadline_ = kNever;
+    core_.set_verdict(Verdict::On, "");
+    return true;
+}
+
+bool Seat::take_proposal(std::span<const std::byte> payload) {
+    wire::Prepare prepare;
+    const bool good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
+                      prepare.serial != 0;
+    Proposal proposal;
+    proposal.serial = prepare.serial;
+    proposal.switch_call = prepare.switch_call;
+    proposal.body.assign(prepare.body.begin(), prepare.body.end());
+    digest_ = wire::digest_of(proposal.serial, proposal.switch_call, proposal.body);
+    if (!good || digest_ != prepare.digest) {
+        return false;
+    }
+    serial_ = prepare.serial;
+    switch (core_.ask(proposal)) {
+        case Answer::No:
+            answer(serial_, false);
+            break;
+        case Answer::Yes:
+            answer(serial_, true);
+            break;
+        case Answer::Later:
+            break;
+    }
+    return true;
+}
+
+bool Seat::take_decision(std::span<const std::byte> payload) {
+    wire::Word word;
+    if (!wire::decode(payload, word) || state_ != State::Open || word.serial != serial_ ||
+        word.digest != digest_) {
+        return false;
+    }
+    serial_ = 0;
+    if (core_.begin_decision(word.serial)) {
+        core_.finish_decision(word.serial, word.yes);
+    }
+    return true;
+}
+
+bool Seat::take_meeting(std::span<const std::byte> payload) {
+    wire::Meeting meeting;
+    if (!wire::decode(payload, meeting)) {
+        return false;
+    }
+    for (std::size_t i = 0; i < asking_.size();) {
+        if (asking_[i].child == meeting.child) {
+            Council* const child = asking_[i].council;
+            asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
+            Council::Core::tell_child(child, &meeting, "what the leader said is damaged");
+        } else {
+            ++i;
+        }
+    }
+    return true;
 }
 
 void Seat::answer(std::uint64_t serial, bool yes) {

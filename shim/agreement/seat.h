@@ -33,6 +33,13 @@ private:
         Left
     };
 
+    // What this rank's other threads have asked for since the last turn.
+    struct Wishes {
+        bool leave = false;
+        std::vector<std::pair<std::uint64_t, bool>> answers;
+        std::deque<std::vector<std::byte>> reports;
+    };
+
     Council::Core& core_;
     wire::Trailer trailer_;
     State state_ = State::Waiting;
@@ -54,7 +61,13 @@ private:
     void try_next(Clock::time_point now, const std::string& problem);
     void take_all(bool alive, Clock::time_point now);
     bool take(const wire::Header& header, std::span<const std::byte> payload);
+    bool take_verdict(std::span<const std::byte> payload);
+    bool take_proposal(std::span<const std::byte> payload);
+    bool take_decision(std::span<const std::byte> payload);
+    bool take_meeting(std::span<const std::byte> payload);
     void answer(std::uint64_t serial, bool yes);
+    Wishes take_wishes(Clock::time_point now);
+    void leave(Clock::time_point now);
     void serve_children();
     void off(const std::string& why, bool ended = false);
     void lost(const std::string& how, Clock::time_point now);
