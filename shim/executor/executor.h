@@ -116,7 +116,15 @@ private:
     int accumulate(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept;
+    struct Transfer {
+        const void* from = nullptr;
+        void* to = nullptr;
+        std::uint32_t merged = 1;
+    };
+    int reduce(const Launch& step, const Shape& shape, const Transfer& transfer) noexcept;
     int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    bool wait_for_lanes(std::uint64_t lanes, cuda::Stream stream) noexcept;
+    Factors factors_for(const Deliver& step) const noexcept;
     int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
     bool takes_events(cuda::Stream stream, cuda::Event event) noexcept;
     int carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept;

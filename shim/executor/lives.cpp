@@ -167,6 +167,18 @@ private:
                               " would be delivered twice or never");
     }
 
+    // What may be kept and added up before it is delivered.
+    bool can_wait(const Shape& shape, std::uint32_t bucket) {
+        if (!floating(shape.type) || (shape.op != DEFT_NCCL_SUM && shape.op != DEFT_NCCL_AVG)) {
+            return refuse(name(bucket) + " is no sum of floating-point numbers");
+        }
+        if (shape.type == DEFT_NCCL_FLOAT16 && !options_.delay_half) {
+            return refuse(name(bucket) +
+                          " is float16: its scale may change before it is delivered");
+        }
+        return true;
+    }
+
     bool allowed(Life& life) {
         const Shape& shape = shapes_[life.region.bucket];
         std::map<std::int64_t, std::uint32_t> merged;  // by update, modulo the period
@@ -186,13 +198,8 @@ private:
             return refuse(name(life.region.bucket) + " would merge " + std::to_string(merge) +
                           " iterations, the cap is " + std::to_string(options_.max_merge));
         }
-        if (!life.direct &&
-            (!floating(shape.type) || (shape.op != DEFT_NCCL_SUM && shape.op != DEFT_NCCL_AVG))) {
-            return refuse(name(life.region.bucket) + " is no sum of floating-point numbers");
-        }
-        if (!life.direct && shape.type == DEFT_NCCL_FLOAT16 && !options_.delay_half) {
-            return refuse(name(life.region.bucket) +
-                          " is float16: its scale may change before it is delivered");
+        if (!life.direct && !can_wait(shape, life.region.bucket)) {
+            return false;
         }
         life.region.predicted = delay > 0 && options_.history > 0 && !options_.residual;
         return true;

@@ -149,21 +149,8 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     }
     record_.issued_ns = cuda::host_now();  // before the event, so never later than the start
     record_.device = comm->device.load(std::memory_order_relaxed);
-    if (const cuda::Driver* driver = cuda::Driver::found();
-        driver != nullptr && record_.device >= 0) {
-        bool captured = false;
-        const bool recordable = cuda::recordable(*driver, stream, captured);
-        if (captured) {
-            Observer::count_captured();
-            return;
-        }
-        if (recordable) {
-            record_.events = observer->sample(record_.device, pool_);
-        }
-        if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
-            pool_->give_back(record_.events);
-            record_.events = -1;
-        }
+    if (!record_start(*observer, stream)) {
+        return;
     }
     record_.function = call.function;
     record_.comm_serial = comm->serial.load(std::memory_order_relaxed);
@@ -176,6 +163,28 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
     observer_ = observer;
+}
+
+// False: the call is captured, so that it has no time of its own.
+bool CollectiveHook::record_start(Observer& observer, deft_cuda_stream_t stream) noexcept {
+    const cuda::Driver* const driver = cuda::Driver::found();
+    if (driver == nullptr || record_.device < 0) {
+        return true;
+    }
+    bool captured = false;
+    const bool recordable = cuda::recordable(*driver, stream, captured);
+    if (captured) {
+        Observer::count_captured();
+        return false;
+    }
+    if (recordable) {
+        record_.events = observer.sample(record_.device, pool_);
+    }
+    if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
+        pool_->give_back(record_.events);
+        record_.events = -1;
+    }
+    return true;
 }
 
 bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept {

@@ -26,6 +26,7 @@ public:
     int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
 
 private:
+    bool record_start(Observer& observer, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void keep_for_group_end(bool observed) noexcept;
 

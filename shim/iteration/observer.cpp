@@ -295,9 +295,9 @@ void Observer::open_window(int device, Rank& rank) {
         return;
     }
     Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
-    cuda::EventPool* pool = sampling.pool.load();
+    const cuda::EventPool* const used = sampling.pool.load();
     if (cuda::host_now() < rank.clock_retry_ns || sampling.calls_left.load() > 0 ||
-        (pool != nullptr && pool->in_use() > 0)) {
+        (used != nullptr && used->in_use() > 0)) {
         return;
     }
     const Profile& profile = *rank.track.current_profile();
@@ -306,20 +306,7 @@ void Observer::open_window(int device, Rank& rank) {
     if (!early && same_cycle && profile.iterations() < rank.iterations_at_window + kWindowEvery) {
         return;
     }
-    if (!prepare_pool(device, rank)) {
-        return;
-    }
-    pool = sampling.pool.load();
-    const cuda::EventPool::Clock clock = pool->set_clock();
-    if (clock == cuda::EventPool::Clock::Late) {
-        rank.clock_retry_ns = cuda::host_now() + (kClockRetry << rank.clocks_late);
-        rank.clocks_late = std::min(rank.clocks_late + 1, kClockDoublings);
-        return;
-    }
-    rank.clocks_late = 0;
-    if (clock == cuda::EventPool::Clock::Refused) {
-        rank.no_events = true;
-        DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
+    if (!prepare_pool(device, rank) || !set_clock(device, rank)) {
         return;
     }
     // One iteration more than wanted: the window opens anywhere in the cycle, and an iteration is
@@ -327,8 +314,26 @@ void Observer::open_window(int device, Rank& rank) {
     const std::size_t cycle = rank.track.cycle_length();
     const std::size_t calls = ((early ? kEarlyWindow : kLateWindow) + 1) * cycle;
     rank.iterations_at_window = profile.iterations();
-    sampling.calls_left.store(static_cast<int>(std::min(calls, pool->size())),
+    sampling.calls_left.store(static_cast<int>(std::min(calls, sampling.pool.load()->size())),
                               std::memory_order_release);
+}
+
+// False: events of this device have no times, now or at all.
+bool Observer::set_clock(int device, Rank& rank) {
+    const cuda::EventPool::Clock clock =
+        sampling_[static_cast<std::size_t>(device)].pool.load()->set_clock();
+    if (clock == cuda::EventPool::Clock::Late) {
+        rank.clock_retry_ns = cuda::host_now() + (kClockRetry << rank.clocks_late);
+        rank.clocks_late = std::min(rank.clocks_late + 1, kClockDoublings);
+        return false;
+    }
+    rank.clocks_late = 0;
+    if (clock == cuda::EventPool::Clock::Refused) {
+        rank.no_events = true;
+        DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
+        return false;
+    }
+    return true;
 }
 
 void Observer::report(bool final_report) {

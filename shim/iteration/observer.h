@@ -93,6 +93,7 @@ private:
     bool resolve(int device, Rank& rank);
     void open_window(int device, Rank& rank);
     bool prepare_pool(int device, Rank& rank);
+    bool set_clock(int device, Rank& rank);
     void report(bool final_report);
     void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
                       bool final_report);

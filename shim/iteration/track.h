@@ -104,6 +104,9 @@ private:
     const Cycle* main_cycle() const;
     void adopt(std::size_t index);
     bool returns_to_buffers(std::size_t gradients) const;
+    void forget_times(const CallRecord& record);
+    void begin_iteration(const CallRecord& record, const CycleLearner::Step& step);
+    void count(const CycleLearner::Step& step);
 };
 
 // What must be equal in two calls of the same bucket.
