@@ -312,6 +312,31 @@ void multiply(std::vector<Route>& routes, std::size_t streams, std::size_t most)
     }
 }
 
+bool number_connection(wire::Hello& hello) {
+    while (hello.connection == 0) {
+        if (!random_bytes(&hello.connection, sizeof(hello.connection))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// How many paths there are, and which of them are known not to work. True if none is known to:
+// then all are tried.
+bool count_paths(const std::vector<Route>& routes, const std::vector<Interface>& links,
+                 wire::Hello& hello) {
+    hello.paths = static_cast<std::uint16_t>(routes.size());
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        hello.absent |=
+            static_cast<std::uint16_t>((known_dead(routes[i], links[routes[i].link]) ? 1 : 0) << i);
+    }
+    const bool all_dead = hello.absent == (1U << routes.size()) - 1;
+    if (all_dead) {
+        hello.absent = 0;
+    }
+    return all_dead;
+}
+
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   Nanos now, Attempt& attempt) {
     const wire::Handle& handle = attempt.handle;
@@ -330,23 +355,17 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         choose_routes(routes, device->links, allowed);
     }
     multiply(routes, options.streams, allowed);
-    wire::Hello hello = hello_of(handle);
-    hello.paths = static_cast<std::uint16_t>(routes.size());
-    hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     // Its pipes are what a connection can do without, too.
     const std::shared_ptr<PagePipes> pages =
         descriptors.spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
+    wire::Hello hello = hello_of(handle);
+    hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
-    while (hello.connection == 0) {
-        if (!random_bytes(&hello.connection, sizeof(hello.connection))) {
-            DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
-            return DEFT_NET_SYSTEM_ERROR;
-        }
+    if (!number_connection(hello)) {
+        DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
+        return DEFT_NET_SYSTEM_ERROR;
     }
-    for (std::size_t i = 0; i < routes.size(); ++i) {
-        hello.absent |= static_cast<std::uint16_t>(
-            (known_dead(routes[i], device->links[routes[i].link]) ? 1 : 0) << i);
-    }
+    const bool all_dead = count_paths(routes, device->links, hello);
     std::string problem;
     const std::shared_ptr<TcpAcceptor> acceptor = Descriptors::now().spare() == 0
                                                       ? TcpAcceptor::existing(device)
@@ -354,8 +373,6 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     const std::shared_ptr<TcpHome> home =
         acceptor == nullptr ? nullptr
                             : std::make_shared<TcpHome>(acceptor, hello.connection, hello.secret);
-    const bool all_dead = hello.absent == (1U << routes.size()) - 1;
-    hello.absent = all_dead ? std::uint16_t{0} : hello.absent;
     TcpDialer::Options dialer;
     dialer.dead_after = sender_dead_after(routes.size(), options.link_timeout);
     dialer.congestion = options.congestion;
@@ -379,6 +396,29 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
                   handle.endpoints.entries[0].address.text().c_str());
     attempt.sender = std::make_unique<Sender>(sender, std::move(dialers), now);
     return DEFT_NET_SUCCESS;
+}
+
+int read_handle(std::span<const std::byte, wire::kHandleBytes> encoded, wire::Handle& handle) {
+    switch (wire::decode(encoded, handle)) {
+        case wire::Decoded::Ok:
+            return DEFT_NET_SUCCESS;
+        case wire::Decoded::WrongVersion:
+            DEFT_WARN(
+                "the peer's deft speaks protocol version %u, this one %u: install the same "
+                "release on all hosts",
+                handle.version, wire::kVersion);
+            return DEFT_NET_INVALID_USAGE;
+        case wire::Decoded::NotDeft:
+            DEFT_WARN(
+                "the peer's connection handle is not deft's: load the same network plugin on "
+                "all hosts");
+            return DEFT_NET_INVALID_USAGE;
+        case wire::Decoded::Malformed:
+        case wire::Decoded::Damaged:
+            DEFT_WARN("the peer's connection handle is damaged");
+            return DEFT_NET_INVALID_ARGUMENT;
+    }
+    return DEFT_NET_INTERNAL_ERROR;
 }
 
 }  // namespace
@@ -436,24 +476,8 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
             std::span<std::byte, wire::kHandleBytes> encoded, Nanos now,
             std::unique_ptr<Sender>& sender) {
     wire::Handle handle;
-    switch (wire::decode(encoded, handle)) {
-        case wire::Decoded::Ok:
-            break;
-        case wire::Decoded::WrongVersion:
-            DEFT_WARN(
-                "the peer's deft speaks protocol version %u, this one %u: install the same "
-                "release on all hosts",
-                handle.version, wire::kVersion);
-            return DEFT_NET_INVALID_USAGE;
-        case wire::Decoded::NotDeft:
-            DEFT_WARN(
-                "the peer's connection handle is not deft's: load the same network plugin on "
-                "all hosts");
-            return DEFT_NET_INVALID_USAGE;
-        case wire::Decoded::Malformed:
-        case wire::Decoded::Damaged:
-            DEFT_WARN("the peer's connection handle is damaged");
-            return DEFT_NET_INVALID_ARGUMENT;
+    if (const int result = read_handle(encoded, handle); result != DEFT_NET_SUCCESS) {
+        return result;
     }
     std::unique_lock lock(attempts_mutex);
     auto found = attempts().find(handle.attempt);

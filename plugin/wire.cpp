@@ -299,6 +299,27 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
     seal(out);
 }
 
+namespace {
+
+// Part of a message, as the sender's own numbers say.
+bool sane_chunk(const Chunk& chunk) {
+    if (chunk.message == kProbe) {
+        return false;
+    }
+    if (chunk.total == 0) {
+        return chunk.length == 0 && chunk.offset == 0 && chunk.chunk_size == 0 && chunk.index == 0;
+    }
+    if (chunk.chunk_size == 0 || chunk.index >= kMaxChunks ||
+        chunk.offset != std::uint64_t{chunk.index} * chunk.chunk_size ||
+        chunk.offset >= chunk.total || (chunk.total - 1) / chunk.chunk_size >= kMaxChunks) {
+        return false;
+    }
+    const std::uint64_t left = chunk.total - chunk.offset;
+    return chunk.length == (left < chunk.chunk_size ? left : chunk.chunk_size);
+}
+
+}  // namespace
+
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) {
     Reader reader(in);
     if (reader.get<std::uint16_t>() != kChunkMagic) {
@@ -320,35 +341,22 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     reader.get<std::uint16_t>();
     header.checksum = reader.get<std::uint32_t>();
     chunk.data = nullptr;
-    if (type == static_cast<std::uint8_t>(FrameType::Bye)) {
-        header.type = FrameType::Bye;
-        return chunk.length == 0 ? Decoded::Ok : Decoded::Malformed;
+    bool sane = false;
+    switch (type) {
+        case static_cast<std::uint8_t>(FrameType::Bye):
+            header.type = FrameType::Bye;
+            sane = chunk.length == 0;
+            break;
+        case static_cast<std::uint8_t>(FrameType::Probe):
+            header.type = FrameType::Probe;
+            sane = chunk.message == kProbe && chunk.length > 0 && chunk.length <= kMaxProbe;
+            break;
+        case static_cast<std::uint8_t>(FrameType::Chunk):
+            header.type = FrameType::Chunk;
+            sane = sane_chunk(chunk);
+            break;
     }
-    if (type == static_cast<std::uint8_t>(FrameType::Probe)) {
-        header.type = FrameType::Probe;
-        const bool sane = chunk.message == kProbe && chunk.length > 0 && chunk.length <= kMaxProbe;
-        return sane ? Decoded::Ok : Decoded::Malformed;
-    }
-    if (type != static_cast<std::uint8_t>(FrameType::Chunk)) {
-        return Decoded::Malformed;
-    }
-    header.type = FrameType::Chunk;
-    if (chunk.message == kProbe) {
-        return Decoded::Malformed;
-    }
-    if (chunk.total == 0) {
-        const bool empty =
-            chunk.length == 0 && chunk.offset == 0 && chunk.chunk_size == 0 && chunk.index == 0;
-        return empty ? Decoded::Ok : Decoded::Malformed;
-    }
-    if (chunk.chunk_size == 0 || chunk.index >= kMaxChunks ||
-        chunk.offset != std::uint64_t{chunk.index} * chunk.chunk_size ||
-        chunk.offset >= chunk.total || (chunk.total - 1) / chunk.chunk_size >= kMaxChunks) {
-        return Decoded::Malformed;
-    }
-    const std::uint64_t left = chunk.total - chunk.offset;
-    const std::uint64_t expected = left < chunk.chunk_size ? left : chunk.chunk_size;
-    return chunk.length == expected ? Decoded::Ok : Decoded::Malformed;
+    return sane ? Decoded::Ok : Decoded::Malformed;
 }
 
 void encode(const Control& control, std::span<std::byte, kControlBytes> out) {

@@ -121,26 +121,7 @@ bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t ba
 
 void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     if (phase_ == Phase::Watch) {
-        for (std::size_t i = 0; i < paths.size() && busy_ >= kSoon; ++i) {
-            const bool more_to_do = load_now_ > 2 * load_[i];
-            if (dropped(i) && (now >= retry_at_[i] || more_to_do) && begin(now)) {
-                candidate_ = i;
-                dropped_ &= ~(Mask{1} << i);
-                retrying_ = true;
-                retry_start_ = now;
-                last_candidate_ = paths[candidate_].delivered;
-                enter(Phase::Joining, now);
-                return;
-            }
-        }
-        if (busy_ >= wait_ && begin(now)) {
-            if (choose(paths)) {
-                last_candidate_ = paths[candidate_].delivered;
-                enter(Phase::Before, now);
-            } else {
-                give_up(kFirstWait);
-            }
-        }
+        watch(now, paths);
         return;
     }
     const bool too_long =
@@ -156,9 +137,44 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     }
     const bool settling =
         phase_ == Phase::Joining || phase_ == Phase::Leaving || phase_ == Phase::Returning;
-    if (phase_loaded_ < (settling ? settle_ : window_ + 4 * latency_)) {
-        return;
+    if (phase_loaded_ >= (settling ? settle_ : window_ + 4 * latency_)) {
+        next_phase(now);
     }
+}
+
+// No trial is under way: begins one that is due.
+void PathTrials::watch(Nanos now, std::span<const Sample> paths) {
+    for (std::size_t i = 0; i < paths.size() && busy_ >= kSoon; ++i) {
+        const bool more_to_do = load_now_ > 2 * load_[i];
+        if (dropped(i) && (now >= retry_at_[i] || more_to_do) && begin(now)) {
+            candidate_ = i;
+            dropped_ &= ~(Mask{1} << i);
+            retrying_ = true;
+            retry_start_ = now;
+            last_candidate_ = paths[candidate_].delivered;
+            enter(Phase::Joining, now);
+            return;
+        }
+    }
+    if (busy_ >= wait_ && begin(now)) {
+        if (choose(paths)) {
+            last_candidate_ = paths[candidate_].delivered;
+            enter(Phase::Before, now);
+        } else {
+            give_up(kFirstWait);
+        }
+    }
+}
+
+// The candidate carries nothing from here on.
+void PathTrials::take_out(Nanos now) {
+    tried_ = Mask{1} << candidate_;
+    out_since_ = now;
+    enter(Phase::Leaving, now);
+}
+
+// The phase has seen enough.
+void PathTrials::next_phase(Nanos now) {
     const double total = static_cast<double>(phase_all_) * 1e9 / static_cast<double>(phase_loaded_);
     switch (phase_) {
         case Phase::Watch:
@@ -171,9 +187,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
             share_ = phase_all_ == 0
                          ? 0
                          : static_cast<double>(phase_candidate_) / static_cast<double>(phase_all_);
-            tried_ = Mask{1} << candidate_;
-            out_since_ = now;
-            enter(Phase::Leaving, now);
+            take_out(now);
             return;
         case Phase::Leaving:
             enter(Phase::Without, now);
@@ -191,9 +205,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
             judge(now);
             if (phase_ == Phase::After) {  // once more: what was after is before
                 before_ = after_;
-                tried_ = Mask{1} << candidate_;
-                out_since_ = now;
-                enter(Phase::Leaving, now);
+                take_out(now);
             }
             return;
     }

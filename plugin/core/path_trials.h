@@ -51,6 +51,9 @@ private:
     void end();
     void enter(Phase phase, Nanos now);
     void step(Nanos now, std::span<const Sample> paths);
+    void watch(Nanos now, std::span<const Sample> paths);
+    void take_out(Nanos now);
+    void next_phase(Nanos now);
     bool choose(std::span<const Sample> paths);
     void judge(Nanos now);
     void give_up(Nanos wait);

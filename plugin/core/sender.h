@@ -168,12 +168,18 @@ private:
     void timers(Nanos now);
     void check_silence(Link& link, Nanos now);
     void hurry(Nanos now);
+    std::pair<Link*, std::uint64_t> overdue(const Slot& slot, Nanos now) const;
+    void send_again(Link& idle, Slot& slot, std::uint64_t missing, Nanos now);
     bool late(const Link& link, const Slot& slot, Nanos now) const;
     void count_resent(Link& link, const Slot& slot, std::uint64_t chunks);
     void dial(Link& link, Nanos now);
+    bool begin_attempt(Link& link, Nanos now);
+    void take(Link& link, Connected&& connected, Nanos now);
+    bool another_moves(const Link& link, Nanos since) const;
     bool waits() const;
     bool connected() const;
     void check_end(Nanos now);
+    void complain(Nanos now);
     void check_set_up();
     void describe_links(char* text, std::size_t size) const;
     void check_leaving();

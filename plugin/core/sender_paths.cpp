@@ -294,42 +294,25 @@ void Sender::check_silence(Link& link, Nanos now) {
     if (silence < std::min(kMaxSilence, kSilence + 4 * link.rate.predicted(0))) {
         return;
     }
-    // A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
-    // nothing to do, shows that it is this one.
-    for (const auto& other : links_) {
-        if (other.get() != &link && other->state == PathState::Up &&
-            (other->at_leisure() || other->last_progress > link.last_progress + silence / 2)) {
-            link.suspect_since = now;
-            apply(link, PathEvent::NoProgress, "no acknowledgement");
-            requeue(link);
-            return;
-        }
+    if (another_moves(link, link.last_progress + silence / 2)) {
+        link.suspect_since = now;
+        apply(link, PathEvent::NoProgress, "no acknowledgement");
+        requeue(link);
     }
 }
 
+// A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
+// nothing to do, shows that it is this one.
+bool Sender::another_moves(const Link& link, Nanos since) const {
+    return std::any_of(links_.begin(), links_.end(), [&](const auto& other) {
+        return other.get() != &link && other->state == PathState::Up &&
+               (other->at_leisure() || other->last_progress > since);
+    });
+}
+
 void Sender::dial(Link& link, Nanos now) {
-    const Carrier carrier = link.dialer->carrier();
-    const bool back =
-        carrier.gained != link.carrier.gained && now - link.attempt_start >= kReturnInterval;
-    if (back) {
-        link.back_off = std::min(link.back_off, kReturnBackOff);
-        // What this attempt sent is gone, and the kernel's next try a second away.
-        link.dialer->cancel();
-        link.full_size.link_returned();
-        apply(link, PathEvent::ProbeFailed, "the link came back");
-    }
-    if (link.state == PathState::Down) {
-        if (now < link.retry_at && !back) {
-            return;
-        }
-        link.carrier = carrier;
-        apply(link, PathEvent::Retry, "next attempt");
-        link.attempt_start = now;
-        // It costs time that another path does not take.
-        const bool small = link.full_size.wants_small() && !any_proven_;
-        link.full_size.small(small);
-        link.dialer->keep_small(small);
-        link.dialer->start(++link.incarnation, now);
+    if (!begin_attempt(link, now)) {
+        return;
     }
     Connected connected;
     Dialer::Result result = link.dialer->poll(now, connected);
@@ -348,33 +331,9 @@ void Sender::dial(Link& link, Nanos now) {
     switch (result) {
         case Dialer::Result::Pending:
             return;
-        case Dialer::Result::Connected: {
-            link.path = std::move(connected.path);
-            if (leaving_) {
-                link.path->leave_to_kernel();
-            }
-            const double speed =
-                connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
-            if (!link.rate.measured()) {
-                link.rate.reset(speed * 1e6 / 8, connected.round_trip);
-            }
-            link.failed_attempts = 0;
-            link.up_since = now;
-            link.unreachable = false;
-            link.last_progress = now;
-            link.full_size.connected();
-            prove_until_ = 0;
-            evidence_.connected();
-            posted_ = std::max(posted_, connected.posted);
-            apply(link, PathEvent::Connected, "connected");
-            link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
-                                                     std::memory_order_relaxed);
-            Control control;
-            control.completed = connected.completed;
-            control.posted = connected.posted;
-            on_control(link, control);
+        case Dialer::Result::Connected:
+            take(link, std::move(connected), now);
             return;
-        }
         case Dialer::Result::Closed:
             evidence_.heard(Word::Closed, now);
             break;
@@ -396,6 +355,63 @@ void Sender::dial(Link& link, Nanos now) {
     apply(link, PathEvent::ProbeFailed, link.dialer->failure());
     link.back_off = std::clamp(2 * link.back_off, kFirstBackOff, kMaxBackOff);
     link.retry_at = now + std::max(link.back_off, usable_ == 0 ? 0 : link.full_size.back_off());
+}
+
+// False: it is too soon for the next attempt.
+bool Sender::begin_attempt(Link& link, Nanos now) {
+    const Carrier carrier = link.dialer->carrier();
+    const bool back =
+        carrier.gained != link.carrier.gained && now - link.attempt_start >= kReturnInterval;
+    if (back) {
+        link.back_off = std::min(link.back_off, kReturnBackOff);
+        // What this attempt sent is gone, and the kernel's next try a second away.
+        link.dialer->cancel();
+        link.full_size.link_returned();
+        apply(link, PathEvent::ProbeFailed, "the link came back");
+    }
+    if (link.state != PathState::Down) {
+        return true;
+    }
+    if (now < link.retry_at && !back) {
+        return false;
+    }
+    link.carrier = carrier;
+    apply(link, PathEvent::Retry, "next attempt");
+    link.attempt_start = now;
+    // It costs time that another path does not take.
+    const bool small = link.full_size.wants_small() && !any_proven_;
+    link.full_size.small(small);
+    link.dialer->keep_small(small);
+    link.dialer->start(++link.incarnation, now);
+    return true;
+}
+
+// The path that an attempt has come to.
+void Sender::take(Link& link, Connected&& connected, Nanos now) {
+    link.path = std::move(connected.path);
+    if (leaving_) {
+        link.path->leave_to_kernel();
+    }
+    const double speed =
+        connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
+    if (!link.rate.measured()) {
+        link.rate.reset(speed * 1e6 / 8, connected.round_trip);
+    }
+    link.failed_attempts = 0;
+    link.up_since = now;
+    link.unreachable = false;
+    link.last_progress = now;
+    link.full_size.connected();
+    prove_until_ = 0;
+    evidence_.connected();
+    posted_ = std::max(posted_, connected.posted);
+    apply(link, PathEvent::Connected, "connected");
+    link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
+                                             std::memory_order_relaxed);
+    Control control;
+    control.completed = connected.completed;
+    control.posted = connected.posted;
+    on_control(link, control);
 }
 
 }  // namespace deft::net

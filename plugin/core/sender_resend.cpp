@@ -78,6 +78,13 @@ void Sender::hurry(Nanos now) {
     if (slot.delivered || slot.chunks == 0) {
         return;
     }
+    if (const auto [idle, missing] = overdue(slot, now); idle != nullptr && missing != 0) {
+        send_again(*idle, slot, missing, now);
+    }
+}
+
+// Which of a message's chunks only a late path has, and the best path that has nothing to do.
+std::pair<Sender::Link*, std::uint64_t> Sender::overdue(const Slot& slot, Nanos now) const {
     Link* idle = nullptr;
     std::uint64_t missing = 0;
     std::uint64_t elsewhere = 0;
@@ -92,20 +99,20 @@ void Sender::hurry(Nanos now) {
             idle = link.get();
         }
     }
-    missing &= ~(elsewhere | slot.acknowledged);
-    if (idle == nullptr || missing == 0) {
-        return;
-    }
+    return {idle, missing & ~(elsewhere | slot.acknowledged)};
+}
+
+void Sender::send_again(Link& idle, Slot& slot, std::uint64_t missing, Nanos now) {
     slot.pending |= missing;
     next_unsent_ = std::min(next_unsent_, slot.message);
-    while (slot.pending != 0 && idle->path && post(*idle, slot, now)) {
+    while (slot.pending != 0 && idle.path && post(idle, slot, now)) {
     }
-    idle->copies_end = idle->next_flight;
+    idle.copies_end = idle.next_flight;
     // The rest stays with the path that is late: pump() would think that one the best for it.
     const std::uint64_t sent = missing & ~slot.pending;
     slot.pending &= ~missing;
     for (const auto& link : links_) {
-        if (link.get() != idle && link->state == PathState::Up) {
+        if (link.get() != &idle && link->state == PathState::Up) {
             count_resent(*link, slot, sent);
         }
     }

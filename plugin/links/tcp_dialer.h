@@ -78,6 +78,8 @@ private:
     Result poll_connect(Nanos now);
     Result poll_greeting();
     Result poll_welcome(Connected& connected);
+    Result read_welcome(wire::Welcome& welcome);
+    void adopt(const wire::Welcome& welcome, Connected& connected);
     bool choose_candidate();
 
     std::shared_ptr<const Device> device_;
