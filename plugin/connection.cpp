@@ -33,7 +33,7 @@ constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
 // The connections of a process share its links. Other ranks of the host do too, and know nothing of
 // each other's trials.
-constinit TrialTurn trial_turn;
+constinit ProbeToken probe_token;
 
 Nanos sender_dead_after(std::size_t paths, Nanos link_timeout) {
     return std::min(paths == 1 ? kOnlyDeadAfter : kDeadAfter, link_timeout / 2);
@@ -46,15 +46,15 @@ Nanos receiver_dead_after(std::size_t paths, Nanos link_timeout) {
 }
 
 // The door of a TcpAcceptor, seen by one Receiver.
-class TcpDoor final : public Door {
+class TcpPathSource final : public PathSource {
 public:
-    TcpDoor(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout)
+    TcpPathSource(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout)
         : admission_(std::move(admission)),
           first_(std::move(first)),
           have_first_(true),
           dead_after_(receiver_dead_after(first_.hello.paths, link_timeout)) {}
 
-    bool knock(Nanos now, const Control& state, Admitted& admitted) override {
+    bool next(Nanos now, const Control& state, Admitted& admitted) override {
         for (;;) {
             Admission::Guest guest;
             if (have_first_) {
@@ -387,7 +387,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;
-    sender.trial_turn = &trial_turn;
+    sender.probe_token = &probe_token;
     sender.home = home;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
@@ -466,8 +466,8 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         std::snprintf(options.peer, sizeof(options.peer), "%s", guest.from.text().c_str());
         receiver_ = std::make_unique<Receiver>(
             options, paths,
-            std::make_unique<TcpDoor>(std::move(admission_), std::move(guest),
-                                      options_.link_timeout));
+            std::make_unique<TcpPathSource>(std::move(admission_), std::move(guest),
+                                            options_.link_timeout));
     }
     return receiver_->establish(now) ? std::move(receiver_) : nullptr;
 }

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "plugin/connection.h"
-#include "plugin/core/caretaker.h"
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/idle_progress.h"
 #include "plugin/core/io_threads.h"
+#include "plugin/core/progress_thread.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
@@ -102,19 +102,21 @@ std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
 }
 
 // Hands a connection that has just been made to NCCL, and to a helper thread if there are any, else
-// to the caretaker.
+// to the idle thread.
 template <class End>
 void* handed_over(std::unique_ptr<End> end) {
     const std::int64_t threads = Config::process().integer(Key::IoThreads);
     if (end != nullptr) {
-        (void)(threads > 0 ? help(*end, static_cast<std::size_t>(threads)) : look_after(*end));
+        (void)(threads > 0 ? help(*end, static_cast<std::size_t>(threads))
+                           : progress_when_idle(*end));
     }
-    return static_cast<Endpoint*>(end.release());  // deregMr does not say which of the two it is
+    return static_cast<ConnectionEnd*>(
+        end.release());  // deregMr does not say which of the two it is
 }
 
 template <class End>
 End* from(void* comm) {
-    return static_cast<End*>(static_cast<Endpoint*>(comm));
+    return static_cast<End*>(static_cast<ConnectionEnd*>(comm));
 }
 
 // What NCCL holds as a memory handle.
@@ -151,7 +153,7 @@ template <class End>
 std::unique_ptr<End> taken_back(void* comm) {
     std::unique_ptr<End> end(from<End>(comm));
     if (end != nullptr) {
-        let_go(*end);
+        stop_progress(*end);
     }
     return end;
 }
@@ -162,7 +164,7 @@ bool goes_on(std::unique_ptr<Sender>& sender) {
         return false;
     }
     sender->leave();
-    std::unique_ptr<Endpoint> endpoint = std::move(sender);
+    std::unique_ptr<ConnectionEnd> endpoint = std::move(sender);
     const bool taken = see_off(endpoint);
     sender.reset(static_cast<Sender*>(endpoint.release()));
     return taken;
@@ -339,7 +341,7 @@ int dereg_mr(void* comm, void* handle) noexcept {
     return guarded("deregMr", [&] {
         const std::unique_ptr<Region> region(static_cast<Region*>(handle));
         // NCCL may call while its other thread is inside the same connection.
-        auto* const end = static_cast<Endpoint*>(comm);
+        auto* const end = static_cast<ConnectionEnd*>(comm);
         for (bool released = region == nullptr || end == nullptr; !released;
              std::this_thread::yield()) {
             if (const Call call(*end); call) {

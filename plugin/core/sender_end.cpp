@@ -104,7 +104,7 @@ void Sender::check_set_up() {
         return;
     }
     bool unreachable = true;
-    const Link* last = nullptr;
+    const PathSlot* last = nullptr;
     for (const auto& link : links_) {
         // A rank may be minutes late for its first collective: until it accepts, its host's word is
         // all there is. An abort ends the waiting.

@@ -78,7 +78,7 @@ void Sender::count_usable() {
         unproven_ += up && !link->full_size.proven() ? 1 : 0;
     }
     for (const auto& link : links_) {
-        if (sound(*link) && !trials_.out(link->index)) {
+        if (sound(*link) && !prober_.out(link->index)) {
             spare_ = true;
         }
     }
@@ -124,10 +124,10 @@ void Sender::send_probes(Nanos now) {
 
 // Leaves out paths that add nothing to the others.
 void Sender::try_paths(Nanos now) {
-    std::array<PathTrials::Sample, PathTrials::kMaxPaths> samples;
+    std::array<PathProber::Sample, PathProber::kMaxPaths> samples;
     const std::size_t count = std::min(links_.size(), samples.size());
     for (std::size_t i = 0; i < count; ++i) {
-        const Link& link = *links_[i];
+        const PathSlot& link = *links_[i];
         samples[i] = {sound(link), link.delivered, link.rate.latency()};
     }
     // What waits for the receiver's credit would come no sooner over more paths: there the peer
@@ -137,14 +137,14 @@ void Sender::try_paths(Nanos now) {
          ++message) {
         backlog += slot(message).delivered ? 0 : slot(message).size;
     }
-    const std::uint64_t before = trials_.drops();
-    if (!trials_.tick(now, std::span(samples.data(), count), backlog)) {
+    const std::uint64_t before = prober_.drops();
+    if (!prober_.tick(now, std::span(samples.data(), count), backlog)) {
         return;
     }
     count_usable();
-    if (trials_.drops() != before) {
+    if (prober_.drops() != before) {
         for (const auto& link : links_) {
-            if (trials_.dropped(link->index)) {
+            if (prober_.dropped(link->index)) {
                 DEFT_INFO("path %s of %s adds nothing to the others: not used for a while",
                           link->dialer->describe(), options_.name);
             }
@@ -152,7 +152,7 @@ void Sender::try_paths(Nanos now) {
     }
 }
 
-void Sender::apply(Link& link, PathEvent event, const char* why) {
+void Sender::apply(PathSlot& link, PathEvent event, const char* why) {
     const PathState before = link.state;
     link.state = next_state(before, event);
     if (link.state == before) {
@@ -173,7 +173,7 @@ void Sender::apply(Link& link, PathEvent event, const char* why) {
     count_usable();
 }
 
-void Sender::idle(Link& link, Nanos now) {
+void Sender::idle(PathSlot& link, Nanos now) {
     if (link.busy_since != 0) {
         link.dialer->counters().busy_ns.fetch_add(static_cast<std::uint64_t>(now - link.busy_since),
                                                   std::memory_order_relaxed);
@@ -181,7 +181,7 @@ void Sender::idle(Link& link, Nanos now) {
     }
 }
 
-void Sender::lose(Link& link, const char* why, Nanos now, How how) {
+void Sender::lose(PathSlot& link, const char* why, Nanos now, How how) {
     const Path::Loss loss = link.path->loss();
     const bool ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
     link.damaged = loss == Path::Loss::Damaged;
@@ -221,7 +221,7 @@ void Sender::hasten(Nanos now, Nanos limit) {
     }
 }
 
-void Sender::tell_of_swallowing(const Link& link, Nanos now) {
+void Sender::tell_of_swallowing(const PathSlot& link, Nanos now) {
     if (link.full_size.swallowed() != 2) {
         return;
     }
@@ -253,7 +253,7 @@ void Sender::timers(Nanos now) {
                 }
                 break;
         }
-        if (!trials_.out(link->index)) {
+        if (!prober_.out(link->index)) {
             link->rate.age(now);
         }
     }
@@ -262,7 +262,7 @@ void Sender::timers(Nanos now) {
             send_probes(now);
         }
         try_paths(now);
-        hurry(now);
+        resend_tail(now);
     }
     if (options_.home != nullptr && now >= next_look_) {
         next_look_ = now + kLook;
@@ -272,7 +272,7 @@ void Sender::timers(Nanos now) {
     pump(now);
 }
 
-void Sender::check_silence(Link& link, Nanos now) {
+void Sender::check_silence(PathSlot& link, Nanos now) {
     const Carrier carrier = link.dialer->carrier();
     // While NCCL waits for nothing, the only path is kept for what it was told is sent: the kernel
     // would bring that even if this process ended. Without a carrier no new path is to be had.
@@ -303,14 +303,14 @@ void Sender::check_silence(Link& link, Nanos now) {
 
 // A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
 // nothing to do, shows that it is this one.
-bool Sender::another_moves(const Link& link, Nanos since) const {
+bool Sender::another_moves(const PathSlot& link, Nanos since) const {
     return std::any_of(links_.begin(), links_.end(), [&](const auto& other) {
         return other.get() != &link && other->state == PathState::Up &&
                (other->at_leisure() || other->last_progress > since);
     });
 }
 
-void Sender::dial(Link& link, Nanos now) {
+void Sender::dial(PathSlot& link, Nanos now) {
     if (!begin_attempt(link, now)) {
         return;
     }
@@ -358,7 +358,7 @@ void Sender::dial(Link& link, Nanos now) {
 }
 
 // False: it is too soon for the next attempt.
-bool Sender::begin_attempt(Link& link, Nanos now) {
+bool Sender::begin_attempt(PathSlot& link, Nanos now) {
     const Carrier carrier = link.dialer->carrier();
     const bool back =
         carrier.gained != link.carrier.gained && now - link.attempt_start >= kReturnInterval;
@@ -387,7 +387,7 @@ bool Sender::begin_attempt(Link& link, Nanos now) {
 }
 
 // The path that an attempt has come to.
-void Sender::take(Link& link, Connected&& connected, Nanos now) {
+void Sender::take(PathSlot& link, Connected&& connected, Nanos now) {
     link.path = std::move(connected.path);
     if (leaving_) {
         link.path->leave_to_kernel();

@@ -223,11 +223,11 @@ bool drop_doubles(const std::vector<Address>& host, std::vector<Interface>& link
 }
 
 void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
-              std::size_t turn) {
+              std::size_t first) {
     if (routes.size() <= most) {
         return;
     }
-    std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
+    std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(first % routes.size()),
                 routes.end());
     std::stable_sort(routes.begin(), routes.end(), [&](const Route& a, const Route& b) {
         return links[a.link].nominal_speed() > links[b.link].nominal_speed();

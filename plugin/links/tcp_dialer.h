@@ -42,7 +42,7 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
 
 // Leaves `most` routes: the fastest, those of equal links by turns. Pure.
 void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
-              std::size_t turn);
+              std::size_t first);
 
 // Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
 class TcpDialer final : public Dialer {

@@ -124,7 +124,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (!watched()) {
         return;
     }
-    Observer::count(call.function);
+    BackgroundThread::count(call.function);
     const bool grouped = group::depth() > 0;
     if (grouped) {
         held::forward();
@@ -139,8 +139,8 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (gradient_ && !grouped) {
         record_.ordinal = next_ordinal(*communicator().get());
     }
-    Observer* const observer = Observer::running();
-    if (observer == nullptr) {
+    BackgroundThread* const background = BackgroundThread::running();
+    if (background == nullptr) {
         return;
     }
     const Communicator* const comm = communicator::known(*this, comm_);
@@ -149,7 +149,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     }
     record_.issued_ns = cuda::host_now();  // before the event, so never later than the start
     record_.device = comm->device.load(std::memory_order_relaxed);
-    if (!record_start(*observer, stream)) {
+    if (!record_start(*background, stream)) {
         return;
     }
     record_.function = call.function;
@@ -162,11 +162,12 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.root = call.root;
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
-    observer_ = observer;
+    background_ = background;
 }
 
 // False: the call is captured, so that it has no time of its own.
-bool CollectiveHook::record_start(Observer& observer, deft_cuda_stream_t stream) noexcept {
+bool CollectiveHook::record_start(BackgroundThread& background,
+                                  deft_cuda_stream_t stream) noexcept {
     const cuda::Driver* const driver = cuda::Driver::found();
     if (driver == nullptr || record_.device < 0) {
         return true;
@@ -174,11 +175,11 @@ bool CollectiveHook::record_start(Observer& observer, deft_cuda_stream_t stream)
     bool captured = false;
     const bool recordable = cuda::recordable(*driver, stream, captured);
     if (captured) {
-        Observer::count_captured();
+        BackgroundThread::count_captured();
         return false;
     }
     if (recordable) {
-        record_.events = observer.sample(record_.device, pool_);
+        record_.events = background.sample(record_.device, pool_);
     }
     if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
         pool_->give_back(record_.events);
@@ -197,7 +198,7 @@ bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int&
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (observer_ == nullptr && !gradient_ && !small_) {
+    if (background_ == nullptr && !gradient_ && !small_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -206,7 +207,7 @@ void CollectiveHook::end(int result) noexcept {
         pool_->give_back(record_.events);
         record_.events = -1;
     }
-    const bool observed = observer_ != nullptr && (launched || result == DEFT_NCCL_IN_PROGRESS);
+    const bool observed = background_ != nullptr && (launched || result == DEFT_NCCL_IN_PROGRESS);
     if (group::depth() > 0) {
         keep_for_group_end(observed);
         return;
@@ -218,7 +219,7 @@ void CollectiveHook::end(int result) noexcept {
         pool_->give_back(record_.events);
         record_.events = -1;
     }
-    observer_->submit(record_, pool_);
+    background_->submit(record_, pool_);
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
@@ -258,7 +259,7 @@ void observe_group_end(bool launched) noexcept {
     if (t_grouped == nullptr || t_grouped->empty()) {
         return;
     }
-    Observer* const observer = Observer::running();
+    BackgroundThread* const background = BackgroundThread::running();
     std::size_t observed = 0;
     bool told = false;  // what a director has heard of as grouped is learned as that
     for (const Grouped& call : *t_grouped) {
@@ -274,8 +275,8 @@ void observe_group_end(bool launched) noexcept {
             call.pool->give_back(call.record.events);
             call.record.events = -1;
         }
-        if (launched && call.observed && observer != nullptr) {
-            observer->submit(call.record, call.pool);
+        if (launched && call.observed && background != nullptr) {
+            background->submit(call.record, call.pool);
         }
     }
     t_grouped->clear();

@@ -90,7 +90,7 @@ void Track::adopt(std::size_t index) {
         cycle.shape.push_back(shapes_[key]);
         cycle.gradients += carries_gradient(cycle.shape.back()) ? 1 : 0;
     }
-    cycle.profile = std::make_unique<Profile>(keys.size());
+    cycle.profile = std::make_unique<CallTimes>(keys.size());
 }
 
 // True if each of the latest gradients, as many as there are in a cycle, and each of those before
@@ -236,7 +236,7 @@ std::size_t Track::cycle_length() const {
     return learner_.stable() ? learner_.cycles()[learner_.current()].size() : 0;
 }
 
-const Profile* Track::current_profile() const {
+const CallTimes* Track::current_profile() const {
     return learner_.stable() ? cycles_[learner_.current()].profile.get() : nullptr;
 }
 
@@ -252,18 +252,18 @@ bool Track::whole() const {
 void Track::restart_profile() {
     if (learner_.stable()) {
         Cycle& cycle = cycles_[learner_.current()];
-        cycle.profile = std::make_unique<Profile>(cycle.shape.size());
+        cycle.profile = std::make_unique<CallTimes>(cycle.shape.size());
         settled_cycle_ = CycleLearner::kNone;
     }
 }
 
-void Track::turn(std::size_t position) {
+void Track::rotate(std::size_t position) {
     if (!learner_.stable() || position >= cycle_length()) {
         return;
     }
     const std::size_t length = cycle_length();
     const std::size_t current = learner_.current();
-    learner_.turn(position);
+    learner_.rotate(position);
     std::vector<CallRecord>& shape = cycles_[current].shape;
     std::rotate(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(position), shape.end());
     for (Waiting& waiting : waiting_) {
@@ -293,7 +293,7 @@ const std::vector<CallRecord>& Track::main_shape() const {
     return cycle != nullptr ? cycle->shape : none;
 }
 
-const Profile* Track::main_profile() const {
+const CallTimes* Track::main_profile() const {
     const Cycle* cycle = main_cycle();
     return cycle != nullptr ? cycle->profile.get() : nullptr;
 }

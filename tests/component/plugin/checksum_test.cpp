@@ -109,7 +109,7 @@ bool exchange(Scene& scene, const std::vector<std::byte>& data, std::vector<std:
         send = send != nullptr ? send : sender.isend(data.data(), data.size(), steady_now());
         sent = sent || (send != nullptr && sender.test(send, steady_now(), nullptr));
         received = received || receiver.test(receive, steady_now(), nullptr);
-        sender.progress(steady_now());  // as the caretaker does for who is not polled
+        sender.progress(steady_now());  // as the idle thread does for who is not polled
         receiver.progress(steady_now());
     }
     return sent && received;

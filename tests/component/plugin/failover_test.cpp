@@ -314,7 +314,7 @@ TEST(Failover, ASenderGivesAPeerWhoseLinksFlapTimeToComeBack) {
     EXPECT_TRUE(received) << wire.receiver->failure().text;
 }
 
-// What the caretaker does, which drives both ends seldom and while nobody waits for anything.
+// What the idle thread does, which drives both ends seldom and while nobody waits for anything.
 void rest(FakeWire& wire, Nanos time) {
     for (const Nanos end = wire.now + time; wire.now < end; wire.now += 250 * kMillisecond) {
         for (int i = 0; i < 20; ++i, wire.now += kMillisecond) {

@@ -8,14 +8,14 @@
 
 namespace deft::agreement {
 
-class Chair final : public Role {
+class LeaderRole final : public Role {
 public:
-    explicit Chair(Council::Core& core);
+    explicit LeaderRole(Council::Core& core);
 
     // A guest that has named this council's secret.
     void adopt(Stream&& stream, const wire::Hello& hello);
 
-    void turn(Clock::time_point now) override;
+    void step(Clock::time_point now) override;
     void gather(PollSet& set) override;
     void ready(const PollSet& set, Clock::time_point now) override;
     Clock::time_point due() const override;
@@ -32,7 +32,7 @@ private:
         Left
     };
     enum class Vote : std::uint8_t { None, Yes, No };
-    struct Seated {
+    struct Voter {
         Stream stream;
         bool here = false;
         bool acked = false;
@@ -45,7 +45,7 @@ private:
         Clock::time_point until;
     };
 
-    // What this rank's other threads have asked for since the last turn.
+    // What this rank's other threads have asked for since the last step.
     struct Wishes {
         bool leave = false;
         std::optional<Proposal> proposal;
@@ -57,7 +57,7 @@ private:
 
     Council::Core& core_;
     State state_ = State::Gathering;
-    std::vector<Seated> seats_;
+    std::vector<Voter> voters_;
     std::vector<Leaving> leaving_;
     Clock::time_point deadline_ = kNever;
     std::string off_reason_;

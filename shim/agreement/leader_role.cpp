@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/agreement/chair.h"
+#include "shim/agreement/leader_role.h"
 
 #include <algorithm>
 
@@ -13,26 +13,26 @@ constexpr std::size_t kMaxLeaving = 256;
 
 }  // namespace
 
-Chair::Chair(Council::Core& core)
-    : core_(core), seats_(static_cast<std::size_t>(core.council->nranks())) {
-    seats_[own()].here = true;
-    seats_[own()].acked = true;
-    seats_[own()].host = own_host();
+LeaderRole::LeaderRole(Council::Core& core)
+    : core_(core), voters_(static_cast<std::size_t>(core.council->nranks())) {
+    voters_[own()].here = true;
+    voters_[own()].acked = true;
+    voters_[own()].host = own_host();
     check_gathered();
 }
 
-std::string Chair::name_of(std::size_t rank) const {
+std::string LeaderRole::name_of(std::size_t rank) const {
     return "rank " + std::to_string(rank) +
-           (seats_[rank].host.empty() ? "" : " (" + seats_[rank].host + ")");
+           (voters_[rank].host.empty() ? "" : " (" + voters_[rank].host + ")");
 }
 
 // "ranks 3, 5, 6 and 2 more".
-std::string Chair::missing(bool acks) const {
+std::string LeaderRole::missing(bool acks) const {
     constexpr std::size_t kNamed = 4;
     std::string list;
     std::size_t count = 0;
-    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-        if (acks ? !seats_[rank].acked : !seats_[rank].here) {
+    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
+        if (acks ? !voters_[rank].acked : !voters_[rank].here) {
             if (++count <= kNamed) {
                 list += (list.empty() ? "" : ", ") + std::to_string(rank);
             }
@@ -44,14 +44,14 @@ std::string Chair::missing(bool acks) const {
     return (count == 1 ? "rank " : "ranks ") + list;
 }
 
-void Chair::send_off(Stream&& stream, const std::string& why, bool ended) {
+void LeaderRole::send_off(Stream&& stream, const std::string& why, bool ended) {
     if (stream.send(wire::Type::Verdict, wire::encode(wire::Verdict{false, why, ended})) &&
         leaving_.size() < kMaxLeaving) {
         leaving_.push_back({std::move(stream), Clock::now() + kLastWord});
     }
 }
 
-void Chair::adopt(Stream&& stream, const wire::Hello& hello) {
+void LeaderRole::adopt(Stream&& stream, const wire::Hello& hello) {
     if (state_ == State::Off || state_ == State::Left) {
         send_off(std::move(stream), off_reason_, off_by_end_);
         return;
@@ -75,68 +75,68 @@ void Chair::adopt(Stream&& stream, const wire::Hello& hello) {
         }
         return;
     }
-    Seated& seat = seats_[hello.rank];  // below nranks: the decoder and difference() saw to it
-    if (hello.rank == own() || (state_ != State::Gathering && seat.here)) {
+    Voter& voter = voters_[hello.rank];  // below nranks: the decoder and difference() saw to it
+    if (hello.rank == own() || (state_ != State::Gathering && voter.here)) {
         send_off(std::move(stream), name_of(hello.rank) + " is there already");
         return;
     }
     // A second one while gathering is the same rank again, whose first connection broke.
-    seat.stream = std::move(stream);
-    seat.here = true;
-    seat.host = hello.host;
+    voter.stream = std::move(stream);
+    voter.here = true;
+    voter.host = hello.host;
     check_gathered();
 }
 
-void Chair::check_gathered() {
-    for (const Seated& seat : seats_) {
-        if (!seat.here) {
+void LeaderRole::check_gathered() {
+    for (const Voter& voter : voters_) {
+        if (!voter.here) {
             return;
         }
     }
     state_ = State::Asking;
-    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-        if (rank != own() && !seats_[rank].stream.send(wire::Type::AllHere, {})) {
+    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
+        if (rank != own() && !voters_[rank].stream.send(wire::Type::AllHere, {})) {
             lost(rank, "is gone");
             return;
         }
     }
 }
 
-void Chair::check_acked() {
-    for (const Seated& seat : seats_) {
-        if (!seat.acked) {
+void LeaderRole::check_acked() {
+    for (const Voter& voter : voters_) {
+        if (!voter.acked) {
             return;
         }
     }
     state_ = State::Open;
     deadline_ = kNever;
     const std::vector<std::byte> on = wire::encode(wire::Verdict{true, ""});
-    for (Seated& seat : seats_) {
-        (void)seat.stream.send(wire::Type::Verdict, on);  // turn() finds what broke
+    for (Voter& voter : voters_) {
+        (void)voter.stream.send(wire::Type::Verdict, on);  // step() finds what broke
     }
     core_.set_verdict(Verdict::On, "");
 }
 
-void Chair::decide_off(const std::string& why, bool ended) {
+void LeaderRole::decide_off(const std::string& why, bool ended) {
     state_ = State::Off;
     deadline_ = kNever;
     off_reason_ = why;
     off_by_end_ = ended;
-    for (Seated& seat : seats_) {
-        if (seat.stream.open()) {
-            send_off(std::move(seat.stream), why, ended);
-            seat.stream.close();
+    for (Voter& voter : voters_) {
+        if (voter.stream.open()) {
+            send_off(std::move(voter.stream), why, ended);
+            voter.stream.close();
         }
     }
     core_.set_verdict(Verdict::Off, why, ended);
 }
 
-void Chair::lost(std::size_t rank, const std::string& how, bool ended) {
-    seats_[rank].stream.close();
+void LeaderRole::lost(std::size_t rank, const std::string& how, bool ended) {
+    voters_[rank].stream.close();
     const std::string why = name_of(rank) + " " + how;
     switch (state_) {
         case State::Gathering:
-            seats_[rank].here = false;  // it may come again
+            voters_[rank].here = false;  // it may come again
             break;
         case State::Asking:
             decide_off(why, ended);
@@ -146,8 +146,8 @@ void Chair::lost(std::size_t rank, const std::string& how, bool ended) {
                 decide(false);
             }
             state_ = State::Closed;
-            for (Seated& seat : seats_) {
-                (void)seat.stream.send(wire::Type::Closed, {});
+            for (Voter& voter : voters_) {
+                (void)voter.stream.send(wire::Type::Closed, {});
             }
             core_.close(why);
             break;
@@ -158,7 +158,7 @@ void Chair::lost(std::size_t rank, const std::string& how, bool ended) {
     }
 }
 
-void Chair::turn(Clock::time_point now) {
+void LeaderRole::step(Clock::time_point now) {
     Wishes wishes = take_wishes(now);
     core_.catch_up();
     if (wishes.leave && state_ != State::Left) {
@@ -176,8 +176,8 @@ void Chair::turn(Clock::time_point now) {
         begin_vote(std::move(*wishes.proposal), now);
     }
     for (const auto& [serial, yes] : wishes.answers) {
-        if (voting_ && serial == proposal_.serial && seats_[own()].vote == Vote::None) {
-            seats_[own()].vote = yes ? Vote::Yes : Vote::No;
+        if (voting_ && serial == proposal_.serial && voters_[own()].vote == Vote::None) {
+            voters_[own()].vote = yes ? Vote::Yes : Vote::No;
             count_votes();
         }
     }
@@ -186,8 +186,8 @@ void Chair::turn(Clock::time_point now) {
         decide(false);
     }
     // A connection that broke while something was sent.
-    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-        if (rank != own() && !seats_[rank].stream.open() &&
+    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
+        if (rank != own() && !voters_[rank].stream.open() &&
             (state_ == State::Asking || state_ == State::Open)) {
             lost(rank, "is gone");
         }
@@ -196,7 +196,7 @@ void Chair::turn(Clock::time_point now) {
                   [now](const Leaving& last) { return !last.stream.open() || now >= last.until; });
 }
 
-Chair::Wishes Chair::take_wishes(Clock::time_point now) {
+LeaderRole::Wishes LeaderRole::take_wishes(Clock::time_point now) {
     Wishes wishes;
     const Monitor::Lock lock(core_.monitor);
     wishes.leave = core_.left || core_.abandoned;
@@ -216,7 +216,7 @@ Chair::Wishes Chair::take_wishes(Clock::time_point now) {
     return wishes;
 }
 
-void Chair::check_deadline(Clock::time_point now) {
+void LeaderRole::check_deadline(Clock::time_point now) {
     if ((state_ != State::Gathering && state_ != State::Asking) || now < deadline_) {
         return;
     }
@@ -230,7 +230,7 @@ void Chair::check_deadline(Clock::time_point now) {
 }
 
 // Where the communicator's children meet: what this rank says of it, and asks.
-void Chair::serve_children(const Wishes& wishes) {
+void LeaderRole::serve_children(const Wishes& wishes) {
     for (const wire::Meeting& meeting : wishes.posts) {
         post(meeting);
     }
@@ -249,18 +249,18 @@ void Chair::serve_children(const Wishes& wishes) {
     asking_.clear();
 }
 
-void Chair::gather(PollSet& set) {
-    for (Seated& seat : seats_) {
-        seat.stream.gather(set);
+void LeaderRole::gather(PollSet& set) {
+    for (Voter& voter : voters_) {
+        voter.stream.gather(set);
     }
     for (Leaving& last : leaving_) {
         last.stream.gather(set);
     }
 }
 
-void Chair::ready(const PollSet& set, Clock::time_point /*now*/) {
-    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-        Stream& stream = seats_[rank].stream;
+void LeaderRole::ready(const PollSet& set, Clock::time_point /*now*/) {
+    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
+        Stream& stream = voters_[rank].stream;
         const short events = stream.ready(set);
         if (events == 0) {
             continue;
@@ -295,7 +295,8 @@ void Chair::ready(const PollSet& set, Clock::time_point /*now*/) {
 }
 
 // False if the connection is not to be read any further.
-bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload) {
+bool LeaderRole::take(std::size_t rank, const wire::Header& header,
+                      std::span<const std::byte> payload) {
     if (header.type == wire::Type::Leave) {
         lost(rank, "has left", true);
         return false;
@@ -310,10 +311,11 @@ bool Chair::take(std::size_t rank, const wire::Header& header, std::span<const s
 }
 
 // What a member says of itself. False: nonsense.
-bool Chair::take_of_member(std::size_t rank, wire::Type type, std::span<const std::byte> payload) {
+bool LeaderRole::take_of_member(std::size_t rank, wire::Type type,
+                                std::span<const std::byte> payload) {
     if (type == wire::Type::Ack) {
-        if (state_ == State::Asking && !seats_[rank].acked) {
-            seats_[rank].acked = true;
+        if (state_ == State::Asking && !voters_[rank].acked) {
+            voters_[rank].acked = true;
             check_acked();
         }
         return true;
@@ -333,8 +335,8 @@ bool Chair::take_of_member(std::size_t rank, wire::Type type, std::span<const st
 }
 
 // Of where children meet. False: nonsense.
-bool Chair::take_of_children(std::size_t rank, wire::Type type,
-                             std::span<const std::byte> payload) {
+bool LeaderRole::take_of_children(std::size_t rank, wire::Type type,
+                                  std::span<const std::byte> payload) {
     if (type == wire::Type::Post) {
         wire::Meeting meeting;
         if (!wire::decode(payload, meeting)) {
@@ -351,7 +353,7 @@ bool Chair::take_of_children(std::size_t rank, wire::Type type,
     return true;
 }
 
-void Chair::leave(Clock::time_point now) {
+void LeaderRole::leave(Clock::time_point now) {
     const bool pending = state_ == State::Gathering || state_ == State::Asking;
     if (voting_) {
         decide(false);
@@ -364,16 +366,16 @@ void Chair::leave(Clock::time_point now) {
         off_by_end_ = true;
     }
     core_.close("this rank has given up waiting for a decision");
-    for (Seated& seat : seats_) {
-        if (seat.stream.send(wire::Type::Leave, {})) {
-            leaving_.push_back({std::move(seat.stream), now + kLastWord});
+    for (Voter& voter : voters_) {
+        if (voter.stream.send(wire::Type::Leave, {})) {
+            leaving_.push_back({std::move(voter.stream), now + kLastWord});
         }
-        seat.stream.close();
+        voter.stream.close();
     }
     state_ = State::Left;
 }
 
-Clock::time_point Chair::due() const {
+Clock::time_point LeaderRole::due() const {
     Clock::time_point due = std::min(deadline_, patience_);
     for (const Leaving& last : leaving_) {
         due = std::min(due, last.until);

@@ -6,13 +6,13 @@
 
 namespace deft::agreement {
 
-class Seat final : public Role {
+class MemberRole final : public Role {
 public:
-    Seat(Council::Core& core, const wire::Trailer& trailer);
+    MemberRole(Council::Core& core, const wire::Trailer& trailer);
     // Of a child: the trailer is still to be found.
-    explicit Seat(Council::Core& core) : core_(core), state_(State::Lost) {}
+    explicit MemberRole(Council::Core& core) : core_(core), state_(State::Lost) {}
 
-    void turn(Clock::time_point now) override;
+    void step(Clock::time_point now) override;
     void gather(PollSet& set) override;
     void ready(const PollSet& set, Clock::time_point now) override;
     Clock::time_point due() const override;
@@ -33,7 +33,7 @@ private:
         Left
     };
 
-    // What this rank's other threads have asked for since the last turn.
+    // What this rank's other threads have asked for since the last step.
     struct Wishes {
         bool leave = false;
         std::vector<std::pair<std::uint64_t, bool>> answers;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/agreement/seat.h"
+#include "shim/agreement/member_role.h"
 
 #include <sys/socket.h>
 #include <algorithm>
@@ -17,10 +17,10 @@ constexpr auto kLastWord = std::chrono::seconds(2);
 
 }  // namespace
 
-Seat::Seat(Council::Core& core, const wire::Trailer& trailer)
+MemberRole::MemberRole(Council::Core& core, const wire::Trailer& trailer)
     : core_(core), trailer_(trailer), attempt_until_(Clock::now()) {}
 
-void Seat::found(const wire::Trailer* trailer, const std::string& why) {
+void MemberRole::found(const wire::Trailer* trailer, const std::string& why) {
     if (state_ != State::Lost) {
         return;
     }
@@ -35,7 +35,7 @@ void Seat::found(const wire::Trailer* trailer, const std::string& why) {
 
 // Posts and questions of this rank's children go to the leader as soon as, and as long as, there is
 // a connection to it.
-void Seat::serve_children() {
+void MemberRole::serve_children() {
     const bool later =
         state_ == State::Lost || state_ == State::Waiting || state_ == State::Connecting;
     if (later) {
@@ -63,7 +63,7 @@ void Seat::serve_children() {
     }
 }
 
-std::string Seat::leader() const {
+std::string MemberRole::leader() const {
     const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
     const std::string address = endpoint.address.text();
     return "the leader at " +
@@ -71,7 +71,7 @@ std::string Seat::leader() const {
            std::to_string(endpoint.port);
 }
 
-void Seat::turn(Clock::time_point now) {
+void MemberRole::step(Clock::time_point now) {
     Wishes wishes = take_wishes(now);
     core_.catch_up();
     if (wishes.leave && state_ != State::Left) {
@@ -108,7 +108,7 @@ void Seat::turn(Clock::time_point now) {
     }
 }
 
-Seat::Wishes Seat::take_wishes(Clock::time_point now) {
+MemberRole::Wishes MemberRole::take_wishes(Clock::time_point now) {
     Wishes wishes;
     const Monitor::Lock lock(core_.monitor);
     wishes.leave = core_.left || core_.abandoned;
@@ -127,7 +127,7 @@ Seat::Wishes Seat::take_wishes(Clock::time_point now) {
     return wishes;
 }
 
-void Seat::leave(Clock::time_point now) {
+void MemberRole::leave(Clock::time_point now) {
     if (core_.council->verdict() == Verdict::Pending) {
         core_.set_verdict(Verdict::Off, "this rank has left");
     }
@@ -138,7 +138,7 @@ void Seat::leave(Clock::time_point now) {
     (void)stream_.send(wire::Type::Leave, {});
 }
 
-void Seat::connect(Clock::time_point now) {
+void MemberRole::connect(Clock::time_point now) {
     const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
     UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) {
@@ -158,7 +158,7 @@ void Seat::connect(Clock::time_point now) {
     state_ = State::Connecting;
 }
 
-void Seat::greet(Clock::time_point now) {
+void MemberRole::greet(Clock::time_point now) {
     wire::Hello hello;
     hello.nonce = trailer_.nonce;
     hello.nranks = static_cast<std::uint32_t>(core_.council->nranks());
@@ -175,7 +175,7 @@ void Seat::greet(Clock::time_point now) {
     }
 }
 
-void Seat::try_next(Clock::time_point now, const std::string& problem) {
+void MemberRole::try_next(Clock::time_point now, const std::string& problem) {
     problem_ = problem;
     stream_.close();
     endpoint_ = (endpoint_ + 1) % trailer_.count;
@@ -183,14 +183,14 @@ void Seat::try_next(Clock::time_point now, const std::string& problem) {
     state_ = State::Waiting;
 }
 
-void Seat::gather(PollSet& set) {
+void MemberRole::gather(PollSet& set) {
     stream_.gather(set);
     if (state_ == State::Connecting && !set.empty() && stream_.open()) {
         set.back().events = POLLOUT;
     }
 }
 
-void Seat::ready(const PollSet& set, Clock::time_point now) {
+void MemberRole::ready(const PollSet& set, Clock::time_point now) {
     const short events = stream_.ready(set);
     if (events == 0) {
         return;
@@ -213,7 +213,7 @@ void Seat::ready(const PollSet& set, Clock::time_point now) {
     take_all(stream_.fill(), now);
 }
 
-void Seat::take_all(bool alive, Clock::time_point now) {
+void MemberRole::take_all(bool alive, Clock::time_point now) {
     wire::Header header;
     std::span<const std::byte> payload;
     for (;;) {
@@ -239,7 +239,7 @@ void Seat::take_all(bool alive, Clock::time_point now) {
 }
 
 // False if there is nothing more to read.
-bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) {
+bool MemberRole::take(const wire::Header& header, std::span<const std::byte> payload) {
     if (state_ == State::Left) {
         return true;
     }
@@ -291,7 +291,7 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
     return good;
 }
 
-bool Seat::take_verdict(std::span<const std::byte> payload) {
+bool MemberRole::take_verdict(std::span<const std::byte> payload) {
     wire::Verdict verdict;
     if (!wire::decode(payload, verdict)) {
         return false;
@@ -310,7 +310,7 @@ bool Seat::take_verdict(std::span<const std::byte> payload) {
     return true;
 }
 
-bool Seat::take_proposal(std::span<const std::byte> payload) {
+bool MemberRole::take_proposal(std::span<const std::byte> payload) {
     wire::Prepare prepare;
     const bool good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
                       prepare.serial != 0;
@@ -336,7 +336,7 @@ bool Seat::take_proposal(std::span<const std::byte> payload) {
     return true;
 }
 
-bool Seat::take_decision(std::span<const std::byte> payload) {
+bool MemberRole::take_decision(std::span<const std::byte> payload) {
     wire::Word word;
     if (!wire::decode(payload, word) || state_ != State::Open || word.serial != serial_ ||
         word.digest != digest_) {
@@ -349,7 +349,7 @@ bool Seat::take_decision(std::span<const std::byte> payload) {
     return true;
 }
 
-bool Seat::take_meeting(std::span<const std::byte> payload) {
+bool MemberRole::take_meeting(std::span<const std::byte> payload) {
     wire::Meeting meeting;
     if (!wire::decode(payload, meeting)) {
         return false;
@@ -366,20 +366,20 @@ bool Seat::take_meeting(std::span<const std::byte> payload) {
     return true;
 }
 
-void Seat::answer(std::uint64_t serial, bool yes) {
+void MemberRole::answer(std::uint64_t serial, bool yes) {
     if (state_ == State::Open && serial == serial_) {
         (void)stream_.send(wire::Type::Answer, wire::encode(wire::Word{serial, yes, digest_}));
     }
 }
 
-void Seat::off(const std::string& why, bool ended) {
+void MemberRole::off(const std::string& why, bool ended) {
     state_ = State::Done;
     stream_.close();
     attempt_until_ = deadline_ = kNever;
     core_.set_verdict(Verdict::Off, why, ended);
 }
 
-void Seat::lost(const std::string& how, Clock::time_point now) {
+void MemberRole::lost(const std::string& how, Clock::time_point now) {
     switch (state_) {
         case State::Lost:
         case State::Waiting:
@@ -405,7 +405,7 @@ void Seat::lost(const std::string& how, Clock::time_point now) {
     }
 }
 
-Clock::time_point Seat::due() const {
+Clock::time_point MemberRole::due() const {
     return std::min({attempt_until_, deadline_, linger_});
 }
 
