@@ -254,7 +254,9 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
             DEFT_WARN("%s: %s", dialer->describe(), dialer->failure());
             return DEFT_NET_REMOTE_ERROR;
         }
-        failed = failed || result != Dialer::Result::Pending;
+        if (result != Dialer::Result::Pending) {
+            failed = true;
+        }
         if (dialer->reached(now)) {
             attempt.began = now;  // it answers when its NCCL asks for connections
         }

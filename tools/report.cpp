@@ -207,7 +207,9 @@ std::string plan_lines(const RunReport& run) {
         const bool alone = std::count_if(groups.begin(), groups.end(), [&](const PlanGroup& other) {
                                return other.communicator == group.communicator;
                            }) == 1;
-        differ = differ || !alone;
+        if (!alone) {
+            differ = true;
+        }
         text +=
             fmt::format("plan       {}{}\n",
                         alone ? ""

@@ -294,7 +294,11 @@ void take_proper(const std::vector<Interface>& all, std::vector<Candidate>& cand
         }
     };
     bool routable = false;
-    each([&](const Candidate& one) { routable = routable || one.link->routable(); });
+    each([&](const Candidate& one) {
+        if (one.link->routable()) {
+            routable = true;
+        }
+    });
     if (!routable) {
         for (Candidate& one : candidates) {
             if (holds_address(*one.link)) {
@@ -315,7 +319,9 @@ void take_proper(const std::vector<Interface>& all, std::vector<Candidate>& cand
     for (Candidate& one : candidates) {
         if (std::find(used.begin(), used.end(), one.link) != used.end()) {
             one.judgement.reason = outdone(all, *one.link, used);
-            one.taken = one.taken || one.judgement.reason.empty();
+            if (one.judgement.reason.empty()) {
+                one.taken = true;
+            }
         }
     }
 }

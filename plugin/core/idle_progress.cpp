@@ -32,7 +32,9 @@ private:
                 if (all || entry.stirs) {
                     const bool moves = visit(entry);
                     entry.stirs = moves || (entry.stirs && !all);
-                    moved = moved || moves;
+                    if (moves) {
+                        moved = true;
+                    }
                 }
             });
             if (!goes_on) {

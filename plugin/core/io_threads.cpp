@@ -92,7 +92,9 @@ private:
             return;
         }
         round.moved = drive(entry, now) || round.moved;
-        round.busy = round.busy || end.busy();
+        if (end.busy()) {
+            round.busy = true;
+        }
         end.lock.unlock_spare();
     }
 };

@@ -281,7 +281,9 @@ void Service::take_fresh() {
     }
     for (Council* council : fresh) {
         councils_.push_back(council);
-        sift = sift || council->is_leader();
+        if (council->is_leader()) {
+            sift = true;
+        }
     }
     if (sift) {
         // Guests that came before their leader, or wait for one that cannot come any more.

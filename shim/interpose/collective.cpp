@@ -264,7 +264,9 @@ void observe_group_end(bool launched) noexcept {
     bool told = false;  // what a director has heard of as grouped is learned as that
     for (const Grouped& call : *t_grouped) {
         observed += call.observed ? 1 : 0;
-        told = told || director_of(call.gradients) != nullptr;
+        if (director_of(call.gradients) != nullptr) {
+            told = true;
+        }
     }
     const std::uint64_t number =
         observed > 1 || told ? g_groups.fetch_add(1, std::memory_order_relaxed) + 1 : 0;

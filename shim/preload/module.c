@@ -97,7 +97,9 @@ static int note(struct References* found, const char* name) {
         return 0;
     }
     found->any = 1;
-    found->of_users = found->of_users || is_of_users(name);
+    if (is_of_users(name)) {
+        found->of_users = 1;
+    }
     return 1;
 }
 

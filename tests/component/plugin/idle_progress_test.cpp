@@ -130,7 +130,9 @@ TEST(IdleProgress, ThereIsOneWhileThereAreConnections) {
     void* const send = scene.isend(data);
     bool sent = false;
     EXPECT_TRUE(wait_for([&] {
-        sent = sent || scene.done(send);
+        if (!sent) {
+            sent = scene.done(send);
+        }
         return scene.done(receive);
     }));
     EXPECT_TRUE(wait_for([&] { return sent || scene.done(send); }));
@@ -232,8 +234,12 @@ TEST(IdleProgress, AForkedChildClosesNothing) {
     bool sent = false;
     bool received = false;
     EXPECT_TRUE(wait_for([&] {
-        sent = sent || scene.done(send);
-        received = received || scene.done(receive);
+        if (!sent) {
+            sent = scene.done(send);
+        }
+        if (!received) {
+            received = scene.done(receive);
+        }
         return sent && received;
     }));
     EXPECT_EQ(buffer, data);

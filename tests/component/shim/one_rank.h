@@ -194,7 +194,9 @@ inline const NcclTable& fake_table() {
             return ++g_lanes.destroyed, 0;
         };
         t.CommAbort = [](deft_nccl_comm_t) {
-            g_lanes.torn = g_lanes.torn || g_lanes.calling > 0;
+            if (g_lanes.calling > 0) {
+                g_lanes.torn = true;
+            }
             g_lanes.held_transfers = g_lanes.connecting = false;
             // NCCL frees memory now, for which CUDA waits until the device is idle.
             if (!eventually([] { return !g_lanes.job_stuck.load(); })) {

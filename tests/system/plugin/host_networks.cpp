@@ -297,7 +297,9 @@ std::byte pattern(std::size_t message, std::size_t at) {
                 die("message %zu differs at byte %zu", message, i);
             }
         }
-        last = last || (!sender && data[0] == std::byte{1});
+        if (!sender && data[0] == std::byte{1}) {
+            last = true;
+        }
     }
     // Both have everything: they leave together.
     char byte = 'd';

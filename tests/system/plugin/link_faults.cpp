@@ -165,7 +165,9 @@ int main(int count, char** arguments) {
         }
         for (ssize_t i = 0; i < got; ++i) {
             received += bytes[i] == 'm' ? 1 : 0;
-            receiver_done = receiver_done || bytes[i] == 'd';
+            if (bytes[i] == 'd') {
+                receiver_done = true;
+            }
         }
         if (!over && !on && received >= kFaultAt) {
             inject(fault, true, a.pid, b.pid);

@@ -81,7 +81,9 @@ bool run(const char* library, const Case& test) {
         for (const char* word : test.says) {
             all = all && line.find(word) != std::string::npos;
         }
-        said = said || all;
+        if (all) {
+            said = true;
+        }
         at = end + 1;
     }
     good = good && said;
