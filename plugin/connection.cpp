@@ -18,7 +18,6 @@
 #include "topology/base/log.h"
 #include "topology/base/random.h"
 #include "topology/kernel_links.h"
-#include "topology/lanes.h"
 
 namespace deft::net {
 namespace {
@@ -34,7 +33,7 @@ constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
 
 // The connections of a process share its links. Other ranks of the host do too, and know nothing of
 // each other's trials.
-constinit TrialTurn trial_turn;
+constinit ProbeToken probe_token;
 
 Nanos sender_dead_after(std::size_t paths, Nanos link_timeout) {
     return std::min(paths == 1 ? kOnlyDeadAfter : kDeadAfter, link_timeout / 2);
@@ -47,15 +46,15 @@ Nanos receiver_dead_after(std::size_t paths, Nanos link_timeout) {
 }
 
 // The door of a TcpAcceptor, seen by one Receiver.
-class TcpDoor final : public Door {
+class TcpPathSource final : public PathSource {
 public:
-    TcpDoor(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout)
+    TcpPathSource(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout)
         : admission_(std::move(admission)),
           first_(std::move(first)),
           have_first_(true),
           dead_after_(receiver_dead_after(first_.hello.paths, link_timeout)) {}
 
-    bool knock(Nanos now, const Control& state, Admitted& admitted) override {
+    bool next(Nanos now, const Control& state, Admitted& admitted) override {
         for (;;) {
             Admission::Guest guest;
             if (have_first_) {
@@ -151,36 +150,6 @@ private:
     std::array<std::unique_ptr<Inquiry>, wire::kMaxPaths> inquiries_;
 };
 
-// What a lane leaves of a device.
-struct LaneView {
-    std::vector<Interface> links;  // in place; those the lane does not use have no address
-    std::vector<double> weights;
-    std::uint32_t mask = 0;  // one bit per link in use
-};
-
-LaneView view_of(const Device& device, int traffic_class) {
-    LaneView view;
-    view.links = device.links;
-    Lane lane;
-    const bool chosen = find_lane(traffic_class, lane);
-    for (std::size_t i = 0; i < view.links.size(); ++i) {
-        const std::uint16_t weight = chosen ? lane.weight(view.links[i].name) : 1000;
-        view.weights.push_back(weight / 1000.0);
-        view.mask |= weight > 0 ? std::uint32_t{1} << i : 0;
-    }
-    if (view.mask == 0) {
-        DEFT_WARN_ONCE("lane %d names none of this host's links: all are used", traffic_class);
-        view.weights.assign(view.links.size(), 1);
-        view.mask = ~std::uint32_t{0};
-    }
-    for (std::size_t i = 0; i < view.links.size(); ++i) {
-        if ((view.mask >> i & 1) == 0) {
-            view.links[i].addresses.clear();
-        }
-    }
-    return view;
-}
-
 // Every address of this host, as the kernel says: one may have come since the process started.
 // Asked once for the connections of a moment.
 std::vector<Address> host_addresses(Nanos now) {
@@ -200,10 +169,10 @@ std::vector<Address> host_addresses(Nanos now) {
     return known;
 }
 
-// The routes to a peer: those of a lane's links, without what cannot lead to it.
-std::vector<Route> routes_to(const wire::EndpointList& peer, const LaneView& view, Nanos now) {
+// The routes from this device to a peer, without those that cannot lead to it.
+std::vector<Route> routes_to(const wire::EndpointList& peer, const Device& device, Nanos now) {
     wire::EndpointList endpoints = peer;
-    std::vector<Interface> links = view.links;
+    std::vector<Interface> links = device.links;
     const bool local = drop_doubles(host_addresses(now), links, endpoints);
     std::vector<Route> routes = plan_routes(links, endpoints);
     for (Route& route : routes) {
@@ -239,11 +208,10 @@ std::map<std::uint64_t, Attempt>& attempts() {
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   Nanos now, Attempt& attempt);
 
-wire::Hello hello_of(const ConnectionOptions& options, const wire::Handle& handle) {
+wire::Hello hello_of(const wire::Handle& handle) {
     wire::Hello hello;
     hello.listener = handle.listener;
     hello.secret = handle.secret;
-    hello.lane = options.lane;
     hello.paths = 1;
     return hello;
 }
@@ -251,13 +219,12 @@ wire::Hello hello_of(const ConnectionOptions& options, const wire::Handle& handl
 // Asks over every route at once; the first answer counts.
 int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                  Nanos now, Attempt& attempt) {
-    wire::Hello hello = hello_of(options, attempt.handle);
+    wire::Hello hello = hello_of(attempt.handle);
     hello.flags = wire::kFlagAsk;
-    const LaneView view = view_of(*device, options.lane);
     TcpDialer::Options dialer;
     dialer.dead_after = options.link_timeout;
     dialer.congestion = options.congestion;
-    for (const Route& route : routes_to(attempt.handle.endpoints, view, now)) {
+    for (const Route& route : routes_to(attempt.handle.endpoints, *device, now)) {
         attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
         attempt.asking.back().dialer->start(++attempt.questions, now);
     }
@@ -287,7 +254,9 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
             DEFT_WARN("%s: %s", dialer->describe(), dialer->failure());
             return DEFT_NET_REMOTE_ERROR;
         }
-        failed = failed || result != Dialer::Result::Pending;
+        if (result != Dialer::Result::Pending) {
+            failed = true;
+        }
         if (dialer->reached(now)) {
             attempt.began = now;  // it answers when its NCCL asks for connections
         }
@@ -345,11 +314,35 @@ void multiply(std::vector<Route>& routes, std::size_t streams, std::size_t most)
     }
 }
 
+bool number_connection(wire::Hello& hello) {
+    while (hello.connection == 0) {
+        if (!random_bytes(&hello.connection, sizeof(hello.connection))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// How many paths there are, and which of them are known not to work. True if none is known to:
+// then all are tried.
+bool count_paths(const std::vector<Route>& routes, const std::vector<Interface>& links,
+                 wire::Hello& hello) {
+    hello.paths = static_cast<std::uint16_t>(routes.size());
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        hello.absent |=
+            static_cast<std::uint16_t>((known_dead(routes[i], links[routes[i].link]) ? 1 : 0) << i);
+    }
+    const bool all_dead = hello.absent == (1U << routes.size()) - 1;
+    if (all_dead) {
+        hello.absent = 0;
+    }
+    return all_dead;
+}
+
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                   Nanos now, Attempt& attempt) {
     const wire::Handle& handle = attempt.handle;
-    const LaneView view = view_of(*device, options.lane);
-    std::vector<Route> routes = routes_to(handle.endpoints, view, now);
+    std::vector<Route> routes = routes_to(handle.endpoints, *device, now);
     if (routes.empty()) {
         DEFT_WARN(
             "none of this host's links can reach the peer at %s: they share no address family "
@@ -364,23 +357,17 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         choose_routes(routes, device->links, allowed);
     }
     multiply(routes, options.streams, allowed);
-    wire::Hello hello = hello_of(options, handle);
-    hello.paths = static_cast<std::uint16_t>(routes.size());
-    hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     // Its pipes are what a connection can do without, too.
     const std::shared_ptr<PagePipes> pages =
         descriptors.spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
+    wire::Hello hello = hello_of(handle);
+    hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
-    while (hello.connection == 0) {
-        if (!random_bytes(&hello.connection, sizeof(hello.connection))) {
-            DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
-            return DEFT_NET_SYSTEM_ERROR;
-        }
+    if (!number_connection(hello)) {
+        DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
+        return DEFT_NET_SYSTEM_ERROR;
     }
-    for (std::size_t i = 0; i < routes.size(); ++i) {
-        hello.absent |= static_cast<std::uint16_t>(
-            (known_dead(routes[i], device->links[routes[i].link]) ? 1 : 0) << i);
-    }
+    const bool all_dead = count_paths(routes, device->links, hello);
     std::string problem;
     const std::shared_ptr<TcpAcceptor> acceptor = Descriptors::now().spare() == 0
                                                       ? TcpAcceptor::existing(device)
@@ -388,8 +375,6 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     const std::shared_ptr<TcpHome> home =
         acceptor == nullptr ? nullptr
                             : std::make_shared<TcpHome>(acceptor, hello.connection, hello.secret);
-    const bool all_dead = hello.absent == (1U << routes.size()) - 1;
-    hello.absent = all_dead ? std::uint16_t{0} : hello.absent;
     TcpDialer::Options dialer;
     dialer.dead_after = sender_dead_after(routes.size(), options.link_timeout);
     dialer.congestion = options.congestion;
@@ -399,13 +384,12 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
         hello.path = static_cast<std::uint16_t>(dialers.size());
-        dialer.weight = view.weights[route.link];
         dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
     }
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;
-    sender.trial_turn = &trial_turn;
+    sender.probe_token = &probe_token;
     sender.home = home;
     std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
                   static_cast<unsigned long long>(hello.connection),
@@ -416,67 +400,10 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     return DEFT_NET_SUCCESS;
 }
 
-}  // namespace
-
-std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& device,
-                                         const ConnectionOptions& options,
-                                         std::span<std::byte, wire::kHandleBytes> out,
-                                         std::string& problem) {
-    const std::shared_ptr<TcpAcceptor> acceptor = TcpAcceptor::process(device, problem);
-    if (acceptor == nullptr) {
-        return nullptr;
-    }
-    auto listener = std::make_unique<Listener>();
-    listener->options_ = options;
-    listener->lane_ = options.lane;
-    listener->admission_ = acceptor->open(view_of(*device, options.lane).mask);
-    if (listener->admission_ == nullptr) {
-        problem = "neither getrandom nor /dev/urandom gives random bytes";
-        return nullptr;
-    }
-    wire::Handle handle;
-    handle.listener = listener->admission_->listener();
-    handle.secret = listener->admission_->secret();
-    handle.lane = options.lane;
-    handle.endpoints = listener->admission_->endpoints();
-    handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
-    wire::encode(handle, out);
-    return listener;
-}
-
-std::unique_ptr<Receiver> Listener::accept(Nanos now) {
-    if (receiver_ == nullptr) {
-        Admission::Guest guest;
-        if (admission_ == nullptr || !admission_->next(now, guest)) {
-            return nullptr;
-        }
-        lane_ = guest.hello.lane >= 0 ? guest.hello.lane : lane_;
-        const std::size_t paths = guest.hello.paths;
-        ReceiverOptions options;
-        options.link_timeout = options_.link_timeout;
-        options.checked = (guest.hello.flags & wire::kFlagChecked) != 0;
-        options.lazy_acks = !options.checked;
-        const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
-        options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
-        std::snprintf(options.name, sizeof(options.name), "connection %016llx from %s",
-                      static_cast<unsigned long long>(guest.hello.connection),
-                      guest.from.text().c_str());
-        std::snprintf(options.peer, sizeof(options.peer), "%s", guest.from.text().c_str());
-        receiver_ = std::make_unique<Receiver>(
-            options, paths,
-            std::make_unique<TcpDoor>(std::move(admission_), std::move(guest),
-                                      options_.link_timeout));
-    }
-    return receiver_->establish(now) ? std::move(receiver_) : nullptr;
-}
-
-int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
-            std::span<std::byte, wire::kHandleBytes> encoded, Nanos now,
-            std::unique_ptr<Sender>& sender) {
-    wire::Handle handle;
+int read_handle(std::span<const std::byte, wire::kHandleBytes> encoded, wire::Handle& handle) {
     switch (wire::decode(encoded, handle)) {
         case wire::Decoded::Ok:
-            break;
+            return DEFT_NET_SUCCESS;
         case wire::Decoded::WrongVersion:
             DEFT_WARN(
                 "the peer's deft speaks protocol version %u, this one %u: install the same "
@@ -492,6 +419,67 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
         case wire::Decoded::Damaged:
             DEFT_WARN("the peer's connection handle is damaged");
             return DEFT_NET_INVALID_ARGUMENT;
+    }
+    return DEFT_NET_INTERNAL_ERROR;
+}
+
+}  // namespace
+
+std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& device,
+                                         const ConnectionOptions& options,
+                                         std::span<std::byte, wire::kHandleBytes> out,
+                                         std::string& problem) {
+    const std::shared_ptr<TcpAcceptor> acceptor = TcpAcceptor::process(device, problem);
+    if (acceptor == nullptr) {
+        return nullptr;
+    }
+    auto listener = std::make_unique<Listener>();
+    listener->options_ = options;
+    listener->admission_ = acceptor->open();
+    if (listener->admission_ == nullptr) {
+        problem = "neither getrandom nor /dev/urandom gives random bytes";
+        return nullptr;
+    }
+    wire::Handle handle;
+    handle.listener = listener->admission_->listener();
+    handle.secret = listener->admission_->secret();
+    handle.endpoints = listener->admission_->endpoints();
+    handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
+    wire::encode(handle, out);
+    return listener;
+}
+
+std::unique_ptr<Receiver> Listener::accept(Nanos now) {
+    if (receiver_ == nullptr) {
+        Admission::Guest guest;
+        if (admission_ == nullptr || !admission_->next(now, guest)) {
+            return nullptr;
+        }
+        const std::size_t paths = guest.hello.paths;
+        ReceiverOptions options;
+        options.link_timeout = options_.link_timeout;
+        options.checked = (guest.hello.flags & wire::kFlagChecked) != 0;
+        options.lazy_acks = !options.checked;
+        const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
+        options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
+        std::snprintf(options.name, sizeof(options.name), "connection %016llx from %s",
+                      static_cast<unsigned long long>(guest.hello.connection),
+                      guest.from.text().c_str());
+        std::snprintf(options.peer, sizeof(options.peer), "%s", guest.from.text().c_str());
+        receiver_ = std::make_unique<Receiver>(
+            options, paths,
+            std::make_unique<TcpPathSource>(std::move(admission_), std::move(guest),
+                                            options_.link_timeout));
+    }
+    return receiver_->establish(now) ? std::move(receiver_) : nullptr;
+}
+
+int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+            std::span<std::byte, wire::kHandleBytes> encoded, Nanos now,
+            std::unique_ptr<Sender>& sender) {
+    wire::Handle handle;
+    if (const int result = read_handle(encoded, handle); result != DEFT_NET_SUCCESS) {
+        return result;
     }
     std::unique_lock lock(attempts_mutex);
     auto found = attempts().find(handle.attempt);

@@ -16,8 +16,7 @@ namespace deft::net {
 
 struct ConnectionOptions {
     Nanos link_timeout = 30 * kSecond;
-    const void* context = nullptr;  // NCCL's, which ends with it
-    int lane = -1;
+    const void* context = nullptr;    // NCCL's, which ends with it
     std::size_t streams = 1;          // paths over each pair of links, as far as there is room
     std::string congestion = "auto";  // links/congestion.h
     std::string zerocopy = "auto";    // links/page_pipes.h
@@ -34,18 +33,15 @@ public:
                                           std::string& problem);
     // NULL while nobody has come in yet. Afterwards the listener only waits to be destroyed.
     std::unique_ptr<Receiver> accept(Nanos now);
-    int lane() const { return lane_; }
 
 private:
     std::unique_ptr<Admission> admission_;
     std::unique_ptr<Receiver> receiver_;
     ConnectionOptions options_;
-    int lane_ = -1;
 };
 
 // The connecting side. `handle` is the caller's buffer, the same at each call: it keeps the number
 // of the attempt. Returns an ncclResult_t value; `sender` stays empty while the attempt goes on.
-// `lane`: of the caller; the listener's comes with the handle.
 int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
             std::span<std::byte, wire::kHandleBytes> handle, Nanos now,
             std::unique_ptr<Sender>& sender);

@@ -74,7 +74,7 @@ inline int reg_mr_int(void* comm, void* data, int size, int type, void** handle)
 // connect and accept with a device handle: NCCL passes a pointer to NULL for ordinary devices,
 // which is left alone.
 inline int connect_v7(int device, void* handle, void** comm, deft_net_device_handle_t**) noexcept {
-    return api::connect(nullptr, device, DEFT_NET_TRAFFIC_CLASS_UNDEF, handle, comm);
+    return api::connect(nullptr, device, handle, comm);
 }
 
 inline int accept_v7(void* listener, void** comm, deft_net_device_handle_t**) noexcept {
@@ -106,7 +106,7 @@ inline int irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int
 
 inline int connect_v11(void* context, int device, void* handle, void** comm,
                        deft_net_device_handle_t**) noexcept {
-    return api::connect(context, device, DEFT_NET_TRAFFIC_CLASS_UNDEF, handle, comm);
+    return api::connect(context, device, handle, comm);
 }
 
 inline int init_with_context(void** context, deft_net_comm_config_t* config,

@@ -9,12 +9,9 @@ int init_v10(deft_net_logger_t logger, deft_net_profiler_t) {
     return api::init(nullptr, DEFT_NET_TRAFFIC_CLASS_UNDEF, logger, 10);
 }
 
-// The config may live on NCCL's stack: only its value is kept.
-int connect_v10(int device, deft_net_comm_config_t* config, void* handle, void** comm,
+int connect_v10(int device, deft_net_comm_config_t*, void* handle, void** comm,
                 deft_net_device_handle_t**) {
-    const int traffic_class =
-        config == nullptr ? static_cast<int>(DEFT_NET_TRAFFIC_CLASS_UNDEF) : config->trafficClass;
-    return api::connect(nullptr, device, traffic_class, handle, comm);
+    return api::connect(nullptr, device, handle, comm);
 }
 
 }  // namespace

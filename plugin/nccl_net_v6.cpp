@@ -10,7 +10,7 @@ int init_v6(deft_net_logger_t logger) {
 }
 
 int connect_v6(int device, void* handle, void** comm) {
-    return api::connect(nullptr, device, DEFT_NET_TRAFFIC_CLASS_UNDEF, handle, comm);
+    return api::connect(nullptr, device, handle, comm);
 }
 
 int isend_v6(void* comm, void* data, int size, int, void*, void** request) {

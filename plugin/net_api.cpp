@@ -9,12 +9,11 @@
 #include <thread>
 
 #include "plugin/connection.h"
-#include "plugin/core/caretaker.h"
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/idle_progress.h"
 #include "plugin/core/io_threads.h"
+#include "plugin/core/progress_thread.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
-#include "topology/lanes.h"
 #include "topology/link_stats.h"
 #include "topology/presence.h"
 #include "topology/rdma.h"
@@ -50,7 +49,7 @@ bool switched_off() {
     return Config::process().is(Key::Mode, "off");
 }
 
-ConnectionOptions connection_options(void* context, int traffic_class) {
+ConnectionOptions connection_options(void* context) {
     ConnectionOptions options;
     options.context = context;
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
@@ -58,8 +57,6 @@ ConnectionOptions connection_options(void* context, int traffic_class) {
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
-    options.lane =
-        context != nullptr ? static_cast<const Context*>(context)->traffic_class : traffic_class;
     return options;
 }
 
@@ -90,10 +87,13 @@ std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
     return device;
 }
 
-// `tells`: NCCL gives each communicator's traffic class.
-void say_whose(const ConnectionOptions& options, bool tells) {
-    Presence::process().connecting(tells ? std::optional<bool>(is_lane_class(options.lane))
-                                         : std::nullopt);
+// An NCCL that gives each communicator a context tells its traffic class with it.
+void say_whose(const void* context) {
+    Presence::process().connecting(
+        context == nullptr
+            ? std::nullopt
+            : std::optional<bool>(static_cast<const Context*>(context)->traffic_class ==
+                                  kLaneTrafficClass));
 }
 
 std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
@@ -102,19 +102,21 @@ std::span<std::byte, wire::kHandleBytes> handle_span(void* handle) {
 }
 
 // Hands a connection that has just been made to NCCL, and to a helper thread if there are any, else
-// to the caretaker.
+// to the idle thread.
 template <class End>
 void* handed_over(std::unique_ptr<End> end) {
     const std::int64_t threads = Config::process().integer(Key::IoThreads);
     if (end != nullptr) {
-        (void)(threads > 0 ? help(*end, static_cast<std::size_t>(threads)) : look_after(*end));
+        (void)(threads > 0 ? help(*end, static_cast<std::size_t>(threads))
+                           : progress_when_idle(*end));
     }
-    return static_cast<Endpoint*>(end.release());  // deregMr does not say which of the two it is
+    return static_cast<ConnectionEnd*>(
+        end.release());  // deregMr does not say which of the two it is
 }
 
 template <class End>
 End* from(void* comm) {
-    return static_cast<End*>(static_cast<Endpoint*>(comm));
+    return static_cast<End*>(static_cast<ConnectionEnd*>(comm));
 }
 
 // What NCCL holds as a memory handle.
@@ -151,7 +153,7 @@ template <class End>
 std::unique_ptr<End> taken_back(void* comm) {
     std::unique_ptr<End> end(from<End>(comm));
     if (end != nullptr) {
-        let_go(*end);
+        stop_progress(*end);
     }
     return end;
 }
@@ -162,7 +164,7 @@ bool goes_on(std::unique_ptr<Sender>& sender) {
         return false;
     }
     sender->leave();
-    std::unique_ptr<Endpoint> endpoint = std::move(sender);
+    std::unique_ptr<ConnectionEnd> endpoint = std::move(sender);
     const bool taken = see_off(endpoint);
     sender.reset(static_cast<Sender*>(endpoint.release()));
     return taken;
@@ -256,8 +258,8 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         std::string problem;
-        const ConnectionOptions options = connection_options(context, DEFT_NET_TRAFFIC_CLASS_UNDEF);
-        say_whose(options, context != nullptr);
+        const ConnectionOptions options = connection_options(context);
+        say_whose(context);
         std::unique_ptr<Listener> listener =
             Listener::open(device, options, handle_span(handle), problem);
         if (listener == nullptr) {
@@ -269,7 +271,7 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
     });
 }
 
-int connect(void* context, int index, int traffic_class, void* handle, void** comm) noexcept {
+int connect(void* context, int index, void* handle, void** comm) noexcept {
     return guarded("connect", [&] {
         count_call();
         *comm = nullptr;
@@ -277,8 +279,8 @@ int connect(void* context, int index, int traffic_class, void* handle, void** co
         if (device == nullptr) {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
-        const ConnectionOptions options = connection_options(context, traffic_class);
-        say_whose(options, context != nullptr);
+        const ConnectionOptions options = connection_options(context);
+        say_whose(context);
         std::unique_ptr<Sender> sender;
         const int result = net::connect(device, options, handle_span(handle), steady_now(), sender);
         *comm = handed_over(std::move(sender));
@@ -339,7 +341,7 @@ int dereg_mr(void* comm, void* handle) noexcept {
     return guarded("deregMr", [&] {
         const std::unique_ptr<Region> region(static_cast<Region*>(handle));
         // NCCL may call while its other thread is inside the same connection.
-        auto* const end = static_cast<Endpoint*>(comm);
+        auto* const end = static_cast<ConnectionEnd*>(comm);
         for (bool released = region == nullptr || end == nullptr; !released;
              std::this_thread::yield()) {
             if (const Call call(*end); call) {

@@ -33,7 +33,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
 int devices(int* count) noexcept;
 int properties(int device, Properties& properties) noexcept;
 int listen(void* context, int device, void* handle, void** comm) noexcept;
-int connect(void* context, int device, int traffic_class, void* handle, void** comm) noexcept;
+int connect(void* context, int device, void* handle, void** comm) noexcept;
 int accept(void* listener, void** comm) noexcept;
 int isend(void* comm, void* data, std::size_t size, void** request) noexcept;
 int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** request) noexcept;

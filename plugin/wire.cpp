@@ -15,6 +15,7 @@ constexpr std::uint32_t kWelcomeMagic = 0x4c455744;  // "DWEL"
 constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
+constexpr std::int32_t kReserved = -1;
 
 class Writer {
 public:
@@ -140,7 +141,7 @@ void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out) {
     writer.put(handle.listener);
     writer.put_bytes(handle.secret.data(), handle.secret.size());
     writer.put(handle.attempt);
-    writer.put(handle.lane);
+    writer.put(kReserved);
     writer.put(std::uint32_t{0});
     for (std::size_t i = 0; i < fits; ++i) {
         put_endpoint(writer, handle.endpoints.entries[i]);
@@ -162,7 +163,7 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
     handle.listener = reader.get<std::uint64_t>();
     reader.get_bytes(handle.secret.data(), handle.secret.size());
     handle.attempt = reader.get<std::uint64_t>();
-    handle.lane = reader.get<std::int32_t>();
+    reader.get<std::int32_t>();
     reader.get<std::uint32_t>();
     if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
         !get_endpoints(reader, count, handle.endpoints)) {
@@ -186,7 +187,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
     writer.put(hello.incarnation);
     writer.put(hello.path);
     writer.put(hello.paths);
-    writer.put(hello.lane);
+    writer.put(kReserved);
     writer.put(hello.speed_mbps);
     writer.put(hello.remote_link);
     writer.put(hello.flags);
@@ -219,7 +220,7 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
     hello.incarnation = reader.get<std::uint32_t>();
     hello.path = reader.get<std::uint16_t>();
     hello.paths = reader.get<std::uint16_t>();
-    hello.lane = reader.get<std::int32_t>();
+    reader.get<std::int32_t>();
     hello.speed_mbps = reader.get<std::uint32_t>();
     hello.remote_link = reader.get<std::uint8_t>();
     hello.flags = reader.get<std::uint8_t>();
@@ -298,6 +299,27 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
     seal(out);
 }
 
+namespace {
+
+// Part of a message, as the sender's own numbers say.
+bool sane_chunk(const Chunk& chunk) {
+    if (chunk.message == kProbe) {
+        return false;
+    }
+    if (chunk.total == 0) {
+        return chunk.length == 0 && chunk.offset == 0 && chunk.chunk_size == 0 && chunk.index == 0;
+    }
+    if (chunk.chunk_size == 0 || chunk.index >= kMaxChunks ||
+        chunk.offset != std::uint64_t{chunk.index} * chunk.chunk_size ||
+        chunk.offset >= chunk.total || (chunk.total - 1) / chunk.chunk_size >= kMaxChunks) {
+        return false;
+    }
+    const std::uint64_t left = chunk.total - chunk.offset;
+    return chunk.length == (left < chunk.chunk_size ? left : chunk.chunk_size);
+}
+
+}  // namespace
+
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) {
     Reader reader(in);
     if (reader.get<std::uint16_t>() != kChunkMagic) {
@@ -319,35 +341,22 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
     reader.get<std::uint16_t>();
     header.checksum = reader.get<std::uint32_t>();
     chunk.data = nullptr;
-    if (type == static_cast<std::uint8_t>(FrameType::Bye)) {
-        header.type = FrameType::Bye;
-        return chunk.length == 0 ? Decoded::Ok : Decoded::Malformed;
+    bool sane = false;
+    switch (type) {
+        case static_cast<std::uint8_t>(FrameType::Bye):
+            header.type = FrameType::Bye;
+            sane = chunk.length == 0;
+            break;
+        case static_cast<std::uint8_t>(FrameType::Probe):
+            header.type = FrameType::Probe;
+            sane = chunk.message == kProbe && chunk.length > 0 && chunk.length <= kMaxProbe;
+            break;
+        case static_cast<std::uint8_t>(FrameType::Chunk):
+            header.type = FrameType::Chunk;
+            sane = sane_chunk(chunk);
+            break;
     }
-    if (type == static_cast<std::uint8_t>(FrameType::Probe)) {
-        header.type = FrameType::Probe;
-        const bool sane = chunk.message == kProbe && chunk.length > 0 && chunk.length <= kMaxProbe;
-        return sane ? Decoded::Ok : Decoded::Malformed;
-    }
-    if (type != static_cast<std::uint8_t>(FrameType::Chunk)) {
-        return Decoded::Malformed;
-    }
-    header.type = FrameType::Chunk;
-    if (chunk.message == kProbe) {
-        return Decoded::Malformed;
-    }
-    if (chunk.total == 0) {
-        const bool empty =
-            chunk.length == 0 && chunk.offset == 0 && chunk.chunk_size == 0 && chunk.index == 0;
-        return empty ? Decoded::Ok : Decoded::Malformed;
-    }
-    if (chunk.chunk_size == 0 || chunk.index >= kMaxChunks ||
-        chunk.offset != std::uint64_t{chunk.index} * chunk.chunk_size ||
-        chunk.offset >= chunk.total || (chunk.total - 1) / chunk.chunk_size >= kMaxChunks) {
-        return Decoded::Malformed;
-    }
-    const std::uint64_t left = chunk.total - chunk.offset;
-    const std::uint64_t expected = left < chunk.chunk_size ? left : chunk.chunk_size;
-    return chunk.length == expected ? Decoded::Ok : Decoded::Malformed;
+    return sane ? Decoded::Ok : Decoded::Malformed;
 }
 
 void encode(const Control& control, std::span<std::byte, kControlBytes> out) {

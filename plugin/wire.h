@@ -55,7 +55,6 @@ struct Handle {
     std::uint64_t listener = 0;  // names the listening object at the receiver
     Secret secret{};
     std::uint64_t attempt = 0;  // scratch of the connecting side; 0 from the listener
-    std::int32_t lane = -1;
     std::uint8_t total =
         0;  // endpoints the listener has; more than `endpoints` when they did not fit
     EndpointList endpoints;
@@ -90,7 +89,6 @@ struct Hello {
     std::uint32_t incarnation = 0;  // of this path; grows with each attempt
     std::uint16_t path = 0;
     std::uint16_t paths = 0;  // how many the sender intends
-    std::int32_t lane = -1;
     std::uint32_t speed_mbps = 0;
     std::uint8_t remote_link = 0;  // link of the receiver this path was aimed at
     std::uint8_t flags = 0;

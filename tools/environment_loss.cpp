@@ -105,6 +105,18 @@ std::string srun_loss(const Words& words) {
     return {};
 }
 
+std::string su_loss(const Words& command, std::string_view name) {
+    const Options options = options_of(command, "CGTcgsuw");
+    const bool login = options.letters.find('l') != std::string::npos ||
+                       has_long(options, "--login") ||
+                       (options.end < command.size() && command[options.end] == "-");
+    return login ? fmt::format(
+                       "{} clears the environment for a login, so its command runs without "
+                       "deft; put deft into the command: {} - USER -c 'deft run -- COMMAND'",
+                       name, name)
+                 : std::string();
+}
+
 }  // namespace
 
 std::string environment_loss(const Words& command) {
@@ -139,15 +151,7 @@ std::string environment_loss(const Words& command) {
                            behind(name));
     }
     if (name == "su" || name == "runuser") {
-        const Options options = options_of(command, "CGTcgsuw");
-        const bool login = options.letters.find('l') != std::string::npos ||
-                           has_long(options, "--login") ||
-                           (options.end < command.size() && command[options.end] == "-");
-        return login ? fmt::format(
-                           "{} clears the environment for a login, so its command runs without "
-                           "deft; put deft into the command: {} - USER -c 'deft run -- COMMAND'",
-                           name, name)
-                     : std::string();
+        return su_loss(command, name);
     }
     if (name == "env") {
         return env_loss(command);

@@ -213,20 +213,49 @@ std::vector<std::string> take_command(const CLI::App& run, std::vector<std::stri
     return command;
 }
 
+// `deft` without a command.
+int no_command(CommandLine& line) {
+    const std::vector<std::string> extra = line.app.remaining();
+    if (extra.empty() || extra.front() == "--") {
+        complain("no command given; usage: deft COMMAND, one of " + command_names(line.app) +
+                 "; see deft --help");
+        return kUsage;
+    }
+    return extra.front().starts_with("-") ? unexpected(line.app, "", extra.front())
+                                          : unknown_command(line, extra.front());
+}
+
+int help(CommandLine& line, const std::vector<CLI::App*>& chosen) {
+    // The name of a command is taken for the command.
+    if (chosen.size() > 1) {
+        return print(chosen[1]->help("deft"));
+    }
+    // Not app.help(), which is that of the command in hand.
+    return !line.help_of.empty() ? unknown_command(line, line.help_of)
+                                 : print(line.app.get_formatter()->make_help(
+                                       &line.app, "deft", CLI::AppFormatMode::Normal));
+}
+
+int env(CommandLine& line) {
+    if (line.json + line.markdown + line.man > 1) {
+        complain("env: choose one of --json, --markdown, --man");
+        return kUsage;
+    }
+    using Format = EnvOptions::Format;
+    line.env.format = line.json       ? Format::Json
+                      : line.markdown ? Format::Markdown
+                      : line.man      ? Format::Man
+                                      : Format::Human;
+    return env(line.env);
+}
+
 int dispatch(CommandLine& line) {
     const std::vector<CLI::App*> chosen = line.app.get_subcommands();
     if (line.version && chosen.empty() && line.app.remaining_size() == 0) {
         return show_version(line.library);
     }
     if (chosen.empty()) {
-        const std::vector<std::string> extra = line.app.remaining();
-        if (extra.empty() || extra.front() == "--") {
-            complain("no command given; usage: deft COMMAND, one of " + command_names(line.app) +
-                     "; see deft --help");
-            return kUsage;
-        }
-        return extra.front().starts_with("-") ? unexpected(line.app, "", extra.front())
-                                              : unknown_command(line, extra.front());
+        return no_command(line);
     }
     const CLI::App& command = *chosen.front();
     const std::vector<std::string> extra = line.app.remaining(true);
@@ -237,14 +266,7 @@ int dispatch(CommandLine& line) {
         return show_version(line.library);
     }
     if (&command == line.help_command) {
-        // The name of a command is taken for the command.
-        if (chosen.size() > 1) {
-            return print(chosen[1]->help("deft"));
-        }
-        // Not app.help(), which is that of the command in hand.
-        return !line.help_of.empty() ? unknown_command(line, line.help_of)
-                                     : print(line.app.get_formatter()->make_help(
-                                           &line.app, "deft", CLI::AppFormatMode::Normal));
+        return help(line, chosen);
     }
     if (&command == line.run_command) {
         line.run.library = line.library;
@@ -259,16 +281,7 @@ int dispatch(CommandLine& line) {
     if (line.planner.owns(&command)) {
         return line.planner.run(&command);
     }
-    if (line.json + line.markdown + line.man > 1) {
-        complain("env: choose one of --json, --markdown, --man");
-        return kUsage;
-    }
-    using Format = EnvOptions::Format;
-    line.env.format = line.json       ? Format::Json
-                      : line.markdown ? Format::Markdown
-                      : line.man      ? Format::Man
-                                      : Format::Human;
-    return env(line.env);
+    return env(line);
 }
 
 int main_guarded(int argc, char** argv) {

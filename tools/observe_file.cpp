@@ -227,6 +227,33 @@ std::int64_t ObserveFile::all_calls() const {
     return sum;
 }
 
+namespace {
+
+void read_hooks(const Node& hooks, ObserveFile& file) {
+    file.events_note = hooks.text_or_empty("events_note");
+    file.captured_calls = hooks.integer_or_zero("captured");
+    file.lost_calls = hooks.integer_or_zero("lost");
+}
+
+void read_plugin(const Node& plugin, ObserveFile& file) {
+    file.plugin_loaded = plugin.flag("loaded");
+    file.plugin_abi = plugin.integer_or_zero("abi");
+    file.plugin_calls = plugin.integer_or_zero("calls");
+}
+
+void read_iterations(const Node& iterations, ObserveFile& file) {
+    file.iterations_seen = iterations.integer("seen");
+    file.cycle_length = iterations.integer_or_zero("cycle_length");
+    file.stable = iterations.flag("stable");
+    file.time_ms = iterations.quantiles("time_ms");
+    file.coverage_rate = iterations.quantiles("coverage_rate");
+    file.compute_ms = iterations.quantiles("compute_ms");
+    file.exposed_ms = iterations.quantiles("exposed_ms");
+    file.latest_start_ms = iterations.quantiles("latest_start_ms");
+}
+
+}  // namespace
+
 ObserveFile parse_observe_file(const std::string& path, const std::string& text) {
     const Json document = parse(path, text);
     if (!document.is_object() || !document.contains("format") || document.at("format") != kFormat) {
@@ -259,24 +286,10 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     file.calls = root.child("calls").counters();
     file.final_report = root.flag_or("final", true);
     if (root.has("hooks")) {
-        const Node hooks = root.child("hooks");
-        file.events_note = hooks.text_or_empty("events_note");
-        file.captured_calls = hooks.integer_or_zero("captured");
-        file.lost_calls = hooks.integer_or_zero("lost");
+        read_hooks(root.child("hooks"), file);
     }
-    const Node plugin = root.child("plugin");
-    file.plugin_loaded = plugin.flag("loaded");
-    file.plugin_abi = plugin.integer_or_zero("abi");
-    file.plugin_calls = plugin.integer_or_zero("calls");
-    const Node iterations = root.child("iterations");
-    file.iterations_seen = iterations.integer("seen");
-    file.cycle_length = iterations.integer_or_zero("cycle_length");
-    file.stable = iterations.flag("stable");
-    file.time_ms = iterations.quantiles("time_ms");
-    file.coverage_rate = iterations.quantiles("coverage_rate");
-    file.compute_ms = iterations.quantiles("compute_ms");
-    file.exposed_ms = iterations.quantiles("exposed_ms");
-    file.latest_start_ms = iterations.quantiles("latest_start_ms");
+    read_plugin(root.child("plugin"), file);
+    read_iterations(root.child("iterations"), file);
     if (root.has("communicators")) {
         root.each("communicators", [&](const Node& node) {
             file.communicators.push_back(node.text_or_empty("communicator"));

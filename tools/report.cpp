@@ -207,7 +207,9 @@ std::string plan_lines(const RunReport& run) {
         const bool alone = std::count_if(groups.begin(), groups.end(), [&](const PlanGroup& other) {
                                return other.communicator == group.communicator;
                            }) == 1;
-        differ = differ || !alone;
+        if (!alone) {
+            differ = true;
+        }
         text +=
             fmt::format("plan       {}{}\n",
                         alone ? ""
@@ -391,6 +393,56 @@ std::string human_report(const RunReport& run) {
     return text;
 }
 
+namespace {
+
+nlohmann::ordered_json json_value(const std::optional<double>& number) {
+    return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json json_buckets(const ObserveFile& file) {
+    auto buckets = nlohmann::ordered_json::array();
+    for (const ObservedBucket& bucket : file.buckets) {
+        buckets.push_back({{"position", bucket.position},
+                           {"bytes", bucket.bytes},
+                           {"type", bucket.type},
+                           {"op", bucket.op},
+                           {"ready_ms", json_value(bucket.ready_ms.median)},
+                           {"transfer_ms", json_value(bucket.transfer_ms.median)}});
+    }
+    return buckets;
+}
+
+nlohmann::ordered_json json_links(const ObserveFile& file) {
+    auto links = nlohmann::ordered_json::array();
+    for (const ObservedLink& link : file.links) {
+        links.push_back({{"name", link.name},
+                         {"kind", link.kind},
+                         {"bytes_sent", link.bytes_sent},
+                         {"bytes_received", link.bytes_received},
+                         {"resent_bytes", link.resent_bytes},
+                         {"transitions", link.transitions},
+                         {"busy_ms", json_value(link.busy_ms)},
+                         {"speed_mbps", json_value(link.speed_mbps)}});
+    }
+    return links;
+}
+
+nlohmann::ordered_json json_plans(const ObserveFile& file) {
+    auto plans = nlohmann::ordered_json::array();
+    for (const ObservedPlan& plan : file.plans) {
+        plans.push_back({{"state", plan.state},
+                         {"reason", plan.reason},
+                         {"policy", plan.policy},
+                         {"predicted_ms", json_value(plan.predicted_ms)},
+                         {"baseline_ms", json_value(plan.baseline_ms)},
+                         {"before_ms", json_value(plan.before_ms)},
+                         {"switched", plan.switched}});
+    }
+    return plans;
+}
+
+}  // namespace
+
 std::string json_report(const RunReport& run) {
     using Json = nlohmann::ordered_json;
     Json document;
@@ -401,39 +453,6 @@ std::string json_report(const RunReport& run) {
         json_spread(run, [](const ObserveFile& f) { return f.coverage_rate.median; });
     document["ranks"] = Json::array();
     for (const ObserveFile& file : run.ranks) {
-        Json buckets = Json::array();
-        const auto value = [](const std::optional<double>& number) {
-            return number ? Json(*number) : Json(nullptr);
-        };
-        for (const ObservedBucket& bucket : file.buckets) {
-            buckets.push_back({{"position", bucket.position},
-                               {"bytes", bucket.bytes},
-                               {"type", bucket.type},
-                               {"op", bucket.op},
-                               {"ready_ms", value(bucket.ready_ms.median)},
-                               {"transfer_ms", value(bucket.transfer_ms.median)}});
-        }
-        Json links = Json::array();
-        for (const ObservedLink& link : file.links) {
-            links.push_back({{"name", link.name},
-                             {"kind", link.kind},
-                             {"bytes_sent", link.bytes_sent},
-                             {"bytes_received", link.bytes_received},
-                             {"resent_bytes", link.resent_bytes},
-                             {"transitions", link.transitions},
-                             {"busy_ms", value(link.busy_ms)},
-                             {"speed_mbps", value(link.speed_mbps)}});
-        }
-        Json plans = Json::array();
-        for (const ObservedPlan& plan : file.plans) {
-            plans.push_back({{"state", plan.state},
-                             {"reason", plan.reason},
-                             {"policy", plan.policy},
-                             {"predicted_ms", value(plan.predicted_ms)},
-                             {"baseline_ms", value(plan.baseline_ms)},
-                             {"before_ms", value(plan.before_ms)},
-                             {"switched", plan.switched}});
-        }
         document["ranks"].push_back({{"file", file.path},
                                      {"host", file.host},
                                      {"mode", file.mode},
@@ -447,11 +466,11 @@ std::string json_report(const RunReport& run) {
                                      {"plugin_calls", file.plugin_calls},
                                      {"stable", file.stable},
                                      {"iterations", file.iterations_seen},
-                                     {"time_ms", value(file.time_ms.median)},
-                                     {"coverage_rate", value(file.coverage_rate.median)},
-                                     {"buckets", buckets},
-                                     {"links", links},
-                                     {"plans", plans}});
+                                     {"time_ms", json_value(file.time_ms.median)},
+                                     {"coverage_rate", json_value(file.coverage_rate.median)},
+                                     {"buckets", json_buckets(file)},
+                                     {"links", json_links(file)},
+                                     {"plans", json_plans(file)}});
     }
     document["notes"] = run.notes;
     document["problems"] = run.problems;

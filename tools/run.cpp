@@ -263,6 +263,57 @@ int start(const RunOptions& options, Environment& environment) {
     return kNotExecutable;
 }
 
+struct Preloaded {
+    std::string wrong;   // nothing can be started
+    bool whole = false;  // the library is preloaded
+};
+
+// Has the library preloaded, if it can be.
+Preloaded preload(const RunOptions& options, bool off, const std::string& file,
+                  Environment& environment) {
+    const Library library = find_library(options.library);
+    if (!library.error.empty()) {
+        return {library.error};
+    }
+    if (const std::string wrong = other_c_library(file, library.path); !wrong.empty()) {
+        if (!off) {
+            return {wrong};
+        }
+        complain("warning: " + wrong);  // nobody wants deft in it
+        return {};
+    }
+    const std::string wrong =
+        add_preload(environment, library.path, !starts_elsewhere(options.command.front()));
+    return {wrong, wrong.empty()};
+}
+
+// What the job needs besides the preload. False: deft is required, and something weakens it.
+bool add_rest(const RunOptions& options, const Config& config, bool off, const std::string& file,
+              Environment& environment) {
+    add_python(environment, config);
+    // What only weakens deft is said, and is an error when deft is required.
+    const std::string no_plugin =
+        off ? std::string() : add_plugin(environment, options.replace_plugin);
+    if (!off && no_plugin.empty()) {
+        if (const std::string note = network_note(config); !note.empty()) {
+            complain(note);
+        }
+    }
+    // A program that hands nothing on is told once, however little of deft gets into itself.
+    const std::string loss = off ? std::string() : environment_loss(options.command);
+    for (const std::string& obstacle : {no_plugin, loss.empty() ? preload_obstacle(file) : loss}) {
+        if (obstacle.empty()) {
+            continue;
+        }
+        if (config.flag(Key::Require) && !off) {
+            complain(obstacle + "; deft is required, nothing was started");
+            return false;
+        }
+        complain("warning: " + obstacle);
+    }
+    return true;
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -289,13 +340,13 @@ int run(const RunOptions& options) {
         complain("warning: " + warning);
     }
     const bool off = config.is(Key::Mode, "off");
-    const bool required = config.flag(Key::Require);
     SettingProblem wrong = central_problem(config);
     if (wrong.line.empty() && !off) {
         wrong = text_problem(config, options);
     }
     // Nobody but the user can insist: no line of a file that is wrong holds.
-    const bool insists = required && config.setting(Key::Require).source != ValueSource::SystemFile;
+    const bool insists =
+        config.flag(Key::Require) && config.setting(Key::Require).source != ValueSource::SystemFile;
     if (!wrong.line.empty() && wrong.source == ValueSource::SystemFile && !insists) {
         // The operator's mistake, not this user's: the job runs as if deft were not there.
         complain("warning: " + wrong.line + "; without deft: " + options.command.front());
@@ -303,53 +354,21 @@ int run(const RunOptions& options) {
         add_python(plain, Config::load({}, ""));
         return options.dry_run ? show(options, before, plain) : start(options, plain);
     }
-    const Library library = find_library(options.library);
-    if (wrong.line.empty()) {
-        wrong.line = library.error;
-    }
     const std::string file =
         find_in_path(options.command.front(), environment.get("PATH").value_or(""));
-    if (wrong.line.empty()) {
-        wrong.line = other_c_library(file, library.path);
-        if (off && !wrong.line.empty()) {  // then nobody wants deft in it
-            complain("warning: " + wrong.line);
-            return options.dry_run ? show(options, before, environment)
-                                   : start(options, environment);
-        }
-    }
-    if (wrong.line.empty()) {
-        wrong.line =
-            add_preload(environment, library.path, !starts_elsewhere(options.command.front()));
-    }
-    if (!wrong.line.empty()) {
-        complain(wrong.line + "; nothing was started");
+    const Preloaded preloaded =
+        wrong.line.empty() ? preload(options, off, file, environment) : Preloaded{wrong.line};
+    if (!preloaded.wrong.empty()) {
+        complain(preloaded.wrong + "; nothing was started");
         return kNotStarted;
     }
-    add_python(environment, config);
-    // What only weakens deft is said, and is an error when deft is required.
-    const std::string no_plugin =
-        off ? std::string() : add_plugin(environment, options.replace_plugin);
-    if (!off && no_plugin.empty()) {
-        if (const std::string note = network_note(config); !note.empty()) {
-            complain(note);
-        }
-    }
-    // A program that hands nothing on is told once, however little of deft gets into itself.
-    const std::string loss = off ? std::string() : environment_loss(options.command);
-    for (const std::string& obstacle : {no_plugin, loss.empty() ? preload_obstacle(file) : loss}) {
-        if (obstacle.empty()) {
-            continue;
-        }
-        if (required && !off) {
-            complain(obstacle + "; deft is required, nothing was started");
-            return kNotStarted;
-        }
-        complain("warning: " + obstacle);
+    if (preloaded.whole && !add_rest(options, config, off, file, environment)) {
+        return kNotStarted;
     }
     if (options.dry_run) {
         return show(options, before, environment);
     }
-    if (!off && one_folder(options.out)) {
+    if (preloaded.whole && !off && one_folder(options.out)) {
         if (const std::string why = make_folder(options.out); !why.empty()) {
             complain(fmt::format("--out '{}': {}; nothing was started", options.out, why));
             return kNotStarted;

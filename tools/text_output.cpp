@@ -10,29 +10,35 @@
 namespace deft::tools {
 namespace {
 
-// Length of the well-formed UTF-8 sequence at the start of `text` (RFC 3629), 0 if there is none.
+// Length of the well-formed UTF-8 sequence at the start of `text` (RFC 3629, table 3-7 of Unicode),
+// 0 if there is none. U+0080..U+009F are left out: they are control characters as well.
 std::size_t utf8_length(std::string_view text) {
+    struct Form {
+        unsigned char first, last;  // of the lead byte
+        unsigned char low, high;    // of the byte behind it
+        std::size_t length;
+    };
+    static constexpr Form kForms[] = {
+        {0xC2, 0xC2, 0xA0, 0xBF, 2}, {0xC3, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
+        {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3},
+        {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
     const auto byte = [&](std::size_t i) {
         return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
     };
-    const auto follows = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
     const unsigned lead = byte(0);
     if (lead < 0x80) {
         return 1;
     }
-    if (lead >= 0xC2 && lead <= 0xDF && follows(1)) {
-        // U+0080..U+009F are control characters as well.
-        return lead == 0xC2 && byte(1) < 0xA0 ? 0 : 2;
-    }
-    if (lead >= 0xE0 && lead <= 0xEF && follows(1) && follows(2)) {
-        const bool overlong = lead == 0xE0 && byte(1) < 0xA0;
-        const bool surrogate = lead == 0xED && byte(1) > 0x9F;
-        return overlong || surrogate ? 0 : 3;
-    }
-    if (lead >= 0xF0 && lead <= 0xF4 && follows(1) && follows(2) && follows(3)) {
-        const bool overlong = lead == 0xF0 && byte(1) < 0x90;
-        const bool beyond = lead == 0xF4 && byte(1) > 0x8F;
-        return overlong || beyond ? 0 : 4;
+    for (const Form& form : kForms) {
+        if (lead < form.first || lead > form.last || byte(1) < form.low || byte(1) > form.high) {
+            continue;
+        }
+        for (std::size_t i = 2; i < form.length; ++i) {
+            if ((byte(i) & 0xC0u) != 0x80u) {
+                return 0;
+            }
+        }
+        return form.length;
     }
     return 0;
 }

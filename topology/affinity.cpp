@@ -67,6 +67,17 @@ std::size_t fastest_of(const std::vector<LinkPlace>& links, const std::vector<st
     });
 }
 
+// Where no GPU says what is near: the links that have a place.
+std::vector<std::size_t> placed_or_first(const std::vector<LinkPlace>& links) {
+    std::vector<std::size_t> placed;
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        if (links[i].pci.known()) {
+            placed.push_back(i);
+        }
+    }
+    return placed.empty() ? std::vector<std::size_t>{0} : placed;
+}
+
 }  // namespace
 
 std::vector<AffinityGroup> group_by_affinity(const std::vector<LinkPlace>& links,
@@ -93,24 +104,16 @@ std::vector<AffinityGroup> group_by_affinity(const std::vector<LinkPlace>& links
         return groups;
     }
     if (sets.empty()) {
-        // No GPU says what is near: the fastest link that has a place.
-        std::vector<std::size_t> placed;
-        for (std::size_t i = 0; i < links.size(); ++i) {
-            if (links[i].pci.known()) {
-                placed.push_back(i);
-            }
-        }
-        sets.push_back(placed.empty() ? std::vector<std::size_t>{0} : std::move(placed));
+        sets.push_back(placed_or_first(links));
     }
     for (const std::vector<std::size_t>& set : sets) {
-        AffinityGroup group;
-        group.nearest = fastest_of(links, set);
-        const bool known =
-            std::any_of(groups.begin(), groups.end(),
-                        [&](const AffinityGroup& other) { return other.nearest == group.nearest; });
-        if (known) {
+        const std::size_t nearest = fastest_of(links, set);
+        if (std::any_of(groups.begin(), groups.end(),
+                        [&](const AffinityGroup& other) { return other.nearest == nearest; })) {
             continue;
         }
+        AffinityGroup group;
+        group.nearest = nearest;
         for (std::size_t i = 0; i < links.size(); ++i) {
             group.links.push_back(i);
         }

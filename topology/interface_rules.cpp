@@ -137,6 +137,27 @@ bool tunnel(const Interface& link) {
     return is_one(link.driver) || is_one(link.kind);
 }
 
+// Of what is only there by software.
+Judgement judge_virtual(const Interface& link) {
+    // Some plugins give it the container's gateway, as a network of one.
+    const bool network =
+        std::any_of(link.addresses.begin(), link.addresses.end(), [](const Address& address) {
+            return !address.link_local() &&
+                   static_cast<std::size_t>(address.prefix) < 8 * address.size();
+        });
+    if (container_end(link) && !network) {
+        return {Unwanted::Virtual, "the host's end of a container's link"};
+    }
+    if (link.peer_here) {
+        return {Unwanted::Virtual, "virtual: its other end is in this host"};
+    }
+    if (one_of(link.driver, {"dummy", "ifb"}) || one_of(link.kind, {"dummy", "ifb", "vrf"})) {
+        return {Unwanted::Virtual,
+                "virtual (" + (link.kind.empty() ? link.driver : link.kind) + ")"};
+    }
+    return {};
+}
+
 // Why this one is not taken by default, whatever else there is.
 Judgement judge(const std::vector<Interface>& all, const Interface& link) {
     if (link.loopback) {
@@ -159,23 +180,7 @@ Judgement judge(const std::vector<Interface>& all, const Interface& link) {
         return {Unwanted::Tunnel, "tunnel (" + (link.driver.empty() ? link.kind : link.driver) +
                                       "): it goes over another interface"};
     }
-    // Some plugins give it the container's gateway, as a network of one.
-    const bool network =
-        std::any_of(link.addresses.begin(), link.addresses.end(), [](const Address& address) {
-            return !address.link_local() &&
-                   static_cast<std::size_t>(address.prefix) < 8 * address.size();
-        });
-    if (container_end(link) && !network) {
-        return {Unwanted::Virtual, "the host's end of a container's link"};
-    }
-    if (link.peer_here) {
-        return {Unwanted::Virtual, "virtual: its other end is in this host"};
-    }
-    if (one_of(link.driver, {"dummy", "ifb"}) || one_of(link.kind, {"dummy", "ifb", "vrf"})) {
-        return {Unwanted::Virtual,
-                "virtual (" + (link.kind.empty() ? link.driver : link.kind) + ")"};
-    }
-    return {};
+    return judge_virtual(link);
 }
 
 // True if `link` goes over `below`, directly or not.
@@ -289,7 +294,11 @@ void take_proper(const std::vector<Interface>& all, std::vector<Candidate>& cand
         }
     };
     bool routable = false;
-    each([&](const Candidate& one) { routable = routable || one.link->routable(); });
+    each([&](const Candidate& one) {
+        if (one.link->routable()) {
+            routable = true;
+        }
+    });
     if (!routable) {
         for (Candidate& one : candidates) {
             if (holds_address(*one.link)) {
@@ -310,7 +319,9 @@ void take_proper(const std::vector<Interface>& all, std::vector<Candidate>& cand
     for (Candidate& one : candidates) {
         if (std::find(used.begin(), used.end(), one.link) != used.end()) {
             one.judgement.reason = outdone(all, *one.link, used);
-            one.taken = one.taken || one.judgement.reason.empty();
+            if (one.judgement.reason.empty()) {
+                one.taken = true;
+            }
         }
     }
 }

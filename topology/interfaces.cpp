@@ -303,6 +303,35 @@ std::vector<Address> offered_addresses(std::vector<KernelAddress> found) {
     return addresses;
 }
 
+std::string name_of(unsigned index, const std::vector<KernelLink>& links) {
+    for (const KernelLink& link : links) {
+        if (link.index == index) {
+            return link.name;
+        }
+    }
+    return {};
+}
+
+// What the kernel says of it.
+Interface described(const KernelLink& kernel, const std::vector<KernelLink>& links) {
+    Interface link;
+    link.name = kernel.name;
+    link.index = kernel.index;
+    link.kind = kernel.kind;
+    link.hardware = kernel.hardware;
+    link.mtu = kernel.mtu;
+    link.loopback = (kernel.flags & IFF_LOOPBACK) != 0;
+    link.up = (kernel.flags & IFF_UP) != 0 && (kernel.flags & IFF_RUNNING) != 0;
+    link.master = kernel.master == 0 ? "" : name_of(kernel.master, links);
+    if (kernel.lower != 0 && kernel.lower != kernel.index && !kernel.lower_elsewhere) {
+        link.peer_here = kernel.kind == "veth";
+        link.lower = link.peer_here ? "" : name_of(kernel.lower, links);
+    }
+    // linux/if_bonding.h: active-backup and broadcast.
+    link.one_port_at_a_time = kernel.bond_mode == 1 || kernel.bond_mode == 3;
+    return link;
+}
+
 }  // namespace
 
 std::vector<Interface> list_interfaces(int family) {
@@ -311,32 +340,10 @@ std::vector<Interface> list_interfaces(int family) {
     if (!read_kernel_links(links) || !read_kernel_addresses(addresses)) {
         return {};
     }
-    const auto name_of = [&](unsigned index) {
-        for (const KernelLink& link : links) {
-            if (link.index == index) {
-                return link.name;
-            }
-        }
-        return std::string();
-    };
     const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     std::vector<Interface> found;
     for (const KernelLink& kernel : links) {
-        Interface& link = found.emplace_back();
-        link.name = kernel.name;
-        link.index = kernel.index;
-        link.kind = kernel.kind;
-        link.hardware = kernel.hardware;
-        link.mtu = kernel.mtu;
-        link.loopback = (kernel.flags & IFF_LOOPBACK) != 0;
-        link.up = (kernel.flags & IFF_UP) != 0 && (kernel.flags & IFF_RUNNING) != 0;
-        link.master = kernel.master == 0 ? "" : name_of(kernel.master);
-        if (kernel.lower != 0 && kernel.lower != kernel.index && !kernel.lower_elsewhere) {
-            link.peer_here = kernel.kind == "veth";
-            link.lower = link.peer_here ? "" : name_of(kernel.lower);
-        }
-        // linux/if_bonding.h: active-backup and broadcast.
-        link.one_port_at_a_time = kernel.bond_mode == 1 || kernel.bond_mode == 3;
+        Interface& link = found.emplace_back(described(kernel, links));
         ask_driver(socket.get(), link);
         std::vector<KernelAddress> own;
         for (const KernelAddress& address : addresses) {

@@ -66,7 +66,9 @@ std::string hex_of(const rtattr* attribute) {
     std::string text;
     bool any = false;
     for (std::size_t i = 0; i < RTA_PAYLOAD(attribute); ++i) {
-        any = any || bytes[i] != 0;
+        if (bytes[i] != 0) {
+            any = true;
+        }
         text += {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
     }
     return any ? text : "";
@@ -160,7 +162,9 @@ void read_address(const nlmsghdr& message, std::vector<KernelAddress>& addresses
         if ((type == IFA_LOCAL || (type == IFA_ADDRESS && !local)) &&
             RTA_PAYLOAD(attribute) == found.address.size()) {
             std::memcpy(found.address.bytes.data(), RTA_DATA(attribute), found.address.size());
-            local = local || type == IFA_LOCAL;
+            if (type == IFA_LOCAL) {
+                local = true;
+            }
         }
     }
     found.address.scope =

@@ -82,7 +82,9 @@ bool names_deft(std::string_view plugins, bool alone) {
         if (alone && !deft && !name.empty()) {
             return false;
         }
-        found = found || deft;
+        if (deft) {
+            found = true;
+        }
     }
     return found;
 }

@@ -10,6 +10,11 @@
 
 namespace deft {
 
+// The traffic class of the communicators that are the shim's lanes over deft's links. NCCL passes a
+// communicator's traffic class to the network plugin (from 2.26 on, to both ends from 2.28 on);
+// InfiniBand's are below 256.
+inline constexpr int kLaneTrafficClass = 0x4c20;
+
 // Constant-initialised and trivially destroyed: safe before main and after exit. Any thread.
 struct Presence {
     std::atomic<std::uint64_t> communicators_seen{0};  // ncclCommInit* and the like that hooks saw

@@ -267,8 +267,10 @@ bool RdmaChoice::shares_wire(const Interface& link) const {
     return false;
 }
 
-RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings) {
-    RdmaChoice choice;
+namespace {
+
+// Ports that the settings, or the driver library, leave out.
+void rule_out(std::vector<RdmaPort>& ports, const RdmaSettings& settings) {
     for (RdmaPort& port : ports) {
         if (port.usable() && settings.ib_hca &&
             !hca_selected(*settings.ib_hca, port.device, port.number)) {
@@ -280,6 +282,13 @@ RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings
             port.obstacle = undriven(*settings.devices, port.device);
         }
     }
+}
+
+}  // namespace
+
+RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings) {
+    RdmaChoice choice;
+    rule_out(ports, settings);
     choice.ports = std::move(ports);
     if (!any_usable(choice.ports)) {
         choice.reason = "no RDMA port is usable";

@@ -152,35 +152,35 @@ deft::UniqueFd reach(const std::string& pair, int port, std::uint32_t ping) {
 }
 
 int stream(int port, double seconds, int streams, const std::vector<std::string>& pairs) {
-    struct Lane {
+    struct Flow {
         deft::UniqueFd fd;
         std::uint64_t bytes = 0;
         double seconds = 0;
         double peer_cpu = 0;
     };
-    std::vector<Lane> lanes(pairs.size() * static_cast<std::size_t>(streams));
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-        lanes[i].fd = reach(pairs[i % pairs.size()], port, 0);
+    std::vector<Flow> flows(pairs.size() * static_cast<std::size_t>(streams));
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+        flows[i].fd = reach(pairs[i % pairs.size()], port, 0);
     }
     const auto start = Clock::now();
     const double cpu_before = cpu_seconds();
     std::vector<std::thread> threads;
-    for (Lane& lane : lanes) {
-        threads.emplace_back([&lane, start, seconds] {
+    for (Flow& flow : flows) {
+        threads.emplace_back([&flow, start, seconds] {
             const std::vector<std::byte> data(kWrite);
             while (std::chrono::duration<double>(Clock::now() - start).count() < seconds) {
-                if (!write_all(lane.fd.get(), data.data(), data.size())) {
+                if (!write_all(flow.fd.get(), data.data(), data.size())) {
                     die("send");
                 }
-                lane.bytes += data.size();
+                flow.bytes += data.size();
             }
-            shutdown(lane.fd.get(), SHUT_WR);
+            shutdown(flow.fd.get(), SHUT_WR);
             // The answer comes when the last byte has been read.
-            if (recv(lane.fd.get(), &lane.peer_cpu, sizeof(double), MSG_WAITALL) !=
+            if (recv(flow.fd.get(), &flow.peer_cpu, sizeof(double), MSG_WAITALL) !=
                 sizeof(double)) {
                 die("receive");
             }
-            lane.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+            flow.seconds = std::chrono::duration<double>(Clock::now() - start).count();
         });
     }
     for (std::thread& thread : threads) {
@@ -190,18 +190,18 @@ int stream(int port, double seconds, int streams, const std::vector<std::string>
     double sum = 0;
     std::uint64_t bytes = 0;
     std::string each;
-    for (const Lane& lane : lanes) {
-        const double gbit = static_cast<double>(lane.bytes) * 8e-9 / lane.seconds;
+    for (const Flow& flow : flows) {
+        const double gbit = static_cast<double>(flow.bytes) * 8e-9 / flow.seconds;
         sum += gbit;
-        bytes += lane.bytes;
+        bytes += flow.bytes;
         cpu = std::max(cpu, 0.0);
         each += (each.empty() ? "" : ",") + std::to_string(gbit);
     }
-    double peer_cpu = 0;  // each lane saw the CPU time of the whole server
-    for (const Lane& lane : lanes) {
-        peer_cpu = std::max(peer_cpu, lane.peer_cpu);
+    double peer_cpu = 0;  // each flow saw the CPU time of the whole server
+    for (const Flow& flow : flows) {
+        peer_cpu = std::max(peer_cpu, flow.peer_cpu);
     }
-    std::printf("{\"gbit_per_s\":%.4f,\"lanes\":[%s],\"cpu_s_per_gb\":%.4f}\n", sum, each.c_str(),
+    std::printf("{\"gbit_per_s\":%.4f,\"flows\":[%s],\"cpu_s_per_gb\":%.4f}\n", sum, each.c_str(),
                 (cpu + peer_cpu) / (static_cast<double>(bytes) * 1e-9));
     return 0;
 }

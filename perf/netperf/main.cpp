@@ -22,8 +22,8 @@
 #include <string>
 
 #include "perf/netperf/control.h"
-#include "perf/netperf/endpoint.h"
 #include "perf/netperf/options.h"
+#include "perf/netperf/side.h"
 
 namespace netperf {
 namespace {
@@ -32,6 +32,38 @@ using json = nlohmann::json;
 
 constexpr int kFailed = 1;
 constexpr int kWrongUse = 2;
+
+// Below 0: to none.
+void bind_to(int number) {
+    if (number >= 0) {
+        cpu_set_t cpu;
+        CPU_ZERO(&cpu);
+        CPU_SET(number, &cpu);
+        sched_setaffinity(0, sizeof(cpu), &cpu);
+    }
+}
+
+template <class Report>
+void measure(Side& side, const Options& options, const Report& report) {
+    report(side.describe());
+    if (options.verify && !options.steady) {
+        report(side.verify());
+    }
+    if (options.steady) {
+        report(side.steady(options.sizes.front(), options.depths.front()));
+    }
+    if (options.idle) {
+        report(side.idle());
+    }
+    for (size_t i = 0; options.bandwidth && i < options.sizes.size(); ++i) {
+        for (const int depth : options.depths) {
+            report(side.bandwidth(options.sizes[i], depth));
+        }
+    }
+    for (size_t i = 0; options.latency && i < options.latency_sizes.size(); ++i) {
+        report(side.latency(options.latency_sizes[i]));
+    }
+}
 
 // What a child does from fork to exit. Results and errors go to the parent.
 int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd parent_fd) {
@@ -43,13 +75,8 @@ int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd 
             parent.send(result);
         }
     };
-    if (options.cpus[side] >= 0) {
-        cpu_set_t cpu;
-        CPU_ZERO(&cpu);
-        CPU_SET(options.cpus[side], &cpu);
-        sched_setaffinity(0, sizeof(cpu), &cpu);
-    }
-    std::unique_ptr<Endpoint> made;
+    bind_to(options.cpus[side]);
+    std::unique_ptr<Side> made;
     const auto error_of = [&](const std::exception& error, int status) {
         return json{{"kind", "error"},
                     {"text", error.what()},
@@ -61,31 +88,9 @@ int child(const Options& options, int side, deft::UniqueFd peer, deft::UniqueFd 
                     {"progress", made ? made->progress() : json()}};
     };
     try {
-        made = std::make_unique<Endpoint>(options, side, &control);
-        Endpoint& endpoint = *made;
-        report(endpoint.describe());
-        if (options.verify && !options.steady) {
-            report(endpoint.verify());
-        }
-        if (options.steady) {
-            report(endpoint.steady(options.sizes.front(), options.depths.front()));
-        }
-        if (options.idle) {
-            report(endpoint.idle());
-        }
-        if (options.bandwidth) {
-            for (const size_t bytes : options.sizes) {
-                for (const int depth : options.depths) {
-                    report(endpoint.bandwidth(bytes, depth));
-                }
-            }
-        }
-        if (options.latency) {
-            for (const size_t bytes : options.latency_sizes) {
-                report(endpoint.latency(bytes));
-            }
-        }
-        endpoint.close();
+        made = std::make_unique<Side>(options, side, &control);
+        measure(*made, options, report);
+        made->close();
         parent.send({{"kind", "end"}});
         return 0;
     } catch (const PeerGone&) {
@@ -194,98 +199,126 @@ struct Child {
     bool ended = false;
 };
 
-int parent(const Options& options) {
-    ResultFile file(options.json);
-    int pair[2];
-    int reports[2][2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, reports[0]) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, reports[1]) != 0) {
-        throw std::runtime_error(std::string("socketpair: ") + strerror(errno));
-    }
-    Child children[2];
-    for (int side = 0; side < 2; ++side) {
-        children[side].pid = fork();
-        if (children[side].pid == 0) {
-            ::close(pair[1 - side]);
-            ::close(reports[0][0]);
-            ::close(reports[1][0]);
-            ::close(reports[1 - side][1]);
-            // exit, not _exit: what watches the plugin (sanitizers, coverage) ends properly.
-            std::exit(
-                child(options, side, deft::UniqueFd(pair[side]), deft::UniqueFd(reports[side][1])));
+// Both children, from fork to exit.
+class Children {
+public:
+    explicit Children(const Options& options) : options_(options), file_(options.json) {
+        int pair[2];
+        int reports[2][2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0 ||
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, reports[0]) != 0 ||
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, reports[1]) != 0) {
+            throw std::runtime_error(std::string("socketpair: ") + strerror(errno));
+        }
+        for (int side = 0; side < 2; ++side) {
+            children_[side].pid = fork();
+            if (children_[side].pid == 0) {
+                ::close(pair[1 - side]);
+                ::close(reports[0][0]);
+                ::close(reports[1][0]);
+                ::close(reports[1 - side][1]);
+                // exit, not _exit: what watches the plugin (sanitizers, coverage) ends properly.
+                std::exit(child(options, side, deft::UniqueFd(pair[side]),
+                                deft::UniqueFd(reports[side][1])));
+            }
+        }
+        ::close(pair[0]);
+        ::close(pair[1]);
+        for (int side = 0; side < 2; ++side) {
+            ::close(reports[side][1]);
+            children_[side].control = std::make_unique<Control>(deft::UniqueFd(reports[side][0]));
+            children_[side].watch.reset(dup(reports[side][0]));
         }
     }
-    ::close(pair[0]);
-    ::close(pair[1]);
-    for (int side = 0; side < 2; ++side) {
-        ::close(reports[side][1]);
-        children[side].control = std::make_unique<Control>(deft::UniqueFd(reports[side][0]));
-        children[side].watch.reset(dup(reports[side][0]));
+
+    // The exit code.
+    int run() {
+        while (!(children_[0].ended && children_[1].ended) && listen()) {
+        }
+        for (Child& one : children_) {
+            reap(one);
+        }
+        if (!error_.empty()) {
+            fmt::print(stderr, "netperf: {}\n", error_);
+        }
+        return status_;
     }
-    int status = 0;
-    std::string error;
-    std::chrono::steady_clock::time_point end{};  // of the grace after the first error
-    while (!(children[0].ended && children[1].ended)) {
+
+private:
+    // False: the grace after the first error is over.
+    bool listen() {
         pollfd waits[2];
         for (int side = 0; side < 2; ++side) {
-            waits[side] = {children[side].ended ? -1 : children[side].watch.get(), POLLIN, 0};
+            waits[side] = {children_[side].ended ? -1 : children_[side].watch.get(), POLLIN, 0};
         }
         const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
-            end - std::chrono::steady_clock::now());
-        if (!error.empty() && rest.count() <= 0) {
-            break;
+            end_ - std::chrono::steady_clock::now());
+        if (!error_.empty() && rest.count() <= 0) {
+            return false;
         }
-        poll(waits, 2, error.empty() ? -1 : static_cast<int>(rest.count()) + 1);
+        poll(waits, 2, error_.empty() ? -1 : static_cast<int>(rest.count()) + 1);
         for (int side = 0; side < 2; ++side) {
-            if (waits[side].revents == 0) {
-                continue;
+            if (waits[side].revents != 0) {
+                hear(children_[side]);
             }
-            json message;
-            try {
-                message = children[side].control->receive();
-            } catch (const PeerGone&) {
-                children[side].ended = true;  // its exit status tells
-                continue;
-            }
-            if (message["kind"] == "error") {
-                if (error.empty()) {
-                    error = message["text"];
-                    status = message["status"];
-                    end = std::chrono::steady_clock::now() +
-                          std::chrono::microseconds(static_cast<int64_t>(options.grace_s * 1e6));
-                }
-                children[side].ended = true;
-                if (options.grace_s > 0) {
-                    file.write(message);
-                }
-            } else if (message["kind"] == "end") {
-                children[side].ended = true;
-            } else {
-                print(message);
-                file.write(message);
-            }
+        }
+        return true;
+    }
+
+    void hear(Child& one) {
+        json message;
+        try {
+            message = one.control->receive();
+        } catch (const PeerGone&) {
+            one.ended = true;  // its exit status tells
+            return;
+        }
+        if (message["kind"] == "error") {
+            note_error(message);
+            one.ended = true;
+        } else if (message["kind"] == "end") {
+            one.ended = true;
+        } else {
+            print(message);
+            file_.write(message);
         }
     }
-    for (Child& one : children) {
-        if (!error.empty()) {
+
+    void note_error(const json& message) {
+        if (error_.empty()) {
+            error_ = message["text"];
+            status_ = message["status"];
+            end_ = std::chrono::steady_clock::now() +
+                   std::chrono::microseconds(static_cast<int64_t>(options_.grace_s * 1e6));
+        }
+        if (options_.grace_s > 0) {
+            file_.write(message);
+        }
+    }
+
+    void reap(const Child& one) {
+        if (!error_.empty()) {
             kill(one.pid, SIGKILL);
         }
         int how = 0;
         waitpid(one.pid, &how, 0);
-        if (error.empty() && !(WIFEXITED(how) && WEXITSTATUS(how) == 0)) {
-            status = kFailed;
-            if (WIFSIGNALED(how)) {
-                fmt::print(stderr, "netperf: a process died of signal {} ({})\n", WTERMSIG(how),
-                           strsignal(WTERMSIG(how)));
-            }
+        if (!error_.empty() || (WIFEXITED(how) && WEXITSTATUS(how) == 0)) {
+            return;
+        }
+        status_ = kFailed;
+        if (WIFSIGNALED(how)) {
+            fmt::print(stderr, "netperf: a process died of signal {} ({})\n", WTERMSIG(how),
+                       strsignal(WTERMSIG(how)));
         }
     }
-    if (!error.empty()) {
-        fmt::print(stderr, "netperf: {}\n", error);
-    }
-    return status;
-}
+
+    const Options& options_;
+    ResultFile file_;
+    Child children_[2];
+    int status_ = 0;
+    std::string error_;
+    std::chrono::steady_clock::time_point end_{};  // of the grace after the first error
+};
 
 }  // namespace
 }  // namespace netperf
@@ -296,7 +329,7 @@ int main(int argc, char** argv) {
         if (!netperf::parse_command_line(argc, argv, &options)) {
             return 0;
         }
-        return netperf::parent(options);
+        return netperf::Children(options).run();
     } catch (const netperf::UsageError& error) {
         fmt::print(stderr, "netperf: {}\n", error.what());
         return netperf::kWrongUse;

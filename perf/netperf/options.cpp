@@ -119,23 +119,28 @@ std::string size_text(size_t bytes) {
     return std::to_string(bytes);
 }
 
-bool parse_command_line(int argc, char** argv, Options* options) {
-    CLI::App app("Drives an NCCL network plugin as NCCL's proxy does, between two processes");
+namespace {
+
+// Options that are read once all are there.
+struct Texts {
     std::string sizes;
     std::string latency_sizes;
     std::string depths;
     std::string namespaces;
     std::string cpus;
     std::string mode = "all";
+};
+
+void add_what(CLI::App& app, Options* options, Texts& texts) {
     app.add_option("--plugin", options->plugin,
                    "File or name of the plugin as in NCCL_NET_PLUGIN, or \"socket\" for the "
                    "built-in TCP transport")
         ->required();
     app.add_option("--abi", options->abi, "Plugin table version to use (default: the newest)")
         ->check(CLI::Range(6, 12));
-    app.add_option("--sizes", sizes, "Message sizes for bandwidth (8,4K,64K,512K,1M,4M)");
-    app.add_option("--latency-sizes", latency_sizes, "Sizes for latency (8,1K,8K,64K)");
-    app.add_option("--depth", depths, "Requests in flight per connection, a list (8)");
+    app.add_option("--sizes", texts.sizes, "Message sizes for bandwidth (8,4K,64K,512K,1M,4M)");
+    app.add_option("--latency-sizes", texts.latency_sizes, "Sizes for latency (8,1K,8K,64K)");
+    app.add_option("--depth", texts.depths, "Requests in flight per connection, a list (8)");
     app.add_option("--time", options->seconds, "Seconds per size and depth (2)")
         ->check(CLI::Range(0.01, 3600.0))
         ->check(no_nan);
@@ -143,13 +148,16 @@ bool parse_command_line(int argc, char** argv, Options* options) {
         ->check(CLI::Range(1, 1000));
     app.add_option("--connections", options->connections, "Connections in each direction used (1)")
         ->check(CLI::Range(1, 256));
-    app.add_option("--netns", namespaces,
+    app.add_option("--netns", texts.namespaces,
                    "A,B: network namespaces of the two processes, names or paths");
-    app.add_option("--cpus", cpus, "A,B: CPUs that the two processes are bound to");
+    app.add_option("--cpus", texts.cpus, "A,B: CPUs that the two processes are bound to");
     app.add_option("--ifname", options->interfaces, "Sets NCCL_SOCKET_IFNAME");
     app.add_option("--device", options->device,
                    "Device of every connection (default: they take turns)")
         ->check(CLI::Range(0, 255));
+}
+
+void add_how(CLI::App& app, Options* options, Texts& texts) {
     app.add_flag("--bidir", options->bidirectional, "Both directions at once");
     app.add_flag("--verify", options->verify, "First check every byte of messages of random sizes");
     app.add_option("--seed", options->seed, "Of --verify's sizes and bytes (1)");
@@ -173,43 +181,26 @@ bool parse_command_line(int argc, char** argv, Options* options) {
                    "Seconds the other process has for its own error after the first one (0)")
         ->check(CLI::Range(0.0, 3600.0))
         ->check(no_nan);
-    app.add_option("--mode", mode,
+    app.add_option("--mode", texts.mode,
                    "bw, lat, all (both); steady: one run of --messages with a time line; idle: "
                    "memory, descriptors and the CPU of connections at rest for --time")
         ->check(CLI::IsMember({"bw", "lat", "all", "steady", "idle"}));
-    app.set_version_flag("--version", "netperf of deft " DEFT_VERSION);
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::Success& asked) {
-        app.exit(asked);
-        return false;
-    } catch (const CLI::ParseError& error) {
-        throw UsageError(error.what());
-    }
-    if (!sizes.empty()) {
-        options->sizes = parse_sizes(sizes, "--sizes");
-    }
-    if (!latency_sizes.empty()) {
-        options->latency_sizes = parse_sizes(latency_sizes, "--latency-sizes");
-    }
-    if (!depths.empty()) {
-        options->depths.clear();
-        for (const std::string& text : split(depths, "--depth")) {
-            const bool digits =
-                text.size() <= 4 && text.find_first_not_of("0123456789") == std::string::npos;
-            const int depth = digits ? std::atoi(text.c_str()) : 0;
-            if (depth < 1 || depth > DEFT_NET_MAX_REQUESTS) {
-                throw UsageError("--depth " + text + ": 1 to 32 requests may be in flight");
-            }
-            options->depths.push_back(depth);
+}
+
+void parse_depths(const std::string& depths, Options* options) {
+    options->depths.clear();
+    for (const std::string& text : split(depths, "--depth")) {
+        const bool digits =
+            text.size() <= 4 && text.find_first_not_of("0123456789") == std::string::npos;
+        const int depth = digits ? std::atoi(text.c_str()) : 0;
+        if (depth < 1 || depth > DEFT_NET_MAX_REQUESTS) {
+            throw UsageError("--depth " + text + ": 1 to 32 requests may be in flight");
         }
+        options->depths.push_back(depth);
     }
-    if (!namespaces.empty()) {
-        check_namespaces(namespaces, options);
-    }
-    if (!cpus.empty()) {
-        check_cpus(cpus, options);
-    }
+}
+
+void check_plugin(const Options* options) {
     if (options->plugin.empty() || options->plugin == "none") {
         throw UsageError("--plugin '" + options->plugin +
                          "': names no plugin; give a file, a name, or socket for the built-in "
@@ -219,10 +210,44 @@ bool parse_command_line(int argc, char** argv, Options* options) {
         access(options->plugin.c_str(), R_OK) != 0) {
         throw UsageError("--plugin " + options->plugin + ": no such file can be read");
     }
-    options->bandwidth = mode == "bw" || mode == "all";
-    options->latency = mode == "lat" || mode == "all";
-    options->steady = mode == "steady";
-    options->idle = mode == "idle";
+}
+
+}  // namespace
+
+bool parse_command_line(int argc, char** argv, Options* options) {
+    CLI::App app("Drives an NCCL network plugin as NCCL's proxy does, between two processes");
+    Texts texts;
+    add_what(app, options, texts);
+    add_how(app, options, texts);
+    app.set_version_flag("--version", "netperf of deft " DEFT_VERSION);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& asked) {
+        app.exit(asked);
+        return false;
+    } catch (const CLI::ParseError& error) {
+        throw UsageError(error.what());
+    }
+    if (!texts.sizes.empty()) {
+        options->sizes = parse_sizes(texts.sizes, "--sizes");
+    }
+    if (!texts.latency_sizes.empty()) {
+        options->latency_sizes = parse_sizes(texts.latency_sizes, "--latency-sizes");
+    }
+    if (!texts.depths.empty()) {
+        parse_depths(texts.depths, options);
+    }
+    if (!texts.namespaces.empty()) {
+        check_namespaces(texts.namespaces, options);
+    }
+    if (!texts.cpus.empty()) {
+        check_cpus(texts.cpus, options);
+    }
+    check_plugin(options);
+    options->bandwidth = texts.mode == "bw" || texts.mode == "all";
+    options->latency = texts.mode == "lat" || texts.mode == "all";
+    options->steady = texts.mode == "steady";
+    options->idle = texts.mode == "idle";
     return true;
 }
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "perf/netperf/endpoint.h"
+#include "perf/netperf/side.h"
 #include "perf/netperf/statistics.h"
 
 namespace netperf {
@@ -54,14 +54,14 @@ long descriptors() {
 
 }  // namespace
 
-json Endpoint::progress() const {
+json Side::progress() const {
     return {{"messages", progress_.messages},
             {"wrong_messages", progress_.wrong_messages},
             {"wrong_bytes", progress_.wrong_bytes},
             {"last_s", progress_.last_s}};
 }
 
-json Endpoint::steady(size_t bytes, int depth) {
+json Side::steady(size_t bytes, int depth) {
     std::vector<Stream> mine = streams(depth, bytes, false);
     std::vector<double> bins;
     json gaps = json::array();
@@ -155,7 +155,7 @@ json Endpoint::steady(size_t bytes, int depth) {
 }
 
 // NCCL calls a plugin only while it has requests: what is left then is what this measures.
-json Endpoint::idle() {
+json Side::idle() {
     std::vector<Stream> mine = streams(4, 1 << 20, true);
     std::vector<Stream*> list;
     for (Stream& stream : mine) {
@@ -183,7 +183,7 @@ json Endpoint::idle() {
             {"sides", {ours, theirs}}};
 }
 
-void Endpoint::note_resources() {
+void Side::note_resources() {
     memory_before_ = resident_kib();
     descriptors_before_ = descriptors();
 }

@@ -66,16 +66,6 @@ void pack(benchmark::State& state) {
 }
 BENCHMARK(pack)->Args({14, 2})->Args({38, 2})->Args({145, 4})->Args({226, 8})->Args({1000, 8});
 
-void two_links_exact(benchmark::State& state) {
-    const PackingProblem p = problem(static_cast<std::size_t>(state.range(0)), 2, 1);
-    PackingSolver solver;
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(solver.two_links(p, 512).value);
-    }
-    state.counters["gap_percent"] = 100 * solver.two_links(p, 512).gap();
-}
-BENCHMARK(two_links_exact)->Arg(14)->Arg(38)->Unit(benchmark::kMicrosecond);
-
 Fabric four_links() {
     Fabric fabric;
     const double rates[] = {12e9, 10e9, 6e9, 2e9};

@@ -85,72 +85,84 @@ struct Setup {
     }
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+struct Options {
     std::string library = DEFT_LIBRARY;
     int rounds = 5;
     int batches = 5000;
+};
+
+// What the calls of deft's that a hook makes cost by themselves.
+struct DeviceCosts {
+    std::vector<double> is_capturing;
+    std::vector<double> event_record;
+};
+
+// False: said what is wrong.
+bool parse(int argc, char** argv, Options& options) {
     for (int i = 1; i < argc; ++i) {
-        if (std::strcmp(argv[i], "--measure") == 0 && i + 1 < argc) {
-            return measure(std::atoi(argv[i + 1]));
-        }
-#ifdef SOFTWARE_CUDA
-        if (std::strcmp(argv[i], "--rank") == 0 && i + 2 < argc) {
-            return measure_rank(std::atoi(argv[i + 1]), std::atoi(argv[i + 2]));
-        }
-#endif
-        if (std::strcmp(argv[i], "--library") == 0 && i + 1 < argc) {
-            library = argv[++i];
-        } else if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc &&
-                   std::atoi(argv[i + 1]) > 0) {
-            rounds = std::atoi(argv[++i]);
-        } else if (std::strcmp(argv[i], "--batches") == 0 && i + 1 < argc &&
-                   std::atoi(argv[i + 1]) > 0) {
-            batches = std::atoi(argv[++i]);
+        const bool more = i + 1 < argc;
+        const int number = more ? std::atoi(argv[i + 1]) : 0;
+        if (std::strcmp(argv[i], "--library") == 0 && more) {
+            options.library = argv[++i];
+        } else if (std::strcmp(argv[i], "--rounds") == 0 && number > 0) {
+            options.rounds = number;
+            ++i;
+        } else if (std::strcmp(argv[i], "--batches") == 0 && number > 0) {
+            options.batches = number;
+            ++i;
         } else {
             std::fprintf(
                 stderr,
                 "usage: hook_cost [--library PATH] [--rounds N] [--batches N]; found '%s'\n",
                 argv[i]);
-            return 2;
+            return false;
         }
     }
+    return true;
+}
+
+std::vector<Setup> all_setups() {
     // exact: with one rank there is no agreement, so every call is forwarded.
     std::vector<Setup> setups{{"no_preload", "", false, 0},
                               {"off", "off", false, 0},
                               {"observe", "observe", false, 0},
                               {"exact", "exact", false, 0}};
-    std::vector<double> is_capturing;
-    std::vector<double> event_record;
 #ifdef SOFTWARE_CUDA
     setups.push_back({"device_no_preload", "", true, 4});
     setups.push_back({"device_observe", "observe", true, 4});
     setups.push_back({"device_exact", "exact", true, 4});
 #endif
-    for (int round = 0; round < rounds; ++round) {
+    return setups;
+}
+
+void run(const Options& options, std::vector<Setup>& setups, [[maybe_unused]] DeviceCosts& device) {
+    for (int round = 0; round < options.rounds; ++round) {
         for (Setup& setup : setups) {
 #ifdef SOFTWARE_CUDA
             if (setup.two_ranks) {
                 DeviceCalls calls;
                 std::string state;
-                setup.seen.push_back(run_two_ranks(library, setup.mode, batches, calls, state));
+                setup.seen.push_back(
+                    run_two_ranks(options.library, setup.mode, options.batches, calls, state));
                 if (setup.mode.empty()) {
-                    is_capturing.push_back(calls.is_capturing);
-                    event_record.push_back(calls.event_record);
+                    device.is_capturing.push_back(calls.is_capturing);
+                    device.event_record.push_back(calls.event_record);
                 }
                 continue;
             }
 #endif
-            setup.seen.push_back(run_one_rank(library, setup.mode, batches));
+            setup.seen.push_back(run_one_rank(options.library, setup.mode, options.batches));
         }
     }
+}
+
+void print(const Options& options, const std::vector<Setup>& setups, const DeviceCosts& device) {
     utsname machine{};
     ::uname(&machine);
     std::printf(
         "{\n  \"benchmark\": \"preload/hook_cost\", \"unit\": \"ns per call\", \"kernel\": \"%s\", "
         "\"cpus\": %ld,\n  \"calls\": %d, \"rounds\": %d,\n",
-        machine.release, ::sysconf(_SC_NPROCESSORS_ONLN), batches * kBatch, rounds);
+        machine.release, ::sysconf(_SC_NPROCESSORS_ONLN), options.batches * kBatch, options.rounds);
     for (const Setup& setup : setups) {
         std::printf("  \"%s\": [", setup.name.c_str());
         const char* separator = "";
@@ -161,10 +173,10 @@ int main(int argc, char** argv) {
         }
         std::printf("],\n");
     }
-    if (!is_capturing.empty()) {
+    if (!device.is_capturing.empty()) {
         std::printf(
             "  \"device_calls\": {\"cuStreamIsCapturing\": %.1f, \"cuEventRecord\": %.1f},\n",
-            median(is_capturing), median(event_record));
+            median(device.is_capturing), median(device.event_record));
     }
     std::printf("  \"added\": {");
     const char* separator = "";
@@ -176,5 +188,27 @@ int main(int argc, char** argv) {
         }
     }
     std::printf("}\n}\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // A rank of its own, started by run_one_rank() or run_two_ranks().
+    if (argc > 2 && std::strcmp(argv[1], "--measure") == 0) {
+        return measure(std::atoi(argv[2]));
+    }
+#ifdef SOFTWARE_CUDA
+    if (argc > 3 && std::strcmp(argv[1], "--rank") == 0) {
+        return measure_rank(std::atoi(argv[2]), std::atoi(argv[3]));
+    }
+#endif
+    Options options;
+    if (!parse(argc, argv, options)) {
+        return 2;
+    }
+    std::vector<Setup> setups = all_setups();
+    DeviceCosts device;
+    run(options, setups, device);
+    print(options, setups, device);
     return 0;
 }

@@ -21,12 +21,20 @@ public:
     static constexpr Nanos kMaxBackOff = 300 * kSecond;
 
     void connected() { proven_ = sent_ = came_ = false; }
-    void posted(std::uint32_t bytes) { sent_ = sent_ || bytes > kSmallPacket; }
+    void posted(std::uint32_t bytes) {
+        if (bytes > kSmallPacket) {
+            sent_ = true;
+        }
+    }
     // True if that is news: the path carries full-size pieces.
     bool carried(std::uint32_t bytes) {
         const bool news = bytes >= kPiece && !proven_;
-        proven_ = proven_ || news;
-        came_ = came_ || bytes > kSmallPacket;
+        if (news) {
+            proven_ = true;
+        }
+        if (bytes > kSmallPacket) {
+            came_ = true;
+        }
         small_helped_ = came_ && small_ ? true : small_helped_;
         swallowed_ = came_ ? 0 : swallowed_;
         return news;

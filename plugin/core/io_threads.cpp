@@ -7,7 +7,7 @@
 #include <array>
 #include <atomic>
 
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/progress_thread.h"
 
 namespace deft::net {
 namespace {
@@ -19,14 +19,14 @@ constexpr Nanos kLongestNap = kMillisecond;
 // Nothing on its way. A peer may still want to know what has come, if it lost the path that said
 // so.
 constexpr Nanos kIdleNap = 100 * kMillisecond;
-// For so long an endpoint is left to NCCL's thread, which wants it but may not come again.
+// For so long an end is left to NCCL's thread, which wants it but may not come again.
 constexpr Nanos kPolite = 50 * kMicrosecond;
 
 }  // namespace
 
-class IoHelper final : public EndpointThread {
+class IoHelper final : public ProgressThread {
 public:
-    IoHelper() : EndpointThread("deft-io") {}
+    IoHelper() : ProgressThread("deft-io") {}
 
 private:
     struct Round {
@@ -76,24 +76,26 @@ private:
     }
 
     static void visit(Entry& entry, Round& round) {
-        Endpoint& endpoint = *entry.endpoint;
+        ConnectionEnd& end = *entry.end;
         const Nanos now = steady_now();
-        if (endpoint.turn.wanted()) {
+        if (end.lock.wanted()) {
             entry.wanted_since = entry.wanted_since == 0 ? now : entry.wanted_since;
             if (now - entry.wanted_since < kPolite) {
                 round.busy = true;
                 return;
             }
-            endpoint.turn.forget();
+            end.lock.forget();
         }
         entry.wanted_since = 0;
-        if (!endpoint.turn.take_spare()) {
+        if (!end.lock.try_lock_spare()) {
             round.busy = true;
             return;
         }
         round.moved = drive(entry, now) || round.moved;
-        round.busy = round.busy || endpoint.busy();
-        endpoint.turn.give_spare();
+        if (end.busy()) {
+            round.busy = true;
+        }
+        end.lock.unlock_spare();
     }
 };
 
@@ -106,11 +108,11 @@ IoHelper& helper(std::size_t index) {
 
 }  // namespace
 
-bool help(Endpoint& endpoint, std::size_t threads) {
+bool help(ConnectionEnd& end, std::size_t threads) {
     static std::atomic<std::size_t> next{0};
     IoHelper& chosen = helper(next.fetch_add(1) % std::min(threads, kMaxHelpers));
-    endpoint.helper = chosen.add(endpoint) ? &chosen : nullptr;
-    return endpoint.helper != nullptr;
+    end.helper = chosen.add(end) ? &chosen : nullptr;
+    return end.helper != nullptr;
 }
 
 void wake(IoHelper& helper) {

@@ -5,13 +5,13 @@
 
 #include <cstddef>
 
-#include "plugin/core/endpoint.h"
+#include "plugin/core/connection_end.h"
 
 namespace deft::net {
 
-// Lets one of `threads` helpers drive the endpoint until let_go(). False if no thread could be
-// started: the endpoint then goes without. Any thread.
-bool help(Endpoint& endpoint, std::size_t threads);
+// Lets one of `threads` helpers drive the end until stop_progress(). False if no thread could be
+// started: the end then goes without. Any thread.
+bool help(ConnectionEnd& end, std::size_t threads);
 
 // There is something new to do. Takes a system call only if the helper sleeps.
 void wake(IoHelper& helper);

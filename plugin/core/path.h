@@ -96,8 +96,8 @@ public:
     virtual bool retract() { return true; }
     // How long ago anything of the peer's was last heard, its kernel's acknowledgements included.
     virtual Nanos silence() const { return 0; }
-    // What wants a system call now and then and is in no hurry; to be called once a millisecond or
-    // less often.
+    // What wants a system call now and then and is in no hurry; to be called once a
+    // millisecond or less often.
     virtual void look_after(Nanos /*now*/) {}
     virtual Loss loss() const = 0;
     virtual const char* failure() const = 0;   // the exact cause, for people
@@ -145,8 +145,6 @@ public:
     virtual const char* failure() const = 0;
     virtual const char* describe() const = 0;
     virtual LinkCounters& counters() = 0;
-    // Part of the link's rate that this connection's lane counts on; above 0.
-    virtual double weight() const { return 1; }
 };
 
 // Where the peer of a sender that has lost every path can ask whether this connection still lives.

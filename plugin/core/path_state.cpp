@@ -4,48 +4,25 @@
 namespace deft::net {
 
 PathState next_state(PathState state, PathEvent event) {
-    switch (state) {
-        case PathState::Up:
-            switch (event) {
-                case PathEvent::NoProgress:
-                    return PathState::Suspect;
-                case PathEvent::Lost:
-                    return PathState::Down;
-                case PathEvent::Connected:
-                case PathEvent::Progress:
-                case PathEvent::Retry:
-                case PathEvent::ProbeFailed:
-                    return state;
-            }
-            return state;
-        case PathState::Suspect:
-            switch (event) {
-                case PathEvent::Progress:
-                    return PathState::Up;
-                case PathEvent::Lost:
-                    return PathState::Down;
-                case PathEvent::Connected:
-                case PathEvent::NoProgress:
-                case PathEvent::Retry:
-                case PathEvent::ProbeFailed:
-                    return state;
-            }
-            return state;
-        case PathState::Down:
-            return event == PathEvent::Retry ? PathState::Probing : state;
-        case PathState::Probing:
-            switch (event) {
-                case PathEvent::Connected:
-                    return PathState::Up;
-                case PathEvent::ProbeFailed:
-                case PathEvent::Lost:
-                    return PathState::Down;
-                case PathEvent::Progress:
-                case PathEvent::NoProgress:
-                case PathEvent::Retry:
-                    return state;
-            }
-            return state;
+    struct Transition {
+        PathState from;
+        PathEvent event;
+        PathState to;
+    };
+    // Every other event leaves the path where it is.
+    static constexpr Transition kTransitions[] = {
+        {PathState::Up, PathEvent::NoProgress, PathState::Suspect},
+        {PathState::Up, PathEvent::Lost, PathState::Down},
+        {PathState::Suspect, PathEvent::Progress, PathState::Up},
+        {PathState::Suspect, PathEvent::Lost, PathState::Down},
+        {PathState::Down, PathEvent::Retry, PathState::Probing},
+        {PathState::Probing, PathEvent::Connected, PathState::Up},
+        {PathState::Probing, PathEvent::ProbeFailed, PathState::Down},
+        {PathState::Probing, PathEvent::Lost, PathState::Down}};
+    for (const Transition& each : kTransitions) {
+        if (each.from == state && each.event == event) {
+            return each.to;
+        }
     }
     return state;
 }

@@ -35,9 +35,10 @@ constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 
 }  // namespace
 
-Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door)
+Receiver::Receiver(const ReceiverOptions& options, std::size_t paths,
+                   std::unique_ptr<PathSource> source)
     : options_(options),
-      door_(std::move(door)),
+      source_(std::move(source)),
       ahead_(ahead_of_receives(paths)),
       early_bytes_(new std::byte[kEagerAhead * ahead_.each]),  // pages never used cost nothing
       patience_(options.link_timeout) {
@@ -49,7 +50,7 @@ Receiver::Receiver(const ReceiverOptions& options, std::size_t paths, std::uniqu
         slot.owner = this;
     }
     for (std::size_t i = 0; i < paths; ++i) {
-        auto link = std::make_unique<Link>();
+        auto link = std::make_unique<PathSlot>();
         link->receiver = this;
         link->index = i;
         links_.push_back(std::move(link));
@@ -245,7 +246,7 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
 
 // False if another path has begun this chunk since this one did. Without checksums two may bring it
 // at once: they bring the same.
-bool Receiver::alone(Link& link, const Chunk& chunk) {
+bool Receiver::alone(PathSlot& link, const Chunk& chunk) {
     if (!options_.checked || links_.size() == 1) {
         return true;
     }
@@ -265,7 +266,7 @@ bool Receiver::alone(Link& link, const Chunk& chunk) {
     return true;
 }
 
-void Receiver::arrived(Link& link, const Chunk& chunk) {
+void Receiver::arrived(PathSlot& link, const Chunk& chunk) {
     ++link.received;
     if (chunk.message == kProbe) {
         link.tell = true;
@@ -306,7 +307,7 @@ void Receiver::arrived(Link& link, const Chunk& chunk) {
 
 // What came on a single path is acknowledged now and then; where there are more, at once: the
 // sender measures each of them by it. True if it is due now.
-bool Receiver::owe(Link& link, const Chunk& chunk) {
+bool Receiver::owe(PathSlot& link, const Chunk& chunk) {
     if (links_.size() > 1) {
         return true;
     }
@@ -341,7 +342,7 @@ void Receiver::complete(Slot& slot) {
     }
 }
 
-Control Receiver::state_of(const Link& link) const {
+Control Receiver::state_of(const PathSlot& link) const {
     Control control;
     control.path = static_cast<std::uint16_t>(link.index);
     control.received = link.received;
@@ -350,7 +351,7 @@ Control Receiver::state_of(const Link& link) const {
     return control;
 }
 
-bool Receiver::tell(Link& link, Nanos now) {
+bool Receiver::tell(PathSlot& link, Nanos now) {
     switch (link.path->send(state_of(link))) {
         case Post::Ok:
             link.tell = false;
@@ -388,7 +389,7 @@ void Receiver::release(const void* data, std::size_t size) {
         const Slot& slot = this->slot(message);
         if (!slot.complete && slot.data < begin + size && begin < slot.data + slot.capacity) {
             close(failure_ ? 0 : kFarewell);
-            door_.reset();
+            source_.reset();
             failure_.set(DEFT_NET_INVALID_USAGE,
                          "%s: memory was deregistered while it was received into", options_.name);
             DEFT_DEBUG("%s", failure_.text);  // what an abort does
@@ -433,7 +434,7 @@ void Receiver::retire() {
         link->state = PathState::Down;
     }
     up_ = 0;
-    door_.reset();
+    source_.reset();
 }
 
 }  // namespace deft::net

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plugin/core/clock.h"
-#include "plugin/core/endpoint.h"
+#include "plugin/core/connection_end.h"
 #include "plugin/core/failure.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
@@ -29,12 +29,12 @@ struct Admitted {
 };
 
 // Where new paths of this connection turn up.
-class Door {
+class PathSource {
 public:
-    virtual ~Door() = default;
+    virtual ~PathSource() = default;
     // The next admitted path, if any; cheap when there is none. The receiver's state goes into the
     // welcome.
-    virtual bool knock(Nanos now, const Control& state, Admitted& admitted) = 0;
+    virtual bool next(Nanos now, const Control& state, Admitted& admitted) = 0;
     virtual Carrier carrier(std::size_t path) const = 0;  // of the local link
     // What the sender's host says of this connection, asked over the link of a path that was up
     // once. To be called again and again: an answer is given once.
@@ -52,15 +52,16 @@ struct ReceiverOptions {
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.
-class Receiver final : public Endpoint {
+class Receiver final : public ConnectionEnd {
 public:
     // `paths`: as many as the sender said it would make.
-    Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<Door> door);
+    Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<PathSource> source);
     ~Receiver();
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
-    // Takes in what stands at the door; true when all paths are up or the others had their chance.
+    // Takes in what stands at the source; true when all paths are up or the others had their
+    // chance.
     bool establish(Nanos now);
 
     // Posts a buffer for the next message; NULL if none can be posted now. `early`: the caller does
@@ -98,7 +99,7 @@ private:
         std::uint32_t size = 0;
         std::byte* bytes = nullptr;  // room for ahead_.each
     };
-    struct Link final : PathEvents {
+    struct PathSlot final : PathEvents {
         Receiver* receiver = nullptr;
         std::size_t index = 0;
         std::unique_ptr<Path> path;
@@ -137,18 +138,18 @@ private:
     Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
     Early& early(std::uint64_t message) { return early_[message % kEagerAhead]; }
     PathEvents::Place place(const Chunk& chunk, std::byte*& destination);
-    bool alone(Link& link, const Chunk& chunk);
-    void arrived(Link& link, const Chunk& chunk);
-    bool owe(Link& link, const Chunk& chunk);
+    bool alone(PathSlot& link, const Chunk& chunk);
+    void arrived(PathSlot& link, const Chunk& chunk);
+    bool owe(PathSlot& link, const Chunk& chunk);
     void complete(Slot& slot);
     void poll_links(const Slot* wanted, Nanos now);
-    bool tell(Link& link, Nanos now);
+    bool tell(PathSlot& link, Nanos now);
     bool take_early(Slot& slot);
     void announce(Nanos now);
-    Control state_of(const Link& link) const;
-    void apply(Link& link, PathEvent event, const char* why);
-    void lose(Link& link, const char* why, Nanos now);
-    void say_gone(Link& link, Nanos now);
+    Control state_of(const PathSlot& link) const;
+    void apply(PathSlot& link, PathEvent event, const char* why);
+    void lose(PathSlot& link, const char* why, Nanos now);
+    void say_gone(PathSlot& link, Nanos now);
     void take_in(Nanos now);
     void timers(Nanos now);
     void check_end(Nanos now);
@@ -158,8 +159,8 @@ private:
 
     ReceiverOptions options_;
     Failure failure_;
-    std::unique_ptr<Door> door_;
-    std::vector<std::unique_ptr<Link>> links_;
+    std::unique_ptr<PathSource> source_;
+    std::vector<std::unique_ptr<PathSlot>> links_;
     std::array<Slot, kSlots> slots_;
     Ahead ahead_;
     std::array<Early, kEagerAhead> early_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiver's care for its paths: new ones at the door, lost ones, the peer's end.
+// The receiver's care for its paths: new ones at the source, lost ones, the peer's end.
 #include <algorithm>
 #include <cstdio>
 
@@ -31,7 +31,7 @@ bool Receiver::establish(Nanos now) {
     return up_ + options_.absent >= links_.size() || now - first_up_ > kGrace;
 }
 
-void Receiver::apply(Link& link, PathEvent event, const char* why) {
+void Receiver::apply(PathSlot& link, PathEvent event, const char* why) {
     const PathState before = link.state;
     link.state = next_state(before, event);
     if (link.state == before) {
@@ -51,11 +51,11 @@ void Receiver::take_in(Nanos now) {
     state.completed = completed_;
     state.posted = posted_;
     Admitted admitted;
-    while (door_ && door_->knock(now, state, admitted)) {
+    while (source_ && source_->next(now, state, admitted)) {
         if (admitted.index >= links_.size()) {
             continue;
         }
-        Link& link = *links_[admitted.index];
+        PathSlot& link = *links_[admitted.index];
         if (link.path) {
             if (admitted.incarnation <= link.incarnation) {
                 continue;
@@ -70,7 +70,7 @@ void Receiver::take_in(Nanos now) {
         link.tell = false;
         link.reading = link.overtaken = false;
         link.say_gone_at = 0;
-        link.carrier_lost = door_->carrier(link.index).lost;
+        link.carrier_lost = source_->carrier(link.index).lost;
         link.state = PathState::Probing;
         apply(link, PathEvent::Connected, link.path->describe());
         evidence_.connected();
@@ -86,7 +86,7 @@ void Receiver::take_in(Nanos now) {
     }
 }
 
-void Receiver::lose(Link& link, const char* why, Nanos now) {
+void Receiver::lose(PathSlot& link, const char* why, Nanos now) {
     const Path::Loss loss = link.path->loss();
     apply(link, PathEvent::Lost, why);
     evidence_.lost(loss == Path::Loss::Ended || loss == Path::Loss::Reset, up_ == 0, now);
@@ -113,7 +113,7 @@ void Receiver::lose(Link& link, const char* why, Nanos now) {
 
 // Carrier loss is often seen at one end only: it is said on what is left. More than once, as that
 // may be full, or lost itself: the sender would learn of it only from silence.
-void Receiver::say_gone(Link& link, Nanos now) {
+void Receiver::say_gone(PathSlot& link, Nanos now) {
     Control gone;
     gone.kind = Control::Kind::PathDown;
     gone.path = static_cast<std::uint16_t>(link.index);
@@ -135,7 +135,7 @@ void Receiver::timers(Nanos now) {
     // that small messages are done, and nobody may be there to send them again.
     for (auto& link : links_) {
         if (links_.size() > 1 && link->path &&
-            door_->carrier(link->index).lost != link->carrier_lost) {
+            source_->carrier(link->index).lost != link->carrier_lost) {
             lose(*link, "the link lost its carrier", now);
         } else if (link->say_gone_at != 0 && now >= link->say_gone_at) {
             say_gone(*link, now);
@@ -185,11 +185,11 @@ void Receiver::check_end(Nanos now) {
     tick.dark = true;
     for (const auto& link : links_) {
         const bool was_up = link->incarnation > 0;
-        if (was_up && !door_->carrier(link->index).down) {
+        if (was_up && !source_->carrier(link->index).down) {
             tick.dark = false;
         }
         if (was_up && tick.waits) {
-            evidence_.heard(door_->ask(link->index, now), now);
+            evidence_.heard(source_->ask(link->index, now), now);
         }
     }
     patience_.tick(now, tick);

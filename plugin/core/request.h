@@ -13,7 +13,7 @@ inline constexpr std::size_t kEagerAhead = 16;  // ... if at most so many are ah
 inline constexpr std::size_t kEagerAheadBytes = 32768;
 // On a connection with one path larger ones may, too: a message alone would else wait for its
 // receive to be announced, which takes as long as the message. The receiver takes them out of its
-// socket before they fill the window, by its caretaker if nobody looks.
+// socket before they fill the window, by its idle thread if nobody looks.
 inline constexpr std::size_t kLoneBytes = 65536;
 inline constexpr std::size_t kLoneAheadBytes = 524288;
 

@@ -15,7 +15,7 @@ namespace {
 // Acknowledgements of small messages on a single path are lazy (the message is already done for
 // NCCL): they are looked for only when this many are open.
 constexpr std::uint64_t kLookForAcks = kSlots / 2;
-// A chunk is late after this and so many times what was predicted for it: see hurry().
+// A chunk is late after this and so many times what was predicted for it: see resend_tail().
 constexpr Nanos kLate = 20 * kMillisecond;
 constexpr Nanos kLateTimes = 4;
 constexpr Nanos kGoodbye = 100 * kMillisecond;
@@ -28,7 +28,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
     : options_(options),
       ahead_(ahead_of_receives(dialers.size())),
       copies_(dialers.size() == 1 && options_.early_done),
-      trials_(options.trial_turn),
+      prober_(options.probe_token),
       started_(now),
       patience_(options.link_timeout) {
     for (Slot& slot : slots_) {
@@ -36,7 +36,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         slot.owner = this;
     }
     for (auto& dialer : dialers) {
-        auto link = std::make_unique<Link>();
+        auto link = std::make_unique<PathSlot>();
         link->sender = this;
         link->index = links_.size();
         link->dialer = std::move(dialer);
@@ -217,30 +217,30 @@ void Sender::pump(Nanos now) {
         if (slot.chunks == 0) {
             cut(slot);
         }
-        Link* link = choose(slot.chunk_size);
+        PathSlot* link = choose(slot.chunk_size);
         if (link == nullptr || !post(*link, slot, now)) {
             return;
         }
     }
 }
 
-Sender::Link* Sender::choose(std::uint64_t bytes) {
+Sender::PathSlot* Sender::choose(std::uint64_t bytes) {
     if (only_ != nullptr) {
         return only_;
     }
     std::array<PathOutlook, 16> outlooks;
     const std::size_t count = std::min(links_.size(), outlooks.size());
     for (std::size_t i = 0; i < count; ++i) {
-        const Link& link = *links_[i];
-        outlooks[i] = {takes(link), link.rate.bytes_per_second() * link.dialer->weight(),
-                       link.rate.outstanding(), link.rate.latency()};
+        const PathSlot& link = *links_[i];
+        outlooks[i] = {takes(link), link.rate.bytes_per_second(), link.rate.outstanding(),
+                       link.rate.latency()};
     }
     const int best = earliest_finish(std::span(outlooks.data(), count), bytes);
     return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();
 }
 
 // True if pump() should go on.
-bool Sender::post(Link& link, Slot& slot, Nanos now) {
+bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
     if (link.in_flight() == kFlights) {
         return false;
     }
@@ -282,7 +282,7 @@ bool Sender::post(Link& link, Slot& slot, Nanos now) {
 }
 
 // False if the path was lost.
-bool Sender::poll_link(Link& link, Nanos now, bool reading) {
+bool Sender::poll_link(PathSlot& link, Nanos now, bool reading) {
     link.looked_before = link.looked;
     link.looked = now;
     if (link.path->poll(link, reading) == Path::Poll::Failed) {
@@ -292,7 +292,7 @@ bool Sender::poll_link(Link& link, Nanos now, bool reading) {
     return true;
 }
 
-void Sender::on_control(Link& link, const Control& control) {
+void Sender::on_control(PathSlot& link, const Control& control) {
     const std::uint64_t first = link.first_flight;
     const std::uint64_t oldest = oldest_;
     bool proven = false;
@@ -349,7 +349,7 @@ void Sender::on_control(Link& link, const Control& control) {
         idle(link, now_);
     }
     if (control.kind == Control::Kind::PathDown && control.path < links_.size()) {
-        Link& gone = *links_[control.path];
+        PathSlot& gone = *links_[control.path];
         if (&gone != &link && gone.path && gone.incarnation == control.received) {
             lose(gone, "the peer lost this link", now_);
         }

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "plugin/core/clock.h"
+#include "plugin/core/connection_end.h"
 #include "plugin/core/copies.h"
-#include "plugin/core/endpoint.h"
 #include "plugin/core/failure.h"
 #include "plugin/core/full_size.h"
 #include "plugin/core/path.h"
+#include "plugin/core/path_prober.h"
 #include "plugin/core/path_state.h"
-#include "plugin/core/path_trials.h"
 #include "plugin/core/patience.h"
 #include "plugin/core/peer_evidence.h"
 #include "plugin/core/rate.h"
@@ -32,14 +32,14 @@ struct SenderOptions {
     // kernel has it. Not where it may have to be sent again after NCCL has stopped looking after
     // this connection.
     bool early_done = true;
-    TrialTurn* trial_turn = nullptr;  // of the connections that share these links
-    std::shared_ptr<Home> home;       // NULL: the peer cannot ask
-    char name[96] = "";               // of the connection, for messages
-    char peer[64] = "";               // its address, for messages
+    ProbeToken* probe_token = nullptr;  // of the connections that share these links
+    std::shared_ptr<Home> home;         // NULL: the peer cannot ask
+    char name[96] = "";                 // of the connection, for messages
+    char peer[64] = "";                 // its address, for messages
 };
 
 // One thread at a time. Allocates only in its constructor and while paths are (re)connected.
-class Sender final : public Endpoint {
+class Sender final : public ConnectionEnd {
 public:
     Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers, Nanos now);
     ~Sender();
@@ -73,9 +73,9 @@ public:
     std::size_t paths() const { return links_.size(); }
     PathState state(std::size_t path) const { return links_[path]->state; }
     const RateEstimator& rate(std::size_t path) const { return links_[path]->rate; }
-    // How often a path was found to add nothing (core/path_trials.h), and if this one is now.
-    std::uint64_t drops() const { return trials_.drops(); }
-    bool dropped(std::size_t path) const { return trials_.dropped(path); }
+    // How often a path was found to add nothing (core/path_prober.h), and if this one is now.
+    std::uint64_t drops() const { return prober_.drops(); }
+    bool dropped(std::size_t path) const { return prober_.dropped(path); }
 
 private:
     struct Slot : Request {
@@ -98,12 +98,12 @@ private:
         std::uint32_t length;
         std::uint16_t index;
         Nanos posted_at;
-        Nanos late_at;  // it should long have been acknowledged, see hurry()
+        Nanos late_at;  // it should long have been acknowledged, see resend_tail()
     };
     static constexpr std::size_t kFlights = 256;
     static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
     // A path with what is on it.
-    struct Link final : PathEvents {
+    struct PathSlot final : PathEvents {
         Sender* sender = nullptr;
         std::size_t index = 0;
         std::unique_ptr<Dialer> dialer;
@@ -114,7 +114,7 @@ private:
         std::uint64_t first_flight = 0;
         std::uint64_t next_flight = 0;
         std::uint32_t incarnation = 0;
-        std::uint64_t copies_end = 0;  // up to here flights are copies that hurry() posted
+        std::uint64_t copies_end = 0;  // up to here flights are copies that resend_tail() posted
         std::uint64_t delivered = 0;   // bytes acknowledged on it, ever
         Nanos last_progress = 0;
         Nanos retry_at = 0;
@@ -150,30 +150,36 @@ private:
     void take_copy(Slot& slot);
     void cut(Slot& slot);
     void pump(Nanos now);
-    Link* choose(std::uint64_t bytes);
-    bool post(Link& link, Slot& slot, Nanos now);
-    bool poll_link(Link& link, Nanos now, bool reading);
-    void on_control(Link& link, const Control& control);
+    PathSlot* choose(std::uint64_t bytes);
+    bool post(PathSlot& link, Slot& slot, Nanos now);
+    bool poll_link(PathSlot& link, Nanos now, bool reading);
+    void on_control(PathSlot& link, const Control& control);
     void acknowledge(Slot& slot, std::uint16_t index);
     void deliver(Slot& slot);
     void retract();
-    void apply(Link& link, PathEvent event, const char* why);
+    void apply(PathSlot& link, PathEvent event, const char* why);
     enum class How { Broken, Silent };
-    void lose(Link& link, const char* why, Nanos now, How how = How::Broken);
+    void lose(PathSlot& link, const char* why, Nanos now, How how = How::Broken);
     void hasten(Nanos now, Nanos limit);
-    void tell_of_swallowing(const Link& link, Nanos now);
-    void requeue(Link& link);
-    void keep(const Link& link);
-    void idle(Link& link, Nanos now);
+    void tell_of_swallowing(const PathSlot& link, Nanos now);
+    void requeue(PathSlot& link);
+    void keep(const PathSlot& link);
+    void idle(PathSlot& link, Nanos now);
     void timers(Nanos now);
-    void check_silence(Link& link, Nanos now);
-    void hurry(Nanos now);
-    bool late(const Link& link, const Slot& slot, Nanos now) const;
-    void count_resent(Link& link, const Slot& slot, std::uint64_t chunks);
-    void dial(Link& link, Nanos now);
+    void check_silence(PathSlot& link, Nanos now);
+    void resend_tail(Nanos now);
+    std::pair<PathSlot*, std::uint64_t> overdue(const Slot& slot, Nanos now) const;
+    void send_again(PathSlot& idle, Slot& slot, std::uint64_t missing, Nanos now);
+    bool late(const PathSlot& link, const Slot& slot, Nanos now) const;
+    void count_resent(PathSlot& link, const Slot& slot, std::uint64_t chunks);
+    void dial(PathSlot& link, Nanos now);
+    bool begin_attempt(PathSlot& link, Nanos now);
+    void take(PathSlot& link, Connected&& connected, Nanos now);
+    bool another_moves(const PathSlot& link, Nanos since) const;
     bool waits() const;
     bool connected() const;
     void check_end(Nanos now);
+    void complain(Nanos now);
     void check_set_up();
     void describe_links(char* text, std::size_t size) const;
     void check_leaving();
@@ -185,16 +191,16 @@ private:
     bool proving(const Slot& slot, Nanos now);
     void send_probes(Nanos now);
     // Up, and as far as is known it carries pieces of any size.
-    bool sound(const Link& link) const {
+    bool sound(const PathSlot& link) const {
         return link.state == PathState::Up && (link.full_size.proven() || !any_proven_);
     }
-    bool takes(const Link& link) const {
-        return sound(link) && !(trials_.out(link.index) && spare_);
+    bool takes(const PathSlot& link) const {
+        return sound(link) && !(prober_.out(link.index) && spare_);
     }
 
     SenderOptions options_;
     Failure failure_;
-    std::vector<std::unique_ptr<Link>> links_;
+    std::vector<std::unique_ptr<PathSlot>> links_;
     std::array<Slot, kSlots> slots_;
     Ahead ahead_;
     Copies copies_;
@@ -205,13 +211,13 @@ private:
     std::uint64_t completed_ = 0;    // as the receiver told
     std::uint64_t posted_ = 0;
     std::size_t held_ = 0;  // requests that NCCL has
-    PathTrials trials_;
+    PathProber prober_;
     bool spare_ = false;        // some usable path is not left out by the trials
     bool any_proven_ = false;   // a path that is up has carried a full-size piece
     std::size_t unproven_ = 0;  // so many have not
     Nanos prove_until_ = 0;     // before any has, large messages wait so long for the first
     std::size_t usable_ = 0;
-    Link* only_ = nullptr;  // the one usable path, if there is just one
+    PathSlot* only_ = nullptr;  // the one usable path, if there is just one
     Nanos now_ = 0;
     Nanos next_timers_ = 0;
     Nanos first_up_ = 0;

@@ -73,9 +73,13 @@ void Sender::check_end(Nanos now) {
             fail(DEFT_NET_REMOTE_ERROR, evidence_.reason());
         }
     }
-    if (failure_ || (!patience_.expired() && !patience_.warn_due())) {
-        return;
+    if (!failure_ && (patience_.expired() || patience_.warn_due())) {
+        complain(now);
     }
+}
+
+// No message has got to the peer for long: said, and at last the end.
+void Sender::complain(Nanos now) {
     char links[512];
     char text[800];
     describe_links(links, sizeof(links));
@@ -100,7 +104,7 @@ void Sender::check_set_up() {
         return;
     }
     bool unreachable = true;
-    const Link* last = nullptr;
+    const PathSlot* last = nullptr;
     for (const auto& link : links_) {
         // A rank may be minutes late for its first collective: until it accepts, its host's word is
         // all there is. An abort ends the waiting.

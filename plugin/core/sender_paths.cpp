@@ -78,7 +78,7 @@ void Sender::count_usable() {
         unproven_ += up && !link->full_size.proven() ? 1 : 0;
     }
     for (const auto& link : links_) {
-        if (sound(*link) && !trials_.out(link->index)) {
+        if (sound(*link) && !prober_.out(link->index)) {
             spare_ = true;
         }
     }
@@ -124,10 +124,10 @@ void Sender::send_probes(Nanos now) {
 
 // Leaves out paths that add nothing to the others.
 void Sender::try_paths(Nanos now) {
-    std::array<PathTrials::Sample, PathTrials::kMaxPaths> samples;
+    std::array<PathProber::Sample, PathProber::kMaxPaths> samples;
     const std::size_t count = std::min(links_.size(), samples.size());
     for (std::size_t i = 0; i < count; ++i) {
-        const Link& link = *links_[i];
+        const PathSlot& link = *links_[i];
         samples[i] = {sound(link), link.delivered, link.rate.latency()};
     }
     // What waits for the receiver's credit would come no sooner over more paths: there the peer
@@ -137,14 +137,14 @@ void Sender::try_paths(Nanos now) {
          ++message) {
         backlog += slot(message).delivered ? 0 : slot(message).size;
     }
-    const std::uint64_t before = trials_.drops();
-    if (!trials_.tick(now, std::span(samples.data(), count), backlog)) {
+    const std::uint64_t before = prober_.drops();
+    if (!prober_.tick(now, std::span(samples.data(), count), backlog)) {
         return;
     }
     count_usable();
-    if (trials_.drops() != before) {
+    if (prober_.drops() != before) {
         for (const auto& link : links_) {
-            if (trials_.dropped(link->index)) {
+            if (prober_.dropped(link->index)) {
                 DEFT_INFO("path %s of %s adds nothing to the others: not used for a while",
                           link->dialer->describe(), options_.name);
             }
@@ -152,7 +152,7 @@ void Sender::try_paths(Nanos now) {
     }
 }
 
-void Sender::apply(Link& link, PathEvent event, const char* why) {
+void Sender::apply(PathSlot& link, PathEvent event, const char* why) {
     const PathState before = link.state;
     link.state = next_state(before, event);
     if (link.state == before) {
@@ -173,7 +173,7 @@ void Sender::apply(Link& link, PathEvent event, const char* why) {
     count_usable();
 }
 
-void Sender::idle(Link& link, Nanos now) {
+void Sender::idle(PathSlot& link, Nanos now) {
     if (link.busy_since != 0) {
         link.dialer->counters().busy_ns.fetch_add(static_cast<std::uint64_t>(now - link.busy_since),
                                                   std::memory_order_relaxed);
@@ -181,7 +181,7 @@ void Sender::idle(Link& link, Nanos now) {
     }
 }
 
-void Sender::lose(Link& link, const char* why, Nanos now, How how) {
+void Sender::lose(PathSlot& link, const char* why, Nanos now, How how) {
     const Path::Loss loss = link.path->loss();
     const bool ended = loss == Path::Loss::Ended || loss == Path::Loss::Reset;
     link.damaged = loss == Path::Loss::Damaged;
@@ -221,7 +221,7 @@ void Sender::hasten(Nanos now, Nanos limit) {
     }
 }
 
-void Sender::tell_of_swallowing(const Link& link, Nanos now) {
+void Sender::tell_of_swallowing(const PathSlot& link, Nanos now) {
     if (link.full_size.swallowed() != 2) {
         return;
     }
@@ -253,7 +253,7 @@ void Sender::timers(Nanos now) {
                 }
                 break;
         }
-        if (!trials_.out(link->index)) {
+        if (!prober_.out(link->index)) {
             link->rate.age(now);
         }
     }
@@ -262,7 +262,7 @@ void Sender::timers(Nanos now) {
             send_probes(now);
         }
         try_paths(now);
-        hurry(now);
+        resend_tail(now);
     }
     if (options_.home != nullptr && now >= next_look_) {
         next_look_ = now + kLook;
@@ -272,7 +272,7 @@ void Sender::timers(Nanos now) {
     pump(now);
 }
 
-void Sender::check_silence(Link& link, Nanos now) {
+void Sender::check_silence(PathSlot& link, Nanos now) {
     const Carrier carrier = link.dialer->carrier();
     // While NCCL waits for nothing, the only path is kept for what it was told is sent: the kernel
     // would bring that even if this process ended. Without a carrier no new path is to be had.
@@ -294,42 +294,25 @@ void Sender::check_silence(Link& link, Nanos now) {
     if (silence < std::min(kMaxSilence, kSilence + 4 * link.rate.predicted(0))) {
         return;
     }
-    // A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
-    // nothing to do, shows that it is this one.
-    for (const auto& other : links_) {
-        if (other.get() != &link && other->state == PathState::Up &&
-            (other->at_leisure() || other->last_progress > link.last_progress + silence / 2)) {
-            link.suspect_since = now;
-            apply(link, PathEvent::NoProgress, "no acknowledgement");
-            requeue(link);
-            return;
-        }
+    if (another_moves(link, link.last_progress + silence / 2)) {
+        link.suspect_since = now;
+        apply(link, PathEvent::NoProgress, "no acknowledgement");
+        requeue(link);
     }
 }
 
-void Sender::dial(Link& link, Nanos now) {
-    const Carrier carrier = link.dialer->carrier();
-    const bool back =
-        carrier.gained != link.carrier.gained && now - link.attempt_start >= kReturnInterval;
-    if (back) {
-        link.back_off = std::min(link.back_off, kReturnBackOff);
-        // What this attempt sent is gone, and the kernel's next try a second away.
-        link.dialer->cancel();
-        link.full_size.link_returned();
-        apply(link, PathEvent::ProbeFailed, "the link came back");
-    }
-    if (link.state == PathState::Down) {
-        if (now < link.retry_at && !back) {
-            return;
-        }
-        link.carrier = carrier;
-        apply(link, PathEvent::Retry, "next attempt");
-        link.attempt_start = now;
-        // It costs time that another path does not take.
-        const bool small = link.full_size.wants_small() && !any_proven_;
-        link.full_size.small(small);
-        link.dialer->keep_small(small);
-        link.dialer->start(++link.incarnation, now);
+// A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
+// nothing to do, shows that it is this one.
+bool Sender::another_moves(const PathSlot& link, Nanos since) const {
+    return std::any_of(links_.begin(), links_.end(), [&](const auto& other) {
+        return other.get() != &link && other->state == PathState::Up &&
+               (other->at_leisure() || other->last_progress > since);
+    });
+}
+
+void Sender::dial(PathSlot& link, Nanos now) {
+    if (!begin_attempt(link, now)) {
+        return;
     }
     Connected connected;
     Dialer::Result result = link.dialer->poll(now, connected);
@@ -348,33 +331,9 @@ void Sender::dial(Link& link, Nanos now) {
     switch (result) {
         case Dialer::Result::Pending:
             return;
-        case Dialer::Result::Connected: {
-            link.path = std::move(connected.path);
-            if (leaving_) {
-                link.path->leave_to_kernel();
-            }
-            const double speed =
-                connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
-            if (!link.rate.measured()) {
-                link.rate.reset(speed * 1e6 / 8, connected.round_trip);
-            }
-            link.failed_attempts = 0;
-            link.up_since = now;
-            link.unreachable = false;
-            link.last_progress = now;
-            link.full_size.connected();
-            prove_until_ = 0;
-            evidence_.connected();
-            posted_ = std::max(posted_, connected.posted);
-            apply(link, PathEvent::Connected, "connected");
-            link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
-                                                     std::memory_order_relaxed);
-            Control control;
-            control.completed = connected.completed;
-            control.posted = connected.posted;
-            on_control(link, control);
+        case Dialer::Result::Connected:
+            take(link, std::move(connected), now);
             return;
-        }
         case Dialer::Result::Closed:
             evidence_.heard(Word::Closed, now);
             break;
@@ -396,6 +355,63 @@ void Sender::dial(Link& link, Nanos now) {
     apply(link, PathEvent::ProbeFailed, link.dialer->failure());
     link.back_off = std::clamp(2 * link.back_off, kFirstBackOff, kMaxBackOff);
     link.retry_at = now + std::max(link.back_off, usable_ == 0 ? 0 : link.full_size.back_off());
+}
+
+// False: it is too soon for the next attempt.
+bool Sender::begin_attempt(PathSlot& link, Nanos now) {
+    const Carrier carrier = link.dialer->carrier();
+    const bool back =
+        carrier.gained != link.carrier.gained && now - link.attempt_start >= kReturnInterval;
+    if (back) {
+        link.back_off = std::min(link.back_off, kReturnBackOff);
+        // What this attempt sent is gone, and the kernel's next try a second away.
+        link.dialer->cancel();
+        link.full_size.link_returned();
+        apply(link, PathEvent::ProbeFailed, "the link came back");
+    }
+    if (link.state != PathState::Down) {
+        return true;
+    }
+    if (now < link.retry_at && !back) {
+        return false;
+    }
+    link.carrier = carrier;
+    apply(link, PathEvent::Retry, "next attempt");
+    link.attempt_start = now;
+    // It costs time that another path does not take.
+    const bool small = link.full_size.wants_small() && !any_proven_;
+    link.full_size.small(small);
+    link.dialer->keep_small(small);
+    link.dialer->start(++link.incarnation, now);
+    return true;
+}
+
+// The path that an attempt has come to.
+void Sender::take(PathSlot& link, Connected&& connected, Nanos now) {
+    link.path = std::move(connected.path);
+    if (leaving_) {
+        link.path->leave_to_kernel();
+    }
+    const double speed =
+        connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
+    if (!link.rate.measured()) {
+        link.rate.reset(speed * 1e6 / 8, connected.round_trip);
+    }
+    link.failed_attempts = 0;
+    link.up_since = now;
+    link.unreachable = false;
+    link.last_progress = now;
+    link.full_size.connected();
+    prove_until_ = 0;
+    evidence_.connected();
+    posted_ = std::max(posted_, connected.posted);
+    apply(link, PathEvent::Connected, "connected");
+    link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
+                                             std::memory_order_relaxed);
+    Control control;
+    control.completed = connected.completed;
+    control.posted = connected.posted;
+    on_control(link, control);
 }
 
 }  // namespace deft::net

@@ -6,7 +6,7 @@
 
 namespace deft::net {
 
-std::uint64_t Sender::Link::carries(std::uint64_t message) const {
+std::uint64_t Sender::PathSlot::carries(std::uint64_t message) const {
     std::uint64_t chunks = 0;
     for (std::uint64_t i = first_flight; i < next_flight; ++i) {
         const Flight& flight = flights[i % kFlights];
@@ -17,7 +17,7 @@ std::uint64_t Sender::Link::carries(std::uint64_t message) const {
 
 // Everything that is on this path and not acknowledged becomes pending again, but for what another
 // path that is well has too: it brings it, or is lost itself.
-void Sender::requeue(Link& link) {
+void Sender::requeue(PathSlot& link) {
     for (std::uint64_t message = oldest_; message < next_message_; ++message) {
         Slot& slot = this->slot(message);
         std::uint64_t again = link.carries(message) & ~slot.acknowledged & ~slot.pending;
@@ -37,14 +37,14 @@ void Sender::requeue(Link& link) {
 }
 
 // A suspect path is well again: what it has, and nobody has taken meanwhile, comes on it.
-void Sender::keep(const Link& link) {
+void Sender::keep(const PathSlot& link) {
     for (std::uint64_t message = oldest_; message < next_message_; ++message) {
         this->slot(message).pending &= ~link.carries(message);
     }
 }
 
 // Chunks of this message that this path owes go over others.
-void Sender::count_resent(Link& link, const Slot& slot, std::uint64_t chunks) {
+void Sender::count_resent(PathSlot& link, const Slot& slot, std::uint64_t chunks) {
     std::uint64_t bytes = 0;
     for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
         const Flight& flight = link.flights[i % kFlights];
@@ -55,7 +55,7 @@ void Sender::count_resent(Link& link, const Slot& slot, std::uint64_t chunks) {
 }
 
 // Something of this message should long have been acknowledged on this path.
-bool Sender::late(const Link& link, const Slot& slot, Nanos now) const {
+bool Sender::late(const PathSlot& link, const Slot& slot, Nanos now) const {
     for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
         const Flight& flight = link.flights[i % kFlights];
         if (flight.message == slot.message && now > flight.late_at &&
@@ -69,7 +69,7 @@ bool Sender::late(const Link& link, const Slot& slot, Nanos now) const {
 // The tail waits for no path: a link that has just become slow, or loses packets, keeps the oldest
 // message from its end long before it counts as silent. Where another path has nothing to do, as
 // much of what is missing as it takes goes over that one, too; what comes twice is dropped.
-void Sender::hurry(Nanos now) {
+void Sender::resend_tail(Nanos now) {
     const bool more = next_unsent_ < next_message_ && may_send(this->slot(next_unsent_));
     if (usable_ < 2 || more || oldest_ == next_message_) {
         return;
@@ -78,7 +78,14 @@ void Sender::hurry(Nanos now) {
     if (slot.delivered || slot.chunks == 0) {
         return;
     }
-    Link* idle = nullptr;
+    if (const auto [idle, missing] = overdue(slot, now); idle != nullptr && missing != 0) {
+        send_again(*idle, slot, missing, now);
+    }
+}
+
+// Which of a message's chunks only a late path has, and the best path that has nothing to do.
+std::pair<Sender::PathSlot*, std::uint64_t> Sender::overdue(const Slot& slot, Nanos now) const {
+    PathSlot* idle = nullptr;
     std::uint64_t missing = 0;
     std::uint64_t elsewhere = 0;
     for (const auto& link : links_) {
@@ -92,20 +99,20 @@ void Sender::hurry(Nanos now) {
             idle = link.get();
         }
     }
-    missing &= ~(elsewhere | slot.acknowledged);
-    if (idle == nullptr || missing == 0) {
-        return;
-    }
+    return {idle, missing & ~(elsewhere | slot.acknowledged)};
+}
+
+void Sender::send_again(PathSlot& idle, Slot& slot, std::uint64_t missing, Nanos now) {
     slot.pending |= missing;
     next_unsent_ = std::min(next_unsent_, slot.message);
-    while (slot.pending != 0 && idle->path && post(*idle, slot, now)) {
+    while (slot.pending != 0 && idle.path && post(idle, slot, now)) {
     }
-    idle->copies_end = idle->next_flight;
+    idle.copies_end = idle.next_flight;
     // The rest stays with the path that is late: pump() would think that one the best for it.
     const std::uint64_t sent = missing & ~slot.pending;
     slot.pending &= ~missing;
     for (const auto& link : links_) {
-        if (link.get() != idle && link->state == PathState::Up) {
+        if (link.get() != &idle && link->state == PathState::Up) {
             count_resent(*link, slot, sent);
         }
     }

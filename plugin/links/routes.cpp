@@ -72,6 +72,130 @@ bool among(const std::vector<Address>& list, const Address& address) {
     return std::find(list.begin(), list.end(), address) != list.end();
 }
 
+// Which link of ours goes with which link of the peer's.
+class Matching {
+public:
+    Matching(const std::vector<Interface>& links, const wire::EndpointList& endpoints)
+        : links_(links), endpoints_(endpoints), locals_(std::min(links.size(), wire::kMaxLinks)) {
+        for (std::size_t i = 0; i < endpoints.count; ++i) {
+            remotes_ = std::max<std::size_t>(remotes_, endpoints.entries[i].link + std::size_t{1});
+        }
+        for (std::size_t l = 0; l < locals_; ++l) {
+            for (std::size_t r = 0; r < remotes_; ++r) {
+                pairs_[l][r] = best_pair(links[l], endpoints, r);
+            }
+        }
+    }
+
+    // Links of one network first, each once, of equal position before others; then what is left.
+    void take_each_once() {
+        for (const int wanted : {2, 1}) {
+            take_free(wanted, true);
+            take_free(wanted, false);
+        }
+    }
+
+    // A side with more links than the other: its remaining ones share the other's least used.
+    void share_least_used() {
+        for (std::size_t l = 0; l < locals_; ++l) {
+            const std::size_t best = used_local_[l] == 0 ? best_remote(l) : remotes_;
+            if (best < remotes_) {
+                take(l, best);
+            }
+        }
+        for (std::size_t r = 0; r < remotes_; ++r) {
+            const std::size_t best = used_remote_[r] == 0 ? best_local(r) : locals_;
+            if (best < locals_) {
+                take(best, r);
+            }
+        }
+    }
+
+    std::vector<Route> routes() const {
+        std::vector<Route> routes;
+        for (const auto& [l, r] : chosen_) {
+            if (routes.size() == wire::kMaxPaths) {
+                break;
+            }
+            routes.push_back(route(l, r));
+        }
+        return routes;
+    }
+
+private:
+    void take(std::size_t l, std::size_t r) {
+        chosen_.emplace_back(l, r);
+        ++used_local_[l];
+        ++used_remote_[r];
+    }
+
+    void take_free(int wanted, bool same_position) {
+        for (std::size_t l = 0; l < locals_; ++l) {
+            for (std::size_t r = 0; r < remotes_; ++r) {
+                if (used_local_[l] == 0 && used_remote_[r] == 0 && pairs_[l][r].score == wanted &&
+                    (!same_position || l == r)) {
+                    take(l, r);
+                }
+            }
+        }
+    }
+
+    std::size_t best_remote(std::size_t l) const {
+        std::size_t best = remotes_;
+        for (std::size_t r = 0; r < remotes_; ++r) {
+            if (pairs_[l][r].score == 0) {
+                continue;
+            }
+            if (best == remotes_ || pairs_[l][r].score > pairs_[l][best].score ||
+                (pairs_[l][r].score == pairs_[l][best].score &&
+                 used_remote_[r] < used_remote_[best])) {
+                best = r;
+            }
+        }
+        return best;
+    }
+
+    std::size_t best_local(std::size_t r) const {
+        std::size_t best = locals_;
+        for (std::size_t l = 0; l < locals_; ++l) {
+            if (pairs_[l][r].score == 0) {
+                continue;
+            }
+            if (best == locals_ || pairs_[l][r].score > pairs_[best][r].score ||
+                (pairs_[l][r].score == pairs_[best][r].score &&
+                 used_local_[l] < used_local_[best])) {
+                best = l;
+            }
+        }
+        return best;
+    }
+
+    Route route(std::size_t l, std::size_t r) const {
+        Route route;
+        route.link = l;
+        route.candidates.push_back(candidate(*pairs_[l][r].own, *pairs_[l][r].peer));
+        for (const int wanted : {2, 1}) {
+            for (std::size_t other = 0; other < remotes_; ++other) {
+                if (other != r && pairs_[l][other].score == wanted) {
+                    route.candidates.push_back(
+                        candidate(*pairs_[l][other].own, *pairs_[l][other].peer));
+                }
+            }
+        }
+        add_ways(links_[l], endpoints_, r, pairs_[l][r], route);
+        return route;
+    }
+
+    const std::vector<Interface>& links_;
+    const wire::EndpointList& endpoints_;
+    const std::size_t locals_;
+    std::size_t remotes_ = 0;
+    std::array<std::array<Pair, wire::kMaxLinks>, wire::kMaxLinks> pairs_;
+    std::vector<std::pair<std::size_t, std::size_t>> chosen_;
+    std::array<int, wire::kMaxLinks> used_local_{};
+    std::array<int, wire::kMaxLinks> used_remote_{};
+};
+
 }  // namespace
 
 bool drop_doubles(const std::vector<Address>& host, std::vector<Interface>& links,
@@ -99,11 +223,11 @@ bool drop_doubles(const std::vector<Address>& host, std::vector<Interface>& link
 }
 
 void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
-              std::size_t turn) {
+              std::size_t first) {
     if (routes.size() <= most) {
         return;
     }
-    std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
+    std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(first % routes.size()),
                 routes.end());
     std::stable_sort(routes.begin(), routes.end(), [&](const Route& a, const Route& b) {
         return links[a.link].nominal_speed() > links[b.link].nominal_speed();
@@ -113,83 +237,10 @@ void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, s
 
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
                                const wire::EndpointList& endpoints) {
-    std::size_t remotes = 0;
-    for (std::size_t i = 0; i < endpoints.count; ++i) {
-        remotes = std::max<std::size_t>(remotes, endpoints.entries[i].link + std::size_t{1});
-    }
-    const std::size_t locals = std::min(links.size(), wire::kMaxLinks);
-    std::array<std::array<Pair, wire::kMaxLinks>, wire::kMaxLinks> pairs;
-    for (std::size_t l = 0; l < locals; ++l) {
-        for (std::size_t r = 0; r < remotes; ++r) {
-            pairs[l][r] = best_pair(links[l], endpoints, r);
-        }
-    }
-    std::vector<std::pair<std::size_t, std::size_t>> chosen;
-    std::array<int, wire::kMaxLinks> used_local{};
-    std::array<int, wire::kMaxLinks> used_remote{};
-    const auto take = [&](std::size_t l, std::size_t r) {
-        chosen.emplace_back(l, r);
-        ++used_local[l];
-        ++used_remote[r];
-    };
-    // Links of one network first, each once, of equal position before others; then what is left.
-    for (const int wanted : {2, 1}) {
-        for (const bool same_position : {true, false}) {
-            for (std::size_t l = 0; l < locals; ++l) {
-                for (std::size_t r = 0; r < remotes; ++r) {
-                    if (used_local[l] == 0 && used_remote[r] == 0 && pairs[l][r].score == wanted &&
-                        (!same_position || l == r)) {
-                        take(l, r);
-                    }
-                }
-            }
-        }
-    }
-    // A side with more links than the other: its remaining ones share the other's least used.
-    for (std::size_t l = 0; l < locals; ++l) {
-        std::size_t best = remotes;
-        for (std::size_t r = 0; r < remotes && used_local[l] == 0; ++r) {
-            const bool better =
-                best == remotes || pairs[l][r].score > pairs[l][best].score ||
-                (pairs[l][r].score == pairs[l][best].score && used_remote[r] < used_remote[best]);
-            best = pairs[l][r].score > 0 && better ? r : best;
-        }
-        if (best < remotes) {
-            take(l, best);
-        }
-    }
-    for (std::size_t r = 0; r < remotes; ++r) {
-        std::size_t best = locals;
-        for (std::size_t l = 0; l < locals && used_remote[r] == 0; ++l) {
-            const bool better =
-                best == locals || pairs[l][r].score > pairs[best][r].score ||
-                (pairs[l][r].score == pairs[best][r].score && used_local[l] < used_local[best]);
-            best = pairs[l][r].score > 0 && better ? l : best;
-        }
-        if (best < locals) {
-            take(best, r);
-        }
-    }
-    std::vector<Route> routes;
-    for (const auto& [l, r] : chosen) {
-        if (routes.size() == wire::kMaxPaths) {
-            break;
-        }
-        Route route;
-        route.link = l;
-        route.candidates.push_back(candidate(*pairs[l][r].own, *pairs[l][r].peer));
-        for (const int wanted : {2, 1}) {
-            for (std::size_t other = 0; other < remotes; ++other) {
-                if (other != r && pairs[l][other].score == wanted) {
-                    route.candidates.push_back(
-                        candidate(*pairs[l][other].own, *pairs[l][other].peer));
-                }
-            }
-        }
-        add_ways(links[l], endpoints, r, pairs[l][r], route);
-        routes.push_back(std::move(route));
-    }
-    return routes;
+    Matching matching(links, endpoints);
+    matching.take_each_once();
+    matching.share_least_used();
+    return matching.routes();
 }
 
 }  // namespace deft::net

@@ -111,19 +111,13 @@ bool TcpAcceptor::listen_everywhere(std::string& problem) {
     return !sockets_.empty();
 }
 
-std::unique_ptr<Admission> TcpAcceptor::open(std::uint32_t links) {
-    wire::EndpointList endpoints;
-    for (std::size_t i = 0; i < endpoints_.count; ++i) {
-        if ((links >> endpoints_.entries[i].link & 1) != 0) {
-            endpoints.entries[endpoints.count++] = endpoints_.entries[i];
-        }
-    }
+std::unique_ptr<Admission> TcpAcceptor::open() {
     std::uint64_t listener = 0;
     wire::Secret secret;
     if (!random_bytes(&listener, sizeof(listener)) || !random_bytes(secret.data(), secret.size())) {
         return nullptr;
     }
-    auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret, endpoints);
+    auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret, endpoints_);
     const std::lock_guard lock(mutex_);
     admissions_.push_back(admission.get());
     return admission;

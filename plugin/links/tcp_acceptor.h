@@ -38,7 +38,7 @@ public:
     bool next(Nanos now, Guest& guest);
     std::uint64_t listener() const { return listener_; }
     const wire::Secret& secret() const { return secret_; }
-    // Those this listener is for: of the links of its lane.
+    // The device's sockets, at which this listener's peer is let in.
     const wire::EndpointList& endpoints() const { return endpoints_; }
     TcpAcceptor& acceptor() { return *acceptor_; }
 
@@ -85,8 +85,7 @@ public:
     // The same, but only if there is one.
     static std::shared_ptr<TcpAcceptor> existing(const std::shared_ptr<const Device>& device);
 
-    // `links`: one bit for each of the device's links that may be used.
-    std::unique_ptr<Admission> open(std::uint32_t links = ~std::uint32_t{0});
+    std::unique_ptr<Admission> open();
     const Device& device() const { return *device_; }
     std::shared_ptr<const Device> shared_device() const { return device_; }
     // Accepts and reads hellos; returns at once if another thread is at it.

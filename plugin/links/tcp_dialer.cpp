@@ -51,7 +51,6 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       congestion_(options.congestion, link_of(*device_, route_).index),
       pages_(options.pages),
       home_(options.home),
-      weight_(options.weight),
       pass_over_(options.pass_over),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);
@@ -228,6 +227,14 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
         return Result::Pending;
     }
     wire::Welcome welcome;
+    const Result result = read_welcome(welcome);
+    if (result == Result::Connected) {
+        adopt(welcome, connected);
+    }
+    return result;
+}
+
+Dialer::Result TcpDialer::read_welcome(wire::Welcome& welcome) {
     switch (wire::decode(in_, welcome)) {
         case wire::Decoded::Ok:
             break;
@@ -248,6 +255,10 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
         return fail(Result::Fatal,
                     "the peer refused the connection: its listener already serves another one");
     }
+    return Result::Connected;
+}
+
+void TcpDialer::adopt(const wire::Welcome& welcome, Connected& connected) {
     endpoints_ = welcome.endpoints;
     const Interface& link = link_of(*device_, route_);
     connected.completed = welcome.completed;
@@ -267,7 +278,6 @@ Dialer::Result TcpDialer::poll_welcome(Connected& connected) {
     stage_ = Stage::Idle;
     preferred_ = candidate_;
     attempts_ = 0;
-    return Result::Connected;
 }
 
 }  // namespace deft::net

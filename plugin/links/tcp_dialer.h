@@ -42,7 +42,7 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
 
 // Leaves `most` routes: the fastest, those of equal links by turns. Pure.
 void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
-              std::size_t turn);
+              std::size_t first);
 
 // Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
 class TcpDialer final : public Dialer {
@@ -51,7 +51,6 @@ public:
         Nanos dead_after = 5 * kSecond;    // SocketTuning
         std::string congestion = "auto";   // links/congestion.h
         std::shared_ptr<PagePipes> pages;  // TcpPath::Options
-        double weight = 1;                 // part of the link's rate the caller counts on
         // The first attempt takes no pair of addresses that is known to be dead (links/reach.h),
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
@@ -69,7 +68,6 @@ public:
     const char* failure() const override { return failure_.c_str(); }
     const char* describe() const override { return description_.c_str(); }
     LinkCounters& counters() override { return counters_; }
-    double weight() const override { return weight_; }
     // What the peer's last welcome said.
     const wire::EndpointList& endpoints() const { return endpoints_; }
 
@@ -80,6 +78,8 @@ private:
     Result poll_connect(Nanos now);
     Result poll_greeting();
     Result poll_welcome(Connected& connected);
+    Result read_welcome(wire::Welcome& welcome);
+    void adopt(const wire::Welcome& welcome, Connected& connected);
     bool choose_candidate();
 
     std::shared_ptr<const Device> device_;
@@ -90,7 +90,6 @@ private:
     LossWatch losses_;
     std::shared_ptr<PagePipes> pages_;
     std::shared_ptr<TcpHome> home_;
-    double weight_;
     bool pass_over_;
     bool small_ = false;
     LinkCounters& counters_;

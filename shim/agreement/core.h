@@ -20,16 +20,16 @@ namespace deft::agreement {
 
 inline constexpr Clock::time_point kNever = Clock::time_point::max();
 
-// One rank's part in the council: Chair (the leader's) or Seat (everybody else's). Lives on the
-// agreement thread.
+// One rank's part in the council: LeaderRole (the leader's) or MemberRole (everybody else's). Lives
+// on the agreement thread.
 class Role {
 public:
     virtual ~Role() = default;
     // Does what other threads have asked for, and what is due.
-    virtual void turn(Clock::time_point now) = 0;
+    virtual void step(Clock::time_point now) = 0;
     virtual void gather(PollSet& set) = 0;
     virtual void ready(const PollSet& set, Clock::time_point now) = 0;
-    // When turn() is due even if nothing happens.
+    // When step() is due even if nothing happens.
     virtual Clock::time_point due() const = 0;
     // Left, and nothing more to say.
     virtual bool finished() const = 0;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "shim/agreement/chair.h"
+#include "shim/agreement/leader_role.h"
 #include "shim/agreement/service.h"
 #include "topology/base/log.h"
 #include "topology/fair_room.h"
@@ -166,7 +166,7 @@ bool Service::hear_guest(Guest& guest, bool stale) {
 bool Service::leader_expected(const wire::Nonce& nonce) {
     const Monitor::Lock lock(monitor_);
     return std::none_of(issued_.begin(), issued_.end(), [&nonce](const Issued& issued) {
-        return issued.chair != nullptr && wire::equal(issued.nonce, nonce);
+        return issued.leader != nullptr && wire::equal(issued.nonce, nonce);
     });
 }
 
@@ -182,7 +182,7 @@ void Service::admit(Guest&& guest, std::deque<Guest>& early) {
     if (guest.stream.gone()) {
         return;  // its leader would take it for a member, and its second attempt for a twin
     }
-    Chair* chair = nullptr;
+    LeaderRole* leader = nullptr;
     bool known = false;
     bool over = false;
     {
@@ -191,12 +191,12 @@ void Service::admit(Guest&& guest, std::deque<Guest>& early) {
             if (wire::equal(issued.nonce, guest.hello.nonce)) {
                 known = issued.maker == ::getpid();
                 over = issued.over;
-                chair = issued.chair;
+                leader = issued.leader;
             }
         }
     }
-    if (chair != nullptr) {
-        chair->adopt(std::move(guest.stream), guest.hello);
+    if (leader != nullptr) {
+        leader->adopt(std::move(guest.stream), guest.hello);
     } else if (over) {
         (void)guest.stream.send(
             wire::Type::Verdict,

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <utility>
 
-#include "shim/agreement/chair.h"
-#include "shim/agreement/seat.h"
+#include "shim/agreement/leader_role.h"
+#include "shim/agreement/member_role.h"
 #include "topology/base/log.h"
 #include "topology/base/thread.h"
 
@@ -108,13 +108,13 @@ Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, co
         council = Council::Core::make(rank, nranks, own != nullptr, terms);
         Council::Core& core = *council->core_;
         if (own != nullptr) {
-            auto chair = std::make_unique<Chair>(core);
+            auto leader = std::make_unique<LeaderRole>(core);
             fresh_.reserve(fresh_.size() + 1);
             own->joined = true;
-            own->chair = chair.get();
-            core.role = std::move(chair);
+            own->leader = leader.get();
+            core.role = std::move(leader);
         } else {
-            core.role = std::make_unique<Seat>(core, trailer);
+            core.role = std::make_unique<MemberRole>(core, trailer);
         }
         fresh_.push_back(council);
     }
@@ -155,7 +155,7 @@ Council* Service::inherit(Council& parent, std::uint64_t child, int nranks, int 
             return nullptr;
         }
         council = Council::Core::make(rank, nranks, false, terms);
-        council->core_->role = std::make_unique<Seat>(*council->core_);
+        council->core_->role = std::make_unique<MemberRole>(*council->core_);
         fresh_.push_back(council);
     }
     {
@@ -239,7 +239,7 @@ void Service::give_up() noexcept {
             }
             council->leave();
             if (council->core_->role != nullptr) {
-                council->core_->role->turn(Clock::now());
+                council->core_->role->step(Clock::now());
             }
         }
     } catch (...) {
@@ -257,7 +257,7 @@ void Service::run() {
         take_fresh();
         const Clock::time_point now = Clock::now();
         for (Council* council : councils_) {
-            council->core_->role->turn(now);
+            council->core_->role->step(now);
         }
         for (std::size_t i = 0; i < councils_.size();) {
             if (councils_[i]->core_->role->finished()) {
@@ -281,7 +281,9 @@ void Service::take_fresh() {
     }
     for (Council* council : fresh) {
         councils_.push_back(council);
-        sift = sift || council->is_leader();
+        if (council->is_leader()) {
+            sift = true;
+        }
     }
     if (sift) {
         // Guests that came before their leader, or wait for one that cannot come any more.
@@ -297,8 +299,8 @@ void Service::end(Council* council) {
     {
         const Monitor::Lock lock(monitor_);
         for (Issued& issued : issued_) {
-            if (issued.chair != nullptr && issued.chair == council->core_->role.get()) {
-                issued.chair = nullptr;
+            if (issued.leader != nullptr && issued.leader == council->core_->role.get()) {
+                issued.leader = nullptr;
                 issued.over = true;
             }
         }

@@ -14,7 +14,7 @@
 
 namespace deft::agreement {
 
-class Chair;
+class LeaderRole;
 
 class Service {
 public:
@@ -43,7 +43,7 @@ private:
         pid_t maker = 0;  // a forked child is not the leader
         bool joined = false;
         bool over = false;
-        Chair* chair = nullptr;  // the thread's
+        LeaderRole* leader = nullptr;  // the thread's
     };
     // A connection whose hello has not come yet, or is early.
     struct Guest {

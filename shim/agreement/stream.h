@@ -16,7 +16,7 @@ namespace deft::agreement {
 // only stopped stays a member.
 void tune(int fd);
 
-// The descriptors of one turn of the thread.
+// The descriptors of one round of the thread.
 using PollSet = std::vector<pollfd>;
 
 class Stream {

@@ -72,7 +72,9 @@ public:
         bool ended = false;
         for (std::size_t i = 0; i < room && ok_; ++i) {
             const char c = get<char>();
-            ended = ended || c == '\0';
+            if (c == '\0') {
+                ended = true;
+            }
             if (!ended) {
                 text.push_back(c >= ' ' && c < 0x7f ? c : '?');
             }

@@ -97,7 +97,7 @@ void Director::withdraw(const executor::Lane& lane) noexcept {
             published.store(nullptr, std::memory_order_seq_cst);
         }
     }
-    DEFT_INFO("rank %d: a lane is closed that no plan uses", seat_.rank);
+    DEFT_INFO("rank %d: a lane is closed that no plan uses", info_.rank);
 }
 
 // A lane that is being made when the communicator ends is made first, if that takes no longer than

@@ -46,7 +46,7 @@ bool Director::tick(Track& track) noexcept {
 void Director::say(const char* why) {
     if (said_ != why) {
         said_ = why;
-        DEFT_INFO("rank %d: nothing is planned: %s", seat_.rank, why);
+        DEFT_INFO("rank %d: nothing is planned: %s", info_.rank, why);
     }
 }
 
@@ -76,7 +76,7 @@ void Director::step(Track& track) {
     end_lanes(std::exchange(keep_lanes_, kMaxLanes));
     close_lanes();
     JobView view = view_job(track, false);
-    if (view.reason.empty() && view.serial != seat_.serial) {
+    if (view.reason.empty() && view.serial != info_.serial) {
         view.reason = "the gradients travel over another communicator";
     }
     if (council_.is_leader() && view.reason.empty()) {
@@ -117,7 +117,7 @@ void Director::find_beginning(Track& track, JobView& view) {
     }
     if (position != 0) {
         ++turns_;
-        track.turn(position);
+        track.rotate(position);
         view = view_job(track, false);
     }
 }
@@ -173,13 +173,13 @@ void Director::settle(Track& track) {
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
             planning_mode() >= ShimMode::Deft) {
             if (guard_ == nullptr) {
-                guard_ = std::make_unique<guard::Guard>(guard_settings(), seat_.nranks);
+                guard_ = std::make_unique<guard::Guard>(guard_settings(), info_.nranks);
             }
             guard_->optimizer(guard_settings());
             measured_.clear();  // of the plan before, which nobody has looked at since it was armed
             guard_->plan_in_force(plan_, iteration());
         }
-        DEFT_INFO("rank %d: plan in force", seat_.rank);
+        DEFT_INFO("rank %d: plan in force", info_.rank);
     } else if (forward && switched && active == nullptr) {
         leave_staging();
         if (armed) {  // that plan came and went since the last look
@@ -216,13 +216,13 @@ void Director::settle(Track& track) {
             }
         }
         falling_ = losing_ = outdated_ = false;
-        DEFT_INFO("rank %d: calls are forwarded again", seat_.rank);
+        DEFT_INFO("rank %d: calls are forwarded again", info_.rank);
     }
     if (current_ != nullptr && current_->broken() && active == current_.get()) {
         executor::Executor* expected = current_.get();
         if (active_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst)) {
             DEFT_INFO("rank %d: the plan has ended (%s); calls are forwarded and learned again",
-                      seat_.rank, to_string(current_->why()));
+                      info_.rank, to_string(current_->why()));
             // One that the job itself has asked for is no change of its iteration.
             const bool asked = current_->why() == executor::BreakReason::Stopped;
             // What has ended the plan in force, and moved the call of the next, is one change.

@@ -35,8 +35,8 @@ void neither_late_nor_merged(Settings& settings, const char* why) {
 }
 
 bool untimed(const Track& track) {
-    const Profile* const profile = track.current_profile();
-    const auto never = [](const Profile::Place& place) { return place.ready_ms.count() == 0; };
+    const CallTimes* const profile = track.current_profile();
+    const auto never = [](const CallTimes::Place& place) { return place.ready_ms.count() == 0; };
     return profile == nullptr ||
            std::all_of(profile->places().begin(), profile->places().end(), never);
 }

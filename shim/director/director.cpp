@@ -18,12 +18,12 @@ constexpr std::chrono::seconds kDecisionDeadline{120};
 
 }  // namespace
 
-Director::Director(const Seat& seat, agreement::Council& council)
-    : seat_(seat),
-      other_networks_(networks_to_use(seat)),
-      no_lanes_(why_no_lanes(Surroundings::process(executor::Nccl::from(*seat.table).version))),
+Director::Director(const CommunicatorInfo& info, agreement::Council& council)
+    : info_(info),
+      other_networks_(networks_to_use(info)),
+      no_lanes_(why_no_lanes(Surroundings::process(executor::Nccl::from(*info.table).version))),
       council_(council),
-      nccl_(executor::Nccl::from(*seat.table)) {
+      nccl_(executor::Nccl::from(*info.table)) {
     council_.attach(this);
 }
 
@@ -143,7 +143,7 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
                 DEFT_WARN(
                     "rank %d: the other ranks were lost while a plan was being switched; the "
                     "communicator fails, because going on alone would mix different plans",
-                    seat_.rank);
+                    info_.rank);
             }
             result = DEFT_NCCL_SYSTEM_ERROR;
             return false;
@@ -175,7 +175,7 @@ bool Director::switch_over(std::uint64_t ordinal, int& result) noexcept {
         if (old != nullptr) {  // after it: one that is active and has ended was ended by the job
             old->end(executor::BreakReason::Stopped);
         }
-        DEFT_DEBUG("rank %d: switched at gradient call %llu", seat_.rank,
+        DEFT_DEBUG("rank %d: switched at gradient call %llu", info_.rank,
                    static_cast<unsigned long long>(ordinal));
         // From active_ on the next switch may be named: that one is not taken back.
         std::uint64_t made = ordinal;
@@ -286,7 +286,7 @@ void Director::heard(int rank, std::span<const std::byte> report) noexcept {
 }
 
 void Director::closed(const char* why) noexcept {
-    DEFT_INFO("rank %d: no more plans on this communicator: %s", seat_.rank, why);
+    DEFT_INFO("rank %d: no more plans on this communicator: %s", info_.rank, why);
     const std::lock_guard lock(inbox_mutex_);
     no_more_ = true;
 }

@@ -30,7 +30,7 @@ namespace deft::director {
 struct Settings;
 
 // What it is told about its communicator once that is ready.
-struct Seat {
+struct CommunicatorInfo {
     deft_nccl_comm_t comm = nullptr;
     const NcclTable* table = nullptr;
     std::uint32_t serial = 0;
@@ -49,7 +49,7 @@ enum class Update : std::uint8_t { None, Zeros, Sums };
 // hook may hold a pointer for as long as the process lives, and what is left after end() is small.
 class Director final : public agreement::Member {
 public:
-    Director(const Seat& seat, agreement::Council& council);
+    Director(const CommunicatorInfo& info, agreement::Council& council);
     Director(const Director&) = delete;
 
     // A gradient call of the job, the ordinal-th of this communicator. True: it has been dealt
@@ -110,7 +110,7 @@ public:
     // Ends the plan in force between two iterations of the job, as it says. The generations that
     // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
     int flush() noexcept;
-    const Seat& seat() const { return seat_; }
+    const CommunicatorInfo& info() const { return info_; }
     // This process has another rank of the communicator. Any thread.
     void share_process() noexcept { shares_process_.store(true, std::memory_order_release); }
     bool ended() const { return ended_.load(std::memory_order_acquire); }
@@ -152,7 +152,7 @@ private:
         bool empty() const { return why.empty(); }
     };
 
-    const Seat seat_;
+    const CommunicatorInfo info_;
     const std::vector<std::string> other_networks_;  // DEFT_LANES, as far as they can be had
     const std::string no_lanes_;  // why lanes cannot be made beside this job; empty: they can
     agreement::Council& council_;
@@ -344,7 +344,7 @@ private:
     bool staged_in_use() const;
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
-    static std::vector<std::string> networks_to_use(const Seat& seat);
+    static std::vector<std::string> networks_to_use(const CommunicatorInfo& info);
     bool wants_networks() const;
     bool may_gain_by_networks() const;
     void without_networks();

@@ -73,7 +73,7 @@ std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
 }
 
 std::size_t beginning_of(const Track& track) {
-    const Profile* const profile = track.current_profile();
+    const CallTimes* const profile = track.current_profile();
     if (profile == nullptr) {
         return 0;
     }
@@ -177,7 +177,7 @@ const char* doubt_about(const JobView& view) {
 }
 
 bool correct_by_starts(const Track& track, planner::Profile& profile) {
-    const Profile* const measured = track.current_profile();
+    const CallTimes* const measured = track.current_profile();
     if (measured == nullptr) {
         return false;
     }
@@ -211,7 +211,7 @@ bool correct_by_starts(const Track& track, planner::Profile& profile) {
 
 JobView view_job(const Track& track, bool times) {
     JobView view;
-    const Profile* const profile = track.current_profile();
+    const CallTimes* const profile = track.current_profile();
     if (profile == nullptr || track.iteration_start() == CallRecord::kNoOrdinal) {
         view.reason = "no iteration has been learned yet";
         return view;
@@ -232,7 +232,7 @@ JobView view_job(const Track& track, bool times) {
             return view;
         }
         view.gradients.push_back({call.count, call.type, call.op, call.in_place});
-        const Profile::Place& place = profile->places()[i];
+        const CallTimes::Place& place = profile->places()[i];
         view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
         if (times) {
             job.buckets.push_back(

@@ -27,7 +27,7 @@ void say_decision(const guard::Decision& decision) {
 
 // A plan that turns out slower than the job was is given up.
 void Director::check_gain(Track& track, const JobView& view) {
-    const Profile* const profile = track.current_profile();
+    const CallTimes* const profile = track.current_profile();
     if (gain_checked_ || profile == nullptr || current_ == nullptr || !view.reason.empty() ||
         profile->iteration_ms().count() < kGainIterations || Settings::process().forced_merge > 0) {
         return;
@@ -197,7 +197,7 @@ void Director::plan_tighter(const guard::Decision& decision) {
             return;
         }
     } catch (const std::exception& error) {
-        DEFT_INFO("rank %d: no plan: %s", seat_.rank, error.what());
+        DEFT_INFO("rank %d: no plan: %s", info_.rank, error.what());
     }
     say_decision(guard_->tightened_in_vain(iteration()));
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "shim/executor/lives.h"
+#include "shim/executor/live_ranges.h"
 
 namespace deft::executor {
 namespace {
@@ -20,8 +20,8 @@ std::int64_t modulo(std::int64_t a, std::int64_t b) {
 class Compiler {
 public:
     Compiler(const planner::Plan& plan, std::span<const Shape> shapes,
-             const CompileOptions& options, Lives lives, std::string& problem)
-        : options_(options), lives_(std::move(lives)), problem_(problem) {
+             const CompileOptions& options, LiveRanges live_ranges, std::string& problem)
+        : options_(options), live_ranges_(std::move(live_ranges)), problem_(problem) {
         script_.shapes.assign(shapes.begin(), shapes.end());
         script_.lanes = options.lanes;
         script_.fingerprint = plan.fingerprint();
@@ -32,7 +32,7 @@ public:
         if (choose_slots()) {
             number_slots();
             for (std::int64_t t = 0; t < script_.period; ++t) {
-                for (std::uint32_t b = 0; b < lives_.buckets; ++b) {
+                for (std::uint32_t b = 0; b < live_ranges_.buckets; ++b) {
                     emit(t, b);
                 }
             }
@@ -41,37 +41,37 @@ public:
     }
 
 private:
-    std::int64_t sums(const Life& life) const {
-        return static_cast<std::int64_t>(life.sums.size());
+    std::int64_t sums(const LiveRange& range) const {
+        return static_cast<std::int64_t>(range.sums.size());
     }
 
     // The sum number i of a region, counted on over the periods: first and last call that need its
     // slot.
-    std::int64_t from(const Life& life, std::int64_t i) const {
-        const Sum& sum = life.sums[static_cast<std::size_t>(modulo(i, sums(life)))];
-        return lives_.call(sum.first(), life.region.bucket) + period_of(life, i);
+    std::int64_t from(const LiveRange& range, std::int64_t i) const {
+        const Sum& sum = range.sums[static_cast<std::size_t>(modulo(i, sums(range)))];
+        return live_ranges_.call(sum.first(), range.region.bucket) + period_of(range, i);
     }
-    std::int64_t until(const Life& life, std::int64_t i) const {
+    std::int64_t until(const LiveRange& range, std::int64_t i) const {
         std::int64_t last = 0;
-        const std::int64_t kept = life.region.predicted ? options_.history : 0;
+        const std::int64_t kept = range.region.predicted ? options_.history : 0;
         for (std::int64_t k = i; k <= i + kept; ++k) {
-            const Sum& sum = life.sums[static_cast<std::size_t>(modulo(k, sums(life)))];
-            last =
-                std::max(last, lives_.call(sum.update(), life.region.bucket) + period_of(life, k));
+            const Sum& sum = range.sums[static_cast<std::size_t>(modulo(k, sums(range)))];
+            last = std::max(
+                last, live_ranges_.call(sum.update(), range.region.bucket) + period_of(range, k));
         }
         return last;
     }
-    std::int64_t period_of(const Life& life, std::int64_t i) const {
-        return (i - modulo(i, sums(life))) / sums(life) * lives_.calls();
+    std::int64_t period_of(const LiveRange& range, std::int64_t i) const {
+        return (i - modulo(i, sums(range))) / sums(range) * live_ranges_.calls();
     }
 
     // Slots taken in turn: the fewest so that no slot is written before it is free. In one call
     // gradients are taken in before sums are delivered, so "free" means: in an earlier call.
-    std::uint32_t fewest_slots(const Life& life) const {
+    std::uint32_t fewest_slots(const LiveRange& range) const {
         for (std::uint32_t n = 1; n <= kMostSlots; ++n) {
             bool enough = true;
-            for (std::int64_t i = 0; i < sums(life); ++i) {
-                enough = enough && from(life, i + n) > until(life, i);
+            for (std::int64_t i = 0; i < sums(range); ++i) {
+                enough = enough && from(range, i + n) > until(range, i);
             }
             if (enough) {
                 return n;
@@ -84,19 +84,20 @@ private:
     // times; the least memory wins.
     bool choose_slots() {
         std::vector<std::uint32_t> fewest;
-        for (const Life& life : lives_.lives) {
-            fewest.push_back(life.direct ? 0 : fewest_slots(life));
+        for (const LiveRange& range : live_ranges_.ranges) {
+            fewest.push_back(range.direct ? 0 : fewest_slots(range));
         }
         std::uint64_t best = std::numeric_limits<std::uint64_t>::max();
         for (std::uint32_t repeats = 1; repeats <= kMostRepeats; ++repeats) {
-            if (std::uint64_t{repeats} * static_cast<std::uint64_t>(lives_.calls()) > kMostCalls) {
+            if (std::uint64_t{repeats} * static_cast<std::uint64_t>(live_ranges_.calls()) >
+                kMostCalls) {
                 break;
             }
             std::uint64_t bytes = 0;
             std::vector<std::uint32_t> slots;
             for (std::size_t r = 0; r < fewest.size(); ++r) {
                 const auto turns =
-                    static_cast<std::uint32_t>(lives_.lives[r].sums.size()) * repeats;
+                    static_cast<std::uint32_t>(live_ranges_.ranges[r].sums.size()) * repeats;
                 std::uint32_t n = fewest[r];
                 while (n != 0 && turns % n != 0) {
                     n = n < kMostSlots ? n + 1 : kMostSlots + 1;
@@ -109,15 +110,15 @@ private:
                     break;
                 }
                 slots.push_back(n);
-                bytes += n * padded(lives_.lives[r].region);
+                bytes += n * padded(live_ranges_.ranges[r].region);
             }
             if (bytes < best) {
                 best = bytes;
-                script_.period = lives_.period * repeats;
+                script_.period = live_ranges_.period * repeats;
                 slots_ = std::move(slots);
             }
         }
-        if (slots_.size() != lives_.lives.size()) {
+        if (slots_.size() != live_ranges_.ranges.size()) {
             problem_ =
                 "the plan keeps more than " + std::to_string(kMostSlots) + " sums of one bucket";
             return false;
@@ -130,19 +131,19 @@ private:
     }
 
     void number_slots() {
-        for (std::uint32_t r = 0; r < lives_.lives.size(); ++r) {
-            Life& life = lives_.lives[r];
-            life.region.slots = slots_[r];
-            life.region.first_slot = static_cast<std::uint32_t>(script_.slots.size());
+        for (std::uint32_t r = 0; r < live_ranges_.ranges.size(); ++r) {
+            LiveRange& range = live_ranges_.ranges[r];
+            range.region.slots = slots_[r];
+            range.region.first_slot = static_cast<std::uint32_t>(script_.slots.size());
             for (std::uint32_t k = 0; k < slots_[r]; ++k) {
                 script_.slots.push_back({r, script_.shadow_bytes});
-                script_.shadow_bytes += padded(life.region);
+                script_.shadow_bytes += padded(range.region);
             }
-            script_.regions.push_back(life.region);
-            std::vector<std::uint32_t> merged(lives_.period);
-            for (const Sum& sum : life.sums) {
+            script_.regions.push_back(range.region);
+            std::vector<std::uint32_t> merged(live_ranges_.period);
+            for (const Sum& sum : range.sums) {
                 script_.max_delay = std::max(script_.max_delay, sum.delay);
-                auto& count = merged[static_cast<std::size_t>(sum.update()) % lives_.period];
+                auto& count = merged[static_cast<std::size_t>(sum.update()) % live_ranges_.period];
                 script_.max_merge = std::max(script_.max_merge, count += sum.count);
                 script_.interval = std::max(script_.interval, sum.count);
             }
@@ -150,20 +151,20 @@ private:
     }
 
     std::uint32_t slot_of(std::uint32_t r, std::int64_t i) const {
-        const Region& region = lives_.lives[r].region;
+        const Region& region = live_ranges_.ranges[r].region;
         return region.slots == 0
                    ? kDirect
                    : region.first_slot + static_cast<std::uint32_t>(modulo(i, region.slots));
     }
 
     // Sums of a region that are delivered in the update of iteration t: numbers over the periods.
-    std::vector<std::int64_t> delivered(const Life& life, std::int64_t t) const {
+    std::vector<std::int64_t> delivered(const LiveRange& range, std::int64_t t) const {
         std::vector<std::int64_t> found;
-        for (std::int64_t s = 0; s < sums(life); ++s) {
-            const std::int64_t late = t - life.sums[static_cast<std::size_t>(s)].update();
-            if (modulo(late, lives_.period) == 0) {
-                found.push_back(s +
-                                (late - modulo(late, lives_.period)) / lives_.period * sums(life));
+        for (std::int64_t s = 0; s < sums(range); ++s) {
+            const std::int64_t late = t - range.sums[static_cast<std::size_t>(s)].update();
+            if (modulo(late, live_ranges_.period) == 0) {
+                found.push_back(s + (late - modulo(late, live_ranges_.period)) /
+                                        live_ranges_.period * sums(range));
             }
         }
         std::sort(found.begin(), found.end());
@@ -172,12 +173,12 @@ private:
 
     // The lanes write the sum into the caller's buffer: it is delivered by the call that completes
     // it, alone, and nobody needs it later.
-    bool into_caller(const Life& life, const Sum& sum) const {
-        if (sum.delay != 0 || life.region.predicted) {
+    bool into_caller(const LiveRange& range, const Sum& sum) const {
+        if (sum.delay != 0 || range.region.predicted) {
             return false;
         }
-        return std::count_if(life.sums.begin(), life.sums.end(), [&](const Sum& other) {
-                   return modulo(other.update() - sum.update(), lives_.period) == 0;
+        return std::count_if(range.sums.begin(), range.sums.end(), [&](const Sum& other) {
+                   return modulo(other.update() - sum.update(), live_ranges_.period) == 0;
                }) == 1;
     }
 
@@ -188,8 +189,8 @@ private:
         action.deliver = size(script_.deliveries);
         action.zero = size(script_.zeros);
         action.forward = forwarded(bucket);
-        for (std::uint32_t r = 0; r < lives_.lives.size(); ++r) {
-            if (lives_.lives[r].region.bucket == bucket && !action.forward) {
+        for (std::uint32_t r = 0; r < live_ranges_.ranges.size(); ++r) {
+            if (live_ranges_.ranges[r].region.bucket == bucket && !action.forward) {
                 emit_accumulate(t, r);
                 emit_deliver(t, r);
             }
@@ -209,13 +210,13 @@ private:
 
     bool forwarded(std::uint32_t bucket) const {
         const Piece* only = nullptr;
-        for (const Piece& piece : lives_.pieces) {
-            const Life& life = lives_.lives[piece.region];
-            if (life.region.bucket != bucket) {
+        for (const Piece& piece : live_ranges_.pieces) {
+            const LiveRange& range = live_ranges_.ranges[piece.region];
+            if (range.region.bucket != bucket) {
                 continue;
             }
-            if (!life.direct || !life.region.whole || piece.begin != life.region.begin ||
-                piece.end != life.region.end || piece.lane != options_.forward_lane) {
+            if (!range.direct || !range.region.whole || piece.begin != range.region.begin ||
+                piece.end != range.region.end || piece.lane != options_.forward_lane) {
                 return false;
             }
             only = &piece;
@@ -224,16 +225,16 @@ private:
     }
 
     void emit_accumulate(std::int64_t t, std::uint32_t r) {
-        const Life& life = lives_.lives[r];
-        if (life.direct) {
+        const LiveRange& range = live_ranges_.ranges[r];
+        if (range.direct) {
             return;
         }
-        for (std::int64_t s = 0; s < sums(life); ++s) {
-            const Sum& sum = life.sums[static_cast<std::size_t>(s)];
-            const std::int64_t ahead = modulo(sum.newest - t, lives_.period);
+        for (std::int64_t s = 0; s < sums(range); ++s) {
+            const Sum& sum = range.sums[static_cast<std::size_t>(s)];
+            const std::int64_t ahead = modulo(sum.newest - t, live_ranges_.period);
             if (ahead < sum.count) {
                 const std::int64_t number =
-                    s + (t + ahead - sum.newest) / lives_.period * sums(life);
+                    s + (t + ahead - sum.newest) / live_ranges_.period * sums(range);
                 script_.accumulates.push_back({slot_of(r, number), ahead == 0});
                 return;
             }
@@ -241,20 +242,20 @@ private:
     }
 
     void emit_deliver(std::int64_t t, std::uint32_t r) {
-        const Life& life = lives_.lives[r];
+        const LiveRange& range = live_ranges_.ranges[r];
         bool add = false;
-        for (const std::int64_t number : delivered(life, t)) {
-            const auto s = static_cast<std::size_t>(modulo(number, sums(life)));
+        for (const std::int64_t number : delivered(range, t)) {
+            const auto s = static_cast<std::size_t>(modulo(number, sums(range)));
             Deliver step;
             step.region = r;
             step.slot = slot_of(r, number);
-            step.delay = life.sums[s].delay;
+            step.delay = range.sums[s].delay;
             step.add = add;
-            step.in_place = life.direct || into_caller(life, life.sums[s]);
-            step.predict = life.region.predicted && step.delay > 0;
+            step.in_place = range.direct || into_caller(range, range.sums[s]);
+            step.predict = range.region.predicted && step.delay > 0;
             step.previous = slot_of(r, number - 1);
             step.before_previous = slot_of(r, number - 2);
-            for (const Piece& piece : lives_.pieces) {
+            for (const Piece& piece : live_ranges_.pieces) {
                 if (piece.region == r && piece.sum == s) {
                     step.lanes |= std::uint64_t{1} << piece.lane;
                 }
@@ -265,40 +266,40 @@ private:
         if (!add) {
             auto& zeros = script_.zeros;
             const std::uint32_t own = script_.actions.empty() ? 0 : script_.actions.back().zero_end;
-            if (size(zeros) > own && zeros.back().end == life.region.begin) {
-                zeros.back().end = life.region.end;
+            if (size(zeros) > own && zeros.back().end == range.region.begin) {
+                zeros.back().end = range.region.end;
             } else {
-                zeros.push_back({life.region.begin, life.region.end});
+                zeros.push_back({range.region.begin, range.region.end});
             }
         }
     }
 
     void emit_launches(std::int64_t t, std::uint32_t bucket) {
-        const std::int64_t call = lives_.call(t, bucket);
+        const std::int64_t call = live_ranges_.call(t, bucket);
         struct Due {
             std::int64_t order;
             Launch launch;
         };
         std::vector<Due> due;
-        for (const Piece& piece : lives_.pieces) {
+        for (const Piece& piece : live_ranges_.pieces) {
             const std::int64_t late = call - piece.launch;
-            if (modulo(late, lives_.calls()) != 0) {
+            if (modulo(late, live_ranges_.calls()) != 0) {
                 continue;
             }
-            const Life& life = lives_.lives[piece.region];
-            if (life.direct && forwarded(life.region.bucket)) {
+            const LiveRange& range = live_ranges_.ranges[piece.region];
+            if (range.direct && forwarded(range.region.bucket)) {
                 continue;
             }
-            const std::int64_t periods = late / lives_.calls();
-            const std::int64_t number = piece.sum + periods * sums(life);
+            const std::int64_t periods = late / live_ranges_.calls();
+            const std::int64_t number = piece.sum + periods * sums(range);
             Launch launch;
             launch.region = piece.region;
             launch.slot = slot_of(piece.region, number);
             launch.begin = piece.begin;
             launch.end = piece.end;
             launch.lane = piece.lane;
-            launch.to_caller = life.direct || into_caller(life, life.sums[piece.sum]);
-            due.push_back({piece.order + periods * lives_.orders, launch});
+            launch.to_caller = range.direct || into_caller(range, range.sums[piece.sum]);
+            due.push_back({piece.order + periods * live_ranges_.orders, launch});
         }
         std::stable_sort(due.begin(), due.end(),
                          [](const Due& a, const Due& b) { return a.order < b.order; });
@@ -308,7 +309,7 @@ private:
     }
 
     const CompileOptions& options_;
-    Lives lives_;
+    LiveRanges live_ranges_;
     std::string& problem_;
     std::vector<std::uint32_t> slots_;
     Script script_;
@@ -319,11 +320,11 @@ private:
 Script compile(const planner::Plan& plan, std::span<const Shape> shapes,
                const CompileOptions& options, std::string& problem) {
     problem.clear();
-    Lives lives = find_lives(plan, shapes, options, problem);
+    LiveRanges live_ranges = find_live_ranges(plan, shapes, options, problem);
     if (!problem.empty()) {
         return {};
     }
-    return Compiler(plan, shapes, options, std::move(lives), problem).run();
+    return Compiler(plan, shapes, options, std::move(live_ranges), problem).run();
 }
 
 }  // namespace deft::executor

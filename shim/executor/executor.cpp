@@ -104,7 +104,7 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
     }
 }
 
-const Action* Executor::next(const Call& call, cuda::Stream stream) noexcept {
+const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexcept {
     if (broken()) {
         return nullptr;
     }
@@ -145,11 +145,11 @@ const Action* Executor::next(const Call& call, cuda::Stream stream) noexcept {
 }
 
 bool Executor::all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept {
-    const Action* const action = next(call, stream);
+    const Action* const action = begin_call(call, stream);
     if (action == nullptr) {
         return false;
     }
-    const int ran = run(*action, call, stream);
+    const int ran = execute(*action, call, stream);
     if (ran == kForward) {
         return false;
     }
@@ -157,11 +157,11 @@ bool Executor::all_reduce(const Call& call, cuda::Stream stream, int& result) no
     return !(action->forward && ran == DEFT_NCCL_SUCCESS);
 }
 
-int Executor::run(const Action& action, const Call& call, cuda::Stream stream) noexcept {
+int Executor::execute(const Action& action, const Call& call, cuda::Stream stream) noexcept {
     inside_.fetch_add(1);
     int result = DEFT_NCCL_SUCCESS;
     if (why() == BreakReason::Stopped) {
-        // Ended between next() and here: the buffers may be read, but not by us any more.
+        // Ended between begin_call() and here: the buffers may be read, but not by us any more.
         result = DEFT_NCCL_INVALID_USAGE;
     } else {
         const cuda::Current current(*driver_.driver, shadow_->context());

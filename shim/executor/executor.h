@@ -80,13 +80,6 @@ public:
     // thread waits for them.
     bool all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept;
 
-    // The same in two steps, for calls inside a group: next() when the call is made, run() when the
-    // outermost group has ended. Between them the caller keeps what next() returned. Null: forward.
-    // run() returns what the hook does, or kForward.
-    const Action* next(const Call& call, cuda::Stream stream) noexcept;
-    static constexpr int kForward = -1;
-    int run(const Action& action, const Call& call, cuda::Stream stream) noexcept;
-
     // Nothing is executed any more; what is in flight finishes and is dropped. All ranks must break
     // at the same call; so it is for the director between iterations, and for ends.
     void end(BreakReason reason) noexcept;
@@ -96,10 +89,6 @@ public:
     bool broken() const noexcept { return why_.load(std::memory_order_acquire) != 0; }
     BreakReason why() const noexcept {
         return static_cast<BreakReason>(why_.load(std::memory_order_acquire));
-    }
-    // True between two iterations: the next call expected is position 0.
-    bool between_iterations() const noexcept {
-        return position_.load(std::memory_order_relaxed) == 0;
     }
     std::uint64_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
 
@@ -119,10 +108,23 @@ private:
     struct Counters;
     Executor(const cuda::Execution& driver, const Nccl& nccl, int device, std::vector<Lane*> lanes,
              Script script, const ExecutorOptions& options) noexcept;
+    static constexpr int kForward = -1;  // a result: the call is left to the hook
+    // What the script has for this call, which the call now counts as. Null: forward.
+    const Action* begin_call(const Call& call, cuda::Stream stream) noexcept;
+    // What the hook returns, or kForward.
+    int execute(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int accumulate(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept;
+    struct Transfer {
+        const void* from = nullptr;
+        void* to = nullptr;
+        std::uint32_t merged = 1;
+    };
+    int reduce(const Launch& step, const Shape& shape, const Transfer& transfer) noexcept;
     int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
+    bool wait_for_lanes(std::uint64_t lanes, cuda::Stream stream) noexcept;
+    Factors factors_for(const Deliver& step) const noexcept;
     int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
     bool takes_events(cuda::Stream stream, cuda::Event event) noexcept;
     int carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept;

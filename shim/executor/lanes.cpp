@@ -155,27 +155,8 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
         if (!Opening::start(opening)) {
             return failed(problem, "its thread", DEFT_NCCL_SYSTEM_ERROR);
         }
-        const auto until = Clock::now() + config.deadline;
-        for (;;) {
-            {
-                const std::lock_guard lock(opening->mutex);
-                if (opening->finished) {
-                    if (opening->result != DEFT_NCCL_SUCCESS) {
-                        return failed(problem, "its communicator", opening->result);
-                    }
-                    comm_.store(opening->comm, std::memory_order_release);
-                    break;
-                }
-                if (stop_.load() || Clock::now() >= until) {
-                    opening->unwanted = true;
-                }
-            }
-            if (opening->unwanted) {
-                // Not aborted from here: in a blocking initialisation NCCL frees the communicator
-                // itself when it fails. The thread ends it, or waits in NCCL for the others.
-                return failed(problem, "its communicator", 0);
-            }
-            nap();
+        if (!await(*opening, Clock::now() + config.deadline, problem)) {
+            return false;
         }
         LaneState expected = LaneState::Opening;
         if (!state_.compare_exchange_strong(expected, LaneState::Ready) || stop_.load()) {
@@ -185,6 +166,31 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
         return true;
     } catch (...) {
         return failed(problem, "its memory", DEFT_NCCL_SYSTEM_ERROR);
+    }
+}
+
+// True: the thread has made the communicator.
+bool Lane::await(Opening& opening, Clock::time_point until, std::string& problem) {
+    for (;;) {
+        {
+            const std::lock_guard lock(opening.mutex);
+            if (opening.finished) {
+                if (opening.result != DEFT_NCCL_SUCCESS) {
+                    return failed(problem, "its communicator", opening.result);
+                }
+                comm_.store(opening.comm, std::memory_order_release);
+                return true;
+            }
+            if (stop_.load() || Clock::now() >= until) {
+                opening.unwanted = true;
+            }
+        }
+        if (opening.unwanted) {
+            // Not aborted from here: in a blocking initialisation NCCL frees the communicator
+            // itself when it fails. The thread ends it, or waits in NCCL for the others.
+            return failed(problem, "its communicator", 0);
+        }
+        nap();
     }
 }
 

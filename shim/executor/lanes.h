@@ -118,6 +118,7 @@ private:
                       std::string& problem) noexcept;
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;
+    bool await(Opening& opening, std::chrono::steady_clock::time_point until, std::string& problem);
     int error() noexcept;  // async_error() without "in progress"
 
     const Nccl nccl_;

@@ -44,47 +44,112 @@ std::string to_text(const Prediction& prediction) {
     return text;
 }
 
+namespace {
+
+// False: no optimizer is called so.
+bool set_family(std::string_view name, Optimizer& parsed) {
+    struct Known {
+        std::string_view name;
+        Optimizer optimizer;
+    };
+    using Family = Optimizer::Family;
+    const auto of = [](Family family, double momentum, bool nesterov, bool measured) {
+        Optimizer optimizer;
+        optimizer.family = family;
+        optimizer.momentum = momentum;
+        optimizer.nesterov = nesterov;
+        optimizer.measured = measured;
+        return optimizer;
+    };
+    constexpr double kBeta1 = 0.9;  // where nobody says otherwise
+    const Optimizer unknown;
+    const Known all[] = {
+        {"", unknown},
+        {"unknown", unknown},
+        {"sgd", of(Family::Sgd, unknown.momentum, false, unknown.measured)},
+        {"nesterov", of(Family::Sgd, unknown.momentum, true, unknown.measured)},
+        {"adam", of(Family::Adaptive, kBeta1, unknown.nesterov, true)},
+        {"adamw", of(Family::Adaptive, kBeta1, unknown.nesterov, true)},
+        {"nadam", of(Family::Adaptive, kBeta1, unknown.nesterov, false)},
+        {"radam", of(Family::Adaptive, kBeta1, unknown.nesterov, false)},
+        {"adamax", of(Family::Adaptive, kBeta1, unknown.nesterov, false)},
+        {"lamb", of(Family::Adaptive, kBeta1, unknown.nesterov, false)},
+        {"adagrad", of(Family::Adaptive, unknown.momentum, unknown.nesterov, false)},
+        {"adadelta", of(Family::Adaptive, unknown.momentum, unknown.nesterov, false)},
+        {"rmsprop", of(Family::Adaptive, unknown.momentum, unknown.nesterov, false)}};
+    for (const Known& known : all) {
+        if (known.name == name) {
+            parsed = known.optimizer;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool set_parameter(std::string_view item, Optimizer& parsed, std::string& problem) {
+    const std::size_t equals = item.find('=');
+    double value = 0;
+    if (equals == std::string_view::npos || !parse_number(item.substr(equals + 1), value) ||
+        value < 0) {
+        problem = "\"" + std::string(item) + "\" is not NAME=NUMBER";
+        return false;
+    }
+    const std::string_view key = item.substr(0, equals);
+    if (key == "momentum" && value < 1) {
+        parsed.momentum = value;
+    } else if (key == "lr") {
+        parsed.learning_rate = value;
+    } else if (key == "nesterov" && (value == 0 || value == 1)) {
+        parsed.nesterov = value == 1;
+    } else {
+        problem = "\"" + std::string(item) + "\": expects momentum=0..1, lr=NUMBER or nesterov=0|1";
+        return false;
+    }
+    return true;
+}
+
+// What suits this optimizer.
+Prediction automatic(const Optimizer& optimizer, std::uint32_t delay, std::uint32_t merge) {
+    if (delay == 0 || !(optimizer.momentum > 0 || optimizer.plain())) {
+        return {};
+    }
+    if (optimizer.momentum <= 0) {
+        return {PredictionKind::Damp, 0.5};
+    }
+    // An update of `merge` gradients comes with as many steps of momentum, and is late by as many
+    // updates as fit into the delay.
+    const std::uint32_t steps = merge > 0 ? merge : 1;
+    const std::uint32_t late = (delay + steps - 1) / steps;
+    const bool heavy_ball = optimizer.family == Optimizer::Family::Sgd && !optimizer.nesterov;
+    if (heavy_ball && delay == 1 && steps == 1) {
+        return {PredictionKind::Quad, 0};
+    }
+    const double momentum = std::pow(optimizer.momentum, steps);
+    return {PredictionKind::Lead, planner::predicted_delivery_lead(momentum, late)};
+}
+
+// "lead:2" for the word "lead": the number behind it, if it is within 0..most.
+bool value_of(std::string_view text, std::string_view word, double most, double& value) {
+    return text.starts_with(word) && parse_number(text.substr(word.size()), value) && value >= 0 &&
+           value <= most;
+}
+
+}  // namespace
+
 bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& problem) {
     const std::string all = lower(text);
     std::string_view rest = all;
     const std::string_view name = rest.substr(0, rest.find(':'));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
     Optimizer parsed;
-    if (name == "sgd" || name == "nesterov") {
-        parsed.family = Optimizer::Family::Sgd;
-        parsed.nesterov = name == "nesterov";
-    } else if (name == "adam" || name == "adamw" || name == "nadam" || name == "radam" ||
-               name == "adamax" || name == "lamb") {
-        parsed.family = Optimizer::Family::Adaptive;
-        parsed.momentum = 0.9;  // beta1 where nobody says otherwise
-        parsed.measured = name == "adam" || name == "adamw";
-    } else if (name == "adagrad" || name == "adadelta" || name == "rmsprop") {
-        parsed.family = Optimizer::Family::Adaptive;
-        parsed.measured = false;
-    } else if (!name.empty() && name != "unknown") {
+    if (!set_family(name, parsed)) {
         problem = "optimizer \"" + std::string(name) + "\" is not known";
         return false;
     }
     while (!rest.empty()) {
         const std::string_view item = rest.substr(0, rest.find(','));
         rest.remove_prefix(std::min(rest.size(), item.size() + 1));
-        const std::size_t equals = item.find('=');
-        double value = 0;
-        if (equals == std::string_view::npos || !parse_number(item.substr(equals + 1), value) ||
-            value < 0) {
-            problem = "\"" + std::string(item) + "\" is not NAME=NUMBER";
-            return false;
-        }
-        const std::string_view key = item.substr(0, equals);
-        if (key == "momentum" && value < 1) {
-            parsed.momentum = value;
-        } else if (key == "lr") {
-            parsed.learning_rate = value;
-        } else if (key == "nesterov" && (value == 0 || value == 1)) {
-            parsed.nesterov = value == 1;
-        } else {
-            problem =
-                "\"" + std::string(item) + "\": expects momentum=0..1, lr=NUMBER or nesterov=0|1";
+        if (!set_parameter(item, parsed, problem)) {
             return false;
         }
     }
@@ -94,38 +159,22 @@ bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& p
 
 bool parse_prediction(std::string_view text, const Optimizer& optimizer, std::uint32_t delay,
                       std::uint32_t merge, Prediction& prediction, std::string& problem) {
-    Prediction parsed;
     double value = 0;
-    if (text.starts_with("lead:") && parse_number(text.substr(5), value) && value >= 0 &&
-        value <= 10) {
-        parsed = {PredictionKind::Lead, value};
-    } else if (text.starts_with("damp:") && parse_number(text.substr(5), value) && value > 0 &&
-               value <= 1) {
-        parsed = {PredictionKind::Damp, value};
+    if (value_of(text, "lead:", 10, value)) {
+        prediction = {PredictionKind::Lead, value};
+    } else if (value_of(text, "damp:", 1, value) && value > 0) {
+        prediction = {PredictionKind::Damp, value};
     } else if (text == "quad") {
-        parsed = {PredictionKind::Quad, 0};
+        prediction = {PredictionKind::Quad, 0};
     } else if (text == "auto") {
-        if (delay > 0 && (optimizer.momentum > 0 || optimizer.plain())) {
-            // An update of `merge` gradients comes with as many steps of momentum, and is late by
-            // as many updates as fit into the delay.
-            const std::uint32_t steps = merge > 0 ? merge : 1;
-            const double momentum = std::pow(optimizer.momentum, steps);
-            const std::uint32_t late = (delay + steps - 1) / steps;
-            const bool heavy_ball =
-                optimizer.family == Optimizer::Family::Sgd && !optimizer.nesterov;
-            parsed = optimizer.momentum > 0 && heavy_ball && delay == 1 && steps == 1
-                         ? Prediction{PredictionKind::Quad, 0}
-                     : optimizer.momentum > 0
-                         ? Prediction{PredictionKind::Lead,
-                                      planner::predicted_delivery_lead(momentum, late)}
-                         : Prediction{PredictionKind::Damp, 0.5};
-        }
-    } else if (text != "none") {
+        prediction = automatic(optimizer, delay, merge);
+    } else if (text == "none") {
+        prediction = {};
+    } else {
         problem =
             "\"" + std::string(text) + "\": expects auto, none, lead:0..10, quad or damp:0..1";
         return false;
     }
-    prediction = parsed;
     return true;
 }
 

@@ -114,6 +114,20 @@ bool Shadow::make_memory(std::uint64_t bytes, std::string& problem) {
     return result == cuda::kSuccess;
 }
 
+// `ordered`: the stream is behind everything that uses the memory.
+bool Shadow::free_memory(bool ordered) noexcept {
+    if (pooled_) {
+        return ordered && driver_.MemFreeAsync(memory_, stream_) == cuda::kSuccess;
+    }
+    const std::int64_t until = cuda::host_now() + kFreeDeadline;
+    int result = cuda::kNotReady;
+    while (ordered && (result = driver_.StreamQuery(stream_)) == cuda::kNotReady &&
+           cuda::host_now() < until) {
+        nap();
+    }
+    return result == cuda::kSuccess && driver_.MemFree(memory_) == cuda::kSuccess;
+}
+
 Shadow::~Shadow() {
     const cuda::Current current(*driver_.driver, context_);
     if (context_ == nullptr || !current) {
@@ -125,20 +139,8 @@ Shadow::~Shadow() {
         idle = idle && event != nullptr &&
                driver_.StreamWaitEvent(stream_, event, 0) == cuda::kSuccess;
     }
-    if (memory_ != 0 && pooled_) {
-        if (!idle || driver_.MemFreeAsync(memory_, stream_) != cuda::kSuccess) {
-            DEFT_WARN("shadow memory cannot be given back");
-        }
-    } else if (memory_ != 0) {
-        const std::int64_t until = cuda::host_now() + kFreeDeadline;
-        int result = cuda::kNotReady;
-        while (idle && (result = driver_.StreamQuery(stream_)) == cuda::kNotReady &&
-               cuda::host_now() < until) {
-            nap();
-        }
-        if (result != cuda::kSuccess || driver_.MemFree(memory_) != cuda::kSuccess) {
-            DEFT_WARN("shadow memory cannot be given back");
-        }
+    if (memory_ != 0 && !free_memory(idle)) {
+        DEFT_WARN("shadow memory cannot be given back");
     }
     for (const cuda::Event event : events_) {
         if (event != nullptr) {

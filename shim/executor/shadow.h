@@ -64,6 +64,7 @@ private:
     Shadow(const cuda::Execution& driver, const Script& script, std::uint32_t extra_events);
     bool make_events(std::string& problem);
     bool make_memory(std::uint64_t bytes, std::string& problem);
+    bool free_memory(bool ordered) noexcept;
 
     const cuda::Execution& driver_;
     cuda::Context context_ = nullptr;

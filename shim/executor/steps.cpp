@@ -89,26 +89,23 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
 
 int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept {
     const Region& region = script_.regions[step.region];
-    const Shape& shape = script_.shapes[region.bucket];
     Lane& lane = *lanes_[step.lane];
-    const void* from = nullptr;
-    void* to = nullptr;
-    std::uint32_t merged = 1;
+    Transfer transfer;
     if (step.slot == kDirect) {
-        from = host_pointer(device_pointer(call.send, step.begin));
+        transfer.from = host_pointer(device_pointer(call.send, step.begin));
     } else {
         Shadow::Contents& slot = shadow_->slot(step.slot);
         if (slot.state != SlotState::Filling && slot.state != SlotState::Sent) {
             return DEFT_NCCL_SUCCESS;  // its gradients are older than the executor
         }
         slot.state = SlotState::Sent;
-        merged = slot.count;
+        transfer.merged = slot.count;
         slot.carried |= std::uint64_t{1} << step.lane;
-        from = host_pointer(shadow_->address(step.slot) + (step.begin - region.begin));
-        to = const_cast<void*>(from);
+        transfer.from = host_pointer(shadow_->address(step.slot) + (step.begin - region.begin));
+        transfer.to = const_cast<void*>(transfer.from);
     }
     if (step.to_caller) {
-        to = host_pointer(device_pointer(call.receive, step.begin));
+        transfer.to = host_pointer(device_pointer(call.receive, step.begin));
         direct |= std::uint64_t{1} << step.lane;
     }
     if (driver_.StreamWaitEvent(lane.stream(), shadow_->ready(region.bucket), 0) !=
@@ -119,26 +116,7 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
             return result;
         }
     }
-    const std::uint64_t bytes = step.end - step.begin;
-    const std::uint64_t count = bytes / element_size(shape.type);
-    Element element = Element::F32;
-    bool measured = sampling_ && element_of(shape.type, element);
-    if (measured && sampler_->before(step.lane, lane.stream(), element, device_pointer(from, 0),
-                                     count, bytes, merged) != cuda::kSuccess) {
-        measured = false;
-        stop_sampling();
-    }
-    progress_.launched = true;
-    int result = nccl_.AllReduce(from, to, count, shape.type, shape.op, lane.comm(), lane.stream());
-    if (measured && result == DEFT_NCCL_SUCCESS &&
-        sampler_->after(static_cast<std::size_t>(&step - script_.launches.data()), step.lane,
-                        lane.stream(), element, device_pointer(to, 0), count,
-                        bytes) != cuda::kSuccess) {
-        stop_sampling();
-    }
-    if (result != DEFT_NCCL_SUCCESS) {
-        result = failed("transfer", result);
-    }
+    const int result = reduce(step, script_.shapes[region.bucket], transfer);
     // Behind every piece, and after an error too: the memory is freed behind this event, and the
     // plan may end before the slot's last piece is launched.
     if (step.slot != kDirect &&
@@ -151,6 +129,7 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     if (result != DEFT_NCCL_SUCCESS) {
         return result;
     }
+    const std::uint64_t bytes = step.end - step.begin;
     Counters::add(counters_->launched);
     Counters::add(counters_->launched_bytes, bytes);
     if (step.lane < ExecutorStats::kLanes) {
@@ -159,19 +138,41 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     return DEFT_NCCL_SUCCESS;
 }
 
+// The transfer itself, measured while the iteration is sampled.
+int Executor::reduce(const Launch& step, const Shape& shape, const Transfer& transfer) noexcept {
+    Lane& lane = *lanes_[step.lane];
+    const std::uint64_t bytes = step.end - step.begin;
+    const std::uint64_t count = bytes / element_size(shape.type);
+    Element element = Element::F32;
+    bool measured = sampling_ && element_of(shape.type, element);
+    if (measured &&
+        sampler_->before(step.lane, lane.stream(), element, device_pointer(transfer.from, 0), count,
+                         bytes, transfer.merged) != cuda::kSuccess) {
+        measured = false;
+        stop_sampling();
+    }
+    progress_.launched = true;
+    const int result = nccl_.AllReduce(transfer.from, transfer.to, count, shape.type, shape.op,
+                                       lane.comm(), lane.stream());
+    if (result != DEFT_NCCL_SUCCESS) {
+        return failed("transfer", result);
+    }
+    if (measured &&
+        sampler_->after(static_cast<std::size_t>(&step - script_.launches.data()), step.lane,
+                        lane.stream(), element, device_pointer(transfer.to, 0), count,
+                        bytes) != cuda::kSuccess) {
+        stop_sampling();
+    }
+    return result;
+}
+
 // From where the call has come to: after an error it may go on, on another stream.
 int Executor::deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept {
     std::uint64_t waited = 0;  // lanes whose work of this very call the stream waits for
     for (std::uint32_t& i = progress_.delivered; i < action.deliver_end; ++i) {
         const Deliver& step = script_.deliveries[i];
-        int result = cuda::kSuccess;
         if (step.in_place) {
-            for (std::uint32_t l = 0; l < script_.lanes; ++l) {
-                if (((step.lanes & ~waited) >> l & 1) != 0 && result == cuda::kSuccess) {
-                    result = driver_.StreamWaitEvent(stream, shadow_->passed(l), 0);
-                }
-            }
-            if (result != cuda::kSuccess) {
+            if (!wait_for_lanes(step.lanes & ~waited, stream)) {
                 return refused("wait for a lane");
             }
             waited |= step.lanes;
@@ -211,6 +212,31 @@ int Executor::deliver(const Action& action, const Call& call, cuda::Stream strea
     return DEFT_NCCL_SUCCESS;
 }
 
+// For what they have done of this call.
+bool Executor::wait_for_lanes(std::uint64_t lanes, cuda::Stream stream) noexcept {
+    for (std::uint32_t l = 0; l < script_.lanes; ++l) {
+        if ((lanes >> l & 1) != 0 &&
+            driver_.StreamWaitEvent(stream, shadow_->passed(l), 0) != cuda::kSuccess) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// What the sum in this slot, and those before it that the script has kept, are multiplied by.
+Factors Executor::factors_for(const Deliver& step) const noexcept {
+    if (!step.predict && options_.prediction.kind != PredictionKind::Damp) {
+        return {};
+    }
+    const auto count = [&](std::uint32_t s) {
+        const bool kept = step.predict && s != kDirect && s != step.slot &&
+                          shadow_->slot(s).state == SlotState::Delivered;
+        return kept ? shadow_->slot(s).count : 0U;
+    };
+    return factors(options_.prediction, step.delay, shadow_->slot(step.slot).count,
+                   count(step.previous), count(step.before_previous));
+}
+
 int Executor::deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept {
     const Region& region = script_.regions[step.region];
     const Shape& shape = script_.shapes[region.bucket];
@@ -226,16 +252,7 @@ int Executor::deliver_slot(const Deliver& step, const Call& call, cuda::Stream s
     const std::uint64_t bytes = region.end - region.begin;
     const cuda::DevicePointer to = device_pointer(call.receive, region.begin);
     const cuda::DevicePointer from = shadow_->address(step.slot);
-    Factors f;
-    if (step.predict || options_.prediction.kind == PredictionKind::Damp) {
-        const auto count = [&](std::uint32_t s) {
-            const bool kept = step.predict && s != kDirect && s != step.slot &&
-                              shadow_->slot(s).state == SlotState::Delivered;
-            return kept ? shadow_->slot(s).count : 0U;
-        };
-        f = factors(options_.prediction, step.delay, slot.count, count(step.previous),
-                    count(step.before_previous));
-    }
+    const Factors f = factors_for(step);
     const bool plain = f.now == 1 && f.previous == 0 && f.before_previous == 0;
     int result = cuda::kSuccess;
     if (plain && !step.add) {

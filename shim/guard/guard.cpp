@@ -272,7 +272,7 @@ std::optional<std::string> Guard::progress_problem() const {
 Decision Guard::make(Action action, std::uint32_t delay, std::uint32_t merge,
                      std::uint64_t iteration, std::string reason) {
     ++decisions_;
-    return {action, delay, merge, iteration, settings_.mode == Mode::Strict, std::move(reason)};
+    return {action, delay, merge, iteration, strict(), std::move(reason)};
 }
 
 void Guard::fall(std::uint64_t iteration) {
@@ -283,7 +283,7 @@ void Guard::fall(std::uint64_t iteration) {
 }
 
 Decision Guard::tightened_in_vain(std::uint64_t iteration) {
-    if (settings_.mode == Mode::Strict) {
+    if (strict()) {
         fall(iteration);
     }
     return make(Action::FallBack, 0, 1, iteration, "no plan that merges or delays less came of it");
@@ -312,12 +312,10 @@ Decision Guard::decide(std::uint64_t iteration) {
     if (state_ != State::Watching && state_ != State::Tightening) {
         return keep;
     }
-    // In mode warn the plan stays, and the same thing is said again only when it happens again.
-    const bool strict = settings_.mode == Mode::Strict;
     if (!alarm_.empty()) {
         const std::string reason = std::exchange(alarm_, "");
         high_ = 0;
-        if (strict) {
+        if (strict()) {
             fall(iteration);
         }
         return make(Action::FallBack, 0, 1, iteration, reason);
@@ -327,19 +325,22 @@ Decision Guard::decide(std::uint64_t iteration) {
     }
     if (const auto problem = progress_problem()) {
         noises_.clear();  // judged; measure again
-        // Merging costs progress, so it goes first; then the delay.
-        const std::uint32_t delay = merge_ > 1 ? delay_ : delay_ - 1;
-        const std::uint32_t merge = merge_ > 1 ? merge_ - 1 : 1;
-        const bool tighten = delay > 0 || merge > 1;
-        if (strict && tighten) {
-            state_ = State::Tightening;
-        } else if (strict) {
-            fall(iteration);
-        }
-        return make(tighten ? Action::Tighten : Action::FallBack, delay, merge, iteration,
-                    *problem);
+        return tighten(iteration, *problem);
     }
     return keep;
+}
+
+// Merging costs progress, so it goes first; then the delay.
+Decision Guard::tighten(std::uint64_t iteration, const std::string& problem) {
+    const std::uint32_t delay = merge_ > 1 ? delay_ : delay_ - 1;
+    const std::uint32_t merge = merge_ > 1 ? merge_ - 1 : 1;
+    const bool less = delay > 0 || merge > 1;
+    if (strict() && less) {
+        state_ = State::Tightening;
+    } else if (strict()) {
+        fall(iteration);
+    }
+    return make(less ? Action::Tighten : Action::FallBack, delay, merge, iteration, problem);
 }
 
 }  // namespace deft::guard

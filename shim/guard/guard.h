@@ -132,6 +132,9 @@ private:
     void judge_swing(const Statistics& statistics);
     void judge(const Round& round);
     void fall(std::uint64_t iteration);
+    Decision tighten(std::uint64_t iteration, const std::string& problem);
+    // In mode warn the plan stays, and the same thing is said again only when it happens again.
+    bool strict() const { return settings_.mode == Mode::Strict; }
     Decision make(Action action, std::uint32_t delay, std::uint32_t merge, std::uint64_t iteration,
                   std::string reason);
     std::optional<std::string> progress_problem() const;

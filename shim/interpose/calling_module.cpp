@@ -212,7 +212,9 @@ struct References {
 
     void note(const char* name) {
         any = true;
-        of_users = of_users || is_of_users(name);
+        if (is_of_users(name)) {
+            of_users = true;
+        }
     }
 };
 
@@ -223,7 +225,9 @@ References references_of(const Range& module, const Dynamic& dynamic) {
         if (is_nccl(dynamic.name(symbol))) {
             found.note(dynamic.name(symbol));
             found.calls += dynamic.symbol(symbol).st_shndx == SHN_UNDEF ? 1 : 0;
-            found.waiting = found.waiting || waits(module, dynamic, slot);
+            if (waits(module, dynamic, slot)) {
+                found.waiting = true;
+            }
         }
     }
     for (std::uint32_t i = 1; i < dynamic.first_defined(); ++i) {

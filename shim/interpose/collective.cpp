@@ -124,7 +124,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (!watched()) {
         return;
     }
-    Observer::count(call.function);
+    BackgroundThread::count(call.function);
     const bool grouped = group::depth() > 0;
     if (grouped) {
         held::forward();
@@ -139,8 +139,8 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (gradient_ && !grouped) {
         record_.ordinal = next_ordinal(*communicator().get());
     }
-    Observer* const observer = Observer::running();
-    if (observer == nullptr) {
+    BackgroundThread* const background = BackgroundThread::running();
+    if (background == nullptr) {
         return;
     }
     const Communicator* const comm = communicator::known(*this, comm_);
@@ -149,21 +149,8 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     }
     record_.issued_ns = cuda::host_now();  // before the event, so never later than the start
     record_.device = comm->device.load(std::memory_order_relaxed);
-    if (const cuda::Driver* driver = cuda::Driver::found();
-        driver != nullptr && record_.device >= 0) {
-        bool captured = false;
-        const bool recordable = cuda::recordable(*driver, stream, captured);
-        if (captured) {
-            Observer::count_captured();
-            return;
-        }
-        if (recordable) {
-            record_.events = observer->sample(record_.device, pool_);
-        }
-        if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
-            pool_->give_back(record_.events);
-            record_.events = -1;
-        }
+    if (!record_start(*background, stream)) {
+        return;
     }
     record_.function = call.function;
     record_.comm_serial = comm->serial.load(std::memory_order_relaxed);
@@ -175,7 +162,30 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.root = call.root;
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
-    observer_ = observer;
+    background_ = background;
+}
+
+// False: the call is captured, so that it has no time of its own.
+bool CollectiveHook::record_start(BackgroundThread& background,
+                                  deft_cuda_stream_t stream) noexcept {
+    const cuda::Driver* const driver = cuda::Driver::found();
+    if (driver == nullptr || record_.device < 0) {
+        return true;
+    }
+    bool captured = false;
+    const bool recordable = cuda::recordable(*driver, stream, captured);
+    if (captured) {
+        BackgroundThread::count_captured();
+        return false;
+    }
+    if (recordable) {
+        record_.events = background.sample(record_.device, pool_);
+    }
+    if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
+        pool_->give_back(record_.events);
+        record_.events = -1;
+    }
+    return true;
 }
 
 bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept {
@@ -188,7 +198,7 @@ bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int&
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (observer_ == nullptr && !gradient_ && !small_) {
+    if (background_ == nullptr && !gradient_ && !small_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -197,7 +207,7 @@ void CollectiveHook::end(int result) noexcept {
         pool_->give_back(record_.events);
         record_.events = -1;
     }
-    const bool observed = observer_ != nullptr && (launched || result == DEFT_NCCL_IN_PROGRESS);
+    const bool observed = background_ != nullptr && (launched || result == DEFT_NCCL_IN_PROGRESS);
     if (group::depth() > 0) {
         keep_for_group_end(observed);
         return;
@@ -209,7 +219,7 @@ void CollectiveHook::end(int result) noexcept {
         pool_->give_back(record_.events);
         record_.events = -1;
     }
-    observer_->submit(record_, pool_);
+    background_->submit(record_, pool_);
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
@@ -249,12 +259,14 @@ void observe_group_end(bool launched) noexcept {
     if (t_grouped == nullptr || t_grouped->empty()) {
         return;
     }
-    Observer* const observer = Observer::running();
+    BackgroundThread* const background = BackgroundThread::running();
     std::size_t observed = 0;
     bool told = false;  // what a director has heard of as grouped is learned as that
     for (const Grouped& call : *t_grouped) {
         observed += call.observed ? 1 : 0;
-        told = told || director_of(call.gradients) != nullptr;
+        if (director_of(call.gradients) != nullptr) {
+            told = true;
+        }
     }
     const std::uint64_t number =
         observed > 1 || told ? g_groups.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
@@ -265,8 +277,8 @@ void observe_group_end(bool launched) noexcept {
             call.pool->give_back(call.record.events);
             call.record.events = -1;
         }
-        if (launched && call.observed && observer != nullptr) {
-            observer->submit(call.record, call.pool);
+        if (launched && call.observed && background != nullptr) {
+            background->submit(call.record, call.pool);
         }
     }
     t_grouped->clear();

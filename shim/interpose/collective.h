@@ -3,7 +3,7 @@
 #pragma once
 
 #include "shim/interpose/hook.h"
-#include "shim/iteration/observer.h"
+#include "shim/iteration/background_thread.h"
 
 namespace deft {
 
@@ -26,13 +26,14 @@ public:
     int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
 
 private:
+    bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void keep_for_group_end(bool observed) noexcept;
 
     deft_nccl_comm_t comm_;
-    bool gradient_ = false;         // it may carry one
-    bool small_ = false;            // it may carry one that no plan takes
-    Observer* observer_ = nullptr;  // null: this call is not observed
+    bool gradient_ = false;                   // it may carry one
+    bool small_ = false;                      // it may carry one that no plan takes
+    BackgroundThread* background_ = nullptr;  // null: this call is not observed
     cuda::EventPool* pool_ = nullptr;
     CallRecord record_;
 };

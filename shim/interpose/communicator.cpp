@@ -16,7 +16,7 @@
 #include "shim/interpose/mode.h"
 #include "shim/interpose/rendezvous.h"
 #include "shim/interpose/unfinished_children.h"
-#include "shim/iteration/observer.h"
+#include "shim/iteration/background_thread.h"
 #include "topology/base/log.h"
 #include "topology/link_stats.h"
 #include "topology/presence.h"
@@ -139,7 +139,7 @@ int starting(const Hook& hook, Function function) noexcept {
     if (reason == nullptr && NcclLibraries::process().override_failed()) {
         reason = "DEFT_NCCL_LIB cannot be used";
     }
-    if (reason == nullptr && hook.watched() && !Observer::start()) {
+    if (reason == nullptr && hook.watched() && !BackgroundThread::start()) {
         reason = "the observer of calls cannot start";
     }
     if (reason != nullptr) {
@@ -220,8 +220,8 @@ bool ask_details(Communicator& communicator) noexcept {
         council->created();  // a nonblocking one: it is only now
     }
     cuda::Driver::get();  // the library has made a communicator, so it is loaded by now
-    if (Observer* const observer = Observer::running()) {
-        observer->know(communicator);
+    if (BackgroundThread* const background = BackgroundThread::running()) {
+        background->know(communicator);
     }
     director::introduce(communicator, communicator.council.load(std::memory_order_acquire));
     return true;
@@ -247,8 +247,9 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
             council->leave();
         }
     }
-    if (Observer* const observer = Observer::running(); observer != nullptr && hook.watched()) {
-        observer->request_report();
+    if (BackgroundThread* const background = BackgroundThread::running();
+        background != nullptr && hook.watched()) {
+        background->request_report();
     }
     Communicator* const entry = hook.communicator().get();
     if (entry == nullptr) {
@@ -353,7 +354,7 @@ void tell_about_plugin() noexcept {
 
 void counted(const Hook& hook, Function function) noexcept {
     if (hook.watched()) {
-        Observer::count(function);
+        BackgroundThread::count(function);
     }
 }
 

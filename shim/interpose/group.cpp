@@ -8,7 +8,7 @@
 #include "shim/interpose/registry.h"
 #include "shim/interpose/rendezvous.h"
 #include "shim/interpose/unfinished_children.h"
-#include "shim/iteration/observer.h"
+#include "shim/iteration/background_thread.h"
 #include "topology/base/log.h"
 
 namespace deft::group {
@@ -54,7 +54,7 @@ CommunicatorPin add(const Pending& pending, int result) noexcept {
     if (pending.council != nullptr && result == DEFT_NCCL_SUCCESS) {
         pending.council->created();
     }
-    if (pending.watched && Observer::start()) {
+    if (pending.watched && BackgroundThread::start()) {
         communicator::ask_details(*entry.get());
         communicator::tell_about_plugin();
     }

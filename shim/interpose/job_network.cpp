@@ -212,6 +212,35 @@ agreement::Maker made_here(const Hook& hook) noexcept {
     }
 }
 
+namespace {
+
+// NCCL loads and starts the driver in the call that makes communicators; a job may not have before.
+void start_driver() {
+    if (void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+        if (const auto start = reinterpret_cast<int (*)(unsigned)>(::dlsym(library, "cuInit"))) {
+            start(0);
+        }
+    }
+}
+
+// False: NCCL refuses these devices, or says what is wrong with them.
+bool contexts_of(const cuda::Driver& driver, int ndev, const int* devices,
+                 std::vector<cuda::Context>& contexts) {
+    std::vector<int> seen;
+    for (int i = 0; i < ndev; ++i) {
+        const int device = devices != nullptr ? devices[i] : i;
+        const bool twice = std::find(seen.begin(), seen.end(), device) != seen.end();
+        seen.push_back(device);
+        contexts.push_back(twice || device < 0 ? nullptr : cuda::primary_context(driver, device));
+        if (contexts.back() == nullptr) {
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
 bool init_all(const NcclTable& table, deft_nccl_comm_t* comms, int ndev, const int* devices,
               deft_nccl_config_t* config, int& result) noexcept {
     if (comms == nullptr || ndev < 1 || table.GetUniqueId == nullptr ||
@@ -220,30 +249,13 @@ bool init_all(const NcclTable& table, deft_nccl_comm_t* comms, int ndev, const i
         return false;
     }
     try {
-        // NCCL loads and starts the driver in this very call; a job may not have before.
-        if (void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
-            if (const auto start =
-                    reinterpret_cast<int (*)(unsigned)>(::dlsym(library, "cuInit"))) {
-                start(0);
-            }
-        }
+        start_driver();
         const cuda::Driver* const driver = cuda::Driver::get();
         std::vector<cuda::Context> contexts;
-        std::vector<int> seen;
-        for (int i = 0; driver != nullptr && i < ndev; ++i) {
-            const int device = devices != nullptr ? devices[i] : i;
-            const bool twice = std::find(seen.begin(), seen.end(), device) != seen.end();
-            seen.push_back(device);
-            contexts.push_back(twice || device < 0 ? nullptr
-                                                   : cuda::primary_context(*driver, device));
-            if (contexts.back() == nullptr) {
-                return false;
-            }
-        }
-        deft_nccl_unique_id_t id{};
-        if (driver == nullptr) {
+        if (driver == nullptr || !contexts_of(*driver, ndev, devices, contexts)) {
             return false;
         }
+        deft_nccl_unique_id_t id{};
         result = table.GetUniqueId(&id);
         if (result == DEFT_NCCL_SUCCESS) {
             result = table.GroupStart();

@@ -40,7 +40,9 @@ const Decision* decide() {
             }
             for (const std::string& problem : problems) {
                 line += (line.empty() ? "" : "; ") + problem;
-                made.required = made.required || problem.starts_with("DEFT_REQUIRE=");
+                if (problem.starts_with("DEFT_REQUIRE=")) {
+                    made.required = true;
+                }
             }
             made.wrong = !problems.empty() || central;
             if (!problems.empty()) {

@@ -34,14 +34,14 @@ struct CallRecord {
 };
 
 // Bounded queue, many producers, one consumer, no lock and no allocation. When it is full a call is
-// lost and counted: the job never waits for its observer.
+// lost and counted: the job never waits for its background.
 class CallRing {
 public:
     static constexpr std::size_t kCapacity = 8192;  // a power of two
 
     CallRing() {
         for (std::size_t i = 0; i < kCapacity; ++i) {
-            cells_[i].turn.store(i, std::memory_order_relaxed);
+            cells_[i].sequence.store(i, std::memory_order_relaxed);
         }
     }
 
@@ -49,14 +49,14 @@ public:
         std::uint64_t place = tail_.load(std::memory_order_relaxed);
         for (;;) {
             Cell& cell = cells_[place % kCapacity];
-            const std::uint64_t turn = cell.turn.load(std::memory_order_acquire);
-            if (turn == place) {
+            const std::uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
+            if (sequence == place) {
                 if (tail_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
                     cell.record = record;
-                    cell.turn.store(place + 1, std::memory_order_release);
+                    cell.sequence.store(place + 1, std::memory_order_release);
                     return true;
                 }
-            } else if (turn < place) {
+            } else if (sequence < place) {
                 lost_.fetch_add(1, std::memory_order_relaxed);
                 return false;
             } else {
@@ -67,11 +67,11 @@ public:
 
     bool pop(CallRecord& record) noexcept {
         Cell& cell = cells_[head_ % kCapacity];
-        if (cell.turn.load(std::memory_order_acquire) != head_ + 1) {
+        if (cell.sequence.load(std::memory_order_acquire) != head_ + 1) {
             return false;
         }
         record = cell.record;
-        cell.turn.store(head_ + kCapacity, std::memory_order_release);
+        cell.sequence.store(head_ + kCapacity, std::memory_order_release);
         ++head_;
         return true;
     }
@@ -80,7 +80,7 @@ public:
 
 private:
     struct Cell {
-        std::atomic<std::uint64_t> turn{0};
+        std::atomic<std::uint64_t> sequence{0};
         CallRecord record;
     };
     std::array<Cell, kCapacity> cells_;

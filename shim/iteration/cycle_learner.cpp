@@ -109,7 +109,7 @@ CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small, std::uint64
     return step;
 }
 
-void CycleLearner::turn(std::size_t position) {
+void CycleLearner::rotate(std::size_t position) {
     if (current_ == kNone || position >= cycles_[current_].size()) {
         return;
     }

@@ -47,7 +47,7 @@ public:
               std::uint64_t sums = 0);
 
     // Makes the cycle in force begin at this place of it, from now on.
-    void turn(std::size_t position);
+    void rotate(std::size_t position);
 
     // Forgets the recent calls (some were missed); known cycles stay known.
     void restart();

@@ -51,7 +51,7 @@ void summary(JsonWriter& json, const char* name, const Samples& samples) {
     json.member("n", s.n).end_object();
 }
 
-void place(JsonWriter& json, const CallRecord& call, const Profile::Place& times,
+void place(JsonWriter& json, const CallRecord& call, const CallTimes::Place& times,
            std::size_t position) {
     json.begin_object()
         .member("position", static_cast<std::uint64_t>(position))
@@ -69,9 +69,9 @@ void place(JsonWriter& json, const CallRecord& call, const Profile::Place& times
 }
 
 void cycle(JsonWriter& json, const Track* track) {
-    const Profile* profile = track != nullptr ? track->main_profile() : nullptr;
-    const Profile nothing(0);
-    const Profile& shown = profile != nullptr ? *profile : nothing;
+    const CallTimes* profile = track != nullptr ? track->main_profile() : nullptr;
+    const CallTimes nothing(0);
+    const CallTimes& shown = profile != nullptr ? *profile : nothing;
     json.key("iterations")
         .begin_object()
         .member("seen", shown.iterations())

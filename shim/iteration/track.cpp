@@ -90,7 +90,7 @@ void Track::adopt(std::size_t index) {
         cycle.shape.push_back(shapes_[key]);
         cycle.gradients += carries_gradient(cycle.shape.back()) ? 1 : 0;
     }
-    cycle.profile = std::make_unique<Profile>(keys.size());
+    cycle.profile = std::make_unique<CallTimes>(keys.size());
 }
 
 // True if each of the latest gradients, as many as there are in a cycle, and each of those before
@@ -145,42 +145,11 @@ void Track::feed(const CallRecord& record) {
         shapes_.insert_or_assign(key, record);
     }
     if (step.cycle == CycleLearner::kNone) {
-        // Outside a cycle nobody wants the times; but a taken pair of events has to go back.
-        if (record.events >= 0) {
-            Waiting waiting;
-            waiting.events = record.events;
-            waiting.seen_ns = record.issued_ns;
-            waiting_.push_back(waiting);
-        }
-        gap_ = true;
-        iteration_start_ = CallRecord::kNoOrdinal;
+        forget_times(record);
         return;
     }
-    if (step.locked || step.broken) {
-        iteration_start_ = CallRecord::kNoOrdinal;
-        iteration_began_ = false;
-    }
-    iteration_began_ = iteration_began_ || step.position == 0;
-    if (iteration_began_ && record.ordinal != CallRecord::kNoOrdinal) {
-        iteration_start_ = record.ordinal;
-        iteration_began_ = false;
-    }
-    if (step.locked) {
-        adopt(step.cycle);
-        cycles_[step.cycle].profile->count_iterations(step.repeats);
-        cycles_[step.cycle].profile->count_calls(step.repeats * cycles_[step.cycle].shape.size());
-    } else {
-        cycles_[step.cycle].profile->count_calls(1);
-        if (step.position + 1 == cycles_[step.cycle].shape.size()) {
-            cycles_[step.cycle].profile->count_iterations(1);
-        }
-    }
-    Cycle& cycle = cycles_[step.cycle];
-    // The same calls may be a part of an iteration when they come back: another phase of the job.
-    cycle.whole = cycle.whole && !step.locked;
-    if (!cycle.whole && (step.locked || step.position + 1 == cycle.shape.size())) {
-        cycle.whole = returns_to_buffers(cycle.gradients);
-    }
+    begin_iteration(record, step);
+    count(step);
     Waiting waiting;
     waiting.call.position = step.position;
     waiting.call.issued = record.issued_ns;
@@ -193,6 +162,55 @@ void Track::feed(const CallRecord& record) {
     waiting.gap_before = gap_;
     gap_ = false;
     waiting_.push_back(waiting);
+}
+
+// Outside a cycle nobody wants the times; but a taken pair of events has to go back.
+void Track::forget_times(const CallRecord& record) {
+    if (record.events >= 0) {
+        Waiting waiting;
+        waiting.events = record.events;
+        waiting.seen_ns = record.issued_ns;
+        waiting_.push_back(waiting);
+    }
+    gap_ = true;
+    iteration_start_ = CallRecord::kNoOrdinal;
+}
+
+void Track::begin_iteration(const CallRecord& record, const CycleLearner::Step& step) {
+    if (step.locked || step.broken) {
+        iteration_start_ = CallRecord::kNoOrdinal;
+        iteration_began_ = false;
+    }
+    if (step.position == 0) {
+        iteration_began_ = true;
+    }
+    if (iteration_began_ && record.ordinal != CallRecord::kNoOrdinal) {
+        iteration_start_ = record.ordinal;
+        iteration_began_ = false;
+    }
+}
+
+void Track::count(const CycleLearner::Step& step) {
+    if (step.locked) {
+        adopt(step.cycle);
+    }
+    Cycle& cycle = cycles_[step.cycle];
+    const bool ends = step.position + 1 == cycle.shape.size();
+    if (step.locked) {
+        cycle.profile->count_iterations(step.repeats);
+        cycle.profile->count_calls(step.repeats * cycle.shape.size());
+        // The same calls may be a part of an iteration when they come back: another phase of the
+        // job.
+        cycle.whole = false;
+    } else {
+        cycle.profile->count_calls(1);
+        if (ends) {
+            cycle.profile->count_iterations(1);
+        }
+    }
+    if (!cycle.whole && (step.locked || ends)) {
+        cycle.whole = returns_to_buffers(cycle.gradients);
+    }
 }
 
 void Track::lost_calls() {
@@ -218,7 +236,7 @@ std::size_t Track::cycle_length() const {
     return learner_.stable() ? learner_.cycles()[learner_.current()].size() : 0;
 }
 
-const Profile* Track::current_profile() const {
+const CallTimes* Track::current_profile() const {
     return learner_.stable() ? cycles_[learner_.current()].profile.get() : nullptr;
 }
 
@@ -234,18 +252,18 @@ bool Track::whole() const {
 void Track::restart_profile() {
     if (learner_.stable()) {
         Cycle& cycle = cycles_[learner_.current()];
-        cycle.profile = std::make_unique<Profile>(cycle.shape.size());
+        cycle.profile = std::make_unique<CallTimes>(cycle.shape.size());
         settled_cycle_ = CycleLearner::kNone;
     }
 }
 
-void Track::turn(std::size_t position) {
+void Track::rotate(std::size_t position) {
     if (!learner_.stable() || position >= cycle_length()) {
         return;
     }
     const std::size_t length = cycle_length();
     const std::size_t current = learner_.current();
-    learner_.turn(position);
+    learner_.rotate(position);
     std::vector<CallRecord>& shape = cycles_[current].shape;
     std::rotate(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(position), shape.end());
     for (Waiting& waiting : waiting_) {
@@ -275,7 +293,7 @@ const std::vector<CallRecord>& Track::main_shape() const {
     return cycle != nullptr ? cycle->shape : none;
 }
 
-const Profile* Track::main_profile() const {
+const CallTimes* Track::main_profile() const {
     const Cycle* cycle = main_cycle();
     return cycle != nullptr ? cycle->profile.get() : nullptr;
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "shim/iteration/call_ring.h"
+#include "shim/iteration/call_times.h"
 #include "shim/iteration/cycle_learner.h"
-#include "shim/iteration/profile.h"
 
 namespace deft {
 
@@ -55,7 +55,7 @@ public:
     std::size_t cycle_length() const;
 
     // The profile of the cycle in force, null while learning.
-    const Profile* current_profile() const;
+    const CallTimes* current_profile() const;
 
     // The calls of the cycle in force, one for each position; empty while learning.
     const std::vector<CallRecord>& current_shape() const;
@@ -70,12 +70,12 @@ public:
     // Forgets the times of the cycle in force, so that what follows is measured by itself.
     void restart_profile();
     // Makes the cycle in force begin at this place of it, and forgets its times.
-    void turn(std::size_t position);
+    void rotate(std::size_t position);
 
     // The cycle that most of the job's calls belong to, as one record for each position; empty if
     // none was found yet.
     const std::vector<CallRecord>& main_shape() const;
-    const Profile* main_profile() const;
+    const CallTimes* main_profile() const;
 
     std::uint64_t calls() const { return calls_; }
     std::uint64_t changes() const { return changes_; }
@@ -83,7 +83,7 @@ public:
 private:
     struct Cycle {
         std::vector<CallRecord> shape;
-        std::unique_ptr<Profile> profile;
+        std::unique_ptr<CallTimes> profile;
         std::size_t gradients = 0;
         bool whole = false;  // its buffers have shown it since it came into force
     };
@@ -104,6 +104,9 @@ private:
     const Cycle* main_cycle() const;
     void adopt(std::size_t index);
     bool returns_to_buffers(std::size_t gradients) const;
+    void forget_times(const CallRecord& record);
+    void begin_iteration(const CallRecord& record, const CycleLearner::Step& step);
+    void count(const CycleLearner::Step& step);
 };
 
 // What must be equal in two calls of the same bucket.

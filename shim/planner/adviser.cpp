@@ -78,6 +78,81 @@ void pool(std::vector<CostPoint>& sizes, Weight weight, OutOfOrder out_of_order)
     }
 }
 
+// What all links move together, in rates of the first.
+double relative_speed(const Fabric& fabric) {
+    double speeds = 0;
+    const double own = fabric.links.front().best_rate();
+    for (const Link& link : fabric.links) {
+        speeds += link.best_rate() / own;
+    }
+    speeds = std::min(speeds, fabric.best_rate() / own);
+    return speeds >= 1 ? speeds : 1;  // that is no number either
+}
+
+void judge(Advice& advice, double noise) {
+    const double most =
+        std::max({advice.gain_order.middle, advice.gain_links.middle, advice.gain_delay.middle});
+    const double cr = advice.coverage.middle;
+    advice.nothing_to_gain = most <= 1 + noise;
+    const auto range = [](const Estimate& e) {
+        return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
+    };
+    if (advice.nothing_to_gain) {
+        advice.verdict = "do nothing: the links are hidden under compute already";
+    } else if (cr < 0.5 && most <= 1.2) {
+        advice.verdict =
+            "little to gain: keep the job as it is; at most " + range(advice.gain_delay);
+    } else if (cr <= 1.3) {
+        advice.verdict = "ordering and cutting can give " + range(advice.gain_order) +
+                         ", one late update per iteration " + range(advice.gain_delay);
+    } else {
+        advice.verdict = "communication is " + text("%.1f", cr) +
+                         " times the compute: only more links (" + range(advice.gain_links) +
+                         ") or fewer bytes (" + range(advice.gain_merge) + ") help";
+    }
+}
+
+// Bounds hold for the job that was timed; other links only count by their rates beside the first.
+void note_other_links(Advice& advice, const Profile& profile, const Link& reference) {
+    double given = 0;
+    double timed = 0;
+    for (const Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured()) {
+            given += reference.seconds(static_cast<double>(bucket.bytes));
+            timed += bucket.transfer.median;
+        }
+    }
+    if (timed > 0 && (given > 1.25 * timed || given < 0.8 * timed)) {
+        advice.notes.push_back(
+            text("the all-reduces took %.3f ms, and would take %.3f ms on the "
+                 "first link given: the bounds use what was measured, the best "
+                 "plan the links",
+                 timed * 1e3, given * 1e3));
+    }
+}
+
+void add_notes(Advice& advice, const Profile& profile, const Fabric& fabric) {
+    if (profile.iteration.measured() && advice.overhead > 0.05 * advice.measured) {
+        advice.notes.push_back(
+            text("%.0f %% of the iteration is neither compute nor transfers in "
+                 "this model: launch, contention, stragglers",
+                 100 * advice.overhead / advice.measured));
+    }
+    // One tensor that comes last and is big cannot be hidden by any order.
+    const Bucket& last = profile.buckets.back();
+    const double share = static_cast<double>(last.bytes) / static_cast<double>(profile.bytes());
+    if (profile.size() > 1 && share > 0.25 && last.ready > 0.9 * profile.backward) {
+        advice.notes.push_back(
+            text("the last bucket holds %.0f %% of the bytes and is ready when "
+                 "backward ends: only delay can hide it",
+                 100 * share));
+    }
+    note_other_links(advice, profile, fabric.links.front());
+    if (fabric.links.size() == 1) {
+        advice.notes.push_back("one link given: the bound for more links is that of ordering");
+    }
+}
+
 }  // namespace
 
 Link link_from_transfers(const Profile& profile) {
@@ -120,22 +195,14 @@ Link link_from_transfers(const Profile& profile) {
 
 Advice advise(const Profile& profile, const Fabric& fabric, const Options& options) {
     const Link& reference = fabric.links.front();
-    double speeds = 0;
-    const double own = reference.best_rate();
-    for (const Link& link : fabric.links) {
-        speeds += link.best_rate() / own;
-    }
-    speeds = std::min(speeds, fabric.best_rate() / own);
-    if (!(speeds >= 1)) {
-        speeds = 1;
-    }
+    const double speeds = relative_speed(fabric);
     const double merge = std::max(1U, options.max_merge);
-    const Bounds mid =
-        bounds_for(profile, transfer_costs(profile, reference, &Spread::median), speeds, merge);
-    const Bounds fast =
-        bounds_for(profile, transfer_costs(profile, reference, &Spread::p10), speeds, merge);
-    const Bounds slow =
-        bounds_for(profile, transfer_costs(profile, reference, &Spread::p90), speeds, merge);
+    const auto bounds = [&](double Spread::*of) {
+        return bounds_for(profile, transfer_costs(profile, reference, of), speeds, merge);
+    };
+    const Bounds mid = bounds(&Spread::median);
+    const Bounds fast = bounds(&Spread::p10);
+    const Bounds slow = bounds(&Spread::p90);
 
     Advice advice;
     const bool timed = profile.iteration.measured();
@@ -166,62 +233,8 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
     advice.gain_merge = gain(&Bounds::merge);
     advice.order_cap = advice.compute > 0 ? 1 + profile.forward / advice.compute : 1;
     advice.overhead = std::max(0.0, advice.measured - mid.measured);
-
-    const double most =
-        std::max({advice.gain_order.middle, advice.gain_links.middle, advice.gain_delay.middle});
-    const double cr = advice.coverage.middle;
-    advice.nothing_to_gain = most <= 1 + options.noise;
-    const auto range = [](const Estimate& e) {
-        return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
-    };
-    if (advice.nothing_to_gain) {
-        advice.verdict = "do nothing: the links are hidden under compute already";
-    } else if (cr < 0.5 && most <= 1.2) {
-        advice.verdict =
-            "little to gain: keep the job as it is; at most " + range(advice.gain_delay);
-    } else if (cr <= 1.3) {
-        advice.verdict = "ordering and cutting can give " + range(advice.gain_order) +
-                         ", one late update per iteration " + range(advice.gain_delay);
-    } else {
-        advice.verdict = "communication is " + text("%.1f", cr) +
-                         " times the compute: only more links (" + range(advice.gain_links) +
-                         ") or fewer bytes (" + range(advice.gain_merge) + ") help";
-    }
-    if (timed && advice.overhead > 0.05 * advice.measured) {
-        advice.notes.push_back(
-            text("%.0f %% of the iteration is neither compute nor transfers in "
-                 "this model: launch, contention, stragglers",
-                 100 * advice.overhead / advice.measured));
-    }
-    // One tensor that comes last and is big cannot be hidden by any order.
-    const Bucket& last = profile.buckets.back();
-    const double share = static_cast<double>(last.bytes) / static_cast<double>(profile.bytes());
-    if (profile.size() > 1 && share > 0.25 && last.ready > 0.9 * profile.backward) {
-        advice.notes.push_back(
-            text("the last bucket holds %.0f %% of the bytes and is ready when "
-                 "backward ends: only delay can hide it",
-                 100 * share));
-    }
-    // Bounds hold for the job that was timed; other links only count by their rates beside the
-    // first.
-    double given = 0;
-    double timed_transfers = 0;
-    for (const Bucket& bucket : profile.buckets) {
-        if (bucket.transfer.measured()) {
-            given += reference.seconds(static_cast<double>(bucket.bytes));
-            timed_transfers += bucket.transfer.median;
-        }
-    }
-    if (timed_transfers > 0 && (given > 1.25 * timed_transfers || given < 0.8 * timed_transfers)) {
-        advice.notes.push_back(
-            text("the all-reduces took %.3f ms, and would take %.3f ms on the "
-                 "first link given: the bounds use what was measured, the best "
-                 "plan the links",
-                 timed_transfers * 1e3, given * 1e3));
-    }
-    if (fabric.links.size() == 1) {
-        advice.notes.push_back("one link given: the bound for more links is that of ordering");
-    }
+    judge(advice, options.noise);
+    add_notes(advice, profile, fabric);
     return advice;
 }
 

@@ -45,7 +45,9 @@ double lower_bound(const Plan& plan, const Profile& profile, const Fabric& fabri
     for (const Delivery& d : plan.deliveries) {
         delay = std::max(delay, d.delay());
         merge = std::max(merge, d.generation.count);
-        staggered = staggered || d.iteration != plan.deliveries.front().iteration;
+        if (d.iteration != plan.deliveries.front().iteration) {
+            staggered = true;
+        }
     }
     if (delay == 0 && merge > 1 && !staggered) {
         return whole_generations(profile, plan.barrier, fabric.best_rate(), merge);

@@ -2,6 +2,7 @@
 #include "shim/planner/check.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -40,12 +41,31 @@ private:
         return std::string(what) + "[" + std::to_string(index) + "]: ";
     }
 
+    // What a transfer contributes to one delivery.
+    struct Part {
+        std::uint64_t begin, end;
+        std::int64_t cycle;
+        Stage stage;
+        std::size_t order;  // its index among the transfers, too
+    };
+    using Feeding = std::array<std::vector<Part>, 3>;  // by operation
+
     void check_form();
+    void check_inputs();
+    void check_form(std::size_t x, const Transfer& t);
+    template <class Entry>
+    void check_form(const Entry& entry, const std::string& where, const char* too_early);
     void check_deliveries();
     void check_coverage();
+    Feeding feeding_of(const Delivery& d, const std::vector<std::size_t>& among) const;
+    static bool covers_once(const Delivery& d, Feeding& feeding);
+    void check_order(const Delivery& d, const Feeding& feeding);
     void check_messages();
     void check_caps();
     void check_times();
+    bool check_start(std::size_t x, double slack);
+    double check_message_time(std::size_t x, double slack);
+    void check_simulation(double slack);
     double cycle(std::int64_t iteration) const {
         const std::int64_t period = plan_.period;
         const std::int64_t whole =
@@ -62,6 +82,20 @@ private:
 };
 
 void Checker::check_form() {
+    check_inputs();
+    if (!problems_.empty()) {
+        return;
+    }
+    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
+        check_form(x, plan_.transfers[x]);
+    }
+    for (std::size_t i = 0; i < plan_.deliveries.size(); ++i) {
+        check_form(plan_.deliveries[i], at("deliveries", i), "delivered before it exists");
+    }
+}
+
+// Whether the plan belongs to this profile and this fabric at all.
+void Checker::check_inputs() {
     if (const std::string why = profile_.problem(); !why.empty()) {
         report("profile: " + why);
         return;
@@ -74,69 +108,52 @@ void Checker::check_form() {
         report("period: outside 1..1000000");
         return;
     }
-    std::vector<std::uint64_t> bytes;
-    for (const Bucket& bucket : profile_.buckets) {
-        bytes.push_back(bucket.bytes);
-    }
-    if (plan_.bucket_bytes != bytes) {
+    const auto& buckets = profile_.buckets;
+    if (!std::equal(
+            buckets.begin(), buckets.end(), plan_.bucket_bytes.begin(), plan_.bucket_bytes.end(),
+            [](const Bucket& bucket, std::uint64_t bytes) { return bucket.bytes == bytes; })) {
         report("bucket_bytes: the plan is for other buckets");
     }
-    std::vector<std::string> links;
-    for (const Link& link : fabric_.links) {
-        links.push_back(link.name);
-    }
-    if (plan_.links != links) {
+    const auto& links = fabric_.links;
+    if (!std::equal(links.begin(), links.end(), plan_.links.begin(), plan_.links.end(),
+                    [](const Link& link, const std::string& name) { return link.name == name; })) {
         report("links: the plan is for other links");
     }
-    if (!problems_.empty()) {
-        return;
+}
+
+// What transfers and deliveries have in common: bytes of a bucket, of a generation, in an
+// iteration.
+template <class Entry>
+void Checker::check_form(const Entry& entry, const std::string& where, const char* too_early) {
+    if (entry.bucket >= plan_.bucket_bytes.size()) {
+        report(where + "bucket: no such bucket");
+    } else if (entry.begin >= entry.end || entry.end > plan_.bucket_bytes[entry.bucket]) {
+        report(where + "begin, end: not a range of the bucket");
     }
-    const auto period = static_cast<std::int64_t>(plan_.period);
-    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
-        const Transfer& t = plan_.transfers[x];
-        const std::string where = at("transfers", x);
-        if (t.bucket >= bytes.size()) {
-            report(where + "bucket: no such bucket");
-        } else if (t.begin >= t.end || t.end > bytes[t.bucket]) {
-            report(where + "begin, end: not a range of the bucket");
-        }
-        if (t.link >= links.size()) {
-            report(where + "link: no such link");
-        }
-        if (t.iteration >= plan_.period) {
-            report(where + "iteration: beyond the period");
-        }
-        if (t.order != x) {
-            report(where + "order: ranks could launch in different order");
-        }
-        if (t.generation.count == 0 || t.generation.count > 1000000 ||
-            t.generation.first < -1000000 || t.generation.first >= period) {
-            report(where + "generation: out of range");
-        } else if (t.generation.newest() > static_cast<std::int64_t>(t.iteration)) {
-            report(where + "generation: starts before the gradient exists");
-        }
-        if (x > 0 && std::tuple(t.iteration, t.stage) < std::tuple(plan_.transfers[x - 1].iteration,
-                                                                   plan_.transfers[x - 1].stage)) {
-            report(where + "iteration, stage: earlier than the transfer in front");
-        }
+    if (entry.iteration >= plan_.period) {
+        report(where + "iteration: beyond the period");
     }
-    for (std::size_t i = 0; i < plan_.deliveries.size(); ++i) {
-        const Delivery& d = plan_.deliveries[i];
-        const std::string where = at("deliveries", i);
-        if (d.bucket >= bytes.size()) {
-            report(where + "bucket: no such bucket");
-        } else if (d.begin >= d.end || d.end > bytes[d.bucket]) {
-            report(where + "begin, end: not a range of the bucket");
-        }
-        if (d.iteration >= plan_.period) {
-            report(where + "iteration: beyond the period");
-        }
-        if (d.generation.count == 0 || d.generation.count > 1000000 ||
-            d.generation.first < -1000000 || d.generation.first >= period) {
-            report(where + "generation: out of range");
-        } else if (d.generation.newest() > static_cast<std::int64_t>(d.iteration)) {
-            report(where + "generation: delivered before it exists");
-        }
+    if (entry.generation.count == 0 || entry.generation.count > 1000000 ||
+        entry.generation.first < -1000000 ||
+        entry.generation.first >= static_cast<std::int64_t>(plan_.period)) {
+        report(where + "generation: out of range");
+    } else if (entry.generation.newest() > static_cast<std::int64_t>(entry.iteration)) {
+        report(where + "generation: " + too_early);
+    }
+}
+
+void Checker::check_form(std::size_t x, const Transfer& t) {
+    const std::string where = at("transfers", x);
+    check_form(t, where, "starts before the gradient exists");
+    if (t.link >= plan_.links.size()) {
+        report(where + "link: no such link");
+    }
+    if (t.order != x) {
+        report(where + "order: ranks could launch in different order");
+    }
+    if (x > 0 && std::tuple(t.iteration, t.stage) <
+                     std::tuple(plan_.transfers[x - 1].iteration, plan_.transfers[x - 1].stage)) {
+        report(where + "iteration, stage: earlier than the transfer in front");
     }
 }
 
@@ -187,14 +204,6 @@ void Checker::check_deliveries() {
 
 // Every delivery is fed by transfers that cover it exactly once and end in time.
 void Checker::check_coverage() {
-    struct Part {
-        std::uint64_t begin, end;
-        std::int64_t cycle;
-        Stage stage;
-        std::size_t order;
-        std::size_t index;
-    };
-    const auto period = static_cast<std::int64_t>(plan_.period);
     std::vector<std::vector<std::size_t>> of_bucket(profile_.size());
     for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
         of_bucket[plan_.transfers[x].bucket].push_back(x);
@@ -202,62 +211,80 @@ void Checker::check_coverage() {
     std::vector<std::uint32_t> used(plan_.transfers.size(), 0);
     for (std::size_t i = 0; i < plan_.deliveries.size(); ++i) {
         const Delivery& d = plan_.deliveries[i];
-        std::vector<Part> parts[3];
-        for (const std::size_t x : of_bucket[d.bucket]) {
-            const Transfer& t = plan_.transfers[x];
-            const std::int64_t apart = std::int64_t{d.generation.first} - t.generation.first;
-            if (t.generation.count != d.generation.count || apart % period != 0 ||
-                t.begin >= d.end || d.begin >= t.end) {
-                continue;
-            }
-            ++used[x];
-            parts[static_cast<int>(t.operation)].push_back(
-                {t.begin, t.end, t.iteration + apart, t.stage, x, x});
-        }
-        const auto covers = [&](std::vector<Part>& list) {
-            std::sort(list.begin(), list.end(),
-                      [](const Part& a, const Part& b) { return a.begin < b.begin; });
-            std::uint64_t at_byte = d.begin;
+        Feeding feeding = feeding_of(d, of_bucket[d.bucket]);
+        for (const std::vector<Part>& list : feeding) {
             for (const Part& part : list) {
-                if (part.begin != at_byte) {
-                    return false;
-                }
-                at_byte = part.end;
+                ++used[part.order];
             }
-            return at_byte == d.end;
-        };
-        auto& whole = parts[0];
-        auto& scatter = parts[1];
-        auto& gather = parts[2];
-        const bool ok = whole.empty() ? covers(scatter) && covers(gather)
-                                      : scatter.empty() && gather.empty() && covers(whole);
-        if (!ok) {
+        }
+        if (!covers_once(d, feeding)) {
             report(at("deliveries", i) + "its transfers do not cover it exactly once");
             continue;
         }
-        for (const Part& g : gather) {
-            for (const Part& s : scatter) {
-                if (s.begin < g.end && g.begin < s.end &&
-                    std::tuple(g.cycle, g.stage, g.order) < std::tuple(s.cycle, s.stage, s.order)) {
-                    report(at("transfers", g.index) + "all-gather before its reduce-scatter");
-                }
-            }
-        }
-        for (const auto& list : {whole, scatter, gather}) {
-            for (const Part& part : list) {
-                // After the update only layers that wait for themselves can still be served.
-                const bool late = part.cycle > d.iteration ||
-                                  (part.cycle == d.iteration && part.stage == Stage::Forward &&
-                                   plan_.barrier == Barrier::Update);
-                if (late) {
-                    report(at("transfers", part.index) + "starts after the update that needs it");
-                }
-            }
-        }
+        check_order(d, feeding);
     }
     for (std::size_t x = 0; x < used.size(); ++x) {
         if (used[x] != 1) {
             report(at("transfers", x) + (used[x] == 0 ? "nobody receives it" : "delivered twice"));
+        }
+    }
+}
+
+// The transfers that carry bytes of this delivery.
+Checker::Feeding Checker::feeding_of(const Delivery& d,
+                                     const std::vector<std::size_t>& among) const {
+    const auto period = static_cast<std::int64_t>(plan_.period);
+    Feeding feeding;
+    for (const std::size_t x : among) {
+        const Transfer& t = plan_.transfers[x];
+        const std::int64_t apart = std::int64_t{d.generation.first} - t.generation.first;
+        if (t.generation.count == d.generation.count && apart % period == 0 && t.begin < d.end &&
+            d.begin < t.end) {
+            feeding[static_cast<std::size_t>(t.operation)].push_back(
+                {t.begin, t.end, t.iteration + apart, t.stage, x});
+        }
+    }
+    return feeding;
+}
+
+bool Checker::covers_once(const Delivery& d, Feeding& feeding) {
+    const auto covers = [&](std::vector<Part>& list) {
+        std::sort(list.begin(), list.end(),
+                  [](const Part& a, const Part& b) { return a.begin < b.begin; });
+        std::uint64_t at_byte = d.begin;
+        for (const Part& part : list) {
+            if (part.begin != at_byte) {
+                return false;
+            }
+            at_byte = part.end;
+        }
+        return at_byte == d.end;
+    };
+    auto& [whole, scatter, gather] = feeding;
+    return whole.empty() ? covers(scatter) && covers(gather)
+                         : scatter.empty() && gather.empty() && covers(whole);
+}
+
+// A gather follows the scatter of its bytes, and everything starts before the update.
+void Checker::check_order(const Delivery& d, const Feeding& feeding) {
+    const auto& [whole, scatter, gather] = feeding;
+    for (const Part& g : gather) {
+        for (const Part& s : scatter) {
+            if (s.begin < g.end && g.begin < s.end &&
+                std::tuple(g.cycle, g.stage, g.order) < std::tuple(s.cycle, s.stage, s.order)) {
+                report(at("transfers", g.order) + "all-gather before its reduce-scatter");
+            }
+        }
+    }
+    for (const std::vector<Part>& list : feeding) {
+        for (const Part& part : list) {
+            // After the update only layers that wait for themselves can still be served.
+            const bool late = part.cycle > d.iteration ||
+                              (part.cycle == d.iteration && part.stage == Stage::Forward &&
+                               plan_.barrier == Barrier::Update);
+            if (late) {
+                report(at("transfers", part.order) + "starts after the update that needs it");
+            }
         }
     }
 }
@@ -318,38 +345,12 @@ void Checker::check_times() {
     std::vector<std::uint64_t> message_of(fabric_.links.size(), ~std::uint64_t{0});
     for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
         const Transfer& t = plan_.transfers[x];
-        const std::string where = at("transfers", x);
-        if (!std::isfinite(t.start) || !std::isfinite(t.finish) || t.finish < t.start - slack) {
-            report(where + "start, finish: not a span of time");
+        if (!check_start(x, slack)) {
             return;
         }
-        const Bucket& bucket = profile_.buckets[t.bucket];
-        if (t.start < cycle(t.generation.newest()) + bucket.ready - slack) {
-            report(where + "start: before its gradient exists");
-        }
-        if (t.start < cycle(t.iteration) - slack) {
-            report(where + "start: before its cycle");
-        }
-        const bool first = message_of[t.link] != t.message;
-        message_of[t.link] = t.message;
-        if (first) {
-            double bytes = 0;
-            for (std::size_t y = x; y < plan_.transfers.size(); ++y) {
-                const Transfer& other = plan_.transfers[y];
-                if (other.link == t.link && other.message != t.message) {
-                    break;
-                }
-                bytes += other.link == t.link ? static_cast<double>(other.bytes()) : 0.0;
-            }
-            const Link& link = fabric_.links[t.link];
-            const double share = t.operation == Operation::AllReduce ? 1 : 0.5;
-            if (t.finish - t.start < link.seconds(bytes, share) - slack) {
-                report(where + "finish: sooner than the link can");
-            }
-            // Latencies may overlap up to in_flight; bytes never do.
-            const double held = link.in_flight > 1 ? share * bytes / link.best_rate()
-                                                   : link.occupancy(bytes, share);
-            least_busy[t.link] += held;
+        if (message_of[t.link] != t.message) {
+            message_of[t.link] = t.message;
+            least_busy[t.link] += check_message_time(x, slack);
         }
     }
     const double length = p.iteration * plan_.period;
@@ -358,14 +359,57 @@ void Checker::check_times() {
             report("links[" + std::to_string(j) + "]: carries more than the period holds");
         }
     }
+    check_simulation(slack);
+}
+
+// False: it has no times that anything could be said of.
+bool Checker::check_start(std::size_t x, double slack) {
+    const Transfer& t = plan_.transfers[x];
+    const std::string where = at("transfers", x);
+    if (!std::isfinite(t.start) || !std::isfinite(t.finish) || t.finish < t.start - slack) {
+        report(where + "start, finish: not a span of time");
+        return false;
+    }
+    if (t.start < cycle(t.generation.newest()) + profile_.buckets[t.bucket].ready - slack) {
+        report(where + "start: before its gradient exists");
+    }
+    if (t.start < cycle(t.iteration) - slack) {
+        report(where + "start: before its cycle");
+    }
+    return true;
+}
+
+// Of the message whose first transfer is x: what its link is busy with it, at least.
+double Checker::check_message_time(std::size_t x, double slack) {
+    const Transfer& t = plan_.transfers[x];
+    double bytes = 0;
+    for (std::size_t y = x; y < plan_.transfers.size(); ++y) {
+        const Transfer& other = plan_.transfers[y];
+        if (other.link == t.link && other.message != t.message) {
+            break;
+        }
+        bytes += other.link == t.link ? static_cast<double>(other.bytes()) : 0.0;
+    }
+    const Link& link = fabric_.links[t.link];
+    const double share = t.operation == Operation::AllReduce ? 1 : 0.5;
+    if (t.finish - t.start < link.seconds(bytes, share) - slack) {
+        report(at("transfers", x) + "finish: sooner than the link can");
+    }
+    // Latencies may overlap up to in_flight; bytes never do.
+    return link.in_flight > 1 ? share * bytes / link.best_rate() : link.occupancy(bytes, share);
+}
+
+void Checker::check_simulation(double slack) {
+    const Prediction& p = plan_.predicted;
     const SimulationResult run = simulate(plan_, profile_, fabric_);
-    bool same = !run.stuck && std::abs(run.iteration - p.iteration) <= slack;
+    const auto near = [slack](double a, double b) { return std::abs(a - b) <= slack; };
+    bool same = !run.stuck && near(run.iteration, p.iteration);
     for (std::size_t x = 0; same && x < plan_.transfers.size(); ++x) {
-        same = std::abs(run.starts[x] - plan_.transfers[x].start) <= slack &&
-               std::abs(run.finishes[x] - plan_.transfers[x].finish) <= slack;
+        same = near(run.starts[x], plan_.transfers[x].start) &&
+               near(run.finishes[x], plan_.transfers[x].finish);
     }
     for (std::size_t i = 0; same && i < run.cycles.size(); ++i) {
-        same = std::abs(run.cycles[i] - p.cycles[i]) <= slack;
+        same = near(run.cycles[i], p.cycles[i]);
     }
     if (!same) {
         report("predicted: execution gives other times");

@@ -256,51 +256,11 @@ double Engine::next_event() {
 
 void Engine::advance(double until) {
     const double dt = until - now_;
-    // Marks passed on the way get their simulated time by interpolation: the rate is constant.
     const double work = work_ + dt * work_rate_;
-    auto& marks = program_.marks();
-    const bool waiting = work_ >= program_.frontier() && !program_.finished();
-    if (waiting) {
+    if (work_ >= program_.frontier() && !program_.finished()) {
         waited_ += dt;
     }
-    for (; next_mark_ < marks.size() && marks[next_mark_].work <= work * (1 + 1e-14);
-         ++next_mark_) {
-        const ComputeProgram::Mark& mark = marks[next_mark_];
-        if (mark.kind == ComputeProgram::Mark::Kind::BackwardStart) {
-            cycle_start_[mark.iteration] = std::max(0.0, now_ + (mark.work - work_) / work_rate_);
-            exposed_at_[mark.iteration] = waited_;
-        }
-        if (simulation_.timeline) {
-            const double at = std::max(0.0, now_ + (mark.work - work_) / work_rate_);
-            using Kind = ComputeProgram::Mark::Kind;
-            auto& line = result_.timeline;
-            if (mark.kind == Kind::BackwardStart || mark.kind == Kind::ForwardStart) {
-                for (auto it = line.rbegin(); it != line.rend(); ++it) {
-                    if (it->kind == Interval::Kind::Forward && it->finish == kNever) {
-                        it->finish = at;
-                        break;
-                    }
-                }
-                Interval bar;
-                bar.kind = mark.kind == Kind::BackwardStart ? Interval::Kind::Backward
-                                                            : Interval::Kind::Forward;
-                bar.iteration = mark.iteration;
-                bar.bucket = mark.bucket;
-                bar.start = at;
-                bar.finish = kNever;
-                if (mark.iteration < iterations_) {
-                    line.push_back(bar);
-                }
-            } else {
-                for (auto it = line.rbegin(); it != line.rend(); ++it) {
-                    if (it->finish == kNever) {
-                        it->finish = at;
-                        break;
-                    }
-                }
-            }
-        }
-    }
+    pass_marks(work);
     for (std::size_t r = 0; r < resources_.size(); ++r) {
         if (rate_[r] > 0) {
             double& volume = resources_[r].queue.front().volume;
@@ -324,6 +284,48 @@ void Engine::advance(double until) {
     }
 }
 
+// Marks passed on the way to `work` get their simulated time by interpolation: the rate is
+// constant.
+void Engine::pass_marks(double work) {
+    using Kind = ComputeProgram::Mark::Kind;
+    auto& marks = program_.marks();
+    for (; next_mark_ < marks.size() && marks[next_mark_].work <= work * (1 + 1e-14);
+         ++next_mark_) {
+        const ComputeProgram::Mark& mark = marks[next_mark_];
+        const double at = std::max(0.0, now_ + (mark.work - work_) / work_rate_);
+        if (mark.kind == Kind::BackwardStart) {
+            cycle_start_[mark.iteration] = at;
+            exposed_at_[mark.iteration] = waited_;
+        }
+        if (simulation_.timeline) {
+            draw(mark, at);
+        }
+    }
+}
+
+// The bar that a mark ends, and the one that it begins.
+void Engine::draw(const ComputeProgram::Mark& mark, double at) {
+    using Kind = ComputeProgram::Mark::Kind;
+    const bool begins = mark.kind == Kind::BackwardStart || mark.kind == Kind::ForwardStart;
+    auto& line = result_.timeline;
+    const auto open = std::find_if(line.rbegin(), line.rend(), [&](const Interval& bar) {
+        return bar.finish == kNever && (!begins || bar.kind == Interval::Kind::Forward);
+    });
+    if (open != line.rend()) {
+        open->finish = at;
+    }
+    if (begins && mark.iteration < iterations_) {
+        Interval bar;
+        bar.kind =
+            mark.kind == Kind::BackwardStart ? Interval::Kind::Backward : Interval::Kind::Forward;
+        bar.iteration = mark.iteration;
+        bar.bucket = mark.bucket;
+        bar.start = at;
+        bar.finish = kNever;
+        line.push_back(bar);
+    }
+}
+
 SimulationResult Engine::run() {
     settle();
     while (!program_.finished() || work_ < program_.frontier()) {
@@ -340,16 +342,7 @@ SimulationResult Engine::run() {
         }
         advance(at);
         ++result_.events;
-        for (bool any = true; any;) {
-            any = false;
-            for (Resource& resource : resources_) {
-                if (resource.taken != 0 && resource.queue.front().latency_ends <= now_ &&
-                    resource.queue.front().volume <= 0) {
-                    complete(resource);
-                    any = true;
-                }
-            }
-        }
+        complete_all();
         settle();
     }
     if (result_.stuck) {
@@ -357,6 +350,26 @@ SimulationResult Engine::run() {
         return std::move(result_);
     }
     advance(now_);
+    summarise();
+    return std::move(result_);
+}
+
+// Whatever has arrived by now; an arrival may let others through.
+void Engine::complete_all() {
+    for (bool any = true; any;) {
+        any = false;
+        for (Resource& resource : resources_) {
+            if (resource.taken != 0 && resource.queue.front().latency_ends <= now_ &&
+                resource.queue.front().volume <= 0) {
+                complete(resource);
+                any = true;
+            }
+        }
+    }
+}
+
+// The result of a run that has come to its end: means over the last period.
+void Engine::summarise() {
     for (std::uint32_t i = 0; i < iterations_; ++i) {
         result_.iterations.push_back(cycle_start_[i + 1] - cycle_start_[i]);
     }
@@ -381,7 +394,6 @@ SimulationResult Engine::run() {
         result_.starts.push_back(span.start - base);
         result_.finishes.push_back(span.finish - base);
     }
-    return std::move(result_);
 }
 
 }  // namespace deft::planner

@@ -86,6 +86,7 @@ private:
     void prepare_links();
     void prepare_messages();
     void prepare_deliveries();
+    void count_pending();
     void settle();
     void launch();
     bool launch_next(std::uint32_t link);
@@ -97,6 +98,10 @@ private:
     void set_rates();
     double next_event();
     void advance(double until);
+    void pass_marks(double work);
+    void draw(const ComputeProgram::Mark& mark, double at);
+    void complete_all();
+    void summarise();
     void land(const engine::Flight& flight);
 
     const Plan& plan_;

@@ -91,6 +91,13 @@ void Engine::prepare_deliveries() {
             }
         }
     }
+    count_pending();
+}
+
+// How many transfers each update, and each bucket in it, waits for.
+void Engine::count_pending() {
+    const std::size_t n = profile_.size();
+    const auto period = static_cast<std::int32_t>(plan_.period);
     pending_all_.assign(iterations_, 0);
     pending_.assign(iterations_ * n, 0);
     done_all_.assign(iterations_, 0.0);

@@ -194,6 +194,31 @@ double Link::bytes_within(double limit) const {
     return lo;
 }
 
+// Of the link alone: its curves and its numbers.
+std::string Link::problem() const {
+    if (name.empty()) {
+        return "name: empty";
+    }
+    if (std::string why = cost.problem(); !why.empty()) {
+        return why;
+    }
+    for (std::size_t h = 0; h < hops.size(); ++h) {
+        if (const std::string why = hops[h].cost.problem(); !why.empty()) {
+            return "hops[" + std::to_string(h) + "]." + why;
+        }
+    }
+    if (!valid(per_message)) {
+        return "per_message: not a time";
+    }
+    if (!valid(compute_slowdown) || !valid(overlap_penalty)) {
+        return "compute_slowdown, overlap_penalty: must be 0 or more";
+    }
+    if (in_flight == 0 || in_flight > 1024) {
+        return "in_flight: outside 1..1024";
+    }
+    return {};
+}
+
 std::string Fabric::problem() const {
     if (links.empty()) {
         return "links: there is none";
@@ -203,35 +228,18 @@ std::string Fabric::problem() const {
     }
     for (std::size_t i = 0; i < links.size(); ++i) {
         const Link& link = links[i];
-        const std::string at = "links[" + std::to_string(i) + "]";
-        if (link.name.empty()) {
-            return at + ".name: empty";
+        const std::string at = "links[" + std::to_string(i) + "].";
+        const auto same = [&](const Link& other) { return other.name == link.name; };
+        const auto here = links.begin() + static_cast<std::ptrdiff_t>(i);
+        if (std::any_of(links.begin(), here, same)) {
+            return at + "name: \"" + link.name + "\" is taken";
         }
-        for (std::size_t j = 0; j < i; ++j) {
-            if (links[j].name == link.name) {
-                return at + ".name: \"" + link.name + "\" is taken";
-            }
-        }
-        if (const std::string why = link.cost.problem(); !why.empty()) {
-            return at + "." + why;
-        }
-        for (std::size_t h = 0; h < link.hops.size(); ++h) {
-            if (const std::string why = link.hops[h].cost.problem(); !why.empty()) {
-                return at + ".hops[" + std::to_string(h) + "]." + why;
-            }
-        }
-        if (!valid(link.per_message)) {
-            return at + ".per_message: not a time";
-        }
-        if (!valid(link.compute_slowdown) || !valid(link.overlap_penalty)) {
-            return at + ".compute_slowdown, overlap_penalty: must be 0 or more";
-        }
-        if (link.in_flight == 0 || link.in_flight > 1024) {
-            return at + ".in_flight: outside 1..1024";
+        if (const std::string why = link.problem(); !why.empty()) {
+            return at + why;
         }
         const auto named = [&](const Group& g) { return g.name == link.group; };
         if (!link.group.empty() && std::none_of(groups.begin(), groups.end(), named)) {
-            return at + ".group: \"" + link.group + "\" is not among the groups";
+            return at + "group: \"" + link.group + "\" is not among the groups";
         }
     }
     for (std::size_t i = 0; i < groups.size(); ++i) {

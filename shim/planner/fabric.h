@@ -66,6 +66,8 @@ struct Link {
     double seconds(double bytes, double share = 1) const;
     // Time the busiest resource is held: what packs into a window.
     double occupancy(double bytes, double share = 1) const;
+    // Empty, or what is wrong with the link by itself.
+    std::string problem() const;
     double latency() const;
     double best_rate() const;
     double bytes_within(double seconds) const;

@@ -249,6 +249,77 @@ Model make_model(std::string_view name) {
     throw std::invalid_argument("no model is called \"" + std::string(name) + "\"");
 }
 
+namespace {
+
+// Puts the tensors of layers, in backward's order, into buckets.
+class BucketFiller {
+public:
+    BucketFiller(const Model& model, const ModelRun& run)
+        : run_(run), bytes_per_parameter_(model.bytes_per_parameter), limit_(run.first_bucket) {
+        profile_.name = model.name;
+        profile_.source = "model";
+    }
+
+    // All tensors of a layer are there when its backward is. Its forward needs all buckets that
+    // hold one of them; forward visits buckets from the last to the first, so it belongs to the
+    // first.
+    void add(const Layer& layer, double per_flop) {
+        const double forward = layer.flops * per_flop;
+        profile_.forward += forward;
+        now_ += layer.input ? forward : 2 * forward;
+        for (std::size_t k = layer.tensors.size(); k-- > 0;) {
+            add_tensor(layer, layer.tensors[k]);
+            if (k + 1 == layer.tensors.size()) {
+                first_ = filled_;
+            }
+        }
+        if (run_.one_per_layer) {
+            open_ = false;
+        }
+        // Before the first bucket nobody owns a layer without tensors: it runs after all others in
+        // forward.
+        if (layer.tensors.empty() && !profile_.buckets.empty()) {
+            first_ = profile_.buckets.size() - 1;
+        }
+        if (!profile_.buckets.empty()) {
+            profile_.buckets[first_].forward += forward;
+        }
+    }
+
+    Profile profile() {
+        profile_.backward = now_;
+        return std::move(profile_);
+    }
+
+private:
+    void add_tensor(const Layer& layer, U64 parameters) {
+        if (!open_) {
+            profile_.buckets.emplace_back();
+            open_ = true;
+            profile_.buckets.back().name = layer.name;
+        }
+        filled_ = profile_.buckets.size() - 1;
+        Bucket& bucket = profile_.buckets.back();
+        bucket.bytes += parameters * bytes_per_parameter_;
+        bucket.ready = now_;
+        if (!run_.one_per_layer && bucket.bytes >= limit_) {
+            open_ = false;
+            limit_ = run_.bucket;
+        }
+    }
+
+    const ModelRun& run_;
+    const U64 bytes_per_parameter_;
+    U64 limit_;
+    bool open_ = false;       // the last bucket takes more
+    std::size_t filled_ = 0;  // bucket of the last tensor
+    std::size_t first_ = 0;   // bucket of the layer's first one
+    double now_ = 0;
+    Profile profile_;
+};
+
+}  // namespace
+
 Profile model_profile(const Model& model, const ModelRun& run) {
     const double samples = run.samples > 0 ? run.samples : model.samples;
     const double efficiency = run.efficiency > 0 ? run.efficiency : model.efficiency;
@@ -259,51 +330,11 @@ Profile model_profile(const Model& model, const ModelRun& run) {
     const double per_flop =
         run.seconds > 0 ? run.seconds / work : samples / (efficiency * run.peak_flops);
 
-    Profile profile;
-    profile.name = model.name;
-    profile.source = "model";
-    U64 limit = run.first_bucket;
-    bool open = false;
-    double now = 0;
+    BucketFiller filler(model, run);
     for (std::size_t l = model.layers.size(); l-- > 0;) {
-        const Layer& layer = model.layers[l];
-        const double forward = layer.flops * per_flop;
-        profile.forward += forward;
-        now += layer.input ? forward : 2 * forward;
-        // All tensors of a layer are there when its backward is. Its forward needs all buckets
-        // that hold one of them; forward visits buckets from the last to the first, so it belongs
-        // to the first.
-        bool first = true;
-        const auto own = [&] {
-            if (first && !profile.buckets.empty()) {
-                profile.buckets.back().forward += forward;
-            }
-            first = false;
-        };
-        for (std::size_t k = layer.tensors.size(); k-- > 0;) {
-            if (!open) {
-                profile.buckets.emplace_back();
-                open = true;
-                profile.buckets.back().name = layer.name;
-            }
-            own();
-            Bucket& bucket = profile.buckets.back();
-            bucket.bytes += layer.tensors[k] * model.bytes_per_parameter;
-            bucket.ready = now;
-            if (!run.one_per_layer && bucket.bytes >= limit) {
-                open = false;
-                limit = run.bucket;
-            }
-        }
-        if (run.one_per_layer) {
-            open = false;
-        }
-        if (layer.tensors.empty()) {
-            own();  // before the first bucket nobody owns it: it runs after all others in forward
-        }
+        filler.add(model.layers[l], per_flop);
     }
-    profile.backward = now;
-    return profile;
+    return filler.profile();
 }
 
 }  // namespace deft::planner

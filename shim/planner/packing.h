@@ -26,7 +26,6 @@ struct Packing {
     std::vector<std::int32_t> link;  // by item
     double value = 0;
     double bound = 0;  // no packing has more
-    bool optimal = false;
 
     double gap() const { return value > 0 ? bound / value - 1 : bound > 0 ? 1 : 0; }
 };
@@ -34,20 +33,9 @@ struct Packing {
 // Holds its working memory, so that solving again allocates nothing. Deterministic.
 class PackingSolver {
 public:
-    // Exact up to kExactItems items, greedy with exchanges above; the bitset programme where there
-    // are two links and the greedy's gap exceeds `tolerance`.
-    const Packing& solve(const PackingProblem& problem, double tolerance = 1.0);
-
     // Largest value first onto the link with most room; then exchanges (one for one, two for one)
     // while they gain.
     const Packing& greedy(const PackingProblem& problem);
-    // Branch and bound; gives up (optimal = false) after `nodes` nodes.
-    const Packing& exact(const PackingProblem& problem, std::uint64_t nodes = 200000);
-    // Two links: row = load of link 0, bits = reachable loads of link 1, at `steps` steps a window.
-    // Costs are rounded up, so the packing fits; it is optimal at that resolution.
-    const Packing& two_links(const PackingProblem& problem, std::size_t steps = 1024);
-
-    static constexpr std::size_t kExactItems = 14;
     // The greedy stops improving when no more than this part of the capacity is left.
     static constexpr double kEnough = 1e-4;
 
@@ -55,22 +43,17 @@ private:
     void prepare(const PackingProblem& problem);
     void finish(const PackingProblem& problem);
     void put_back(const PackingProblem& problem, std::uint32_t item);
+    double carried() const;
     bool insert_unsent(const PackingProblem& problem);
     bool exchange_one(const PackingProblem& problem);
     bool exchange_two(const PackingProblem& problem);
-    void search(const PackingProblem& problem, std::size_t depth, double value, double rest);
 
     Packing packing_;
     std::vector<std::uint32_t> order_;   // items, most valuable first
     std::vector<double> room_;           // by link
     std::vector<std::uint32_t> unsent_;  // most valuable first
     std::size_t budget_ = 0;             // looks at unsent items exchange_two may take
-    std::vector<std::int32_t> trial_;
-    std::vector<double> density_;  // by link: most value per second of capacity
-    double best_ = 0;
-    std::uint64_t nodes_ = 0;
-    std::uint64_t node_limit_ = 0;
-    std::vector<std::uint64_t> rows_;
+    std::vector<double> density_;        // by link: most value per second of capacity
 };
 
 }  // namespace deft::planner

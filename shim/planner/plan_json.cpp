@@ -129,6 +129,59 @@ std::string plan_to_json(const Plan& plan) {
     return json.dump();
 }
 
+namespace {
+
+Transfer transfer_from(const Json& from, const std::string& at) {
+    Transfer t;
+    t.bucket = number32(from, "bucket", at);
+    t.generation = generation_from(from, at);
+    t.begin = number64(from, "begin", at);
+    t.end = number64(from, "end", at);
+    t.link = number32(from, "link", at);
+    t.operation = one_of(from.get("operation", at), at + ".operation",
+                         {Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather});
+    t.iteration = number32(from, "iteration", at);
+    t.stage = one_of(from.get("stage", at), at + ".stage", {Stage::Backward, Stage::Forward});
+    t.order = number32(from, "order", at);
+    t.message = number32(from, "message", at);
+    t.start = real(from, "start_s", at);
+    t.finish = real(from, "finish_s", at);
+    return t;
+}
+
+Delivery delivery_from(const Json& from, const std::string& at) {
+    Delivery d;
+    d.iteration = number32(from, "iteration", at);
+    d.bucket = number32(from, "bucket", at);
+    d.begin = number64(from, "begin", at);
+    d.end = number64(from, "end", at);
+    d.generation = generation_from(from, at);
+    return d;
+}
+
+Prediction prediction_from(const Json& from, const std::string& at) {
+    Prediction p;
+    p.iteration = real(from, "iteration_s", at);
+    p.updates = real(from, "updates_per_iteration", at);
+    p.max_delay = number32(from, "max_delay", at);
+    p.max_age = number32(from, "max_age", at);
+    p.max_merge = number32(from, "max_merge", at);
+    p.mean_age = real(from, "mean_age", at);
+    p.bound = real(from, "bound_s", at);
+    p.gap = real(from, "gap", at);
+    p.exposed = real(from, "exposed_s", at);
+    p.baseline = real(from, "baseline_s", at);
+    const auto& cycles = from.get("cycles_s", at).as_array(at + ".cycles_s");
+    for (std::size_t i = 0; i < cycles.size(); ++i) {
+        p.cycles.push_back(cycles[i].as_double(at + ".cycles_s[" + std::to_string(i) + "]"));
+    }
+    p.verdict = one_of(from.get("verdict", at), at + ".verdict",
+                       {Verdict::Keep, Verdict::Use, Verdict::Unsafe});
+    return p;
+}
+
+}  // namespace
+
 Plan plan_from_json(std::string_view text) {
     const Json json = Json::parse(text);
     if (json.get("format", "").as_text("format") != "deft-plan") {
@@ -152,56 +205,15 @@ Plan plan_from_json(std::string_view text) {
     }
     const auto& transfers = json.get("transfers", "").as_array("transfers");
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-        const std::string at = "transfers[" + std::to_string(i) + "]";
-        const Json& from = transfers[i];
-        Transfer t;
-        t.bucket = number32(from, "bucket", at);
-        t.generation = generation_from(from, at);
-        t.begin = number64(from, "begin", at);
-        t.end = number64(from, "end", at);
-        t.link = number32(from, "link", at);
-        t.operation =
-            one_of(from.get("operation", at), at + ".operation",
-                   {Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather});
-        t.iteration = number32(from, "iteration", at);
-        t.stage = one_of(from.get("stage", at), at + ".stage", {Stage::Backward, Stage::Forward});
-        t.order = number32(from, "order", at);
-        t.message = number32(from, "message", at);
-        t.start = real(from, "start_s", at);
-        t.finish = real(from, "finish_s", at);
-        plan.transfers.push_back(t);
+        plan.transfers.push_back(
+            transfer_from(transfers[i], "transfers[" + std::to_string(i) + "]"));
     }
     const auto& deliveries = json.get("deliveries", "").as_array("deliveries");
     for (std::size_t i = 0; i < deliveries.size(); ++i) {
-        const std::string at = "deliveries[" + std::to_string(i) + "]";
-        const Json& from = deliveries[i];
-        Delivery d;
-        d.iteration = number32(from, "iteration", at);
-        d.bucket = number32(from, "bucket", at);
-        d.begin = number64(from, "begin", at);
-        d.end = number64(from, "end", at);
-        d.generation = generation_from(from, at);
-        plan.deliveries.push_back(d);
+        plan.deliveries.push_back(
+            delivery_from(deliveries[i], "deliveries[" + std::to_string(i) + "]"));
     }
-    const Json& predicted = json.get("predicted", "");
-    const std::string at = "predicted";
-    Prediction& p = plan.predicted;
-    p.iteration = real(predicted, "iteration_s", at);
-    p.updates = real(predicted, "updates_per_iteration", at);
-    p.max_delay = number32(predicted, "max_delay", at);
-    p.max_age = number32(predicted, "max_age", at);
-    p.max_merge = number32(predicted, "max_merge", at);
-    p.mean_age = real(predicted, "mean_age", at);
-    p.bound = real(predicted, "bound_s", at);
-    p.gap = real(predicted, "gap", at);
-    p.exposed = real(predicted, "exposed_s", at);
-    p.baseline = real(predicted, "baseline_s", at);
-    const auto& cycles = predicted.get("cycles_s", at).as_array("predicted.cycles_s");
-    for (std::size_t i = 0; i < cycles.size(); ++i) {
-        p.cycles.push_back(cycles[i].as_double("predicted.cycles_s[" + std::to_string(i) + "]"));
-    }
-    p.verdict = one_of(predicted.get("verdict", at), at + ".verdict",
-                       {Verdict::Keep, Verdict::Use, Verdict::Unsafe});
+    plan.predicted = prediction_from(json.get("predicted", ""), "predicted");
     return plan;
 }
 

@@ -31,26 +31,23 @@ std::vector<Sharing> sharing(const Fabric& fabric) {
     return of;
 }
 
-}  // namespace
+// Links that are filled together, each from when it is free.
+class Vessel {
+public:
+    Vessel(const Fabric& fabric, const std::vector<double>& busy_until)
+        : fabric_(fabric), busy_until_(busy_until), shared_(sharing(fabric)) {}
 
-WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<double>& busy_until) {
-    const std::size_t m = fabric.links.size();
-    const auto from = [&](std::size_t j) { return busy_until.empty() ? 0.0 : busy_until[j]; };
-    WaterFilling result;
-    result.bytes.assign(m, 0);
-    const std::vector<Sharing> shared = sharing(fabric);
-    const bool lines = std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
-        return link.hops.empty() && link.cost.points.empty() && link.cost.beta > 0;
-    });
-    if (lines) {
-        // Links join in order of their start-up time; stop before one that would start too late.
+    // Where every link's time is a straight line over its bytes. Links join in order of their
+    // start-up time; stop before one that would start too late.
+    WaterFilling fill_lines(double bytes) const {
+        const std::size_t m = fabric_.links.size();
         std::vector<std::size_t> order(m);
         for (std::size_t j = 0; j < m; ++j) {
             order[j] = j;
         }
-        const auto alpha = [&](std::size_t j) { return from(j) + fabric.links[j].latency(); };
+        const auto alpha = [&](std::size_t j) { return from(j) + fabric_.links[j].latency(); };
         const auto beta_of = [&](std::size_t j) {
-            return fabric.links[j].cost.beta * shared[j].slower;
+            return fabric_.links[j].cost.beta * shared_[j].slower;
         };
         std::stable_sort(order.begin(), order.end(),
                          [&](std::size_t a, std::size_t b) { return alpha(a) < alpha(b); });
@@ -64,6 +61,8 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
             speed += 1 / beta;
             until = weighted / speed;
         }
+        WaterFilling result;
+        result.bytes.assign(m, 0);
         result.seconds = until;
         for (std::size_t k = 0; k < used; ++k) {
             const std::size_t j = order[k];
@@ -71,44 +70,71 @@ WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<do
         }
         return result;
     }
-    double lo = 0;
-    double hi = INFINITY;
-    for (std::size_t j = 0; j < m; ++j) {
-        hi = std::min(hi, from(j) + fabric.links[j].seconds(bytes));
-    }
-    // A link slowed by its group carries what it would in so much less time after its start-up.
-    const auto carries = [&](std::size_t j, double until) {
-        const double latency = fabric.links[j].latency();
-        const double time = until - from(j);
-        return fabric.links[j].bytes_within(
-            time > latency ? latency + (time - latency) / shared[j].slower : time);
-    };
-    const auto carried = [&](double until) {
+
+    // Any curves, by bisection.
+    WaterFilling fill_curves(double bytes) const {
+        const std::size_t m = fabric_.links.size();
+        double lo = 0;
+        double hi = INFINITY;
+        for (std::size_t j = 0; j < m; ++j) {
+            hi = std::min(hi, from(j) + fabric_.links[j].seconds(bytes));
+        }
+        // Links that slow each other down may carry less than the best of them alone.
+        for (int i = 0; i < 200 && carried(hi) < bytes; ++i) {
+            hi *= 2;
+        }
+        for (int i = 0; i < 60 && hi - lo > 1e-10 * hi; ++i) {
+            const double mid = 0.5 * (lo + hi);
+            (carried(mid) >= bytes ? hi : lo) = mid;
+        }
+        WaterFilling result;
+        result.bytes.assign(m, 0);
+        result.seconds = hi;
         double sum = 0;
         for (std::size_t j = 0; j < m; ++j) {
+            result.bytes[j] = std::min(bytes, carries(j, hi));
+            sum += result.bytes[j];
+        }
+        // Bisection carries a hair too much, and a curve's floor more than that: take it back
+        // evenly.
+        for (double& share : result.bytes) {
+            share *= sum > 0 ? bytes / sum : 0;
+        }
+        return result;
+    }
+
+private:
+    double from(std::size_t j) const { return busy_until_.empty() ? 0.0 : busy_until_[j]; }
+
+    // A link slowed by its group carries what it would in so much less time after its start-up.
+    double carries(std::size_t j, double until) const {
+        const double latency = fabric_.links[j].latency();
+        const double time = until - from(j);
+        return fabric_.links[j].bytes_within(
+            time > latency ? latency + (time - latency) / shared_[j].slower : time);
+    }
+
+    double carried(double until) const {
+        double sum = 0;
+        for (std::size_t j = 0; j < fabric_.links.size(); ++j) {
             sum += carries(j, until);
         }
         return sum;
-    };
-    // Links that slow each other down may carry less than the best of them alone.
-    for (int i = 0; i < 200 && carried(hi) < bytes; ++i) {
-        hi *= 2;
     }
-    for (int i = 0; i < 60 && hi - lo > 1e-10 * hi; ++i) {
-        const double mid = 0.5 * (lo + hi);
-        (carried(mid) >= bytes ? hi : lo) = mid;
-    }
-    result.seconds = hi;
-    double sum = 0;
-    for (std::size_t j = 0; j < m; ++j) {
-        result.bytes[j] = std::min(bytes, carries(j, hi));
-        sum += result.bytes[j];
-    }
-    // Bisection carries a hair too much, and a curve's floor more than that: take it back evenly.
-    for (double& share : result.bytes) {
-        share *= sum > 0 ? bytes / sum : 0;
-    }
-    return result;
+
+    const Fabric& fabric_;
+    const std::vector<double>& busy_until_;
+    const std::vector<Sharing> shared_;
+};
+
+}  // namespace
+
+WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<double>& busy_until) {
+    const Vessel vessel(fabric, busy_until);
+    const bool lines = std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
+        return link.hops.empty() && link.cost.points.empty() && link.cost.beta > 0;
+    });
+    return lines ? vessel.fill_lines(bytes) : vessel.fill_curves(bytes);
 }
 
 std::vector<std::uint64_t> split_bytes(const WaterFilling& filling, std::uint64_t bytes,

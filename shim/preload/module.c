@@ -97,26 +97,35 @@ static int note(struct References* found, const char* name) {
         return 0;
     }
     found->any = 1;
-    found->of_users = found->of_users || is_of_users(name);
+    if (is_of_users(name)) {
+        found->of_users = 1;
+    }
     return 1;
 }
 
-static enum Binding binding_of(const struct Module* module, const struct Dynamic* dynamic,
-                               int* of_users) {
-    struct References found = {0, 0, 0, 0, 0};
+static void note_calls(struct References* found, const struct Module* module,
+                       const struct Dynamic* dynamic) {
     for (size_t i = 0; dynamic->calls != NULL && i < dynamic->calls_size; ++i) {
         const ElfW(Rela)* const slot = &dynamic->calls[i];
         const uint32_t symbol = (uint32_t)ELF64_R_SYM(slot->r_info);
-        if (!note(&found, name_of(dynamic, symbol))) {
+        if (!note(found, name_of(dynamic, symbol))) {
             continue;
         }
         /* A slot that leads back into the module is the loader's; but for the module's own. */
         const ElfW(Sym)* const entry = &dynamic->symbols[symbol];
         const uintptr_t target = *(const uintptr_t*)(dynamic->moved + slot->r_offset);
         const int own = entry->st_shndx != SHN_UNDEF && target == dynamic->moved + entry->st_value;
-        found.calls += entry->st_shndx == SHN_UNDEF;
-        found.waiting = found.waiting || (!own && module->low <= target && target < module->high);
+        found->calls += entry->st_shndx == SHN_UNDEF;
+        if (!own && module->low <= target && target < module->high) {
+            found->waiting = 1;
+        }
     }
+}
+
+static enum Binding binding_of(const struct Module* module, const struct Dynamic* dynamic,
+                               int* of_users) {
+    struct References found = {0, 0, 0, 0, 0};
+    note_calls(&found, module, dynamic);
     const uint32_t defined = dynamic->hash != NULL ? dynamic->hash[1] : 0;
     for (uint32_t i = 1; i < defined; ++i) {
         found.all += note(&found, name_of(dynamic, i));

@@ -373,6 +373,45 @@ static int belongs_to_group(unsigned function) {
            function != kNcclGetErrorString && function != kNcclCommGetAsyncError;
 }
 
+/* Of a module that is bound to one library: what it calls is that one's from now on. */
+static void note_use(uintptr_t thread, uintptr_t communicator, unsigned nccl) {
+    put_down(g_last, kThreads, thread, nccl);
+    if (communicator != 0) {
+        put_down(g_communicators, kCommunicators, communicator, nccl);
+    }
+}
+
+/* Of any other module: which library the call is for. `undecided`: the thread's last one stands in
+   until more is known. */
+static unsigned choose(const struct Known* module, uintptr_t thread, uintptr_t communicator,
+                       const struct Group* group, int* undecided) {
+    unsigned other = 0;
+    if (communicator != 0) {
+        other = noted(g_communicators, kCommunicators, communicator);
+    }
+    if (other == 0 && group != NULL) {
+        other = group->nccl;
+    }
+    if (other == 0 && module->certainty == kLikely && several()) {
+        *undecided = 1;
+        other = noted(g_last, kThreads, thread);
+    }
+    return other != 0 ? other - 1 : module->nccl;
+}
+
+/* ncclGroupStart. False: no library begins it yet. */
+static int open_group(struct Group* group, unsigned nccl, int undecided) {
+    ++group->depth;
+    if (undecided) {
+        if (group->waiting++ == 0) {
+            atomic_fetch_add(&g_waiting, 1);
+        }
+        return 0;
+    }
+    group->nccl = group->nccl != 0 ? group->nccl : (unsigned short)(nccl + 1);
+    return 1;
+}
+
 /* `target` is the function in the module's own library. */
 static void* go_on(const struct Known* module, void* target, unsigned function, const char* name,
                    const uintptr_t* frame) {
@@ -387,23 +426,9 @@ static void* go_on(const struct Known* module, void* target, unsigned function, 
     unsigned nccl = module->nccl;
     int undecided = 0;
     if (sure) {
-        put_down(g_last, kThreads, thread, nccl);
-        if (communicator != 0) {
-            put_down(g_communicators, kCommunicators, communicator, nccl);
-        }
+        note_use(thread, communicator, nccl);
     } else {
-        unsigned other = 0;
-        if (communicator != 0) {
-            other = noted(g_communicators, kCommunicators, communicator);
-        }
-        if (other == 0 && group != NULL) {
-            other = group->nccl;
-        }
-        if (other == 0 && module->certainty == kLikely && several()) {
-            undecided = 1;
-            other = noted(g_last, kThreads, thread);
-        }
-        nccl = other != 0 ? other - 1 : nccl;
+        nccl = choose(module, thread, communicator, group, &undecided);
     }
     if (function == kNcclCommDestroy || function == kNcclCommAbort) {
         forget(g_communicators, kCommunicators, communicator);
@@ -412,15 +437,8 @@ static void* go_on(const struct Known* module, void* target, unsigned function, 
         (ends || (!undecided && belongs_to_group(function)))) {
         begin(group, nccl);
     }
-    if (starts && group != NULL) {
-        ++group->depth;
-        if (undecided) {
-            if (group->waiting++ == 0) {
-                atomic_fetch_add(&g_waiting, 1);
-            }
-            return (void*)wait_for_more;
-        }
-        group->nccl = group->nccl != 0 ? group->nccl : (unsigned short)(nccl + 1);
+    if (starts && group != NULL && !open_group(group, nccl, undecided)) {
+        return (void*)wait_for_more;
     }
     if (ends && group != NULL && --group->depth == 0) {
         atomic_store(&group->thread, 0);

@@ -103,65 +103,64 @@ void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& 
     }
 }
 
+void PlannerCommands::add_common(CLI::App* command) {
+    command->allow_extras();
+    command->add_option(
+        "--links", options.links,
+        "Presets separated by , or + (\"nvlink-a100,2x10GbE\"), or a .toml or .json file "
+        "(docs/planner.md)");
+    command->add_option("--group", options.group,
+                        "Of a trace: the process group that sums gradients, by name or "
+                        "description; default: the data-parallel one");
+    command
+        ->add_option("--ranks", options.ranks,
+                     "Ranks of the job; default: as in the profile, else 16")
+        ->check(number_in(2U, 1000000U));
+    command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
+        ->check(number_in(0U, 1000U))
+        ->capture_default_str();
+    command
+        ->add_option("--max-merge", options.max_merge,
+                     "Iterations that may be summed into one update")
+        ->check(number_in(1U, 1000U))
+        ->capture_default_str();
+    command
+        ->add_option("--merge", options.merge,
+                     "`best`: turns, buckets may be updated in turns; whole, all or none at "
+                     "once (DEFT_MERGE)")
+        ->check(CLI::IsMember({"turns", "whole"}))
+        ->capture_default_str();
+    command
+        ->add_option("--barrier", options.barrier,
+                     "update: the job waits for all gradients; layer: each layer for its own")
+        ->check(CLI::IsMember({"update", "layer"}))
+        ->capture_default_str();
+    command
+        ->add_option("--objective", options.objective, "iteration or update: what `best` shortens")
+        ->check(CLI::IsMember({"iteration", "update"}))
+        ->capture_default_str();
+    command
+        ->add_option("--partition-mb", options.partition_mb,
+                     "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")
+        ->check(number_in(0.0, 65536.0));
+    command->add_option("--credit-mb", options.credit_mb, "ByteScheduler's credit, MiB; default 64")
+        ->check(number_in(0.0, 65536.0));
+    command->add_flag("--json", options.json, "For programs");
+}
+
+void PlannerCommands::add_pictures(CLI::App* command) {
+    command->add_option(
+        "--profile", options.profile,
+        "model:NAME[,batch=N,...], an observe report, a PyTorch trace, or a saved profile");
+    command->add_option("--svg", options.svg, "Draw the timeline into this file");
+    command->add_option("--trace", options.trace,
+                        "Write the timeline as a Chrome trace into this file");
+}
+
 void PlannerCommands::add_to(CLI::App& app) {
-    const auto common = [&](CLI::App* command) {
-        command->allow_extras();
-        command->add_option(
-            "--links", options.links,
-            "Presets separated by , or + (\"nvlink-a100,2x10GbE\"), or a .toml or .json file "
-            "(docs/planner.md)");
-        command->add_option("--group", options.group,
-                            "Of a trace: the process group that sums gradients, by name or "
-                            "description; default: the data-parallel one");
-        command
-            ->add_option("--ranks", options.ranks,
-                         "Ranks of the job; default: as in the profile, else 16")
-            ->check(number_in(2U, 1000000U));
-        command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
-            ->check(number_in(0U, 1000U))
-            ->capture_default_str();
-        command
-            ->add_option("--max-merge", options.max_merge,
-                         "Iterations that may be summed into one update")
-            ->check(number_in(1U, 1000U))
-            ->capture_default_str();
-        command
-            ->add_option("--merge", options.merge,
-                         "`best`: turns, buckets may be updated in turns; whole, all or none at "
-                         "once (DEFT_MERGE)")
-            ->check(CLI::IsMember({"turns", "whole"}))
-            ->capture_default_str();
-        command
-            ->add_option("--barrier", options.barrier,
-                         "update: the job waits for all gradients; layer: each layer for its own")
-            ->check(CLI::IsMember({"update", "layer"}))
-            ->capture_default_str();
-        command
-            ->add_option("--objective", options.objective,
-                         "iteration or update: what `best` shortens")
-            ->check(CLI::IsMember({"iteration", "update"}))
-            ->capture_default_str();
-        command
-            ->add_option("--partition-mb", options.partition_mb,
-                         "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")
-            ->check(number_in(0.0, 65536.0));
-        command
-            ->add_option("--credit-mb", options.credit_mb,
-                         "ByteScheduler's credit, MiB; default 64")
-            ->check(number_in(0.0, 65536.0));
-        command->add_flag("--json", options.json, "For programs");
-    };
-    const auto pictures = [&](CLI::App* command) {
-        command->add_option(
-            "--profile", options.profile,
-            "model:NAME[,batch=N,...], an observe report, a PyTorch trace, or a saved profile");
-        command->add_option("--svg", options.svg, "Draw the timeline into this file");
-        command->add_option("--trace", options.trace,
-                            "Write the timeline as a Chrome trace into this file");
-    };
     plan = app.add_subcommand("plan", "Plan the transfers of a job");
-    common(plan);
-    pictures(plan);
+    add_common(plan);
+    add_pictures(plan);
     plan->add_option("--policy", options.policy, "Default: best");
     plan->add_option("--out", options.out, "Write the plan (JSON) into this file");
     plan->add_option("--check", options.check,
@@ -169,8 +168,8 @@ void PlannerCommands::add_to(CLI::App& app) {
     plan->add_option("--save-profile", options.save_profile,
                      "Write the profile (JSON) into this file");
     sim = app.add_subcommand("sim", "Simulate what policies would gain");
-    common(sim);
-    pictures(sim);
+    add_common(sim);
+    add_pictures(sim);
     sim->add_option("--policy", options.policy, "One policy, or all (default)");
     sim->add_option("--jitter", options.jitter, "Each rank computes slower by up to this fraction")
         ->check(number_in(0.0, 10.0));
@@ -181,7 +180,7 @@ void PlannerCommands::add_to(CLI::App& app) {
     sim->add_option("--rate-change", options.rate_changes,
                     "LINK:MS:FACTOR, from then on the link has this part of its rate; repeatable");
     advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");
-    common(advise);
+    add_common(advise);
     advise->add_option("input", options.inputs, "Observe reports or PyTorch profiler traces");
 }
 

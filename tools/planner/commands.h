@@ -62,6 +62,10 @@ struct PlannerCommands {
     }
     // Exit code. Errors of the input are complaints, not exceptions.
     int run(const CLI::App* command) const;
+
+private:
+    void add_common(CLI::App* command);
+    void add_pictures(CLI::App* command);
 };
 
 int plan_command(const PlannerOptions& options);

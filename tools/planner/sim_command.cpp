@@ -52,92 +52,103 @@ planner::RateChange rate_change_from(const std::string& text, const planner::Fab
     return change;
 }
 
-}  // namespace
-
-int sim_command(const PlannerOptions& options) {
-    const planner::Profile profile = options.read(options.profile);
-    const std::uint32_t ranks = options.ranks_for(profile);
-    const planner::Fabric read = read_links(options.links, ranks);
-    const planner::Fabric fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
-    const planner::Options with = options.options();
+// What was simulated, and with what.
+struct Simulated {
+    planner::Profile profile;
+    std::uint32_t ranks = 0;
+    planner::Fabric fabric;
+    planner::Options options;
     planner::Simulation simulation;
-    simulation.jitter = options.jitter;
-    simulation.ranks = ranks;
-    simulation.seed = options.seed;
+    std::vector<Result> results;
+    double baseline = 0;  // seconds of an iteration of the job as it is
+};
+
+Simulated simulate_policies(const PlannerOptions& options) {
+    Simulated all;
+    all.profile = options.read(options.profile);
+    all.ranks = options.ranks_for(all.profile);
+    const planner::Fabric read = read_links(options.links, all.ranks);
+    all.fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
+    all.options = options.options();
+    all.simulation.jitter = options.jitter;
+    all.simulation.ranks = all.ranks;
+    all.simulation.seed = options.seed;
     if (options.straggler > 1) {
-        simulation.compute_factor = {options.straggler};
+        all.simulation.compute_factor = {options.straggler};
     }
     for (const std::string& text : options.rate_changes) {
-        simulation.rate_changes.push_back(rate_change_from(text, fabric));
+        all.simulation.rate_changes.push_back(rate_change_from(text, all.fabric));
     }
-
-    std::vector<Result> results;
+    const auto run = [&](const planner::Plan& plan) {
+        return simulate(plan, all.profile, all.fabric, all.simulation);
+    };
     for (const planner::Policy& policy : planner::policies()) {
         if (!options.policy.empty() && options.policy != "all" && options.policy != policy.name) {
             continue;
         }
-        Result result{make_plan(policy.name, profile, fabric, with), {}};
-        result.run = simulate(result.plan, profile, fabric, simulation);
-        results.push_back(std::move(result));
+        Result result{make_plan(policy.name, all.profile, all.fabric, all.options), {}};
+        result.run = run(result.plan);
+        all.results.push_back(std::move(result));
     }
     // The job as it is meets the same stragglers and links: what a policy gains is its own.
-    const auto unchanged = std::find_if(results.begin(), results.end(), [](const Result& result) {
-        return result.plan.policy == "none";
-    });
-    const double baseline =
-        (unchanged != results.end()
-             ? unchanged->run
-             : simulate(make_plan("none", profile, fabric, with), profile, fabric, simulation))
-            .iteration;
-    std::vector<Timeline> timelines;
-    if (results.size() == 1 || !options.svg.empty() || !options.trace.empty()) {
-        for (const Result& result : results) {
-            timelines.push_back(timeline_of(result.plan, profile, fabric, simulation));
-        }
-    }
-    write_pictures(options, timelines);
+    const auto unchanged =
+        std::find_if(all.results.begin(), all.results.end(),
+                     [](const Result& result) { return result.plan.policy == "none"; });
+    all.baseline = (unchanged != all.results.end()
+                        ? unchanged->run
+                        : run(make_plan("none", all.profile, all.fabric, all.options)))
+                       .iteration;
+    return all;
+}
 
-    double reference = 0;  // fabric cost of all buckets on the first link
-    for (const planner::Bucket& bucket : profile.buckets) {
-        reference += fabric.links[0].seconds(static_cast<double>(bucket.bytes));
+// The fabric's cost of all buckets on the first link, in iterations' compute.
+double coverage_rate(const Simulated& all) {
+    double reference = 0;
+    for (const planner::Bucket& bucket : all.profile.buckets) {
+        reference += all.fabric.links[0].seconds(static_cast<double>(bucket.bytes));
     }
-    const double coverage = profile.compute() > 0 ? reference / profile.compute() : 0;
-    if (options.json) {
-        nlohmann::json json = {{"format", "deft-sim"},
-                               {"version", 1},
-                               {"profile", profile_to_json(profile)},
-                               {"ranks", ranks},
-                               {"coverage_rate", coverage}};
-        for (const planner::Link& link : fabric.links) {
-            json["links"].push_back({{"name", link.name}, {"source", link.source}});
-        }
-        for (const Result& result : results) {
-            const planner::Prediction& p = result.plan.predicted;
-            nlohmann::json busy = nlohmann::json::array();
-            for (const double fraction : result.run.link_busy) {
-                busy.push_back(fraction);
-            }
-            json["policies"].push_back({{"policy", result.plan.policy},
-                                        {"iteration_ms", result.run.iteration * 1e3},
-                                        {"speedup", baseline / result.run.iteration},
-                                        {"exposed_ms", result.run.exposed * 1e3},
-                                        {"updates_per_iteration", p.updates},
-                                        {"max_delay", p.max_delay},
-                                        {"max_age", p.max_age},
-                                        {"max_merge", p.max_merge},
-                                        {"barrier", to_string(result.plan.barrier)},
-                                        {"bound_ms", p.bound * 1e3},
-                                        {"gap", p.gap},
-                                        {"verdict", to_string(p.verdict)},
-                                        {"link_busy", busy}});
-        }
-        return print(json.dump(1) + "\n");
+    return all.profile.compute() > 0 ? reference / all.profile.compute() : 0;
+}
+
+nlohmann::json to_json(const Simulated& all) {
+    nlohmann::json json = {{"format", "deft-sim"},
+                           {"version", 1},
+                           {"profile", profile_to_json(all.profile)},
+                           {"ranks", all.ranks},
+                           {"coverage_rate", coverage_rate(all)}};
+    for (const planner::Link& link : all.fabric.links) {
+        json["links"].push_back({{"name", link.name}, {"source", link.source}});
     }
+    for (const Result& result : all.results) {
+        const planner::Prediction& p = result.plan.predicted;
+        nlohmann::json busy = nlohmann::json::array();
+        for (const double fraction : result.run.link_busy) {
+            busy.push_back(fraction);
+        }
+        json["policies"].push_back({{"policy", result.plan.policy},
+                                    {"iteration_ms", result.run.iteration * 1e3},
+                                    {"speedup", all.baseline / result.run.iteration},
+                                    {"exposed_ms", result.run.exposed * 1e3},
+                                    {"updates_per_iteration", p.updates},
+                                    {"max_delay", p.max_delay},
+                                    {"max_age", p.max_age},
+                                    {"max_merge", p.max_merge},
+                                    {"barrier", to_string(result.plan.barrier)},
+                                    {"bound_ms", p.bound * 1e3},
+                                    {"gap", p.gap},
+                                    {"verdict", to_string(p.verdict)},
+                                    {"link_busy", busy}});
+    }
+    return json;
+}
+
+std::string to_text(const Simulated& all, const PlannerOptions& options) {
     std::string text = fmt::format(
         "{}: {} buckets, {:.1f} MiB, {} ranks, compute {:.3f} ms, coverage rate {:.2f}\n",
-        printable(profile.name), profile.size(), static_cast<double>(profile.bytes()) / 0x1p20,
-        ranks, profile.compute() * 1e3, coverage);
-    for (const planner::Link& link : fabric.links) {
+        printable(all.profile.name), all.profile.size(),
+        static_cast<double>(all.profile.bytes()) / 0x1p20, all.ranks, all.profile.compute() * 1e3,
+        coverage_rate(all));
+    for (const planner::Link& link : all.fabric.links) {
         text += fmt::format("link {}: {:.2f} GB/s all-reduce{}{}\n", printable(link.name),
                             link.best_rate() / 1e9, link.source.empty() ? "" : "; ",
                             printable(link.source));
@@ -145,12 +156,12 @@ int sim_command(const PlannerOptions& options) {
     text += fmt::format("\n{:<14} {:>12} {:>8} {:>11} {:>9} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
                         "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "late",
                         "age", "merged", "bound ms", "gap %", "waits for");
-    for (const Result& result : results) {
+    for (const Result& result : all.results) {
         const planner::Prediction& p = result.plan.predicted;
         text += fmt::format(
             "{:<14} {:>12.3f} {:>8.3f} {:>11.3f} {:>10.3f} {:>6} {:>4} {:>6} {:>9.3f} {:>8.2f}  "
             "{}\n",
-            result.plan.policy, result.run.iteration * 1e3, baseline / result.run.iteration,
+            result.plan.policy, result.run.iteration * 1e3, all.baseline / result.run.iteration,
             result.run.exposed * 1e3, p.updates, p.max_delay, p.max_age, p.max_merge, p.bound * 1e3,
             p.gap * 100, to_string(result.plan.barrier));
     }
@@ -161,8 +172,27 @@ int sim_command(const PlannerOptions& options) {
     text += fmt::format(
         "updates at most {} iterations late, {} merged, {} (--max-delay, --max-merge, --merge);\n"
         "mode deft by default does one of the two, and merges whole (docs/planner.md)\n",
-        with.max_delay, with.max_merge, options.merge == "whole" ? "whole" : "in turns");
-    if (results.size() == 1) {
+        all.options.max_delay, all.options.max_merge,
+        options.merge == "whole" ? "whole" : "in turns");
+    return text;
+}
+
+}  // namespace
+
+int sim_command(const PlannerOptions& options) {
+    const Simulated all = simulate_policies(options);
+    std::vector<Timeline> timelines;
+    if (all.results.size() == 1 || !options.svg.empty() || !options.trace.empty()) {
+        for (const Result& result : all.results) {
+            timelines.push_back(timeline_of(result.plan, all.profile, all.fabric, all.simulation));
+        }
+    }
+    write_pictures(options, timelines);
+    if (options.json) {
+        return print(to_json(all).dump(1) + "\n");
+    }
+    std::string text = to_text(all, options);
+    if (all.results.size() == 1) {
         text += "\n" + text_timeline(timelines[0]);
     }
     return print(text);

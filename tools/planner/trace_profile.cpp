@@ -122,6 +122,14 @@ public:
     Profile profile();
 
 private:
+    // Seconds, of all usual iterations.
+    struct Measured {
+        std::vector<std::vector<double>> ready;  // by bucket
+        std::vector<std::vector<double>> transfer;
+        std::vector<double> lengths;
+        std::vector<double> computes;
+        std::vector<double> backwards;
+    };
     // The collectives of one iteration and where it lies.
     struct Iteration {
         std::vector<Collective> sums;
@@ -135,6 +143,10 @@ private:
     void read(const Field& event);
     void read_kernel(const Field& event);
     void read_scatter(const Field& event);
+    void read_annotation(const Field& event, const std::string& name);
+    void refuse_unusable() const;
+    void measure(const Iteration& one, Measured& all) const;
+    std::uint32_t ranks();
     bool in_forward(double at) const;
     void choose_group();
     std::vector<Iteration> iterations() const;
@@ -216,22 +228,19 @@ void Trace::read(const Field& event) {
     const std::string category = event.text_or("cat", "");
     if (category == "kernel" && is_all_reduce_kernel(name)) {
         read_kernel(event);
-        return;
-    }
-    if (category == "kernel" && is_reduce_scatter_kernel(name)) {
+    } else if (category == "kernel" && is_reduce_scatter_kernel(name)) {
         read_scatter(event);
-        return;
-    }
-    if (category == "cpu_op" && name == "c10d::allreduce_") {
+    } else if (category == "cpu_op" && name == "c10d::allreduce_") {
         const Field args = event["args"];
         if (args.has("External id")) {
             issued_[args["External id"].whole(0, ~std::uint64_t{0})] = event["ts"].number(0, kMost);
         }
-        return;
+    } else if (category == "user_annotation") {
+        read_annotation(event, name);
     }
-    if (category != "user_annotation") {
-        return;
-    }
+}
+
+void Trace::read_annotation(const Field& event, const std::string& name) {
     const double start = event["ts"].number(0, kMost);
     const double end = start + event["dur"].number(0, kMost);
     if (name.starts_with("ProfilerStep#")) {
@@ -400,7 +409,8 @@ double Trace::backward_start(const Iteration& iteration) const {
     return start;
 }
 
-Profile Trace::profile() {
+// What is read without a way to tell gradients by their size is refused, with what helps.
+void Trace::refuse_unusable() const {
     const bool of_others = std::all_of(unsized_.begin(), unsized_.end(), [](const Unsized& one) {
         return sums_no_gradients(one.group);
     });
@@ -417,64 +427,74 @@ Profile Trace::profile() {
     if (kernels_.empty()) {
         throw InputError(name_ + ": traceEvents: no NCCL all-reduce kernel of 1 KiB or more");
     }
+}
+
+void Trace::measure(const Iteration& one, Measured& all) const {
+    const std::vector<Collective>& group = one.sums;
+    const double length = one.span.end - one.span.start;
+    double start = backward_start(one);
+    if (start == 0) {
+        const double step = one.span.end - one.last_step;
+        start = std::min(one.last_step + step / 3, group.front().start);
+    }
+    double last_end = 0;
+    double last_ready = 0;
+    for (std::size_t i = 0; i < all.ready.size(); ++i) {
+        double at = group[i].start;
+        const bool queued = i > 0 && at - last_end < 20;  // microseconds
+        const auto issue = issued_.find(group[i].external == 0 ? 0 : group[i].external - 1);
+        if (queued && issue != issued_.end()) {
+            at = std::min(at, std::max(issue->second, last_ready));
+        }
+        at = std::max(at, last_ready);
+        all.ready[i].push_back((at - start) * 1e-6);
+        all.transfer[i].push_back(group[i].duration * 1e-6);
+        last_end = group[i].start + group[i].duration;
+        last_ready = at;
+    }
+    if (length > 0) {
+        all.lengths.push_back(length * 1e-6);
+        all.computes.push_back((length - (last_end - last_ready)) * 1e-6);
+    }
+    all.backwards.push_back((last_ready - start) * 1e-6);
+}
+
+std::uint32_t Trace::ranks() {
+    const std::uint32_t told = groups_.reduced[group_].ranks;
+    const Field root = root_;
+    if (told != 0 || !root.has("distributedInfo") || !root["distributedInfo"].has("world_size")) {
+        return told;
+    }
+    return static_cast<std::uint32_t>(root["distributedInfo"]["world_size"].whole(0, 1U << 30));
+}
+
+Profile Trace::profile() {
+    refuse_unusable();
     choose_group();
     const std::vector<Iteration> usual = usual_iterations();
     const std::size_t n = usual.front().sums.size();
-    std::vector<std::vector<double>> ready(n);
-    std::vector<std::vector<double>> transfer(n);
-    std::vector<double> lengths;
-    std::vector<double> computes;
-    std::vector<double> backwards;
+    Measured all;
+    all.ready.resize(n);
+    all.transfer.resize(n);
     for (const Iteration& one : usual) {
-        const std::vector<Collective>& group = one.sums;
-        const double length = one.span.end - one.span.start;
-        double start = backward_start(one);
-        if (start == 0) {
-            const double step = one.span.end - one.last_step;
-            start = std::min(one.last_step + step / 3, group.front().start);
-        }
-        double last_end = 0;
-        double last_ready = 0;
-        for (std::size_t i = 0; i < n; ++i) {
-            double at = group[i].start;
-            const bool queued = i > 0 && at - last_end < 20;  // microseconds
-            const auto issue = issued_.find(group[i].external == 0 ? 0 : group[i].external - 1);
-            if (queued && issue != issued_.end()) {
-                at = std::min(at, std::max(issue->second, last_ready));
-            }
-            at = std::max(at, last_ready);
-            ready[i].push_back((at - start) * 1e-6);
-            transfer[i].push_back(group[i].duration * 1e-6);
-            last_end = group[i].start + group[i].duration;
-            last_ready = at;
-        }
-        if (length > 0) {
-            lengths.push_back(length * 1e-6);
-            computes.push_back((length - (last_end - last_ready)) * 1e-6);
-        }
-        backwards.push_back((last_ready - start) * 1e-6);
+        measure(one, all);
     }
     Profile profile;
     profile.name = name_;
     profile.source = "trace";
-    const Field root = root_;
-    profile.ranks = groups_.reduced[group_].ranks;
-    if (profile.ranks == 0 && root.has("distributedInfo") &&
-        root["distributedInfo"].has("world_size")) {
-        profile.ranks =
-            static_cast<std::uint32_t>(root["distributedInfo"]["world_size"].whole(0, 1U << 30));
-    }
-    profile.iteration = spread_of(lengths);
-    profile.backward = spread_of(backwards).median;
-    const double compute = lengths.empty() ? 1.5 * profile.backward : spread_of(computes).median;
+    profile.ranks = ranks();
+    profile.iteration = spread_of(all.lengths);
+    profile.backward = spread_of(all.backwards).median;
+    const double compute =
+        all.lengths.empty() ? 1.5 * profile.backward : spread_of(all.computes).median;
     profile.forward = std::max(0.0, compute - profile.backward);
     double before = 0;
     for (std::size_t i = 0; i < n; ++i) {
         Bucket bucket;
         bucket.name = "bucket " + std::to_string(i);
         bucket.bytes = usual.front().sums[i].bytes;
-        bucket.ready_spread = spread_of(ready[i]);
-        bucket.transfer = spread_of(transfer[i]);
+        bucket.ready_spread = spread_of(all.ready[i]);
+        bucket.transfer = spread_of(all.transfer[i]);
         bucket.ready = std::min(std::max(before, bucket.ready_spread.median), profile.backward);
         bucket.forward =
             profile.backward > 0 ? profile.forward * (bucket.ready - before) / profile.backward : 0;

@@ -135,6 +135,11 @@ private:
         nic.pci = place;
         nic.model = model;
         nic.pci_gbytes = gbytes;
+        add_nics(element, nic);
+    }
+
+    // One for each interface of the card, or one for a card without.
+    void add_nics(const XmlElement& element, Nic nic) {
         std::vector<std::string> interfaces;
         for (const XmlElement& child : element.children) {
             if (child["type"] != "OSDev" || child["name"].empty()) {
@@ -153,7 +158,7 @@ private:
         }
         nic.has_interface = !interfaces.empty();
         if (interfaces.empty()) {
-            interfaces.push_back(nic.rdma.empty() ? place.address : nic.rdma);
+            interfaces.push_back(nic.rdma.empty() ? nic.pci.address : nic.rdma);
         }
         for (const std::string& name : interfaces) {
             nic.name = name;

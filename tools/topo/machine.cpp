@@ -126,11 +126,47 @@ void judge_by_hardware(Machine& machine) {
     }
 }
 
+void describe(const Interface& link, Nic& nic) {
+    nic.model = nic.model.empty() ? link.driver : nic.model;
+    nic.speed_mbps = link.speed_mbps;
+    nic.nominal_mbps = link.nominal_mbps;
+    nic.wire = link.wire;
+    nic.state = link.up ? "up" : "down";
+    for (const Address& address : link.addresses) {
+        nic.addresses.push_back(fmt::format("{}/{}", address.text(), address.prefix));
+    }
+}
+
+// A literal address is a link on the interface that carries it.
+bool stands_for(const Interface& used, const Interface& link) {
+    return used.name == link.name ||
+           std::any_of(link.addresses.begin(), link.addresses.end(), [&](const Address& own) {
+               return used.index == 0 && used.addresses[0] == own;
+           });
+}
+
+// Whether the interface is used as a link, or why not.
+void judge(const Interface& link, const InterfaceSelection& selection, Nic& nic) {
+    nic.reason = selection.problem.empty() ? "" : "no interface is used: see below";
+    for (const auto& skipped : selection.skipped) {
+        if (skipped.name == link.name) {
+            nic.reason = skipped.reason;
+        }
+    }
+    for (const Interface& used : selection.links) {
+        if (stands_for(used, link)) {
+            nic.nominal_mbps = used.nominal_mbps;  // the operator may have said it
+            nic.link = "tcp";
+            nic.reason.clear();
+        }
+    }
+}
+
 void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection& selection,
                     Machine& machine) {
     machine.problem = selection.problem;
     for (const Interface& link : all) {
-        Nic* known = find_nic(machine, link);
+        Nic* const known = find_nic(machine, link);
         Nic& nic = known != nullptr ? *known : machine.nics.emplace_back();
         if (known == nullptr) {
             nic.name = link.name;
@@ -138,33 +174,8 @@ void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection&
             nic.kind = virtual_kind(link);
             nic.pci = pci_place(link.pci_path, link.numa_node);
         }
-        nic.model = nic.model.empty() ? link.driver : nic.model;
-        nic.speed_mbps = link.speed_mbps;
-        nic.nominal_mbps = link.nominal_mbps;
-        nic.wire = link.wire;
-        nic.state = link.up ? "up" : "down";
-        for (const Address& address : link.addresses) {
-            nic.addresses.push_back(fmt::format("{}/{}", address.text(), address.prefix));
-        }
-        nic.reason = selection.problem.empty() ? "" : "no interface is used: see below";
-        for (const auto& skipped : selection.skipped) {
-            if (skipped.name == link.name) {
-                nic.reason = skipped.reason;
-            }
-        }
-        for (const Interface& used : selection.links) {
-            // A literal address is a link on the interface that carries it.
-            const bool here =
-                used.name == link.name ||
-                std::any_of(link.addresses.begin(), link.addresses.end(), [&](const Address& own) {
-                    return used.index == 0 && used.addresses[0] == own;
-                });
-            if (here) {
-                nic.nominal_mbps = used.nominal_mbps;  // the operator may have said it
-                nic.link = "tcp";
-                nic.reason.clear();
-            }
-        }
+        describe(link, nic);
+        judge(link, selection, nic);
     }
     for (Nic& nic : machine.nics) {
         if (!nic.has_interface) {

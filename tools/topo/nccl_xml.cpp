@@ -49,6 +49,11 @@ public:
     std::string problem;
 
 private:
+    static bool has_child(const XmlElement& element, std::string_view name) {
+        return std::any_of(element.children.begin(), element.children.end(),
+                           [&](const XmlElement& child) { return child.name == name; });
+    }
+
     bool pci(const XmlElement& element, PciPlace place) {
         if (element["busid"].empty()) {
             problem = fmt::format("line {}: <pci> has no busid", element.line);
@@ -57,18 +62,15 @@ private:
         const std::uint32_t pci_class = hex(element["class"]);
         const std::uint32_t vendor = hex(element["vendor"]);
         place.address = element["busid"];
-        bool nic_below = false;
-        bool gpu_below = false;
         PciPlace below = place;
         below.bridges.push_back(place.address);
         for (const XmlElement& child : element.children) {
             if (child.name == "pci" && !pci(child, below)) {
                 return false;
             }
-            nic_below = nic_below || child.name == "nic";
-            gpu_below = gpu_below || child.name == "gpu";
         }
-        if (gpu_below || is_gpu(pci_class, vendor == 0 ? 0x10de : vendor)) {
+        const bool nic_below = has_child(element, "nic");
+        if (has_child(element, "gpu") || is_gpu(pci_class, vendor == 0 ? 0x10de : vendor)) {
             machine_.gpus.push_back({place, "", pci_rate(element)});
             return true;
         }

@@ -201,6 +201,27 @@ std::string topo_text(const Machine& machine) {
     return text;
 }
 
+namespace {
+
+nlohmann::json nic_json(const Nic& nic) {
+    nlohmann::json entry = place_json(nic.pci);
+    entry.update({{"name", nic.name},
+                  {"rdma", nic.rdma},
+                  {"kind", nic.kind},
+                  {"model", nic.model},
+                  {"pci_gbytes_per_s", nic.pci_gbytes},
+                  {"speed_mbps", nic.speed_mbps},
+                  {"nominal_mbps", nic.nominal_mbps},
+                  {"state", nic.state},
+                  {"addresses", nic.addresses},
+                  {"used", !nic.link.empty()},
+                  {"link", nic.link},
+                  {"reason", nic.reason}});
+    return entry;
+}
+
+}  // namespace
+
 std::string topo_json(const Machine& machine) {
     nlohmann::json all = {{"format", "deft-topo"},
                           {"version", 1},
@@ -223,20 +244,7 @@ std::string topo_json(const Machine& machine) {
         all["gpus"].push_back(entry);
     }
     for (const Nic& nic : machine.nics) {
-        nlohmann::json entry = place_json(nic.pci);
-        entry.update({{"name", nic.name},
-                      {"rdma", nic.rdma},
-                      {"kind", nic.kind},
-                      {"model", nic.model},
-                      {"pci_gbytes_per_s", nic.pci_gbytes},
-                      {"speed_mbps", nic.speed_mbps},
-                      {"nominal_mbps", nic.nominal_mbps},
-                      {"state", nic.state},
-                      {"addresses", nic.addresses},
-                      {"used", !nic.link.empty()},
-                      {"link", nic.link},
-                      {"reason", nic.reason}});
-        all["nics"].push_back(entry);
+        all["nics"].push_back(nic_json(nic));
     }
     for (const ShownDevice& device : machine.devices) {
         all["devices"].push_back({{"name", device.name},

@@ -128,15 +128,22 @@ private:
         if (!name(out.name)) {
             return false;
         }
+        bool empty = false;
+        return attributes(out, empty) && (empty || content(out, depth));
+    }
+
+    // `empty`: the element ends with them.
+    bool attributes(XmlElement& out, bool& empty) {
         for (;;) {
             skip_space();
             if (at("/>")) {
                 advance(2);
+                empty = true;
                 return true;
             }
             if (at(">")) {
                 advance(1);
-                break;
+                return true;
             }
             if (ended()) {
                 return fail(fmt::format("<{}> is cut off", out.name));
@@ -155,6 +162,10 @@ private:
                 return false;
             }
         }
+    }
+
+    // Children, up to the closing tag.
+    bool content(XmlElement& out, std::size_t depth) {
         for (;;) {
             if (!skip_to_markup()) {
                 return false;
@@ -163,23 +174,27 @@ private:
                 return fail(fmt::format("<{}> of line {} is not closed", out.name, out.line));
             }
             if (at("</")) {
-                advance(2);
-                std::string closing;
-                if (!name(closing)) {
-                    return false;
-                }
-                skip_space();
-                if (closing != out.name || !at(">")) {
-                    return fail(fmt::format("<{}> of line {} is closed by </{}>", out.name,
-                                            out.line, closing));
-                }
-                advance(1);
-                return true;
+                return closing(out);
             }
             if (!element(out.children.emplace_back(), depth + 1)) {
                 return false;
             }
         }
+    }
+
+    bool closing(const XmlElement& out) {
+        advance(2);
+        std::string closed;
+        if (!name(closed)) {
+            return false;
+        }
+        skip_space();
+        if (closed != out.name || !at(">")) {
+            return fail(
+                fmt::format("<{}> of line {} is closed by </{}>", out.name, out.line, closed));
+        }
+        advance(1);
+        return true;
     }
 
     std::string_view text_;

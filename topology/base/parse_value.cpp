@@ -57,6 +57,19 @@ std::optional<std::int64_t> factor_of(std::string_view suffix, std::span<const S
     return std::nullopt;
 }
 
+// "0.07s" is 70000000.00000001 ns in binary arithmetic and still means a whole number of them. Not
+// std::round: nothing else here needs libm, which costs every preloaded process its loading.
+std::optional<std::int64_t> nearly_whole(double value) {
+    if (!(std::abs(value) < 9e18)) {
+        return std::nullopt;
+    }
+    const auto rounded = static_cast<std::int64_t>(value + (value < 0 ? -0.5 : 0.5));
+    if (std::abs(value - static_cast<double>(rounded)) > 1e-9 * std::abs(value)) {
+        return std::nullopt;
+    }
+    return rounded;
+}
+
 std::optional<Number> number(std::string_view text, std::span<const Suffix> suffixes) {
     const bool plus = text.starts_with('+');
     text.remove_prefix(plus ? 1 : 0);
@@ -90,17 +103,7 @@ std::optional<Number> number(std::string_view text, std::span<const Suffix> suff
     if (!std::isfinite(result.value)) {
         return std::nullopt;
     }
-    // "0.07s" is 70000000.00000001 ns in binary arithmetic and still means a whole number of them.
-    // Not std::round: nothing else here needs libm, which costs every preloaded process its
-    // loading.
-    if (std::abs(result.value) < 9e18) {
-        const double half = result.value < 0 ? -0.5 : 0.5;
-        const auto rounded = static_cast<std::int64_t>(result.value + half);
-        if (std::abs(result.value - static_cast<double>(rounded)) <=
-            1e-9 * std::abs(result.value)) {
-            result.whole = rounded;
-        }
-    }
+    result.whole = nearly_whole(result.value);
     return result;
 }
 
@@ -165,52 +168,71 @@ std::string expects(const Variable& variable, const char* what) {
     return line;
 }
 
-}  // namespace
+std::string parse_choice(const Variable& variable, std::string_view text, Setting& setting) {
+    const int index = choice_index(variable.range, text);
+    if (index < 0) {
+        return expects(variable, "one of") + did_you_mean(text, words_of(variable.range));
+    }
+    setting.integer = index;
+    return {};
+}
 
-std::string parse_value(const Variable& variable, std::string_view text, Setting& setting) {
+std::string parse_whole(const Variable& variable, std::string_view text, Setting& setting,
+                        const char* what) {
     const std::span<const Suffix> suffixes = suffixes_of(variable.type);
+    const auto value = number(text, suffixes);
+    if (!value || !value->whole || !in_range(value->value, variable.range, suffixes)) {
+        return expects(variable, what);
+    }
+    setting.integer = *value->whole;
+    return {};
+}
+
+std::string parse_real(const Variable& variable, std::string_view text, Setting& setting) {
+    const std::span<const Suffix> suffixes = suffixes_of(variable.type);
+    const auto value = number(text, suffixes);
+    if (!value || !in_range(value->value, variable.range, suffixes)) {
+        return expects(variable, "a number");
+    }
+    setting.real = value->value;
+    return {};
+}
+
+std::string parse_by_type(const Variable& variable, std::string_view text, Setting& setting) {
     switch (variable.type) {
         case ValueType::Text:
-            break;
-        case ValueType::Choice: {
-            // A kill switch must not fail for its spelling.
-            if (variable.key == Key::Mode && means_off(text)) {
-                text = "off";
-            }
-            const int index = choice_index(variable.range, text);
-            if (index < 0) {
-                return expects(variable, "one of") + did_you_mean(text, words_of(variable.range));
-            }
-            setting.integer = index;
-            break;
-        }
+            return {};
+        case ValueType::Choice:
+            return parse_choice(variable, text, setting);
         case ValueType::Bool:
             if (text != "0" && text != "1") {
                 return "expects 0 or 1";
             }
             setting.integer = text == "1";
-            break;
+            return {};
         case ValueType::Integer:
+            return parse_whole(variable, text, setting, "a whole number");
         case ValueType::Bytes:
-        case ValueType::Duration: {
-            const auto value = number(text, suffixes);
-            if (!value || !value->whole || !in_range(value->value, variable.range, suffixes)) {
-                return expects(variable, variable.type == ValueType::Integer ? "a whole number"
-                                         : variable.type == ValueType::Bytes
-                                             ? "a size such as 65536, 64K, 4M, 1G (not 64KB)"
-                                             : "a duration such as 200ms, 5s (without a unit: ms)");
-            }
-            setting.integer = *value->whole;
-            break;
-        }
-        case ValueType::Real: {
-            const auto value = number(text, suffixes);
-            if (!value || !in_range(value->value, variable.range, suffixes)) {
-                return expects(variable, "a number");
-            }
-            setting.real = value->value;
-            break;
-        }
+            return parse_whole(variable, text, setting,
+                               "a size such as 65536, 64K, 4M, 1G (not 64KB)");
+        case ValueType::Duration:
+            return parse_whole(variable, text, setting,
+                               "a duration such as 200ms, 5s (without a unit: ms)");
+        case ValueType::Real:
+            return parse_real(variable, text, setting);
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string parse_value(const Variable& variable, std::string_view text, Setting& setting) {
+    // A kill switch must not fail for its spelling.
+    if (variable.key == Key::Mode && means_off(text)) {
+        text = "off";
+    }
+    if (std::string problem = parse_by_type(variable, text, setting); !problem.empty()) {
+        return problem;
     }
     setting.text = std::string(text);
     return {};

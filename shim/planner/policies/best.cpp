@@ -228,6 +228,26 @@ private:
     const Fabric one_;
 };
 
+struct Draft {
+    double least;
+    bool parts;
+    Plan plan;
+};
+
+// Those that can be fastest first. `nothing`: so little is exposed that compute never waits.
+void offer(std::vector<Draft> drafts, double nothing, Choice& choice) {
+    std::stable_sort(drafts.begin(), drafts.end(),
+                     [](const Draft& a, const Draft& b) { return a.least < b.least; });
+    std::uint32_t enough[] = {UINT32_MAX, UINT32_MAX};  // delay at which compute never waits
+    for (Draft& draft : drafts) {
+        const std::uint32_t delay = draft.plan.predicted.max_delay;
+        std::uint32_t& least = enough[draft.parts ? 1 : 0];
+        if (delay < least && choice.offer(std::move(draft.plan)) <= nothing) {
+            least = delay;  // more cannot help
+        }
+    }
+}
+
 // Late and merged generations, those that can be fastest first, the less stale of two alike.
 void offer_generations(const Profile& profile, const Fabric& fabric, const Options& options,
                        Choice& choice, Shares& cut) {
@@ -253,11 +273,6 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
         if (choice.hopeless(kind.least, kind.merge - 1 + first)) {
             continue;
         }
-        struct Draft {
-            double least;
-            bool parts;
-            Plan plan;
-        };
         std::vector<Draft> drafts;
         for (std::uint32_t delay = first; delay <= most_late; ++delay) {
             for (const bool parts : {false, true}) {
@@ -269,16 +284,7 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
                 }
             }
         }
-        std::stable_sort(drafts.begin(), drafts.end(),
-                         [](const Draft& a, const Draft& b) { return a.least < b.least; });
-        std::uint32_t enough[] = {UINT32_MAX, UINT32_MAX};  // delay at which compute never waits
-        for (Draft& draft : drafts) {
-            const std::uint32_t delay = draft.plan.predicted.max_delay;
-            std::uint32_t& least = enough[draft.parts ? 1 : 0];
-            if (delay < least && choice.offer(std::move(draft.plan)) <= 1e-9 * profile.compute()) {
-                least = delay;  // more cannot help
-            }
-        }
+        offer(std::move(drafts), 1e-9 * profile.compute(), choice);
     }
 }
 

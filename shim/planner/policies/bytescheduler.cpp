@@ -66,6 +66,18 @@ Plan ideal(const Profile& profile, const Fabric& fabric, const Options& options)
     return builder.finish(profile, fabric, options);
 }
 
+// Of the buckets that have arrived and are not sent, the one that forward needs first; else as many
+// as there are.
+std::uint32_t most_urgent(const Profile& profile, const std::vector<std::uint64_t>& sent,
+                          std::uint32_t arrived) {
+    for (std::uint32_t i = arrived; i-- > 0;) {
+        if (sent[i] < profile.buckets[i].bytes) {
+            return i;
+        }
+    }
+    return static_cast<std::uint32_t>(profile.size());
+}
+
 }  // namespace
 
 Plan plan_bytescheduler(const Profile& profile, const Fabric& fabric, const Options& options) {
@@ -91,13 +103,7 @@ Plan plan_bytescheduler(const Profile& profile, const Fabric& fabric, const Opti
             credit += flying.front().second;
             flying.pop_front();
         }
-        std::uint32_t next = n;
-        for (std::uint32_t i = arrived; i-- > 0;) {
-            if (sent[i] < profile.buckets[i].bytes) {
-                next = i;
-                break;
-            }
-        }
+        const std::uint32_t next = most_urgent(profile, sent, arrived);
         if (next < n && credit > 0) {
             const std::uint64_t size =
                 std::min(partition, profile.buckets[next].bytes - sent[next]);

@@ -66,6 +66,8 @@ public:
 private:
     void cut();
     void stage(std::int64_t cycle, Stage stage, double window);
+    void pack(std::int64_t cycle, Stage stage);
+    void end_current(std::int64_t update);
     void begin_current(std::int64_t first, std::int64_t count) {
         current_.assign(pieces_.size(), true);
         left_ = pieces_.size();
@@ -121,10 +123,8 @@ void Queues::cut() {
 }
 
 void Queues::stage(std::int64_t cycle, Stage stage, double window) {
-    const std::size_t m = fabric_.links.size();
-    PackingProblem& problem = problem_;
-    problem.links = m;
-    problem.capacity.assign(m, window * options_.capacity_factor * (1 + 1e-9));
+    problem_.links = fabric_.links.size();
+    problem_.capacity.assign(problem_.links, window * options_.capacity_factor * (1 + 1e-9));
     for (;;) {
         if (count_ == 0 && future_count_ > 0 && !(patient_ && stage == Stage::Backward)) {
             begin_current(future_first_, future_count_);
@@ -133,44 +133,53 @@ void Queues::stage(std::int64_t cycle, Stage stage, double window) {
         if (count_ == 0) {
             return;
         }
-        std::vector<std::uint32_t>& items = items_;
-        items.clear();
-        problem.value.clear();
-        problem.cost.clear();
-        for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
-            if (current_[p]) {
-                items.push_back(p);
-                problem.value.push_back(pieces_[p].value);
-                problem.cost.insert(problem.cost.end(), pieces_[p].cost.begin(),
-                                    pieces_[p].cost.end());
-            }
-        }
-        const Packing& packing = solver_.greedy(problem);
-        packed_ += problem.cost.size();
-        for (std::size_t k = 0; k < items.size(); ++k) {
-            if (packing.link[k] == Packing::kUnsent) {
-                continue;
-            }
-            const auto link = static_cast<std::uint32_t>(packing.link[k]);
-            sent_.push_back({items[k], link, cycle, stage, first_, count_});
-            current_[items[k]] = false;
-            problem.capacity[link] -= pieces_[items[k]].cost[link];
-            --left_;
-        }
+        pack(cycle, stage);
         if (left_ != 0) {
             return;
         }
-        // Forward of cycle t runs after its update: what it completes is for the next one.
-        const std::int64_t update = stage == Stage::Backward ? cycle : cycle + 1;
-        merged_ = !updates_.empty() && updates_.back().cycle == update ? merged_ + count_ : count_;
-        capped_ = capped_ || update - (first_ + count_ - 1) > std::int64_t{options_.max_delay} ||
-                  merged_ > std::int64_t{options_.max_merge};
-        updates_.push_back({update, first_, count_});
-        count_ = 0;
+        end_current(stage == Stage::Backward ? cycle : cycle + 1);
         if (future_count_ == 0) {
             return;
         }
     }
+}
+
+// Sends what of the current generation fits into what is left of the window.
+void Queues::pack(std::int64_t cycle, Stage stage) {
+    items_.clear();
+    problem_.value.clear();
+    problem_.cost.clear();
+    for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
+        if (current_[p]) {
+            items_.push_back(p);
+            problem_.value.push_back(pieces_[p].value);
+            problem_.cost.insert(problem_.cost.end(), pieces_[p].cost.begin(),
+                                 pieces_[p].cost.end());
+        }
+    }
+    const Packing& packing = solver_.greedy(problem_);
+    packed_ += problem_.cost.size();
+    for (std::size_t k = 0; k < items_.size(); ++k) {
+        if (packing.link[k] == Packing::kUnsent) {
+            continue;
+        }
+        const auto link = static_cast<std::uint32_t>(packing.link[k]);
+        sent_.push_back({items_[k], link, cycle, stage, first_, count_});
+        current_[items_[k]] = false;
+        problem_.capacity[link] -= pieces_[items_[k]].cost[link];
+        --left_;
+    }
+}
+
+// Forward of cycle t runs after its update: what it completes is for the next one.
+void Queues::end_current(std::int64_t update) {
+    merged_ = !updates_.empty() && updates_.back().cycle == update ? merged_ + count_ : count_;
+    if (update - (first_ + count_ - 1) > std::int64_t{options_.max_delay} ||
+        merged_ > std::int64_t{options_.max_merge}) {
+        capped_ = true;
+    }
+    updates_.push_back({update, first_, count_});
+    count_ = 0;
 }
 
 bool Queues::run() {

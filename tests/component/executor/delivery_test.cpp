@@ -157,23 +157,19 @@ TEST(Predicted, DampedDelayOne) {
         5 * 2);
 }
 
-// covap as its paper defines it: piece p goes out when (p + t) mod I is 0, e is what is kept.
-TEST(Covap, ErrorFeedbackFollowsTheCoefficientSchedule) {
-    constexpr std::uint32_t kInterval = 3;
-    const auto shapes = shapes_of(kCounts);
+constexpr std::uint32_t kInterval = 3;
+
+struct CovapPiece {
+    std::uint32_t bucket;
+    std::uint64_t begin, end;
+};
+
+Plan covap_plan(const std::vector<Shape>& shapes, const std::vector<CovapPiece>& pieces) {
     Plan plan;
     plan.policy = "covap";
     plan.period = kInterval;
     plan.bucket_bytes = bytes_of(shapes);
     plan.links = {"one"};
-    // Pieces: bucket 0 whole, bucket 1 in two.
-    struct Piece {
-        std::uint32_t bucket;
-        std::uint64_t begin, end;
-    };
-    const std::uint64_t half = 80384;
-    const std::vector<Piece> pieces{
-        {0, 0, shapes[0].bytes()}, {1, 0, half}, {1, half, shapes[1].bytes()}};
     for (std::uint32_t t = 0; t < kInterval; ++t) {
         for (std::uint32_t p = 0; p < pieces.size(); ++p) {
             if ((p + t) % kInterval == 0) {
@@ -193,6 +189,17 @@ TEST(Covap, ErrorFeedbackFollowsTheCoefficientSchedule) {
             }
         }
     }
+    return plan;
+}
+
+// covap as its paper defines it: piece p goes out when (p + t) mod I is 0, e is what is kept.
+TEST(Covap, ErrorFeedbackFollowsTheCoefficientSchedule) {
+    const auto shapes = shapes_of(kCounts);
+    // Bucket 0 whole, bucket 1 in two.
+    const std::uint64_t half = 80384;
+    const std::vector<CovapPiece> pieces{
+        {0, 0, shapes[0].bytes()}, {1, 0, half}, {1, half, shapes[1].bytes()}};
+    const Plan plan = covap_plan(shapes, pieces);
     CompileOptions options;
     options.residual = true;
     ExecutorOptions execution;
@@ -206,7 +213,7 @@ TEST(Covap, ErrorFeedbackFollowsTheCoefficientSchedule) {
         const auto kappa =
             static_cast<float>(planner::covap_coefficient(kInterval, 100 + std::uint64_t(t)));
         for (std::uint32_t p = 0; p < pieces.size(); ++p) {
-            const Piece& piece = pieces[p];
+            const CovapPiece& piece = pieces[p];
             const bool goes = (p + static_cast<std::uint32_t>(t)) % kInterval == 0;
             const bool whole = piece.bucket == 0;
             for (std::uint64_t i = piece.begin / 4; i < piece.end / 4; ++i) {

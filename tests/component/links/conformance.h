@@ -17,7 +17,7 @@ public:
     // The connecting side's maker of path 0.
     virtual std::unique_ptr<Dialer> dialer() = 0;
     // The accepting side: the next path that was let in.
-    virtual bool knock(Nanos now, Admitted& admitted) = 0;
+    virtual bool next(Nanos now, Admitted& admitted) = 0;
     // Nobody listens any more.
     virtual void stop_listening() = 0;
     // More bytes than can be on their way.

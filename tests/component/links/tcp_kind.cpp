@@ -43,7 +43,7 @@ public:
         return std::make_unique<TcpDialer>(device_, route, hello, TcpDialer::Options());
     }
 
-    bool knock(Nanos now, Admitted& admitted) override {
+    bool next(Nanos now, Admitted& admitted) override {
         Admission::Guest guest;
         if (!admission_->next(now, guest)) {
             return false;

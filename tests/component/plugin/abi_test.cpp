@@ -145,6 +145,81 @@ void check_properties() {
     EXPECT_NE(table.getProperties(1, &props), 0);
 }
 
+constexpr std::size_t kBuffer = 1 << 20;
+constexpr std::size_t kDepth = 8;
+
+// Messages of all sizes over one connection, as many in flight as NCCL would have.
+template <const auto& table>
+struct Exchange {
+    Calls<table>& calls;
+    void* send;
+    void* receive;
+    std::mt19937& random;
+    std::vector<std::byte>& out;
+    std::vector<std::byte>& in;
+    std::vector<std::size_t> sizes{};
+    std::vector<void*> sends{};
+    std::vector<void*> receives{};
+    std::size_t sent = 0;
+    std::size_t posted = 0;
+    std::size_t send_done = 0;
+    std::size_t received = 0;
+
+    void run(Nanos deadline) {
+        static constexpr std::size_t edges[] = {0, 1, 8, 127, 2048, 2049, 65536, 131072, kBuffer};
+        for (int i = 0; i < 60; ++i) {
+            sizes.push_back(i % 2 == 0 ? edges[random() % std::size(edges)] : random() % kBuffer);
+        }
+        sends.resize(sizes.size());
+        receives.resize(sizes.size());
+        while ((received < sizes.size() || send_done < sizes.size()) && steady_now() < deadline) {
+            ASSERT_NO_FATAL_FAILURE(post());
+            ASSERT_NO_FATAL_FAILURE(test());
+        }
+        EXPECT_EQ(received, sizes.size());
+    }
+
+    void post() {
+        if (posted < sizes.size() && posted - received < kDepth && random() % 2 == 0) {
+            receives[posted] =
+                posted % 3 == 0 ? DEFT_NET_OPTIONAL_RECV_COMPLETION : nullptr;  // newer NCCL's hint
+            ASSERT_EQ(calls.irecv(receive, in.data() + posted % kDepth * kBuffer, kBuffer,
+                                  &receives[posted]),
+                      0);
+            ASSERT_NE(receives[posted], DEFT_NET_OPTIONAL_RECV_COMPLETION);
+            posted += receives[posted] != nullptr ? 1 : 0;
+        }
+        if (sent < sizes.size() && sent - send_done < kDepth && random() % 2 == 0) {
+            std::byte* data = out.data() + sent % kDepth * kBuffer;
+            const auto bytes = bytes_of(sizes[sent], static_cast<unsigned>(sent));
+            std::copy(bytes.begin(), bytes.end(), data);
+            ASSERT_EQ(calls.isend(send, data, sizes[sent], &sends[sent]), 0);
+            sent += sends[sent] != nullptr ? 1 : 0;
+        }
+    }
+
+    void test() {
+        int done = 0;
+        int size = -1;
+        if (send_done < sent) {
+            ASSERT_EQ(table.test(sends[send_done], &done, nullptr), 0);
+            send_done += static_cast<std::size_t>(done);
+        }
+        if (received == posted) {
+            return;
+        }
+        ASSERT_EQ(table.test(receives[received], &done, &size), 0);
+        if (done != 0) {
+            ASSERT_EQ(static_cast<std::size_t>(size), sizes[received]);
+            const auto expected = bytes_of(sizes[received], static_cast<unsigned>(received));
+            ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                                   in.data() + received % kDepth * kBuffer))
+                << "message " << received;
+            ++received;
+        }
+    }
+};
+
 template <const auto& table>
 void run_version(unsigned seed) {
     Calls<table> calls;
@@ -170,8 +245,6 @@ void run_version(unsigned seed) {
     ASSERT_TRUE(send != nullptr && receive != nullptr);
     ASSERT_EQ(table.closeListen(listener), 0);
 
-    constexpr std::size_t kBuffer = 1 << 20;
-    constexpr std::size_t kDepth = 8;
     std::vector<std::byte> out(kBuffer * kDepth);
     std::vector<std::byte> in(kBuffer * kDepth);
     void* out_handle = nullptr;
@@ -186,53 +259,8 @@ void run_version(unsigned seed) {
     EXPECT_NE(table.regMr(receive, in.data(), 1, DEFT_NET_PTR_CUDA, &no_handle), 0);
 
     std::mt19937 random(seed);
-    std::vector<std::size_t> sizes;
-    static constexpr std::size_t edges[] = {0, 1, 8, 127, 2048, 2049, 65536, 131072, kBuffer};
-    for (int i = 0; i < 60; ++i) {
-        sizes.push_back(i % 2 == 0 ? edges[random() % std::size(edges)] : random() % kBuffer);
-    }
-    std::vector<void*> sends(sizes.size());
-    std::vector<void*> receives(sizes.size());
-    std::size_t sent = 0;
-    std::size_t posted = 0;
-    std::size_t send_done = 0;
-    std::size_t received = 0;
-    while ((received < sizes.size() || send_done < sizes.size()) && steady_now() < deadline) {
-        if (posted < sizes.size() && posted - received < kDepth && random() % 2 == 0) {
-            receives[posted] =
-                posted % 3 == 0 ? DEFT_NET_OPTIONAL_RECV_COMPLETION : nullptr;  // newer NCCL's hint
-            ASSERT_EQ(calls.irecv(receive, in.data() + posted % kDepth * kBuffer, kBuffer,
-                                  &receives[posted]),
-                      0);
-            ASSERT_NE(receives[posted], DEFT_NET_OPTIONAL_RECV_COMPLETION);
-            posted += receives[posted] != nullptr ? 1 : 0;
-        }
-        if (sent < sizes.size() && sent - send_done < kDepth && random() % 2 == 0) {
-            std::byte* data = out.data() + sent % kDepth * kBuffer;
-            const auto bytes = bytes_of(sizes[sent], static_cast<unsigned>(sent));
-            std::copy(bytes.begin(), bytes.end(), data);
-            ASSERT_EQ(calls.isend(send, data, sizes[sent], &sends[sent]), 0);
-            sent += sends[sent] != nullptr ? 1 : 0;
-        }
-        int done = 0;
-        int size = -1;
-        if (send_done < sent) {
-            ASSERT_EQ(table.test(sends[send_done], &done, nullptr), 0);
-            send_done += static_cast<std::size_t>(done);
-        }
-        if (received < posted) {
-            ASSERT_EQ(table.test(receives[received], &done, &size), 0);
-            if (done != 0) {
-                ASSERT_EQ(static_cast<std::size_t>(size), sizes[received]);
-                const auto expected = bytes_of(sizes[received], static_cast<unsigned>(received));
-                ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
-                                       in.data() + received % kDepth * kBuffer))
-                    << "message " << received;
-                ++received;
-            }
-        }
-    }
-    EXPECT_EQ(received, sizes.size());
+    Exchange<table> exchange{calls, send, receive, random, out, in};
+    ASSERT_NO_FATAL_FAILURE(exchange.run(deadline));
     void* flush = &flush;
     int flush_size = 8;
     void* flush_data = in.data();

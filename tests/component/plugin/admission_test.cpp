@@ -23,7 +23,7 @@ namespace deft::net::testing {
 namespace {
 
 // A blocking client of the listener at link 0.
-UniqueFd knock(const wire::Handle& handle, const char* from = nullptr) {
+UniqueFd next(const wire::Handle& handle, const char* from = nullptr) {
     const wire::Endpoint& endpoint = handle.endpoints.entries[0];
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_storage storage;
@@ -89,7 +89,7 @@ void expect_works(TcpPair& pair) {
 
 TEST(Admission, GarbageIsDropped) {
     TcpPair pair(2);
-    const UniqueFd stranger = knock(decoded(pair));
+    const UniqueFd stranger = next(decoded(pair));
     const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(200, 'x');
     ASSERT_GT(send(stranger.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
     EXPECT_TRUE(closed(stranger, pair));
@@ -100,7 +100,7 @@ TEST(Admission, WrongSecretIsDroppedWithoutAnAnswer) {
     TcpPair pair(1);
     wire::Hello hello = hello_for(decoded(pair));
     hello.secret[15] ^= 1;
-    const UniqueFd stranger = knock(decoded(pair));
+    const UniqueFd stranger = next(decoded(pair));
     say(stranger, hello);
     std::vector<std::byte> heard;
     EXPECT_TRUE(closed(stranger, pair, &heard));
@@ -112,7 +112,7 @@ TEST(Admission, UnknownListenerIsDropped) {
     TcpPair pair(1);
     wire::Hello hello = hello_for(decoded(pair));
     ++hello.listener;
-    const UniqueFd stranger = knock(decoded(pair));
+    const UniqueFd stranger = next(decoded(pair));
     say(stranger, hello);
     EXPECT_TRUE(closed(stranger, pair));
     expect_works(pair);
@@ -122,7 +122,7 @@ TEST(Admission, OtherVersionIsToldOurs) {
     TcpPair pair(1);
     wire::Hello hello = hello_for(decoded(pair));
     hello.version = wire::kVersion + 1;
-    const UniqueFd stranger = knock(decoded(pair));
+    const UniqueFd stranger = next(decoded(pair));
     say(stranger, hello);
     std::vector<std::byte> heard;
     ::testing::internal::CaptureStderr();
@@ -146,7 +146,7 @@ TEST(Admission, OtherVersionIsToldOurs) {
 TEST(Admission, SecondConnectionToOneListenerIsRefused) {
     TcpPair pair(1);
     ASSERT_TRUE(pair.establish());
-    const UniqueFd other = knock(decoded(pair));
+    const UniqueFd other = next(decoded(pair));
     say(other, hello_for(decoded(pair)));
     std::vector<std::byte> heard;
     const Nanos deadline = steady_now() + kPatience;
@@ -172,7 +172,7 @@ TEST(Admission, FloodOfSilentConnectionsIsBounded) {
     std::vector<UniqueFd> silent;
     const wire::Handle handle = decoded(pair);
     for (int i = 0; i < 200; ++i) {
-        silent.push_back(knock(handle));
+        silent.push_back(next(handle));
         if (i % 3 == 0) {  // half a hello, never finished
             EXPECT_GT(send(silent.back().get(), "DHEL", 4, MSG_NOSIGNAL), 0);
         }
@@ -191,7 +191,7 @@ TEST(Admission, FloodOfSilentConnectionsIsBounded) {
 TEST(Admission, WhoFloodsPushesOutHimself) {
     TcpPair pair(1);
     const wire::Handle handle = decoded(pair);
-    const UniqueFd slow = knock(handle, "127.0.0.8");
+    const UniqueFd slow = next(handle, "127.0.0.8");
     std::array<std::byte, wire::kHelloBytes> bytes;
     wire::encode(hello_for(handle), bytes);
     ASSERT_EQ(send(slow.get(), bytes.data(), 64, MSG_NOSIGNAL), 64);
@@ -200,7 +200,7 @@ TEST(Admission, WhoFloodsPushesOutHimself) {
     const auto acceptor = TcpAcceptor::process(pair.device, problem);
     const Nanos deadline = steady_now() + kPatience;
     for (int i = 0; i < 150; ++i) {
-        silent.push_back(knock(handle, "127.0.0.9"));
+        silent.push_back(next(handle, "127.0.0.9"));
         (void)pair.listener->accept(steady_now());
     }
     while (acceptor->strangers() < 80 && steady_now() < deadline) {
@@ -216,7 +216,7 @@ TEST(Admission, WhoFloodsPushesOutHimself) {
 
 TEST(Admission, SlowHelloRunsIntoItsDeadline) {
     TcpPair pair(1);
-    const UniqueFd slow = knock(decoded(pair));
+    const UniqueFd slow = next(decoded(pair));
     ASSERT_GT(send(slow.get(), "DHEL", 4, MSG_NOSIGNAL), 0);
     std::string problem;
     const auto acceptor = TcpAcceptor::process(pair.device, problem);
@@ -343,13 +343,13 @@ public:
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         std::vector<UniqueFd> open;
         for (std::size_t i = 0; i < silent; ++i) {
-            open.push_back(knock(handle, "127.0.0.9"));
+            open.push_back(next(handle, "127.0.0.9"));
         }
         char word = 0;
         if (read(told.get(), &word, 1) != 1) {
             _exit(1);
         }
-        const UniqueFd sender = knock(handle, "127.0.0.8");
+        const UniqueFd sender = next(handle, "127.0.0.8");
         say(sender, hello_for(handle));
         for (;;) {
             pause();
@@ -422,7 +422,7 @@ TEST(Admission, ALastDescriptorGoesToWhoHasAHello) {
 TEST(Admission, ReplayedHelloDoesNotDisturb) {
     TcpPair pair(1);
     const wire::Hello hello = hello_for(decoded(pair));
-    const UniqueFd first = knock(decoded(pair));
+    const UniqueFd first = next(decoded(pair));
     say(first, hello);
     const Nanos deadline = steady_now() + kPatience;
     while (pair.receiver == nullptr && steady_now() < deadline) {
@@ -430,7 +430,7 @@ TEST(Admission, ReplayedHelloDoesNotDisturb) {
     }
     ASSERT_NE(pair.receiver, nullptr);
     for (int i = 0; i < 40; ++i) {
-        const UniqueFd again = knock(decoded(pair));
+        const UniqueFd again = next(decoded(pair));
         say(again, hello);
         EXPECT_TRUE([&] {
             while (steady_now() < deadline) {

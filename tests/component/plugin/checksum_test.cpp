@@ -75,7 +75,9 @@ Outcome run(Scene& scene, std::size_t messages, std::size_t largest, std::size_t
                 break;
             }
             std::size_t size = 0;
-            flight.sent = flight.sent || sender.test(flight.send, now, nullptr);
+            if (!flight.sent) {
+                flight.sent = sender.test(flight.send, now, nullptr);
+            }
             if (!flight.received && receiver.test(flight.receive, now, &size)) {
                 flight.received = true;
                 const bool same =
@@ -107,9 +109,13 @@ bool exchange(Scene& scene, const std::vector<std::byte>& data, std::vector<std:
         }
         scene.step();
         send = send != nullptr ? send : sender.isend(data.data(), data.size(), steady_now());
-        sent = sent || (send != nullptr && sender.test(send, steady_now(), nullptr));
-        received = received || receiver.test(receive, steady_now(), nullptr);
-        sender.progress(steady_now());  // as the caretaker does for who is not polled
+        if (!sent) {
+            sent = send != nullptr && sender.test(send, steady_now(), nullptr);
+        }
+        if (!received) {
+            received = receiver.test(receive, steady_now(), nullptr);
+        }
+        sender.progress(steady_now());  // as the idle thread does for who is not polled
         receiver.progress(steady_now());
     }
     return sent && received;
@@ -164,8 +170,12 @@ TEST(Checksum, WithoutItAFlippedBitIsDelivered) {
     bool received = false;
     while (!(sent && received) && steady_now() < deadline) {
         scene.step();
-        sent = sent || scene.pair.sender->test(send, steady_now(), nullptr);
-        received = received || scene.pair.receiver->test(receive, steady_now(), nullptr);
+        if (!sent) {
+            sent = scene.pair.sender->test(send, steady_now(), nullptr);
+        }
+        if (!received) {
+            received = scene.pair.receiver->test(receive, steady_now(), nullptr);
+        }
     }
     ASSERT_TRUE(sent && received);
     EXPECT_EQ(scene.flips(), 1U);
@@ -255,8 +265,12 @@ TEST(Checksum, AChunkThatTwoPathsBringIsWhatWasSent) {
     int stage = 0;
     while (!(sent && received) && steady_now() < deadline) {
         scene.step();
-        sent = sent || scene.pair.sender->test(send, steady_now(), nullptr);
-        received = received || scene.pair.receiver->test(receive, steady_now(), nullptr);
+        if (!sent) {
+            sent = scene.pair.sender->test(send, steady_now(), nullptr);
+        }
+        if (!received) {
+            received = scene.pair.receiver->test(receive, steady_now(), nullptr);
+        }
         if (stage == 0 && resent() != before) {
             pieces[1] = 3;  // of 64 KiB each, where the chunk has 256
             stage = 1;
@@ -313,8 +327,12 @@ TEST(Checksum, APathThatIsOvertakenLivesOn) {
     int stage = 0;
     while (!(sent && received && pieces[0] == kUnlimited) && steady_now() < deadline) {
         scene.step();
-        sent = sent || scene.pair.sender->test(send, steady_now(), nullptr);
-        received = received || scene.pair.receiver->test(receive, steady_now(), nullptr);
+        if (!sent) {
+            sent = scene.pair.sender->test(send, steady_now(), nullptr);
+        }
+        if (!received) {
+            received = scene.pair.receiver->test(receive, steady_now(), nullptr);
+        }
         scene.pair.sender->progress(steady_now());
         scene.pair.receiver->progress(steady_now());
         if (stage == 0 && resent() != before) {
@@ -411,8 +429,10 @@ TEST(Checksum, BytesAreSeenOnlyOnceTheyAreVerified) {
                     send = send != nullptr
                                ? send
                                : scene.pair.sender->isend(data.data(), size, steady_now());
-                    sent = sent || (send != nullptr &&
-                                    scene.pair.sender->test(send, steady_now(), nullptr));
+                    if (!sent) {
+                        sent =
+                            send != nullptr && scene.pair.sender->test(send, steady_now(), nullptr);
+                    }
                     received =
                         received || scene.pair.receiver->test(receive, steady_now(), nullptr);
                     // Chunks of what was cut become visible one by one, each when it is verified.

@@ -307,14 +307,18 @@ TEST(Failover, ASenderGivesAPeerWhoseLinksFlapTimeToComeBack) {
             each.carrier =
                 (since >= 100 * kMillisecond && since < 103 * kMillisecond) || since >= 3 * kSecond;
         }
-        sent = sent || wire.sender->test(send, wire.now, nullptr);
-        received = received || wire.receiver->test(receive, wire.now, nullptr);
+        if (!sent) {
+            sent = wire.sender->test(send, wire.now, nullptr);
+        }
+        if (!received) {
+            received = wire.receiver->test(receive, wire.now, nullptr);
+        }
     }
     EXPECT_TRUE(sent) << wire.sender->failure().text;
     EXPECT_TRUE(received) << wire.receiver->failure().text;
 }
 
-// What the caretaker does, which drives both ends seldom and while nobody waits for anything.
+// What the idle thread does, which drives both ends seldom and while nobody waits for anything.
 void rest(FakeWire& wire, Nanos time) {
     for (const Nanos end = wire.now + time; wire.now < end; wire.now += 250 * kMillisecond) {
         for (int i = 0; i < 20; ++i, wire.now += kMillisecond) {

@@ -261,7 +261,7 @@ public:
         std::snprintf(receiver_options.peer, sizeof(receiver_options.peer), "sender %d", wires);
         sender = std::make_unique<Sender>(sender_options, std::move(dialers), now);
         receiver = std::make_unique<Receiver>(receiver_options, links.size(),
-                                              std::make_unique<FakeDoor>(*this));
+                                              std::make_unique<FakePathSource>(*this));
     }
     ~FakeWire() {
         sender.reset();
@@ -384,10 +384,10 @@ private:
         bool small_ = false;
     };
 
-    class FakeDoor final : public Door {
+    class FakePathSource final : public PathSource {
     public:
-        explicit FakeDoor(FakeWire& wire) : fake_(wire) {}
-        bool knock(Nanos now, const Control& state, Admitted& admitted) override {
+        explicit FakePathSource(FakeWire& wire) : fake_(wire) {}
+        bool next(Nanos now, const Control& state, Admitted& admitted) override {
             for (std::size_t i = 0; i < fake_.links.size(); ++i) {
                 Ring& ring = fake_.ringing_[i];
                 const FakeLink& link = fake_.links[i];

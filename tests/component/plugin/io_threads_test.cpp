@@ -2,8 +2,8 @@
 // Helper threads: connections go on while NCCL does not call, and nothing is lost when both do.
 #include <gtest/gtest.h>
 
-#include "plugin/core/endpoint_thread.h"
 #include "plugin/core/io_threads.h"
+#include "plugin/core/progress_thread.h"
 #include "plugin/core/scheduler.h"
 #include "tests/component/plugin/process_threads.h"
 #include "tests/component/plugin/relayed_pair.h"
@@ -18,8 +18,8 @@ struct Helped {
         EXPECT_TRUE(help(*receiver, threads));
     }
     ~Helped() {
-        let_go(*sender);
-        let_go(*receiver);
+        stop_progress(*sender);
+        stop_progress(*receiver);
     }
     Request* isend(const std::vector<std::byte>& data) {
         const Call call(*sender);
@@ -157,15 +157,15 @@ TEST(IoThreads, EndWithTheirLastConnection) {
     EXPECT_TRUE(wait_for([] { return threads_named("deft-io") == 1; }));
 }
 
-TEST(Turn, IsLeftToTheOneWhoWasRefused) {
-    Turn turn;
-    ASSERT_TRUE(turn.take_spare());
-    EXPECT_FALSE(turn.take());
-    EXPECT_TRUE(turn.wanted());
-    turn.give_spare();
-    EXPECT_TRUE(turn.take());
-    EXPECT_FALSE(turn.wanted());
-    EXPECT_FALSE(turn.take_spare());
+TEST(EndpointLock, IsLeftToTheOneWhoWasRefused) {
+    EndpointLock lock;
+    ASSERT_TRUE(lock.try_lock_spare());
+    EXPECT_FALSE(lock.try_lock());
+    EXPECT_TRUE(lock.wanted());
+    lock.unlock_spare();
+    EXPECT_TRUE(lock.try_lock());
+    EXPECT_FALSE(lock.wanted());
+    EXPECT_FALSE(lock.try_lock_spare());
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Scene {
     }
     bool sent(Request* request) { return wire.sender->test(request, wire.now, nullptr); }
     bool received(Request* request) { return wire.receiver->test(request, wire.now, nullptr); }
-    // Both ends are driven for some time, as the caretaker does.
+    // Both ends are driven for some time, as the idle thread does.
     void drive(Nanos time) {
         for (const Nanos end = wire.now + time; wire.now < end; wire.now += 20 * kMicrosecond) {
             wire.sender->progress(wire.now);

@@ -82,7 +82,7 @@ public:
         return done != 0;
     }
     std::uint64_t moved_at_sender() {
-        auto& sender = static_cast<Sender&>(*static_cast<Endpoint*>(sender_));
+        auto& sender = static_cast<Sender&>(*static_cast<ConnectionEnd*>(sender_));
         const Call call(sender);
         return call ? sender.moved() : 0;
     }

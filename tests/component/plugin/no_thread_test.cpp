@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that may have no further threads: the plugin works without its caretaker, and says so.
+// A process that may have no further threads: the plugin works without its idle thread, and says
+// so.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -10,9 +11,9 @@
 #include <regex>
 #include <string>
 
-#include "plugin/core/caretaker.h"
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/idle_progress.h"
 #include "plugin/core/io_threads.h"
+#include "plugin/core/progress_thread.h"
 #include "tests/component/plugin/nccl_scene.h"
 
 namespace {
@@ -51,7 +52,7 @@ bool transfers(Scene& scene) {
            wait_for([&] { return sent || scene.done(send); }) && buffer == data;
 }
 
-TEST(NoThread, ConnectionsGoOnWithoutTheCaretaker) {
+TEST(NoThread, ConnectionsGoOnWithoutTheIdleThread) {
     ::testing::internal::CaptureStderr();
     {
         const NoThreads no_threads;
@@ -74,7 +75,7 @@ TEST(NoThread, ConnectionsGoOnWithoutTheCaretaker) {
     EXPECT_TRUE(transfers(scene));
 }
 
-struct Quiet final : Endpoint {
+struct Quiet final : ConnectionEnd {
     void progress(Nanos) override {}
     bool busy() const override { return false; }
     bool held() const override { return false; }
@@ -85,14 +86,14 @@ TEST(NoThread, AnEndpointWithoutOneIsTheCallersAlone) {
     Quiet end;
     {
         const NoThreads no_threads;
-        EXPECT_FALSE(look_after(end));
+        EXPECT_FALSE(progress_when_idle(end));
         EXPECT_FALSE(help(end, 2));
     }
     EXPECT_EQ(end.thread, nullptr);
     EXPECT_EQ(end.helper, nullptr);
     const Call call(end);
     EXPECT_TRUE(call);
-    let_go(end);
+    stop_progress(end);
 }
 
 }  // namespace

@@ -98,11 +98,11 @@ TEST(ThinOut, TheFastestStayAndEqualOnesTakeTurns) {
     const std::vector<Interface> links = {link_with("a", {"10.0.0.1"}, 10000),
                                           link_with("b", {"10.0.1.1"}, 25000),
                                           link_with("c", {"10.0.2.1"}, 25000)};
-    const auto left = [&](std::size_t most, std::size_t turn) {
+    const auto left = [&](std::size_t most, std::size_t first) {
         std::vector<Route> routes(3);
         routes[1].link = 1;
         routes[2].link = 2;
-        thin_out(routes, links, most, turn);
+        thin_out(routes, links, most, first);
         std::vector<std::size_t> which;
         for (const Route& route : routes) {
             which.push_back(route.link);

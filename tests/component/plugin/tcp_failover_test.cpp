@@ -47,67 +47,93 @@ TEST(TcpSockets, AcknowledgementsGoAheadOfBulkData) {
     EXPECT_EQ(priorities, (std::multiset<int>{0, 6})) << "the sender's socket, the receiver's";
 }
 
+// Messages of many sizes over one connection, several in flight.
+class Load {
+public:
+    static constexpr std::size_t kMessages = 400;
+
+    explicit Load(TcpPair& pair) : pair_(pair) {}
+
+    bool over() const { return received_ == kMessages && sends_.empty(); }
+    std::size_t received() const { return received_; }
+
+    void step() {
+        post();
+        if (!sends_.empty() && pair_.sender->test(sends_.front().request, steady_now(), nullptr)) {
+            std::fill(sends_.front().data.begin(), sends_.front().data.end(), std::byte{0xEE});
+            sends_.pop_front();
+        }
+        std::size_t size = 0;
+        if (receives_.empty() ||
+            !pair_.receiver->test(receives_.front().request, steady_now(), &size)) {
+            return;
+        }
+        ASSERT_EQ(size, size_of(received_));
+        const std::vector<std::byte> expected = bytes_of(size, static_cast<unsigned>(received_));
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), receives_.front().data.begin()))
+            << "message " << received_;
+        receives_.pop_front();
+        ++received_;
+    }
+
+private:
+    static constexpr std::size_t kDepth = 6;
+    static constexpr std::size_t kLargest = 600000;
+    struct Flight {
+        Request* request;
+        std::vector<std::byte> data;
+    };
+
+    static std::size_t size_of(std::size_t message) {
+        return std::mt19937(static_cast<unsigned>(message))() % kLargest;
+    }
+
+    void post() {
+        if (posted_ < kMessages && receives_.size() < kDepth) {
+            std::vector<std::byte> buffer(kLargest);
+            if (Request* request =
+                    pair_.receiver->irecv(buffer.data(), buffer.size(), false, steady_now())) {
+                receives_.push_back({request, std::move(buffer)});
+                ++posted_;
+            }
+        }
+        if (sent_ < kMessages && sends_.size() < kDepth) {
+            std::vector<std::byte> data = bytes_of(size_of(sent_), static_cast<unsigned>(sent_));
+            if (Request* request = pair_.sender->isend(data.data(), data.size(), steady_now())) {
+                sends_.push_back({request, std::move(data)});
+                ++sent_;
+            }
+        }
+    }
+
+    TcpPair& pair_;
+    std::deque<Flight> sends_;
+    std::deque<Flight> receives_;
+    std::size_t sent_ = 0;
+    std::size_t posted_ = 0;
+    std::size_t received_ = 0;
+};
+
 TEST(TcpFailover, ConnectionsCutUnderLoadLoseNothing) {
     TcpPair pair(3);
     ASSERT_TRUE(pair.establish());
     ASSERT_EQ(pair.sender->paths(), 3U);
-    constexpr std::size_t kMessages = 400;
-    constexpr std::size_t kDepth = 6;
-    struct Send {
-        Request* request;
-        std::vector<std::byte> data;
-    };
-    std::deque<Send> sends;
-    std::deque<std::pair<Request*, std::vector<std::byte>>> receives;
-    std::size_t sent = 0;
-    std::size_t posted = 0;
-    std::size_t received = 0;
+    Load load(pair);
     std::size_t cuts = 0;
     std::mt19937 random(7);
-    const auto size_of = [](std::size_t message) {
-        return std::mt19937(static_cast<unsigned>(message))() % 600000;
-    };
     const Nanos deadline = steady_now() + 2 * kPatience;
-    while (received < kMessages || !sends.empty()) {
-        ASSERT_LT(steady_now(), deadline) << received << " of " << kMessages;
+    while (!load.over()) {
+        ASSERT_LT(steady_now(), deadline) << load.received() << " of " << Load::kMessages;
         ASSERT_FALSE(pair.sender->failure()) << pair.sender->failure().text;
         ASSERT_FALSE(pair.receiver->failure()) << pair.receiver->failure().text;
-        if (received > cuts * 10 + 10 && cuts < 30) {
+        if (load.received() > cuts * 10 + 10 && cuts < 30) {
             const std::vector<int> fds = connections_on(2 + static_cast<int>(cuts % 3));
             if (!fds.empty()) {
                 shutdown(fds[random() % fds.size()], SHUT_RDWR);
             }
             ++cuts;
         }
-        if (posted < kMessages && receives.size() < kDepth) {
-            std::vector<std::byte> buffer(600000);
-            if (Request* request =
-                    pair.receiver->irecv(buffer.data(), buffer.size(), false, steady_now())) {
-                receives.emplace_back(request, std::move(buffer));
-                ++posted;
-            }
-        }
-        if (sent < kMessages && sends.size() < kDepth) {
-            std::vector<std::byte> data = bytes_of(size_of(sent), static_cast<unsigned>(sent));
-            if (Request* request = pair.sender->isend(data.data(), data.size(), steady_now())) {
-                sends.push_back({request, std::move(data)});
-                ++sent;
-            }
-        }
-        if (!sends.empty() && pair.sender->test(sends.front().request, steady_now(), nullptr)) {
-            std::fill(sends.front().data.begin(), sends.front().data.end(), std::byte{0xEE});
-            sends.pop_front();
-        }
-        std::size_t size = 0;
-        if (!receives.empty() && pair.receiver->test(receives.front().first, steady_now(), &size)) {
-            ASSERT_EQ(size, size_of(received));
-            const std::vector<std::byte> expected = bytes_of(size, static_cast<unsigned>(received));
-            ASSERT_TRUE(
-                std::equal(expected.begin(), expected.end(), receives.front().second.begin()))
-                << "message " << received;
-            receives.pop_front();
-            ++received;
-        }
+        ASSERT_NO_FATAL_FAILURE(load.step());
     }
     EXPECT_EQ(cuts, 30U);
     std::uint64_t transitions = 0;

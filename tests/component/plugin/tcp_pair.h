@@ -80,7 +80,9 @@ struct TcpPair {
                           ? receive
                           : receiver->irecv(buffer.data(), buffer.size(), false, now);
             send = send != nullptr ? send : sender->isend(data.data(), data.size(), now);
-            sent = sent || (send != nullptr && sender->test(send, now, nullptr));
+            if (!sent) {
+                sent = send != nullptr && sender->test(send, now, nullptr);
+            }
             if (receive != nullptr && receiver->test(receive, now, &size)) {
                 while (!sent && steady_now() < deadline && !sender->failure()) {
                     sent = sender->test(send, steady_now(), nullptr);

@@ -41,7 +41,39 @@ inline std::byte pattern(std::uint64_t seed, std::size_t message, std::size_t at
     return static_cast<std::byte>((seed * 131 + message * 7 + at * 13 + (at >> 8)) & 0xff);
 }
 
-inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) {
+// The job's side of a FakeWire: posts, asks, compares.
+class Traffic {
+public:
+    Traffic(FakeWire& wire, const TrafficOptions& options)
+        : wire_(wire),
+          options_(options),
+          start_(wire.now),
+          last_(wire.now),
+          resume_(wire.now),
+          next_receive_(wire.now) {}
+
+    TrafficResult run() {
+        while (received_ < options_.messages || !sends_.empty()) {
+            if (wire_.now - start_ > options_.limit || wire_.sender->failure() ||
+                wire_.receiver->failure()) {
+                result_.elapsed = wire_.now - start_;
+                return result_;
+            }
+            if (options_.each_step) {
+                options_.each_step(wire_.now - start_);
+            }
+            bool moved = post_receive();
+            moved = post_send() || moved;
+            moved = take_sent() || moved;
+            moved = take_received() || moved;
+            wire_.now += moved ? kMicrosecond : options_.step;
+        }
+        result_.complete = true;
+        result_.elapsed = wire_.now - start_;
+        return result_;
+    }
+
+private:
     struct Send {
         Request* request;
         std::vector<std::byte> data;
@@ -51,94 +83,106 @@ inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) 
         std::size_t message;
         std::vector<std::byte> data;
     };
-    std::deque<Send> sends;
-    std::deque<Receive> receives;
-    std::size_t sent = 0;
-    std::size_t posted = 0;
-    std::size_t received = 0;
-    std::vector<std::byte> next;
-    TrafficResult result;
-    const Nanos start = wire.now;
-    Nanos last = start;
-    Nanos resume = start;
-    Nanos next_receive = start;
-    std::size_t bursts = 1;
-    while (received < options.messages || !sends.empty()) {
-        if (wire.now - start > options.limit || wire.sender->failure() ||
-            wire.receiver->failure()) {
-            result.elapsed = wire.now - start;
-            return result;
+
+    bool post_receive() {
+        if (posted_ == options_.messages || receives_.size() >= options_.depth ||
+            wire_.now < next_receive_) {
+            return false;
         }
-        bool moved = false;
-        if (options.each_step) {
-            options.each_step(wire.now - start);
+        next_receive_ = wire_.now + options_.receive_every;
+        Receive receive{nullptr, posted_, std::vector<std::byte>(options_.capacity)};
+        receive.request =
+            wire_.receiver->irecv(receive.data.data(), receive.data.size(), false, wire_.now);
+        if (receive.request == nullptr) {
+            return false;
         }
-        if (posted < options.messages && receives.size() < options.depth &&
-            wire.now >= next_receive) {
-            next_receive = wire.now + options.receive_every;
-            Receive receive{nullptr, posted, std::vector<std::byte>(options.capacity)};
-            receive.request =
-                wire.receiver->irecv(receive.data.data(), receive.data.size(), false, wire.now);
-            if (receive.request != nullptr) {
-                receives.push_back(std::move(receive));
-                ++posted;
-                moved = true;
-            }
-        }
-        if (options.burst > 0 && sent == bursts * options.burst && sends.empty()) {
-            resume = wire.now + options.pause;
-            result.paused += options.pause;
-            ++bursts;
-        }
-        const bool resting =
-            wire.now < resume || (options.burst > 0 && sent == bursts * options.burst);
-        if (!resting && sent < options.messages && sends.size() < options.depth) {
-            const std::size_t size = options.size(sent);
-            if (next.size() != size || size == 0) {
-                next.resize(size);
-            }
-            for (std::size_t i = 0; i < size; ++i) {
-                next[i] = pattern(options.seed, sent, i);
-            }
-            Send send{nullptr, std::move(next)};
-            send.request = wire.sender->isend(send.data.data(), size, wire.now);
-            if (send.request != nullptr) {
-                sends.push_back(std::move(send));
-                ++sent;
-                moved = true;
-                next.clear();
-            } else {
-                next = std::move(send.data);
-            }
-        }
-        std::size_t size = 0;
-        if (!sends.empty() && wire.sender->test(sends.front().request, wire.now, &size)) {
-            // NCCL reuses the buffer at once: nothing may look at it any more.
-            std::fill(sends.front().data.begin(), sends.front().data.end(), std::byte{0xEE});
-            sends.pop_front();
-            moved = true;
-        }
-        if (!receives.empty() && wire.receiver->test(receives.front().request, wire.now, &size)) {
-            const Receive& receive = receives.front();
-            EXPECT_EQ(size, options.size(receive.message));
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < size; ++i) {
-                wrong += receive.data[i] != pattern(options.seed, receive.message, i) ? 1 : 0;
-            }
-            EXPECT_EQ(wrong, 0U) << "message " << receive.message << " of " << size;
-            result.bytes += size;
-            result.log.emplace_back(wire.now - start, size);
-            result.longest_stall = std::max(result.longest_stall, wire.now - last);
-            last = wire.now;
-            receives.pop_front();
-            ++received;
-            moved = true;
-        }
-        wire.now += moved ? kMicrosecond : options.step;
+        receives_.push_back(std::move(receive));
+        ++posted_;
+        return true;
     }
-    result.complete = true;
-    result.elapsed = wire.now - start;
-    return result;
+
+    // Between two bursts the job computes.
+    bool rests() {
+        if (options_.burst > 0 && sent_ == bursts_ * options_.burst && sends_.empty()) {
+            resume_ = wire_.now + options_.pause;
+            result_.paused += options_.pause;
+            ++bursts_;
+        }
+        return wire_.now < resume_ || (options_.burst > 0 && sent_ == bursts_ * options_.burst);
+    }
+
+    bool post_send() {
+        if (rests() || sent_ >= options_.messages || sends_.size() >= options_.depth) {
+            return false;
+        }
+        const std::size_t size = options_.size(sent_);
+        next_.resize(size);
+        for (std::size_t i = 0; i < size; ++i) {
+            next_[i] = pattern(options_.seed, sent_, i);
+        }
+        Send send{nullptr, std::move(next_)};
+        send.request = wire_.sender->isend(send.data.data(), size, wire_.now);
+        if (send.request == nullptr) {
+            next_ = std::move(send.data);
+            return false;
+        }
+        sends_.push_back(std::move(send));
+        ++sent_;
+        next_.clear();
+        return true;
+    }
+
+    bool take_sent() {
+        std::size_t size = 0;
+        if (sends_.empty() || !wire_.sender->test(sends_.front().request, wire_.now, &size)) {
+            return false;
+        }
+        // NCCL reuses the buffer at once: nothing may look at it any more.
+        std::fill(sends_.front().data.begin(), sends_.front().data.end(), std::byte{0xEE});
+        sends_.pop_front();
+        return true;
+    }
+
+    bool take_received() {
+        std::size_t size = 0;
+        if (receives_.empty() ||
+            !wire_.receiver->test(receives_.front().request, wire_.now, &size)) {
+            return false;
+        }
+        const Receive& receive = receives_.front();
+        EXPECT_EQ(size, options_.size(receive.message));
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+            wrong += receive.data[i] != pattern(options_.seed, receive.message, i) ? 1 : 0;
+        }
+        EXPECT_EQ(wrong, 0U) << "message " << receive.message << " of " << size;
+        result_.bytes += size;
+        result_.log.emplace_back(wire_.now - start_, size);
+        result_.longest_stall = std::max(result_.longest_stall, wire_.now - last_);
+        last_ = wire_.now;
+        receives_.pop_front();
+        ++received_;
+        return true;
+    }
+
+    FakeWire& wire_;
+    const TrafficOptions& options_;
+    std::deque<Send> sends_;
+    std::deque<Receive> receives_;
+    std::size_t sent_ = 0;
+    std::size_t posted_ = 0;
+    std::size_t received_ = 0;
+    std::vector<std::byte> next_;
+    TrafficResult result_;
+    const Nanos start_;
+    Nanos last_;  // a receive completed
+    Nanos resume_;
+    Nanos next_receive_;
+    std::size_t bursts_ = 1;
+};
+
+inline TrafficResult run_traffic(FakeWire& wire, const TrafficOptions& options) {
+    return Traffic(wire, options).run();
 }
 
 }  // namespace deft::net::testing

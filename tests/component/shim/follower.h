@@ -15,7 +15,7 @@ protected:
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(OneRank::SetUp());
         scene_.join(0)->created();
-        ASSERT_NO_FATAL_FAILURE(seat(1));
+        ASSERT_NO_FATAL_FAILURE(join(1));
         ASSERT_TRUE(scene_.all(agreement::Verdict::On));
         for (int iteration = 0; iteration < 8; ++iteration) {
             for (const std::uint64_t count : kCounts) {

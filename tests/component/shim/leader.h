@@ -44,7 +44,7 @@ protected:
 
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(OneRank::SetUp());
-        ASSERT_NO_FATAL_FAILURE(seat(0));
+        ASSERT_NO_FATAL_FAILURE(join(0));
         scene_.join(1)->created();
         ASSERT_TRUE(scene_.all(agreement::Verdict::On));
         job_.emplace(kGradients[0]);

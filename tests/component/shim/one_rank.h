@@ -194,7 +194,9 @@ inline const NcclTable& fake_table() {
             return ++g_lanes.destroyed, 0;
         };
         t.CommAbort = [](deft_nccl_comm_t) {
-            g_lanes.torn = g_lanes.torn || g_lanes.calling > 0;
+            if (g_lanes.calling > 0) {
+                g_lanes.torn = true;
+            }
             g_lanes.held_transfers = g_lanes.connecting = false;
             // NCCL frees memory now, for which CUDA waits until the device is idle.
             if (!eventually([] { return !g_lanes.job_stuck.load(); })) {
@@ -237,18 +239,18 @@ protected:
     }
 
     // The director of this rank. Others join the scene by themselves, rank 0 first.
-    void seat(int rank) {
+    void join(int rank) {
         agreement::Council* const council = agreement::join(scene_.id, kRanks, rank, terms());
         ASSERT_NE(council, nullptr);
         scene_.councils[static_cast<std::size_t>(rank)] = council;
         council->created();
-        Seat seat;
-        seat.table = &fake_table();
-        seat.serial = 1;
-        seat.rank = rank;
-        seat.nranks = kRanks;
+        CommunicatorInfo info;
+        info.table = &fake_table();
+        info.serial = 1;
+        info.rank = rank;
+        info.nranks = kRanks;
         static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
-        never_freed.push_back(director_ = new Director(seat, *council));
+        never_freed.push_back(director_ = new Director(info, *council));
     }
     // An abort ends on threads of its own.
     bool lanes_aborted(int lanes) {

@@ -56,7 +56,9 @@ CUresult legacy_implicit(const Stream& stream, bool invalid) {
     for (const StreamPtr& other : stream.context->streams) {
         if (other->capture != nullptr && other->blocking()) {
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-            other->capture->invalidated = other->capture->invalidated || invalid;
+            if (invalid) {
+                other->capture->invalidated = true;
+            }
         }
     }
     return result;

@@ -89,7 +89,9 @@ CUresult copy(Call& call, CUstream handle, const Copy& c) {
                 return CUDA_SUCCESS;
             });
     } else {
-        wait = wait || from_pageable;
+        if (from_pageable) {
+            wait = true;
+        }
         work.task = softdev::make_task([to, from, bytes = c.bytes] {
             softdev::bulk_copy(to, from, bytes);
             return CUDA_SUCCESS;

@@ -248,12 +248,16 @@ void order_stream(Stream& stream) {
         for (const StreamPtr& other : stream.context->streams) {
             if (other->blocking()) {
                 stream.clock.join(other->clock);
-                stream.untracked = stream.untracked || other->untracked;
+                if (other->untracked) {
+                    stream.untracked = true;
+                }
             }
         }
     } else if (stream.blocking()) {
         stream.clock.join(stream.context->legacy->clock);
-        stream.untracked = stream.untracked || stream.context->legacy->untracked;
+        if (stream.context->legacy->untracked) {
+            stream.untracked = true;
+        }
     }
 }
 

@@ -69,7 +69,9 @@ void wait_event(const StreamPtr& stream, const Event& event) {
     const OpPtr op = enqueue(stream, OpKind::marker, nullptr, "cuStreamWaitEvent");
     depend(op, event.record);
     stream->clock.join(event.clock);
-    stream->untracked = stream->untracked || event.untracked;
+    if (event.untracked) {
+        stream->untracked = true;
+    }
     advance(stream);
 }
 

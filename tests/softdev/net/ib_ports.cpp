@@ -44,9 +44,13 @@ bool taken(std::string list, const std::string& device, int port) {
         const size_t colon = item.find(':');
         const std::string name = item.substr(0, colon);
         const int number = colon == item.npos ? -1 : std::atoi(item.c_str() + colon + 1);
-        any = any || !name.empty();
-        found = found || (!name.empty() && (exact ? device == name : device.starts_with(name)) &&
-                          (number == -1 || number == port));
+        if (!name.empty()) {
+            any = true;
+        }
+        if (!name.empty() && (exact ? device == name : device.starts_with(name)) &&
+            (number == -1 || number == port)) {
+            found = true;
+        }
     }
     return (!any || found) != excludes;
 }

@@ -52,66 +52,97 @@ void cut_frames_here(const char* name) {
     close(fd);
 }
 
-// Moves messages and says 'm' now and then, until it is told to stop ('q') or fails ('e').
-// `pause`: a sender that stops after the warm-up and makes no call any more.
-void run_end(const char* library, std::size_t links, bool sender, bool rests, int control) {
-    const Connection connection(library, sender, control, links);
-    const auto* const net = connection.net;
-    std::vector<std::vector<std::byte>> data(kDepth, std::vector<std::byte>(kSize));
-    void* requests[kDepth] = {};
-    int result = 0;
-    for (std::size_t message = 0; result == 0; ++message) {
-        const std::size_t place = message % kDepth;
-        void*& request = requests[place];
-        std::vector<std::byte>& bytes = data[place];
-        for (int done = 0; request != nullptr && done == 0 && result == 0;) {
-            result = net->test(request, &done, nullptr);
-            pollfd told{control, POLLIN, 0};
-            if (done == 0 && poll(&told, 1, 0) == 1) {
-                _exit(0);
+// One side of the job, which moves messages until it is told to stop or fails.
+class Job {
+public:
+    Job(const char* library, std::size_t links, bool sender, int control)
+        : connection_(library, sender, control, links), sender_(sender), control_(control) {}
+
+    // Says 'm' now and then, until it is told to stop ('q') or fails ('e'). `rests`: a sender that
+    // stops after the warm-up and makes no call any more.
+    void run(bool rests) {
+        int result = 0;
+        for (std::size_t message = 0; result == 0; ++message) {
+            result = finish(message);
+            if (result == 0) {
+                result = post(message);
+            }
+            if (result != 0) {
+                break;
+            }
+            if (message % kReport == 0 && message >= kDepth) {
+                say(control_, 'm');
+            }
+            while (rests && message == kReport * kWarmUp + kDepth) {
+                pause();
             }
         }
-        if (result != 0) {
-            break;
+        say(control_, 'e');
+        connection_.close();
+    }
+
+private:
+    void stop_if_told() const {
+        pollfd told{control_, POLLIN, 0};
+        if (poll(&told, 1, 0) == 1) {
+            _exit(0);
         }
-        if (request != nullptr && !sender) {
-            for (std::size_t i = 0; i < kSize; i += 97) {
-                if (bytes[i] != pattern(message - kDepth, i)) {
-                    die("message %zu differs at byte %zu", message - kDepth, i);
-                }
+    }
+
+    // The message that had this one's place.
+    int finish(std::size_t message) {
+        void*& request = requests_[message % kDepth];
+        if (request == nullptr) {
+            return 0;
+        }
+        for (int done = 0; done == 0;) {
+            if (const int result = connection_.net->test(request, &done, nullptr); result != 0) {
+                return result;
+            }
+            if (done == 0) {
+                stop_if_told();
             }
         }
         request = nullptr;
-        for (std::size_t i = 0; i < kSize; ++i) {
-            bytes[i] = sender ? pattern(message, i) : std::byte{0};
+        const std::vector<std::byte>& bytes = data_[message % kDepth];
+        for (std::size_t i = 0; !sender_ && i < kSize; i += 97) {
+            if (bytes[i] != pattern(message - kDepth, i)) {
+                die("message %zu differs at byte %zu", message - kDepth, i);
+            }
         }
+        return 0;
+    }
+
+    int post(std::size_t message) {
+        void*& request = requests_[message % kDepth];
+        std::vector<std::byte>& bytes = data_[message % kDepth];
+        for (std::size_t i = 0; i < kSize; ++i) {
+            bytes[i] = sender_ ? pattern(message, i) : std::byte{0};
+        }
+        const auto* const net = connection_.net;
         int tag = 0;
         void* none = nullptr;
         void* buffer = bytes.data();
         std::size_t size = kSize;
+        int result = 0;
         while (request == nullptr && result == 0) {
             result =
-                sender
-                    ? net->isend(connection.comm, buffer, size, tag, nullptr, nullptr, &request)
-                    : net->irecv(connection.comm, 1, &buffer, &size, &tag, &none, &none, &request);
-            pollfd told{control, POLLIN, 0};
-            if (request == nullptr && poll(&told, 1, 0) == 1) {
-                _exit(0);
+                sender_
+                    ? net->isend(connection_.comm, buffer, size, tag, nullptr, nullptr, &request)
+                    : net->irecv(connection_.comm, 1, &buffer, &size, &tag, &none, &none, &request);
+            if (request == nullptr) {
+                stop_if_told();
             }
         }
-        if (message % kReport == 0 && message >= kDepth) {
-            say(control, 'm');
-        }
-        if (rests && message == kReport * kWarmUp + kDepth) {
-            for (;;) {
-                pause();
-            }
-        }
+        return result;
     }
-    say(control, 'e');
-    connection.close();
-    _exit(0);
-}
+
+    const Connection connection_;
+    const bool sender_;
+    const int control_;
+    std::vector<std::vector<std::byte>> data_{kDepth, std::vector<std::byte>(kSize)};
+    void* requests_[kDepth] = {};
+};
 
 // The next word of an end; 0 if there is none for so long.
 char hear(const End& end, std::chrono::milliseconds limit) {
@@ -195,17 +226,88 @@ std::size_t count(const std::string& text, const std::string& what) {
     return found;
 }
 
+using Seconds = std::chrono::seconds;
+
+void next_to_a_hole(const End ends[2], std::size_t /*links*/) {
+    expect_progress(ends[1], kEnough, "next to a hole");
+    // Twice: a connection that only answered small packets.
+    std::this_thread::sleep_for(Seconds(8));
+    expect_progress(ends[1], kEnough, "next to a hole");
+}
+
+void over_a_hole(const End ends[2], std::size_t /*links*/) {
+    expect_progress(ends[1], kEnough, "over a hole alone");
+}
+
+void flap(const End ends[2], std::size_t links) {
+    for (int round = 0; round < 2; ++round) {
+        set_carriers(ends[1], links, false);
+        std::this_thread::sleep_for(Seconds(1));
+        set_carriers(ends[1], links, true);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        set_carriers(ends[1], links, false);
+        std::this_thread::sleep_for(Seconds(7));
+        drain(ends[1]);
+        set_carriers(ends[1], links, true);
+        expect_progress(ends[1], kEnough, "after a flap");
+    }
+}
+
+void go_dark(const End ends[2], std::size_t links) {
+    set_carriers(ends[1], links, false);
+    std::this_thread::sleep_for(Seconds(9));
+    drain(ends[1]);
+    set_carriers(ends[1], links, true);
+    expect_progress(ends[1], kEnough, "after the dark");
+}
+
+void fall_silent(const End ends[2], std::size_t links) {
+    lose_all(ends, links, true);
+    std::this_thread::sleep_for(Seconds(12));
+    drain(ends[1]);
+    lose_all(ends, links, false);
+    expect_progress(ends[1], kEnough, "after an outage");
+}
+
+// The other end's error comes long before any timeout; how long it took is printed.
+void kill_sender(const End ends[2], std::size_t /*links*/) {
+    std::this_thread::sleep_for(Seconds(1));
+    kill(ends[0].pid, SIGKILL);
+    (void)expect_failure(ends[1], "receiver", Seconds(5));
+}
+
+void kill_receiver(const End ends[2], std::size_t /*links*/) {
+    std::this_thread::sleep_for(Seconds(1));
+    kill(ends[1].pid, SIGKILL);
+    (void)expect_failure(ends[0], "sender", Seconds(5));
+}
+
+void stop(const End ends[2]) {
+    for (int i = 0; i < 2; ++i) {
+        kill(ends[i].pid, SIGKILL);
+    }
+    for (int i = 0; i < 2; ++i) {
+        waitpid(ends[i].pid, nullptr, 0);
+    }
+}
+
 struct Case {
     const char* name;
     std::size_t links;
     const char* timeout;  // NULL: the default
+    void (*fault)(const End ends[2], std::size_t links);
 };
 
-const Case kCases[] = {
-    {"hole", 2, nullptr},           {"hole-alone", 1, nullptr}, {"flap1", 1, nullptr},
-    {"flap2", 2, nullptr},          {"dark1", 1, "4s"},         {"dark2", 2, "4s"},
-    {"silent1", 1, nullptr},        {"silent2", 2, nullptr},    {"killed-sender", 2, nullptr},
-    {"killed-receiver", 2, nullptr}};
+const Case kCases[] = {{"hole", 2, nullptr, next_to_a_hole},
+                       {"hole-alone", 1, nullptr, over_a_hole},
+                       {"flap1", 1, nullptr, flap},
+                       {"flap2", 2, nullptr, flap},
+                       {"dark1", 1, "4s", go_dark},
+                       {"dark2", 2, "4s", go_dark},
+                       {"silent1", 1, nullptr, fall_silent},
+                       {"silent2", 2, nullptr, fall_silent},
+                       {"killed-sender", 2, nullptr, kill_sender},
+                       {"killed-receiver", 2, nullptr, kill_receiver}};
 
 }  // namespace
 
@@ -235,22 +337,15 @@ int main(int arguments_count, char** arguments) {
             if (hole && sender) {
                 cut_frames_here(("eth" + std::to_string(links - 1)).c_str());
             }
-            run_end(arguments[1], links, sender, sender && what == "killed-sender", control);
+            Job(arguments[1], links, sender, control).run(sender && what == "killed-sender");
+            _exit(0);
         });
     };
     const End ends[2] = {end(true), end(false)};
-    const auto stop = [&] {
-        for (const End& each : ends) {
-            kill(each.pid, SIGKILL);
-        }
-        for (const End& each : ends) {
-            waitpid(each.pid, nullptr, 0);
-        }
-    };
     for (std::size_t link = 0; link < links; ++link) {
         if (!make_link(static_cast<int>(link), "400mbit", ends[0].pid, ends[1].pid)) {
             std::printf("skipped: no veth links for this user\n");
-            stop();
+            stop(ends);
             return kSkipped;
         }
     }
@@ -261,46 +356,8 @@ int main(int arguments_count, char** arguments) {
     if (what != "hole-alone") {
         expect_progress(ends[1], kWarmUp, "before the fault");
     }
-    if (what == "hole") {
-        expect_progress(ends[1], kEnough, "next to a hole");
-        // Twice: a connection that only answered small packets.
-        std::this_thread::sleep_for(std::chrono::seconds(8));
-        expect_progress(ends[1], kEnough, "next to a hole");
-    } else if (what == "hole-alone") {
-        expect_progress(ends[1], kEnough, "over a hole alone");
-    } else if (what.starts_with("flap")) {
-        for (int round = 0; round < 2; ++round) {
-            set_carriers(ends[1], links, false);
-            std::this_thread::sleep_for(std::chrono::seconds(1));
-            set_carriers(ends[1], links, true);
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
-            set_carriers(ends[1], links, false);
-            std::this_thread::sleep_for(std::chrono::seconds(7));
-            drain(ends[1]);
-            set_carriers(ends[1], links, true);
-            expect_progress(ends[1], kEnough, "after a flap");
-        }
-    } else if (what.starts_with("dark")) {
-        set_carriers(ends[1], links, false);
-        std::this_thread::sleep_for(std::chrono::seconds(9));
-        drain(ends[1]);
-        set_carriers(ends[1], links, true);
-        expect_progress(ends[1], kEnough, "after the dark");
-    } else if (what.starts_with("silent")) {
-        lose_all(ends, links, true);
-        std::this_thread::sleep_for(std::chrono::seconds(12));
-        drain(ends[1]);
-        lose_all(ends, links, false);
-        expect_progress(ends[1], kEnough, "after an outage");
-    } else {
-        const bool sender_dies = what == "killed-sender";
-        std::this_thread::sleep_for(std::chrono::seconds(1));
-        kill(ends[sender_dies ? 0 : 1].pid, SIGKILL);
-        // Long before any timeout; how long is printed.
-        (void)expect_failure(ends[sender_dies ? 1 : 0], sender_dies ? "receiver" : "sender",
-                             std::chrono::seconds(5));
-    }
-    stop();
+    chosen->fault(ends, links);
+    stop(ends);
     std::ifstream file(log);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     unlink(log.c_str());

@@ -237,6 +237,48 @@ std::byte pattern(std::size_t message, std::size_t at) {
     return static_cast<std::byte>((message * 5 + at * 11 + (at >> 8)) & 0xff);
 }
 
+// The first byte says whether this is the last message.
+void fill(std::vector<std::byte>& data, std::size_t message, bool last) {
+    for (std::size_t i = 0; i < kMessage; ++i) {
+        data[i] = pattern(message, i);
+    }
+    data[0] = std::byte{last};
+}
+
+bool check_message(const std::vector<std::byte>& data, std::size_t message) {
+    for (std::size_t i = 1; i < kMessage; ++i) {
+        if (data[i] != pattern(message, i)) {
+            die("message %zu differs at byte %zu", message, i);
+        }
+    }
+    return data[0] == std::byte{1};
+}
+
+void move(const Connection& used, bool sender, std::vector<std::byte>& data, std::size_t message) {
+    const deft_net_v11_t& net = *used.net;
+    void* request = nullptr;
+    void* buffer = data.data();
+    void* none = nullptr;
+    std::size_t room = kMessage;
+    int tag = 0;
+    int done = 0;
+    const auto start = Clock::now();
+    while (done == 0) {
+        int size = 0;
+        int result = 0;
+        if (request != nullptr) {
+            result = net.test(request, &done, &size);
+        } else if (sender) {
+            result = net.isend(used.comm, buffer, room, tag, nullptr, nullptr, &request);
+        } else {
+            result = net.irecv(used.comm, 1, &buffer, &room, &tag, &none, &none, &request);
+        }
+        if (result != 0 || Clock::now() - start > kPatience) {
+            die("%s: message %zu: %d", sender ? "sender" : "receiver", message, result);
+        }
+    }
+}
+
 [[noreturn]] void run_end(const char* library, const Case& test, bool sender, int control) {
     if (const int most = sender ? test.sender : test.receiver; most > 0) {
         const rlimit limit{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
@@ -259,45 +301,16 @@ std::byte pattern(std::size_t message, std::size_t at) {
     std::vector<std::byte> data(kMessage);
     bool last = false;
     for (std::size_t message = 0; !last; ++message) {
-        const Connection& used =
-            message % static_cast<std::size_t>(test.connections) == 0
-                ? first
-                : more[message % static_cast<std::size_t>(test.connections) - 1];
+        const std::size_t turn = message % static_cast<std::size_t>(test.connections);
         if (sender) {
             pollfd asked{control, POLLIN, 0};
             last = poll(&asked, 1, 0) > 0;
-            for (std::size_t i = 0; i < kMessage; ++i) {
-                data[i] = pattern(message, i);
-            }
-            data[0] = std::byte{last};
+            fill(data, message, last);
         }
-        void* request = nullptr;
-        void* buffer = data.data();
-        void* none = nullptr;
-        std::size_t room = kMessage;
-        int tag = 0;
-        int done = 0;
-        const auto start = Clock::now();
-        while (done == 0) {
-            int size = 0;
-            int result = 0;
-            if (request != nullptr) {
-                result = net.test(request, &done, &size);
-            } else if (sender) {
-                result = net.isend(used.comm, buffer, room, tag, nullptr, nullptr, &request);
-            } else {
-                result = net.irecv(used.comm, 1, &buffer, &room, &tag, &none, &none, &request);
-            }
-            if (result != 0 || Clock::now() - start > kPatience) {
-                die("%s: message %zu: %d", sender ? "sender" : "receiver", message, result);
-            }
+        move(turn == 0 ? first : more[turn - 1], sender, data, message);
+        if (!sender) {
+            last = check_message(data, message);
         }
-        for (std::size_t i = 1; !sender && i < kMessage; ++i) {
-            if (data[i] != pattern(message, i)) {
-                die("message %zu differs at byte %zu", message, i);
-            }
-        }
-        last = last || (!sender && data[0] == std::byte{1});
     }
     // Both have everything: they leave together.
     char byte = 'd';
@@ -354,10 +367,8 @@ Told ask(const char* library, pid_t there) {
     return told;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-    const std::vector<Case> cases = {
+const std::vector<Case>& all_cases() {
+    static const std::vector<Case> cases = {
         {"bridges", make_bridges, false, {"enp1", "enp2"}, {"docker0"}, 20000},
         {"unnumbered", make_unnumbered, false, {}, {}, 10000},
         {"doubled", make_doubled, false, {"eth0"}, {"hostonly0"}, 20000},
@@ -376,8 +387,90 @@ int main(int count, char** arguments) {
          20000},
         {"descriptors", make_many, false, {"eth0", "eth1", "eth2", "eth3"}, {}, 40000, 64, 64, 30},
         {"few-at-receiver", make_many, false, {"eth0", "eth1"}, {}, 40000, 1024, 64, 30}};
+    return cases;
+}
+
+// Hands the handles over. True: the link that is to come up has been brought up meanwhile.
+bool connect_hosts(const Case& test, const Both& hosts) {
+    const int a = hosts[0].end.control;
+    const int b = hosts[1].end.control;
+    bool woken = false;
+    for (int i = 0; i < test.connections; ++i) {
+        char handle[DEFT_NET_HANDLE_MAXSIZE];
+        if (read(b, handle, sizeof(handle)) != sizeof(handle) ||
+            write(a, handle, sizeof(handle)) != sizeof(handle)) {
+            die("the ends did not come up");
+        }
+        if (std::strcmp(test.name, "all-late") == 0) {
+            woken = wake(hosts);
+        }
+    }
+    return woken;
+}
+
+// They end with the sender's next message.
+void end_hosts(const Both& hosts) {
+    const int a = hosts[0].end.control;
+    const int b = hosts[1].end.control;
+    (void)!write(a, "q", 1);  // the sender waits then
+    char byte = 0;
+    if (read(a, &byte, 1) != 1 || read(b, &byte, 1) != 1) {
+        die("an end failed");
+    }
+    (void)!write(a, "q", 1);
+    (void)!write(b, "q", 1);
+    for (const Host& host : hosts) {
+        int status = 1;
+        if (waitpid(host.end.pid, &status, 0) != host.end.pid || status != 0) {
+            die("an end failed (%d)", status);
+        }
+    }
+}
+
+void run_case(const char* library, const Case& test, const Both& hosts) {
+    const Told before = ask(library, hosts[0].end.pid);
+    check(before.devices == 1 && before.speed == test.speed, "not these links", before);
+    const int a = hosts[0].end.control;
+    const int b = hosts[1].end.control;
+    if (write(a, "g", 1) != 1 || write(b, "g", 1) != 1) {
+        die("an end is gone");
+    }
+    const bool woken = connect_hosts(test, hosts);
+    Told told;
+    for (const int control : {a, b}) {
+        if (read(control, &told, sizeof(told)) != sizeof(told)) {
+            die("an end failed");
+        }
+        check(told.speed == test.speed && told.devices == 1, "not these links", told);
+    }
+    if (test.wakes && !woken && !wake(hosts)) {
+        die("the link does not come up");
+    }
+    const bool carried = await([&] {
+        return std::all_of(test.carrying.begin(), test.carrying.end(), [&](const char* name) {
+            return hosts[0].traffic(name) > kCarried && hosts[1].traffic(name) > kCarried;
+        });
+    });
+    for (const char* name : test.idle) {
+        if (hosts[0].traffic(name) > kCarried) {
+            die("%s should not carry", name);
+        }
+    }
+    const Told after = ask(library, hosts[0].end.pid);
+    end_hosts(hosts);
+    check(
+        after.devices == before.devices && after.speed == before.speed && after.guid == before.guid,
+        "NCCL is told something else now", after);
+    if (!carried) {
+        die("a link that should carry does not");
+    }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
     const Case* test = nullptr;
-    for (const Case& each : cases) {
+    for (const Case& each : all_cases()) {
         test = count == 3 && std::strcmp(each.name, arguments[2]) == 0 ? &each : test;
     }
     if (test == nullptr) {
@@ -402,64 +495,7 @@ int main(int count, char** arguments) {
         kill(hosts[1].end.pid, SIGKILL);
         return kSkipped;
     }
-    const Told before = ask(library, hosts[0].end.pid);
-    check(before.devices == 1 && before.speed == test->speed, "not these links", before);
-    const int a = hosts[0].end.control;
-    const int b = hosts[1].end.control;
-    if (write(a, "g", 1) != 1 || write(b, "g", 1) != 1) {
-        die("an end is gone");
-    }
-    bool woken = false;
-    for (int i = 0; i < test->connections; ++i) {
-        char handle[DEFT_NET_HANDLE_MAXSIZE];
-        if (read(b, handle, sizeof(handle)) != sizeof(handle) ||
-            write(a, handle, sizeof(handle)) != sizeof(handle)) {
-            die("the ends did not come up");
-        }
-        if (std::strcmp(test->name, "all-late") == 0) {
-            woken = wake(hosts);
-        }
-    }
-    Told told;
-    for (const int control : {a, b}) {
-        if (read(control, &told, sizeof(told)) != sizeof(told)) {
-            die("an end failed");
-        }
-        check(told.speed == test->speed && told.devices == 1, "not these links", told);
-    }
-    if (test->wakes && !woken && !wake(hosts)) {
-        die("the link does not come up");
-    }
-    const bool carried = await([&] {
-        return std::all_of(test->carrying.begin(), test->carrying.end(), [&](const char* name) {
-            return hosts[0].traffic(name) > kCarried && hosts[1].traffic(name) > kCarried;
-        });
-    });
-    for (const char* name : test->idle) {
-        if (hosts[0].traffic(name) > kCarried) {
-            die("%s should not carry", name);
-        }
-    }
-    const Told after = ask(library, hosts[0].end.pid);
-    (void)!write(a, "q", 1);  // the sender ends with its next message, then waits
-    char byte = 0;
-    if (read(a, &byte, 1) != 1 || read(b, &byte, 1) != 1) {
-        die("an end failed");
-    }
-    (void)!write(a, "q", 1);
-    (void)!write(b, "q", 1);
-    for (const Host& host : hosts) {
-        int status = 1;
-        if (waitpid(host.end.pid, &status, 0) != host.end.pid || status != 0) {
-            die("an end failed (%d)", status);
-        }
-    }
-    check(
-        after.devices == before.devices && after.speed == before.speed && after.guid == before.guid,
-        "NCCL is told something else now", after);
-    if (!carried) {
-        die("a link that should carry does not");
-    }
+    run_case(library, *test, hosts);
     std::printf("%s: ok\n", test->name);
     return 0;
 }

@@ -31,84 +31,116 @@ std::byte pattern(std::size_t message, std::size_t at) {
 }
 
 // One end: drives the table as NCCL's proxy does. Reports each received message on `control`.
-void run_end(const char* library, bool sender, int control) {
-    const Connection connection(library, sender, control);
-    const auto* const net = connection.net;
-    void* const comm = connection.comm;
+class Job {
+public:
+    Job(const char* library, bool sender, int control)
+        : connection_(library, sender, control), sender_(sender), control_(control) {}
+
+    void run() {
+        while (ended_ < kMessages) {
+            if (Clock::now() - last_ > kPatience) {
+                die("%s: nothing moved, %zu of %zu done", name(), ended_, kMessages);
+            }
+            if (begun_ < kMessages && flights_.size() < kDepth) {
+                begin();
+            }
+            if (!end_oldest()) {
+                std::this_thread::yield();
+            }
+        }
+        std::printf("%s: %zu messages, longest stall %.0f ms\n", name(), ended_,
+                    std::chrono::duration<double, std::milli>(stall_).count());
+        std::fflush(stdout);
+        // The other end still needs this one until it has its last acknowledgement: leave together.
+        char byte = 'd';
+        (void)!write(control_, &byte, 1);
+        while (read(control_, &byte, 1) == 1 && byte != 'q') {
+        }
+        connection_.close();
+    }
+
+private:
     struct Flight {
         void* request;
         std::vector<std::byte> data;
     };
-    std::deque<Flight> flights;
-    std::size_t begun = 0;
-    std::size_t ended = 0;
-    auto last = Clock::now();
-    auto stall = Clock::duration::zero();
-    while (ended < kMessages) {
-        if (Clock::now() - last > kPatience) {
-            die("%s: nothing moved, %zu of %zu done", sender ? "sender" : "receiver", ended,
-                kMessages);
+
+    const char* name() const { return sender_ ? "sender" : "receiver"; }
+
+    void begin() {
+        const auto* const net = connection_.net;
+        Flight flight{nullptr, std::vector<std::byte>(sender_ ? size_of(begun_) : kLargest)};
+        void* data = flight.data.data();
+        std::size_t size = flight.data.size();
+        void* none = nullptr;
+        int tag = 0;
+        int result = 0;
+        if (sender_) {
+            for (std::size_t i = 0; i < size; ++i) {
+                flight.data[i] = pattern(begun_, i);
+            }
+            result =
+                net->isend(connection_.comm, data, size, tag, nullptr, nullptr, &flight.request);
+        } else {
+            result =
+                net->irecv(connection_.comm, 1, &data, &size, &tag, &none, &none, &flight.request);
         }
-        if (begun < kMessages && flights.size() < kDepth) {
-            Flight flight{nullptr, std::vector<std::byte>(sender ? size_of(begun) : kLargest)};
-            int tag = 0;
-            int result = 0;
-            if (sender) {
-                for (std::size_t i = 0; i < flight.data.size(); ++i) {
-                    flight.data[i] = pattern(begun, i);
-                }
-                result = net->isend(comm, flight.data.data(), flight.data.size(), tag, nullptr,
-                                    nullptr, &flight.request);
-            } else {
-                void* data = flight.data.data();
-                std::size_t size = flight.data.size();
-                void* none = nullptr;
-                result = net->irecv(comm, 1, &data, &size, &tag, &none, &none, &flight.request);
-            }
-            if (result != 0) {
-                die("%s failed: %d", sender ? "isend" : "irecv", result);
-            }
-            if (flight.request != nullptr) {
-                flights.push_back(std::move(flight));
-                ++begun;
-            }
+        if (result != 0) {
+            die("%s failed: %d", sender_ ? "isend" : "irecv", result);
         }
+        if (flight.request != nullptr) {
+            flights_.push_back(std::move(flight));
+            ++begun_;
+        }
+    }
+
+    // False: it is still under way.
+    bool end_oldest() {
         int done = 0;
         int size = 0;
-        if (!flights.empty() && net->test(flights.front().request, &done, &size) != 0) {
-            die("%s: test failed", sender ? "sender" : "receiver");
+        if (!flights_.empty() &&
+            connection_.net->test(flights_.front().request, &done, &size) != 0) {
+            die("%s: test failed", name());
         }
         if (done == 0) {
-            std::this_thread::yield();
-            continue;
+            return false;
         }
-        if (!sender) {
-            if (static_cast<std::size_t>(size) != size_of(ended)) {
-                die("message %zu: %d bytes instead of %zu", ended, size, size_of(ended));
-            }
-            for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
-                if (flights.front().data[i] != pattern(ended, i)) {
-                    die("message %zu differs at byte %zu", ended, i);
-                }
-            }
-            (void)!write(control, "m", 1);
+        if (!sender_) {
+            check(static_cast<std::size_t>(size));
+            (void)!write(control_, "m", 1);
         }
         // The buffer is NCCL's again: what is written to it now must not go out any more.
-        std::memset(flights.front().data.data(), 0xEE, flights.front().data.size());
-        flights.pop_front();
-        ++ended;
-        stall = std::max(stall, Clock::now() - last);
-        last = Clock::now();
+        std::memset(flights_.front().data.data(), 0xEE, flights_.front().data.size());
+        flights_.pop_front();
+        ++ended_;
+        stall_ = std::max(stall_, Clock::now() - last_);
+        last_ = Clock::now();
+        return true;
     }
-    std::printf("%s: %zu messages, longest stall %.0f ms\n", sender ? "sender" : "receiver", ended,
-                std::chrono::duration<double, std::milli>(stall).count());
-    std::fflush(stdout);
-    // The other end still needs this one until it has its last acknowledgement: leave together.
-    char byte = 'd';
-    (void)!write(control, &byte, 1);
-    while (read(control, &byte, 1) == 1 && byte != 'q') {
+
+    void check(std::size_t size) const {
+        if (size != size_of(ended_)) {
+            die("message %zu: %zu bytes instead of %zu", ended_, size, size_of(ended_));
+        }
+        for (std::size_t i = 0; i < size; ++i) {
+            if (flights_.front().data[i] != pattern(ended_, i)) {
+                die("message %zu differs at byte %zu", ended_, i);
+            }
+        }
     }
-    connection.close();
+
+    const Connection connection_;
+    const bool sender_;
+    const int control_;
+    std::deque<Flight> flights_;
+    std::size_t begun_ = 0;
+    std::size_t ended_ = 0;
+    Clock::time_point last_ = Clock::now();
+    Clock::duration stall_ = Clock::duration::zero();
+};
+
+[[noreturn]] void run_end(const char* library, bool sender, int control) {
+    Job(library, sender, control).run();
     _exit(0);
 }
 
@@ -123,6 +155,41 @@ void inject(const std::string& fault, bool on, pid_t a, pid_t b) {
     }
     if (!good) {
         die("could not inject %s", fault.c_str());
+    }
+}
+
+// Until the receiver has everything; the fault comes and goes meanwhile.
+void run_fault(const std::string& fault, const End& a, const End& b) {
+    std::size_t received = 0;
+    bool on = false;
+    bool over = fault == "none";
+    bool receiver_done = false;
+    Clock::time_point since;
+    // A silent path is given up only after some seconds.
+    const auto dark = std::chrono::seconds(fault == "blackhole" ? 5 : 2);
+    while (!receiver_done) {
+        pollfd wait{b.control, POLLIN, 0};
+        const int ready = poll(&wait, 1, 100);
+        char bytes[64];
+        const ssize_t got = ready > 0 ? read(b.control, bytes, sizeof(bytes)) : 0;
+        if (ready > 0 && got <= 0) {
+            break;
+        }
+        for (ssize_t i = 0; i < got; ++i) {
+            received += bytes[i] == 'm' ? 1 : 0;
+            if (bytes[i] == 'd') {
+                receiver_done = true;
+            }
+        }
+        if (!over && !on && received >= kFaultAt) {
+            inject(fault, true, a.pid, b.pid);
+            on = true;
+            since = Clock::now();
+        } else if (on && (Clock::now() - since > dark || receiver_done)) {
+            inject(fault, false, a.pid, b.pid);
+            on = false;
+            over = true;
+        }
     }
 }
 
@@ -148,35 +215,7 @@ int main(int count, char** arguments) {
         return kSkipped;
     }
     connect_ends(a, b);
-    std::size_t received = 0;
-    bool on = false;
-    bool over = fault == "none";
-    bool receiver_done = false;
-    Clock::time_point since;
-    // A silent path is given up only after some seconds.
-    const auto dark = std::chrono::seconds(fault == "blackhole" ? 5 : 2);
-    while (!receiver_done) {
-        pollfd wait{b.control, POLLIN, 0};
-        const int ready = poll(&wait, 1, 100);
-        char bytes[64];
-        const ssize_t got = ready > 0 ? read(b.control, bytes, sizeof(bytes)) : 0;
-        if (ready > 0 && got <= 0) {
-            break;
-        }
-        for (ssize_t i = 0; i < got; ++i) {
-            received += bytes[i] == 'm' ? 1 : 0;
-            receiver_done = receiver_done || bytes[i] == 'd';
-        }
-        if (!over && !on && received >= kFaultAt) {
-            inject(fault, true, a.pid, b.pid);
-            on = true;
-            since = Clock::now();
-        } else if (on && (Clock::now() - since > dark || receiver_done)) {
-            inject(fault, false, a.pid, b.pid);
-            on = false;
-            over = true;
-        }
-    }
+    run_fault(fault, a, b);
     char byte = 0;
     (void)!read(a.control, &byte, 1);
     (void)!write(a.control, "q", 1);

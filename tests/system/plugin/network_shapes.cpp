@@ -66,6 +66,58 @@ void await_links(int links) {
     }
 }
 
+void move(void* comm, bool sender, std::vector<std::byte>& data, std::size_t message,
+          Clock::time_point start) {
+    const deft_net_v11_t& net = ncclNetPlugin_v11;
+    const std::size_t size = message % 5 == 4 ? message * 10 : kLargest - message;
+    int tag = 0;
+    void* none = nullptr;
+    void* request = nullptr;
+    void* buffer = data.data();
+    std::size_t room = data.size();
+    for (std::size_t i = 0; sender && i < size; ++i) {
+        data[i] = pattern(message, i);
+    }
+    int done = 0;
+    int got = 0;
+    while (done == 0) {
+        int result = 0;
+        if (request != nullptr) {
+            result = net.test(request, &done, &got);
+        } else if (sender) {
+            result = net.isend(comm, buffer, size, tag, nullptr, nullptr, &request);
+        } else {
+            result = net.irecv(comm, 1, &buffer, &room, &tag, &none, &none, &request);
+        }
+        if (result != 0 || Clock::now() - start > 3 * kPatience) {
+            die("%s: message %zu: result %d", sender ? "sender" : "receiver", message, result);
+        }
+    }
+    if (static_cast<std::size_t>(got) != size) {
+        die("message %zu: %d bytes", message, got);
+    }
+    for (std::size_t i = 0; !sender && i < size; ++i) {
+        if (data[i] != pattern(message, i)) {
+            die("message %zu differs at byte %zu", message, i);
+        }
+    }
+}
+
+// The links that carried something.
+int count_carrying(bool sender) {
+    int carried = 0;
+    const deft::LinkStats& stats = deft::LinkStats::process();
+    for (std::size_t i = 0; i < stats.size(); ++i) {
+        const std::uint64_t bytes =
+            sender ? stats[i].bytes_sent.load() : stats[i].bytes_received.load();
+        std::printf("%s %s: %llu bytes\n", sender ? "sender" : "receiver", stats[i].name,
+                    static_cast<unsigned long long>(bytes));
+        carried += bytes > 0 ? 1 : 0;
+    }
+    std::fflush(stdout);
+    return carried;
+}
+
 [[noreturn]] void run_end(bool sender, int links, int control) {
     const deft_net_v11_t& net = ncclNetPlugin_v11;
     await_links(links);
@@ -97,39 +149,7 @@ void await_links(int links) {
         }
         std::vector<std::byte> data(kLargest);
         for (std::size_t message = 0; message < kMessages; ++message) {
-            const std::size_t size = message % 5 == 4 ? message * 10 : kLargest - message;
-            int tag = 0;
-            void* none = nullptr;
-            void* request = nullptr;
-            void* buffer = data.data();
-            std::size_t room = data.size();
-            for (std::size_t i = 0; sender && i < size; ++i) {
-                data[i] = pattern(message, i);
-            }
-            int done = 0;
-            int got = 0;
-            while (done == 0) {
-                int result = 0;
-                if (request == nullptr) {
-                    result = sender
-                                 ? net.isend(comm, buffer, size, tag, nullptr, nullptr, &request)
-                                 : net.irecv(comm, 1, &buffer, &room, &tag, &none, &none, &request);
-                } else {
-                    result = net.test(request, &done, &got);
-                }
-                if (result != 0 || Clock::now() - start > 3 * kPatience) {
-                    die("%s: message %zu: result %d", sender ? "sender" : "receiver", message,
-                        result);
-                }
-            }
-            if (static_cast<std::size_t>(got) != size) {
-                die("message %zu: %d bytes", message, got);
-            }
-            for (std::size_t i = 0; !sender && i < size; ++i) {
-                if (data[i] != pattern(message, i)) {
-                    die("message %zu differs at byte %zu", message, i);
-                }
-            }
+            move(comm, sender, data, message, start);
         }
         char byte = 'd';
         (void)!write(control, &byte, 1);
@@ -139,16 +159,7 @@ void await_links(int links) {
             die("close failed");
         }
     }
-    int carried = 0;
-    const deft::LinkStats& stats = deft::LinkStats::process();
-    for (std::size_t i = 0; i < stats.size(); ++i) {
-        const std::uint64_t bytes =
-            sender ? stats[i].bytes_sent.load() : stats[i].bytes_received.load();
-        std::printf("%s %s: %llu bytes\n", sender ? "sender" : "receiver", stats[i].name,
-                    static_cast<unsigned long long>(bytes));
-        carried += bytes > 0 ? 1 : 0;
-    }
-    std::fflush(stdout);
+    const int carried = count_carrying(sender);
     if (net.finalize(context) != 0) {
         die("finalize failed");
     }
@@ -168,6 +179,24 @@ bool make_link(const Shape& shape, int index, pid_t a, pid_t b) {
                run(in_namespace(pid, "ip addr add " + address + " dev " + name));
     }
     return good;
+}
+
+// Every socket of this end is bound to its interface.
+void expect_bound(const End& end, const Shape& shape) {
+    const std::string bound =
+        in_namespace(end.pid, "ss -Htn state established 2>/dev/null | grep -c '%eth'");
+    std::string said;
+    if (FILE* pipe = popen(bound.c_str(), "r")) {
+        char text[64] = "";
+        said = std::fgets(text, sizeof(text), pipe) != nullptr ? text : "";
+        pclose(pipe);
+    }
+    std::printf("bound sockets: %s", said.c_str());
+    if (!run("command -v ss >/dev/null")) {
+        std::printf("no ss here: not checked\n");
+    } else if (std::atoi(said.c_str()) != shape.links) {
+        die("%d sockets should be bound to their interfaces", shape.links);
+    }
 }
 
 }  // namespace
@@ -205,23 +234,9 @@ int main(int count, char** arguments) {
             die("an end failed");
         }
         if (connection == 0 && std::strcmp(shape->name, "islands") != 0) {
-            // While both ends wait: every socket of either is bound to its interface.
-            for (const End& end : {a, b}) {
-                const std::string bound =
-                    in_namespace(end.pid, "ss -Htn state established 2>/dev/null | grep -c '%eth'");
-                std::string said;
-                if (FILE* pipe = popen(bound.c_str(), "r")) {
-                    char text[64] = "";
-                    said = std::fgets(text, sizeof(text), pipe) != nullptr ? text : "";
-                    pclose(pipe);
-                }
-                std::printf("bound sockets: %s", said.c_str());
-                if (!run("command -v ss >/dev/null")) {
-                    std::printf("no ss here: not checked\n");
-                } else if (std::atoi(said.c_str()) != shape->links) {
-                    die("%d sockets should be bound to their interfaces", shape->links);
-                }
-            }
+            // While both ends wait.
+            expect_bound(a, *shape);
+            expect_bound(b, *shape);
         }
         (void)!write(a.control, "q", 1);
         (void)!write(b.control, "q", 1);

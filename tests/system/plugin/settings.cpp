@@ -81,7 +81,9 @@ bool run(const char* library, const Case& test) {
         for (const char* word : test.says) {
             all = all && line.find(word) != std::string::npos;
         }
-        said = said || all;
+        if (all) {
+            said = true;
+        }
         at = end + 1;
     }
     good = good && said;
@@ -93,19 +95,9 @@ bool run(const char* library, const Case& test) {
     return good;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-    if (count != 2) {
-        return 2;
-    }
-    char file[] = "/tmp/deft-settings-XXXXXX";
-    const int conf = mkstemp(file);
-    if (conf < 0 || dprintf(conf, "DEFT_MODE=observe\n") < 0) {
-        return 1;
-    }
-    close(conf);
-    const std::vector<Case> cases = {
+// `file`: of settings.
+std::vector<Case> all_cases(const char* file) {
+    return {
         {"loopback named", {{"NCCL_SOCKET_IFNAME", "lo"}}, true, 1, {}},
         {"two addresses, one paced",
          {{"DEFT_INTERFACES", "127.0.0.2@1gbit,127.0.0.3"}},
@@ -149,8 +141,22 @@ int main(int count, char** arguments) {
          1,
          {"DEFT_INTERFACE", "DEFT_INTERFACES"}},
     };
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 2) {
+        return 2;
+    }
+    char file[] = "/tmp/deft-settings-XXXXXX";
+    const int conf = mkstemp(file);
+    if (conf < 0 || dprintf(conf, "DEFT_MODE=observe\n") < 0) {
+        return 1;
+    }
+    close(conf);
     bool good = true;
-    for (const Case& test : cases) {
+    for (const Case& test : all_cases(file)) {
         good = run(arguments[1], test) && good;
     }
     unlink(file);

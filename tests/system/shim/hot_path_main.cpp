@@ -42,6 +42,18 @@ void print(const char* when, const Witnessed& seen) {
                 seen.locks, seen.waits, seen.threads);
 }
 
+// A stream, and memory for so many numbers.
+void open_device(std::size_t numbers, CUstream& stream, CUdeviceptr& memory) {
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    check(cuInit(0), "cuInit");
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(cuMemAlloc(&memory, numbers * sizeof(float)), "cuMemAlloc");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,16 +65,9 @@ int main(int argc, char** argv) {
     const bool planned = std::string(argv[5]) == "planned";
     constexpr std::size_t kBuckets[] = {50'001, 70'000};
     constexpr std::size_t kTotal = kBuckets[0] + kBuckets[1];
-    CUdevice device = 0;
-    CUcontext context = nullptr;
     CUstream stream = nullptr;
     CUdeviceptr memory = 0;
-    check(cuInit(0), "cuInit");
-    check(cuDeviceGet(&device, 0), "cuDeviceGet");
-    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    check(cuMemAlloc(&memory, (kTotal + 1) * sizeof(float)), "cuMemAlloc");
+    open_device(kTotal + 1, stream, memory);
     auto* const data = reinterpret_cast<float*>(memory);
     const CUdeviceptr metric = memory + kTotal * sizeof(float);
     auto* const stats =

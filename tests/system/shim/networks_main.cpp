@@ -216,6 +216,34 @@ void past_the_hooks(const ncclUniqueId& id) {
     });
 }
 
+ncclConfig_t config_of(const std::string& way) {
+    ncclConfig_t config = default_config();
+    if (way == "named") {
+        config.netName = "Socket";
+    }
+    if (way == "nonblocking") {
+        config.blocking = 0;
+    }
+    if (way == "old") {  // as a program built with nccl.h 2.14 has it
+        config.size = 24;
+        config.version = NCCL_VERSION(2, 14, 3);
+        std::memset(reinterpret_cast<char*>(&config) + config.size, 0x5a,
+                    sizeof(config) - config.size);
+    }
+    return config;
+}
+
+void grouped(const ncclUniqueId& id) {
+    together([&](ncclComm_t* comms) {
+        MUST(ncclGroupStart());
+        for (int rank = 0; rank < kRanks; ++rank) {
+            use(rank);
+            MUST(ncclCommInitRank(&comms[rank], kRanks, id, rank));
+        }
+        MUST(ncclGroupEnd());
+    });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -223,7 +251,6 @@ int main(int argc, char** argv) {
     use(0);
     ncclUniqueId id;
     MUST(ncclGetUniqueId(&id));
-    ncclConfig_t config = default_config();
     if (way == "rank") {
         in_threads([&](int rank) {
             ncclComm_t comm = nullptr;
@@ -231,18 +258,7 @@ int main(int argc, char** argv) {
             return comm;
         });
     } else if (way == "config" || way == "named" || way == "old" || way == "nonblocking") {
-        if (way == "named") {
-            config.netName = "Socket";
-        }
-        if (way == "nonblocking") {
-            config.blocking = 0;
-        }
-        if (way == "old") {  // as a program built with nccl.h 2.14 has it
-            config.size = 24;
-            config.version = NCCL_VERSION(2, 14, 3);
-            std::memset(reinterpret_cast<char*>(&config) + config.size, 0x5a,
-                        sizeof(config) - config.size);
-        }
+        const ncclConfig_t config = config_of(way);
         in_threads([&](int rank) {
             ncclConfig_t own = config;
             return make(id, rank, &own);
@@ -261,14 +277,7 @@ int main(int argc, char** argv) {
         MUST(cuCtxGetDevice(&device));
         check(device != 0, "the device that was current");
     } else if (way == "grouped") {
-        together([&](ncclComm_t* comms) {
-            MUST(ncclGroupStart());
-            for (int rank = 0; rank < kRanks; ++rank) {
-                use(rank);
-                MUST(ncclCommInitRank(&comms[rank], kRanks, id, rank));
-            }
-            MUST(ncclGroupEnd());
-        });
+        grouped(id);
     } else if (way.starts_with("split")) {
         from_parent(id, way);
     } else if (way == "shrink" || way == "shrink-config") {

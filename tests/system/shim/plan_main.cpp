@@ -4,37 +4,30 @@
 // Prints "t first second" per iteration: what both buckets held, divided by the sum of r + 1.
 //
 // usage: plan_main RANK RANKS ID_FILE ITERATIONS [HOW]
-//   Runs until a plan is in force on all ranks, then ITERATIONS more. HOW:
+//   Runs until a plan is in force on all ranks, then ITERATIONS more. HOW is a scenario of
+//   plan_scenarios.h; what some of them do and print:
 //   plain    runs ITERATIONS and waits for no plan
-//   abort    ends the communicator by ncclCommAbort; "until abort": both
-//   step     asks deft_should_step() and prints nothing where there is no update. "step biased":
-//            between the buckets there is a sum of 100 numbers, too small for plans
+//   step     asks deft_should_step() and prints nothing where there is no update
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
-//   unsteady runs ITERATIONS, waits for no plan, and has other buckets every ten iterations
+//   unsteady waits for no plan, and has other buckets every ten iterations
 //   recurring
 //            waits for a plan for each of three pairs of buckets, then has another of them every
-//            ten iterations, as recurring.h says; prints "changed"
+//            ten iterations; prints "changed"
 //   until    runs until the file ID_FILE.stop is there, then ITERATIONS more
-//   large    the first bucket has 16 MB, so that it is cut over networks (medium: 4 MB). Stands
-//   behind
-//            plain or until: "plain large"
-//   equal    both buckets have one size, so that only their buffers tell them apart ("plain equal")
+//   equal    both buckets have one size, so that only their buffers tell them apart
 //   premul   its gradients are reduced by an operation of its own, made for each call, that doubles
-//            them: at once ("plain premul"; "plain grouped premul"), or under the plan, in one
-//            iteration behind the line "premultiplied"
-//   nonblocking, scalable
-//            how its communicator is made: ways.h. nonblocking stands behind plain
+//            them: under the plan, in one iteration behind the line "premultiplied" ("plain":
+//            always)
 //   split    trains on a communicator that is split off, with the ranks in the opposite order
 //   grouped  makes every call in a group of its own, two levels deep, as older frameworks do
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
 //   foreign  under the plan makes the calls of one iteration on a stream of another context, which
-//            NCCL may refuse; prints "foreign" and the results. "plain foreign": without a plan
+//            NCCL may refuse; prints "foreign" and the results
 //   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
-//   communicator
-//            from another thread while it waits for it; prints "aborted"
+//            communicator from another thread while it waits for it; prints "aborted"
 //   shrink   under the plan the last rank makes no more calls; the others shrink the communicator,
 //            abort what is under way, and reduce on the smaller one; prints "shrunk"
 //   revoke   the same, but they revoke the communicator before they shrink it
@@ -44,21 +37,23 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "deft/deft.h"
 #include "tests/system/shim/exchange_id.h"
+#include "tests/system/shim/plan_endings.h"
+#include "tests/system/shim/plan_scenarios.h"
 #include "tests/system/shim/recurring.h"
 #include "tests/system/shim/ways.h"
 
+namespace deft::test {
 namespace {
 
 constexpr int kMetricEvery = 10;
+constexpr std::size_t kMetrics = 2;
 constexpr unsigned kMostSeconds = 420;  // however slow the machine
 
 CUresult make_context(CUcontext* context, CUdevice device) {
@@ -69,366 +64,345 @@ CUresult make_context(CUcontext* context, CUdevice device) {
 #endif
 }
 
-void check(int result, const char* what) {
-    if (result != 0) {
-        std::printf("%s failed: %d\n", what, result);
-        std::exit(1);
-    }
+template <class Function>
+Function* look_up(const char* name) {
+    auto* const found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+    check(found == nullptr, "deft's C API");
+    return found;
 }
 
-float same_everywhere(const float* at, size_t count, const char* what) {
-    for (size_t i = 1; i < count; ++i) {
-        check(at[i] != at[0], what);
-    }
-    return at[0];
-}
+class Rank {
+public:
+    Rank(const Scenario& scenario, int rank, int ranks, std::string file, int iterations)
+        : scenario_(scenario),
+          rank_(rank),
+          ranks_(ranks),
+          file_(std::move(file)),
+          iterations_(iterations),
+          weights_(static_cast<float>(ranks * (ranks + 1) / 2)),
+          first_(scenario.first),
+          second_(scenario.second),
+          total_(first_ + second_),
+          host_(total_ + kMetrics + scenario.biases),
+          recurring_(ranks),
+          left_(scenario.counted == Counted::AtOnce ? iterations : -1),
+          rounds_(scenario.sizes == Sizes::ChangeOnce || scenario.flushes ? 2 : 1),
+          plans_wanted_(scenario.sizes == Sizes::Recurring ? float{Recurring::kPairs} : 1) {}
 
-[[noreturn]] void give_up(ncclComm_t comm) {
-    std::printf("lost\n");
-    ncclCommAbort(comm);
-    std::exit(0);
-}
-
-// As a framework's watchdog does: never only waits.
-void wait(CUstream stream, ncclComm_t comm) {
-    for (;;) {
-        const CUresult state = cuStreamQuery(stream);
-        // After it: what a transfer that failed has left is not looked at.
-        ncclResult_t error = ncclSuccess;
-        if (ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
-            (error != ncclSuccess && error != ncclInProgress)) {
-            give_up(comm);
+    void run() {
+        open_device();
+        make_communicator();
+        for (int t = 0; rounds_ > 0; ++t) {
+            if (t > 0 && t == stalls_at()) {
+                return stall_now();
+            }
+            iterate(t);
+            if (left_ >= 0 && left_-- == 0 && end_round()) {
+                return;
+            }
         }
-        if (state == CUDA_SUCCESS) {
-            return;
-        }
-        if (state != CUDA_ERROR_NOT_READY) {
-            give_up(comm);
-        }
-        ::usleep(50);
+        end();
     }
-}
 
-bool exists(const std::string& path) {
-    return ::access(path.c_str(), F_OK) == 0;
-}
-
-void touch(const std::string& path) {
-    std::fclose(std::fopen(path.c_str(), "w"));
-}
-
-void await(const std::string& path) {
-    while (!exists(path)) {
-        ::usleep(1000);
-    }
-}
-
-// Until every rank has come here; one that has died does not.
-void wait_for_all(int rank, int ranks, const std::string& id_file) {
-    touch(id_file + ".over" + std::to_string(rank));
-    for (int other = 0; other < ranks; ++other) {
-        for (int i = 0; i < 5000 && !exists(id_file + ".over" + std::to_string(other)); ++i) {
-            ::usleep(1000);
-        }
-    }
-}
-
-// Rank 1 makes no more calls; rank 0 is in the middle of an iteration when its communicator goes.
-int stall(int rank, ncclComm_t comm, CUstream stream, float* data, size_t count,
-          const std::string& aborted) {
-    if (rank != 0) {
-        await(aborted);
-        check(ncclCommAbort(comm), "ncclCommAbort");
-        return 0;
-    }
-    std::atomic<bool> called{false};
-    std::thread watchdog([&] {
-        while (!called.load()) {
-            ::usleep(100);
-        }
-        check(ncclCommAbort(comm), "ncclCommAbort");
-        touch(aborted);
-        std::printf("aborted\n");
-    });
-    check(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
-    called = true;
-    watchdog.join();
-    while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
-        ::usleep(100);
-    }
-    return 0;
-}
-
-// What one rank may ask by itself: how long a group would take, without making its call.
-void simulate(ncclComm_t comm, CUstream stream, float* data, size_t count) {
-    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-    check(ncclGroupStart(), "ncclGroupStart");
-    check(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream), "simulated");
-    check(ncclGroupSimulateEnd(&info), "ncclGroupSimulateEnd");
-    check(!(info.estimatedTime > 0), "the estimate");
-}
-
-// A call that NCCL refuses fails its group, whenever NCCL hears of it.
-void refused(ncclComm_t comm, CUstream stream, float* data) {
-    check(ncclGroupStart(), "ncclGroupStart");
-    (void)ncclAllReduce(data, data, SIZE_MAX / 8, ncclFloat, ncclSum, comm, stream);
-    check(ncclGroupEnd() != ncclInvalidArgument, "the group's error");
-}
-
-// A lane waits for the last rank, and the job's stream for the lane.
-int shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdeviceptr memory, size_t first,
-           size_t second, const std::string& file, bool revoke) {
-    int gone = ranks - 1;
-    if (rank == gone) {
-        await(file + ".shrunk");
-        check(ncclCommAbort(comm), "ncclCommAbort");
-        return 0;
-    }
-    auto* const data = reinterpret_cast<float*>(memory);
-    for (int i = 0; i < 2; ++i) {  // with a delay the second one waits for the first
-        check(ncclAllReduce(data, data, first, ncclFloat, ncclSum, comm, stream), "first bucket");
-        check(ncclAllReduce(data + first, data + first, second, ncclFloat, ncclSum, comm, stream),
-              "second bucket");
-    }
-    touch(file + ".called" + std::to_string(rank));
-    for (int other = 0; other < gone; ++other) {
-        await(file + ".called" + std::to_string(other));
-    }
-    check(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY, "no transfer waits for the last rank");
-    ncclComm_t child = nullptr;
-    if (revoke) {
-        check(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), "ncclCommRevoke");
-    }
-    check(ncclCommShrink(comm, &gone, 1, &child, nullptr,
-                         revoke ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT),
-          "ncclCommShrink");
-    while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
-        ::usleep(100);
-    }
-    check(ncclCommDestroy(comm), "ncclCommDestroy");
-    std::vector<float> host(first, static_cast<float>(rank + 1));
-    check(cuMemcpyHtoD(memory, host.data(), first * sizeof(float)), "cuMemcpyHtoD");
-    check(ncclAllReduce(data, data, first, ncclFloat, ncclSum, child, stream), "on the child");
-    wait(stream, child);
-    check(cuMemcpyDtoH(host.data(), memory, first * sizeof(float)), "cuMemcpyDtoH");
-    check(host[0] != static_cast<float>(gone * (gone + 1) / 2), "the child's sum");
-    same_everywhere(host.data(), first, "the child's sum");
-    check(ncclCommDestroy(child), "ncclCommDestroy");
-    touch(file + ".shrunk");
-    std::printf("shrunk\n");
-    return 0;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-    check(argc < 5, "usage");
-    ::alarm(kMostSeconds);  // ends the process, wherever it waits
-    const int rank = std::atoi(argv[1]);
-    const int ranks = std::atoi(argv[2]);
-    const int iterations = std::atoi(argv[4]);
-    const std::string how = argc > 5 ? argv[5] : "";
-    const bool until = how.starts_with("until");
-    const std::string stop = std::string(argv[3]) + ".stop";
-    size_t first = how.ends_with("large")    ? 4'000'001
-                   : how.ends_with("medium") ? 1'000'001
-                                             : 50'001;
-    size_t second = how.ends_with("equal") ? first : 70'000;
-    const size_t total = first + second;
-    CUdevice device = 0;
-    CUcontext context = nullptr;
-    CUstream stream = nullptr;
-    CUdeviceptr memory = 0;
-    check(cuInit(0), "cuInit");
-    check(cuDeviceGet(&device, 0), "cuDeviceGet");
-    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    CUcontext other = nullptr;
-    CUstream foreign = nullptr;
-    if (how.ends_with("foreign")) {
-        check(make_context(&other, device), "cuCtxCreate");
-        check(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+private:
+    void open_device() {
+        CUdevice device = 0;
+        CUcontext context = nullptr;
+        check(cuInit(0), "cuInit");
+        check(cuDeviceGet(&device, 0), "cuDeviceGet");
+        check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
         check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        check(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        if (scenario_.middle == Middle::ForeignStream) {
+            CUcontext other = nullptr;
+            check(make_context(&other, device), "cuCtxCreate");
+            check(cuStreamCreate(&foreign_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+            check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        }
+        calls_ = stream_;
+        check(cuMemAlloc(&memory_, host_.size() * sizeof(float)), "cuMemAlloc");
+        data_ = reinterpret_cast<float*>(memory_);
     }
-    CUstream calls = stream;  // of the gradients
-    constexpr size_t kMetrics = 2;
-    const size_t biases = how == "step biased" ? 100 : 0;
-    check(cuMemAlloc(&memory, (total + kMetrics + biases) * sizeof(float)), "cuMemAlloc");
-    auto* const data = reinterpret_cast<float*>(memory);
-    ncclComm_t comm = nullptr;
-    const bool nonblocking = how.ends_with("nonblocking");
-    check(nonblocking ? deft::test::make_nonblocking(&comm, rank, ranks, argv[3])
-          : how == "scalable"
-              ? deft::test::make_scalable(&comm, rank, ranks, argv[3])
-              : ncclCommInitRank(&comm, ranks, deft::test::exchange_id(rank, argv[3]), rank),
-          "making the communicator");
-    ncclComm_t whole = nullptr;
-    if (how == "split") {
-        whole = comm;
-        check(ncclCommSplit(whole, 0, -rank, &comm, nullptr), "ncclCommSplit");
+
+    void make_communicator() {
+        const char* const making = "making the communicator";
+        switch (scenario_.making) {
+            case Making::Nonblocking:
+                return check(make_nonblocking(&comm_, rank_, ranks_, file_), making);
+            case Making::Scalable:
+                return check(make_scalable(&comm_, rank_, ranks_, file_), making);
+            case Making::Usual:
+            case Making::Split:
+                break;
+        }
+        check(ncclCommInitRank(&comm_, ranks_, exchange_id(rank_, file_), rank_), making);
+        if (scenario_.making == Making::Split) {
+            whole_ = comm_;
+            check(ncclCommSplit(whole_, 0, -rank_, &comm_, nullptr), "ncclCommSplit");
+        }
     }
-    const bool grouped = how.find("grouped") != how.npos;
-    bool doubled = how.starts_with("plain") && how.ends_with("premul");
-    const auto reduce = [&](float* at, size_t count) {
-        bool failed = grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0);
-        const int made =
-            doubled && at < data + total
-                ? deft::test::all_reduce_doubled(at, count, comm, calls)
-                : static_cast<int>(ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm, calls));
-        failed = (nonblocking ? deft::test::wait_done(made, comm) : made) != 0 || failed;
-        if (calls != stream) {
-            std::printf(" %d", made);
+
+    bool nonblocking() const { return scenario_.making == Making::Nonblocking; }
+    bool on_foreign_stream() const { return calls_ != stream_; }
+    // 0: in none.
+    int stalls_at() const { return scenario_.ending == Ending::Stall ? scenario_.stalls_at : 0; }
+
+    int all_reduce(float* at, std::size_t count) {
+        const bool gradient = at < data_ + total_;
+        const int made = doubled_ && gradient
+                             ? all_reduce_doubled(at, count, comm_, calls_)
+                             : ncclAllReduce(at, at, count, ncclFloat, ncclSum, comm_, calls_);
+        return nonblocking() ? wait_done(made, comm_) : made;
+    }
+
+    void reduce(float* at, std::size_t count) {
+        if (scenario_.grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0)) {
+            give_up(comm_);
+        }
+        const int result = all_reduce(at, count);
+        bool failed = result != 0;
+        if (on_foreign_stream()) {
+            std::printf(" %d", result);
             failed = false;  // on all ranks alike
         }
         // Without a place for the estimate nothing is simulated.
-        failed = (grouped && (ncclGroupEnd() != 0 || ncclGroupSimulateEnd(nullptr) != 0)) || failed;
+        if (scenario_.grouped && (ncclGroupEnd() != 0 || ncclGroupSimulateEnd(nullptr) != 0)) {
+            failed = true;
+        }
         if (failed) {
-            give_up(comm);
+            give_up(comm_);
         }
-    };
-    auto* const should_step =
-        reinterpret_cast<decltype(&deft_should_step)>(::dlsym(RTLD_DEFAULT, "deft_should_step"));
-    auto* const flush =
-        reinterpret_cast<decltype(&deft_flush)>(::dlsym(RTLD_DEFAULT, "deft_flush"));
-    auto* const stats =
-        reinterpret_cast<decltype(&deft_stats)>(::dlsym(RTLD_DEFAULT, "deft_stats"));
-    check(should_step == nullptr || flush == nullptr || stats == nullptr, "deft's C API");
-    const float weights = static_cast<float>(ranks * (ranks + 1) / 2);
-    std::vector<float> host(total + kMetrics + biases);
-    int rounds = how == "change" || how == "flush" ? 2 : 1;
-    const bool recurring = how == "recurring";
-    deft::test::Recurring pairs(ranks);
-    float plans_wanted = recurring ? static_cast<float>(pairs.kPairs) : 1;
-    float switched = 0;  // over all ranks, when the last metrics came
-    int left = how.starts_with("plain") || how == "unsteady" ? iterations : -1;
-    const int stalls = how.starts_with("stall-") ? std::atoi(how.c_str() + 6) : 0;
-    for (int t = 0; rounds > 0; ++t) {
-        host.assign(host.size(), static_cast<float>((t + 1) * (rank + 1)));
-        if (t > 0 && t == stalls) {
-            return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
-        }
-        if (how == "unsteady" && t > 0 && t % kMetricEvery == 0) {
+    }
+
+    void resize(std::size_t first) {
+        first_ = first;
+        second_ = total_ - first;
+    }
+
+    void choose_sizes(int t) {
+        if (scenario_.sizes == Sizes::Unsteady && t > 0 && t % kMetricEvery == 0) {
             // No sequence of them comes back: that would be a longer iteration.
-            first = 50'001 - 100 * (t / kMetricEvery * 37 % 101);
-            second = total - first;
+            resize(50'001 - 100 * static_cast<std::size_t>(t / kMetricEvery * 37 % 101));
         }
-        if (recurring && t % kMetricEvery == 1) {
-            if (t > 1) {
-                pairs.next(switched);
-            }
-            if (const size_t count = 50'001 - 100 * pairs.pair(); count != first) {
-                first = count;
-                second = total - first;
-                std::printf("changed\n");
-            }
+        if (scenario_.sizes != Sizes::Recurring || t % kMetricEvery != 1) {
+            return;
+        }
+        if (t > 1) {
+            recurring_.next(switched_);
+        }
+        if (const std::size_t count = 50'001 - 100 * recurring_.pair(); count != first_) {
+            resize(count);
+            std::printf("changed\n");
+        }
+    }
+
+    // The number whose sum over the ranks tells each of them that all have come so far.
+    float metric(int t) const {
+        if (t % kMetricEvery != 0) {
+            return 0;
         }
         deft_stats_t now{};
         now.size = sizeof(now);
-        if (t % kMetricEvery == 0) {
-            check(stats(&now), "deft_stats");
+        check(stats_(&now), "deft_stats");
+        return scenario_.counted == Counted::BehindStop
+                   ? static_cast<float>(exists(file_ + ".stop"))
+                   : static_cast<float>(now.switched);
+    }
+
+    void fill(int t) {
+        host_.assign(host_.size(), static_cast<float>((t + 1) * (rank_ + 1)));
+        choose_sizes(t);
+        host_[total_ + 1] = metric(t);
+        if (cuMemcpyHtoDAsync(memory_, host_.data(), host_.size() * sizeof(float), stream_) != 0 ||
+            cuStreamSynchronize(stream_) != 0) {
+            give_up(comm_);
         }
-        const bool stopped = until && t % kMetricEvery == 0 && exists(stop);
-        host[total + 1] = until ? static_cast<float>(stopped) : static_cast<float>(now.switched);
-        if (cuMemcpyHtoDAsync(memory, host.data(), host.size() * sizeof(float), stream) != 0 ||
-            cuStreamSynchronize(stream) != 0) {
-            give_up(comm);
+    }
+
+    // What the middle iteration has that the others have not.
+    void begin_middle(bool middle) {
+        doubled_ = scenario_.doubled;
+        if (!middle) {
+            return;
         }
-        const bool under_plan = left >= 0 && left == iterations / 2;
-        if (how == "simulate" && rank == 1 && (t == 3 || under_plan)) {
-            simulate(comm, stream, data, first);
-        } else if (grouped && t == 3) {
-            refused(comm, stream, data);
+        switch (scenario_.middle) {
+            case Middle::Premultiplied:
+                doubled_ = true;
+                std::printf("premultiplied\n");
+                break;
+            case Middle::ForeignStream:
+                calls_ = foreign_;
+                std::printf("foreign");
+                break;
+            case Middle::Pair:
+                std::printf("paired\n");
+                check(ncclGroupStart(), "ncclGroupStart");
+                break;
+            case Middle::Nothing:
+                break;
         }
-        const bool pair = how == "pair" && under_plan;
-        if (how == "premul") {
-            doubled = under_plan;
-            std::printf("%s", doubled ? "premultiplied\n" : "");
-        }
-        if (how.ends_with("foreign") && under_plan) {
-            calls = foreign;
-            std::printf("foreign");
-        }
-        if (pair) {
-            std::printf("paired\n");
-            check(ncclGroupStart(), "ncclGroupStart");
-        }
-        ::usleep(recurring ? pairs.forward_us()
-                           : 1500);  // forward, and backward until the first bucket is complete
-        reduce(data, first);
-        ::usleep(500);
-        if (biases > 0) {
-            reduce(data + total + kMetrics, biases);
-        }
-        reduce(data + first, second);
-        if (calls != stream) {
+    }
+
+    void end_middle(bool middle) {
+        if (on_foreign_stream()) {
             std::printf("\n");
-            check(cuStreamSynchronize(calls), "the calls on the foreign stream");
-            calls = stream;
+            check(cuStreamSynchronize(calls_), "the calls on the foreign stream");
+            calls_ = stream_;
         }
-        check(pair ? ncclGroupEnd() : ncclSuccess, "ncclGroupEnd");
+        if (middle && scenario_.middle == Middle::Pair) {
+            check(ncclGroupEnd(), "ncclGroupEnd");
+        }
+    }
+
+    void iterate(int t) {
+        fill(t);
+        const bool middle = left_ >= 0 && left_ == iterations_ / 2;
+        if (scenario_.simulates && rank_ == 1 && (t == 3 || middle)) {
+            simulate(comm_, stream_, data_, first_);
+        }
+        if (scenario_.grouped && t == 3) {
+            refused(comm_, stream_, data_);
+        }
+        begin_middle(middle);
+        // Forward, and backward until the first bucket is complete.
+        ::usleep(scenario_.sizes == Sizes::Recurring ? recurring_.forward_us() : 1500);
+        reduce(data_, first_);
+        ::usleep(500);
+        if (scenario_.biases > 0) {
+            reduce(data_ + total_ + kMetrics, scenario_.biases);
+        }
+        reduce(data_ + first_, second_);
+        end_middle(middle);
         if (t % kMetricEvery == 0) {
-            reduce(data + total, 1);  // metrics: nothing may ever happen to them
-            reduce(data + total + 1, 1);
+            reduce(data_ + total_, 1);  // metrics: nothing may ever happen to them
+            reduce(data_ + total_ + 1, 1);
         }
-        if (cuMemcpyDtoHAsync(host.data(), memory, host.size() * sizeof(float), stream) != 0) {
-            give_up(comm);  // the device has seen the transfer fail
+        look_at(t);
+    }
+
+    // What the update has received.
+    void look_at(int t) {
+        if (cuMemcpyDtoHAsync(host_.data(), memory_, host_.size() * sizeof(float), stream_) != 0) {
+            give_up(comm_);  // the device has seen the transfer fail
         }
-        wait(stream, comm);
-        const float one = same_everywhere(host.data(), first, "bucket 0");
-        const float two = same_everywhere(host.data() + first, second, "bucket 1");
-        if (biases > 0) {
-            check(same_everywhere(host.data() + total + kMetrics, biases, "the biases") !=
-                      static_cast<float>(t + 1) * weights,
-                  "the biases");
+        wait(stream_, comm_);
+        const float one = same_everywhere(host_.data(), first_, "bucket 0");
+        const float two = same_everywhere(host_.data() + first_, second_, "bucket 1");
+        const float sum = static_cast<float>(t + 1) * weights_;
+        if (scenario_.biases > 0) {
+            const float* const biases = host_.data() + total_ + kMetrics;
+            check(same_everywhere(biases, scenario_.biases, "the biases") != sum, "the biases");
         }
-        if (how.starts_with("step") && should_step() == 0) {
+        if (scenario_.asks && should_step_() == 0) {
             check(one != 0 || two != 0, "no update, but a gradient");
         } else {
-            std::printf("%d %g %g\n", t, static_cast<double>(one / weights),
-                        static_cast<double>(two / weights));
+            std::printf("%d %g %g\n", t, static_cast<double>(one / weights_),
+                        static_cast<double>(two / weights_));
         }
-        if (t % kMetricEvery == 0) {
-            check(host[total] != static_cast<float>(t + 1) * weights, "the metric");
-            switched = host[total + 1];
-            if (left < 0 && switched >= plans_wanted * static_cast<float>(ranks)) {
-                left = iterations;
-            }
+        if (t % kMetricEvery != 0) {
+            return;
         }
-        if (left >= 0 && left-- == 0) {
-            --rounds;
-            plans_wanted += 1;
-            if (rounds > 0 && how == "change") {
-                first -= 1'000;
-                second += 1'000;
+        check(host_[total_] != sum, "the metric");
+        switched_ = host_[total_ + 1];
+        if (left_ < 0 && switched_ >= plans_wanted_ * static_cast<float>(ranks_)) {
+            left_ = iterations_;
+        }
+    }
+
+    void stall_now() { stall(rank_, comm_, stream_, data_, first_, file_ + ".aborted"); }
+
+    // The iterations have been counted. True: the job has ended with its communicator.
+    bool end_round() {
+        --rounds_;
+        plans_wanted_ += 1;
+        if (rounds_ > 0) {
+            if (scenario_.flushes) {
+                std::printf("flushed %d\n", flush_());
+            } else {
+                resize(first_ - 1'000);
                 std::printf("changed\n");
-            } else if (rounds == 0 && stalls < 0) {
-                return stall(rank, comm, stream, data, first, std::string(argv[3]) + ".aborted");
-            } else if (rounds == 0 && (how == "shrink" || how == "revoke")) {
-                return shrink(rank, ranks, comm, stream, memory, first, second, argv[3],
-                              how == "revoke");
-            } else if (rounds == 0 && how == "busy") {
-                reduce(data, first);
-                reduce(data + first, second);
-            } else if (rounds > 0) {
-                std::printf("flushed %d\n", flush());
             }
+            return false;
+        }
+        switch (scenario_.ending) {
+            case Ending::Stall:
+                if (stalls_at() >= 0) {
+                    return false;
+                }
+                stall_now();
+                return true;
+            case Ending::Shrink:
+            case Ending::Revoke:
+                shrink(rank_, ranks_, comm_, stream_, memory_, first_, second_, file_,
+                       scenario_.ending == Ending::Revoke);
+                return true;
+            case Ending::Busy:
+                reduce(data_, first_);
+                reduce(data_ + first_, second_);
+                return false;
+            case Ending::Destroy:
+            case Ending::Abort:
+                return false;
+        }
+        return false;
+    }
+
+    void end() {
+        if (scenario_.ending == Ending::Abort) {
+            // It takes from a rank that is still in its last call what that was to receive.
+            wait_for_all(rank_, ranks_, file_);
+            check(ncclCommAbort(comm_), "ncclCommAbort");
+        } else {
+            // The end of a nonblocking communicator waits for nobody: another rank may be in its
+            // last call.
+            if (nonblocking()) {
+                check(wait_done(ncclCommFinalize(comm_), comm_), "ncclCommFinalize");
+            }
+            check(ncclCommDestroy(comm_), "ncclCommDestroy");
+        }
+        if (whole_ != nullptr) {
+            check(ncclCommDestroy(whole_), "ncclCommDestroy");
         }
     }
-    if (how.ends_with("abort")) {
-        // It takes from a rank that is still in its last call what that was to receive.
-        wait_for_all(rank, ranks, argv[3]);
-        check(ncclCommAbort(comm), "ncclCommAbort");
-    } else {
-        // The end of a nonblocking communicator waits for nobody: another rank may be in its last
-        // call.
-        if (nonblocking) {
-            check(deft::test::wait_done(ncclCommFinalize(comm), comm), "ncclCommFinalize");
-        }
-        check(ncclCommDestroy(comm), "ncclCommDestroy");
-    }
-    if (whole != nullptr) {
-        check(ncclCommDestroy(whole), "ncclCommDestroy");
-    }
+
+    const Scenario scenario_;
+    const int rank_;
+    const int ranks_;
+    const std::string file_;
+    const int iterations_;
+    const float weights_;
+    std::size_t first_;
+    std::size_t second_;
+    const std::size_t total_;
+    std::vector<float> host_;  // both buckets, the metrics, the biases
+    Recurring recurring_;
+    int left_;  // of the iterations that are counted; -1: they have not begun
+    int rounds_;
+    float plans_wanted_;
+    float switched_ = 0;  // over all ranks, when the last metrics came
+    bool doubled_ = false;
+    CUstream stream_ = nullptr;
+    CUstream foreign_ = nullptr;
+    CUstream calls_ = nullptr;  // of the gradients
+    CUdeviceptr memory_ = 0;
+    float* data_ = nullptr;
+    ncclComm_t comm_ = nullptr;
+    ncclComm_t whole_ = nullptr;  // of which comm_ was split off
+    decltype(&deft_should_step) should_step_ =
+        look_up<decltype(deft_should_step)>("deft_should_step");
+    decltype(&deft_flush) flush_ = look_up<decltype(deft_flush)>("deft_flush");
+    decltype(&deft_stats) stats_ = look_up<decltype(deft_stats)>("deft_stats");
+};
+
+}  // namespace
+}  // namespace deft::test
+
+int main(int argc, char** argv) {
+    using namespace deft::test;
+    check(argc < 5, "usage");
+    ::alarm(kMostSeconds);  // ends the process, wherever it waits
+    const std::optional<Scenario> scenario = find_scenario(argc > 5 ? argv[5] : "");
+    check(!scenario, "usage: there is no scenario of this name");
+    Rank(*scenario, std::atoi(argv[1]), std::atoi(argv[2]), argv[3], std::atoi(argv[4])).run();
     return 0;
 }

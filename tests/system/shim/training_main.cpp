@@ -67,6 +67,17 @@ void meet(int rank, int ranks, const std::string& id_file) {
     }
 }
 
+void open_device(size_t bytes, CUstream& stream, CUdeviceptr& memory) {
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    check(cuInit(0), "cuInit");
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,17 +93,10 @@ int main(int argc, char** argv) {
     }
     constexpr size_t kFirst = 100'000;
     constexpr size_t kSecond = 200'000;
-    CUdevice device = 0;
-    CUcontext context = nullptr;
     CUstream stream = nullptr;
     CUdeviceptr memory = 0;
-    check(cuInit(0), "cuInit");
-    check(cuDeviceGet(&device, 0), "cuDeviceGet");
-    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     const size_t bytes = (kFirst + kSecond + 8) * sizeof(float);
-    check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
+    open_device(bytes, stream, memory);
     auto* const data = reinterpret_cast<float*>(memory);
 
     ncclComm_t comm = nullptr;

@@ -32,81 +32,113 @@ std::vector<std::uint64_t> bytes_of(const std::vector<Shape>& shapes) {
 
 // Runs a script with sets of iterations instead of numbers, and checks it against the plan. Slots
 // start with a mark that must never be delivered.
-void expect_follows_plan(const Plan& plan, const Script& script, std::int64_t iterations) {
+class ScriptRun {
+public:
+    ScriptRun(const Plan& plan, const Script& script)
+        : plan_(plan), script_(script), slots_(script.slots.size()) {}
+
+    void call(std::int64_t t, std::uint32_t b) {
+        const Action& action = script_.action(static_cast<std::uint64_t>(t), b);
+        where_ = "iteration " + std::to_string(t) + " bucket " + std::to_string(b);
+        direct_.clear();
+        got_.clear();
+        for (std::uint32_t i = action.accumulate; i < action.accumulate_end; ++i) {
+            ASSERT_NO_FATAL_FAILURE(accumulate(script_.accumulates[i].slot, t));
+        }
+        for (std::uint32_t i = action.launch; i < action.launch_end; ++i) {
+            ASSERT_NO_FATAL_FAILURE(launch(script_.launches[i], b));
+        }
+        for (std::uint32_t i = action.deliver; i < action.deliver_end; ++i) {
+            ASSERT_NO_FATAL_FAILURE(deliver(script_.deliveries[i], t));
+        }
+        if (action.forward) {
+            got_[0].push_back(t);
+        }
+        check(t, b);
+    }
+
+private:
     struct Slot {
         std::vector<std::int64_t> holds;
         std::map<std::uint64_t, std::uint64_t> sent;  // begin -> end
         enum { Empty, Filling, Sent } state = Empty;
     };
-    std::vector<Slot> slots(script.slots.size());
+
+    void accumulate(std::uint32_t number, std::int64_t t) {
+        Slot& slot = slots_[number];
+        ASSERT_NE(slot.state, Slot::Sent) << where_ << ": overwrites what is in flight";
+        if (slot.state == Slot::Empty) {
+            slot.holds.clear();
+            slot.sent.clear();
+        }
+        slot.state = Slot::Filling;
+        slot.holds.push_back(t);
+    }
+
+    void launch(const Launch& launch, std::uint32_t b) {
+        ASSERT_LT(launch.lane, script_.lanes);
+        if (launch.slot == kDirect) {
+            ASSERT_EQ(script_.regions[launch.region].bucket, b) << where_;
+            direct_[launch.region] += launch.end - launch.begin;
+            return;
+        }
+        Slot& slot = slots_[launch.slot];
+        if (slot.state != Slot::Empty) {
+            slot.state = Slot::Sent;
+            slot.sent[launch.begin] = launch.end;
+        }
+    }
+
+    void deliver(const Deliver& deliver, std::int64_t t) {
+        const Region& region = script_.regions[deliver.region];
+        auto& into = got_[region.begin];
+        ASSERT_EQ(deliver.add, !into.empty()) << where_;
+        if (deliver.slot == kDirect) {
+            ASSERT_EQ(direct_[deliver.region], region.end - region.begin) << where_;
+            into.push_back(t);
+            return;
+        }
+        Slot& slot = slots_[deliver.slot];
+        if (slot.state != Slot::Sent) {
+            return;
+        }
+        std::uint64_t at = region.begin;
+        for (const auto& [begin, end] : slot.sent) {
+            ASSERT_EQ(begin, at) << where_;
+            at = end;
+        }
+        ASSERT_EQ(at, region.end) << where_ << ": delivered before all was sent";
+        into.insert(into.end(), slot.holds.begin(), slot.holds.end());
+        slot.state = Slot::Empty;
+    }
+
+    void check(std::int64_t t, std::uint32_t b) {
+        for (const Region& region : script_.regions) {
+            if (region.bucket != b) {
+                continue;
+            }
+            std::vector<std::int64_t> is = got_[region.begin];
+            std::sort(is.begin(), is.end());
+            auto wanted = delivered_iterations(plan_, t, b, region.begin);
+            std::sort(wanted.begin(), wanted.end());
+            ASSERT_EQ(is, wanted) << where_ << " byte " << region.begin;
+        }
+    }
+
+    const Plan& plan_;
+    const Script& script_;
+    std::vector<Slot> slots_;
+    // Of the call in hand:
+    std::string where_;
+    std::map<std::uint32_t, std::uint64_t> direct_;           // region -> bytes sent
+    std::map<std::uint64_t, std::vector<std::int64_t>> got_;  // by first byte of a region
+};
+
+void expect_follows_plan(const Plan& plan, const Script& script, std::int64_t iterations) {
+    ScriptRun run(plan, script);
     for (std::int64_t t = 0; t < iterations; ++t) {
         for (std::uint32_t b = 0; b < script.shapes.size(); ++b) {
-            const Action& action = script.action(static_cast<std::uint64_t>(t), b);
-            const std::string where =
-                "iteration " + std::to_string(t) + " bucket " + std::to_string(b);
-            std::map<std::uint32_t, std::uint64_t> direct;  // region -> bytes sent
-            for (std::uint32_t i = action.accumulate; i < action.accumulate_end; ++i) {
-                Slot& slot = slots[script.accumulates[i].slot];
-                ASSERT_NE(slot.state, Slot::Sent) << where << ": overwrites what is in flight";
-                if (slot.state == Slot::Empty) {
-                    slot.holds.clear();
-                    slot.sent.clear();
-                }
-                slot.state = Slot::Filling;
-                slot.holds.push_back(t);
-            }
-            for (std::uint32_t i = action.launch; i < action.launch_end; ++i) {
-                const Launch& launch = script.launches[i];
-                ASSERT_LT(launch.lane, script.lanes);
-                if (launch.slot == kDirect) {
-                    ASSERT_EQ(script.regions[launch.region].bucket, b) << where;
-                    direct[launch.region] += launch.end - launch.begin;
-                    continue;
-                }
-                Slot& slot = slots[launch.slot];
-                if (slot.state == Slot::Empty) {
-                    continue;
-                }
-                slot.state = Slot::Sent;
-                slot.sent[launch.begin] = launch.end;
-            }
-            std::map<std::uint64_t, std::vector<std::int64_t>> got;  // by first byte of a region
-            for (std::uint32_t i = action.deliver; i < action.deliver_end; ++i) {
-                const Deliver& deliver = script.deliveries[i];
-                const Region& region = script.regions[deliver.region];
-                auto& into = got[region.begin];
-                ASSERT_EQ(deliver.add, !into.empty()) << where;
-                if (deliver.slot == kDirect) {
-                    ASSERT_EQ(direct[deliver.region], region.end - region.begin) << where;
-                    into.push_back(t);
-                    continue;
-                }
-                Slot& slot = slots[deliver.slot];
-                if (slot.state == Slot::Sent) {
-                    std::uint64_t at = region.begin;
-                    for (const auto& [begin, end] : slot.sent) {
-                        ASSERT_EQ(begin, at) << where;
-                        at = end;
-                    }
-                    ASSERT_EQ(at, region.end) << where << ": delivered before all was sent";
-                    into.insert(into.end(), slot.holds.begin(), slot.holds.end());
-                    slot.state = Slot::Empty;
-                }
-            }
-            if (action.forward) {
-                got[0].push_back(t);
-            }
-            for (std::uint32_t r = 0; r < script.regions.size(); ++r) {
-                const Region& region = script.regions[r];
-                if (region.bucket != b) {
-                    continue;
-                }
-                std::vector<std::int64_t> is = got[region.begin];
-                std::sort(is.begin(), is.end());
-                auto wanted = delivered_iterations(plan, t, b, region.begin);
-                std::sort(wanted.begin(), wanted.end());
-                ASSERT_EQ(is, wanted) << where << " byte " << region.begin;
-            }
+            ASSERT_NO_FATAL_FAILURE(run.call(t, b));
         }
     }
 }

@@ -57,6 +57,68 @@ TEST_P(EveryPolicy, PlansPassTheCheckAndTheBound) {
     }
 }
 
+using Mutation = std::function<void(Plan&)>;
+
+// What is wrong in a plan afterwards. `second`: of its iteration, which the times are measured by.
+std::vector<std::pair<const char*, Mutation>> mutations(std::mt19937_64& random,
+                                                        const double second) {
+    return {
+        {"transfer lost",
+         [&random, second](Plan& p) {
+             p.transfers.erase(p.transfers.begin() + long(random() % p.transfers.size()));
+         }},
+        {"transfer twice",
+         [&random, second](Plan& p) { p.transfers.push_back(p.transfers.back()); }},
+        {"another bucket",
+         [&random, second](Plan& p) {
+             Transfer& t = p.transfers[random() % p.transfers.size()];
+             t.bucket = static_cast<std::uint32_t>((t.bucket + 1) % p.bucket_bytes.size());
+         }},
+        {"no such bucket", [&random, second](Plan& p) { p.transfers.back().bucket = 1000; }},
+        {"range shorter",
+         [&random, second](Plan& p) { p.transfers[random() % p.transfers.size()].end -= 1; }},
+        {"range moved",
+         [&random, second](Plan& p) { p.transfers[random() % p.transfers.size()].begin += 1; }},
+        {"range too long", [&random, second](Plan& p) { p.transfers.back().end += 1; }},
+        {"no such link", [&random, second](Plan& p) { p.transfers.back().link = 7; }},
+        {"other generation",
+         [&random, second](Plan& p) { p.transfers.front().generation.count += 1; }},
+        {"future gradient",
+         [&random, second](Plan& p) { p.transfers.front().generation.first += 2; }},
+        {"order", [&random, second](Plan& p) { p.transfers.front().order += 1; }},
+        {"beyond the period",
+         [&random, second](Plan& p) { p.transfers.back().iteration = p.period; }},
+        {"starts early",
+         [&random, second](Plan& p) { p.transfers.front().start -= 0.01 * second; }},
+        {"ends early", [&random, second](Plan& p) { p.transfers.back().finish -= 0.01 * second; }},
+        {"ends late", [&random, second](Plan& p) { p.transfers.back().finish += 0.01 * second; }},
+        {"not a time", [&random, second](Plan& p) { p.transfers.back().finish = NAN; }},
+        {"delivery lost",
+         [&random, second](Plan& p) {
+             p.deliveries.erase(p.deliveries.begin() + long(random() % p.deliveries.size()));
+         }},
+        {"delivered twice",
+         [&random, second](Plan& p) { p.deliveries.push_back(p.deliveries.front()); }},
+        {"delivered to another bucket",
+         [&random, second](Plan& p) {
+             Delivery& d = p.deliveries[random() % p.deliveries.size()];
+             d.bucket = static_cast<std::uint32_t>((d.bucket + 1) % p.bucket_bytes.size());
+         }},
+        {"merged more", [&random, second](Plan& p) { p.deliveries.front().generation.count += 1; }},
+        {"delivered late",
+         [&random, second](Plan& p) { p.deliveries.front().iteration += p.period; }},
+        {"period", [&random, second](Plan& p) { p.period += 1; }},
+        {"no period", [&random, second](Plan& p) { p.period = 0; }},
+        {"bucket sizes", [&random, second](Plan& p) { p.bucket_bytes[0] += 4; }},
+        {"links", [&random, second](Plan& p) { p.links[0] = "other"; }},
+        {"faster than it is", [&random, second](Plan& p) { p.predicted.iteration *= 0.99; }},
+        {"slower than it is", [&random, second](Plan& p) { p.predicted.iteration *= 1.01; }},
+        {"delay denied", [&random, second](Plan& p) { p.predicted.max_delay += 1; }},
+        {"merge denied", [&random, second](Plan& p) { p.predicted.max_merge += 1; }},
+        {"cycles", [&random, second](Plan& p) { p.predicted.cycles.clear(); }},
+    };
+}
+
 TEST_P(EveryPolicy, MutationsAreRejected) {
     std::mt19937_64 random(12345);
     int mutated = 0;
@@ -68,56 +130,7 @@ TEST_P(EveryPolicy, MutationsAreRejected) {
         const Options options = generous();
         const Plan plan = make_plan(GetParam().name, profile, fabric, options);
         const double second = plan.predicted.iteration;
-        using Mutation = std::function<void(Plan&)>;
-        const std::vector<std::pair<const char*, Mutation>> mutations = {
-            {"transfer lost",
-             [&](Plan& p) {
-                 p.transfers.erase(p.transfers.begin() + long(random() % p.transfers.size()));
-             }},
-            {"transfer twice", [&](Plan& p) { p.transfers.push_back(p.transfers.back()); }},
-            {"another bucket",
-             [&](Plan& p) {
-                 Transfer& t = p.transfers[random() % p.transfers.size()];
-                 t.bucket = static_cast<std::uint32_t>((t.bucket + 1) % p.bucket_bytes.size());
-             }},
-            {"no such bucket", [&](Plan& p) { p.transfers.back().bucket = 1000; }},
-            {"range shorter",
-             [&](Plan& p) { p.transfers[random() % p.transfers.size()].end -= 1; }},
-            {"range moved",
-             [&](Plan& p) { p.transfers[random() % p.transfers.size()].begin += 1; }},
-            {"range too long", [&](Plan& p) { p.transfers.back().end += 1; }},
-            {"no such link", [&](Plan& p) { p.transfers.back().link = 7; }},
-            {"other generation", [&](Plan& p) { p.transfers.front().generation.count += 1; }},
-            {"future gradient", [&](Plan& p) { p.transfers.front().generation.first += 2; }},
-            {"order", [&](Plan& p) { p.transfers.front().order += 1; }},
-            {"beyond the period", [&](Plan& p) { p.transfers.back().iteration = p.period; }},
-            {"starts early", [&](Plan& p) { p.transfers.front().start -= 0.01 * second; }},
-            {"ends early", [&](Plan& p) { p.transfers.back().finish -= 0.01 * second; }},
-            {"ends late", [&](Plan& p) { p.transfers.back().finish += 0.01 * second; }},
-            {"not a time", [&](Plan& p) { p.transfers.back().finish = NAN; }},
-            {"delivery lost",
-             [&](Plan& p) {
-                 p.deliveries.erase(p.deliveries.begin() + long(random() % p.deliveries.size()));
-             }},
-            {"delivered twice", [&](Plan& p) { p.deliveries.push_back(p.deliveries.front()); }},
-            {"delivered to another bucket",
-             [&](Plan& p) {
-                 Delivery& d = p.deliveries[random() % p.deliveries.size()];
-                 d.bucket = static_cast<std::uint32_t>((d.bucket + 1) % p.bucket_bytes.size());
-             }},
-            {"merged more", [&](Plan& p) { p.deliveries.front().generation.count += 1; }},
-            {"delivered late", [&](Plan& p) { p.deliveries.front().iteration += p.period; }},
-            {"period", [&](Plan& p) { p.period += 1; }},
-            {"no period", [&](Plan& p) { p.period = 0; }},
-            {"bucket sizes", [&](Plan& p) { p.bucket_bytes[0] += 4; }},
-            {"links", [&](Plan& p) { p.links[0] = "other"; }},
-            {"faster than it is", [&](Plan& p) { p.predicted.iteration *= 0.99; }},
-            {"slower than it is", [&](Plan& p) { p.predicted.iteration *= 1.01; }},
-            {"delay denied", [&](Plan& p) { p.predicted.max_delay += 1; }},
-            {"merge denied", [&](Plan& p) { p.predicted.max_merge += 1; }},
-            {"cycles", [&](Plan& p) { p.predicted.cycles.clear(); }},
-        };
-        for (const auto& [what, mutate] : mutations) {
+        for (const auto& [what, mutate] : mutations(random, second)) {
             Plan other = plan;
             mutate(other);
             EXPECT_FALSE(check_plan(other, profile, fabric, options).empty())

@@ -69,49 +69,24 @@ void expect_feasible(const PackingProblem& problem, const Packing& packing) {
     EXPECT_GE(packing.gap(), -1e-12);
 }
 
-TEST(Packing, ExactEqualsBruteForce) {
-    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+TEST(Packing, GreedyAndItsBoundEncloseTheOptimum) {
+    double lost = 0;
+    const int draws = 200;
+    for (std::uint64_t seed = 0; seed < draws; ++seed) {
         std::mt19937_64 random(seed);
         const PackingProblem problem = draw(random, 1 + random() % 8, 1 + random() % 3,
                                             testing::uniform(random, 0.5, 2), seed % 2);
         PackingSolver solver;
-        const Packing& packing = solver.exact(problem);
-        ASSERT_TRUE(packing.optimal);
+        const Packing& packing = solver.greedy(problem);
         expect_feasible(problem, packing);
         std::vector<double> room = problem.capacity;
-        EXPECT_NEAR(packing.value, brute_force(problem, 0, room), 1e-12) << "seed " << seed;
-        EXPECT_EQ(packing.gap(), 0);
+        const double optimum = brute_force(problem, 0, room);
+        EXPECT_LE(packing.value, optimum + 1e-12) << "seed " << seed;
+        EXPECT_GE(packing.bound, optimum - 1e-12) << "seed " << seed;
+        lost += optimum > 0 ? 1 - packing.value / optimum : 0;
     }
-}
-
-TEST(Packing, TwoLinksIsOptimalOnWholeSteps) {
-    for (std::uint64_t seed = 0; seed < 60; ++seed) {
-        std::mt19937_64 random(seed);
-        PackingProblem problem;
-        problem.links = 2;
-        for (std::size_t i = 0; i < 9; ++i) {
-            problem.value.push_back(static_cast<double>(1 + random() % 40));
-            problem.cost.push_back(problem.value.back());
-            problem.cost.push_back(problem.value.back() * 2);
-        }
-        problem.capacity = {64, 64};
-        PackingSolver solver;
-        const Packing packing = solver.two_links(problem, 64);
-        expect_feasible(problem, packing);
-        std::vector<double> room = problem.capacity;
-        EXPECT_NEAR(packing.value, brute_force(problem, 0, room), 1e-9) << "seed " << seed;
-    }
-}
-
-TEST(Packing, TwoLinksIsNeverWorseThanItsResolution) {
-    for (std::uint64_t seed = 0; seed < 20; ++seed) {
-        std::mt19937_64 random(seed);
-        const PackingProblem problem = draw(random, 38, 2, 1.3, false);
-        PackingSolver solver;
-        const Packing packing = solver.two_links(problem, 2048);
-        expect_feasible(problem, packing);
-        EXPECT_LT(packing.gap(), 0.03);
-    }
+    RecordProperty("mean_loss_percent", std::to_string(100 * lost / draws));
+    EXPECT_LE(lost / draws, 0.03);
 }
 
 struct Size {
@@ -146,9 +121,8 @@ TEST(Packing, EverythingFitsWhereThereIsRoom) {
         std::mt19937_64 random(9);
         const PackingProblem problem = draw(random, 226, 4, load, true);
         PackingSolver solver;
-        const Packing& packing = solver.solve(problem);
+        const Packing& packing = solver.greedy(problem);
         EXPECT_EQ(std::count(packing.link.begin(), packing.link.end(), Packing::kUnsent), 0);
-        EXPECT_TRUE(packing.optimal);
         EXPECT_EQ(packing.gap(), 0);
     }
 }
@@ -160,7 +134,6 @@ TEST(Packing, NothingFits) {
     problem.cost = {2, 3};
     problem.capacity = {1};
     PackingSolver solver;
-    EXPECT_EQ(solver.solve(problem).value, 0);
     EXPECT_EQ(solver.greedy(problem).value, 0);
     EXPECT_EQ(solver.greedy(problem).gap(), 0);
 }

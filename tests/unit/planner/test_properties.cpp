@@ -288,25 +288,21 @@ RC_GTEST_PROP(Property, PackingsFitAndStayBelowTheirBound, ()) {
         }
     }
     PackingSolver solver;
-    const Packing greedy = solver.greedy(problem);
-    const Packing solved = solver.solve(problem, 0.001);
-    for (const Packing* packing : {&greedy, &solved}) {
-        std::vector<double> load(problem.links, 0);
-        double value = 0;
-        for (std::size_t i = 0; i < problem.items(); ++i) {
-            if (packing->link[i] != Packing::kUnsent) {
-                const auto j = static_cast<std::size_t>(packing->link[i]);
-                load[j] += problem.cost[i * problem.links + j];
-                value += problem.value[i];
-            }
+    const Packing& packing = solver.greedy(problem);
+    std::vector<double> load(problem.links, 0);
+    double value = 0;
+    for (std::size_t i = 0; i < problem.items(); ++i) {
+        if (packing.link[i] != Packing::kUnsent) {
+            const auto j = static_cast<std::size_t>(packing.link[i]);
+            load[j] += problem.cost[i * problem.links + j];
+            value += problem.value[i];
         }
-        for (std::size_t j = 0; j < problem.links; ++j) {
-            RC_ASSERT(load[j] <= problem.capacity[j] * (1 + 1e-9));
-        }
-        RC_ASSERT(std::abs(value - packing->value) <= 1e-9 * total);
-        RC_ASSERT(packing->value <= packing->bound * (1 + 1e-9));
     }
-    RC_ASSERT(solved.value >= greedy.value * (1 - 1e-9));
+    for (std::size_t j = 0; j < problem.links; ++j) {
+        RC_ASSERT(load[j] <= problem.capacity[j] * (1 + 1e-9));
+    }
+    RC_ASSERT(std::abs(value - packing.value) <= 1e-9 * total);
+    RC_ASSERT(packing.value <= packing.bound * (1 + 1e-9));
 }
 
 RC_GTEST_PROP(Property, WaterFillingEndsTogetherAndBeatsEveryLinkAlone, ()) {

@@ -21,7 +21,6 @@ Handle sample_handle(std::size_t v4, std::size_t v6) {
     for (std::size_t i = 0; i < handle.secret.size(); ++i) {
         handle.secret[i] = static_cast<std::uint8_t>(i * 17);
     }
-    handle.lane = 42;
     for (std::size_t i = 0; i < v4 + v6; ++i) {
         Endpoint& endpoint = handle.endpoints.entries[handle.endpoints.count++];
         endpoint.link = static_cast<std::uint8_t>(i);
@@ -42,7 +41,6 @@ TEST(Wire, HandleComesBackAsItWas) {
     ASSERT_EQ(decode(bytes, back), Decoded::Ok);
     EXPECT_EQ(back.listener, handle.listener);
     EXPECT_EQ(back.secret, handle.secret);
-    EXPECT_EQ(back.lane, 42);
     EXPECT_EQ(back.attempt, 99U);
     ASSERT_EQ(back.endpoints.count, 5U);
     for (std::size_t i = 0; i < 5; ++i) {
@@ -92,7 +90,6 @@ TEST(Wire, HelloAndWelcomeComeBackAsTheyWere) {
     hello.incarnation = 3;
     hello.path = 1;
     hello.paths = 2;
-    hello.lane = -1;
     hello.speed_mbps = 100000;
     std::strcpy(hello.link, "eth0\nx");
     hello.flags = kFlagAlive;
@@ -104,7 +101,6 @@ TEST(Wire, HelloAndWelcomeComeBackAsTheyWere) {
     EXPECT_EQ(back.connection, hello.connection);
     EXPECT_EQ(back.incarnation, 3U);
     EXPECT_EQ(back.path, 1);
-    EXPECT_EQ(back.lane, -1);
     EXPECT_STREQ(back.link, "eth0");  // nothing unprintable reaches a log
     EXPECT_EQ(back.flags, kFlagAlive);
     EXPECT_EQ(back.home.link, 3);

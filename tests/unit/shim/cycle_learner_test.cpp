@@ -223,12 +223,12 @@ TEST(CycleLearner, BeginsWhereItIsTurnedTo) {
     CycleLearner learner;
     feed(learner, "XDBCDBCDBCDBC");  // another first iteration, with the same last call
     ASSERT_EQ(cycle_of(learner), "DBC");
-    learner.turn(1);
+    learner.rotate(1);
     EXPECT_EQ(cycle_of(learner), "BCD");
     EXPECT_EQ(feed(learner, "DBCD"), "2012");
     feed(learner, "xBCDBCDBCD");
     EXPECT_EQ(cycle_of(learner), "BCD") << "after an interruption too";
-    learner.turn(3);
+    learner.rotate(3);
     EXPECT_EQ(cycle_of(learner), "BCD");
 }
 

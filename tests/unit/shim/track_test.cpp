@@ -298,7 +298,7 @@ TEST(Track, BeginsWhereItIsTurnedTo) {
         call(3000, 100 * i + 1);
     }
     ASSERT_EQ(track.current_shape().front().count, 3000U);
-    track.turn(1);  // with calls that wait for their times
+    track.rotate(1);  // with calls that wait for their times
     track.settle();
     EXPECT_EQ(track.current_shape().front().count, 2000U);
     EXPECT_EQ(track.iteration_start(), CallRecord::kNoOrdinal);

@@ -558,44 +558,45 @@ gbit_per_s = 12
     EXPECT_DOUBLE_EQ(a.links[0].cost.alpha, 14 * 20e-6);
 }
 
+// What is wrong in a file of links, and what the complaint says.
+constexpr std::pair<const char*, const char*> kMistakes[] = {
+    {"[]", "not an object"},
+    {"{}", "links: missing"},
+    {R"({"links":[]})", "links: there is none"},
+    {R"({"links":[3]})", "links[0]"},
+    {R"({"links":[{"name":"a"}]})", "links[0]: needs exactly one of"},
+    {R"({"links":[{"name":"a","preset":"10GbE","gbit_per_s":1}]})", "links[0]: needs exactly"},
+    {R"({"links":[{"name":"a","preset":"x"}]})",
+     "links[0].preset: 'x' is no preset; known: 10GbE,"},
+    {R"({"links":[{"gbit_per_s":1}]})", "links[0].name: missing"},
+    {R"({"links":[{"name":"a","gbit_per_s":0}]})", "links[0].gbit_per_s: 0 is outside"},
+    {R"({"links":[{"name":"a","gbit_per_s":"9"}]})", "links[0].gbit_per_s: not a number"},
+    {R"({"links":[{"name":"a","gbits":9}]})", "links[0].gbits: not a known name"},
+    {R"({"links":[{"name":"a","points":[]}]})", "links[0].points: there is none"},
+    {R"({"links":[{"name":"a","points":[[1]]}]})", "links[0].points[0]: not a pair"},
+    {R"({"links":[{"name":"a","points":[[8,1],[4,1]]}]})", "points[1].bytes: sizes must ascend"},
+    {R"({"links":[{"name":"a","gbit_per_s":1,"group":"g"}]})", "group: \"g\" is not among"},
+    {R"({"links":[{"name":"a","gbit_per_s":1,"in_flight":0}]})", "in_flight: 0 is outside"},
+    {R"({"links":[{"name":"a","gbit_per_s":1},{"name":"a","gbit_per_s":1}]})",
+     "links[1].name: \"a\" is taken"},
+    {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"star"}]})",
+     "links[0].algorithm: none of"},
+    {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"hierarchical"}]})",
+     "links[0].ranks_per_node: missing"},
+    {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"hierarchical","ranks_per_node":3,
+         "node_gbit_per_s":9}]})",
+     "links[0].ranks_per_node: 8 ranks are no whole number of nodes of 3"},
+    {R"({"striped":1,"links":[]})", "striped: neither true nor false"},
+    {R"({"links":[{"name":"a","gbit_per_s":1}],"groups":[{"name":"g","gbit_per_s":-1}]})",
+     "groups[0].gbit_per_s: -1 is outside"},
+    {"{\"links\": [\n,", "line 2"},
+};
+
 TEST(Links, MistakesNameFileAndField) {
     const auto says = [](const char* text) {
         return complaint_of([&] { links_from_json("l.json", parse_json("l.json", text), 8); });
     };
-    const std::pair<const char*, const char*> cases[] = {
-        {"[]", "not an object"},
-        {"{}", "links: missing"},
-        {R"({"links":[]})", "links: there is none"},
-        {R"({"links":[3]})", "links[0]"},
-        {R"({"links":[{"name":"a"}]})", "links[0]: needs exactly one of"},
-        {R"({"links":[{"name":"a","preset":"10GbE","gbit_per_s":1}]})", "links[0]: needs exactly"},
-        {R"({"links":[{"name":"a","preset":"x"}]})",
-         "links[0].preset: 'x' is no preset; known: 10GbE,"},
-        {R"({"links":[{"gbit_per_s":1}]})", "links[0].name: missing"},
-        {R"({"links":[{"name":"a","gbit_per_s":0}]})", "links[0].gbit_per_s: 0 is outside"},
-        {R"({"links":[{"name":"a","gbit_per_s":"9"}]})", "links[0].gbit_per_s: not a number"},
-        {R"({"links":[{"name":"a","gbits":9}]})", "links[0].gbits: not a known name"},
-        {R"({"links":[{"name":"a","points":[]}]})", "links[0].points: there is none"},
-        {R"({"links":[{"name":"a","points":[[1]]}]})", "links[0].points[0]: not a pair"},
-        {R"({"links":[{"name":"a","points":[[8,1],[4,1]]}]})",
-         "points[1].bytes: sizes must ascend"},
-        {R"({"links":[{"name":"a","gbit_per_s":1,"group":"g"}]})", "group: \"g\" is not among"},
-        {R"({"links":[{"name":"a","gbit_per_s":1,"in_flight":0}]})", "in_flight: 0 is outside"},
-        {R"({"links":[{"name":"a","gbit_per_s":1},{"name":"a","gbit_per_s":1}]})",
-         "links[1].name: \"a\" is taken"},
-        {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"star"}]})",
-         "links[0].algorithm: none of"},
-        {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"hierarchical"}]})",
-         "links[0].ranks_per_node: missing"},
-        {R"({"links":[{"name":"a","gbit_per_s":1,"algorithm":"hierarchical","ranks_per_node":3,
-             "node_gbit_per_s":9}]})",
-         "links[0].ranks_per_node: 8 ranks are no whole number of nodes of 3"},
-        {R"({"striped":1,"links":[]})", "striped: neither true nor false"},
-        {R"({"links":[{"name":"a","gbit_per_s":1}],"groups":[{"name":"g","gbit_per_s":-1}]})",
-         "groups[0].gbit_per_s: -1 is outside"},
-        {"{\"links\": [\n,", "line 2"},
-    };
-    for (const auto& [text, expected] : cases) {
+    for (const auto& [text, expected] : kMistakes) {
         EXPECT_THAT(says(text), AllOf(StartsWith("l.json: "), HasSubstr(expected))) << text;
     }
     EXPECT_THAT(complaint_of([] { parse_toml("l.toml", "links = [\n"); }), HasSubstr("l.toml"));

@@ -422,7 +422,9 @@ TEST(Addresses, NetworksAndLoopback) {
 TEST(Interfaces, LoopbackOfThisHostIsListed) {
     bool found = false;
     for (const Interface& link : list_interfaces()) {
-        found = found || link.loopback;
+        if (link.loopback) {
+            found = true;
+        }
         EXPECT_FALSE(link.name.empty());
     }
     EXPECT_TRUE(found);

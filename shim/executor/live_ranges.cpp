@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/executor/lives.h"
+#include "shim/executor/live_ranges.h"
 
 #include <algorithm>
 #include <map>
@@ -29,7 +29,7 @@ public:
            std::string& problem)
         : plan_(plan), shapes_(shapes), options_(options), problem_(problem) {}
 
-    Lives run() {
+    LiveRanges run() {
         found_.period = plan_.period;
         found_.buckets = static_cast<std::uint32_t>(shapes_.size());
         if (plan_fits() && ranges_fit()) {
@@ -123,7 +123,7 @@ private:
                 cuts.insert({d.begin, d.end});
             }
         }
-        const std::size_t first = found_.lives.size();
+        const std::size_t first = found_.ranges.size();
         for (auto at = cuts.begin(); std::next(at) != cuts.end(); ++at) {
             std::vector<Sum> sums;
             for (const planner::Delivery& d : plan_.deliveries) {
@@ -136,65 +136,72 @@ private:
             }
             std::sort(sums.begin(), sums.end(),
                       [](const Sum& a, const Sum& b) { return a.newest < b.newest; });
-            if (found_.lives.size() > first && found_.lives.back().sums == sums) {
-                found_.lives.back().region.end = *std::next(at);
+            if (found_.ranges.size() > first && found_.ranges.back().sums == sums) {
+                found_.ranges.back().region.end = *std::next(at);
                 continue;
             }
-            Life life;
-            life.region.bucket = bucket;
-            life.region.begin = *at;
-            life.region.end = *std::next(at);
-            life.sums = std::move(sums);
-            found_.lives.push_back(std::move(life));
+            LiveRange range;
+            range.region.bucket = bucket;
+            range.region.begin = *at;
+            range.region.end = *std::next(at);
+            range.sums = std::move(sums);
+            found_.ranges.push_back(std::move(range));
         }
-        for (std::size_t i = first; i < found_.lives.size(); ++i) {
-            Life& life = found_.lives[i];
-            life.region.whole = found_.lives.size() - first == 1;
-            if (!each_gradient_once(life) || !allowed(life)) {
+        for (std::size_t i = first; i < found_.ranges.size(); ++i) {
+            LiveRange& range = found_.ranges[i];
+            range.region.whole = found_.ranges.size() - first == 1;
+            if (!each_gradient_once(range) || !allowed(range)) {
                 return;
             }
         }
     }
 
-    bool each_gradient_once(const Life& life) {
-        bool good = !life.sums.empty();
-        for (std::size_t i = 0; good && i < life.sums.size(); ++i) {
+    bool each_gradient_once(const LiveRange& range) {
+        bool good = !range.sums.empty();
+        for (std::size_t i = 0; good && i < range.sums.size(); ++i) {
             const std::int64_t before =
-                i > 0 ? life.sums[i - 1].newest : life.sums.back().newest - plan_.period;
-            good = life.sums[i].newest - before == life.sums[i].count;
+                i > 0 ? range.sums[i - 1].newest : range.sums.back().newest - plan_.period;
+            good = range.sums[i].newest - before == range.sums[i].count;
         }
-        return good || refuse("some gradient of " + name(life.region.bucket) +
+        return good || refuse("some gradient of " + name(range.region.bucket) +
                               " would be delivered twice or never");
     }
 
-    bool allowed(Life& life) {
-        const Shape& shape = shapes_[life.region.bucket];
+    // What may be kept and added up before it is delivered.
+    bool can_wait(const Shape& shape, std::uint32_t bucket) {
+        if (!floating(shape.type) || (shape.op != DEFT_NCCL_SUM && shape.op != DEFT_NCCL_AVG)) {
+            return refuse(name(bucket) + " is no sum of floating-point numbers");
+        }
+        if (shape.type == DEFT_NCCL_FLOAT16 && !options_.delay_half) {
+            return refuse(name(bucket) +
+                          " is float16: its scale may change before it is delivered");
+        }
+        return true;
+    }
+
+    bool allowed(LiveRange& range) {
+        const Shape& shape = shapes_[range.region.bucket];
         std::map<std::int64_t, std::uint32_t> merged;  // by update, modulo the period
         std::uint32_t delay = 0;
         std::uint32_t merge = 0;
-        life.direct = true;
-        for (const Sum& sum : life.sums) {
+        range.direct = true;
+        for (const Sum& sum : range.sums) {
             delay = std::max(delay, sum.delay);
             merge = std::max(merge, merged[sum.update() % plan_.period] += sum.count);
-            life.direct = life.direct && sum.count == 1 && sum.delay == 0;
+            range.direct = range.direct && sum.count == 1 && sum.delay == 0;
         }
         if (delay > options_.max_delay) {
-            return refuse(name(life.region.bucket) + " would be " + std::to_string(delay) +
+            return refuse(name(range.region.bucket) + " would be " + std::to_string(delay) +
                           " iterations late, the cap is " + std::to_string(options_.max_delay));
         }
         if (!options_.residual && merge > options_.max_merge) {
-            return refuse(name(life.region.bucket) + " would merge " + std::to_string(merge) +
+            return refuse(name(range.region.bucket) + " would merge " + std::to_string(merge) +
                           " iterations, the cap is " + std::to_string(options_.max_merge));
         }
-        if (!life.direct &&
-            (!floating(shape.type) || (shape.op != DEFT_NCCL_SUM && shape.op != DEFT_NCCL_AVG))) {
-            return refuse(name(life.region.bucket) + " is no sum of floating-point numbers");
+        if (!range.direct && !can_wait(shape, range.region.bucket)) {
+            return false;
         }
-        if (!life.direct && shape.type == DEFT_NCCL_FLOAT16 && !options_.delay_half) {
-            return refuse(name(life.region.bucket) +
-                          " is float16: its scale may change before it is delivered");
-        }
-        life.region.predicted = delay > 0 && options_.history > 0 && !options_.residual;
+        range.region.predicted = delay > 0 && options_.history > 0 && !options_.residual;
         return true;
     }
 
@@ -203,23 +210,23 @@ private:
             std::int64_t shift = 0;
             const Sum sum = normal(t.generation, shift);
             std::uint64_t left = t.end - t.begin;
-            for (std::uint32_t r = 0; r < found_.lives.size(); ++r) {
-                const Life& life = found_.lives[r];
-                const std::uint64_t begin = std::max(t.begin, life.region.begin);
-                const std::uint64_t end = std::min(t.end, life.region.end);
-                if (life.region.bucket != t.bucket || begin >= end) {
+            for (std::uint32_t r = 0; r < found_.ranges.size(); ++r) {
+                const LiveRange& range = found_.ranges[r];
+                const std::uint64_t begin = std::max(t.begin, range.region.begin);
+                const std::uint64_t end = std::min(t.end, range.region.end);
+                if (range.region.bucket != t.bucket || begin >= end) {
                     continue;
                 }
                 const auto found =
-                    std::find_if(life.sums.begin(), life.sums.end(), [&sum](const Sum& s) {
+                    std::find_if(range.sums.begin(), range.sums.end(), [&sum](const Sum& s) {
                         return s.newest == sum.newest && s.count == sum.count;
                     });
-                if (found == life.sums.end()) {
+                if (found == range.sums.end()) {
                     return refuse(name(t.bucket) + " sends a sum that is never delivered");
                 }
                 Piece piece;
                 piece.region = r;
-                piece.sum = static_cast<std::uint32_t>(found - life.sums.begin());
+                piece.sum = static_cast<std::uint32_t>(found - range.sums.begin());
                 piece.begin = begin;
                 piece.end = end;
                 piece.lane = t.link;
@@ -239,21 +246,22 @@ private:
         for (const Piece& piece : found_.pieces) {
             sent[{piece.region, piece.sum}].push_back(&piece);
         }
-        for (std::uint32_t r = 0; r < found_.lives.size(); ++r) {
-            const Life& life = found_.lives[r];
-            for (std::uint32_t s = 0; s < life.sums.size(); ++s) {
+        for (std::uint32_t r = 0; r < found_.ranges.size(); ++r) {
+            const LiveRange& range = found_.ranges[r];
+            for (std::uint32_t s = 0; s < range.sums.size(); ++s) {
                 auto& pieces = sent[{r, s}];
                 std::sort(pieces.begin(), pieces.end(),
                           [](const Piece* a, const Piece* b) { return a->begin < b->begin; });
-                std::uint64_t at = life.region.begin;
+                std::uint64_t at = range.region.begin;
                 for (const Piece* piece : pieces) {
                     if (piece->begin != at) {
-                        return refuse(name(life.region.bucket) + " sends bytes twice or never");
+                        return refuse(name(range.region.bucket) + " sends bytes twice or never");
                     }
                     at = piece->end;
                 }
-                if (at != life.region.end) {
-                    return refuse(name(life.region.bucket) + " delivers bytes that are never sent");
+                if (at != range.region.end) {
+                    return refuse(name(range.region.bucket) +
+                                  " delivers bytes that are never sent");
                 }
             }
         }
@@ -283,11 +291,11 @@ private:
             std::int64_t reached = 0;
             for (const Item& item : items) {
                 Piece& piece = found_.pieces[item.piece];
-                const Life& life = found_.lives[piece.region];
-                const Sum& sum = life.sums[piece.sum];
+                const LiveRange& range = found_.ranges[piece.region];
+                const Sum& sum = range.sums[piece.sum];
                 const std::int64_t offset = item.period * found_.calls();
-                const std::int64_t ready = found_.call(sum.newest, life.region.bucket) + offset;
-                const std::int64_t due = found_.call(sum.update(), life.region.bucket) + offset;
+                const std::int64_t ready = found_.call(sum.newest, range.region.bucket) + offset;
+                const std::int64_t due = found_.call(sum.update(), range.region.bucket) + offset;
                 const std::int64_t at = std::min(std::max(ready, reached), due);
                 reached = std::max(reached, at);
                 piece.launch = at - offset;  // that of the last period stays
@@ -299,13 +307,13 @@ private:
     std::span<const Shape> shapes_;
     const CompileOptions& options_;
     std::string& problem_;
-    Lives found_;
+    LiveRanges found_;
 };
 
 }  // namespace
 
-Lives find_lives(const planner::Plan& plan, std::span<const Shape> shapes,
-                 const CompileOptions& options, std::string& problem) {
+LiveRanges find_live_ranges(const planner::Plan& plan, std::span<const Shape> shapes,
+                            const CompileOptions& options, std::string& problem) {
     return Finder(plan, shapes, options, problem).run();
 }
 

@@ -8,14 +8,14 @@
 
 namespace deft::agreement {
 
-class Chair final : public Role {
+class LeaderRole final : public Role {
 public:
-    explicit Chair(Council::Core& core);
+    explicit LeaderRole(Council::Core& core);
 
     // A guest that has named this council's secret.
     void adopt(Stream&& stream, const wire::Hello& hello);
 
-    void turn(Clock::time_point now) override;
+    void step(Clock::time_point now) override;
     void gather(PollSet& set) override;
     void ready(const PollSet& set, Clock::time_point now) override;
     Clock::time_point due() const override;
@@ -32,7 +32,7 @@ private:
         Left
     };
     enum class Vote : std::uint8_t { None, Yes, No };
-    struct Seated {
+    struct Voter {
         Stream stream;
         bool here = false;
         bool acked = false;
@@ -45,9 +45,19 @@ private:
         Clock::time_point until;
     };
 
+    // What this rank's other threads have asked for since the last step.
+    struct Wishes {
+        bool leave = false;
+        std::optional<Proposal> proposal;
+        std::vector<std::pair<std::uint64_t, bool>> answers;
+        std::deque<std::vector<std::byte>> reports;
+        std::vector<wire::Meeting> posts;
+        std::vector<Council::Core::Question> questions;
+    };
+
     Council::Core& core_;
     State state_ = State::Gathering;
-    std::vector<Seated> seats_;
+    std::vector<Voter> voters_;
     std::vector<Leaving> leaving_;
     Clock::time_point deadline_ = kNever;
     std::string off_reason_;
@@ -71,10 +81,15 @@ private:
     std::string missing(bool acks) const;
     void send_off(Stream&& stream, const std::string& why, bool ended = false);
     void decide_off(const std::string& why, bool ended = false);
+    Wishes take_wishes(Clock::time_point now);
+    void check_deadline(Clock::time_point now);
+    void serve_children(const Wishes& wishes);
     void check_gathered();
     void check_acked();
     void lost(std::size_t rank, const std::string& how, bool ended = false);
     bool take(std::size_t rank, const wire::Header& header, std::span<const std::byte> payload);
+    bool take_of_member(std::size_t rank, wire::Type type, std::span<const std::byte> payload);
+    bool take_of_children(std::size_t rank, wire::Type type, std::span<const std::byte> payload);
     void begin_vote(Proposal&& proposal, Clock::time_point now);
     void hear_answer(std::size_t rank, const wire::Word& word);
     void count_votes();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of the plugin's that goes through endpoints given to it: what helpers
-// (core/io_threads.h) and the caretaker (core/caretaker.h) have in common.
+// A thread of the plugin's that goes through ends given to it: what helpers
+// (core/io_threads.h) and the idle thread (core/idle_progress.h) have in common.
 #pragma once
 
 #include <sched.h>
@@ -11,37 +11,37 @@
 #include <mutex>
 #include <vector>
 
-#include "plugin/core/endpoint.h"
+#include "plugin/core/connection_end.h"
 
 namespace deft::net {
 
-// Started with its first endpoint, ends after its last. Never destroyed: the thread may be inside
+// Started with its first end, ends after its last. Never destroyed: the thread may be inside
 // while the process exits. A forked child goes without.
-class EndpointThread {
+class ProgressThread {
 public:
-    explicit EndpointThread(const char* name) : name_(name) {}
-    EndpointThread(const EndpointThread&) = delete;
-    EndpointThread& operator=(const EndpointThread&) = delete;
+    explicit ProgressThread(const char* name) : name_(name) {}
+    ProgressThread(const ProgressThread&) = delete;
+    ProgressThread& operator=(const ProgressThread&) = delete;
 
     // False if no thread could be started. Any thread.
-    bool add(Endpoint& endpoint);
+    bool add(ConnectionEnd& end);
     // The same for one that nobody else has any more, until it is over. Keeps it only if true.
-    bool adopt(std::unique_ptr<Endpoint>& endpoint);
-    // Afterwards the endpoint belongs to the caller alone. Waits for at most one round. Any thread.
-    void remove(Endpoint& endpoint);
+    bool adopt(std::unique_ptr<ConnectionEnd>& end);
+    // Afterwards the end belongs to the caller alone. Waits for at most one round. Any thread.
+    void remove(ConnectionEnd& end);
     // Takes a system call only if the thread sleeps. Any thread.
     void wake();
 
 protected:
     struct Entry {
-        Endpoint* endpoint;
+        ConnectionEnd* end;
         std::uint64_t moved;
         Nanos wanted_since = 0;
         bool stirs = false;
-        std::unique_ptr<Endpoint> own = nullptr;
+        std::unique_ptr<ConnectionEnd> own = nullptr;
     };
 
-    ~EndpointThread() = default;
+    ~ProgressThread() = default;
     // Goes round again and again until it is over.
     virtual void run(std::uint64_t generation) = 0;
 
@@ -61,8 +61,8 @@ protected:
         return true;
     }
     // One that was adopted and is over, to be destroyed without the list; NULL: there is none.
-    std::unique_ptr<Endpoint> take_out();
-    // With the turn taken: drives the endpoint; true if something moved since it was last driven.
+    std::unique_ptr<ConnectionEnd> take_out();
+    // With the lock held: drives the end; true if something moved since it was last driven.
     static bool drive(Entry& entry, Nanos now);
 
     // To be announced before the last look at what there is to do, so that whoever brings something
@@ -73,7 +73,7 @@ protected:
 
 private:
     struct Start {
-        EndpointThread* thread;
+        ProgressThread* thread;
         std::uint64_t generation;
     };
     std::unique_lock<std::mutex> list();
@@ -89,7 +89,7 @@ private:
     std::atomic<std::uint32_t> asleep_{0};
 };
 
-// The endpoint's thread, if it has one, lets go of it.
-void let_go(Endpoint& endpoint);
+// The end's thread, if it has one, lets go of it.
+void stop_progress(ConnectionEnd& end);
 
 }  // namespace deft::net

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that NCCL has left alone, as the whole plugin has them: the peer still gets what it
 // waits for.
-#include "plugin/core/caretaker.h"
+#include "plugin/core/idle_progress.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 #include <atomic>
 #include <csignal>
 
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/progress_thread.h"
 #include "plugin/core/scheduler.h"
 #include "tests/component/plugin/nccl_scene.h"
 
@@ -18,7 +18,7 @@ namespace deft::net::testing {
 namespace {
 
 // The receiver has everything and is not called again; the path that says so dies.
-TEST(Caretaker, TellsAgainWhatADeadPathWasToTell) {
+TEST(IdleProgress, TellsAgainWhatADeadPathWasToTell) {
     Scene scene(2, 1);
     Relay& relay = *scene.relay[0];
     bool to_receiver_only = false;
@@ -46,7 +46,7 @@ TEST(Caretaker, TellsAgainWhatADeadPathWasToTell) {
 }
 
 // The same with the only path there is: the receiver has to let a new one in.
-TEST(Caretaker, LetsTheOnlyPathInAgain) {
+TEST(IdleProgress, LetsTheOnlyPathInAgain) {
     Scene scene(1, 1);
     Relay& relay = *scene.relay[0];
     bool all = false;
@@ -77,7 +77,7 @@ TEST(Caretaker, LetsTheOnlyPathInAgain) {
 
 // On a single path a small message is done before it has come; then that path dies with it, and the
 // sender is not called again.
-TEST(Caretaker, SendsAgainWhatADeadPathHad) {
+TEST(IdleProgress, SendsAgainWhatADeadPathHad) {
     Scene scene(1, 1);
     Relay& relay = *scene.relay[0];
     relay.hold = [](bool) { return true; };
@@ -94,7 +94,7 @@ TEST(Caretaker, SendsAgainWhatADeadPathHad) {
 }
 
 // The same, and NCCL closes the connection in an outage in which no path comes about.
-TEST(Caretaker, BringsWhatAClosedConnectionOwes) {
+TEST(IdleProgress, BringsWhatAClosedConnectionOwes) {
     Scene scene(1, 1);
     Relay& relay = *scene.relay[0];
     relay.hold = [](bool) { return true; };
@@ -121,7 +121,7 @@ TEST(Caretaker, BringsWhatAClosedConnectionOwes) {
     EXPECT_EQ(buffer, bytes_of(1000, 7));
 }
 
-TEST(Caretaker, ThereIsOneWhileThereAreConnections) {
+TEST(IdleProgress, ThereIsOneWhileThereAreConnections) {
     Scene scene(1, 0);
     EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 1; }));
     std::vector<std::byte> data = bytes_of(100'000, 8);
@@ -130,7 +130,9 @@ TEST(Caretaker, ThereIsOneWhileThereAreConnections) {
     void* const send = scene.isend(data);
     bool sent = false;
     EXPECT_TRUE(wait_for([&] {
-        sent = sent || scene.done(send);
+        if (!sent) {
+            sent = scene.done(send);
+        }
         return scene.done(receive);
     }));
     EXPECT_TRUE(wait_for([&] { return sent || scene.done(send); }));
@@ -139,9 +141,9 @@ TEST(Caretaker, ThereIsOneWhileThereAreConnections) {
 }
 
 // Counts who drives it.
-struct Driven final : Endpoint {
+struct Driven final : ConnectionEnd {
     std::atomic<int> times{0};
-    std::atomic<bool> waits{false};  // the caretaker stays inside
+    std::atomic<bool> waits{false};  // the idle thread stays inside
     bool requested = false;
 
     void progress(Nanos) override {
@@ -155,31 +157,31 @@ struct Driven final : Endpoint {
     std::uint64_t moved() const override { return 0; }
 };
 
-TEST(Caretaker, LeavesToNcclWhatItHasARequestOf) {
+TEST(IdleProgress, LeavesToNcclWhatItHasARequestOf) {
     Driven held;
     held.requested = true;
     Driven free;
-    ASSERT_TRUE(look_after(held));
-    ASSERT_TRUE(look_after(free));
+    ASSERT_TRUE(progress_when_idle(held));
+    ASSERT_TRUE(progress_when_idle(free));
     EXPECT_TRUE(wait_for([&] { return free.times >= 3; }));
-    let_go(held);
-    let_go(free);
+    stop_progress(held);
+    stop_progress(free);
     EXPECT_EQ(held.times, 0);
     const int times = free.times;
     EXPECT_EQ(held.thread, nullptr);
     Driven other;
-    ASSERT_TRUE(look_after(other));
+    ASSERT_TRUE(progress_when_idle(other));
     EXPECT_TRUE(wait_for([&] { return other.times >= 1; }));
-    let_go(other);
+    stop_progress(other);
     EXPECT_EQ(free.times, times) << "driven after it was let go";
 }
 
-// Forked while the caretaker is inside, which in the child it stays for ever. On what is made in
+// Forked while the idle thread is inside, which in the child it stays for ever. On what is made in
 // the child, calls keep each other out as anywhere.
-TEST(Caretaker, AForkedChildDoesNotWaitForIt) {
+TEST(IdleProgress, AForkedChildDoesNotWaitForIt) {
     Driven end;
     end.waits = true;
-    ASSERT_TRUE(look_after(end));
+    ASSERT_TRUE(progress_when_idle(end));
     ASSERT_TRUE(wait_for([&] { return end.times == 1; }));
     {
         const Call call(end);
@@ -193,9 +195,9 @@ TEST(Caretaker, AForkedChildDoesNotWaitForIt) {
             const Call call(end);
             good = static_cast<bool>(call);
         }
-        let_go(end);
+        stop_progress(end);
         Driven fresh;
-        good = good && !look_after(fresh);
+        good = good && !progress_when_idle(fresh);
         const Call call(fresh);
         const Call another(fresh);
         _exit(good && call && !another ? 0 : 1);
@@ -209,11 +211,11 @@ TEST(Caretaker, AForkedChildDoesNotWaitForIt) {
     }
     EXPECT_TRUE(ended);
     EXPECT_EQ(status, 0);
-    let_go(end);
+    stop_progress(end);
 }
 
 // What a forked child does with connections is no concern of theirs.
-TEST(Caretaker, AForkedChildClosesNothing) {
+TEST(IdleProgress, AForkedChildClosesNothing) {
     Scene scene(2, 0);
     std::vector<std::byte> data = bytes_of(100'000, 9);
     std::vector<std::byte> buffer(data.size());
@@ -232,29 +234,33 @@ TEST(Caretaker, AForkedChildClosesNothing) {
     bool sent = false;
     bool received = false;
     EXPECT_TRUE(wait_for([&] {
-        sent = sent || scene.done(send);
-        received = received || scene.done(receive);
+        if (!sent) {
+            sent = scene.done(send);
+        }
+        if (!received) {
+            received = scene.done(receive);
+        }
         return sent && received;
     }));
     EXPECT_EQ(buffer, data);
     scene.deregister(handle);
 }
 
-TEST(Turn, KnowsIfNcclWasThere) {
-    Turn turn;
-    EXPECT_TRUE(turn.left_alone());
-    ASSERT_TRUE(turn.take());
-    EXPECT_FALSE(turn.left_alone()) << "it is there";
-    turn.give();
-    EXPECT_FALSE(turn.left_alone()) << "it was there";
-    EXPECT_TRUE(turn.left_alone());
-    ASSERT_TRUE(turn.take_spare());
-    EXPECT_FALSE(turn.left_alone());
-    turn.give_spare();
-    EXPECT_TRUE(turn.left_alone());
-    ASSERT_TRUE(turn.take());
-    turn.give();
-    ASSERT_TRUE(turn.take_spare()) << "having called does not keep others out";
+TEST(EndpointLock, KnowsIfNcclWasThere) {
+    EndpointLock lock;
+    EXPECT_TRUE(lock.left_alone());
+    ASSERT_TRUE(lock.try_lock());
+    EXPECT_FALSE(lock.left_alone()) << "it is there";
+    lock.unlock();
+    EXPECT_FALSE(lock.left_alone()) << "it was there";
+    EXPECT_TRUE(lock.left_alone());
+    ASSERT_TRUE(lock.try_lock_spare());
+    EXPECT_FALSE(lock.left_alone());
+    lock.unlock_spare();
+    EXPECT_TRUE(lock.left_alone());
+    ASSERT_TRUE(lock.try_lock());
+    lock.unlock();
+    ASSERT_TRUE(lock.try_lock_spare()) << "having called does not keep others out";
 }
 
 }  // namespace

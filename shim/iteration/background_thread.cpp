@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/iteration/observer.h"
+#include "shim/iteration/background_thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ constexpr std::size_t kMaxPairs = 4096;
 
 std::array<std::atomic<std::uint64_t>, kFunctions> g_calls;
 std::atomic<std::uint64_t> g_captured{0};
-std::atomic<Observer*> g_running{nullptr};
+std::atomic<BackgroundThread*> g_running{nullptr};
 
 timespec deadline_in(std::int64_t nanoseconds) {
     timespec when{};
@@ -70,19 +70,19 @@ bool writes_files() {
 
 }  // namespace
 
-void Observer::count(Function function) noexcept {
+void BackgroundThread::count(Function function) noexcept {
     g_calls[static_cast<std::size_t>(function)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Observer::count_captured() noexcept {
+void BackgroundThread::count_captured() noexcept {
     g_captured.fetch_add(1, std::memory_order_relaxed);
 }
 
-Observer* Observer::running() noexcept {
+BackgroundThread* BackgroundThread::running() noexcept {
     return g_running.load(std::memory_order_acquire);
 }
 
-Observer::Observer() {
+BackgroundThread::BackgroundThread() {
     pthread_condattr_t attributes;
     ::pthread_condattr_init(&attributes);
     ::pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -90,7 +90,7 @@ Observer::Observer() {
     ::pthread_condattr_destroy(&attributes);
 }
 
-bool Observer::start() noexcept {
+bool BackgroundThread::start() noexcept {
     static std::atomic<int> state{0};  // 0 not started, 1 starting, 2 running, 3 failed
     int fresh = 0;
     if (!state.compare_exchange_strong(fresh, 1)) {
@@ -100,13 +100,14 @@ bool Observer::start() noexcept {
     int error = ENOMEM;
     try {
         ForkGuard::process().arm();
-        auto* const observer = new Observer();  // never freed: threads may use it to the very end
+        auto* const background =
+            new BackgroundThread();  // never freed: threads may use it to the very end
         // Where plans are made NCCL and the compiler of the kernels run on it.
         const std::size_t stack = plans(shim_mode()) ? 0 : 512 * 1024;
-        error = start_thread("deft-observe", stack, thread_main, observer);
+        error = start_thread("deft-observe", stack, thread_main, background);
         step = "its thread";
         if (error == 0) {
-            g_running.store(observer, std::memory_order_release);
+            g_running.store(background, std::memory_order_release);
             ::atexit([] { at_exit(); });
             state = 2;
             return true;
@@ -119,7 +120,7 @@ bool Observer::start() noexcept {
     return false;
 }
 
-void Observer::know(const Communicator& communicator) noexcept {
+void BackgroundThread::know(const Communicator& communicator) noexcept {
     CommunicatorFacts facts;
     facts.serial = communicator.serial;
     facts.hash = communicator.hash;
@@ -141,7 +142,7 @@ void Observer::know(const Communicator& communicator) noexcept {
     }
 }
 
-int Observer::sample(int device, cuda::EventPool*& pool) noexcept {
+int BackgroundThread::sample(int device, cuda::EventPool*& pool) noexcept {
     if (device < 0 || device >= kMaxDevices) {
         return cuda::EventPool::kNone;
     }
@@ -154,26 +155,26 @@ int Observer::sample(int device, cuda::EventPool*& pool) noexcept {
     return pool != nullptr ? pool->take() : cuda::EventPool::kNone;
 }
 
-void Observer::request_report() noexcept {
+void BackgroundThread::request_report() noexcept {
     const Lock lock(mutex_);
     report_wanted_ = true;
     ::pthread_cond_broadcast(&changed_);
 }
 
-void* Observer::thread_main(void* self) noexcept {
-    auto* const observer = static_cast<Observer*>(self);
+void* BackgroundThread::thread_main(void* self) noexcept {
+    auto* const background = static_cast<BackgroundThread*>(self);
     try {
-        observer->run();
+        background->run();
     } catch (...) {
         DEFT_WARN_ONCE("observe stopped: out of memory");
     }
-    const Lock lock(observer->mutex_);
-    observer->finished_ = true;
-    ::pthread_cond_broadcast(&observer->changed_);
+    const Lock lock(background->mutex_);
+    background->finished_ = true;
+    ::pthread_cond_broadcast(&background->changed_);
     return nullptr;
 }
 
-void Observer::run() {
+void BackgroundThread::run() {
     bool relaxed = false;
     std::int64_t next_report = cuda::host_now() + kReportEvery;
     std::int64_t pause = kPollCalls;
@@ -215,7 +216,7 @@ void Observer::run() {
 }
 
 // Takes the calls that have come in; true if there were any.
-bool Observer::drain() {
+bool BackgroundThread::drain() {
     const std::uint64_t lost = ring_.lost();
     CallRecord record;
     bool any = false;
@@ -233,7 +234,7 @@ bool Observer::drain() {
 }
 
 // Fills in the times that have become known; true while some are outstanding.
-bool Observer::resolve(int device, Rank& rank) {
+bool BackgroundThread::resolve(int device, Rank& rank) {
     bool outstanding = false;
     int pending = 0;
     for (Track::Waiting& waiting : rank.track.waiting()) {
@@ -261,7 +262,7 @@ bool Observer::resolve(int device, Rank& rank) {
     return outstanding;
 }
 
-bool Observer::prepare_pool(int device, Rank& rank) {
+bool BackgroundThread::prepare_pool(int device, Rank& rank) {
     Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
     const std::size_t cycle = rank.track.cycle_length();
     cuda::EventPool* const pool = sampling.pool.load();
@@ -287,7 +288,7 @@ bool Observer::prepare_pool(int device, Rank& rank) {
     return true;
 }
 
-void Observer::open_window(int device, Rank& rank) {
+void BackgroundThread::open_window(int device, Rank& rank) {
     if (!rank.track.stable() || device < 0 || device >= kMaxDevices || rank.no_events) {
         if (device >= 0 && device < kMaxDevices && !rank.track.stable()) {
             sampling_[static_cast<std::size_t>(device)].calls_left = 0;
@@ -295,31 +296,18 @@ void Observer::open_window(int device, Rank& rank) {
         return;
     }
     Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
-    cuda::EventPool* pool = sampling.pool.load();
+    const cuda::EventPool* const used = sampling.pool.load();
     if (cuda::host_now() < rank.clock_retry_ns || sampling.calls_left.load() > 0 ||
-        (pool != nullptr && pool->in_use() > 0)) {
+        (used != nullptr && used->in_use() > 0)) {
         return;
     }
-    const Profile& profile = *rank.track.current_profile();
+    const CallTimes& profile = *rank.track.current_profile();
     const bool early = profile.exposed_ms().count() < kEarlyIterations;
     const bool same_cycle = profile.iterations() >= rank.iterations_at_window;
     if (!early && same_cycle && profile.iterations() < rank.iterations_at_window + kWindowEvery) {
         return;
     }
-    if (!prepare_pool(device, rank)) {
-        return;
-    }
-    pool = sampling.pool.load();
-    const cuda::EventPool::Clock clock = pool->set_clock();
-    if (clock == cuda::EventPool::Clock::Late) {
-        rank.clock_retry_ns = cuda::host_now() + (kClockRetry << rank.clocks_late);
-        rank.clocks_late = std::min(rank.clocks_late + 1, kClockDoublings);
-        return;
-    }
-    rank.clocks_late = 0;
-    if (clock == cuda::EventPool::Clock::Refused) {
-        rank.no_events = true;
-        DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
+    if (!prepare_pool(device, rank) || !set_clock(device, rank)) {
         return;
     }
     // One iteration more than wanted: the window opens anywhere in the cycle, and an iteration is
@@ -327,11 +315,29 @@ void Observer::open_window(int device, Rank& rank) {
     const std::size_t cycle = rank.track.cycle_length();
     const std::size_t calls = ((early ? kEarlyWindow : kLateWindow) + 1) * cycle;
     rank.iterations_at_window = profile.iterations();
-    sampling.calls_left.store(static_cast<int>(std::min(calls, pool->size())),
+    sampling.calls_left.store(static_cast<int>(std::min(calls, sampling.pool.load()->size())),
                               std::memory_order_release);
 }
 
-void Observer::report(bool final_report) {
+// False: events of this device have no times, now or at all.
+bool BackgroundThread::set_clock(int device, Rank& rank) {
+    const cuda::EventPool::Clock clock =
+        sampling_[static_cast<std::size_t>(device)].pool.load()->set_clock();
+    if (clock == cuda::EventPool::Clock::Late) {
+        rank.clock_retry_ns = cuda::host_now() + (kClockRetry << rank.clocks_late);
+        rank.clocks_late = std::min(rank.clocks_late + 1, kClockDoublings);
+        return false;
+    }
+    rank.clocks_late = 0;
+    if (clock == cuda::EventPool::Clock::Refused) {
+        rank.no_events = true;
+        DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
+        return false;
+    }
+    return true;
+}
+
+void BackgroundThread::report(bool final_report) {
     if (!writes_files()) {
         return;
     }
@@ -348,9 +354,9 @@ void Observer::report(bool final_report) {
     }
 }
 
-void Observer::write_report(int device, Rank& rank,
-                            const std::vector<CommunicatorFacts>& communicators,
-                            bool final_report) {
+void BackgroundThread::write_report(int device, Rank& rank,
+                                    const std::vector<CommunicatorFacts>& communicators,
+                                    bool final_report) {
     ReportFacts facts = process_facts();
     for (const CommunicatorFacts& comm : communicators) {
         if (comm.device == device) {
@@ -393,9 +399,9 @@ void Observer::write_report(int device, Rank& rank,
 
 // Runs inside exit(), before the libraries' own ends. Stops the thread, so that nothing of ours
 // calls CUDA any more, and writes what is known.
-void Observer::at_exit() noexcept {
-    Observer* const observer = running();
-    if (observer == nullptr || ForkGuard::process().in_child()) {
+void BackgroundThread::at_exit() noexcept {
+    BackgroundThread* const background = running();
+    if (background == nullptr || ForkGuard::process().in_child()) {
         return;
     }
     // Making and measuring a lane takes longer than exit() waits: the thread would be inside NCCL
@@ -404,13 +410,13 @@ void Observer::at_exit() noexcept {
     const std::int64_t abort_deadline = cuda::host_now() + kExitDeadline;
     const timespec until = deadline_in(kExitDeadline);
     {
-        const Lock lock(observer->mutex_);
-        observer->stop_ = true;
-        ::pthread_cond_broadcast(&observer->changed_);
-        while (!observer->finished_ &&
-               ::pthread_cond_timedwait(&observer->changed_, &observer->mutex_, &until) == 0) {
+        const Lock lock(background->mutex_);
+        background->stop_ = true;
+        ::pthread_cond_broadcast(&background->changed_);
+        while (!background->finished_ &&
+               ::pthread_cond_timedwait(&background->changed_, &background->mutex_, &until) == 0) {
         }
-        if (!observer->finished_) {
+        if (!background->finished_) {
             return;  // it hangs in a driver call; the last periodic report stands
         }
     }
@@ -419,11 +425,11 @@ void Observer::at_exit() noexcept {
         ::nanosleep(&pause, nullptr);
     }
     try {
-        observer->drain();
-        for (auto& [device, rank] : observer->ranks_) {
+        background->drain();
+        for (auto& [device, rank] : background->ranks_) {
             rank.track.settle();
         }
-        observer->report(true);
+        background->report(true);
     } catch (...) {
     }
 }

@@ -11,7 +11,7 @@ namespace deft::net {
 // What one connection leaves to the others while it is without a link they use, so that it misses
 // nothing itself; were two to find that out at once, nobody would use the link any more. Any
 // thread; never waits.
-class TrialTurn {
+class ProbeToken {
 public:
     // True: it is `who`'s, until given, or wanted by another and not asked for by it for
     // kForgotten.

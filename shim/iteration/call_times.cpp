@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/iteration/profile.h"
+#include "shim/iteration/call_times.h"
 
 #include <algorithm>
 
@@ -30,17 +30,17 @@ bool all_timed(const std::vector<TimedCall>& calls) {
 
 }  // namespace
 
-Profile::Profile(std::size_t length) : places_(length) {
+CallTimes::CallTimes(std::size_t length) : places_(length) {
     current_.reserve(length);
     previous_.reserve(length);
 }
 
-void Profile::interrupted() {
+void CallTimes::interrupted() {
     current_.clear();
     previous_.clear();
 }
 
-void Profile::add(const TimedCall& call) {
+void CallTimes::add(const TimedCall& call) {
     if (call.position != current_.size()) {
         interrupted();
         if (call.position != 0) {
@@ -56,7 +56,7 @@ void Profile::add(const TimedCall& call) {
     }
 }
 
-void Profile::finish_iteration() {
+void CallTimes::finish_iteration() {
     if (all_timed(current_) && all_timed(previous_)) {
         measure(last_end(previous_));
     }
@@ -67,7 +67,7 @@ void Profile::finish_iteration() {
 // When each call's data were there. A call that found its stream idle started at once. One that had
 // to wait for the transfer before it started late; it was ready at the host's call at the earliest,
 // and the stream lags the host by as much as it did for the calls that found it idle.
-std::vector<std::int64_t> Profile::ready_times() const {
+std::vector<std::int64_t> CallTimes::ready_times() const {
     std::vector<bool> waited(current_.size());
     std::vector<std::int64_t> lags;
     const auto& before = previous_;
@@ -101,7 +101,7 @@ std::vector<std::int64_t> Profile::ready_times() const {
     return ready;
 }
 
-void Profile::measure(std::int64_t origin) {
+void CallTimes::measure(std::int64_t origin) {
     const std::vector<std::int64_t> ready = ready_times();
     const std::int64_t end = last_end(current_);
     double total_ms = 0;

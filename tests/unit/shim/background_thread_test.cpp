@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the hooks hand to the observer.
-#include "shim/iteration/observer.h"
+#include "shim/iteration/background_thread.h"
 
 #include <gtest/gtest.h>
 
@@ -12,22 +12,22 @@ namespace deft {
 namespace {
 
 // The next window opens when no pair is out: one that is never given back would be the end of it.
-TEST(Observer, ALostCallGivesItsEventsBack) {
+TEST(BackgroundThread, ALostCallGivesItsEventsBack) {
     const auto pool = cuda::EventPool::create(executor::test::fake_driver(), 0, 4);
     ASSERT_NE(pool, nullptr);
     const auto ring = std::make_unique<CallRing>();
     CallRecord timed;
     timed.events = pool->take();
-    Observer::submit(*ring, timed, pool.get());
+    BackgroundThread::submit(*ring, timed, pool.get());
     EXPECT_EQ(pool->in_use(), 1) << "it is on its way";
     CallRecord untimed;
     while (ring->lost() == 0) {
-        Observer::submit(*ring, untimed, pool.get());
+        BackgroundThread::submit(*ring, untimed, pool.get());
     }
     CallRecord lost;
     lost.events = pool->take();
     ASSERT_GE(lost.events, 0);
-    Observer::submit(*ring, lost, pool.get());
+    BackgroundThread::submit(*ring, lost, pool.get());
     EXPECT_EQ(ring->lost(), 2U);
     EXPECT_EQ(pool->in_use(), 1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/netperf/endpoint.h"
+#include "perf/netperf/side.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -68,7 +68,7 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
-Endpoint::Endpoint(const Options& options, int side, Control* control)
+Side::Side(const Options& options, int side, Control* control)
     : options_(options), side_(side), control_(*control) {
     const std::string& space = options.namespaces[side];
     if (!space.empty()) {
@@ -105,9 +105,9 @@ Endpoint::Endpoint(const Options& options, int side, Control* control)
     }
 }
 
-Endpoint::~Endpoint() = default;
+Side::~Side() = default;
 
-json Endpoint::network() const {
+json Side::network() const {
     json devices = json::array();
     for (int i = 0; i < net_.devices(); ++i) {
         softdev::net::Properties properties;
@@ -124,7 +124,7 @@ json Endpoint::network() const {
             {"devices", devices}};
 }
 
-json Endpoint::describe() {
+json Side::describe() {
     const json theirs = control_.exchange(network());
     connect();
     json all = environment();
@@ -138,7 +138,7 @@ json Endpoint::describe() {
     return all;
 }
 
-void Endpoint::connect() {
+void Side::connect() {
     note_resources();
     // Side 0 sends on `connections`, and receives on as many with --bidir; one is needed for the
     // way back of latency.
@@ -170,7 +170,7 @@ void Endpoint::connect() {
 }
 
 // `all`: also the way back where only latency needs it.
-std::vector<Endpoint::Stream> Endpoint::streams(int depth, size_t slot_bytes, bool all) {
+std::vector<Side::Stream> Side::streams(int depth, size_t slot_bytes, bool all) {
     std::vector<Stream> made;
     const bool both = options_.bidirectional || all;
     if (side_ == 0 || both) {
@@ -186,7 +186,7 @@ std::vector<Endpoint::Stream> Endpoint::streams(int depth, size_t slot_bytes, bo
     return made;
 }
 
-Endpoint::Run Endpoint::run(std::vector<Stream>& streams, uint64_t messages) {
+Side::Run Side::run(std::vector<Stream>& streams, uint64_t messages) {
     std::vector<Stream*> list;
     for (Stream& stream : streams) {
         stream.begin(messages);
@@ -204,7 +204,7 @@ Endpoint::Run Endpoint::run(std::vector<Stream>& streams, uint64_t messages) {
     return result;
 }
 
-json Endpoint::bandwidth(size_t bytes, int depth) {
+json Side::bandwidth(size_t bytes, int depth) {
     std::vector<Stream> mine = streams(depth, bytes, false);
     const double per_sample = options_.seconds / options_.repetitions;
     // Both must know the number of messages beforehand: side 0 finds one that takes about the time.
@@ -249,7 +249,7 @@ json Endpoint::bandwidth(size_t bytes, int depth) {
             {"null_requests", null_requests}};
 }
 
-json Endpoint::latency(size_t bytes) {
+json Side::latency(size_t bytes) {
     void* out = connections_.send.front();
     void* in = connections_.receive.front();
     Stream send(*net_.net(), out, Stream::Kind::Send, 1, bytes);
@@ -303,7 +303,7 @@ json Endpoint::latency(size_t bytes) {
             {"half_round_trip_us", percentiles(half_us)}};
 }
 
-json Endpoint::verify() {
+json Side::verify() {
     const size_t largest = *std::max_element(options_.sizes.begin(), options_.sizes.end());
     const int depth = *std::max_element(options_.depths.begin(), options_.depths.end());
     std::vector<Stream> mine = streams(depth, largest, true);
@@ -352,7 +352,7 @@ json Endpoint::verify() {
             {"ok", true}};
 }
 
-void Endpoint::close() {
+void Side::close() {
     control_.barrier();
     softdev::net::close_all(net_, &connections_);
     check(net_.release(), *net_.net(), "finalize");

@@ -14,11 +14,11 @@
 
 namespace netperf {
 
-class Endpoint {
+class Side {
 public:
     // Enters the namespace and opens the plugin; throws UsageError or DriveError.
-    Endpoint(const Options& options, int side, Control* control);
-    ~Endpoint();
+    Side(const Options& options, int side, Control* control);
+    ~Side();
 
     nlohmann::json describe();  // of side 0: environment and both networks
     nlohmann::json verify();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a connection, as those see it who drive it: NCCL's thread, the caretaker
-// (core/caretaker.h) or, where the operator wants them, helper threads (core/io_threads.h).
+// One end of a connection, as those see it who drive it: NCCL's thread, the idle thread
+// (core/idle_progress.h) or, where the operator wants them, helper threads (core/io_threads.h).
 #pragma once
 
 #include <unistd.h>
@@ -13,11 +13,11 @@
 
 namespace deft::net {
 
-// Who is inside an endpoint. Whoever does not get it comes again; only deregMr does so at once.
-class Turn {
+// Who is inside an end. Whoever does not get it comes again; only deregMr does so at once.
+class EndpointLock {
 public:
-    // NCCL's thread; having been refused, it gets the next turn.
-    bool take() {
+    // NCCL's thread; having been refused, it gets the lock next.
+    bool try_lock() {
         if (state_.exchange(kTaken, std::memory_order_acquire) == kTaken) {
             wanted_.store(true, std::memory_order_relaxed);
             return false;
@@ -25,13 +25,13 @@ public:
         wanted_.store(false, std::memory_order_relaxed);
         return true;
     }
-    void give() { state_.store(kCalled, std::memory_order_release); }
+    void unlock() { state_.store(kCalled, std::memory_order_release); }
     // A thread of the plugin's.
-    bool take_spare() {
+    bool try_lock_spare() {
         return state_.load(std::memory_order_relaxed) != kTaken &&
                state_.exchange(kTaken, std::memory_order_acquire) != kTaken;
     }
-    void give_spare() { state_.store(kFree, std::memory_order_release); }
+    void unlock_spare() { state_.store(kFree, std::memory_order_release); }
     bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
     void forget() { wanted_.store(false, std::memory_order_relaxed); }
     // No call of NCCL's since this was last asked.
@@ -47,13 +47,13 @@ private:
     std::atomic<bool> wanted_{false};
 };
 
-class EndpointThread;
+class ProgressThread;
 class IoHelper;
 
-// All but `turn`, `thread` and `helper` only for who has the turn, where there is a thread.
-class Endpoint {
+// All but `lock`, `thread` and `helper` only for who holds the lock, where there is a thread.
+class ConnectionEnd {
 public:
-    virtual ~Endpoint() = default;
+    virtual ~ConnectionEnd() = default;
     virtual void progress(Nanos now) = 0;
     virtual bool busy() const = 0;            // something is on its way
     virtual bool held() const = 0;            // NCCL has a request, and will ask for it
@@ -64,28 +64,28 @@ public:
     // For one that NCCL has closed: there is nothing left to drive it for.
     virtual bool over() const { return true; }
 
-    Turn turn;
+    EndpointLock lock;
     // By the process that this one was forked from: its sockets are not ours, and whoever was
-    // inside is not here to give the turn.
+    // inside is not here to give it back.
     bool inherited() const { return made_by_ != ::getpid(); }
 
     // Set before the first request, constant from then on: the thread that drives it too, and the
     // same once more if calls have to wake it.
-    EndpointThread* thread = nullptr;
+    ProgressThread* thread = nullptr;
     IoHelper* helper = nullptr;
 
 private:
     const pid_t made_by_ = ::getpid();
 };
 
-// A call of NCCL's into an endpoint: false if a thread is inside, and the call has to come again.
+// A call of NCCL's into an end: false if a thread is inside, and the call has to come again.
 class Call {
 public:
-    explicit Call(Endpoint& endpoint)
-        : endpoint_(endpoint), inside_(endpoint.turn.take() || endpoint.inherited()) {}
+    explicit Call(ConnectionEnd& end)
+        : end_(end), inside_(end.lock.try_lock() || end.inherited()) {}
     ~Call() {
         if (inside_) {
-            endpoint_.turn.give();
+            end_.lock.unlock();
         }
     }
     Call(const Call&) = delete;
@@ -93,7 +93,7 @@ public:
     explicit operator bool() const { return inside_; }
 
 private:
-    Endpoint& endpoint_;
+    ConnectionEnd& end_;
     bool inside_;
 };
 

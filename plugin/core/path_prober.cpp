@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugin/core/path_trials.h"
+#include "plugin/core/path_prober.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,24 +36,24 @@ constexpr int kRounds = 2;
 
 }  // namespace
 
-bool PathTrials::begin(Nanos now) {
-    return turn_ == nullptr || turn_->take(this, now);
+bool PathProber::begin(Nanos now) {
+    return token_ == nullptr || token_->take(this, now);
 }
 
-void PathTrials::end() {
-    if (turn_ != nullptr) {
-        turn_->give(this);
+void PathProber::end() {
+    if (token_ != nullptr) {
+        token_->give(this);
     }
 }
 
-void PathTrials::enter(Phase phase, Nanos now) {
+void PathProber::enter(Phase phase, Nanos now) {
     phase_ = phase;
     phase_start_ = now;
     phase_loaded_ = 0;
     phase_all_ = phase_candidate_ = 0;
 }
 
-void PathTrials::give_up(Nanos wait) {
+void PathProber::give_up(Nanos wait) {
     phase_ = Phase::Watch;
     tried_ = 0;
     busy_ = 0;
@@ -64,13 +64,13 @@ void PathTrials::give_up(Nanos wait) {
 }
 
 // How long after a trial that could not tell: it has cost something, too.
-Nanos PathTrials::undecided() {
+Nanos PathProber::undecided() {
     const Nanos wait = unsure_wait_;
     unsure_wait_ = std::min(2 * unsure_wait_, kMaxUsefulWait);
     return wait;
 }
 
-bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t backlog) {
+bool PathProber::tick(Nanos now, std::span<const Sample> paths, std::uint64_t backlog) {
     const Mask out_before = dropped_ | tried_;
     Mask up = 0;
     std::uint64_t delivered = 0;
@@ -119,34 +119,15 @@ bool PathTrials::tick(Nanos now, std::span<const Sample> paths, std::uint64_t ba
     return (dropped_ | tried_) != out_before;
 }
 
-void PathTrials::step(Nanos now, std::span<const Sample> paths) {
+void PathProber::step(Nanos now, std::span<const Sample> paths) {
     if (phase_ == Phase::Watch) {
-        for (std::size_t i = 0; i < paths.size() && busy_ >= kSoon; ++i) {
-            const bool more_to_do = load_now_ > 2 * load_[i];
-            if (dropped(i) && (now >= retry_at_[i] || more_to_do) && begin(now)) {
-                candidate_ = i;
-                dropped_ &= ~(Mask{1} << i);
-                retrying_ = true;
-                retry_start_ = now;
-                last_candidate_ = paths[candidate_].delivered;
-                enter(Phase::Joining, now);
-                return;
-            }
-        }
-        if (busy_ >= wait_ && begin(now)) {
-            if (choose(paths)) {
-                last_candidate_ = paths[candidate_].delivered;
-                enter(Phase::Before, now);
-            } else {
-                give_up(kFirstWait);
-            }
-        }
+        watch(now, paths);
         return;
     }
     const bool too_long =
         tried_ != 0 ? now - out_since_ > kPatienceOut : now - phase_start_ > kPatience;
-    // An idle connection is driven too, now and then: the turn is not kept for that.
-    const bool ours = turn_ == nullptr || (loaded_ ? begin(now) : turn_->has(this));
+    // An idle connection is driven too, now and then: the token is not kept for that.
+    const bool ours = token_ == nullptr || (loaded_ ? begin(now) : token_->has(this));
     if (too_long || !ours) {
         if (retrying_) {
             leave_out(now);
@@ -156,9 +137,44 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
     }
     const bool settling =
         phase_ == Phase::Joining || phase_ == Phase::Leaving || phase_ == Phase::Returning;
-    if (phase_loaded_ < (settling ? settle_ : window_ + 4 * latency_)) {
-        return;
+    if (phase_loaded_ >= (settling ? settle_ : window_ + 4 * latency_)) {
+        next_phase(now);
     }
+}
+
+// No trial is under way: begins one that is due.
+void PathProber::watch(Nanos now, std::span<const Sample> paths) {
+    for (std::size_t i = 0; i < paths.size() && busy_ >= kSoon; ++i) {
+        const bool more_to_do = load_now_ > 2 * load_[i];
+        if (dropped(i) && (now >= retry_at_[i] || more_to_do) && begin(now)) {
+            candidate_ = i;
+            dropped_ &= ~(Mask{1} << i);
+            retrying_ = true;
+            retry_start_ = now;
+            last_candidate_ = paths[candidate_].delivered;
+            enter(Phase::Joining, now);
+            return;
+        }
+    }
+    if (busy_ >= wait_ && begin(now)) {
+        if (choose(paths)) {
+            last_candidate_ = paths[candidate_].delivered;
+            enter(Phase::Before, now);
+        } else {
+            give_up(kFirstWait);
+        }
+    }
+}
+
+// The candidate carries nothing from here on.
+void PathProber::take_out(Nanos now) {
+    tried_ = Mask{1} << candidate_;
+    out_since_ = now;
+    enter(Phase::Leaving, now);
+}
+
+// The phase has seen enough.
+void PathProber::next_phase(Nanos now) {
     const double total = static_cast<double>(phase_all_) * 1e9 / static_cast<double>(phase_loaded_);
     switch (phase_) {
         case Phase::Watch:
@@ -171,9 +187,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
             share_ = phase_all_ == 0
                          ? 0
                          : static_cast<double>(phase_candidate_) / static_cast<double>(phase_all_);
-            tried_ = Mask{1} << candidate_;
-            out_since_ = now;
-            enter(Phase::Leaving, now);
+            take_out(now);
             return;
         case Phase::Leaving:
             enter(Phase::Without, now);
@@ -191,9 +205,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
             judge(now);
             if (phase_ == Phase::After) {  // once more: what was after is before
                 before_ = after_;
-                tried_ = Mask{1} << candidate_;
-                out_since_ = now;
-                enter(Phase::Leaving, now);
+                take_out(now);
             }
             return;
     }
@@ -201,7 +213,7 @@ void PathTrials::step(Nanos now, std::span<const Sample> paths) {
 
 // The next path, in turn, that carries something; one that carries most of it only when all others
 // have been tried and some time has passed.
-bool PathTrials::choose(std::span<const Sample> paths) {
+bool PathProber::choose(std::span<const Sample> paths) {
     std::uint64_t sum = 0;
     std::size_t used = 0;
     for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -226,7 +238,7 @@ bool PathTrials::choose(std::span<const Sample> paths) {
     return false;
 }
 
-void PathTrials::leave_out(Nanos now) {
+void PathProber::leave_out(Nanos now) {
     dropped_ |= Mask{1} << candidate_;
     load_[candidate_] = retrying_ ? std::max(load_[candidate_], load_now_) : load_now_;
     Nanos& back_off = back_off_[candidate_];
@@ -236,7 +248,7 @@ void PathTrials::leave_out(Nanos now) {
     retry_at_[candidate_] = now + std::max(back_off, std::min(kSeldom * tried, kMaxSeldom));
 }
 
-void PathTrials::judge(Nanos now) {
+void PathProber::judge(Nanos now) {
     const double with = (before_ + after_) / 2;
     if (with <= 0 || std::abs(before_ - after_) > kSteady * with) {
         // A path that was tried again stays in until it can be judged.

@@ -25,7 +25,7 @@ struct Sum {
 
 struct Piece {
     std::uint32_t region = 0;
-    std::uint32_t sum = 0;  // index in Life::sums
+    std::uint32_t sum = 0;  // index in LiveRange::sums
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
     std::uint32_t lane = 0;
@@ -33,17 +33,17 @@ struct Piece {
     std::int64_t launch = 0;  // call (iteration * buckets + position) in which it is sent
 };
 
-struct Life {
+struct LiveRange {
     Region region;
     std::vector<Sum> sums;  // by newest; together every iteration exactly once
     bool direct = false;    // always sent from and into the caller's buffers
 };
 
-struct Lives {
+struct LiveRanges {
     std::uint32_t period = 1;
     std::uint32_t buckets = 0;
-    std::uint32_t orders = 1;  // transfers of one period
-    std::vector<Life> lives;   // by bucket, begin
+    std::uint32_t orders = 1;       // transfers of one period
+    std::vector<LiveRange> ranges;  // by bucket, begin
     std::vector<Piece> pieces;
 
     std::int64_t calls() const { return std::int64_t{period} * buckets; }
@@ -53,10 +53,10 @@ struct Lives {
     }
 };
 
-// Finds the lives of all bytes and checks that each gradient is sent and delivered exactly once.
-// Fills in when each piece is launched: as soon as its last gradient is in and what the plan sends
-// before it on the lane has been launched, at the latest when it must be delivered.
-Lives find_lives(const planner::Plan& plan, std::span<const Shape> shapes,
-                 const CompileOptions& options, std::string& problem);
+// Finds the live ranges of all bytes and checks that each gradient is sent and delivered exactly
+// once. Fills in when each piece is launched: as soon as its last gradient is in and what the plan
+// sends before it on the lane has been launched, at the latest when it must be delivered.
+LiveRanges find_live_ranges(const planner::Plan& plan, std::span<const Shape> shapes,
+                            const CompileOptions& options, std::string& problem);
 
 }  // namespace deft::executor

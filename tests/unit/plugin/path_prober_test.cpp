@@ -5,7 +5,7 @@
 #include <array>
 #include <functional>
 
-#include "plugin/core/path_trials.h"
+#include "plugin/core/path_prober.h"
 
 namespace deft::net::testing {
 namespace {
@@ -16,8 +16,8 @@ constexpr std::uint64_t kBacklog = 4 << 20;
 struct Job {
     std::array<double, 2> both;
     std::array<double, 2> alone;
-    PathTrials trials;
-    std::array<PathTrials::Sample, 2> paths{{{true, 0, 0}, {true, 0, 0}}};
+    PathProber trials;
+    std::array<PathProber::Sample, 2> paths{{{true, 0, 0}, {true, 0, 0}}};
     std::array<Nanos, 2> out{};  // time each was left out
     Nanos now = kSecond;
 
@@ -38,7 +38,7 @@ struct Job {
     }
 };
 
-TEST(PathTrials, ThatCarriesMostOfItIsDoubtedToo) {
+TEST(PathProber, ThatCarriesMostOfItIsDoubtedToo) {
     // The other could do it all, and more, if it were left alone.
     Job job{{70e6, 30e6}, {70e6, 130e6}, {}};
     job.run(100 * kSecond);
@@ -46,7 +46,7 @@ TEST(PathTrials, ThatCarriesMostOfItIsDoubtedToo) {
     EXPECT_FALSE(job.trials.dropped(1));
 }
 
-TEST(PathTrials, ThatCarriesMostOfItIsHardlyEverMissed) {
+TEST(PathProber, ThatCarriesMostOfItIsHardlyEverMissed) {
     for (const double slow : {10e6, 50e6}) {
         SCOPED_TRACE(slow);
         Job job{{100e6, slow}, {100e6, slow}, {}};
@@ -63,7 +63,7 @@ TEST(PathTrials, ThatCarriesMostOfItIsHardlyEverMissed) {
 }
 
 // Where the totals tell nothing, trials become rare.
-TEST(PathTrials, ThatCannotTellBecomeRare) {
+TEST(PathProber, ThatCannotTellBecomeRare) {
     Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
     for (int i = 0; i < 3'600'000; ++i) {
         job.tick(kBacklog, i / 200 % 2 == 0 ? 0.5 : 1.5);  // before and after differ
@@ -73,7 +73,7 @@ TEST(PathTrials, ThatCannotTellBecomeRare) {
 }
 
 // The links are empty when a burst begins, which says nothing about one of them.
-TEST(PathTrials, BeginningsOfBurstsDoNotCount) {
+TEST(PathProber, BeginningsOfBurstsDoNotCount) {
     for (int length = 20; length < 90; ++length) {
         SCOPED_TRACE(length);
         Job job{{100e6, 8e6}, {100e6, 8e6}, {}};
@@ -89,13 +89,13 @@ TEST(PathTrials, BeginningsOfBurstsDoNotCount) {
 // What one connection leaves of a link the other takes, and leaves it more of the first link: each
 // could do without the second, but not both.
 struct TwoConnections {
-    std::array<PathTrials::Sample, 2> paths[2]{{{{true, 0, 0}, {true, 0, 0}}},
+    std::array<PathProber::Sample, 2> paths[2]{{{{true, 0, 0}, {true, 0, 0}}},
                                                {{{true, 0, 0}, {true, 0, 0}}}};
     Nanos neither = 0;  // time the second link was used by neither
 
     // The second begins so much `later`.
-    void run(PathTrials& first, PathTrials& second, Nanos time, Nanos later = 0) {
-        PathTrials* const trials[2] = {&first, &second};
+    void run(PathProber& first, PathProber& second, Nanos time, Nanos later = 0) {
+        PathProber* const trials[2] = {&first, &second};
         for (Nanos now = kSecond; now < kSecond + time; now += kMillisecond) {
             const bool off[2] = {first.out(1), second.out(1)};
             neither += off[0] && off[1] ? kMillisecond : 0;
@@ -116,63 +116,63 @@ struct TwoConnections {
     }
 };
 
-TEST(PathTrials, TwoConnectionsDoNotBothGiveUpALink) {
+TEST(PathProber, TwoConnectionsDoNotBothGiveUpALink) {
     for (int later = 0; later < 600; later += 10) {
         SCOPED_TRACE(later);
-        TrialTurn turn;
+        ProbeToken token;
         TwoConnections job;
-        PathTrials first(&turn);
-        PathTrials second(&turn);
+        PathProber first(&token);
+        PathProber second(&token);
         job.run(first, second, 100 * kSecond, later * kMillisecond);
         EXPECT_GE(first.drops() + second.drops(), 1U);
         EXPECT_LT(job.neither, kSecond);
     }
 }
 
-// The other's job computes for long, or it is gone: it does not keep the turn.
-TEST(PathTrials, TurnIsNotKeptByWhoIsNotDriven) {
-    TrialTurn turn;
+// The other's job computes for long, or it is gone: it does not keep the token.
+TEST(PathProber, TurnIsNotKeptByWhoIsNotDriven) {
+    ProbeToken token;
     TwoConnections job;
-    PathTrials first(&turn);
-    PathTrials second(&turn);
-    ASSERT_TRUE(turn.take(&job, 0));
+    PathProber first(&token);
+    PathProber second(&token);
+    ASSERT_TRUE(token.take(&job, 0));
     job.run(first, second, 100 * kSecond);
     EXPECT_GE(first.drops() + second.drops(), 1U);
     EXPECT_LT(job.neither, kSecond);
-    EXPECT_TRUE(turn.take(&job, 200 * kSecond));
-    turn.give(&job);
+    EXPECT_TRUE(token.take(&job, 200 * kSecond));
+    token.give(&job);
     {
         TwoConnections brief;
-        PathTrials third(&turn);
-        PathTrials fourth(&turn);
+        PathProber third(&token);
+        PathProber fourth(&token);
         brief.run(third, fourth, 2100 * kMillisecond);  // a trial has begun
-        EXPECT_FALSE(turn.take(&job, 3100 * kMillisecond));
+        EXPECT_FALSE(token.take(&job, 3100 * kMillisecond));
     }
-    EXPECT_TRUE(turn.take(&job, 3100 * kMillisecond));
+    EXPECT_TRUE(token.take(&job, 3100 * kMillisecond));
 }
 
-// The caretaker drives it now and then.
-TEST(PathTrials, TurnIsNotKeptByWhoIsIdle) {
-    TrialTurn turn;
+// The idle thread drives it now and then.
+TEST(PathProber, TurnIsNotKeptByWhoIsIdle) {
+    ProbeToken token;
     TwoConnections job;
-    PathTrials first(&turn);
-    PathTrials second(&turn);
+    PathProber first(&token);
+    PathProber second(&token);
     job.run(first, second, 2050 * kMillisecond);
     Nanos now = kSecond + 2050 * kMillisecond;
     for (const Nanos end = now + 9 * kSecond; now < end; now += 250 * kMillisecond) {
         first.tick(now, job.paths[0], 0);
-        EXPECT_FALSE(turn.take(&job, now));
+        EXPECT_FALSE(token.take(&job, now));
     }
     for (const Nanos end = now + 2 * kSecond; now < end; now += 250 * kMillisecond) {
         first.tick(now, job.paths[0], 0);
     }
-    EXPECT_TRUE(turn.take(&job, now));
+    EXPECT_TRUE(token.take(&job, now));
     first.tick(now, job.paths[0], 0);
-    EXPECT_TRUE(turn.has(&job)) << "it gives up what it does not have any more";
+    EXPECT_TRUE(token.has(&job)) << "it gives up what it does not have any more";
 }
 
 // What is sent beside the load would miss it.
-TEST(PathTrials, PathIsBackWhenTheLoadHasGone) {
+TEST(PathProber, PathIsBackWhenTheLoadHasGone) {
     Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
     while (!job.trials.out(0) && !job.trials.out(1)) {
         ASSERT_LT(job.now, 60 * kSecond);
@@ -188,7 +188,7 @@ TEST(PathTrials, PathIsBackWhenTheLoadHasGone) {
 }
 
 // One that was left out and is tried again goes on being left out if the load goes away.
-TEST(PathTrials, PathTriedAgainStaysOutWithoutLoad) {
+TEST(PathProber, PathTriedAgainStaysOutWithoutLoad) {
     Job job{{50e6, 50e6}, {100e6, 100e6}, {}};
     job.run(10 * kSecond);
     ASSERT_EQ(job.trials.drops(), 1U);
@@ -208,7 +208,7 @@ TEST(PathTrials, PathTriedAgainStaysOutWithoutLoad) {
 }
 
 // With hardly any load a trial comes to no end: the path it puts back must not stay for that.
-TEST(PathTrials, UselessPathIsHardlyEverBackWithoutLoad) {
+TEST(PathProber, UselessPathIsHardlyEverBackWithoutLoad) {
     for (const int burst : {4, 7, 10}) {  // ms, every 200
         SCOPED_TRACE(burst);
         Job job{{50e6, 50e6}, {100e6, 100e6}, {}};
@@ -224,9 +224,9 @@ TEST(PathTrials, UselessPathIsHardlyEverBackWithoutLoad) {
 }
 
 // A third path that never gets anything must not keep the others' trials frequent.
-TEST(PathTrials, ThatGetsNothingIsNotWaitedFor) {
+TEST(PathProber, ThatGetsNothingIsNotWaitedFor) {
     Job job{{100e6, 100e6}, {100e6, 100e6}, {}};
-    std::array<PathTrials::Sample, 3> paths{{{true, 0, 0}, {true, 0, 0}, {true, 0, 0}}};
+    std::array<PathProber::Sample, 3> paths{{{true, 0, 0}, {true, 0, 0}, {true, 0, 0}}};
     Nanos out = 0;
     for (Nanos now = kSecond; now < 3600 * kSecond; now += kMillisecond) {
         for (std::size_t i = 0; i < 2; ++i) {

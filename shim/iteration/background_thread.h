@@ -18,7 +18,7 @@
 
 namespace deft {
 
-class Observer {
+class BackgroundThread {
 public:
     static constexpr int kMaxDevices = 64;
 
@@ -26,8 +26,8 @@ public:
     static void count(Function function) noexcept;
     static void count_captured() noexcept;
 
-    // The observer, once started; null before. Any thread; one load.
-    static Observer* running() noexcept;
+    // The background, once started; null before. Any thread; one load.
+    static BackgroundThread* running() noexcept;
 
     // Starts the thread, at the first communicator. False (and a WARN) if that cannot be done. Any
     // thread; later calls return at once.
@@ -85,7 +85,7 @@ private:
     bool stop_ = false;
     bool finished_ = false;
 
-    Observer();
+    BackgroundThread();
     static void* thread_main(void* self) noexcept;
     static void at_exit() noexcept;
     void run();
@@ -93,6 +93,7 @@ private:
     bool resolve(int device, Rank& rank);
     void open_window(int device, Rank& rank);
     bool prepare_pool(int device, Rank& rank);
+    bool set_clock(int device, Rank& rank);
     void report(bool final_report);
     void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
                       bool final_report);

@@ -7,17 +7,17 @@
 
 #include <memory>
 
-#include "plugin/core/endpoint.h"
+#include "plugin/core/connection_end.h"
 
 namespace deft::net {
 
-// Has the endpoint looked after until let_go(). It is left to NCCL's thread while that has a
+// Has the end looked after until stop_progress(). It is left to NCCL's thread while that has a
 // request of it, or has called in the last quarter of a second. False if no thread could be
-// started: the endpoint then goes without. Any thread.
-bool look_after(Endpoint& endpoint);
+// started: the end then goes without. Any thread.
+bool progress_when_idle(ConnectionEnd& end);
 
 // The same for one that NCCL has closed while something was still to be brought to the peer, until
 // it is over(). Takes it if it returns true. Any thread.
-bool see_off(std::unique_ptr<Endpoint>& endpoint);
+bool see_off(std::unique_ptr<ConnectionEnd>& end);
 
 }  // namespace deft::net

@@ -6,13 +6,13 @@
 
 namespace deft::agreement {
 
-class Seat final : public Role {
+class MemberRole final : public Role {
 public:
-    Seat(Council::Core& core, const wire::Trailer& trailer);
+    MemberRole(Council::Core& core, const wire::Trailer& trailer);
     // Of a child: the trailer is still to be found.
-    explicit Seat(Council::Core& core) : core_(core), state_(State::Lost) {}
+    explicit MemberRole(Council::Core& core) : core_(core), state_(State::Lost) {}
 
-    void turn(Clock::time_point now) override;
+    void step(Clock::time_point now) override;
     void gather(PollSet& set) override;
     void ready(const PollSet& set, Clock::time_point now) override;
     Clock::time_point due() const override;
@@ -31,6 +31,13 @@ private:
         Open,
         Done,  // Off, or closed
         Left
+    };
+
+    // What this rank's other threads have asked for since the last step.
+    struct Wishes {
+        bool leave = false;
+        std::vector<std::pair<std::uint64_t, bool>> answers;
+        std::deque<std::vector<std::byte>> reports;
     };
 
     Council::Core& core_;
@@ -54,7 +61,13 @@ private:
     void try_next(Clock::time_point now, const std::string& problem);
     void take_all(bool alive, Clock::time_point now);
     bool take(const wire::Header& header, std::span<const std::byte> payload);
+    bool take_verdict(std::span<const std::byte> payload);
+    bool take_proposal(std::span<const std::byte> payload);
+    bool take_decision(std::span<const std::byte> payload);
+    bool take_meeting(std::span<const std::byte> payload);
     void answer(std::uint64_t serial, bool yes);
+    Wishes take_wishes(Clock::time_point now);
+    void leave(Clock::time_point now);
     void serve_children();
     void off(const std::string& why, bool ended = false);
     void lost(const std::string& how, Clock::time_point now);

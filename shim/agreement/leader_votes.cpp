@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's proposals, and where the communicator's children meet.
-#include "shim/agreement/chair.h"
+#include "shim/agreement/leader_role.h"
 #include "topology/base/log.h"
 
 namespace deft::agreement {
@@ -11,27 +11,27 @@ constexpr std::size_t kMaxAsking = 65536;
 
 }  // namespace
 
-void Chair::begin_vote(Proposal&& proposal, Clock::time_point now) {
+void LeaderRole::begin_vote(Proposal&& proposal, Clock::time_point now) {
     proposal_ = std::move(proposal);
     digest_ = wire::digest_of(proposal_.serial, proposal_.switch_call, proposal_.body);
     patience_ = now + proposal_.patience;
     voting_ = true;
-    for (Seated& seat : seats_) {
-        seat.vote = Vote::None;
+    for (Voter& voter : voters_) {
+        voter.vote = Vote::None;
     }
     const std::vector<std::byte> frame = wire::encode(
         wire::Prepare{proposal_.serial, proposal_.switch_call, digest_, proposal_.body});
-    for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
         if (rank != own()) {
-            (void)seats_[rank].stream.send(wire::Type::Prepare, frame);
+            (void)voters_[rank].stream.send(wire::Type::Prepare, frame);
         }
     }
     switch (core_.ask(proposal_)) {
         case Answer::No:
-            seats_[own()].vote = Vote::No;
+            voters_[own()].vote = Vote::No;
             break;
         case Answer::Yes:
-            seats_[own()].vote = Vote::Yes;
+            voters_[own()].vote = Vote::Yes;
             break;
         case Answer::Later:
             break;
@@ -39,9 +39,9 @@ void Chair::begin_vote(Proposal&& proposal, Clock::time_point now) {
     count_votes();
 }
 
-void Chair::hear_answer(std::size_t rank, const wire::Word& word) {
-    Seated& seat = seats_[rank];
-    if (!voting_ || word.serial != proposal_.serial || seat.vote != Vote::None) {
+void LeaderRole::hear_answer(std::size_t rank, const wire::Word& word) {
+    Voter& voter = voters_[rank];
+    if (!voting_ || word.serial != proposal_.serial || voter.vote != Vote::None) {
         return;
     }
     const bool same = word.digest == digest_;
@@ -52,25 +52,25 @@ void Chair::hear_answer(std::size_t rank, const wire::Word& word) {
             "or of this one is damaged",
             name_of(rank).c_str());
     }
-    seat.vote = word.yes && same ? Vote::Yes : Vote::No;
+    voter.vote = word.yes && same ? Vote::Yes : Vote::No;
     count_votes();
 }
 
-void Chair::count_votes() {
+void LeaderRole::count_votes() {
     bool all = true;
-    for (const Seated& seat : seats_) {
-        if (seat.vote == Vote::No) {
+    for (const Voter& voter : voters_) {
+        if (voter.vote == Vote::No) {
             decide(false);
             return;
         }
-        all = all && seat.vote == Vote::Yes;
+        all = all && voter.vote == Vote::Yes;
     }
     if (all) {
         decide(true);
     }
 }
 
-void Chair::decide(bool commit) {
+void LeaderRole::decide(bool commit) {
     voting_ = false;
     patience_ = kNever;
     // If this rank's own hook has given up waiting, nobody may switch.
@@ -78,15 +78,15 @@ void Chair::decide(bool commit) {
     commit = commit && own_part;
     const std::vector<std::byte> frame =
         wire::encode(wire::Word{proposal_.serial, commit, digest_});
-    for (Seated& seat : seats_) {
-        (void)seat.stream.send(wire::Type::Decision, frame);
+    for (Voter& voter : voters_) {
+        (void)voter.stream.send(wire::Type::Decision, frame);
     }
     if (own_part) {
         core_.finish_decision(proposal_.serial, commit);
     }
 }
 
-void Chair::post(const wire::Meeting& meeting) {
+void LeaderRole::post(const wire::Meeting& meeting) {
     if (board_.size() == kMaxChildren) {
         board_.erase(board_.begin());
     }
@@ -102,7 +102,7 @@ void Chair::post(const wire::Meeting& meeting) {
     }
 }
 
-void Chair::ask(const Asking& asking) {
+void LeaderRole::ask(const Asking& asking) {
     const auto known = board_.find(asking.child);
     if (known != board_.end()) {
         tell(asking, known->second);
@@ -111,11 +111,11 @@ void Chair::ask(const Asking& asking) {
     }
 }
 
-void Chair::tell(const Asking& asking, const wire::Meeting& meeting) {
+void LeaderRole::tell(const Asking& asking, const wire::Meeting& meeting) {
     if (asking.council != nullptr) {
         Council::Core::tell_child(asking.council, &meeting, "what the first rank said is damaged");
     } else {
-        (void)seats_[asking.rank].stream.send(wire::Type::Found, wire::encode(meeting));
+        (void)voters_[asking.rank].stream.send(wire::Type::Found, wire::encode(meeting));
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/progress_thread.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -21,26 +21,26 @@ constexpr std::size_t kStackBytes = 512 * 1024;
 
 }  // namespace
 
-bool EndpointThread::add(Endpoint& endpoint) {
-    Entry entry{&endpoint, endpoint.moved()};
+bool ProgressThread::add(ConnectionEnd& end) {
+    Entry entry{&end, end.moved()};
     if (!enter(entry)) {
         return false;
     }
-    endpoint.thread = this;
+    end.thread = this;
     return true;
 }
 
-bool EndpointThread::adopt(std::unique_ptr<Endpoint>& endpoint) {
-    Endpoint* const raw = endpoint.get();
+bool ProgressThread::adopt(std::unique_ptr<ConnectionEnd>& end) {
+    ConnectionEnd* const raw = end.get();
     Entry entry{raw, raw->moved()};
-    entry.own = std::move(endpoint);
+    entry.own = std::move(end);
     const bool entered = enter(entry);
-    endpoint = std::move(entry.own);
+    end = std::move(entry.own);
     return entered;
 }
 
 // Takes the entry if it returns true.
-bool EndpointThread::enter(Entry& entry) {
+bool ProgressThread::enter(Entry& entry) {
     ForkGuard::process().arm();
     if (ForkGuard::process().in_child()) {
         return false;
@@ -55,7 +55,7 @@ bool EndpointThread::enter(Entry& entry) {
     return true;
 }
 
-std::unique_ptr<Endpoint> EndpointThread::take_out() {
+std::unique_ptr<ConnectionEnd> ProgressThread::take_out() {
     const std::unique_lock lock = list();
     const auto found = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
         return entry.own != nullptr && entry.own->over();
@@ -63,22 +63,22 @@ std::unique_ptr<Endpoint> EndpointThread::take_out() {
     if (found == entries_.end()) {
         return nullptr;
     }
-    std::unique_ptr<Endpoint> own = std::move(found->own);
+    std::unique_ptr<ConnectionEnd> own = std::move(found->own);
     entries_.erase(found);
     generation_ += entries_.empty() ? 1 : 0;  // the thread ends
     return own;
 }
 
-void EndpointThread::remove(Endpoint& endpoint) {
-    endpoint.thread = nullptr;
-    endpoint.helper = nullptr;
+void ProgressThread::remove(ConnectionEnd& end) {
+    end.thread = nullptr;
+    end.helper = nullptr;
     if (ForkGuard::process().in_child()) {
         return;  // nobody else has it, and the list may be locked for ever
     }
     bool last = false;
     {
         const std::unique_lock lock = list();
-        std::erase_if(entries_, [&](const Entry& entry) { return entry.endpoint == &endpoint; });
+        std::erase_if(entries_, [&](const Entry& entry) { return entry.end == &end; });
         last = entries_.empty();
         generation_ += last ? 1 : 0;  // the thread ends
     }
@@ -87,43 +87,43 @@ void EndpointThread::remove(Endpoint& endpoint) {
     }
 }
 
-void EndpointThread::wake() {
+void ProgressThread::wake() {
     std::atomic_thread_fence(std::memory_order_seq_cst);  // what is new, then the look at it
     if (asleep_.load(std::memory_order_relaxed) != 0 && asleep_.exchange(0) != 0) {
         ::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
     }
 }
 
-bool EndpointThread::drive(Entry& entry, Nanos now) {
+bool ProgressThread::drive(Entry& entry, Nanos now) {
     try {
-        entry.endpoint->progress(now);
+        entry.end->progress(now);
     } catch (...) {  // memory: NCCL's own call meets the same and reports it
     }
-    const std::uint64_t moved = entry.endpoint->moved();
+    const std::uint64_t moved = entry.end->moved();
     const bool news = moved != entry.moved;
     entry.moved = moved;
     return news;
 }
 
-void EndpointThread::announce_sleep() {
+void ProgressThread::announce_sleep() {
     asleep_.store(1);
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void EndpointThread::sleep(Nanos time) {
+void ProgressThread::sleep(Nanos time) {
     const timespec limit{0, static_cast<long>(time)};
     ::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
 }
 
 // The thread keeps the list while it goes through it: who wants it says so first.
-std::unique_lock<std::mutex> EndpointThread::list() {
+std::unique_lock<std::mutex> ProgressThread::list() {
     waiting_.fetch_add(1);
     std::unique_lock lock(mutex_);
     waiting_.fetch_sub(1);
     return lock;
 }
 
-bool EndpointThread::start() {
+bool ProgressThread::start() {
     auto argument = std::make_unique<Start>(Start{this, generation_});
     const int error = start_thread(name_, kStackBytes, main, argument.get());
     if (error != 0) {
@@ -135,15 +135,15 @@ bool EndpointThread::start() {
     return true;
 }
 
-void* EndpointThread::main(void* argument) {
+void* ProgressThread::main(void* argument) {
     const std::unique_ptr<Start> start(static_cast<Start*>(argument));
     start->thread->run(start->generation);
     return nullptr;
 }
 
-void let_go(Endpoint& endpoint) {
-    if (endpoint.thread != nullptr) {
-        endpoint.thread->remove(endpoint);
+void stop_progress(ConnectionEnd& end) {
+    if (end.thread != nullptr) {
+        end.thread->remove(end);
     }
 }
 

@@ -1,113 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's traffic class chooses its links and how much of each; devices and properties.
-#include "topology/lanes.h"
+// The devices NCCL is shown, and their properties.
+#include "plugin/device.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
 #include <thread>
 
-#include "plugin/device.h"
 #include "plugin/net_api.h"
 #include "tests/component/plugin/tcp_pair.h"
 
 namespace deft::net::testing {
 namespace {
-
-Lane lane_of(std::initializer_list<std::pair<const char*, int>> links, int others = 0) {
-    Lane lane;
-    for (const auto& [name, weight] : links) {
-        std::strncpy(lane.links[lane.count].name, name, sizeof(LaneLink::name) - 1);
-        lane.links[lane.count++].weight = static_cast<std::uint16_t>(weight);
-    }
-    lane.others = static_cast<std::uint16_t>(others);
-    return lane;
-}
-
-std::uint64_t sent_on(const char* link) {
-    return LinkStats::process().link(link, "tcp").bytes_sent.load();
-}
-
-class LaneTest : public ::testing::Test {
-protected:
-    void TearDown() override {
-        for (int i = 0; i < kLanes; ++i) {
-            clear_lane(kFirstLaneClass + i);
-        }
-    }
-    // Moves some messages over a connection of this class; NULL on failure.
-    static std::unique_ptr<TcpPair> run(int listening, int connecting, std::size_t links) {
-        ConnectionOptions options;
-        options.lane = listening;
-        auto pair = std::make_unique<TcpPair>(links, 30 * kSecond, options);
-        pair->options.lane = connecting;
-        if (!pair->establish()) {
-            ADD_FAILURE() << "no connection";
-            return nullptr;
-        }
-        for (unsigned i = 0; i < 40; ++i) {
-            const std::vector<std::byte> data = bytes_of(1 << 20, i);
-            std::vector<std::byte> buffer(data.size());
-            EXPECT_EQ(pair->transfer(data, buffer), static_cast<long>(data.size()));
-            EXPECT_EQ(data, buffer);
-        }
-        return pair;
-    }
-};
-
-TEST_F(LaneTest, RegistryKeepsWhatWasSet) {
-    Lane lane;
-    EXPECT_FALSE(find_lane(kFirstLaneClass, lane));
-    EXPECT_FALSE(set_lane(0, lane));  // somebody else's traffic class
-    EXPECT_FALSE(set_lane(kFirstLaneClass + kLanes, lane));
-    EXPECT_TRUE(set_lane(kFirstLaneClass + 3, lane_of({{"eth0", 500}}, 7)));
-    ASSERT_TRUE(find_lane(kFirstLaneClass + 3, lane));
-    EXPECT_EQ(lane.weight("eth0"), 500);
-    EXPECT_EQ(lane.weight("eth1"), 7);
-    clear_lane(kFirstLaneClass + 3);
-    EXPECT_FALSE(find_lane(kFirstLaneClass + 3, lane));
-    EXPECT_FALSE(find_lane(-1, lane));
-}
-
-TEST_F(LaneTest, OnlyTheLinksOfTheLaneCarry) {
-    ASSERT_TRUE(set_lane(kFirstLaneClass, lane_of({{"127.0.0.3", 1000}})));
-    const std::uint64_t other = sent_on("127.0.0.2");
-    const std::uint64_t own = sent_on("127.0.0.3");
-    const auto pair = run(kFirstLaneClass, kFirstLaneClass, 3);
-    ASSERT_NE(pair, nullptr);
-    EXPECT_EQ(pair->sender->paths(), 1U);
-    EXPECT_EQ(sent_on("127.0.0.2"), other);
-    EXPECT_EQ(sent_on("127.0.0.3"), own + (40U << 20));
-}
-
-// NCCL 2.26 and 2.27 tell the traffic class to the connecting side only.
-TEST_F(LaneTest, TheConnectingSideAloneIsEnough) {
-    ASSERT_TRUE(set_lane(kFirstLaneClass + 1, lane_of({{"127.0.0.2", 1000}})));
-    const std::uint64_t other = sent_on("127.0.0.4");
-    const auto pair = run(-1, kFirstLaneClass + 1, 3);
-    ASSERT_NE(pair, nullptr);
-    EXPECT_EQ(sent_on("127.0.0.4"), other);
-}
-
-TEST_F(LaneTest, WeightsDivideTheTraffic) {
-    ASSERT_TRUE(set_lane(kFirstLaneClass + 2, lane_of({{"127.0.0.2", 1000}, {"127.0.0.3", 50}})));
-    const std::uint64_t heavy = sent_on("127.0.0.2");
-    const std::uint64_t light = sent_on("127.0.0.3");
-    const auto pair = run(kFirstLaneClass + 2, kFirstLaneClass + 2, 2);
-    ASSERT_NE(pair, nullptr);
-    EXPECT_EQ(pair->sender->paths(), 2U);
-    EXPECT_GT(sent_on("127.0.0.2") - heavy, 2 * (sent_on("127.0.0.3") - light));
-}
-
-TEST_F(LaneTest, UnknownClassesAndEmptyLanesUseAllLinks) {
-    ASSERT_TRUE(set_lane(kFirstLaneClass + 4, lane_of({{"eth99", 1000}})));
-    for (const int traffic_class : {106, kFirstLaneClass + 9, kFirstLaneClass + 4}) {
-        const auto pair = run(traffic_class, traffic_class, 2);
-        ASSERT_NE(pair, nullptr);
-        EXPECT_EQ(pair->sender->paths(), 2U);
-    }
-}
 
 Interface placed(const char* name, const char* path, int node, std::int64_t speed) {
     Interface link;
@@ -238,14 +142,11 @@ TEST(Devices, PropertiesAreAskedByManyThreadsAtOnce) {
                 int count = 0;
                 ASSERT_EQ(api::devices(&count), 0);
                 ASSERT_EQ(count, 1);
-                ASSERT_TRUE(set_lane(kFirstLaneClass, lane_of({{"127.0.0.2", 1000}}, 1000)));
             }
         });
     }
     {
-        ConnectionOptions options;
-        options.lane = kFirstLaneClass;
-        TcpPair pair(2, 30 * kSecond, options);
+        TcpPair pair(2);
         ASSERT_TRUE(pair.establish());
         for (unsigned i = 0; i < 20; ++i) {
             const std::vector<std::byte> data = bytes_of(100000, i);
@@ -259,7 +160,6 @@ TEST(Devices, PropertiesAreAskedByManyThreadsAtOnce) {
         thread.join();
     }
     set_process_device(nullptr);
-    clear_lane(kFirstLaneClass);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/agreement/seat.h"
+#include "shim/agreement/member_role.h"
 
 #include <sys/socket.h>
 #include <algorithm>
@@ -17,10 +17,10 @@ constexpr auto kLastWord = std::chrono::seconds(2);
 
 }  // namespace
 
-Seat::Seat(Council::Core& core, const wire::Trailer& trailer)
+MemberRole::MemberRole(Council::Core& core, const wire::Trailer& trailer)
     : core_(core), trailer_(trailer), attempt_until_(Clock::now()) {}
 
-void Seat::found(const wire::Trailer* trailer, const std::string& why) {
+void MemberRole::found(const wire::Trailer* trailer, const std::string& why) {
     if (state_ != State::Lost) {
         return;
     }
@@ -35,7 +35,7 @@ void Seat::found(const wire::Trailer* trailer, const std::string& why) {
 
 // Posts and questions of this rank's children go to the leader as soon as, and as long as, there is
 // a connection to it.
-void Seat::serve_children() {
+void MemberRole::serve_children() {
     const bool later =
         state_ == State::Lost || state_ == State::Waiting || state_ == State::Connecting;
     if (later) {
@@ -63,7 +63,7 @@ void Seat::serve_children() {
     }
 }
 
-std::string Seat::leader() const {
+std::string MemberRole::leader() const {
     const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
     const std::string address = endpoint.address.text();
     return "the leader at " +
@@ -71,36 +71,11 @@ std::string Seat::leader() const {
            std::to_string(endpoint.port);
 }
 
-void Seat::turn(Clock::time_point now) {
-    bool left = false;
-    std::vector<std::pair<std::uint64_t, bool>> answers;
-    std::deque<std::vector<std::byte>> reports;
-    {
-        const Monitor::Lock lock(core_.monitor);
-        left = core_.left || core_.abandoned;
-        if (core_.created && deadline_ == kNever && core_.council->verdict() == Verdict::Pending) {
-            // Somewhat longer than the leader waits, so that its reason, which names the rank that
-            // is at fault, gets here first.
-            deadline_ = now + core_.terms.timeout + core_.terms.timeout / 4 + kAttempt;
-        }
-        answers.swap(core_.answers);
-        posts_.insert(posts_.end(), core_.posts.begin(), core_.posts.end());
-        questions_.insert(questions_.end(), core_.questions.begin(), core_.questions.end());
-        core_.posts.clear();
-        core_.questions.clear();
-        reports.swap(core_.reports);
-        core_.report_bytes = 0;
-    }
+void MemberRole::step(Clock::time_point now) {
+    Wishes wishes = take_wishes(now);
     core_.catch_up();
-    if (left && state_ != State::Left) {
-        if (core_.council->verdict() == Verdict::Pending) {
-            core_.set_verdict(Verdict::Off, "this rank has left");
-        }
-        core_.close("this rank has given up waiting for a decision");
-        state_ = State::Left;
-        linger_ = now + kLastWord;
-        attempt_until_ = deadline_ = kNever;
-        (void)stream_.send(wire::Type::Leave, {});
+    if (wishes.leave && state_ != State::Left) {
+        leave(now);
     }
     if (state_ == State::Left && (stream_.flushed() || now >= linger_)) {
         stream_.close();
@@ -117,12 +92,12 @@ void Seat::turn(Clock::time_point now) {
     } else if (state_ == State::Connecting && now >= attempt_until_) {
         try_next(now, "no answer from " + leader());
     }
-    for (const std::vector<std::byte>& report : reports) {
+    for (const std::vector<std::byte>& report : wishes.reports) {
         if (state_ == State::Open) {
             (void)stream_.send(wire::Type::Report, report);
         }
     }
-    for (const auto& [serial, yes] : answers) {
+    for (const auto& [serial, yes] : wishes.answers) {
         answer(serial, yes);
     }
     serve_children();
@@ -133,7 +108,37 @@ void Seat::turn(Clock::time_point now) {
     }
 }
 
-void Seat::connect(Clock::time_point now) {
+MemberRole::Wishes MemberRole::take_wishes(Clock::time_point now) {
+    Wishes wishes;
+    const Monitor::Lock lock(core_.monitor);
+    wishes.leave = core_.left || core_.abandoned;
+    if (core_.created && deadline_ == kNever && core_.council->verdict() == Verdict::Pending) {
+        // Somewhat longer than the leader waits, so that its reason, which names the rank that is
+        // at fault, gets here first.
+        deadline_ = now + core_.terms.timeout + core_.terms.timeout / 4 + kAttempt;
+    }
+    wishes.answers.swap(core_.answers);
+    posts_.insert(posts_.end(), core_.posts.begin(), core_.posts.end());
+    questions_.insert(questions_.end(), core_.questions.begin(), core_.questions.end());
+    core_.posts.clear();
+    core_.questions.clear();
+    wishes.reports.swap(core_.reports);
+    core_.report_bytes = 0;
+    return wishes;
+}
+
+void MemberRole::leave(Clock::time_point now) {
+    if (core_.council->verdict() == Verdict::Pending) {
+        core_.set_verdict(Verdict::Off, "this rank has left");
+    }
+    core_.close("this rank has given up waiting for a decision");
+    state_ = State::Left;
+    linger_ = now + kLastWord;
+    attempt_until_ = deadline_ = kNever;
+    (void)stream_.send(wire::Type::Leave, {});
+}
+
+void MemberRole::connect(Clock::time_point now) {
     const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
     UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) {
@@ -153,7 +158,7 @@ void Seat::connect(Clock::time_point now) {
     state_ = State::Connecting;
 }
 
-void Seat::greet(Clock::time_point now) {
+void MemberRole::greet(Clock::time_point now) {
     wire::Hello hello;
     hello.nonce = trailer_.nonce;
     hello.nranks = static_cast<std::uint32_t>(core_.council->nranks());
@@ -170,7 +175,7 @@ void Seat::greet(Clock::time_point now) {
     }
 }
 
-void Seat::try_next(Clock::time_point now, const std::string& problem) {
+void MemberRole::try_next(Clock::time_point now, const std::string& problem) {
     problem_ = problem;
     stream_.close();
     endpoint_ = (endpoint_ + 1) % trailer_.count;
@@ -178,14 +183,14 @@ void Seat::try_next(Clock::time_point now, const std::string& problem) {
     state_ = State::Waiting;
 }
 
-void Seat::gather(PollSet& set) {
+void MemberRole::gather(PollSet& set) {
     stream_.gather(set);
     if (state_ == State::Connecting && !set.empty() && stream_.open()) {
         set.back().events = POLLOUT;
     }
 }
 
-void Seat::ready(const PollSet& set, Clock::time_point now) {
+void MemberRole::ready(const PollSet& set, Clock::time_point now) {
     const short events = stream_.ready(set);
     if (events == 0) {
         return;
@@ -208,7 +213,7 @@ void Seat::ready(const PollSet& set, Clock::time_point now) {
     take_all(stream_.fill(), now);
 }
 
-void Seat::take_all(bool alive, Clock::time_point now) {
+void MemberRole::take_all(bool alive, Clock::time_point now) {
     wire::Header header;
     std::span<const std::byte> payload;
     for (;;) {
@@ -234,7 +239,7 @@ void Seat::take_all(bool alive, Clock::time_point now) {
 }
 
 // False if there is nothing more to read.
-bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) {
+bool MemberRole::take(const wire::Header& header, std::span<const std::byte> payload) {
     if (state_ == State::Left) {
         return true;
     }
@@ -247,59 +252,18 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
                 (void)stream_.send(wire::Type::Ack, {});
             }
             break;
-        case wire::Type::Verdict: {
-            wire::Verdict verdict;
-            good = wire::decode(payload, verdict) &&
-                   (verdict.on ? state_ == State::Acked
-                               : state_ == State::Greeted || state_ == State::Acked);
-            if (good && !verdict.on) {
-                off(verdict.reason, verdict.ended);
+        case wire::Type::Verdict:
+            good = take_verdict(payload);
+            if (good && state_ == State::Done) {
                 return false;
             }
-            if (good) {
-                state_ = State::Open;
-                deadline_ = kNever;
-                core_.set_verdict(Verdict::On, "");
-            }
             break;
-        }
-        case wire::Type::Prepare: {
-            wire::Prepare prepare;
-            good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
-                   prepare.serial != 0;
-            Proposal proposal;
-            proposal.serial = prepare.serial;
-            proposal.switch_call = prepare.switch_call;
-            proposal.body.assign(prepare.body.begin(), prepare.body.end());
-            digest_ = wire::digest_of(proposal.serial, proposal.switch_call, proposal.body);
-            good = good && digest_ == prepare.digest;
-            if (good) {
-                serial_ = prepare.serial;
-                switch (core_.ask(proposal)) {
-                    case Answer::No:
-                        answer(serial_, false);
-                        break;
-                    case Answer::Yes:
-                        answer(serial_, true);
-                        break;
-                    case Answer::Later:
-                        break;
-                }
-            }
+        case wire::Type::Prepare:
+            good = take_proposal(payload);
             break;
-        }
-        case wire::Type::Decision: {
-            wire::Word word;
-            good = wire::decode(payload, word) && state_ == State::Open && word.serial == serial_ &&
-                   word.digest == digest_;
-            if (good) {
-                serial_ = 0;
-                if (core_.begin_decision(word.serial)) {
-                    core_.finish_decision(word.serial, word.yes);
-                }
-            }
+        case wire::Type::Decision:
+            good = take_decision(payload);
             break;
-        }
         case wire::Type::Closed:
             good = state_ == State::Open || state_ == State::Done;
             if (state_ == State::Open) {
@@ -307,20 +271,9 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
                 core_.close(leader() + " says that a rank is gone");
             }
             break;
-        case wire::Type::Found: {
-            wire::Meeting meeting;
-            good = wire::decode(payload, meeting);
-            for (std::size_t i = 0; good && i < asking_.size();) {
-                if (asking_[i].child == meeting.child) {
-                    Council* const child = asking_[i].council;
-                    asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
-                    Council::Core::tell_child(child, &meeting, "what the leader said is damaged");
-                } else {
-                    ++i;
-                }
-            }
+        case wire::Type::Found:
+            good = take_meeting(payload);
             break;
-        }
         case wire::Type::Leave:
             lost("has left", Clock::now());
             return false;
@@ -338,20 +291,95 @@ bool Seat::take(const wire::Header& header, std::span<const std::byte> payload) 
     return good;
 }
 
-void Seat::answer(std::uint64_t serial, bool yes) {
+bool MemberRole::take_verdict(std::span<const std::byte> payload) {
+    wire::Verdict verdict;
+    if (!wire::decode(payload, verdict)) {
+        return false;
+    }
+    const bool acked = state_ == State::Acked;
+    if (!verdict.on && (acked || state_ == State::Greeted)) {
+        off(verdict.reason, verdict.ended);
+        return true;
+    }
+    if (!verdict.on || !acked) {
+        return false;
+    }
+    state_ = State::Open;
+    deadline_ = kNever;
+    core_.set_verdict(Verdict::On, "");
+    return true;
+}
+
+bool MemberRole::take_proposal(std::span<const std::byte> payload) {
+    wire::Prepare prepare;
+    const bool good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
+                      prepare.serial != 0;
+    Proposal proposal;
+    proposal.serial = prepare.serial;
+    proposal.switch_call = prepare.switch_call;
+    proposal.body.assign(prepare.body.begin(), prepare.body.end());
+    digest_ = wire::digest_of(proposal.serial, proposal.switch_call, proposal.body);
+    if (!good || digest_ != prepare.digest) {
+        return false;
+    }
+    serial_ = prepare.serial;
+    switch (core_.ask(proposal)) {
+        case Answer::No:
+            answer(serial_, false);
+            break;
+        case Answer::Yes:
+            answer(serial_, true);
+            break;
+        case Answer::Later:
+            break;
+    }
+    return true;
+}
+
+bool MemberRole::take_decision(std::span<const std::byte> payload) {
+    wire::Word word;
+    if (!wire::decode(payload, word) || state_ != State::Open || word.serial != serial_ ||
+        word.digest != digest_) {
+        return false;
+    }
+    serial_ = 0;
+    if (core_.begin_decision(word.serial)) {
+        core_.finish_decision(word.serial, word.yes);
+    }
+    return true;
+}
+
+bool MemberRole::take_meeting(std::span<const std::byte> payload) {
+    wire::Meeting meeting;
+    if (!wire::decode(payload, meeting)) {
+        return false;
+    }
+    for (std::size_t i = 0; i < asking_.size();) {
+        if (asking_[i].child == meeting.child) {
+            Council* const child = asking_[i].council;
+            asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
+            Council::Core::tell_child(child, &meeting, "what the leader said is damaged");
+        } else {
+            ++i;
+        }
+    }
+    return true;
+}
+
+void MemberRole::answer(std::uint64_t serial, bool yes) {
     if (state_ == State::Open && serial == serial_) {
         (void)stream_.send(wire::Type::Answer, wire::encode(wire::Word{serial, yes, digest_}));
     }
 }
 
-void Seat::off(const std::string& why, bool ended) {
+void MemberRole::off(const std::string& why, bool ended) {
     state_ = State::Done;
     stream_.close();
     attempt_until_ = deadline_ = kNever;
     core_.set_verdict(Verdict::Off, why, ended);
 }
 
-void Seat::lost(const std::string& how, Clock::time_point now) {
+void MemberRole::lost(const std::string& how, Clock::time_point now) {
     switch (state_) {
         case State::Lost:
         case State::Waiting:
@@ -377,7 +405,7 @@ void Seat::lost(const std::string& how, Clock::time_point now) {
     }
 }
 
-Clock::time_point Seat::due() const {
+Clock::time_point MemberRole::due() const {
     return std::min({attempt_until_, deadline_, linger_});
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugin/core/caretaker.h"
+#include "plugin/core/idle_progress.h"
 
 #include <algorithm>
 
-#include "plugin/core/endpoint_thread.h"
+#include "plugin/core/progress_thread.h"
 
 namespace deft::net {
 namespace {
@@ -13,9 +13,9 @@ constexpr Nanos kInterval = 250 * kMillisecond;
 // so soon, then less and less often.
 constexpr Nanos kSoon = kMillisecond;
 
-class Caretaker final : public EndpointThread {
+class IdleProgress final : public ProgressThread {
 public:
-    Caretaker() : EndpointThread("deft-care") {}
+    IdleProgress() : ProgressThread("deft-care") {}
 
 private:
     void run(std::uint64_t generation) override {
@@ -32,7 +32,9 @@ private:
                 if (all || entry.stirs) {
                     const bool moves = visit(entry);
                     entry.stirs = moves || (entry.stirs && !all);
-                    moved = moved || moves;
+                    if (moves) {
+                        moved = true;
+                    }
                 }
             });
             if (!goes_on) {
@@ -48,29 +50,29 @@ private:
     // NCCL's bytes are never touched: a request it holds it asks for itself, and once it gives up
     // on a communicator it frees the buffers before it closes the connection.
     static bool visit(Entry& entry) {
-        Turn& turn = entry.endpoint->turn;
-        if (!turn.left_alone() || !turn.take_spare()) {
+        EndpointLock& lock = entry.end->lock;
+        if (!lock.left_alone() || !lock.try_lock_spare()) {
             return false;
         }
-        const bool moved = !entry.endpoint->held() && drive(entry, steady_now());
-        turn.give_spare();
+        const bool moved = !entry.end->held() && drive(entry, steady_now());
+        lock.unlock_spare();
         return moved;
     }
 };
 
-Caretaker& caretaker() {
-    static auto& one = *new Caretaker;
+IdleProgress& idle_progress() {
+    static auto& one = *new IdleProgress;
     return one;
 }
 
 }  // namespace
 
-bool look_after(Endpoint& endpoint) {
-    return caretaker().add(endpoint);
+bool progress_when_idle(ConnectionEnd& end) {
+    return idle_progress().add(end);
 }
 
-bool see_off(std::unique_ptr<Endpoint>& endpoint) {
-    return caretaker().adopt(endpoint);
+bool see_off(std::unique_ptr<ConnectionEnd>& end) {
+    return idle_progress().adopt(end);
 }
 
 }  // namespace deft::net

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "plugin/core/clock.h"
-#include "plugin/core/trial_turn.h"
+#include "plugin/core/probe_token.h"
 
 namespace deft::net {
 
@@ -18,16 +18,16 @@ namespace deft::net {
 // again. Over time the trials of a useful path cost less than a hundredth of its part. A path that
 // is left out stays connected, and all are used again once any is lost or found. Only time under
 // load counts: a job that sends in bursts is judged over several of them.
-class PathTrials {
+class PathProber {
 public:
     static constexpr std::size_t kMaxPaths = 16;
 
-    PathTrials() = default;
-    // `turn`: of the connections that share these links, outlives this; NULL: there is no other.
-    explicit PathTrials(TrialTurn* turn) : turn_(turn) {}
-    ~PathTrials() { end(); }
-    PathTrials(const PathTrials&) = delete;
-    PathTrials& operator=(const PathTrials&) = delete;
+    PathProber() = default;
+    // `token`: of the connections that share these links, outlives this; NULL: there is no other.
+    explicit PathProber(ProbeToken* token) : token_(token) {}
+    ~PathProber() { end(); }
+    PathProber(const PathProber&) = delete;
+    PathProber& operator=(const PathProber&) = delete;
 
     struct Sample {
         bool up = false;
@@ -51,13 +51,16 @@ private:
     void end();
     void enter(Phase phase, Nanos now);
     void step(Nanos now, std::span<const Sample> paths);
+    void watch(Nanos now, std::span<const Sample> paths);
+    void take_out(Nanos now);
+    void next_phase(Nanos now);
     bool choose(std::span<const Sample> paths);
     void judge(Nanos now);
     void give_up(Nanos wait);
     void leave_out(Nanos now);
     Nanos undecided();
 
-    TrialTurn* turn_ = nullptr;
+    ProbeToken* token_ = nullptr;
     Mask up_ = 0;
     Mask dropped_ = 0;
     Mask tested_ = 0;  // found useful once

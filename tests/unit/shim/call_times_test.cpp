@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/iteration/profile.h"
+#include "shim/iteration/call_times.h"
 
 #include <gtest/gtest.h>
 
@@ -66,13 +66,13 @@ TEST(Samples, KeepsTheLatest) {
 }
 
 // An iteration of 100 ms: computes until 80, transfers at 30..40 and 80..95.
-void add_iteration(Profile& profile, std::int64_t at) {
+void add_iteration(CallTimes& profile, std::int64_t at) {
     profile.add(call(0, at + 30, at + 30, at + 40));
     profile.add(call(1, at + 80, at + 80, at + 95));
 }
 
-TEST(Profile, MeasuresFromTheEndOfThePreviousIteration) {
-    Profile profile(2);
+TEST(CallTimes, MeasuresFromTheEndOfThePreviousIteration) {
+    CallTimes profile(2);
     add_iteration(profile, 0);
     EXPECT_EQ(profile.places()[0].ready_ms.count(), 0u) << "there is no iteration before it";
     add_iteration(profile, 100);
@@ -88,9 +88,9 @@ TEST(Profile, MeasuresFromTheEndOfThePreviousIteration) {
     EXPECT_DOUBLE_EQ(profile.coverage_rate().summary().median, 25.0 / 85);
 }
 
-TEST(Profile, ACallBehindAnotherWasReadyBeforeItStarted) {
+TEST(CallTimes, ACallBehindAnotherWasReadyBeforeItStarted) {
     // Issued 2 ms ahead of the stream; the second is held up by the first until 60.
-    Profile profile(2);
+    CallTimes profile(2);
     for (const std::int64_t at : {0, 100}) {
         profile.add(call(0, at + 28, at + 30, at + 60));
         profile.add(call(1, at + 40, at + 60, at + 70));
@@ -101,9 +101,9 @@ TEST(Profile, ACallBehindAnotherWasReadyBeforeItStarted) {
     EXPECT_DOUBLE_EQ(profile.exposed_ms().summary().median, 28);  // 170 - 142
 }
 
-TEST(Profile, AShortGapAfterALongWaitIsNoComputing) {
+TEST(CallTimes, AShortGapAfterALongWaitIsNoComputing) {
     // The stream takes 2 ms to go on after call 0, behind which call 1 stood for 50 ms.
-    Profile profile(3);
+    CallTimes profile(3);
     for (const std::int64_t at : {0, 200}) {
         profile.add(call(0, at + 30, at + 30, at + 90));
         profile.add(call(1, at + 40, at + 92, at + 100));
@@ -114,8 +114,8 @@ TEST(Profile, AShortGapAfterALongWaitIsNoComputing) {
     EXPECT_DOUBLE_EQ(profile.places()[2].ready_ms.summary().median, 190);  // 320 - 130
 }
 
-TEST(Profile, CallsOnOtherStreamsDoNotHoldUp) {
-    Profile profile(2);
+TEST(CallTimes, CallsOnOtherStreamsDoNotHoldUp) {
+    CallTimes profile(2);
     for (const std::int64_t at : {0, 100}) {
         profile.add(call(0, at + 30, at + 30, at + 60, 1));
         profile.add(call(1, at + 35, at + 60, at + 70, 2));
@@ -123,8 +123,8 @@ TEST(Profile, CallsOnOtherStreamsDoNotHoldUp) {
     EXPECT_DOUBLE_EQ(profile.places()[1].ready_ms.summary().median, 90);  // its own start, 160 - 70
 }
 
-TEST(Profile, AGroupIsSharedBySize) {
-    Profile profile(2);
+TEST(CallTimes, AGroupIsSharedBySize) {
+    CallTimes profile(2);
     for (const std::int64_t at : {0, 100}) {
         for (std::size_t i = 0; i < 2; ++i) {
             TimedCall grouped = call(i, at + 30, at + 30, at + 50);
@@ -138,8 +138,8 @@ TEST(Profile, AGroupIsSharedBySize) {
 }
 
 // The host is an iteration ahead of the device: it has called when the calls' data are far away.
-TEST(Profile, StartsBoundWhatIsGuessed) {
-    Profile profile(2);
+TEST(CallTimes, StartsBoundWhatIsGuessed) {
+    CallTimes profile(2);
     const auto add = [&profile](std::int64_t at, std::int64_t took) {
         profile.add(call(0, at - 100, at + 10, at + 10 + took));
         profile.add(call(1, at - 99, std::max(at + 40, at + 10 + took), at + 42 + took));
@@ -154,8 +154,8 @@ TEST(Profile, StartsBoundWhatIsGuessed) {
     EXPECT_DOUBLE_EQ(profile.places()[1].start_ms.summary().p10, 42.8) << "40 and 68";
 }
 
-TEST(Profile, UntimedIterationsCountForTheIterationTimeOnly) {
-    Profile profile(2);
+TEST(CallTimes, UntimedIterationsCountForTheIterationTimeOnly) {
+    CallTimes profile(2);
     add_iteration(profile, 0);
     TimedCall first = call(0, 130, 0, 0);
     first.timed = false;
@@ -167,8 +167,8 @@ TEST(Profile, UntimedIterationsCountForTheIterationTimeOnly) {
     EXPECT_EQ(profile.coverage_rate().count(), 0u);
 }
 
-TEST(Profile, AnInterruptionStartsAfresh) {
-    Profile profile(2);
+TEST(CallTimes, AnInterruptionStartsAfresh) {
+    CallTimes profile(2);
     add_iteration(profile, 0);
     profile.interrupted();
     add_iteration(profile, 5000);
@@ -178,8 +178,8 @@ TEST(Profile, AnInterruptionStartsAfresh) {
     EXPECT_EQ(profile.places()[0].ready_ms.count(), 1u);
 }
 
-TEST(Profile, StartsAtTheBeginningOfAnIteration) {
-    Profile profile(2);
+TEST(CallTimes, StartsAtTheBeginningOfAnIteration) {
+    CallTimes profile(2);
     profile.add(call(1, 80, 80, 95));
     add_iteration(profile, 100);
     EXPECT_EQ(profile.iteration_ms().count(), 0u);

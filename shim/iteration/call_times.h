@@ -23,9 +23,9 @@ struct TimedCall {
     std::uint64_t group = 0;  // calls of one NCCL group share a number; 0: not in a group
 };
 
-class Profile {
+class CallTimes {
 public:
-    explicit Profile(std::size_t length);
+    explicit CallTimes(std::size_t length);
 
     struct Place {
         Samples ready_ms;     // from the end of the previous iteration's last transfer
