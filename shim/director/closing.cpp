@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "shim/director/director.h"
-#include "shim/director/inside.h"
 #include "topology/base/log.h"
 #include "topology/base/thread.h"
 
@@ -59,7 +58,7 @@ void Director::end_lanes(std::size_t keep) {
     while (lanes_.size() > keep) {
         std::unique_ptr<executor::Lane> lane = std::move(lanes_.back());
         lanes_.pop_back();
-        if (lanes_.size() < used_lanes_.load(std::memory_order_seq_cst) || staged_in_use()) {
+        if (lanes_.size() < switch_.used_lanes() || switch_.uses(staged_.get())) {
             closing_lanes_.push_back(std::move(lane));
             continue;
         }
@@ -81,8 +80,7 @@ void Director::close_lanes() {
     }
     while (!closing_lanes_.empty() && closing_lanes_.back()->idle()) {
         executor::Lane& lane = *closing_lanes_.back();
-        used_lanes_.store(std::min(used_lanes_.load(), lanes_.size() + closing_lanes_.size() - 1),
-                          std::memory_order_seq_cst);
+        switch_.keep_lanes(lanes_.size() + closing_lanes_.size() - 1);
         withdraw(lane);
         lane.disconnect();
         ended_lanes_.push_back(std::move(closing_lanes_.back()));
@@ -97,7 +95,7 @@ void Director::withdraw(const executor::Lane& lane) noexcept {
             published.store(nullptr, std::memory_order_seq_cst);
         }
     }
-    DEFT_INFO("rank %d: a lane is closed that no plan uses", seat_.rank);
+    DEFT_INFO("rank %d: a lane is closed that no plan uses", info_.rank);
 }
 
 // A lane that is being made when the communicator ends is made first, if that takes no longer than
@@ -114,33 +112,22 @@ void Director::await_opening() const noexcept {
 // An abort frees a lane's communicator, which a hook that is just using it must not see. One that
 // stays inside waits in NCCL for a peer that is gone: only the abort of the lane releases it.
 void Director::await_hooks() const noexcept {
-    for (int i = 0; i < kHookGrace && !nobody_inside(); ++i) {
+    for (int i = 0; i < kHookGrace && !switch_.unreferenced(); ++i) {
         const timespec pause{0, 500'000};
         ::nanosleep(&pause, nullptr);
     }
 }
 
-// Any number of times. A look that began before may be about to free the plan in force.
-void Director::stop() noexcept {
-    ended_.store(true, std::memory_order_seq_cst);
-    const Inside inside(inside_);  // gone before anybody waits for those who are
-    if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
-        active->end(executor::BreakReason::Stopped);
-    }
-}
-
-// From here on no hook takes the executor: the communicator is ending, so the job makes no call on
-// it but those under way.
+// From here on no decision comes: the communicator is ending.
 void Director::forget() noexcept {
     council_.detach(this);
-    active_.store(nullptr, std::memory_order_seq_cst);
-    next_.store(nullptr, std::memory_order_seq_cst);
+    switch_.clear();
 }
 
 // The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
 // stands still, because the same thread may be the one to abort.
 void Director::finalize() noexcept {
-    stop();
+    switch_.end();
     council_.leave();
     forget();
 }
@@ -227,13 +214,13 @@ void Director::await_aborts() const noexcept {
 }
 
 void Director::cut() noexcept {
-    stop();
+    switch_.end();
     council_.let_go();  // who waits for a decision
     abort_lanes();
 }
 
 void Director::end(bool abort) noexcept {
-    stop();
+    switch_.end();
     council_.leave();  // releases whoever waits for a decision
     if (abort) {
         abort_lanes();
@@ -275,9 +262,9 @@ void Director::clean_up(bool abort) noexcept {
     retire(std::move(current_));
     retire(std::move(staged_));
     staging_.reset();
-    if (nobody_inside()) {
+    if (switch_.unreferenced()) {
         free_retired();
-        recent_.reset();
+        switch_.forget_calls();
     }  // else what he uses is left to him, until tick() finds him gone
     // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.
     for (auto& lane : lanes_) {

@@ -24,7 +24,7 @@ bool Director::tick(Track& track) noexcept {
         return false;
     }
     // Not beside a hook that an abort has just released: it goes on with the lanes' streams.
-    if (abandoned_.load(std::memory_order_acquire) && !aborting() && nobody_inside()) {
+    if (abandoned_.load(std::memory_order_acquire) && !aborting() && switch_.unreferenced()) {
         clean_up(true);
         abandoned_.store(!retired_.empty(), std::memory_order_release);
     }
@@ -46,7 +46,7 @@ bool Director::tick(Track& track) noexcept {
 void Director::say(const char* why) {
     if (said_ != why) {
         said_ = why;
-        DEFT_INFO("rank %d: nothing is planned: %s", seat_.rank, why);
+        DEFT_INFO("rank %d: nothing is planned: %s", info_.rank, why);
     }
 }
 
@@ -67,8 +67,8 @@ bool Director::armed() {
 }
 
 void Director::step(Track& track) {
-    if (driver_.load(std::memory_order_relaxed) == nullptr) {
-        driver_.store(cuda::Execution::get(), std::memory_order_release);
+    if (!switch_.has_driver()) {
+        switch_.set_driver(cuda::Execution::get());
     }
     settle(track);
     take_orders();
@@ -76,7 +76,7 @@ void Director::step(Track& track) {
     end_lanes(std::exchange(keep_lanes_, kMaxLanes));
     close_lanes();
     JobView view = view_job(track, false);
-    if (view.reason.empty() && view.serial != seat_.serial) {
+    if (view.reason.empty() && view.serial != info_.serial) {
         view.reason = "the gradients travel over another communicator";
     }
     if (council_.is_leader() && view.reason.empty()) {
@@ -102,7 +102,7 @@ void Director::step(Track& track) {
 // doubt.
 void Director::find_beginning(Track& track, JobView& view) {
     const std::uint64_t length = view.gradients.size();
-    const std::uint64_t asked = asked_at_.load(std::memory_order_relaxed);
+    const std::uint64_t asked = switch_.iteration_begin();
     if (course_ != Course::Watching || staging_ != nullptr || turns_ >= kMostTurns) {
         return;
     }
@@ -124,10 +124,10 @@ void Director::find_beginning(Track& track, JobView& view) {
 
 // The job has ended this plan by a change. Nothing is planned for a while if that happens often.
 void Director::pause_after(const executor::Executor* plan, const char* what) {
-    const std::uint64_t pause =
-        plan == nullptr ? 0
-                        : back_off_.ended(ordinal_.load(std::memory_order_seq_cst),
-                                          plan->script().shapes.size(), plan->stats().iterations);
+    const std::uint64_t pause = plan == nullptr
+                                    ? 0
+                                    : back_off_.ended(switch_.calls(), plan->script().shapes.size(),
+                                                      plan->stats().iterations);
     if (pause > 0) {
         say(("the job's " + std::string(what) + " changes often; planned again in " +
              std::to_string(pause) + " iterations")
@@ -149,8 +149,8 @@ void Director::settle(Track& track) {
             ++forward_tries_;
         }
     }
-    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
-    const bool switched = switch_at_.load(std::memory_order_seq_cst) == kNever;
+    executor::Executor* const active = switch_.active();
+    const bool switched = !switch_.ahead();
     armed = armed && staged_ != nullptr;
     if (armed && active == staged_.get()) {  // Forward may have been named since
         retire(std::move(current_));
@@ -173,13 +173,13 @@ void Director::settle(Track& track) {
         if (council_.is_leader() && guard_settings().mode != guard::Mode::Off &&
             planning_mode() >= ShimMode::Deft) {
             if (guard_ == nullptr) {
-                guard_ = std::make_unique<guard::Guard>(guard_settings(), seat_.nranks);
+                guard_ = std::make_unique<guard::Guard>(guard_settings(), info_.nranks);
             }
             guard_->optimizer(guard_settings());
             measured_.clear();  // of the plan before, which nobody has looked at since it was armed
             guard_->plan_in_force(plan_, iteration());
         }
-        DEFT_INFO("rank %d: plan in force", seat_.rank);
+        DEFT_INFO("rank %d: plan in force", info_.rank);
     } else if (forward && switched && active == nullptr) {
         leave_staging();
         if (armed) {  // that plan came and went since the last look
@@ -216,13 +216,12 @@ void Director::settle(Track& track) {
             }
         }
         falling_ = losing_ = outdated_ = false;
-        DEFT_INFO("rank %d: calls are forwarded again", seat_.rank);
+        DEFT_INFO("rank %d: calls are forwarded again", info_.rank);
     }
     if (current_ != nullptr && current_->broken() && active == current_.get()) {
-        executor::Executor* expected = current_.get();
-        if (active_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst)) {
+        if (switch_.withdraw(current_.get())) {
             DEFT_INFO("rank %d: the plan has ended (%s); calls are forwarded and learned again",
-                      seat_.rank, to_string(current_->why()));
+                      info_.rank, to_string(current_->why()));
             // One that the job itself has asked for is no change of its iteration.
             const bool asked = current_->why() == executor::BreakReason::Stopped;
             // What has ended the plan in force, and moved the call of the next, is one change.
@@ -248,8 +247,8 @@ void Director::settle(Track& track) {
             }
         }
     }
-    // What a hook may still hold is freed when none is inside: it was taken from active_ before.
-    if (!retired_.empty() && nobody_inside()) {
+    // What a hook may still hold is freed when none is inside: it was taken out of force before.
+    if (!retired_.empty() && switch_.unreferenced()) {
         free_retired();
     }
 }
@@ -271,7 +270,7 @@ void Director::lead(Track& track, const JobView& view) {
                 }
             } else if (beginning_ahead(view)) {
                 break;  // and at the next look it may be another iteration
-            } else if (back_off_.holds(ordinal_.load(std::memory_order_seq_cst))) {
+            } else if (back_off_.holds(switch_.calls())) {
                 break;
             } else if ((view.signature != planned_signature_ ||
                         !planned_for_.same_kind(known_optimizer()) ||
@@ -335,7 +334,7 @@ void Director::free_retired() noexcept {
 // Iterations of the job so far, by the calls of the plan's cycle.
 std::uint64_t Director::iteration() const {
     const std::uint64_t length = std::max<std::uint64_t>(plan_.bucket_bytes.size(), 1);
-    return ordinal_.load(std::memory_order_seq_cst) / length;
+    return switch_.calls() / length;
 }
 
 }  // namespace deft::director

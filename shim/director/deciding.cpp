@@ -61,7 +61,7 @@ void say_untrusted() {
 // How long the job goes on before DEFT_WARMUP iterations are over, at its present pace.
 double Director::warm_up_left_ms(const JobView& view) const {
     const std::uint64_t length = std::max<std::size_t>(view.gradients.size(), 1);
-    const std::uint64_t done = ordinal_.load(std::memory_order_seq_cst) / length;
+    const std::uint64_t done = switch_.calls() / length;
     const std::uint64_t wanted = Settings::process().warm_up;
     return wanted > done ? static_cast<double>(wanted - done) * profile_.iteration.median * 1e3 : 0;
 }

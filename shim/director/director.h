@@ -15,41 +15,26 @@
 #include "shim/agreement/council.h"
 #include "shim/cuda/execution.h"
 #include "shim/director/back_off.h"
+#include "shim/director/communicator_info.h"
 #include "shim/director/job_view.h"
 #include "shim/director/message.h"
-#include "shim/director/recent_calls.h"
+#include "shim/director/plan_switch.h"
 #include "shim/executor/executor.h"
 #include "shim/executor/lanes.h"
 #include "shim/guard/guard.h"
 #include "shim/interpose/call.h"
-#include "shim/interpose/nccl_table.h"
 #include "shim/iteration/report.h"
 
 namespace deft::director {
 
 struct Settings;
 
-// What it is told about its communicator once that is ready.
-struct Seat {
-    deft_nccl_comm_t comm = nullptr;
-    const NcclTable* table = nullptr;
-    std::uint32_t serial = 0;
-    std::uint64_t hash = 0;  // equal on all its ranks; 0: unknown
-    int rank = 0;
-    int nranks = 0;
-    int device = 0;
-    const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
-};
-
-// What a plan has handed to the job's gradient calls.
-enum class Update : std::uint8_t { None, Zeros, Sums };
-
 // Threads: all_reduce() is called by hooks, tick() by the shim's background thread, the Member's
 // functions by the agreement thread, end() by the hook that ends the communicator. Never freed: a
 // hook may hold a pointer for as long as the process lives, and what is left after end() is small.
 class Director final : public agreement::Member {
 public:
-    Director(const Seat& seat, agreement::Council& council);
+    Director(const CommunicatorInfo& info, agreement::Council& council);
     Director(const Director&) = delete;
 
     // A gradient call of the job, the ordinal-th of this communicator. True: it has been dealt
@@ -58,11 +43,13 @@ public:
     // the calls of a group that is about to be launched, whatever is answered; only `ordinal` and
     // `stream` count.
     bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
-                    deft_cuda_stream_t stream, int& result) noexcept;
+                    deft_cuda_stream_t stream, int& result) noexcept {
+        return switch_.all_reduce(call, ordinal, grouped, stream, result);
+    }
 
     // A sum that may be a gradient, but is too small for plans to take: it has been delivered. The
     // thread of the gradient calls.
-    void note_small() noexcept { note_sums(); }
+    void note_small() noexcept { switch_.note_sums(); }
 
     // Looks at what has been learned and takes the next step. May wait for other ranks. True while
     // something is under way, so that the next look should come soon.
@@ -103,17 +90,17 @@ public:
     PlanFacts facts() noexcept;
     // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
     // the gradient calls.
-    Update take_update() noexcept;
+    Update take_update() noexcept { return switch_.take_update(); }
     // A plan is in force, and by what the job said before, this is the middle of an iteration. The
     // thread of the gradient calls.
-    bool in_iteration() noexcept;
+    bool in_iteration() noexcept { return switch_.in_iteration(); }
     // Ends the plan in force between two iterations of the job, as it says. The generations that
     // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
-    int flush() noexcept;
-    const Seat& seat() const { return seat_; }
+    int flush() noexcept { return switch_.flush(); }
+    const CommunicatorInfo& info() const { return info_; }
     // This process has another rank of the communicator. Any thread.
     void share_process() noexcept { shares_process_.store(true, std::memory_order_release); }
-    bool ended() const { return ended_.load(std::memory_order_acquire); }
+    bool ended() const { return switch_.ended(); }
     // tick() has nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
 
@@ -123,12 +110,9 @@ public:
     void closed(const char* why) noexcept override;
 
 private:
-    static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    static constexpr std::uint64_t kNever = PlanSwitch::kNever;
     static constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
     static constexpr std::size_t kMaxLanes = 8;
-
-    // What a switch call finds.
-    enum class Switch : std::uint8_t { None, Prepared, Committed, Cancelled };
 
     // The leader's course.
     enum class Course : std::uint8_t { Watching, Staging, Arming, Running, Fallen, Resting };
@@ -152,42 +136,17 @@ private:
         bool empty() const { return why.empty(); }
     };
 
-    const Seat seat_;
+    const CommunicatorInfo info_;
     const std::vector<std::string> other_networks_;  // DEFT_LANES, as far as they can be had
     const std::string no_lanes_;  // why lanes cannot be made beside this job; empty: they can
     agreement::Council& council_;
     const executor::Nccl nccl_;
 
-    // The hooks' side.
-    std::atomic<std::uint64_t> ordinal_{0};         // of the next gradient call
-    std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
-    std::atomic<std::uint64_t> switch_serial_{0};
-    std::atomic<std::uint64_t> switch_named_{0};  // the leader's next call when it was named
-    std::atomic<Switch> switch_state_{Switch::None};
-    std::atomic<std::uint64_t> flushed_{0};             // the call after the last flush()
-    std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
-    std::atomic<executor::Executor*> active_{nullptr};  // in force
-    std::atomic<std::uint32_t> inside_{0};
-    std::unique_ptr<RecentCalls> recent_ = std::make_unique<RecentCalls>();  // until the end
-    // Since take_update() was last asked: there were calls that received nothing but zeros, and
-    // calls that received sums. Noted as the job makes its calls, so that it is the same on all
-    // ranks: when tick() sees that a plan has ended is not.
-    std::atomic<bool> got_zeros_{false};
-    std::atomic<bool> got_sums_{false};
-    // take_update() and flush(): this call begins an iteration.
-    std::atomic<std::uint64_t> asked_at_{kNever};
+    PlanSwitch switch_;
     std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
-    // Of those the first so many have been in a plan in force: from then on their errors are the
-    // communicator's. What becomes of one that was never used concerns nobody but the staging.
-    std::atomic<std::size_t> used_lanes_{0};
     std::atomic<executor::Lane*> opening_{nullptr};
     std::atomic<std::uint64_t> opening_stage_{0};  // its staging
     std::atomic<std::uint64_t> dropped_stage_{0};
-    std::atomic<const cuda::Execution*> driver_{nullptr};  // once tick() has found it
-    std::atomic<bool> priority_known_{false};
-    std::atomic<int> priority_{0};  // of the job's stream: the lanes get the same
-    std::atomic<bool> failed_{false};
-    std::atomic<bool> ended_{false};
     std::atomic<bool> aborted_{false};
     std::atomic<bool> finalizing_{false};
     std::atomic<bool> leaving_off_{false};
@@ -294,25 +253,20 @@ private:
     void describe_plan(PlanFacts& facts) const;
     PlanFacts collect_facts() noexcept;
     PlanFacts remember_facts() noexcept;
-    void stop() noexcept;
     void forget() noexcept;
     void abort_opening() noexcept;
     void abort_lanes() noexcept;
     void begin_abort(executor::Lane& lane) noexcept;
     void await_opening() const noexcept;
     void await_hooks() const noexcept;
-    bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
     void clean_up(bool abort) noexcept;
     void forget_plans() noexcept;
-    void learn_priority(deft_cuda_stream_t stream) noexcept;
-    void note_sums() noexcept;
-    bool switch_over(std::uint64_t ordinal, int& result) noexcept;
     void step(Track& track);
     void lead(Track& track, const JobView& view);
     void find_beginning(Track& track, JobView& view);
     // The job has said where an iteration begins, and calls before it are still to be learned.
     bool beginning_ahead(const JobView& view) const noexcept {
-        const std::uint64_t asked = asked_at_.load(std::memory_order_relaxed);
+        const std::uint64_t asked = switch_.iteration_begin();
         return asked != kNever && asked > view.next;
     }
     double warm_up_left_ms(const JobView& view) const;
@@ -341,10 +295,9 @@ private:
     std::uint64_t iteration() const;
     void take_orders();
     void make_ready(JobView& view);
-    bool staged_in_use() const;
     Problem prepare_executor();
     Problem open_lanes(const Order& order);
-    static std::vector<std::string> networks_to_use(const Seat& seat);
+    static std::vector<std::string> networks_to_use(const CommunicatorInfo& info);
     bool wants_networks() const;
     bool may_gain_by_networks() const;
     void without_networks();

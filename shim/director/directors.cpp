@@ -61,7 +61,7 @@ constexpr int kAnyDevice = -1;
 int device_here(const Directors& directors) {
     const int device = cuda::current_device();
     for (const Director* const director : directors.alive) {
-        if (device >= 0 && director->seat().device == device) {
+        if (device >= 0 && director->info().device == device) {
             return device;
         }
     }
@@ -69,7 +69,7 @@ int device_here(const Directors& directors) {
 }
 
 bool is_on(const Director& director, int device) {
-    const int own = director.seat().device;  // below 0: not known
+    const int own = director.info().device;  // below 0: not known
     return device == kAnyDevice || own < 0 || own == device;
 }
 
@@ -81,15 +81,15 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         return;
     }
     try {
-        Seat seat;
-        seat.comm = communicator.handle;
-        seat.table = communicator.table;
-        seat.serial = communicator.serial;
-        seat.hash = communicator.hash;
-        seat.rank = communicator.rank;
-        seat.nranks = communicator.nranks;
-        seat.device = communicator.device;
-        seat.network = communicator.network;
+        CommunicatorInfo info;
+        info.comm = communicator.handle;
+        info.table = communicator.table;
+        info.serial = communicator.serial;
+        info.hash = communicator.hash;
+        info.rank = communicator.rank;
+        info.nranks = communicator.nranks;
+        info.device = communicator.device;
+        info.network = communicator.network;
         Directors& directors = process();
         const std::lock_guard lock(directors.mutex);
         if (communicator.director.load(std::memory_order_acquire) != nullptr) {
@@ -101,9 +101,9 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
             set_aside_those_over(directors);
         }
         directors.alive.reserve(directors.alive.size() + 1);
-        auto* const director = new Director(seat, *council);
+        auto* const director = new Director(info, *council);
         for (Director* const other : directors.alive) {
-            if (seat.hash != 0 && other->seat().hash == seat.hash && !other->ended()) {
+            if (info.hash != 0 && other->info().hash == info.hash && !other->ended()) {
                 director->share_process();
                 other->share_process();
             }
@@ -129,7 +129,7 @@ bool tick(int device, Track& track) noexcept {
             }
             director = directors.alive[i++];
         }
-        if (director->seat().device == device && !director->over()) {
+        if (director->info().device == device && !director->over()) {
             any = director->tick(track) || any;  // may take long: without the lock
         }
     }
@@ -209,7 +209,7 @@ void add_up(deft_stats_t& stats) noexcept {
 std::vector<PlanFacts> facts(int device) {
     std::vector<PlanFacts> told;
     for (Director* const director : all()) {
-        if (director->seat().device == device) {
+        if (director->info().device == device) {
             told.push_back(director->facts());
         }
     }

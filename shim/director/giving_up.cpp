@@ -60,7 +60,7 @@ bool Director::plan_without_memory(const Problem& problem) {
     if (current_ != nullptr || networks_only_ || !plan_.predicted.late_or_merged()) {
         return false;
     }
-    DEFT_INFO("rank %d: the plan cannot be carried out: %s", seat_.rank, problem.why.c_str());
+    DEFT_INFO("rank %d: the plan cannot be carried out: %s", info_.rank, problem.why.c_str());
     unfit_why_ = problem.why;
     unfit_signature_ = staged_signature_;
     const std::int64_t wait_ns = kMemoryRetry << std::min(unfit_times_++, kMostDoublings);

@@ -197,7 +197,7 @@ void Director::plan_tighter(const guard::Decision& decision) {
             return;
         }
     } catch (const std::exception& error) {
-        DEFT_INFO("rank %d: no plan: %s", seat_.rank, error.what());
+        DEFT_INFO("rank %d: no plan: %s", info_.rank, error.what());
     }
     say_decision(guard_->tightened_in_vain(iteration()));
 }

@@ -38,21 +38,21 @@ constexpr int kConcurrentDriver = 12030;
 
 // Read once, on the application's thread and after NCCL's own start, which may set NCCL_NET from
 // nccl.conf: the environment may change later. A rank alone in this refuses the lanes.
-std::vector<std::string> Director::networks_to_use(const Seat& seat) {
+std::vector<std::string> Director::networks_to_use(const CommunicatorInfo& info) {
     const std::string& text = Config::process().text(Key::Lanes);
     std::vector<std::string> networks;
     std::string problem;  // text_problems() has told it
     if (shim_mode() < ShimMode::Exact || !executor::parse_networks(text, networks, problem)) {
         return {};
     }
-    networks = networks_beside(std::move(networks), seat.network,
+    networks = networks_beside(std::move(networks), info.network,
                                text != kNoNetworks &&
                                    Presence::process().job_on_ib.load(std::memory_order_acquire) &&
                                    process_links().problem.empty());
     if (networks.empty()) {
         return {};
     }
-    if (executor::Nccl::from(*seat.table).version < kFirstNccl) {
+    if (executor::Nccl::from(*info.table).version < kFirstNccl) {
         DEFT_WARN_ONCE(
             "DEFT_LANES has no effect: this NCCL cannot choose a communicator's network; it needs "
             "2.17");

@@ -81,7 +81,7 @@ bool Director::has_memory_for(const planner::Plan& plan, const JobView& view) {
 void Director::answer_stage(Step step, const Problem& problem) {
     Staged staged;
     staged.stage = staging_->order.stage;
-    staged.ordinal = ordinal_.load(std::memory_order_seq_cst);
+    staged.ordinal = switch_.calls();
     staged.step = problem.empty() ? step : problem.lanes_made ? Step::Unfit : Step::Refused;
     staged.may_pass = problem.may_pass;
     staged.reason = problem.why;
@@ -156,23 +156,13 @@ void Director::make_ready(JobView& view) {
         }
         return;
     }
-    if (staging_->open && !staged_in_use()) {
+    if (staging_->open && !switch_.uses(staged_.get())) {
         const Problem problem = prepare_executor();
         answer_stage(Step::Ready, problem);
         if (problem.lane != nullptr && !leaving_off_.load(std::memory_order_seq_cst)) {
             begin_abort(*problem.lane);
         }
     }
-}
-
-// Hooks have what was staged last, or will have it at a call that is still to come: this rank's
-// host may be iterations behind the leader's, where that plan is already over.
-bool Director::staged_in_use() const {
-    // In this order: a switch sets active_ first.
-    const bool ahead = switch_at_.load(std::memory_order_seq_cst) != kNever &&
-                       next_.load(std::memory_order_seq_cst) == staged_.get();
-    return staged_ != nullptr &&
-           (ahead || active_.load(std::memory_order_seq_cst) == staged_.get());
 }
 
 // Lanes and an executor.
@@ -227,7 +217,7 @@ Director::Problem Director::prepare_executor() {
     // The card's memory may come free, the operator's limit does not rise.
     problem.may_pass = problem.empty() && script.shadow_bytes <= options.max_shadow_bytes;
     if (problem.empty()) {
-        staged_ = executor::Executor::create(*driver, nccl_, seat_.device, std::move(lanes),
+        staged_ = executor::Executor::create(*driver, nccl_, info_.device, std::move(lanes),
                                              std::move(script), options, problem.why);
     }
     if (!problem.empty() && held > 0) {
@@ -261,13 +251,13 @@ Director::Problem Director::open_lanes(const Order& order) {
     }
     const Settings settings = Settings::process();
     executor::LaneConfig config;
-    config.priority = priority_.load(std::memory_order_relaxed);
+    config.priority = switch_.stream_priority();
     const std::vector<executor::Reduction> kinds = kinds_of(staging_->shapes);
     const std::size_t largest = largest_of(staging_->shapes);
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         const std::size_t network = lanes_.size();  // 0: the job's own
-        auto lane = std::make_unique<executor::Lane>(nccl_, *driver, seat_.device);
-        config.net_name = network == 0 ? seat_.network : other_networks_[network - 1].c_str();
+        auto lane = std::make_unique<executor::Lane>(nccl_, *driver, info_.device);
+        config.net_name = network == 0 ? info_.network : other_networks_[network - 1].c_str();
         const bool deft = config.net_name != nullptr && ::strcasecmp(config.net_name, kDeft) == 0;
         if (deft) {
             if (Presence::process().plugin_declined.load(std::memory_order_acquire)) {
@@ -284,7 +274,7 @@ Director::Problem Director::open_lanes(const Order& order) {
         opening_.store(lane.get(), std::memory_order_seq_cst);
         const bool open = !ended() && !leaving_off_.load(std::memory_order_seq_cst) &&
                           dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
-                          lane->open(id, seat_.nranks, seat_.rank, config, problem.why) &&
+                          lane->open(id, info_.nranks, info_.rank, config, problem.why) &&
                           lane->warm_up(problem.why) &&
                           lane->rehearse(kinds, largest, problem.why) &&
                           (!order.plan.empty() || lane->measure(speed, problem.why));
@@ -300,7 +290,7 @@ Director::Problem Director::open_lanes(const Order& order) {
             if (network > 0) {
                 problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
             }
-            DEFT_INFO("rank %d: no lane: %s", seat_.rank, problem.why.c_str());
+            DEFT_INFO("rank %d: no lane: %s", info_.rank, problem.why.c_str());
             return problem;
         }
         speeds_.push_back(speed);
@@ -384,8 +374,8 @@ bool Director::propose_open(Problem& problem) {
         current_ != nullptr || rehearsed_for_staging() ? std::min(agreed_lanes_, wanted) : 0;
     for (std::size_t i = order.keep; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};
-        if (seat_.table->GetUniqueId == nullptr ||
-            seat_.table->GetUniqueId(&id) != DEFT_NCCL_SUCCESS) {
+        if (info_.table->GetUniqueId == nullptr ||
+            info_.table->GetUniqueId(&id) != DEFT_NCCL_SUCCESS) {
             problem = {"NCCL gives no unique id for a lane", true};
             return true;
         }
@@ -427,7 +417,7 @@ void Director::watch_staging() {
             lanes_missing = true;
         }
     }
-    const auto all = static_cast<std::size_t>(seat_.nranks);
+    const auto all = static_cast<std::size_t>(info_.nranks);
     if (refused.empty() && cuda::host_now() - course_since_ns_ > kStageDeadline) {
         refused = {"a rank was not ready in time", true};
         lanes_missing = true;

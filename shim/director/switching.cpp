@@ -24,7 +24,7 @@ std::uint64_t Director::switch_call(const JobView& view, std::uint64_t not_befor
                                     std::uint64_t tries) {
     const bool planned = current_ != nullptr;
     const std::uint64_t length = planned ? in_force_.bucket_bytes.size() : view.gradients.size();
-    std::uint64_t furthest = ordinal_.load(std::memory_order_seq_cst);
+    std::uint64_t furthest = switch_.calls();
     {
         const std::lock_guard lock(inbox_mutex_);
         for (const auto& [rank, staged] : answers_) {
@@ -72,7 +72,7 @@ void Director::propose_arm(const JobView& view) {
     agreement::Proposal proposal;
     proposal.serial = next_serial_++;
     Order order;
-    order.ordinal = ordinal_.load(std::memory_order_seq_cst);  // before the switch is looked for
+    order.ordinal = switch_.calls();  // before the switch is looked for
     armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size(), arm_tries_);
     proposal.switch_call = armed_at_;
     order.kind = Kind::Arm;

@@ -25,7 +25,7 @@ void Director::wind_up() {
         if (!no_more_) {
             return;
         }
-        if (staged_ != nullptr && !armed_committed_ && !staged_in_use()) {
+        if (staged_ != nullptr && !armed_committed_ && !switch_.uses(staged_.get())) {
             staged_ready_ = 0;
             staged_pointer_ = nullptr;
             unused = std::move(staged_);
@@ -33,7 +33,7 @@ void Director::wind_up() {
     }
     if (closed_ns_ == 0) {
         closed_ns_ = cuda::host_now();
-        closed_at_ = ordinal_.load(std::memory_order_relaxed);
+        closed_at_ = switch_.calls();
     }
     if (staging_ != nullptr) {
         staging_->discarded = true;  // lanes that others are making already are made with them
@@ -43,8 +43,7 @@ void Director::wind_up() {
     }
     // Those that have been in a plan in force may be at its last transfers, here or with others.
     if (staged_ == nullptr && staging_ == nullptr && cuda::host_now() - closed_ns_ > kLanesGrace) {
-        keep_lanes_ = std::max(used_lanes_.load(std::memory_order_seq_cst),
-                               current_ != nullptr ? current_->lanes() : 0);
+        keep_lanes_ = std::max(switch_.used_lanes(), current_ != nullptr ? current_->lanes() : 0);
     }
     miss_guard();
 }
@@ -54,7 +53,7 @@ void Director::wind_up() {
 void Director::miss_guard() {
     const bool guarded = guard_ != nullptr && current_ != nullptr && !current_->broken() &&
                          in_force_.predicted.late_or_merged();
-    const std::uint64_t calls = ordinal_.load(std::memory_order_relaxed) - closed_at_;
+    const std::uint64_t calls = switch_.calls() - closed_at_;
     if (guard_missed_ || !guarded || calls < kMissedIterations * in_force_.bucket_bytes.size()) {
         return;
     }

@@ -242,13 +242,13 @@ protected:
         ASSERT_NE(council, nullptr);
         scene_.councils[static_cast<std::size_t>(rank)] = council;
         council->created();
-        Seat seat;
-        seat.table = &fake_table();
-        seat.serial = 1;
-        seat.rank = rank;
-        seat.nranks = kRanks;
+        CommunicatorInfo info;
+        info.table = &fake_table();
+        info.serial = 1;
+        info.rank = rank;
+        info.nranks = kRanks;
         static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
-        never_freed.push_back(director_ = new Director(seat, *council));
+        never_freed.push_back(director_ = new Director(info, *council));
     }
     // An abort ends on threads of its own.
     bool lanes_aborted(int lanes) {
