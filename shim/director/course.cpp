@@ -73,8 +73,8 @@ void Director::step(Track& track) {
     settle(track);
     take_orders();
     wind_up();
-    end_lanes(std::exchange(keep_lanes_, kMaxLanes));
-    close_lanes();
+    lanes_.end_from(std::exchange(keep_lanes_, LaneSet::kMost), in_use());
+    lanes_.close_idle(in_use());
     JobView view = view_job(track, false);
     if (view.reason.empty() && view.serial != info_.serial) {
         view.reason = "the gradients travel over another communicator";

@@ -4,20 +4,18 @@
 
 #include <algorithm>
 
-#include "shim/director/networks.h"
 #include "topology/base/log.h"
 
 namespace deft::director {
 
 Director::Director(const CommunicatorInfo& info, agreement::Council& council)
     : info_(info),
-      other_networks_(networks_to_use(info)),
-      no_lanes_(why_no_lanes(Surroundings::process(executor::Nccl::from(*info.table).version))),
       council_(council),
-      nccl_(executor::Nccl::from(*info.table)),
-      switch_(info.rank, [&council](std::uint64_t serial, agreement::Clock::time_point deadline) {
-          return council.wait_decision(serial, deadline);
-      }) {
+      switch_(info.rank,
+              [&council](std::uint64_t serial, agreement::Clock::time_point deadline) {
+                  return council.wait_decision(serial, deadline);
+              }),
+      lanes_(info_, switch_) {
     council_.attach(this);
 }
 
@@ -66,7 +64,7 @@ void Director::decided(std::uint64_t serial, bool commit) noexcept {
     prepared_.erase(found);
     if (order.kind != Kind::Arm && order.kind != Kind::Forward) {
         if (commit && order.kind == Kind::Drop) {
-            drop_stage(order.stage);
+            lanes_.drop_stage(order.stage);
         }
         // The leader has given up that staging whether or not all ranks have answered.
         const bool over =
@@ -92,7 +90,7 @@ void Director::heard(int rank, std::span<const std::byte> report) noexcept {
         if (decode(report, staged)) {
             const std::lock_guard lock(inbox_mutex_);
             if (staged.step == Step::Refused) {
-                drop_stage(staged.stage);  // tick() may be waiting for this rank
+                lanes_.drop_stage(staged.stage);  // tick() may be waiting for this rank
             }
             answers_[rank] = std::move(staged);
             return;
@@ -122,20 +120,7 @@ int Director::merge_async_error(int error) noexcept {
     if (switch_.failed()) {
         return DEFT_NCCL_SYSTEM_ERROR;
     }
-    const HookRef reference = switch_.reference();
-    const std::size_t used = switch_.used_lanes();
-    const bool finalizing = finalizing_.load(std::memory_order_acquire);
-    bool busy = false;
-    for (std::size_t i = 0; i < used; ++i) {
-        if (executor::Lane* const lane = published_lanes_[i].load(std::memory_order_seq_cst)) {
-            const int own = lane->async_error();
-            if (own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS) {
-                return own;
-            }
-            busy = busy || (finalizing && lane->busy());
-        }
-    }
-    return busy ? DEFT_NCCL_IN_PROGRESS : error;
+    return lanes_.merge_async_error(error);
 }
 
 }  // namespace deft::director

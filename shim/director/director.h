@@ -3,7 +3,6 @@
 // do it from the same call on. docs/director.md tells the whole course.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -17,8 +16,10 @@
 #include "shim/director/back_off.h"
 #include "shim/director/communicator_info.h"
 #include "shim/director/job_view.h"
+#include "shim/director/lane_set.h"
 #include "shim/director/message.h"
 #include "shim/director/plan_switch.h"
+#include "shim/director/problem.h"
 #include "shim/executor/executor.h"
 #include "shim/executor/lanes.h"
 #include "shim/guard/guard.h"
@@ -60,7 +61,7 @@ public:
     void finalize() noexcept;
     // NCCL goes on finalizing in the background (a nonblocking communicator): it is not done before
     // the lanes are.
-    void finalize_goes_on() noexcept { finalizing_.store(true, std::memory_order_release); }
+    void finalize_goes_on() noexcept { lanes_.finalize_goes_on(); }
 
     // What is under way on the communicator is being aborted, and a smaller one may be made of it:
     // its lanes are aborted. It stays in the council, through which the ranks of the child find
@@ -73,14 +74,14 @@ public:
     // releases it; it waits for nobody.
     void end(bool abort) noexcept;
     // Lanes are being aborted. Any thread.
-    bool aborting() const noexcept { return aborts_.load(std::memory_order_seq_cst) > 0; }
+    bool aborting() const noexcept { return lanes_.aborting(); }
     // After NCCL has been told to abort the communicator itself: waits until its lanes are aborted,
     // a moment at most.
-    void await_aborts() const noexcept;
+    void await_aborts() const noexcept { lanes_.await_aborts(); }
 
     // The process ends: a lane that is being made is given up, and none is begun any more. Any
     // thread; waits for nobody.
-    void leave_off() noexcept;
+    void leave_off() noexcept { lanes_.leave_off(); }
 
     // An asynchronous error of a lane, or `error` as it is; "in progress" while a nonblocking
     // finalize waits for the lanes.
@@ -112,7 +113,6 @@ public:
 private:
     static constexpr std::uint64_t kNever = PlanSwitch::kNever;
     static constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
-    static constexpr std::size_t kMaxLanes = 8;
 
     // The leader's course.
     enum class Course : std::uint8_t { Watching, Staging, Arming, Running, Fallen, Resting };
@@ -127,32 +127,13 @@ private:
         std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
     };
 
-    // Why something cannot be done, and whether that may change; empty if it can.
-    struct Problem {
-        std::string why;
-        bool may_pass = false;
-        bool lanes_made = false;
-        executor::Lane* lane = nullptr;  // one to be aborted, when the others know
-        bool empty() const { return why.empty(); }
-    };
-
     const CommunicatorInfo info_;
-    const std::vector<std::string> other_networks_;  // DEFT_LANES, as far as they can be had
-    const std::string no_lanes_;  // why lanes cannot be made beside this job; empty: they can
     agreement::Council& council_;
-    const executor::Nccl nccl_;
-
     PlanSwitch switch_;
-    std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
-    std::atomic<executor::Lane*> opening_{nullptr};
-    std::atomic<std::uint64_t> opening_stage_{0};  // its staging
-    std::atomic<std::uint64_t> dropped_stage_{0};
+    LaneSet lanes_;
     std::atomic<bool> aborted_{false};
-    std::atomic<bool> finalizing_{false};
-    std::atomic<bool> leaving_off_{false};
-    std::atomic<bool> closing_{false};      // end() waits for its lanes
-    std::atomic<bool> abandoned_{false};    // tick() has to clean up
-    std::atomic<std::uint32_t> aborts_{0};  // of lanes, that are not over
+    std::atomic<bool> closing_{false};    // end() waits for its lanes
+    std::atomic<bool> abandoned_{false};  // tick() has to clean up
     std::atomic<bool> shares_process_{false};
 
     std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
@@ -169,16 +150,9 @@ private:
     bool stage_cancelled_ = false;
     bool no_more_ = false;  // the council has closed
 
-    std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
-    std::vector<std::unique_ptr<executor::Lane>> lanes_;          // the job's own network first
-    std::vector<executor::LaneSpeed> speeds_;                     // theirs, where DEFT_LANES is set
-    std::vector<std::unique_ptr<executor::Lane>> closing_lanes_;  // not needed, still in use
-    std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;    // other threads may know them
-    std::size_t keep_lanes_ = kMaxLanes;                          // ordered by Close, not done yet
-    // What all lanes that are there have been rehearsed with, and the most bytes.
-    std::vector<executor::Reduction> rehearsed_;
-    std::size_t rehearsed_bytes_ = 0;
-    std::unique_ptr<Stage> staging_;               // being made ready on this rank
+    std::mutex work_mutex_;                    // held by tick() and end(): what follows is theirs
+    std::size_t keep_lanes_ = LaneSet::kMost;  // ordered by Close, not done yet
+    std::unique_ptr<Stage> staging_;           // being made ready on this rank
     std::unique_ptr<executor::Executor> staged_;   // ready, not in force
     std::unique_ptr<executor::Executor> current_;  // in force
     std::vector<std::unique_ptr<executor::Executor>> retired_;
@@ -254,11 +228,7 @@ private:
     PlanFacts collect_facts() noexcept;
     PlanFacts remember_facts() noexcept;
     void forget() noexcept;
-    void abort_opening() noexcept;
     void abort_lanes() noexcept;
-    void begin_abort(executor::Lane& lane) noexcept;
-    void await_opening() const noexcept;
-    void await_hooks() const noexcept;
     void clean_up(bool abort) noexcept;
     void forget_plans() noexcept;
     void step(Track& track);
@@ -296,8 +266,6 @@ private:
     void take_orders();
     void make_ready(JobView& view);
     Problem prepare_executor();
-    Problem open_lanes(const Order& order);
-    static std::vector<std::string> networks_to_use(const CommunicatorInfo& info);
     bool wants_networks() const;
     bool may_gain_by_networks() const;
     void without_networks();
@@ -305,14 +273,10 @@ private:
     void networks_refused(const Problem& problem);
     void answer_stage(Step step, const Problem& problem);
     static std::size_t lanes_of(const planner::Plan& plan);
-    bool rehearsed_for_staging() const;
     bool plan_without_memory(const Problem& problem);
     static bool has_memory_for(const planner::Plan& plan, const JobView& view);
     void close_unused(const JobView& view);
-    void end_lanes(std::size_t keep);
-    void close_lanes();
-    void withdraw(const executor::Lane& lane) noexcept;
-    void drop_stage(std::uint64_t stage) noexcept;
+    LaneSet::InUse in_use() const;
     bool propose_open(Problem& problem);
     void give_up_staging(Kind how);
     void leave_staging();

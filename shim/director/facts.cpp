@@ -32,8 +32,8 @@ void Director::note_counters(const executor::Executor& executor) {
 // in every iteration: it hears then what was known after the look before.
 PlanFacts Director::facts() noexcept {
     constexpr int kPatience = 20;  // of a tenth of a millisecond
-    for (int waited = 0; waited < kPatience && !closing_.load(std::memory_order_seq_cst) &&
-                         opening_.load(std::memory_order_seq_cst) == nullptr;
+    for (int waited = 0;
+         waited < kPatience && !closing_.load(std::memory_order_seq_cst) && !lanes_.opening();
          ++waited) {
         {
             const std::unique_lock lock(work_mutex_, std::try_to_lock);

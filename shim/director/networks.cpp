@@ -38,7 +38,7 @@ constexpr int kConcurrentDriver = 12030;
 
 // Read once, on the application's thread and after NCCL's own start, which may set NCCL_NET from
 // nccl.conf: the environment may change later. A rank alone in this refuses the lanes.
-std::vector<std::string> Director::networks_to_use(const CommunicatorInfo& info) {
+std::vector<std::string> networks_to_use(const CommunicatorInfo& info) {
     const std::string& text = Config::process().text(Key::Lanes);
     std::vector<std::string> networks;
     std::string problem;  // text_problems() has told it
@@ -135,7 +135,8 @@ std::string why_no_lanes(const Surroundings& around) {
 }
 
 bool Director::wants_networks() const {
-    return !networks_off_ && networks_.empty() && !other_networks_.empty() && no_lanes_.empty();
+    return !networks_off_ && networks_.empty() && !lanes_.other_networks().empty() &&
+           lanes_.obstacle().empty();
 }
 
 // Lanes cost memory: none are made for a job that not even a network without any cost would help.
@@ -151,11 +152,12 @@ bool Director::may_gain_by_networks() const {
 
 // All ranks have them. The leader's figures count; an all-reduce takes as long on every rank.
 void Director::networks_measured() {
-    for (std::size_t i = 0; i < speeds_.size() && i <= other_networks_.size(); ++i) {
+    for (std::size_t i = 0; i < lanes_.speeds().size() && i <= lanes_.other_networks().size();
+         ++i) {
         planner::Link link;
-        link.name = i == 0 ? "own" : other_networks_[i - 1];
-        link.cost.alpha = speeds_[i].start;
-        link.cost.beta = speeds_[i].per_byte;
+        link.name = i == 0 ? "own" : lanes_.other_networks()[i - 1];
+        link.cost.alpha = lanes_.speeds()[i].start;
+        link.cost.beta = lanes_.speeds()[i].per_byte;
         link.source = "measured";
         DEFT_INFO("lane %s: %.3f GB/s, starts within %.0f us", link.name.c_str(),
                   1e-9 / link.cost.beta, link.cost.alpha * 1e6);

@@ -2,8 +2,6 @@
 // Making a plan ready on every rank, in two steps: all ranks say that they have learned the cycle,
 // and only then lanes are opened, which waits for every rank. Nothing here changes what happens to
 // a call.
-#include <strings.h>
-
 #include <algorithm>
 
 #include "shim/cuda/event_pool.h"
@@ -11,13 +9,10 @@
 #include "shim/director/settings.h"
 #include "shim/planner/plan_json.h"
 #include "topology/base/log.h"
-#include "topology/lanes.h"
-#include "topology/presence.h"
 
 namespace deft::director {
 namespace {
 
-constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
 constexpr std::int64_t kSecond = 1'000'000'000;
 // A rank that has not learned the cycle by then is in another one.
 constexpr std::int64_t kLearnDeadline = 20 * kSecond;
@@ -30,29 +25,6 @@ std::vector<executor::Shape> shapes_of(const JobView& view) {
         shapes.push_back({gradient.count, gradient.type, gradient.op, gradient.in_place});
     }
     return shapes;
-}
-
-// In the order of the gradients, which is the same on all ranks.
-std::vector<executor::Reduction> kinds_of(const std::vector<executor::Shape>& shapes) {
-    std::vector<executor::Reduction> kinds;
-    for (const executor::Shape& shape : shapes) {
-        if (shape.count == 0) {
-            continue;
-        }
-        const executor::Reduction kind{shape.type, shape.op, shape.bytes() / shape.count};
-        if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
-            kinds.push_back(kind);
-        }
-    }
-    return kinds;
-}
-
-std::size_t largest_of(const std::vector<executor::Shape>& shapes) {
-    std::size_t largest = 0;
-    for (const executor::Shape& shape : shapes) {
-        largest = std::max<std::size_t>(largest, shape.bytes());
-    }
-    return largest;
 }
 
 executor::CompileOptions compile_options(const Settings& settings,
@@ -110,7 +82,7 @@ void Director::take_orders() {
             discarded = std::move(staged_);
         }
         if (order.kind == Kind::Close) {
-            keep_lanes_ = std::min<std::size_t>(order.keep, kMaxLanes);
+            keep_lanes_ = std::min<std::size_t>(order.keep, LaneSet::kMost);
         } else if (order.kind == Kind::Stage) {
             staging_ = std::make_unique<Stage>();
             staging_->order = std::move(order);
@@ -159,14 +131,14 @@ void Director::make_ready(JobView& view) {
     if (staging_->open && !switch_.uses(staged_.get())) {
         const Problem problem = prepare_executor();
         answer_stage(Step::Ready, problem);
-        if (problem.lane != nullptr && !leaving_off_.load(std::memory_order_seq_cst)) {
-            begin_abort(*problem.lane);
+        if (problem.lane != nullptr) {
+            lanes_.abort_failed(*problem.lane);
         }
     }
 }
 
 // Lanes and an executor.
-Director::Problem Director::prepare_executor() {
+Problem Director::prepare_executor() {
     const Order& order = staging_->order;
     const cuda::Execution* const driver = cuda::Execution::get();
     if (driver == nullptr) {
@@ -175,11 +147,13 @@ Director::Problem Director::prepare_executor() {
     if (plan_failed_) {
         return {kPlanFailed, false};
     }
-    if (!no_lanes_.empty()) {
-        DEFT_WARN_ONCE("no plan is carried out: %s", no_lanes_.c_str());
-        return {no_lanes_, false};
+    if (const std::string& obstacle = lanes_.obstacle(); !obstacle.empty()) {
+        DEFT_WARN_ONCE("no plan is carried out: %s", obstacle.c_str());
+        return {obstacle, false};
     }
-    if (Problem problem = open_lanes(order); !problem.empty()) {
+    if (Problem problem =
+            lanes_.open(order, staging_->shapes, in_use(), [this] { remember_facts(); });
+        !problem.empty()) {
         return problem;
     }
     if (order.plan.empty()) {
@@ -210,15 +184,12 @@ Director::Problem Director::prepare_executor() {
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
-    std::vector<executor::Lane*> lanes;
-    for (std::uint32_t i = 0; i < compile.lanes; ++i) {
-        lanes.push_back(lanes_[i].get());
-    }
     // The card's memory may come free, the operator's limit does not rise.
     problem.may_pass = problem.empty() && script.shadow_bytes <= options.max_shadow_bytes;
     if (problem.empty()) {
-        staged_ = executor::Executor::create(*driver, nccl_, info_.device, std::move(lanes),
-                                             std::move(script), options, problem.why);
+        staged_ = executor::Executor::create(*driver, lanes_.nccl(), info_.device,
+                                             lanes_.first(compile.lanes), std::move(script),
+                                             options, problem.why);
     }
     if (!problem.empty() && held > 0) {
         problem.why += ", beside the plan in force";
@@ -234,86 +205,6 @@ Director::Problem Director::prepare_executor() {
         staged_plan_ = plan;
     }
     return problem;
-}
-
-Director::Problem Director::open_lanes(const Order& order) {
-    const cuda::Execution* const driver = cuda::Execution::get();
-    end_lanes(order.keep);  // those of a staging that failed on another rank have no partner there
-    close_lanes();
-    if (!closing_lanes_.empty() && !order.lanes.empty()) {
-        return {"lanes of the last plan are still in use", true};
-    }
-    if (lanes_.size() < order.keep) {
-        return {"a lane is missing", false};
-    }
-    if (lanes_.size() + order.lanes.size() > other_networks_.size() + 1) {
-        return {"DEFT_LANES has no effect on this rank", false};  // it has said why
-    }
-    const Settings settings = Settings::process();
-    executor::LaneConfig config;
-    config.priority = switch_.stream_priority();
-    const std::vector<executor::Reduction> kinds = kinds_of(staging_->shapes);
-    const std::size_t largest = largest_of(staging_->shapes);
-    for (const deft_nccl_unique_id_t& id : order.lanes) {
-        const std::size_t network = lanes_.size();  // 0: the job's own
-        auto lane = std::make_unique<executor::Lane>(nccl_, *driver, info_.device);
-        config.net_name = network == 0 ? info_.network : other_networks_[network - 1].c_str();
-        const bool deft = config.net_name != nullptr && ::strcasecmp(config.net_name, kDeft) == 0;
-        if (deft) {
-            if (Presence::process().plugin_declined.load(std::memory_order_acquire)) {
-                return {"NCCL has switched deft's plugin off in this process (see above)", false};
-            }
-            Presence::process().lanes_on_deft.store(true, std::memory_order_release);
-        }
-        config.traffic_class = deft ? kWholeLaneClass : -1;
-        config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
-        executor::LaneSpeed speed;
-        Problem problem;
-        remember_facts();
-        opening_stage_.store(order.stage, std::memory_order_seq_cst);
-        opening_.store(lane.get(), std::memory_order_seq_cst);
-        const bool open = !ended() && !leaving_off_.load(std::memory_order_seq_cst) &&
-                          dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
-                          lane->open(id, info_.nranks, info_.rank, config, problem.why) &&
-                          lane->warm_up(problem.why) &&
-                          lane->rehearse(kinds, largest, problem.why) &&
-                          (!order.plan.empty() || lane->measure(speed, problem.why));
-        opening_.store(nullptr, std::memory_order_seq_cst);
-        if (!open) {
-            // NCCL's abort may wait for ranks that go on making it as long as they know nothing.
-            problem.lane = lane.get();
-            ended_lanes_.push_back(std::move(lane));  // end(), drop_stage() may be at it right now
-            if (problem.empty()) {
-                problem.why = "the others gave up";
-            }
-            problem.may_pass = true;
-            if (network > 0) {
-                problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
-            }
-            DEFT_INFO("rank %d: no lane: %s", info_.rank, problem.why.c_str());
-            return problem;
-        }
-        speeds_.push_back(speed);
-        published_lanes_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
-        lanes_.push_back(std::move(lane));
-        rehearsed_ = kinds;  // those that are kept have been through it too
-        rehearsed_bytes_ = largest;
-    }
-    return {};
-}
-
-// A rank has refused: nobody waits any longer for the lanes of that staging. Who is inside NCCL
-// with one, connecting, is released by its abort alone. Any thread.
-void Director::drop_stage(std::uint64_t stage) noexcept {
-    dropped_stage_.store(stage, std::memory_order_seq_cst);
-    // Lanes are never freed while a communicator lives, so the pointer stays good.
-    executor::Lane* const lane = opening_.load(std::memory_order_seq_cst);
-    if (lane != nullptr && opening_stage_.load(std::memory_order_seq_cst) == stage) {
-        lane->give_up();
-        if (lane->comm() != nullptr && !leaving_off_.load(std::memory_order_seq_cst)) {
-            begin_abort(*lane);
-        }
-    }
 }
 
 bool Director::propose_stage(const JobView& view) {
@@ -346,18 +237,6 @@ bool Director::propose_stage(const JobView& view) {
     return true;
 }
 
-// NCCL connects a communicator for an algorithm when it is first used (2.22): in the job's call, if
-// a lane has not been through what this cycle sums.
-bool Director::rehearsed_for_staging() const {
-    const std::vector<executor::Reduction> kinds =
-        staging_ != nullptr ? kinds_of(staging_->shapes) : std::vector<executor::Reduction>{};
-    const auto rehearsed = [this](const executor::Reduction& kind) {
-        return std::find(rehearsed_.begin(), rehearsed_.end(), kind) != rehearsed_.end();
-    };
-    return !kinds.empty() && largest_of(staging_->shapes) <= rehearsed_bytes_ &&
-           std::all_of(kinds.begin(), kinds.end(), rehearsed);
-}
-
 // All ranks are about to open lanes at once. False: the council is busy.
 bool Director::propose_open(Problem& problem) {
     agreement::Proposal proposal;
@@ -368,10 +247,11 @@ bool Director::propose_open(Problem& problem) {
     order.stage = stage_serial_;
     // A plan in force keeps its lanes until this one takes over.
     const std::size_t wanted =
-        std::max(networks_only_ ? other_networks_.size() + 1 : lanes_of(plan_),
+        std::max(networks_only_ ? lanes_.other_networks().size() + 1 : lanes_of(plan_),
                  current_ != nullptr ? current_->lanes() : 0);
-    order.keep =
-        current_ != nullptr || rehearsed_for_staging() ? std::min(agreed_lanes_, wanted) : 0;
+    order.keep = current_ != nullptr || (staging_ != nullptr && lanes_.rehearsed(staging_->shapes))
+                     ? std::min(agreed_lanes_, wanted)
+                     : 0;
     for (std::size_t i = order.keep; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};
         if (info_.table->GetUniqueId == nullptr ||

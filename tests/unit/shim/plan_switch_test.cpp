@@ -228,12 +228,12 @@ TEST_F(PlanSwitchTest, TellsZerosFromSumsOnce) {
     EXPECT_EQ(switch_.flush(), -1);
 }
 
-// All three threads at once, thousands of calls and dozens of switches: each call must find what
+// All three threads at once, thousands of calls and hundreds of switches: each call must find what
 // the last committed switch before it says, and no executor may be freed under a hook. The thread
 // sanitizer runs this test too.
 class Storm : public PlanSwitchTest {
 protected:
-    static constexpr int kCommitted = 60;
+    static constexpr int kCommitted = 300;
     struct Owned {
         std::unique_ptr<Executor> plan;
         bool decided = false;
