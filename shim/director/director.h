@@ -3,46 +3,24 @@
 // do it from the same call on. docs/director.md tells the whole course.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <string>
-#include <vector>
+#include <optional>
+#include <span>
 
 #include "shim/agreement/council.h"
-#include "shim/cuda/execution.h"
-#include "shim/director/back_off.h"
-#include "shim/director/job_view.h"
-#include "shim/director/message.h"
-#include "shim/director/recent_calls.h"
-#include "shim/executor/executor.h"
-#include "shim/executor/lanes.h"
-#include "shim/guard/guard.h"
+#include "shim/director/communicator_info.h"
+#include "shim/director/follower.h"
+#include "shim/director/inbox.h"
+#include "shim/director/lane_set.h"
+#include "shim/director/leader.h"
+#include "shim/director/plan_switch.h"
 #include "shim/interpose/call.h"
-#include "shim/interpose/nccl_table.h"
 #include "shim/iteration/report.h"
+#include "shim/iteration/track.h"
 
 namespace deft::director {
-
-struct Settings;
-
-// What it is told about its communicator once that is ready.
-struct CommunicatorInfo {
-    deft_nccl_comm_t comm = nullptr;
-    const NcclTable* table = nullptr;
-    std::uint32_t serial = 0;
-    std::uint64_t hash = 0;  // equal on all its ranks; 0: unknown
-    int rank = 0;
-    int nranks = 0;
-    int device = 0;
-    const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
-};
-
-// What a plan has handed to the job's gradient calls.
-enum class Update : std::uint8_t { None, Zeros, Sums };
 
 // Threads: all_reduce() is called by hooks, tick() by the shim's background thread, the Member's
 // functions by the agreement thread, end() by the hook that ends the communicator. Never freed: a
@@ -58,11 +36,13 @@ public:
     // the calls of a group that is about to be launched, whatever is answered; only `ordinal` and
     // `stream` count.
     bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
-                    deft_cuda_stream_t stream, int& result) noexcept;
+                    deft_cuda_stream_t stream, int& result) noexcept {
+        return switch_.all_reduce(call, ordinal, grouped, stream, result);
+    }
 
     // A sum that may be a gradient, but is too small for plans to take: it has been delivered. The
     // thread of the gradient calls.
-    void note_small() noexcept { note_sums(); }
+    void note_small() noexcept { switch_.note_sums(); }
 
     // Looks at what has been learned and takes the next step. May wait for other ranks. True while
     // something is under way, so that the next look should come soon.
@@ -73,7 +53,7 @@ public:
     void finalize() noexcept;
     // NCCL goes on finalizing in the background (a nonblocking communicator): it is not done before
     // the lanes are.
-    void finalize_goes_on() noexcept { finalizing_.store(true, std::memory_order_release); }
+    void finalize_goes_on() noexcept { lanes_.finalize_goes_on(); }
 
     // What is under way on the communicator is being aborted, and a smaller one may be made of it:
     // its lanes are aborted. It stays in the council, through which the ranks of the child find
@@ -82,18 +62,18 @@ public:
 
     // The communicator is being destroyed: its lanes go first. Waits as ncclCommDestroy does. Or it
     // is being aborted: the aborts of its lanes begin, each on a thread of its own, and go on
-    // beside that of the communicator. Abort may come while another thread waits in here, and
+    // next to that of the communicator. Abort may come while another thread waits in here, and
     // releases it; it waits for nobody.
     void end(bool abort) noexcept;
     // Lanes are being aborted. Any thread.
-    bool aborting() const noexcept { return aborts_.load(std::memory_order_seq_cst) > 0; }
+    bool aborting() const noexcept { return lanes_.aborting(); }
     // After NCCL has been told to abort the communicator itself: waits until its lanes are aborted,
     // a moment at most.
-    void await_aborts() const noexcept;
+    void await_aborts() const noexcept { lanes_.await_aborts(); }
 
     // The process ends: a lane that is being made is given up, and none is begun any more. Any
     // thread; waits for nobody.
-    void leave_off() noexcept;
+    void leave_off() noexcept { lanes_.leave_off(); }
 
     // An asynchronous error of a lane, or `error` as it is; "in progress" while a nonblocking
     // finalize waits for the lanes.
@@ -103,17 +83,17 @@ public:
     PlanFacts facts() noexcept;
     // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
     // the gradient calls.
-    Update take_update() noexcept;
+    Update take_update() noexcept { return switch_.take_update(); }
     // A plan is in force, and by what the job said before, this is the middle of an iteration. The
     // thread of the gradient calls.
-    bool in_iteration() noexcept;
+    bool in_iteration() noexcept { return switch_.in_iteration(); }
     // Ends the plan in force between two iterations of the job, as it says. The generations that
     // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
-    int flush() noexcept;
+    int flush() noexcept { return switch_.flush(); }
     const CommunicatorInfo& info() const { return info_; }
     // This process has another rank of the communicator. Any thread.
-    void share_process() noexcept { shares_process_.store(true, std::memory_order_release); }
-    bool ended() const { return ended_.load(std::memory_order_acquire); }
+    void share_process() noexcept { follower_.share_process(); }
+    bool ended() const { return switch_.ended(); }
     // tick() has nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
 
@@ -123,258 +103,34 @@ public:
     void closed(const char* why) noexcept override;
 
 private:
-    static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-    static constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
-    static constexpr std::size_t kMaxLanes = 8;
-
-    // What a switch call finds.
-    enum class Switch : std::uint8_t { None, Prepared, Committed, Cancelled };
-
-    // The leader's course.
-    enum class Course : std::uint8_t { Watching, Staging, Arming, Running, Fallen, Resting };
-
-    struct Stage {
-        Order order;
-        std::int64_t since_ns = 0;
-        bool learned = false;  // and said so
-        bool open = false;     // all ranks have
-        bool dropped = false;
-        bool discarded = false;  // make the lanes that the others wait for, and nothing else
-        std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
-    };
-
-    // Why something cannot be done, and whether that may change; empty if it can.
-    struct Problem {
-        std::string why;
-        bool may_pass = false;
-        bool lanes_made = false;
-        executor::Lane* lane = nullptr;  // one to be aborted, when the others know
-        bool empty() const { return why.empty(); }
-    };
-
-    const CommunicatorInfo info_;
-    const std::vector<std::string> other_networks_;  // DEFT_LANES, as far as they can be had
-    const std::string no_lanes_;  // why lanes cannot be made beside this job; empty: they can
-    agreement::Council& council_;
-    const executor::Nccl nccl_;
-
-    // The hooks' side.
-    std::atomic<std::uint64_t> ordinal_{0};         // of the next gradient call
-    std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
-    std::atomic<std::uint64_t> switch_serial_{0};
-    std::atomic<std::uint64_t> switch_named_{0};  // the leader's next call when it was named
-    std::atomic<Switch> switch_state_{Switch::None};
-    std::atomic<std::uint64_t> flushed_{0};             // the call after the last flush()
-    std::atomic<executor::Executor*> next_{nullptr};    // in force after the switch; null: forward
-    std::atomic<executor::Executor*> active_{nullptr};  // in force
-    std::atomic<std::uint32_t> inside_{0};
-    std::unique_ptr<RecentCalls> recent_ = std::make_unique<RecentCalls>();  // until the end
-    // Since take_update() was last asked: there were calls that received nothing but zeros, and
-    // calls that received sums. Noted as the job makes its calls, so that it is the same on all
-    // ranks: when tick() sees that a plan has ended is not.
-    std::atomic<bool> got_zeros_{false};
-    std::atomic<bool> got_sums_{false};
-    // take_update() and flush(): this call begins an iteration.
-    std::atomic<std::uint64_t> asked_at_{kNever};
-    std::array<std::atomic<executor::Lane*>, kMaxLanes> published_lanes_{};  // open ones
-    // Of those the first so many have been in a plan in force: from then on their errors are the
-    // communicator's. What becomes of one that was never used concerns nobody but the staging.
-    std::atomic<std::size_t> used_lanes_{0};
-    std::atomic<executor::Lane*> opening_{nullptr};
-    std::atomic<std::uint64_t> opening_stage_{0};  // its staging
-    std::atomic<std::uint64_t> dropped_stage_{0};
-    std::atomic<const cuda::Execution*> driver_{nullptr};  // once tick() has found it
-    std::atomic<bool> priority_known_{false};
-    std::atomic<int> priority_{0};  // of the job's stream: the lanes get the same
-    std::atomic<bool> failed_{false};
-    std::atomic<bool> ended_{false};
-    std::atomic<bool> aborted_{false};
-    std::atomic<bool> finalizing_{false};
-    std::atomic<bool> leaving_off_{false};
-    std::atomic<bool> closing_{false};      // end() waits for its lanes
-    std::atomic<bool> abandoned_{false};    // tick() has to clean up
-    std::atomic<std::uint32_t> aborts_{0};  // of lanes, that are not over
-    std::atomic<bool> shares_process_{false};
-
-    std::mutex inbox_mutex_;  // guards what follows: the agreement thread's letters
-    std::vector<std::pair<std::uint64_t, Order>> prepared_;    // by serial, until decided
-    std::vector<Order> orders_;                                // committed, but no switches
-    std::map<int, Staged> answers_;                            // leader: by rank
-    std::vector<std::pair<int, guard::Statistics>> measured_;  // leader: by rank, as they came
-    std::uint64_t staged_ready_ = 0;                // serial of the Stage that can be armed
-    executor::Executor* staged_pointer_ = nullptr;  // its executor
-    bool armed_committed_ = false;
-    bool forward_committed_ = false;
-    bool arm_cancelled_ = false;
-    bool forward_cancelled_ = false;
-    bool stage_cancelled_ = false;
-    bool no_more_ = false;  // the council has closed
-
-    std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
-    std::vector<std::unique_ptr<executor::Lane>> lanes_;          // the job's own network first
-    std::vector<executor::LaneSpeed> speeds_;                     // theirs, where DEFT_LANES is set
-    std::vector<std::unique_ptr<executor::Lane>> closing_lanes_;  // not needed, still in use
-    std::vector<std::unique_ptr<executor::Lane>> ended_lanes_;    // other threads may know them
-    std::size_t keep_lanes_ = kMaxLanes;                          // ordered by Close, not done yet
-    // What all lanes that are there have been rehearsed with, and the most bytes.
-    std::vector<executor::Reduction> rehearsed_;
-    std::size_t rehearsed_bytes_ = 0;
-    std::unique_ptr<Stage> staging_;               // being made ready on this rank
-    std::unique_ptr<executor::Executor> staged_;   // ready, not in force
-    std::unique_ptr<executor::Executor> current_;  // in force
-    std::vector<std::unique_ptr<executor::Executor>> retired_;
-    std::string said_;  // the last reason given for doing nothing
-
-    Course course_ = Course::Watching;
-    std::uint64_t next_serial_ = 1;
-    std::uint64_t stage_serial_ = 0;
-    std::uint64_t planned_signature_ = 0;  // already decided about
-    std::uint64_t staged_signature_ = 0;   // what staged_ was made for
-    const char* doubt_ = nullptr;          // when that was decided: doubt_of()
-    std::uint64_t doubted_signature_ = 0;  // decided about in doubt
-    // A rank cannot carry out late or merged plans: why, of which gradients, until when, and how
-    // often in a row.
-    std::string unfit_why_;
-    std::uint64_t unfit_signature_ = 0;
-    std::int64_t unfit_until_ns_ = 0;
-    std::uint32_t unfit_times_ = 0;
-    executor::Optimizer planned_for_;
-    std::int64_t course_since_ns_ = 0;
-    std::int64_t retry_at_ns_ = 0;   // not before
-    std::uint32_t stage_tries_ = 0;  // refused in a row
-    bool open_proposed_ = false;
-    // DEFT_LANES: lanes over other networks are made and measured in a staging without a plan.
-    bool networks_only_ = false;  // such a staging is on its way
-    bool networks_off_ = false;   // they cannot be made, or did not help
-    bool profile_stale_ = false;  // taken beside the lanes' own transfers
-    std::uint32_t network_tries_ = 0;
-    std::vector<planner::Link> networks_;  // what they can do, the job's own first
-    std::size_t agreed_lanes_ = 0;         // that every rank has
-    std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready; none has more
-    Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
-    std::uint64_t arm_tries_ = 0;   // calls named in vain, each further ahead
-    std::uint64_t forward_tries_ = 0;  // of an end
-    bool arm_proposed_ = false;
-    std::uint64_t armed_at_ = 0;     // leader: where the staged plan is to come into force
-    std::uint64_t in_force_at_ = 0;  // and where the one in force did
-    bool gain_checked_ = false;
-    std::uint32_t turns_ = 0;             // of the learned cycle, to where the iteration begins
-    std::uint64_t turned_signature_ = 0;  // of a cycle that need not be looked at for that again
-    bool looked_again_ = false;           // at a plan that was made from guesses
-    PlanFacts facts_;                     // counters of executors that are gone
-    std::mutex known_mutex_;
-    PlanFacts known_;          // what facts() tells while another thread has the lock for long
-    bool falling_ = false;     // Forward has been proposed, for the guard
-    bool tightening_ = false;  // a plan has been staged that the guard asked for
-    bool losing_ = false;      // the plan was slower than none
-    bool outdated_ = false;    // it was made for another optimizer, or the job's doubts are new
-    BackOff back_off_;
-    bool interrupted_ = false;  // the last plan in force was, and that has been counted
-    bool plan_failed_ = false;  // an operation of one: no other is carried out
-    struct Made {
-        planner::Plan plan;
-        planner::Profile profile;
-        double before_ms = 0;
-        bool sure = true;  // not made in doubt: doubt_of()
-    };
-    std::map<std::uint64_t, Made> plans_;  // by signature: what that cycle gets, or had last
-    planner::Plan plan_;                   // the leader's latest
-    planner::Plan staged_plan_;            // that of staged_
-    planner::Plan in_force_;               // and that of current_
-    planner::Profile profile_;             // the latest was made for
-    std::unique_ptr<guard::Guard> guard_;  // leader, from the first plan in force on
-    double before_ms_ = 0;                 // median iteration before the plan
-    bool plans_forgotten_ = false;         // facts_ has what is to be told of them
-
-    // When tick() saw that the council had closed (0: it has not), and the job's call then.
-    std::int64_t closed_ns_ = 0;
-    std::uint64_t closed_at_ = 0;
-    bool guard_missed_ = false;  // and said so
-
-    void describe_plan(PlanFacts& facts) const;
+    void step(Track& track);
+    void take_note(Track& track);
+    void recover();
     PlanFacts collect_facts() noexcept;
     PlanFacts remember_facts() noexcept;
-    void stop() noexcept;
+    void describe_plan(PlanFacts& facts) const;
+    // teardown.cpp
     void forget() noexcept;
-    void abort_opening() noexcept;
     void abort_lanes() noexcept;
-    void begin_abort(executor::Lane& lane) noexcept;
-    void await_opening() const noexcept;
-    void await_hooks() const noexcept;
-    bool nobody_inside() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
     void clean_up(bool abort) noexcept;
     void forget_plans() noexcept;
-    void learn_priority(deft_cuda_stream_t stream) noexcept;
-    void note_sums() noexcept;
-    bool switch_over(std::uint64_t ordinal, int& result) noexcept;
-    void step(Track& track);
-    void lead(Track& track, const JobView& view);
-    void find_beginning(Track& track, JobView& view);
-    // The job has said where an iteration begins, and calls before it are still to be learned.
-    bool beginning_ahead(const JobView& view) const noexcept {
-        const std::uint64_t asked = asked_at_.load(std::memory_order_relaxed);
-        return asked != kNever && asked > view.next;
-    }
-    double warm_up_left_ms(const JobView& view) const;
-    Settings allowed() const;
-    const char* doubt_of(const JobView& view) const;
-    bool decide(const Track& track, const JobView& view);
-    bool propose_stage(const JobView& view);
-    void watch_staging();
-    std::uint64_t switch_call(const JobView& view, std::uint64_t not_before, std::uint64_t tries);
-    void propose_arm(const JobView& view);
-    void check_optimizer();
-    bool give_way_to_used_map(const JobView& view);
-    void check_used_map(const JobView& view);
-    void check_gain(Track& track, const JobView& view);
-    void look_again(const Track& track, const JobView& view);
-    void hear_measured();
-    void watch_accuracy(const JobView& view);
-    bool give_way_to_guard();
-    guard::Decision ask_guard();
-    void plan_tighter(const guard::Decision& decision);
-    void tighten(const JobView& view);
-    void pause_after(const executor::Executor* plan, const char* what);
-    // The plan in force is to end, at a call that has been named already.
-    bool ending() const { return falling_ || losing_ || outdated_; }
-    bool propose_forward();
-    std::uint64_t iteration() const;
-    void take_orders();
-    void make_ready(JobView& view);
-    bool staged_in_use() const;
-    Problem prepare_executor();
-    Problem open_lanes(const Order& order);
-    static std::vector<std::string> networks_to_use(const CommunicatorInfo& info);
-    bool wants_networks() const;
-    bool may_gain_by_networks() const;
-    void without_networks();
-    void networks_measured();
-    void networks_refused(const Problem& problem);
-    void answer_stage(Step step, const Problem& problem);
-    static std::size_t lanes_of(const planner::Plan& plan);
-    bool rehearsed_for_staging() const;
-    bool plan_without_memory(const Problem& problem);
-    static bool has_memory_for(const planner::Plan& plan, const JobView& view);
-    void close_unused(const JobView& view);
-    void end_lanes(std::size_t keep);
-    void close_lanes();
-    void withdraw(const executor::Lane& lane) noexcept;
-    void drop_stage(std::uint64_t stage) noexcept;
-    bool propose_open(Problem& problem);
-    void give_up_staging(Kind how);
-    void leave_staging();
-    void wind_up();
-    void miss_guard();
-    bool tell_given_up();
-    void refuse(const Problem& problem);
-    void settle(Track& track);
-    void retire(std::unique_ptr<executor::Executor> old);
-    void free_retired() noexcept;
-    void enter(Course course);
-    void recover();
-    bool armed();
-    void say(const char* why);
-    void note_counters(const executor::Executor& executor);
+
+    const CommunicatorInfo info_;
+    agreement::Council& council_;
+    PlanSwitch switch_;
+    LaneSet lanes_;
+    Inbox inbox_;
+    std::atomic<bool> aborted_{false};
+    std::atomic<bool> closing_{false};    // end() waits for its lanes
+    std::atomic<bool> abandoned_{false};  // tick() has to clean up
+
+    std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
+    Follower follower_;
+    std::optional<Leader> leader_;  // where this rank leads
+    bool plans_forgotten_ = false;  // the follower's facts() have what is to be told of them
+
+    std::mutex known_mutex_;
+    PlanFacts known_;  // what facts() tells while another thread has the work lock for long
 };
 
 }  // namespace deft::director

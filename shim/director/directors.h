@@ -13,8 +13,8 @@ namespace deft::director {
 // to an agreement. Any thread.
 void introduce(Communicator& communicator, agreement::Council* council) noexcept;
 
-// The background thread's turn, for the communicators of one device. True while something is under
-// way.
+// The next look of the background thread at the communicators of one device. True while something
+// is under way.
 bool tick(int device, Track& track) noexcept;
 
 // The process ends: nobody begins or waits for a lane any more, so that tick() comes back soon. Any

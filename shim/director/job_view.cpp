@@ -59,7 +59,53 @@ bool is_used_map(const CallRecord& call, const CallRecord& gradient) {
            call.comm_serial == gradient.comm_serial;
 }
 
+std::uint64_t bytes_of(const Gradient& gradient) {
+    return gradient.count * element_size(gradient.type);
+}
+
+// Between the first gradient and the last: full buckets.
+bool full_between(const std::vector<Gradient>& gradients) {
+    if (gradients.size() <= 3) {
+        return false;
+    }
+    const auto smaller = [](const Gradient& a, const Gradient& b) {
+        return bytes_of(a) < bytes_of(b);
+    };
+    const auto [least, most] =
+        std::minmax_element(gradients.begin() + 1, gradients.end() - 1, smaller);
+    return bytes_of(*least) >= bytes_of(*most) / 2;
+}
+
+// Small sums in places where DDP leaves no remainder: doubt_about().
+bool has_doubtful_sizes(const std::vector<Gradient>& gradients) {
+    std::uint64_t largest = 0;
+    for (const Gradient& gradient : gradients) {
+        largest = std::max(largest, bytes_of(gradient));
+    }
+    std::vector<std::size_t> small;  // places
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const std::uint64_t size = bytes_of(gradients[i]);
+        if (size < kDoubtfulBelow && size < largest / kMuchLarger) {
+            small.push_back(i);
+        }
+    }
+    if (small.size() != 1) {
+        return small.size() > 1;
+    }
+    const std::size_t last = gradients.size() - 1;
+    const bool remainder = small.front() == last || (small.front() == 0 && full_between(gradients));
+    return !remainder;
+}
+
 }  // namespace
+
+std::vector<executor::Shape> shapes_of(const JobView& view) {
+    std::vector<executor::Shape> shapes;
+    for (const Gradient& gradient : view.gradients) {
+        shapes.push_back({gradient.count, gradient.type, gradient.op, gradient.in_place});
+    }
+    return shapes;
+}
 
 std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
     std::uint64_t signature = 0xcbf29ce484222325u;
@@ -113,15 +159,15 @@ std::size_t beginning_at(const Track& track, std::size_t gradient) {
     return 0;
 }
 
-bool turn_to(JobView& view, std::uint64_t signature) {
+bool rotate_to(JobView& view, std::uint64_t signature) {
     if (view.signature == signature) {
         return true;
     }
-    std::vector<Gradient> turned = view.gradients;
-    for (std::size_t i = 1; i < turned.size(); ++i) {
-        std::rotate(turned.begin(), turned.begin() + 1, turned.end());
-        if (signature_of(turned) == signature) {
-            view.gradients = std::move(turned);
+    std::vector<Gradient> rotated = view.gradients;
+    for (std::size_t i = 1; i < rotated.size(); ++i) {
+        std::rotate(rotated.begin(), rotated.begin() + 1, rotated.end());
+        if (signature_of(rotated) == signature) {
+            view.gradients = std::move(rotated);
             view.signature = signature;
             return true;
         }
@@ -135,33 +181,9 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
         return "float16 gradients are scaled, and the scale may change before they are delivered, "
                "so nothing is delayed or merged";
     }
-    const auto bytes = [](const Gradient& g) { return g.count * element_size(g.type); };
-    std::uint64_t largest = 0;
-    for (const Gradient& gradient : gradients) {
-        largest = std::max(largest, bytes(gradient));
-    }
-    const std::size_t last = gradients.empty() ? 0 : gradients.size() - 1;
-    std::size_t small = 0;
-    bool first = false;
-    bool between = false;
-    std::uint64_t least = ~std::uint64_t{0};  // of those between the first and the last
-    std::uint64_t most = 0;
-    for (std::size_t i = 0; i <= last && !gradients.empty(); ++i) {
-        const std::uint64_t size = bytes(gradients[i]);
-        const bool inner = i > 0 && i < last;
-        if (size < kDoubtfulBelow && size < largest / kMuchLarger) {
-            ++small;
-            first = first || (i == 0 && last > 0);
-            between = between || inner;
-        }
-        least = inner ? std::min(least, size) : least;
-        most = inner ? std::max(most, size) : most;
-    }
-    const bool full = gradients.size() > 3 && least >= most / 2;
-    return small > 1 || between || (first && !full)
-               ? "a small sum among much larger ones may be no gradient "
-                 "(SyncBatchNorm), so nothing is delayed or merged"
-               : nullptr;
+    return has_doubtful_sizes(gradients) ? "a small sum among much larger ones may be no gradient "
+                                           "(SyncBatchNorm), so nothing is delayed or merged"
+                                         : nullptr;
 }
 
 const char* doubt_about(const JobView& view) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/executor/script.h"
 #include "shim/iteration/track.h"
 #include "shim/planner/profile.h"
 
@@ -36,6 +37,9 @@ struct JobView {
     bool measured = false;            // enough iterations were timed to plan with
 };
 
+// The gradients, as the executor knows them.
+std::vector<executor::Shape> shapes_of(const JobView& view);
+
 // Equal for equal calls in equal order.
 std::uint64_t signature_of(const std::vector<Gradient>& gradients);
 
@@ -52,7 +56,7 @@ std::size_t beginning_at(const Track& track, std::size_t gradient);
 // Makes the gradients begin where another rank's iteration does, if they are the same calls in the
 // same order: two ranks that missed different calls at the start may have learned it from different
 // places. False if they are not.
-bool turn_to(JobView& view, std::uint64_t signature);
+bool rotate_to(JobView& view, std::uint64_t signature);
 
 // Why calls that look like gradients must not be delayed, merged or compressed; null if nothing
 // speaks for it. float16 carries a scale of its iteration. Others may be no gradients:

@@ -43,6 +43,9 @@ enum class Step : std::uint8_t {
     Unfit = 3     // refused with its lanes made: the others make theirs in peace
 };
 
+// Of a whole staging, in nanoseconds: longer than one lane may take to open and to warm up.
+inline constexpr std::int64_t kStageDeadlineNs = 180'000'000'000;
+
 // A rank's answer to a Stage, and where it stands.
 struct Staged {
     std::uint64_t stage = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes over networks beside the job's own (DEFT_LANES): the leader has them made and measured
-// once, before the first plan, in a staging that has no plan.
+#include "shim/director/networks.h"
+
 #include <strings.h>
 
 #include <algorithm>
@@ -8,11 +8,10 @@
 #include <cstring>
 #include <utility>
 
-#include "shim/cuda/event_pool.h"
-#include "shim/director/choice.h"
-#include "shim/director/director.h"
-#include "shim/director/networks.h"
+#include "shim/cuda/execution.h"
+#include "shim/executor/nccl.h"
 #include "shim/executor/networks.h"
+#include "shim/interpose/mode.h"
 #include "topology/base/config.h"
 #include "topology/base/log.h"
 #include "topology/presence.h"
@@ -21,9 +20,6 @@
 namespace deft::director {
 namespace {
 
-// A network that NCCL does not know fails every time; a link that is just down may come back.
-constexpr std::uint32_t kTries = 2;
-constexpr std::int64_t kRetry = 1'000'000'000;
 constexpr char kIb[] = "IB";
 constexpr char kDeft[] = "deft";
 constexpr char kNoNetworks[] = "none";
@@ -38,7 +34,7 @@ constexpr int kConcurrentDriver = 12030;
 
 // Read once, on the application's thread and after NCCL's own start, which may set NCCL_NET from
 // nccl.conf: the environment may change later. A rank alone in this refuses the lanes.
-std::vector<std::string> Director::networks_to_use(const CommunicatorInfo& info) {
+std::vector<std::string> networks_to_use(const CommunicatorInfo& info) {
     const std::string& text = Config::process().text(Key::Lanes);
     std::vector<std::string> networks;
     std::string problem;  // text_problems() has told it
@@ -132,63 +128,6 @@ std::string why_no_lanes(const Surroundings& around) {
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set without NCCL_LAUNCH_RACE_FATAL=0";
     }
     return {};
-}
-
-bool Director::wants_networks() const {
-    return !networks_off_ && networks_.empty() && !other_networks_.empty() && no_lanes_.empty();
-}
-
-// Lanes cost memory: none are made for a job that not even a network without any cost would help.
-bool Director::may_gain_by_networks() const {
-    planner::Link own;
-    planner::Link ideal;
-    ideal.name = "ideal";
-    ideal.cost.beta = 1e-15;
-    std::string note;
-    const planner::Plan best = choose_plan(profile_, {own, ideal}, allowed(), note);
-    return best.predicted.verdict == planner::Verdict::Use;
-}
-
-// All ranks have them. The leader's figures count; an all-reduce takes as long on every rank.
-void Director::networks_measured() {
-    for (std::size_t i = 0; i < speeds_.size() && i <= other_networks_.size(); ++i) {
-        planner::Link link;
-        link.name = i == 0 ? "own" : other_networks_[i - 1];
-        link.cost.alpha = speeds_[i].start;
-        link.cost.beta = speeds_[i].per_byte;
-        link.source = "measured";
-        DEFT_INFO("lane %s: %.3f GB/s, starts within %.0f us", link.name.c_str(),
-                  1e-9 / link.cost.beta, link.cost.alpha * 1e6);
-        networks_.push_back(std::move(link));
-    }
-    networks_only_ = false;
-    networks_off_ = networks_.size() < 2;
-    profile_stale_ = true;
-    planned_signature_ = 0;  // now the plan
-    enter(Course::Watching);
-}
-
-// Plans are made for the job's own network if the others cannot be had.
-void Director::networks_refused(const Problem& problem) {
-    networks_only_ = false;
-    profile_stale_ = true;
-    planned_signature_ = 0;
-    retry_at_ns_ = cuda::host_now() + kRetry;
-    enter(Course::Watching);
-    if (problem.may_pass && ++network_tries_ < kTries) {
-        return;
-    }
-    networks_off_ = true;
-    DEFT_WARN("DEFT_LANES: %s; the job's own network is used alone", problem.why.c_str());
-}
-
-// A plan over them was slower than none: the job's own network may still bear one.
-void Director::without_networks() {
-    DEFT_INFO("the networks of DEFT_LANES are not used any more");
-    networks_.clear();
-    networks_off_ = true;
-    plans_.clear();
-    planned_signature_ = 0;
 }
 
 }  // namespace deft::director

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "shim/director/communicator_info.h"
+
 namespace deft::director {
 
 // What decides whether lanes can be made beside a job. Versions as NCCL and CUDA number them
@@ -21,6 +23,11 @@ struct Surroundings {
 
 // Why they cannot; empty: they can.
 std::string why_no_lanes(const Surroundings& around);
+
+// The networks that DEFT_LANES names for lanes beside the communicator's own, as far as they can be
+// had; a WARN says why they cannot. Reads NCCL_NET: on the application's thread and after NCCL's
+// own start, which may set it from nccl.conf.
+std::vector<std::string> networks_to_use(const CommunicatorInfo& info);
 
 // The networks that lanes use beside the job's own, which was chosen by the name `own` (null: NCCL
 // chose), from those that DEFT_LANES names. `deft`: NCCL's IB carries the job and deft has links

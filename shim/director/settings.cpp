@@ -43,6 +43,43 @@ int limit_of_own_network(const Config& config) {
     return set ? static_cast<int>(config.integer(Key::LaneCtas)) : 0;
 }
 
+// What an optimizer bears, as far as it was measured (docs/accuracy.md).
+struct Borne {
+    bool measured = false;
+    bool delay = false;
+    bool merging = false;
+};
+
+// A late gradient is predicted from momentum; without, nothing makes up for the delay, and
+// Nesterov's loses accuracy all the same. A sum of two is a step of twice the length, which SGD
+// bears neither without momentum nor with momentum that does not look ahead.
+Borne borne_by(const executor::Optimizer& optimizer) {
+    const bool adaptive = optimizer.family == executor::Optimizer::Family::Adaptive;
+    const bool nesterov = optimizer.family == executor::Optimizer::Family::Sgd &&
+                          optimizer.nesterov && optimizer.momentum > 0;
+    Borne borne;
+    borne.measured = optimizer.measured && !optimizer.clipped;
+    const bool with_momentum = borne.measured && optimizer.momentum > 0;
+    borne.delay = with_momentum && !nesterov;
+    borne.merging = with_momentum && (adaptive || nesterov);
+    return borne;
+}
+
+const char* why_unmeasured(const executor::Optimizer& optimizer) {
+    if (!optimizer.known()) {
+        return "the optimizer is not known, so gradients are neither delayed nor merged; set "
+               "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
+               "DEFT_MAX_MERGE";
+    }
+    return optimizer.clipped
+               ? "the job clips its gradients, which was not measured with late or merged ones, "
+                 "so they are neither; set the caps DEFT_MAX_DELAY and DEFT_MAX_MERGE to do it "
+                 "all the same (docs/accuracy.md)"
+               : "late and merged gradients were not measured with this optimizer, so they are "
+                 "neither; set the caps DEFT_MAX_DELAY and DEFT_MAX_MERGE to do it all the same "
+                 "(docs/accuracy.md)";
+}
+
 }  // namespace
 
 const char* untrusted() {
@@ -60,36 +97,18 @@ ShimMode planning_mode() {
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings) {
     settings.combined = own_delay && own_merge;
-    const bool adaptive = optimizer.family == executor::Optimizer::Family::Adaptive;
-    const bool nesterov = optimizer.family == executor::Optimizer::Family::Sgd &&
-                          optimizer.nesterov && optimizer.momentum > 0;
-    // A late gradient is predicted from momentum; without, nothing makes up for the delay, and
-    // Nesterov's loses accuracy all the same. A sum of two is a step of twice the length, which
-    // SGD bears neither without momentum nor with momentum that does not look ahead.
-    const bool measured = optimizer.measured && !optimizer.clipped;
-    const bool bears_delay = measured && optimizer.momentum > 0 && !nesterov;
-    const bool bears_merging = measured && optimizer.momentum > 0 && (adaptive || nesterov);
-    if (!own_delay && !bears_delay) {
+    const Borne borne = borne_by(optimizer);
+    if (!own_delay && !borne.delay) {
         settings.max_delay = 0;
     }
-    if (!own_merge && !bears_merging) {
+    if (!own_merge && !borne.merging) {
         settings.max_merge = 1;
     }
-    settings.unmeasured = (!optimizer.known() || !measured) && !own_delay && !own_merge;
+    const bool known = optimizer.known() && borne.measured;
+    settings.unmeasured = !known && !own_delay && !own_merge;
     if (settings.unmeasured) {
-        settings.limited =
-            !optimizer.known()
-                ? "the optimizer is not known, so gradients are neither delayed nor merged; set "
-                  "DEFT_OPTIMIZER (adamw, sgd:momentum=0.9), or the caps DEFT_MAX_DELAY and "
-                  "DEFT_MAX_MERGE"
-            : optimizer.clipped
-                ? "the job clips its gradients, which was not measured with late or merged ones, "
-                  "so they are neither; set the caps DEFT_MAX_DELAY and DEFT_MAX_MERGE to do it "
-                  "all the same (docs/accuracy.md)"
-                : "late and merged gradients were not measured with this optimizer, so they are "
-                  "neither; set the caps DEFT_MAX_DELAY and DEFT_MAX_MERGE to do it all the same "
-                  "(docs/accuracy.md)";
-    } else if (!bears_merging || !bears_delay) {
+        settings.limited = why_unmeasured(optimizer);
+    } else if (!borne.merging || !borne.delay) {
         settings.limited =
             "the caps that are not set are lowered to what the optimizer bears "
             "(docs/accuracy.md)";
@@ -138,6 +157,17 @@ std::string Settings::terms(const Config& config) {
         }
     }
     return terms;
+}
+
+executor::CompileOptions compile_options(const Settings& settings,
+                                         const executor::Prediction& prediction) {
+    executor::CompileOptions compile;
+    compile.history = prediction.history();
+    compile.max_delay = std::max(settings.delay_cap, settings.forced_delay);
+    compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
+    compile.residual = settings.mode == ShimMode::Covap;
+    compile.delay_half = settings.forced_merge > 0;
+    return compile;
 }
 
 guard::Settings guard_settings() {

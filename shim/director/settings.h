@@ -57,6 +57,10 @@ struct Settings {
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
                         Settings& settings);
 
+// How a plan is compiled under these settings, but for its lanes.
+executor::CompileOptions compile_options(const Settings& settings,
+                                         const executor::Prediction& prediction);
+
 // The accuracy guard as DEFT_GUARD and DEFT_OPTIMIZER set it.
 guard::Settings guard_settings();
 

@@ -89,20 +89,20 @@ TEST_F(Leader, AChangeThatEndsTwoPlansIsCountedOnce) {
     reach(at + 1, false);
     iterate(kHidden, false, 5);
     ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 2; }));
-    for (std::uint64_t i = 1; i <= BackOff::kFree; ++i) {
+    for (std::uint64_t i = 1; i <= PlanBackoff::kFree; ++i) {
         EXPECT_EQ(staged().predicted.max_merge, 1U);
         reach(armed(), false);
         iterate(kIdle, true);
         ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "running"; }));
         interrupt();
         ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == 2 + i; }));
-        if (i < BackOff::kFree) {
+        if (i < PlanBackoff::kFree) {
             iterate(kHidden, false, 5 + static_cast<int>(i));  // else a longer cycle is learned
         }
     }
     EXPECT_NE(director_->facts().reason.find("changes often"), std::string::npos);
     const std::size_t before = asked();
-    iterate(kHidden, false, static_cast<int>(BackOff::kFirst) - 1);
+    iterate(kHidden, false, static_cast<int>(PlanBackoff::kFirst) - 1);
     linger();
     EXPECT_EQ(asked(), before) << "it is too early";
     iterate(kHidden, false);
@@ -112,8 +112,8 @@ TEST_F(Leader, AChangeThatEndsTwoPlansIsCountedOnce) {
 // However often evaluations come: each of them ends the plan, and the plan comes back.
 TEST_F(Leader, EvaluationsDoNotEndPlanningForEver) {
     bring_into_force();
-    for (std::uint64_t i = 1; i <= 2 * BackOff::kFree + 5; ++i) {
-        iterate_merged(kEarlyIdle, kHidden, static_cast<int>(BackOff::kWorthwhile) / 2);
+    for (std::uint64_t i = 1; i <= 2 * PlanBackoff::kFree + 5; ++i) {
+        iterate_merged(kEarlyIdle, kHidden, static_cast<int>(PlanBackoff::kWorthwhile) / 2);
         interrupt();
         ASSERT_TRUE(ticks_until([&] { return director_->facts().ended == i; }));
         iterate(kHidden, false, 5 + static_cast<int>(i));  // else a longer cycle is learned

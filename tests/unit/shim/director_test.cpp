@@ -258,17 +258,17 @@ TEST(View, TurnsToWhereTheLeaderBegins) {
     leader.signature = signature_of(leader.gradients);
     view.signature = signature_of(view.gradients);
     ASSERT_NE(view.signature, leader.signature);
-    ASSERT_TRUE(turn_to(view, leader.signature));
+    ASSERT_TRUE(rotate_to(view, leader.signature));
     EXPECT_EQ(view.gradients, leader.gradients);
     EXPECT_EQ(view.signature, leader.signature);
     const auto before = view.gradients;
-    EXPECT_FALSE(turn_to(view, 1));
+    EXPECT_FALSE(rotate_to(view, 1));
     EXPECT_EQ(view.gradients, before);
     leader.gradients[1].in_place = false;
-    EXPECT_FALSE(turn_to(view, signature_of(leader.gradients)));
+    EXPECT_FALSE(rotate_to(view, signature_of(leader.gradients)));
     view.gradients = {{2, 7, 0}, {1, 7, 0}, {3, 7, 0}};  // another order, no rotation
     view.signature = signature_of(view.gradients);
-    EXPECT_FALSE(turn_to(view, leader.signature));
+    EXPECT_FALSE(rotate_to(view, leader.signature));
 }
 
 executor::Optimizer optimizer(const char* text) {

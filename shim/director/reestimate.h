@@ -11,7 +11,7 @@
 
 namespace deft::director {
 
-struct SecondLook {
+struct Reestimate {
     double thought = 0;     // seconds per iteration of the plan in force, by the profile it is from
     double as_started = 0;  // and by the profile that the starts of the calls tell
     bool believed = false;  // the latter explains better how long an iteration takes
@@ -22,7 +22,7 @@ struct SecondLook {
 // `took`: seconds per iteration under `plan`, which was made for `profile`; `started`: that profile
 // with the times at which calls started under it; `lanes` as for choose_plan(). Throws as that
 // does.
-SecondLook look_again(const planner::Plan& plan, double took, const planner::Profile& profile,
+Reestimate reestimate(const planner::Plan& plan, double took, const planner::Profile& profile,
                       const planner::Profile& started, const std::vector<planner::Link>& lanes,
                       const Settings& settings);
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "shim/director/backoff.h"
+
 namespace deft::director {
 
 // How long nothing is planned after a change of the job's iteration has ended a plan. A plan that
@@ -11,7 +13,7 @@ namespace deft::director {
 // however often evaluations come. Of the shorter ones kFree in a row are made at once; each further
 // one doubles the pause. So a job whose iteration changes all the time has one staging in kMost
 // iterations, and one whose iteration settles late gets its plan after all. Pure.
-class BackOff {
+class PlanBackoff {
 public:
     static constexpr std::uint64_t kWorthwhile = 20;
     static constexpr std::uint32_t kFree = 20;
@@ -21,16 +23,17 @@ public:
     // A plan of iterations of `length` gradient calls has ended before call `ordinal`, after so
     // many iterations in force. The pause in iterations.
     std::uint64_t ended(std::uint64_t ordinal, std::uint64_t length, std::uint64_t iterations) {
-        short_ = iterations < kWorthwhile ? short_ + 1 : 0;
-        pause_ = short_ < kFree ? 0 : std::clamp(2 * pause_, kFirst, kMost);
-        until_ = ordinal + pause_ * std::max<std::uint64_t>(length, 1);
-        return pause_;
+        if (iterations >= kWorthwhile) {
+            backoff_.succeeded();
+        }
+        const std::uint64_t pause = iterations < kWorthwhile ? backoff_.failed() : 0;
+        until_ = ordinal + pause * std::max<std::uint64_t>(length, 1);
+        return pause;
     }
     bool holds(std::uint64_t ordinal) const { return ordinal < until_; }
 
 private:
-    std::uint32_t short_ = 0;  // plans in a row that were no longer in force
-    std::uint64_t pause_ = 0;
+    Backoff backoff_{kFirst, kMost, kFree};
     std::uint64_t until_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/director/choice.h"
+#include "shim/director/plan_choice.h"
 
 #include <algorithm>
 #include <cmath>
@@ -147,6 +147,14 @@ Fabric fabric_of(const Profile& profile, const std::vector<planner::Link>& lanes
 }
 
 }  // namespace
+
+std::size_t lanes_of(const Plan& plan) {
+    std::size_t lanes = 1;
+    for (const planner::Transfer& transfer : plan.transfers) {
+        lanes = std::max<std::size_t>(lanes, transfer.link + 1);
+    }
+    return lanes;
+}
 
 double predict(Plan plan, const Profile& profile, const std::vector<planner::Link>& lanes) {
     planner::evaluate(plan, profile, fabric_of(profile, lanes));

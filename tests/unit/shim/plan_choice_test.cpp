@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "shim/director/choice.h"
 #include "shim/director/networks.h"
-#include "shim/director/second_look.h"
+#include "shim/director/plan_choice.h"
+#include "shim/director/reestimate.h"
 #include "shim/executor/networks.h"
 #include "shim/planner/measured_profile.h"
 
@@ -90,40 +90,40 @@ TEST(Prediction, OfAPlanIsThatOfTheJobItIsAskedAbout) {
 }
 
 // What is made of a plan for the job as it was guessed, if an iteration takes so long under it.
-SecondLook second_look(const planner::Profile& job, double guess_to_truth) {
+Reestimate second_look(const planner::Profile& job, double guess_to_truth) {
     std::string note;
     const planner::Plan plan = choose_plan(guessed(job), {}, late_or_merged(), note);
     const double guess = predict(plan, guessed(job), {});
     const double truth = predict(plan, job, {});
     const double took = guess + guess_to_truth * (truth - guess);
-    SecondLook look = look_again(plan, took, guessed(job), job, {}, late_or_merged());
+    Reestimate look = reestimate(plan, took, guessed(job), job, {}, late_or_merged());
     EXPECT_DOUBLE_EQ(look.thought, guess);
     EXPECT_DOUBLE_EQ(look.as_started, truth);
     return look;
 }
 
-TEST(SecondLook, APlanMadeFromAWrongGuessIsReplaced) {
+TEST(Reestimate, APlanMadeFromAWrongGuessIsReplaced) {
     // Little to send: the guess sees transfers that nothing hides, and merges them.
     const planner::Profile job = job_of(0.7);
-    const SecondLook look = second_look(job, 1);
+    const Reestimate look = second_look(job, 1);
     EXPECT_TRUE(look.believed);
     ASSERT_TRUE(look.better) << look.as_started;
     EXPECT_LT(look.better->predicted.iteration, 0.98 * look.as_started);
     EXPECT_NE(look.note, "");
 }
 
-TEST(SecondLook, WhatExplainsTheTimeWorseIsNotBelieved) {
-    const SecondLook look = second_look(job_of(0.7), 0.4);
+TEST(Reestimate, WhatExplainsTheTimeWorseIsNotBelieved) {
+    const Reestimate look = second_look(job_of(0.7), 0.4);
     EXPECT_FALSE(look.believed);
     EXPECT_FALSE(look.better);
 }
 
-TEST(SecondLook, APlanThatIsTheBestAnywayStays) {
+TEST(Reestimate, APlanThatIsTheBestAnywayStays) {
     const planner::Profile job = job_of(2);
     std::string note;
     const planner::Plan plan = choose_plan(job, {}, late_or_merged(), note);
-    const SecondLook look =
-        look_again(plan, plan.predicted.iteration, guessed(job), job, {}, late_or_merged());
+    const Reestimate look =
+        reestimate(plan, plan.predicted.iteration, guessed(job), job, {}, late_or_merged());
     EXPECT_TRUE(look.believed);
     EXPECT_FALSE(look.better);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/director/second_look.h"
+#include "shim/director/reestimate.h"
 
 #include <cmath>
 #include <utility>
 
-#include "shim/director/choice.h"
+#include "shim/director/plan_choice.h"
 
 namespace deft::director {
 namespace {
@@ -15,10 +15,10 @@ constexpr double kBetter = 0.98;
 
 }  // namespace
 
-SecondLook look_again(const planner::Plan& plan, double took, const planner::Profile& profile,
+Reestimate reestimate(const planner::Plan& plan, double took, const planner::Profile& profile,
                       const planner::Profile& started, const std::vector<planner::Link>& lanes,
                       const Settings& settings) {
-    SecondLook look;
+    Reestimate look;
     look.thought = predict(plan, profile, lanes);
     look.as_started = predict(plan, started, lanes);
     look.believed = std::abs(took - look.as_started) < std::abs(took - look.thought);

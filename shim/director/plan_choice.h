@@ -18,6 +18,9 @@ namespace deft::director {
 planner::Plan choose_plan(const planner::Profile& profile, const std::vector<planner::Link>& lanes,
                           const Settings& settings, std::string& note);
 
+// Lanes that this plan uses, the job's own network first.
+std::size_t lanes_of(const planner::Plan& plan);
+
 // Seconds an iteration of this job takes under a plan that was made for the same buckets. Throws as
 // choose_plan() does.
 double predict(planner::Plan plan, const planner::Profile& profile,
