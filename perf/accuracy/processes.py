@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 
-from hosts import die_with_parent
+from ..common.hosts import die_with_parent
 
 
 class Stopped(RuntimeError):

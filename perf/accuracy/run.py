@@ -13,20 +13,22 @@ something failed.
 import concurrent.futures
 import json
 import os
+import runpy
 import signal
 import sys
 import tempfile
 import threading
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, machine
+from ..common.arguments import OneLineParser, check_output
+from . import processes, report
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common")]
-import exits    # noqa: E402
-import machine  # noqa: E402
-import processes  # noqa: E402
-import report   # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-
 WARM_UP = 44    # iterations that every plan leaves synchronous
 # The learning rate that is best, or near it, for the plain job.
 RATES = {"tiny-mlp": {"sgd": 0.5, "momentum": 0.05, "nesterov": 0.05, "adam": 0.002, "adamw": 0.002},

@@ -12,17 +12,20 @@ perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 3 
 import collections
 import json
 import os
+import runpy
 import statistics
 import sys
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, machine
+from ..common.arguments import OneLineParser, check_output
+from .run import EPOCHS, RATES, WARM_UP
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common"), os.path.join(ROOT, "perf", "jobs")]
-import exits  # noqa: E402
-import machine  # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-from run import EPOCHS, RATES, WARM_UP  # noqa: E402
-
 MODELS = ("tiny-mlp", "tiny-transformer")
 OPTIMIZERS = ("momentum", "nesterov", "adam")
 POLICIES = ("plain", "delay1", "delay1+predict", "merge2", "merge2late")
@@ -109,8 +112,9 @@ class Rule:
 
 def train(model_name, optimizer_name, policy, batch, seed):
     """(test accuracy in %, iteration in which the rule would have ended the plan or None)"""
-    import ddp
     import torch
+
+    from ..jobs import ddp
     torch.manual_seed(seed)
     model = ddp.make_model(model_name)
     optimizer = ddp.make_optimizer(optimizer_name, model.parameters(), RATES[model_name][optimizer_name])

@@ -9,8 +9,10 @@ however busy the machine is: results then depend on the seed, not on timing. Wha
 import importlib.util
 import json
 import os
+import runpy
 import sys
 import time
+from pathlib import Path
 
 import numpy
 import torch
@@ -20,10 +22,13 @@ import torch.nn.functional as functional
 from sklearn.datasets import load_breast_cancer
 from torch.nn.parallel import DistributedDataParallel
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from arguments import OneLineParser  # noqa: E402
+from ..common.arguments import OneLineParser
+from ..jobs import ddp
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 # Small models get several buckets, as large ones have at DDP's own sizes.
 BUCKET_BYTES = 24 * 1024
 # The plan is made from the first ten iterations or so; then the job rests while the ranks prepare it.
@@ -37,7 +42,6 @@ def load(path, name):
     return module
 
 
-ddp = load(os.path.join(ROOT, "perf", "jobs", "ddp.py"), "ddp_job")
 counters = load(os.path.join(ROOT, "tools", "python", "deft.py"), "deft")
 
 

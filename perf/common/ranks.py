@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-import hosts
+from . import hosts
 
 # Left out of the ranks' environment: what would put another deft or another plugin into a run.
 FOREIGN = ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")

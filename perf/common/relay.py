@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 
-import hosts
+from . import hosts
 
 
 class RelayGone(RuntimeError):

@@ -5,9 +5,7 @@ import glob
 import json
 import os
 
-import bounds
-import hosts
-import iterations
+from ..common import bounds, hosts, iterations
 
 LOSS_TOLERANCE = 1e-6
 LAST_ITERATIONS = 4   # that are shown as they went

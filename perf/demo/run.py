@@ -9,22 +9,22 @@ Exit codes: 0 done; 1 something ran and failed; 2 wrong usage; 3 the machine lac
 import fcntl
 import importlib.util
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import hosts, machine
+from ..common.arguments import OneLineParser
+from . import job, report, timeline
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "common")]
-
-import hosts   # noqa: E402
-import job     # noqa: E402
-import machine  # noqa: E402
-import report  # noqa: E402
-import timeline  # noqa: E402
-from arguments import OneLineParser  # noqa: E402
-
 ROOT = os.path.dirname(os.path.dirname(HERE))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 LAUNCHER = os.path.join(ROOT, "tests", "softdev", "torch", "launch.py")

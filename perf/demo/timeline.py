@@ -3,8 +3,8 @@
 
 import html
 
-import hosts
-import report
+from ..common import hosts
+from . import report
 
 COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "deft": "#228833", "covap": "#aa3377"}
 WIDTH = 900

@@ -10,23 +10,21 @@ all bars met; 1 one is not; 2 wrong usage; 3 the machine lacks something; 4 a ru
 
 import json
 import os
+import runpy
 import signal
 import statistics
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import bounds, exits, hosts, iterations, machine, ranks
+from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
-
-import bounds   # noqa: E402
-import exits    # noqa: E402
-import hosts    # noqa: E402
-import iterations  # noqa: E402
-import machine  # noqa: E402
-import ranks    # noqa: E402
-from arguments import OneLineParser, earlier_record  # noqa: E402
-
 MODES = ("plain", "exact", "deft")
 JOBS = ("replay", "ddp", "ddp-cores")
 CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")

@@ -9,27 +9,21 @@ Exit codes: 0 all bars met; 1 one is not; 2 wrong usage; 3 the machine lacks som
 import concurrent.futures
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, hosts, machine, relay
+from ..common.arguments import OneLineParser, check_output
+from . import cases, jobs, ratios, report, scene, verdict
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PERF = os.path.dirname(HERE)
-# perf/links/tools.py runs plain TCP; its own faults.py is another module than anything here.
-sys.path[:0] = [HERE, os.path.join(PERF, "common"), os.path.join(PERF, "links")]
-
-import cases    # noqa: E402
-import exits    # noqa: E402
-import hosts    # noqa: E402
-import jobs     # noqa: E402
-import machine  # noqa: E402
-import ratios   # noqa: E402
-import relay    # noqa: E402
-import report   # noqa: E402
-import scene    # noqa: E402
-import verdict  # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-
 ROOT = os.path.dirname(PERF)
 RATIOS = "ratios"
 GROUPS = [*dict.fromkeys(case.group for case in cases.CASES.values()), RATIOS]

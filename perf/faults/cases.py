@@ -6,7 +6,7 @@ import os
 import signal
 import typing
 
-import scene as scenes
+from . import scene as scenes
 
 ONE, BOTH, ONLY = "one", "both", "only"
 

@@ -6,8 +6,8 @@ import os
 import threading
 import time
 
-import ranks
-import scene as scenes
+from ..common import ranks
+from . import scene as scenes
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 ITERATION = 0.1    # seconds, about, on links of 100 Mbit/s

@@ -2,9 +2,10 @@
 """A bad link beside a healthy one: deft over both must not be slower than over the healthy one alone. Two bad links: not slower than
 Socket over the same two."""
 
-import cases
-import hosts
-import scene as scenes
+from ..common import hosts, relay
+from ..links import tools
+from . import cases
+from . import scene as scenes
 
 MESSAGES = 1500      # of 128 KiB: 16 s on one link of 100 Mbit/s
 BAR = 0.97
@@ -106,8 +107,6 @@ def measure(build, name, seed):
 
 def capacity(build):
     """Gbit/s that plain TCP gets through one relay without a rate or a fault, and what the relay itself says it could carry."""
-    import relay   # pylint: disable=import-outside-toplevel
-    import tools   # pylint: disable=import-outside-toplevel
     with hosts.create(2, ["unshaped"], "namespaces", relays={0: relay.laid_by(build)}) as network, tools.Bench(build, network) as bench:
         raw = bench.raw_stream([0], seconds=1.0)["gbit_per_s"]
         return raw, network.relays[0].counters()["capacity_gbit_per_s"]

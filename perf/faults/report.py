@@ -4,9 +4,7 @@
 import json
 import sys
 
-import cases
-import ratios
-import verdict
+from . import cases, ratios, verdict
 
 HEADINGS = ("case", "links", "deft", "ms p50 / p99 / max", "Socket", "ms p50 / p99 / max")
 

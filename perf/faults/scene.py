@@ -9,8 +9,7 @@ import sys
 import tempfile
 import time
 
-import hosts
-import relay
+from ..common import hosts, relay
 
 RATE = "100mbit"    # of each link: far below what the relay can carry
 SIZE = 128 * 1024

@@ -3,7 +3,7 @@
 
 import re
 
-import scene
+from . import scene
 
 DONE, KILLED, HUNG, CRASHED = "done", "killed", "hung", "crashed"
 DIED = re.compile(r"died of signal (?!9 )")   # 9: the case itself killed it

@@ -13,6 +13,7 @@ import glob
 import json
 import math
 import os
+import runpy
 import shlex
 import signal
 import socket
@@ -20,14 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits
+from ..common.arguments import OneLineParser, check_output
+from ..common.hosts import die_with_parent
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
-
-import exits  # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-from hosts import die_with_parent  # noqa: E402
-
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
 LINKS = ("400mbit", "200mbit")

@@ -9,21 +9,20 @@ lacks something; 4 a case failed.
 
 import json
 import os
+import runpy
 import signal
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, hosts, machine
+from ..common.arguments import OneLineParser, check_output
+from . import faults, rates, tools
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "common")]
-
-import exits   # noqa: E402
-import faults  # noqa: E402
-import hosts   # noqa: E402
-import machine  # noqa: E402
-import rates   # noqa: E402
-import tools   # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TWO = ["2gbit", "1gbit"]
 # name: (rates, pipe, what runs)

@@ -6,8 +6,8 @@ import random
 import re
 import time
 
-import tools
-from tools import PLUGIN, bar, quantile, spread, wait_for_traffic
+from . import tools
+from .tools import PLUGIN, bar, quantile, spread, wait_for_traffic
 
 HOLD = 1.5          # seconds a fault lasts
 CALM = 0.5          # seconds before it that are looked at beside

@@ -4,9 +4,8 @@
 import statistics
 import time
 
-import slices
-import tools
-from tools import MPTCP, PLUGIN, SOCKET, bar, median, spread, wait_for_traffic
+from . import slices, tools
+from .tools import MPTCP, PLUGIN, SOCKET, bar, median, spread, wait_for_traffic
 
 KIB, MIB = 1024, 1024 * 1024
 # "At least as good" between two noisy figures on one machine: a paired median within this much of it counts.

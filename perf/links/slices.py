@@ -10,7 +10,7 @@ import signal
 import statistics
 import time
 
-from tools import RunFailed, apart, two_cpus, wait_for_traffic
+from .tools import RunFailed, apart, two_cpus, wait_for_traffic
 
 SLICE = 0.06    # seconds; much shorter than TCP's idle time after which a window is forgotten
 SETTLE = 0.005  # after its processes go on, before it counts

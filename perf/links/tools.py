@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-import hosts
+from ..common import hosts
 
 PORT = 5001
 SOCKET, MPTCP, PLUGIN = "socket", "mptcp", "deft"

@@ -10,24 +10,23 @@ which an unmodified job cannot do. Exit codes: 0 done; 2 wrong usage; 3 the mach
 
 import json
 import os
+import runpy
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, hosts, iterations, machine, ranks
+from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
-
-import exits    # noqa: E402
-import hosts    # noqa: E402
-import iterations  # noqa: E402
-import machine  # noqa: E402
-import ranks    # noqa: E402
-from arguments import OneLineParser, earlier_record  # noqa: E402
-
 WARM_UP = 5
 LATE = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP), "DEFT_GUARD": "off"}    # replayed gradients are no training: nothing to guard
 

@@ -12,22 +12,21 @@ Exit codes: perf/common/exits.py.
 import glob
 import json
 import os
+import runpy
 import signal
 import statistics
 import sys
 import tempfile
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, hosts, iterations, machine, ranks
+from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
-
-import exits    # noqa: E402
-import hosts    # noqa: E402
-import iterations  # noqa: E402
-import machine  # noqa: E402
-import ranks    # noqa: E402
-from arguments import OneLineParser, earlier_record  # noqa: E402
-
 LOSS = 1.02      # times the run without deft that no mode may take
 MB = 1e6
 # What is run: DEFT_MODE, further settings. "replace" is what an operator has to ask for, and has no bar.

@@ -12,8 +12,7 @@ import xml.etree.ElementTree
 
 import support
 
-sys.path.insert(0, os.path.join(support.ROOT, "perf", "common"))
-import hosts  # noqa: E402
+from perf.common import hosts
 
 RUN = os.path.join(support.ROOT, "perf", "demo", "run.py")
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """perf/gpu/ddp_modes.py: its ranks end with it, however it ends, and which modes it judges how. The ranks are stand-ins."""
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -10,7 +9,8 @@ import tempfile
 import time
 import unittest
 
-sys.dont_write_bytecode = True
+from perf.gpu import ddp_modes
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 SCRIPT = os.path.join(ROOT, "perf", "gpu", "ddp_modes.py")
 DEADLINE = 60
@@ -79,25 +79,20 @@ class Ranks(unittest.TestCase):
 
 
 class Modes(unittest.TestCase):
-    def setUp(self):
-        spec = importlib.util.spec_from_file_location("ddp_modes", SCRIPT)
-        self.script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.script)
-
     def test_every_mode_and_kind_of_plan(self):
-        settings = [one for one in self.script.MODES.values() if one]
+        settings = [one for one in ddp_modes.MODES.values() if one]
         self.assertEqual({one["DEFT_MODE"] for one in settings}, {"observe", "exact", "deft", "covap"})
         self.assertLessEqual({"delay1", "merge2", "covap2"}, {one.get("DEFT_PLAN") for one in settings})
         self.assertIn("Socket", {one.get("DEFT_LANES") for one in settings})
 
     def judge(self, mode, losses, switched, carried=1):
         plan = {"switched": switched, "lane_bytes": [5, carried]}
-        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True}, "plans": [plan]}] * self.script.RANKS
-        return self.script.judge(mode, {"replicas_equal": True, "epoch_losses": losses}, reports,
+        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True}, "plans": [plan]}] * ddp_modes.RANKS
+        return ddp_modes.judge(mode, {"replicas_equal": True, "epoch_losses": losses}, reports,
                                  {"replicas_equal": True, "epoch_losses": [1.0, 0.5]})
 
     def test_what_each_promises(self):
-        for mode, settings in self.script.MODES.items():
+        for mode, settings in ddp_modes.MODES.items():
             with self.subTest(mode=mode):
                 self.assertEqual(self.judge(mode, [1.0, 0.5], 1), [])
                 exact = settings and (settings["DEFT_MODE"] in ("observe", "exact") or settings.get("DEFT_PLAN") == "delay0")

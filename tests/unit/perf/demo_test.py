@@ -3,22 +3,15 @@
 
 import contextlib
 import html
-import importlib
 import io
 import os
-import sys
 import tempfile
 import types
 import unittest
 import unittest.mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "perf", "demo"), os.path.join(ROOT, "perf", "common")]
-sys.dont_write_bytecode = True
-
-demo = importlib.import_module("run")
-report = importlib.import_module("report")
-timeline = importlib.import_module("timeline")
+from perf.demo import report
+from perf.demo import run as demo
 
 
 def phase(took, **more):

@@ -2,7 +2,6 @@
 """A benchmark that fails is told from one that misses a bar, by the script itself and by perf/run.sh. Runs no benchmark."""
 
 import contextlib
-import importlib.util
 import io
 import os
 import shutil
@@ -14,17 +13,11 @@ import types
 import unittest
 import unittest.mock
 
+from perf.e2e import run as e2e
+from perf.links import __main__ as links
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-COMMON = os.path.join(ROOT, "perf", "common")
 MET, MISSED, FAILED = 0, 1, 4
-sys.dont_write_bytecode = True
-
-
-def load(name, *path):
-    spec = importlib.util.spec_from_file_location(name, os.path.join(ROOT, "perf", *path))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def code_of(module, **stand_ins):
@@ -47,7 +40,6 @@ def refuse(error):
 
 class Scripts(unittest.TestCase):
     def test_e2e(self):
-        e2e = load("e2e_exits", "e2e", "run.py")
         options = types.SimpleNamespace(build="", jobs=["ddp"], cases=[["1gbit"]], before=None, json=None)
         for bars, code in (([{"met": True}], MET), ([{"met": False}], MISSED)):
             result = {"case": "1gbit", "job": "ddp", "bars": bars}
@@ -58,7 +50,6 @@ class Scripts(unittest.TestCase):
             self.assertEqual(code_of(e2e, parse=lambda _: options, measure=dead), FAILED)
 
     def test_links(self):
-        links = load("links_exits", "links", "__main__.py")
         options = types.SimpleNamespace(cases=["unequal"], json=None)
         for bars, code in (([{"met": True}], MET), ([{"met": False}], MISSED)):
             self.assertEqual(code_of(links, parse=lambda _: options, run_case=lambda *_, found=bars: {"bars": found},
@@ -69,7 +60,7 @@ class Scripts(unittest.TestCase):
         for body, code, mention in (("return {}['a\\nb']", FAILED, "bench: failed: KeyError: "), ("return 1", MISSED, ""),
                                     ("sys.exit(3)", 3, ""), ("raise KeyboardInterrupt", 130, "")):
             with self.subTest(body=body):
-                done = subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = [{COMMON!r}]\nimport exits\n"
+                done = subprocess.run([sys.executable, "-c", "import sys\nfrom perf.common import exits\n"
                                        f"def main():\n    {body}\nexits.run('bench', main)"],
                                       capture_output=True, text=True, check=False, timeout=60)
                 self.assertEqual((done.returncode, done.stderr.count("\n")), (code, 1 if mention else 0), done.stderr)

@@ -4,18 +4,10 @@
 import io
 import json
 import os
-import sys
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "perf", "faults"), os.path.join(ROOT, "perf", "common")]
-
-import cases     # noqa: E402
-import report    # noqa: E402
-import scene     # noqa: E402
-import verdict   # noqa: E402
+from perf.faults import cases, report, scene, verdict
 
 NOBODY_SPEAKS = {"side": 0, "text": "nothing moved for 46 s: [send 3 of 9 done, 1 in flight]", "after_s": 46.0, "progress": None}
 

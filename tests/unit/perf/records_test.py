@@ -2,29 +2,17 @@
 """What a record of several runs says about how each figure in it was measured. Runs no benchmark."""
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 import unittest.mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.dont_write_bytecode = True
+from perf.e2e import run as e2e
+from perf.policies import run as policies
 
-
-def load(name, *path):
-    spec = importlib.util.spec_from_file_location(name, os.path.join(ROOT, "perf", *path))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-e2e = load("e2e_records", "e2e", "run.py")
-policies = load("policies_records", "policies", "run.py")
 COMMIT = "v0.1-7-gabcdef0-dirty"
 
 

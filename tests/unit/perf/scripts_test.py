@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmarks compute from their samples, and what they say about wrong usage. Runs no benchmark."""
 
-import importlib.util
 import json
 import os
 import re
@@ -11,33 +10,16 @@ import tempfile
 import types
 import unittest
 
+from perf.accuracy import report as accuracy_report
+from perf.accuracy import run as accuracy
+from perf.accuracy import swings
+from perf.common import bounds, iterations
+from perf.e2e import run as e2e
+from perf.links import slices
+from perf.policies import run as policies
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
-sys.dont_write_bytecode = True
 
-
-def load(name, *path):
-    folder = os.path.join(ROOT, "perf", *path[:-1])
-    sys.path.insert(0, folder)
-    try:
-        spec = importlib.util.spec_from_file_location(name, os.path.join(folder, path[-1]))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(folder)
-        for other in ("report", "run"):  # other folders have files of these names
-            sys.modules.pop(other, None)
-
-
-bounds = load("bounds", "common", "bounds.py")
-iterations = load("iterations", "common", "iterations.py")
-accuracy = load("accuracy_run", "accuracy", "run.py")
-accuracy_report = load("accuracy_report", "accuracy", "report.py")
-swings = load("accuracy_swings", "accuracy", "swings.py")
-e2e = load("e2e_run", "e2e", "run.py")
-policies = load("policies_run", "policies", "run.py")
-slices = load("links_slices", "links", "slices.py")
 
 
 class Slices(unittest.TestCase):
@@ -350,6 +332,34 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("x, 2 cores (replay)", text)
         self.assertIn("| 1.500 of 1.3 |", text)
         self.assertTrue(text.endswith("\n\nWritten by hand.\n"), text)
+
+
+class Entries(unittest.TestCase):
+    """Every script is called by its path, from anywhere, and finds the package it belongs to."""
+
+    def help_of(self, *command, folder, path=None):
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True,
+                              check=False, timeout=60, cwd=folder,
+                              env={**environment, **({"PYTHONPATH": path} if path else {})})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+        return done.stdout
+
+    def test_by_path_as_by_name(self):
+        for script in ("links", "faults", "rdma/run.py", "e2e/run.py", "policies/run.py",
+                       "accuracy/run.py", "accuracy/swings.py", "demo/run.py", "gpu/ddp_modes.py"):
+            with self.subTest(script=script):
+                name = "perf." + os.path.splitext(script)[0].replace("/", ".")
+                self.assertEqual(self.help_of(os.path.join(ROOT, "perf", script), folder="/"),
+                                 self.help_of("-m", name, folder=ROOT))
+
+    def test_another_package_of_that_name_is_not_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "perf"))
+            with open(os.path.join(folder, "perf", "__init__.py"), "w", encoding="utf-8") as file:
+                file.write("raise ImportError('the wrong one')\n")
+            self.assertIn("perf/links", self.help_of(os.path.join(ROOT, "perf", "links"),
+                                                     folder=folder, path=folder))
 
 
 class Usage(unittest.TestCase):
