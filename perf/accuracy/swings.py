@@ -10,7 +10,6 @@ perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 3 
 """
 
 import collections
-import json
 import os
 import runpy
 import statistics
@@ -20,7 +19,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, machine
+from ..common import exits, machine, records
 from ..common.arguments import OneLineParser, check_output
 from .run import EPOCHS, RATES, WARM_UP
 
@@ -168,9 +167,8 @@ def main():
                                  f"{len(fired)} of {len(cells)} | {statistics.median(fired) if fired else '-'} |")
                     print(lines[-1], flush=True)
     if options.out:
-        with open(options.out + ".json", "w", encoding="utf-8") as file:
-            json.dump({"format": "deft-swings", "version": 1, "machine": machine.describe(), "trainings": raw}, file, indent=1)
-            file.write("\n")
+        records.write(options.out + ".json", {"format": "deft-swings", "version": 1, "machine": machine.describe(), "trainings": raw},
+                      one_a_line=("trainings",))
         with open(options.out + ".md", "w", encoding="utf-8") as file:
             file.write("# Trainings that swing, and the guard's rule for them\n\n`python3 perf/accuracy/swings.py`: one process, the delivery policies "
                        f"from iteration {WARM_UP} on, {options.seeds} seeds. The rule: over {WINDOW} updates a mean cosine of successive sums above "

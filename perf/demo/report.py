@@ -200,12 +200,3 @@ def links(observed):
                          megabytes(link.get("bytes_sent", 0)), megabytes(link.get("bytes_received", 0)),
                          str(link.get("chunks_sent", "-")), f"{link.get('busy_ms', 0):.0f}"])
     return table(rows) if len(rows) > 1 else ["  none: no message went through deft's links"]
-
-
-def write(path, content):
-    """Replaces the file whole, so that a reader never sees half of it."""
-    fresh = f"{path}.{os.getpid()}"
-    with open(fresh, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.write("\n")
-    os.replace(fresh, path)

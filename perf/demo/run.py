@@ -20,7 +20,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import hosts, machine
+from ..common import hosts, machine, records
 from ..common.arguments import OneLineParser
 from . import job, report, timeline
 
@@ -242,7 +242,7 @@ def conclude(options, network, reason, phases, folder, seconds):
         phase["job"].pop("format", None)
     with open(os.path.join(folder, "timeline.html"), "w", encoding="utf-8") as file:
         file.write(timeline.page(phases, rows, options.rates, limits))
-    report.write(os.path.join(folder, "result.json"), {
+    records.replace(os.path.join(folder, "result.json"), {
         "format": "deft-demo", "version": 3, "machine": machine.describe(), "seconds": round(seconds, 1),
         "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason, "hosts": options.hosts,
                     "ranks_per_host": options.ranks_per_host,

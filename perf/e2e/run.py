@@ -20,7 +20,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import bounds, exits, hosts, iterations, machine, ranks
+from ..common import bounds, exits, hosts, iterations, machine, ranks, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -297,10 +297,7 @@ def words_below(path):
 def save(path, environment, results):
     # A file holds results of several runs: each says with which settings it was measured.
     document = {"format": "deft-e2e", "version": 1, "machine": environment, "results": results}
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".new", path)
+    records.replace(path, document)
     page = os.path.splitext(path)[0] + ".md"
     below = words_below(page)
     rounds = sorted({len(result["rounds"]) for result in results})

@@ -2,8 +2,8 @@
 """The tables of perf/faults, as text and as Markdown, and its record: one run a line."""
 
 import json
-import sys
 
+from ..common import records
 from . import cases, ratios, verdict
 
 HEADINGS = ("case", "links", "deft", "ms p50 / p99 / max", "Socket", "ms p50 / p99 / max")
@@ -80,10 +80,4 @@ def markdown(path, out):
 
 def write(path, document, results):
     """The record, "-" for standard output."""
-    text = json.dumps(document, indent=1)[:-2] + ',\n "runs": [\n' + ",\n".join("  " + json.dumps(result) for result in results) + \
-        "\n ]\n}\n"
-    if path == "-":
-        sys.stdout.write(text)
-    else:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+    records.write(path, {**document, "runs": results}, one_a_line=("runs",))

@@ -26,7 +26,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits
+from ..common import exits, records
 from ..common.arguments import OneLineParser, check_output
 from ..common.hosts import die_with_parent
 
@@ -203,8 +203,7 @@ def main():
                   + "".join(f"; WRONG: {line}" for line in wrong), flush=True)
     document["good"] = good
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+        records.write(options.json, document)
     return 0 if good else 1
 
 

@@ -7,7 +7,6 @@ Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not; 2 w
 lacks something; 4 a case failed.
 """
 
-import json
 import os
 import runpy
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, machine
+from ..common import exits, hosts, machine, records
 from ..common.arguments import OneLineParser, check_output
 from . import faults, rates, tools
 
@@ -117,12 +116,7 @@ def main():
     if options.json:
         document = {"format": "deft-links", "version": 1, "machine": environment, "pairs": options.pairs,
                     "seconds": options.seconds, "results": results}
-        text = json.dumps(document, indent=1) + "\n"
-        if options.json == "-":
-            sys.stdout.write(text)
-        else:
-            with open(options.json, "w", encoding="utf-8") as file:
-                file.write(text)
+        records.write(options.json, document)
     return exits.of_bars(missed, failed)
 
 

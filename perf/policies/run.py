@@ -22,7 +22,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, iterations, machine, ranks
+from ..common import exits, hosts, iterations, machine, ranks, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -237,10 +237,7 @@ def markdown(document):
 
 def save(path, document):
     document["relative"] = relative(document["cells"])
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".new", path)
+    records.replace(path, document)
     with open(os.path.splitext(path)[0] + ".md", "w", encoding="utf-8") as file:
         file.write(markdown(document))
 

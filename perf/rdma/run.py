@@ -10,7 +10,6 @@ Exit codes: perf/common/exits.py.
 """
 
 import glob
-import json
 import os
 import runpy
 import signal
@@ -22,7 +21,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, iterations, machine, ranks
+from ..common import exits, hosts, iterations, machine, ranks, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -165,10 +164,7 @@ def words_below(path):
 
 
 def save(path, document, cases):
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".new", path)
+    records.replace(path, document)
     page = os.path.splitext(path)[0] + ".md"
     below = words_below(page)
     where = document["machine"]

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 import unittest.mock
 
+from perf.common import records
 from perf.e2e import run as e2e
 from perf.policies import run as policies
 
@@ -79,6 +80,33 @@ class EndToEnd(Record):
                          [{"revision": COMMIT, "iterations": 110, "window": 20, "compute": 40.0},
                           {"revision": COMMIT, "iterations": 130, "window": 30, "compute": None}])
         self.assertFalse({"iterations", "window", "rounds"} & set(kept), "of the last run only: nothing that holds for all results")
+
+
+class Layout(Record):
+    SAMPLES = [round(number / 7, 6) for number in range(200)]
+    DOCUMENT = {"format": "x", "none": [], "empty": {}, "text": "a\n\"b\"", 3: True, "pair": (1, 2),
+                "runs": [{"raw": SAMPLES, "inner": {"raw": SAMPLES, "deep": [{"raw": SAMPLES}]}}] * 2}
+
+    def test_nothing_is_lost(self):
+        records.replace(self.path, self.DOCUMENT)
+        self.assertEqual(self.read(), json.loads(json.dumps(self.DOCUMENT)))
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), [os.path.basename(self.path)])
+        records.write(self.path, self.DOCUMENT, one_a_line=("runs",))
+        self.assertEqual(self.read(), json.loads(json.dumps(self.DOCUMENT)))
+
+    def test_a_set_of_samples_is_one_line(self):
+        line = json.dumps(self.SAMPLES)
+        lines = records.text(self.DOCUMENT).splitlines()
+        self.assertEqual(sum(line in one for one in lines), 6)
+        self.assertEqual(max(one.count("[") for one in lines if line in one), 1)
+        whole = records.text(self.DOCUMENT, one_a_line=("runs",)).splitlines()
+        self.assertEqual([one.count(line) for one in whole if line in one], [3, 3])
+
+    def test_standard_output(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            records.write("-", {"a": [1]})
+        self.assertEqual(said.getvalue(), '{"a": [1]}\n')
 
 
 class Revision(unittest.TestCase):
