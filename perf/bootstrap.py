@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script of this folder as the module it is in the package `perf`, and ends the program with it.
+"""Runs a script of this folder as the module it is in the package `perf`, and ends the program with
+it.
 
-A script that is called by its path (`python3 perf/links`, `python3 perf/rdma/run.py`) is no part of a
-package for Python, and cannot import from the package. Such a script runs this file, with its own
+A script that is called by its path (`python3 perf/links`, `python3 perf/rdma/run.py`) is no part of
+a package for Python, and cannot import from the package. Such a script runs this file, with its own
 path as the global `script`. Called as a module (`python3 -m perf.rdma.run`), it does not need to.
 """
 

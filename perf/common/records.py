@@ -34,8 +34,8 @@ def _layout(value, one_a_line, indent):
 
 
 def text(document, one_a_line=()):
-    """The JSON of a document. A list or an object is one line if it holds no other, or if it is short.
-    `one_a_line`: names of lists each member of which is one line, whatever it holds."""
+    """The JSON of a document. A list or an object is one line if it holds no other, or if it is
+    short. `one_a_line`: names of lists each member of which is one line, whatever it holds."""
     return _layout(document, one_a_line, 0) + "\n"
 
 
