@@ -96,6 +96,26 @@ class Dev(Sandbox):
         self.assertIn("no test was built in build", done.stderr.splitlines()[-1])
 
 
+class Lint(Sandbox):
+    def setUp(self):
+        super().setUp()
+        self.put("bin/git", "#!/bin/sh\necho a.cpp\n")
+        self.put("bin/clang-format", "#!/bin/sh\nexit 0\n")
+
+    def test_the_python_is_looked_at(self):
+        for code in (0, 1):
+            self.put("bin/ruff", f'#!/bin/sh\necho "$*" >"$SANDBOX/ruff.log"\nexit {code}\n')
+            self.assertEqual(self.run_script("dev", "lint").returncode, code)
+            self.assertTrue(self.read("ruff.log").startswith("check "))
+
+    def test_where_nothing_may_be_installed_ruff_may_be_missing(self):
+        if shutil.which("ruff", path=OWN_PATH):
+            self.skipTest("this machine has one")
+        done = self.run_script("dev", "lint")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
+        self.assertIn("no ruff here", done.stderr)
+
+
 class Ci(Sandbox):
     def test_a_stage_that_is_not_there(self):
         for arguments in (["tset"], ["lint", "tset"], [""], ["lint test"]):
