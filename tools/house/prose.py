@@ -12,9 +12,9 @@ FENCE = re.compile(r"^\s*(```|~~~)")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
 SEPARATOR = re.compile(r"^\s*\|?[\s:|-]+\|?\s*$")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
-# A full stop behind one letter or a known short form ends no sentence.
-SHORT_FORM = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|e\.g|i\.e|cf|vs|Fig|Sec|No|et al)\.$")
-SENTENCE_END = re.compile(r"[.!?][)*`\"']*(?=\s+[^a-z\s]|$)")
+# A full stop behind a known short form ends no sentence; the project's name may begin one.
+SHORT_FORM = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|Fig|Sec|No|et al)\.$")
+SENTENCE_END = re.compile(r"[.!?][)*`\"']*(?=\s+(?:[^a-z\s]|deft\b)|$)")
 UNBREAKABLE = re.compile(r"https?://\S+|\]\([^)\s]*\)")
 
 

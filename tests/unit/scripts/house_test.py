@@ -157,7 +157,7 @@ class Prose(unittest.TestCase):
     PAGE = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # A heading counts for nothing
 
-Four words are here. One
+It takes 0.1 s. deft waits. Four words are here. One
 goes on, e.g. over `a. b` lines (see [the other page](other.md#x)). Why?
 
 - An item is a paragraph
@@ -171,7 +171,7 @@ goes on, e.g. over `a. b` lines (see [the other page](other.md#x)). Why?
 """
 
     def test_sentences(self):
-        self.assertEqual(prose.sentence_lengths(self.PAGE), [4, 12, 1, 5, 5])
+        self.assertEqual(prose.sentence_lengths(self.PAGE), [4, 2, 4, 12, 1, 5, 5])
 
     def test_cells(self):
         self.assertEqual(prose.cells("| one two | `a|b` three \\| four |"),
