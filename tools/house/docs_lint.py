@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds every tracked Markdown page to 100 columns, and its links to files that exist. A line that
-nobody can break is allowed: the row of a table, or a line with a long address.
+"""Holds every tracked Markdown page to 100 columns, and its links and paths to files that exist. A
+line that nobody can break is allowed: the row of a table, or a line with a long address. A path is
+what stands between backquotes and begins with a folder at the top.
 
 usage: docs_lint.py [PAGE...]     exit codes: 0 nothing found, 1 findings, one on a line"""
 
+import fnmatch
 import posixpath
 import re
 import sys
@@ -13,6 +15,9 @@ import files
 import prose
 
 TARGET = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`]+)`")
+PATH = re.compile(r"[\w.-]+(?:/[\w.*{},-]+)+/?")
+BRACES = re.compile(r"\{([^}]*)\}")
 
 
 def wide(text):
@@ -54,11 +59,37 @@ def broken_links(name, text, root, known):
     return found
 
 
+class Paths:
+    """What may be named: files, folders, patterns, and files without their ending."""
+
+    def __init__(self, root):
+        self.names = files.tracked(root)
+        self.folders = {name[:end] for name in self.names
+                        for end, sign in enumerate(name) if sign == "/"}
+
+    def known(self, path):
+        return (path in self.folders or bool(fnmatch.filter(self.names, path))
+                or any(name.startswith(path + ".") for name in self.names))
+
+    def missing(self, text):
+        found = []
+        for line in prose.lines_of(text):
+            for code in CODE.findall(line.text):
+                if not PATH.fullmatch(code) or code.split("/")[0] not in self.folders:
+                    continue
+                braces = BRACES.search(code)
+                for choice in braces.group(1).split(",") if braces else [""]:
+                    path = BRACES.sub(choice, code, count=1).rstrip("/")
+                    if not self.known(path):
+                        found.append(prose.Offence(line.number, f"there is no file {path}"))
+        return found
+
+
 def findings(names, root):
-    known = {}
+    known, paths = {}, Paths(root)
     for name in names:
         text = files.read(root, name)
-        offences = wide(text) + broken_links(name, text, root, known)
+        offences = wide(text) + broken_links(name, text, root, known) + paths.missing(text)
         for offence in sorted(offences, key=lambda offence: offence.line):
             yield f"{name}:{offence.line}: {offence.what}"
 

@@ -212,6 +212,17 @@ class Lint(Tree):
                           ["docs/page.md:3", "docs/page.md has no heading #gone"]])
 
 
+    def test_paths_between_backquotes(self):
+        for name in ("shim/hooks/hook.cpp", "shim/hooks/hook.h", "base/log.h"):
+            self.put(name, "")
+        self.assertEqual(self.findings("`shim/hooks/hook.{h,cpp}` `shim/hooks/hook` `shim/hooks/`\n"
+                                       "`shim/*/hook.h` `and/or` `build/tools/deft` `./dev`\n"), [])
+        self.assertEqual(self.findings("`base/log.cpp`\n`shim/hooks/hook.{h,c}`\n`shim/gone/`\n"),
+                         [["docs/page.md:1", "there is no file base/log.cpp"],
+                          ["docs/page.md:2", "there is no file shim/hooks/hook.c"],
+                          ["docs/page.md:3", "there is no file shim/gone"]])
+
+
 class Whole(Tree):
     def shown(self, *arguments):
         text = io.StringIO()
