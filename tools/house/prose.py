@@ -14,7 +14,7 @@ SEPARATOR = re.compile(r"^\s*\|?[\s:|-]+\|?\s*$")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 # A full stop behind a known short form ends no sentence; the project's name may begin one.
 SHORT_FORM = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|Fig|Sec|No|et al)\.$")
-SENTENCE_END = re.compile(r"[.!?][)*`\"']*(?=\s+(?:[^a-z\s]|deft\b)|$)")
+SENTENCE_END = re.compile(r"[.!?][)*`\"']*(?=\s+(?:[^a-z\s]|deft\b|[a-z]+:\s)|$)")
 UNBREAKABLE = re.compile(r"https?://\S+|\]\([^)\s]*\)")
 
 
