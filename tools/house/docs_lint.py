@@ -48,7 +48,8 @@ def broken_links(name, text, root, known):
             if re.match(r"[a-z]+:", target):
                 continue
             path, _, anchor = target.partition("#")
-            file = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+            here = posixpath.dirname(name)
+            file = posixpath.normpath(posixpath.join(here, path)) if path else name
             if not (root / file).exists():
                 found.append(prose.Offence(line.number, f"there is no file {file}"))
             elif anchor and file.endswith(".md"):

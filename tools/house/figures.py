@@ -5,12 +5,12 @@ class, long and branchy functions, and how its pages read.
 
 usage: figures.py [--pages | --functions | --classes] [--root DIR]
 
-Rooms are directories: each folder of shim/ is one, and so is each folder at the top. A room is in a
-circle if its includes lead back to it over other rooms. Functions and classes are those of the
-product: tests, perf and the software device are counted in the graph of rooms alone. A function has
-complexity 1, and 1 more for each if, for, while, case, catch, &&, || and ?. Its lines are those with
-code on them, its head included. Sentences are those of paragraphs and list items of every tracked
-page but the changelog; a word is what stands between blanks."""
+Rooms are directories: each folder of shim/ is one, and so is each folder at the top. A room is in
+a circle if its includes lead back to it over other rooms. Functions and classes are those of the
+product: tests, perf and the software device are counted in the graph of rooms alone. A function
+has complexity 1, and 1 more for each if, for, while, case, catch, &&, || and ?. Its lines are those
+with code on them, its head included. Sentences are those of paragraphs and list items of every
+tracked page but the changelog; a word is what stands between blanks."""
 
 import argparse
 import pathlib

@@ -184,17 +184,15 @@ def data_members(head):
         return 0
     if texts[0] in TYPE_KEYWORDS and "{}" not in texts and len(texts) < 3:
         return 0  # a forward declaration
-    if texts[-1] == "{}":
-        if any(text in TYPE_KEYWORDS for text in texts):
-            return 0  # a nested type that is only declared
+    if texts[-1] == "{}" and any(text in TYPE_KEYWORDS for text in texts):
+        return 0  # a nested type that is only declared
     names = 1
     for index, text in enumerate(texts):
         if text in ("=", ":", "{}"):
             # The value of the first one; a comma behind it may begin the next.
             break
-        if text == "()":
-            if texts[index - 1] != "decltype":
-                return 0
+        if text == "()" and texts[index - 1] != "decltype":
+            return 0
     names += sum(1 for text in texts if text == ",")
     return names
 
