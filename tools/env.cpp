@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tools/environment.h"
@@ -126,10 +127,10 @@ std::string roff(std::string_view text) {
     return escaped;
 }
 
-std::string markdown_cell(std::string_view text) {
+std::string markdown_text(std::string_view text) {
     std::string escaped;
     for (const char c : text) {
-        if (c == '|' || c == '<' || c == '*') {
+        if (c == '<' || c == '*') {
             escaped += '\\';
         }
         escaped += c;
@@ -137,8 +138,72 @@ std::string markdown_cell(std::string_view text) {
     return escaped;
 }
 
+// A paragraph in lines of at most 100 columns; those after the first begin with `indent`.
+std::string markdown_paragraph(std::string_view text, std::string_view indent = "") {
+    constexpr std::size_t kColumns = 100;
+    std::string lines;
+    std::size_t column = 0;
+    while (!text.empty()) {
+        const std::size_t length = std::min(text.find(' '), text.size());
+        if (column > 0 && column + 1 + length > kColumns) {
+            lines += fmt::format("\n{}", indent);
+            column = indent.size();
+        } else if (column > 0) {
+            lines += ' ';
+            ++column;
+        }
+        lines += text.substr(0, length);
+        column += length;
+        text.remove_prefix(std::min(text.size(), length + 1));
+    }
+    return lines + "\n";
+}
+
 std::string markdown_code(std::string_view text) {
-    return text.empty() ? "" : fmt::format("`{}`", text);
+    return fmt::format("`{}`", text);
+}
+
+constexpr const char* kMarkdownIntroduction[] = {
+    "A variable is taken from the first place that has it: the environment, the file named by "
+    "`DEFT_CONF`, `/etc/deft/deft.conf`. Else the variable has its default. `deft env` shows what "
+    "holds on a host, and why.",
+    "A file holds lines `NAME=value`, and comments on lines of their own that start with `#`. A "
+    "value that holds a blank and `#` stands in quotes. An empty value means \"not set\". An empty "
+    "value of a variable of type text gives the variable its default back, whatever a file says.",
+    "`/etc/deft/deft.conf` is read by every job of a host, so a mistake in that file stops no job. "
+    "A mistake is a line that is wrong, an unknown name, a section, a comment behind a value, or a "
+    "file that cannot be read. Jobs then run without deft: neither its plugin nor its hooks are at "
+    "work, and one WARN says why. The same holds for an interface that the host does not have, "
+    "unless the job names others. No line of a file with a mistake holds, not even "
+    "`DEFT_REQUIRE=1`: only the user's own `DEFT_REQUIRE=1` makes the mistake an error.",
+    "Keep the file equal on all hosts. A mistake on some hosts of a job, or `DEFT_MODE=off` there, "
+    "gives these hosts another network than the others have. NCCL cannot connect such hosts, and "
+    "the job ends as it does with any plugin that some hosts lack.",
+    "A user's own value that is wrong is never replaced by a default in silence. `deft run` checks "
+    "the values beforehand and starts nothing if one is wrong. In a job each half refuses what "
+    "concerns that half: the plugin does not initialise, the preloaded library warns once and "
+    "forwards every call. A value outside \"allowed\" concerns both halves. A wrong "
+    "`DEFT_INTERFACES` concerns the plugin; a wrong `DEFT_OPTIMIZER`, `DEFT_PREDICT` or "
+    "`DEFT_LANES` concerns the preloaded library.",
+    "What only the running job can tell gives a WARN and the default. Examples are a congestion "
+    "control that the host does not offer, a `DEFT_PLAN` of another mode, and a `DEFT_LOG_FILE` "
+    "that cannot be opened. Where a `DEFT_NCCL_LIB` cannot be loaded, NCCL is looked for in the "
+    "process."};
+
+// The section of one variable: what it means, then what may be written.
+std::string markdown_variable(const Variable& variable) {
+    std::string facts = fmt::format("- Type: {}", type_name(variable.type));
+    if (const std::string how = notation(variable); !how.empty()) {
+        facts += fmt::format(" ({})", how);
+    }
+    if (const std::string words = allowed(variable); !words.empty()) {
+        facts += fmt::format("; allowed: {}", words);
+    }
+    const std::string usual =
+        variable.default_text[0] == '\0' ? "empty" : markdown_code(variable.default_text);
+    return fmt::format("\n### `{}`\n\n{}\n{}- Default: {}; since {}\n", variable.name,
+                       markdown_paragraph(markdown_text(variable.doc)),
+                       markdown_paragraph(markdown_text(facts), "  "), usual, variable.since);
 }
 
 }  // namespace
@@ -193,70 +258,22 @@ std::string json_settings(const Config& config) {
     return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-namespace {
-
-constexpr const char* kMarkdownHead =
-    "# Configuration\n\n"
-    "<!-- Written by `deft env --markdown`. Change topology/base/config_table.def instead. "
-    "-->\n\n"
-    "A variable is taken from the environment; else from the file named by `DEFT_CONF`; else "
-    "from\n"
-    "`/etc/deft/deft.conf`; else it has its default. Files hold lines `NAME=value`, and "
-    "comments on lines\n"
-    "of their own that start with `#`. A value that holds a blank and `#` stands in quotes. "
-    "An empty\n"
-    "value means \"not set\"; an empty text gets its default back, whatever a file says. `deft "
-    "env`\n"
-    "shows what holds on a host, and why.\n\n"
-    "`/etc/deft/deft.conf` is read by every job of a host, so a mistake in it stops none. A "
-    "line that is\n"
-    "wrong, an unknown name, a section, a comment behind a value, or a file that cannot be "
-    "read means:\n"
-    "jobs run without deft, neither its plugin nor its hooks at work, and one WARN says why. "
-    "So does an\n"
-    "interface that the host does not have, unless the job names others. No line of such a "
-    "file holds,\n"
-    "`DEFT_REQUIRE=1` included: only the user's own makes it an error.\n\n"
-    "Keep the file equal on all hosts. Where deft is off on some hosts of a job and on "
-    "elsewhere, by a\n"
-    "mistake or by `DEFT_MODE=off`, the two kinds of hosts have different networks: NCCL "
-    "cannot connect\n"
-    "them, and the job ends as it does with any plugin that some hosts lack.\n\n"
-    "A user's own value that is wrong is never replaced by a default in silence. `deft run` "
-    "looks at them beforehand\n"
-    "and starts nothing. In a job each half refuses what concerns it: the plugin does not "
-    "initialise, the\n"
-    "preloaded library warns once and forwards every call. What the column \"allowed\" rules "
-    "out concerns\n"
-    "both, `DEFT_INTERFACES` the plugin, `DEFT_OPTIMIZER`, `DEFT_PREDICT` and `DEFT_LANES` the "
-    "preloaded library.\n"
-    "What only the running job can tell gives a WARN and the default: a congestion control "
-    "that the host\n"
-    "does not offer, a `DEFT_PLAN` of another mode, a `DEFT_LOG_FILE` that cannot be opened, a "
-    "`DEFT_NCCL_LIB`\n"
-    "that cannot be loaded (then NCCL is looked for in the process).\n";
-
-}  // namespace
-
 std::string markdown_reference() {
-    std::string text = kMarkdownHead;
+    std::string text =
+        "# Configuration\n\n"
+        "<!-- Written by `deft env --markdown`. Change topology/base/config_table.def instead. "
+        "-->\n";
+    for (const char* const paragraph : kMarkdownIntroduction) {
+        text += "\n" + markdown_paragraph(paragraph);
+    }
     for (const VariableGroup group : {VariableGroup::Operator, VariableGroup::Debug}) {
         text += group == VariableGroup::Operator
-                    ? "\n## For operators\n\n"
-                    : "\n## For debugging\n\nThese may change between releases.\n\n";
-        text +=
-            "| variable | type | allowed | default | since | meaning "
-            "|\n|---|---|---|---|---|---|\n";
+                    ? "\n## For operators\n"
+                    : "\n## For debugging\n\nThese may change between releases.\n";
         for (const Variable& row : variables()) {
-            if (row.group != group) {
-                continue;
+            if (row.group == group) {
+                text += markdown_variable(row);
             }
-            std::string type = type_name(row.type);
-            if (const std::string how = notation(row); !how.empty()) {
-                type += ": " + how;
-            }
-            text += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", row.name, type, allowed(row),
-                                markdown_code(row.default_text), row.since, markdown_cell(row.doc));
         }
     }
     return text;

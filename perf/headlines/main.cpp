@@ -63,9 +63,8 @@ void print_systems() {
     std::printf(
         "\n## DeAR and US-Byte against the systems as measured\n\n"
         "WFBP, ByteScheduler and MG-WFBP with the constants of perf/anchors (fitted at 8 to 32 "
-        "GPUs; "
-        "64 and BERT-large\nextrapolated); DeAR and US-Byte with WFBP's. Unfused: a message per "
-        "tensor, as WFBP and ByteScheduler; fused: the best\nthreshold of DeAR's tuner.\n\n"
+        "GPUs; 64 and\nBERT-large extrapolated); DeAR and US-Byte with WFBP's. Unfused: a message "
+        "per tensor, as WFBP and\nByteScheduler; fused: the best threshold of DeAR's tuner.\n\n"
         "| set-up | GPUs | WFBP ms | ByteScheduler ms | MG-WFBP ms | DeAR unfused ms | over WFBP | "
         "over "
         "ByteScheduler | DeAR fused ms | over MG-WFBP | US-Byte ms | over ByteScheduler | over "
@@ -90,9 +89,8 @@ void print_systems() {
 
 void print_us_byte() {
     std::printf(
-        "\n## US-Byte: up to 1.26 over ByteScheduler and 1.56 over WFBP on 8 nodes; simulated up "
-        "to "
-        "1.69 at 128 GPUs\n\nLargest speed-up over coverage rates 0.5 to 3.\n\n"
+        "\n## US-Byte: up to 1.26 over ByteScheduler, 1.56 over WFBP on 8 nodes; simulated up "
+        "to 1.69\n\nLargest speed-up over coverage rates 0.5 to 3.\n\n"
         "| set-up | over | at coverage rate | speed-up |\n|---|---|---|---|\n");
     for (const std::uint32_t gpus : {8U, 16U, 128U}) {
         for (const char* model : {"resnet50", "resnet101", "vgg16", "bert-base"}) {
@@ -207,8 +205,8 @@ int main(int argc, char** argv) {
         return 0;
     }
     std::printf(
-        "## DeFT: 16 GPUs, two links (the second 1.65 times slower), 1.29 to 2.15 over "
-        "ByteScheduler and US-Byte\n\nSpeed-up per iteration; bold: within the paper's range.\n");
+        "## DeFT: 16 GPUs, two links (the second 1.65 times slower): 1.29 to 2.15 over "
+        "the others\n\nSpeed-up per iteration; bold: within the paper's range.\n");
     print_deft(false);
     print_deft(true);
     print_dear();

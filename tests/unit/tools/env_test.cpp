@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 
 #include "tools/environment.h"
 
@@ -12,7 +14,9 @@ namespace deft::tools {
 namespace {
 
 using nlohmann::json;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
 Config config(std::vector<const char*> environment) {
     return Config::load(environment, "/nonexistent");
@@ -28,7 +32,7 @@ TEST(EnvOutput, EveryFormIsComplete) {
     for (const Variable& row : variables()) {
         EXPECT_THAT(human, HasSubstr(std::string(row.name) + "="));
         EXPECT_THAT(human, HasSubstr(row.doc));
-        EXPECT_THAT(markdown, HasSubstr("| `" + std::string(row.name) + "` |"));
+        EXPECT_THAT(markdown, HasSubstr("\n### `" + std::string(row.name) + "`\n"));
         EXPECT_THAT(man, HasSubstr(".B " + std::string(row.name) + "\n"));
         const json& shown = document["variables"][index++];
         EXPECT_EQ(shown["name"], row.name);
@@ -37,6 +41,14 @@ TEST(EnvOutput, EveryFormIsComplete) {
         EXPECT_EQ(shown["doc"], row.doc);
         EXPECT_EQ(shown["since"], row.since);
         EXPECT_EQ(shown["source"], "default");
+    }
+}
+
+TEST(EnvOutput, TheReferencePageIsWrapped) {
+    std::istringstream page(markdown_reference());
+    for (std::string line; std::getline(page, line);) {
+        EXPECT_LE(line.size(), 100u) << line;
+        EXPECT_THAT(line, Not(EndsWith(" ")));
     }
 }
 
