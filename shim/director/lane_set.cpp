@@ -12,7 +12,6 @@
 #include "shim/director/settings.h"
 #include "topology/base/log.h"
 #include "topology/base/thread.h"
-#include "topology/lanes.h"
 #include "topology/presence.h"
 
 namespace deft::director {
@@ -96,7 +95,7 @@ Problem LaneSet::configure(executor::LaneConfig& config) const {
         }
         Presence::process().lanes_on_deft.store(true, std::memory_order_release);
     }
-    config.traffic_class = deft ? kWholeLaneClass : -1;
+    config.traffic_class = deft ? kLaneTrafficClass : -1;
     config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
     return {};
 }
