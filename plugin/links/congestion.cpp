@@ -18,8 +18,8 @@ bool set(int fd, const char* name) {
                       static_cast<socklen_t>(std::strlen(name))) == 0;
 }
 
-// The indices of links on which packets were lost, 0 where there is none yet. Of more than these
-// each path finds out for itself.
+// The indices of lossy links, 0 where there is none yet. With more of them than this array holds,
+// each path of the rest finds out for itself.
 constinit std::array<std::atomic<int>, 64> lossy_links{};
 
 bool known_lossy(int link) {
@@ -43,24 +43,32 @@ void remember(int link) {
     }
 }
 
-struct Seen {
-    bool known = false;
-    std::uint32_t round_trip_us = 0;
-    bool loss = false;
-};
-
-Seen look_at(int fd) {
-    tcp_info info{};
+bool read_info(int fd, tcp_info& info) {
     socklen_t length = sizeof(info);
-    Seen seen;
-    seen.known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
-    seen.round_trip_us = info.tcpi_rtt;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
+}
+
+LossRate::Counts counts_of(const tcp_info& info) {
     // What came twice had only been late; an old kernel does not count that.
-    seen.loss = info.tcpi_total_retrans > info.tcpi_dsack_dups;
-    return seen;
+    return {info.tcpi_segs_out, info.tcpi_total_retrans - info.tcpi_dsack_dups};
 }
 
 }  // namespace
+
+bool LossRate::lossy(Counts now) {
+    constexpr std::uint32_t kWindow = 1000;  // segments, of which one lost is too many
+    const std::uint32_t sent = now.sent - begin_.sent;
+    if (sent < kWindow) {
+        return false;
+    }
+    // Signed: a window in which late answers arrived can end with fewer losses than it began with.
+    const auto lost = static_cast<std::int32_t>(now.lost - begin_.lost);
+    const bool lossy = std::int64_t{lost} * kWindow >= sent;
+    const bool twice = lossy && last_was_lossy_;
+    begin_ = now;
+    last_was_lossy_ = lossy;
+    return twice;
+}
 
 void LossWatch::give_back(int fd) {
     (void)set(fd, replaced_.data());
@@ -68,7 +76,8 @@ void LossWatch::give_back(int fd) {
 }
 
 void LossWatch::look(int fd) {
-    if (!over() && look_at(fd).loss) {
+    tcp_info info{};
+    if (!over() && read_info(fd, info) && rate_.lossy(counts_of(info))) {
         give_back(fd);
         remember(link_);
     }
@@ -99,11 +108,10 @@ void Congestion::begin(int fd) {
 
 LossWatch Congestion::connected(int fd) {
     if (!watch_.over()) {
-        const Seen seen = look_at(fd);
-        if (!seen.known || seen.round_trip_us > near_) {
+        tcp_info info{};
+        if (!read_info(fd, info) || info.tcpi_rtt > near_) {
             watch_.give_back(fd);
         }
-        watch_.look(fd);
     }
     return std::exchange(watch_, LossWatch());
 }

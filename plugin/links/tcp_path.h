@@ -51,9 +51,12 @@ public:
     const char* describe() const override { return description_.c_str(); }
 
 private:
-    static constexpr std::size_t kStage = 8448;  // headers and small messages come through here
-    static constexpr std::size_t kTail = 1024;   // read beyond a chunk for the next header
-    static_assert(kStage >= wire::kChunkBytes + kEagerBytes);
+    // Headers and chunks of up to kStaged bytes that come alone take the way through the stage: to
+    // copy them from there costs less than a second call to read the rest.
+    static constexpr std::size_t kStaged = 32768;
+    static constexpr std::size_t kTail = 1024;  // read beyond a chunk for the next header
+    static constexpr std::size_t kStage = kStaged + kTail;
+    static_assert(kStaged >= kEagerBytes && kTail >= wire::kChunkBytes);
     // NCCL's GPUs look for the flags inside a message of LL (64 KiB at most) and LL128 (614,400
     // bytes with the default NCCL_LL128_BUFFSIZE) while it comes: with checksums nothing of it may
     // be seen before it is verified. Larger ones are of protocol Simple, which waits for the whole.
@@ -128,7 +131,7 @@ private:
     int polls_ = 0;               // since the last of them
     bool quiet_ = false;          // the socket was found empty since bytes were last read otherwise
     bool last_tiny_ = false;      // so was the chunk that came last
-    bool last_large_ = false;     // it was read straight to where it belongs
+    bool last_large_ = false;     // it is read straight to where it belongs
     std::uint32_t sum_ = 0;       // of its bytes so far
     std::uint32_t expected_ = 0;  // as its header says
     bool verify_ = false;         // false too once some of it was thrown away unseen

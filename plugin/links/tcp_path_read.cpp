@@ -115,7 +115,7 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     }
     stage_begin_ += wire::kChunkBytes + here;
     last_tiny_ = chunk.length <= kTiny;
-    last_large_ = !small;
+    last_large_ = chunk.length > kStaged;
     if (small) {
         events.arrived(chunk);
         return Step::Go;
@@ -125,6 +125,9 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     expected_ = header.checksum;
     payload_left_ = chunk.length - here;
     if (payload_left_ == 0) {
+        if (!chunk_.kept && taken_back()) {
+            return Step::Failed;
+        }
         events.arrived(chunk_);
     }
     return Step::Go;

@@ -8,6 +8,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <functional>
+#include <vector>
+
 #include "plugin/links/tcp_path.h"
 #include "tests/component/plugin/tcp_pair.h"
 #include "topology/base/unique_fd.h"
@@ -41,6 +44,9 @@ protected:
         ASSERT_EQ(bind(server_.get(), reinterpret_cast<sockaddr*>(&address_), length), 0);
         ASSERT_EQ(listen(server_.get(), 4), 0);
         ASSERT_EQ(getsockname(server_.get(), reinterpret_cast<sockaddr*>(&address_), &length), 0);
+        const int kilobyte = 1000;  // many segments in few bytes
+        ASSERT_EQ(setsockopt(client_.get(), IPPROTO_TCP, TCP_MAXSEG, &kilobyte, sizeof(kilobyte)),
+                  0);
         if (!take(tcp_socket(), "cubic") || !take(client_, "bbr")) {
             GTEST_SKIP() << "this host does not let us choose between cubic and bbr";
         }
@@ -51,30 +57,56 @@ protected:
         EXPECT_EQ(connect(client_.get(), reinterpret_cast<sockaddr*>(&address_), sizeof(address_)),
                   0);
         watch_ = congestion.connected(client_.get());
+        peer_.reset(accept4(server_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        EXPECT_TRUE(peer_);
         return control_of(client_.get());
     }
 
-    // Sends a byte whose first packets the peer's host does not take.
-    void lose_packets() {
-        const UniqueFd peer(accept4(server_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        ASSERT_TRUE(peer);
-        sock_filter nothing{BPF_RET | BPF_K, 0, 0, 0};
-        const sock_fprog program{1, &nothing};
-        ASSERT_EQ(setsockopt(peer.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)),
+    // The peer's host takes all packets but one of `one_of`, at random.
+    void lose_one_of(std::uint32_t one_of) {
+        std::array<sock_filter, 5> some{
+            sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0,
+                        static_cast<std::uint32_t>(SKF_AD_OFF + SKF_AD_RANDOM)},
+            {BPF_ALU | BPF_MOD | BPF_K, 0, 0, one_of},
+            {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0},
+            {BPF_RET | BPF_K, 0, 0, 0},
+            {BPF_RET | BPF_K, 0, 0, 0xffffffff}};
+        const sock_fprog program{some.size(), some.data()};
+        ASSERT_EQ(setsockopt(peer_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)),
                   0);
-        ASSERT_EQ(send(client_.get(), "x", 1, MSG_NOSIGNAL), 1);
-        tcp_info info{};
+    }
+    void lose_nothing() {
+        const int none = 0;
+        ASSERT_EQ(setsockopt(peer_.get(), SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof(none)), 0);
+    }
+
+    // Sends until `done`, or until `most` bytes arrived.
+    void exchange(int fd, std::size_t most, const std::function<bool()>& done) {
+        std::vector<char> bytes(65536);
+        std::size_t sent = 0;
+        std::size_t received = 0;
         const Nanos deadline = steady_now() + kPatience;
-        while (info.tcpi_total_retrans == 0 && steady_now() < deadline) {
-            socklen_t length = sizeof(info);
-            ASSERT_EQ(getsockopt(client_.get(), IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+        while (!done() && received < most) {
+            ASSERT_LT(steady_now(), deadline) << received << " bytes arrived";
+            const std::size_t wanted = std::min(bytes.size(), most - sent);
+            const ssize_t out = send(fd, bytes.data(), wanted, MSG_NOSIGNAL | MSG_DONTWAIT);
+            sent += out > 0 ? static_cast<std::size_t>(out) : 0;
+            const ssize_t in = recv(peer_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+            received += in > 0 ? static_cast<std::size_t>(in) : 0;
         }
-        ASSERT_GT(info.tcpi_total_retrans, 0U);
+    }
+
+    std::uint32_t sent_again() {
+        tcp_info info{};
+        socklen_t length = sizeof(info);
+        EXPECT_EQ(getsockopt(client_.get(), IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+        return info.tcpi_total_retrans;
     }
 
     sockaddr_in address_{};
     UniqueFd server_ = tcp_socket();
     UniqueFd client_ = tcp_socket();
+    UniqueFd peer_;
     LossWatch watch_;
 };
 
@@ -86,14 +118,16 @@ TEST_F(OnABbrHost, NearPathsHaveCubic) {
 TEST_F(OnABbrHost, LossBringsTheHostsOwnBack) {
     constexpr int kLink = 4711;
     ASSERT_EQ(after_connecting(Congestion("auto", kLink)), "cubic");
-    watch_.look(client_.get());
-    EXPECT_EQ(control_of(client_.get()), "cubic");
     const UniqueFd same(dup(client_.get()));
-    lose_packets();
     TcpPath::Options options;
     options.losses = watch_;
     TcpPath path(std::move(client_), TcpPath::Role::Sender, "test", options);
-    path.look_after(steady_now());
+    Nanos now = steady_now();
+    lose_one_of(50);
+    exchange(same.get(), 64 << 20, [&] {
+        path.look_after(now += kSecond);
+        return control_of(same.get()) != "cubic";
+    });
     EXPECT_EQ(control_of(same.get()), "bbr");
     // From the start on later paths of this link, and of no other.
     for (const auto& [link, expected] : {std::pair{kLink, "bbr"}, {kLink + 1, "cubic"}}) {
@@ -103,10 +137,28 @@ TEST_F(OnABbrHost, LossBringsTheHostsOwnBack) {
     }
 }
 
+TEST_F(OnABbrHost, APacketThatIsLostOnceChangesNothing) {
+    ASSERT_EQ(after_connecting(Congestion("auto")), "cubic");
+    lose_one_of(1);
+    ASSERT_EQ(send(client_.get(), "x", 1, MSG_NOSIGNAL), 1);
+    exchange(client_.get(), 1, [this] { return sent_again() > 0; });
+    ASSERT_GT(sent_again(), 0U);
+    lose_nothing();
+    exchange(client_.get(), 8 << 20, [this] {
+        watch_.look(client_.get());
+        return false;
+    });
+    EXPECT_EQ(control_of(client_.get()), "cubic");
+}
+
 TEST_F(OnABbrHost, LossChangesNothingThatWasChosen) {
     ASSERT_EQ(after_connecting(Congestion("cubic")), "cubic");
-    lose_packets();
-    watch_.look(client_.get());
+    lose_one_of(50);
+    exchange(client_.get(), 4 << 20, [this] {
+        watch_.look(client_.get());
+        return false;
+    });
+    EXPECT_GT(sent_again(), 0U);
     EXPECT_EQ(control_of(client_.get()), "cubic");
 }
 
@@ -124,6 +176,39 @@ TEST_F(OnABbrHost, ANameIsTakenOnFarPathsToo) {
 
 TEST_F(OnABbrHost, AnUnknownNameLeavesTheDefault) {
     EXPECT_EQ(after_connecting(Congestion("no-such-control")), "bbr");
+}
+
+TEST(LossRate, IsTooHighTwiceOnEnd) {
+    LossRate rate;
+    EXPECT_FALSE(rate.lossy({999, 50})) << "too few to judge by";
+    EXPECT_FALSE(rate.lossy({1000, 50}));
+    EXPECT_FALSE(rate.lossy({1999, 51}));
+    EXPECT_TRUE(rate.lossy({2000, 51}));
+}
+
+TEST(LossRate, OneLossyWindowIsForgotten) {
+    LossRate rate;
+    EXPECT_FALSE(rate.lossy({1000, 300}));
+    EXPECT_FALSE(rate.lossy({3000, 301})) << "one of two thousand";
+    EXPECT_FALSE(rate.lossy({4000, 302}));
+    EXPECT_TRUE(rate.lossy({5000, 303}));
+}
+
+// Of a fast path that is looked at seldom, the rate counts and not the number.
+TEST(LossRate, SeldomLooksChangeNothing) {
+    LossRate rate;
+    std::uint32_t lost = 0;
+    for (std::uint32_t sent = 100'000; sent < 1'000'000; sent += 100'000) {
+        EXPECT_FALSE(rate.lossy({sent, lost += 99}));
+    }
+}
+
+TEST(LossRate, CountersWrapAndLossesAreTakenBack) {
+    LossRate rate;
+    EXPECT_FALSE(rate.lossy({0xfffffe00, 0xfffffff0}));
+    EXPECT_FALSE(rate.lossy({0x400, 0xffffffe0})) << "fewer than before: they had only been late";
+    EXPECT_FALSE(rate.lossy({0x800, 0x10}));
+    EXPECT_TRUE(rate.lossy({0xc00, 0x20}));
 }
 
 TEST(Congestion, WhatIsNotBbrIsLeftAlone) {
