@@ -15,6 +15,7 @@ tracked page but the changelog; a word is what stands between blanks."""
 import argparse
 import pathlib
 import posixpath
+import signal
 import statistics
 
 import files
@@ -162,4 +163,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `figures.py --pages | head` ends in silence
     main()
