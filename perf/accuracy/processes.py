@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 
-from hosts import die_with_parent
+from ..common.hosts import die_with_parent
 
 
 class Stopped(RuntimeError):
@@ -19,7 +19,8 @@ class TooLong(RuntimeError):
 
 
 def _kill(process):
-    """The job with its ranks: they share a process group. Another thread may be about to note that it has ended."""
+    """The job with its ranks: they share a process group. Another thread may be about to note
+    that it has ended."""
     with contextlib.suppress(ProcessLookupError):
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -32,13 +33,17 @@ class Processes:
         self._lock, self._running, self.stopped = threading.Lock(), set(), False
 
     def run(self, command, environment, folder, timeout):
-        """(exit code, what it said, what it said on its standard error). Stopped if stop() was called before, TooLong."""
+        """(exit code, what it said, what it said on its standard error). Stopped if stop() was
+        called before, TooLong."""
         with self._lock:
             if self.stopped:
                 raise Stopped
-            # The launcher takes its ranks with it when it is asked to end; killed, it would leave them.
-            process = subprocess.Popen(command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+            # The launcher takes its ranks with it when it is asked to end; killed, it would leave
+            # them.
+            process = subprocess.Popen(command, env=environment, cwd=folder,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, errors="replace",
+                                       start_new_session=True,
                                        preexec_fn=die_with_parent(signal.SIGTERM))
             self._running.add(process)
         try:

@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the accuracy guard's thresholds for a training that swings come from: the models of this folder, trained in one process.
+"""Where the accuracy guard's thresholds for a training that swings come from: the models of this
+folder, trained in one process.
 
-    python3 perf/accuracy/swings.py [--models tiny-mlp] [--optimizers momentum] [--batches 32,128] [--seeds 4] [--out perf/results/swings]
+    python3 perf/accuracy/swings.py [--models tiny-mlp] [--optimizers momentum] [--batches 32,128]
+        [--seeds 4] [--out perf/results/swings]
 
-Gradients go through the delivery policies as deft would deliver them, from iteration 44 on, and the guard's rule (shim/guard) looks at
-the cosines of successive sums. A table says for every policy how accurate the trainings were and in how many the rule would have ended
-the plan, and when. Nothing of deft runs here, and the rule sees whole gradients, where deft's guard sees windows of four transfers:
-perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 3 Python lacks a module; 4 it failed.
+Gradients go through the delivery policies as deft would deliver them, from iteration 44 on, and the
+guard's rule (shim/guard) looks at the cosines of successive sums. A table says for every policy how
+accurate the trainings were and in how many the rule would have ended the plan, and when. Nothing of
+deft runs here, and the rule sees whole gradients, where deft's guard sees windows of four
+transfers: perf/accuracy/run.py shows what that does. Exit codes: 0 done; 2 wrong usage; 3 Python
+lacks a module; 4 it failed.
 """
 
 import collections
-import json
 import os
+import runpy
 import statistics
 import sys
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, machine, records
+from ..common.arguments import OneLineParser, check_output
+from .run import EPOCHS, RATES, WARM_UP
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "perf", "common"), os.path.join(ROOT, "perf", "jobs")]
-import exits  # noqa: E402
-import machine  # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-from run import EPOCHS, RATES, WARM_UP  # noqa: E402
-
 MODELS = ("tiny-mlp", "tiny-transformer")
 OPTIMIZERS = ("momentum", "nesterov", "adam")
 POLICIES = ("plain", "delay1", "delay1+predict", "merge2", "merge2late")
@@ -34,12 +40,15 @@ EARLIER = 0.1
 
 
 def parse(arguments):
-    parser = OneLineParser(label="swings", prog="perf/accuracy/swings.py", description=__doc__.split("\n", maxsplit=1)[0])
+    parser = OneLineParser(label="swings", prog="perf/accuracy/swings.py",
+                           description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
-    parser.add_argument("--batches", default="32,128", help="images a rank, of two: a list (32,128)")
+    parser.add_argument("--batches", default="32,128",
+                        help="images a rank, of two: a list (32,128)")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--out", help="path without extension of a page of Markdown and of the raw data (default: none)")
+    parser.add_argument("--out", help="path without extension of a page of Markdown and of the raw "
+                                      "data (default: none)")
     options = parser.parse_args(arguments)
     for name, known in (("models", MODELS), ("optimizers", OPTIMIZERS)):
         setattr(options, name, getattr(options, name).split(","))
@@ -59,7 +68,8 @@ def parse(arguments):
 
 
 class Delivery:
-    """What an update gets, and what a lane carries for it, from reduced gradients in their order."""
+    """What an update gets, and what a lane carries for it, from reduced gradients in their
+    order."""
 
     def __init__(self, policy, optimizer, zeros):
         self.policy, self.optimizer, self.zeros = policy, optimizer, zeros
@@ -76,7 +86,8 @@ class Delivery:
             self.sums = [*(self.sums if at > 0 else [])[-2:], gradient]
             return (self.extrapolate(late) if late else self.zeros), gradient
         self.kept.append(gradient)
-        if at % 2 == 0:   # merged: an update of the sum before, where it is late, and of nothing else
+        # merged: an update of the sum before, where it is late, and of nothing else
+        if at % 2 == 0:
             late, self.sums = self.sums, []
             return (late[0] if at > 0 and self.policy == "merge2late" else self.zeros), None
         whole, self.kept = self.kept[0] + self.kept[1], []
@@ -96,11 +107,13 @@ class Rule:
     """The guard's."""
 
     def __init__(self, limit):
-        self.limit, self.before, self.cosines, self.fired = limit, collections.deque(maxlen=BACK), collections.deque(maxlen=WINDOW), None
+        self.limit, self.before, self.cosines, self.fired = limit, collections.deque(
+            maxlen=BACK), collections.deque(maxlen=WINDOW), None
 
     def look(self, total, iteration):
         if len(self.before) == BACK and self.fired is None:
-            self.cosines.append([float(total @ old) / float(total.norm() * old.norm() + 1e-30) for old in (self.before[-1], self.before[0])])
+            self.cosines.append([float(total @ old) / float(total.norm() * old.norm() + 1e-30)
+                                 for old in (self.before[-1], self.before[0])])
             one, other = (sum(column) / WINDOW for column in zip(*self.cosines))
             if len(self.cosines) == WINDOW and one > self.limit and other < EARLIER:
                 self.fired = iteration
@@ -109,21 +122,27 @@ class Rule:
 
 def train(model_name, optimizer_name, policy, batch, seed):
     """(test accuracy in %, iteration in which the rule would have ended the plan or None)"""
-    import ddp
     import torch
+
+    from ..jobs import ddp
     torch.manual_seed(seed)
     model = ddp.make_model(model_name)
-    optimizer = ddp.make_optimizer(optimizer_name, model.parameters(), RATES[model_name][optimizer_name])
+    optimizer = ddp.make_optimizer(optimizer_name, model.parameters(),
+                                   RATES[model_name][optimizer_name])
     images, labels, test_images, test_labels = ddp.load_data(torch.device("cpu"))
     parameters = list(model.parameters())
-    delivery = Delivery(policy, optimizer_name, torch.zeros(sum(parameter.numel() for parameter in parameters)))
+    delivery = Delivery(policy, optimizer_name,
+                        torch.zeros(sum(parameter.numel() for parameter in parameters)))
     low = policy.startswith("merge") or optimizer_name == "momentum"
     rule, iteration = Rule(SWING_LOW if low else SWING), 0
     # A larger batch has fewer iterations an epoch: as many epochs more, but for a quarter.
     for epoch in range(round(EPOCHS[model_name] * max(1.0, 0.75 * batch / 32))):
-        for both in zip(*(ddp.batches(len(images), batch, seed, epoch, rank, 2) for rank in range(2))):
-            loss = sum(torch.nn.functional.cross_entropy(model(images[one]), labels[one]) for one in both) / 2
-            gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, parameters)])
+        for both in zip(*(ddp.batches(len(images), batch, seed, epoch, rank, 2)
+                          for rank in range(2))):
+            loss = sum(torch.nn.functional.cross_entropy(model(images[one]), labels[one])
+                       for one in both) / 2
+            gradient = torch.cat([part.reshape(-1)
+                                  for part in torch.autograd.grad(loss, parameters)])
             delivered, sent = delivery.next(gradient)
             if sent is not None and iteration >= WARM_UP:
                 rule.look(sent, iteration)
@@ -142,35 +161,45 @@ def main():
     options = parse(sys.argv[1:])
     exits.on_signals()
     try:
-        import sklearn  # noqa: F401  pylint: disable=unused-import
+        import sklearn  # noqa: F401
         import torch
     except ModuleNotFoundError as missing:
-        print(f"swings: {sys.executable} has no module '{missing.name}'; remedy: /usr/bin/python3 perf/accuracy/swings.py, with Debian's "
-              "python3-torch and python3-sklearn", file=sys.stderr)
+        print(f"swings: {sys.executable} has no module '{missing.name}'; remedy: "
+              "/usr/bin/python3 perf/accuracy/swings.py, with Debian's python3-torch "
+              "and python3-sklearn", file=sys.stderr)
         return exits.LACKING
     torch.set_num_threads(1)
-    lines = ["| model, images a rank, optimizer | policy | test accuracy, % | the rule ends the plan | in iteration |", "|---|---|---|---|---|"]
+    lines = ["| model, images a rank, optimizer | policy | test accuracy, "
+             "% | the rule ends the plan | in iteration |", "|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
     raw, revision = [], machine.revision(ROOT)
     for model in options.models:
         for batch in options.batches:
             for optimizer in options.optimizers:
                 for policy in POLICIES:
-                    cells = [train(model, optimizer, policy, batch, seed) for seed in range(1, options.seeds + 1)]
-                    raw += [{"model": model, "batch": batch, "optimizer": optimizer, "policy": policy, "seed": seed, "accuracy": accuracy,
-                             "ends_in": at, "revision": revision} for seed, (accuracy, at) in enumerate(cells, 1)]
+                    cells = [train(model, optimizer, policy, batch, seed)
+                             for seed in range(1, options.seeds + 1)]
+                    raw += [{"model": model, "batch": batch, "optimizer": optimizer,
+                             "policy": policy, "seed": seed, "accuracy": accuracy, "ends_in": at,
+                             "revision": revision} for seed, (accuracy, at) in enumerate(cells, 1)]
                     fired = [at for _, at in cells if at is not None]
-                    lines.append(f"| {model}, {batch}, {optimizer} | {policy} | {statistics.mean(one for one, _ in cells):.1f} | "
-                                 f"{len(fired)} of {len(cells)} | {statistics.median(fired) if fired else '-'} |")
+                    lines.append(f"| {model}, {batch}, {optimizer} | {policy} | "
+                                 f"{statistics.mean(one for one, _ in cells):.1f} | "
+                                 f"{len(fired)} of {len(cells)} | "
+                                 f"{statistics.median(fired) if fired else '-'} |")
                     print(lines[-1], flush=True)
     if options.out:
-        with open(options.out + ".json", "w", encoding="utf-8") as file:
-            json.dump({"format": "deft-swings", "version": 1, "machine": machine.describe(), "trainings": raw}, file, indent=1)
-            file.write("\n")
+        records.write(options.out + ".json",
+                      {"format": "deft-swings", "version": 1, "machine": machine.describe(),
+                       "trainings": raw}, one_a_line=("trainings",))
         with open(options.out + ".md", "w", encoding="utf-8") as file:
-            file.write("# Trainings that swing, and the guard's rule for them\n\n`python3 perf/accuracy/swings.py`: one process, the delivery policies "
-                       f"from iteration {WARM_UP} on, {options.seeds} seeds. The rule: over {WINDOW} updates a mean cosine of successive sums above "
-                       f"{SWING} (merged, or SGD with momentum: {SWING_LOW}), and one of sums {BACK} updates apart below {EARLIER}. Raw data beside this file.\n\n"
+            file.write("# Trainings that swing, and the guard's rule for them\n\n"
+                       "`python3 perf/accuracy/swings.py`: one process, "
+                       f"the delivery policies from iteration {WARM_UP} on, {options.seeds} seeds. "
+                       f"The rule: over {WINDOW} updates a mean cosine of successive sums above "
+                       f"{SWING} (merged, or SGD with momentum: {SWING_LOW}), "
+                       f"and one of sums {BACK} updates apart below {EARLIER}. "
+                       "Raw data beside this file.\n\n"
                        + "\n".join(lines) + "\n")
     return 0
 

@@ -18,7 +18,8 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def check_output(parser, option, path):
-    """Wrong usage if the file could not be written later, when the work is done. None: nothing is to be written."""
+    """Wrong usage if the file could not be written later, when the work is done. None: nothing
+    is to be written."""
     if path is None:
         return
     folder = os.path.dirname(os.path.abspath(path))
@@ -31,7 +32,8 @@ def check_output(parser, option, path):
 
 
 def earlier_record(parser, option, path, member):
-    """What an earlier run has left in the file that this one adds to; None if it is not there. Wrong usage if it is no such record."""
+    """What an earlier run has left in the file that this one adds to; None if it is not there.
+    Wrong usage if it is no such record."""
     check_output(parser, option, path)
     if path is None or not os.path.exists(path):
         return None
@@ -42,4 +44,5 @@ def earlier_record(parser, option, path, member):
             raise TypeError(f"'{member}' is no list")
         return record
     except (OSError, ValueError, KeyError, TypeError) as error:
-        parser.error(f"{option} {path}: is there and is no earlier record ({type(error).__name__}: {error}); name another file")
+        parser.error(f"{option} {path}: is there and is no earlier record ({type(error).__name__}: "
+                     f"{error}); name another file")

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lower bounds of an iteration, computed apart from deft's planner (docs/planner.md has the formulas and their sources).
+"""Lower bounds of an iteration, computed apart from deft's planner (docs/planner.md has the
+formulas and their sources).
 
-`ready` are seconds from the start of the iteration, `costs` seconds each bucket holds all links together at their summed rate.
+`ready` are seconds from the start of the iteration, `costs` seconds each bucket holds all links
+together at their summed rate.
 """
 
 
 def costs(bytes_of_buckets, gbit_per_s, ranks):
-    """A ring all-reduce sends and receives 2 (n - 1) / n of a message on every rank; both directions run at once."""
+    """A ring all-reduce sends and receives 2 (n - 1) / n of a message on every rank; both
+    directions run at once."""
     return [8e-9 * size * 2 * (ranks - 1) / ranks / gbit_per_s for size in bytes_of_buckets]
 
 
 def synchronous(compute, ready, cost):
-    """The update waits for all gradients of its own iteration: bucket i is not sent before it is ready."""
+    """The update waits for all gradients of its own iteration: bucket i is not sent before it is
+    ready."""
     end = compute
     for first, start in enumerate(ready):
         end = max(end, start + sum(cost[first:]))
@@ -19,8 +23,9 @@ def synchronous(compute, ready, cost):
 
 
 def carried(compute, ready, cost, carry):
-    """As synchronous(), where the cores that compute also carry the bytes: all transfers together take `carry` seconds of theirs, so that
-    compute is slower while a transfer is under way."""
+    """As synchronous(), where the cores that compute also carry the bytes: all transfers
+    together take `carry` seconds of theirs, so that compute is slower while a transfer is under
+    way."""
     share = min(carry / sum(cost), 0.99) if sum(cost) > 0 else 0.0
     now = done = free = 0.0   # time, compute done by then, when the links are free again
     for at, holds in zip([*ready, compute], [*cost, 0.0]):
@@ -41,22 +46,27 @@ def of_mode_carried(mode, compute, ready, cost, carry, max_merge=2):
 
 
 def delayed(compute, cost, max_merge):
-    """Gradients may be an iteration late and max_merge iterations may share a transfer: only the volume holds it up."""
+    """Gradients may be an iteration late and max_merge iterations may share a transfer: only the
+    volume holds it up."""
     return max(compute, sum(cost) / max_merge)
 
 
 def merged(compute, ready, cost, max_merge):
-    """Every max_merge-th iteration sends, and waits for, the sums of all buckets; the others send nothing."""
+    """Every max_merge-th iteration sends, and waits for, the sums of all buckets; the others
+    send nothing."""
     return (synchronous(compute, ready, cost) + (max_merge - 1) * compute) / max_merge
 
 
 def late_or_merged(compute, ready, cost, max_merge):
-    """Gradients may be an iteration late, or max_merge iterations may share a transfer, not both: what mode deft does unless
-    both caps are set. (It merges only where that is 5 % faster, which is its choice, and no part of the bound.)"""
+    """Gradients may be an iteration late, or max_merge iterations may share a transfer, not
+    both: what mode deft does unless both caps are set. (It merges only where that is 5 % faster,
+    which is its choice, and no part of the bound.)"""
     return min(delayed(compute, cost, 1), merged(compute, ready, cost, max_merge))
 
 
 def of_mode(mode, compute, ready, cost, max_merge=2):
     if mode == "deft":
         return late_or_merged(compute, ready, cost, max_merge)
-    return delayed(compute, cost, max_merge) if mode == "covap" else synchronous(compute, ready, cost)
+    if mode == "covap":
+        return delayed(compute, cost, max_merge)
+    return synchronous(compute, ready, cost)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several "hosts" on one machine, joined by links of chosen rates.
 
-A host is a network namespace held by one process of ours, so nothing is left behind, however this program ends: the
-holder waits on a pipe and goes when the pipe closes, and with the last process in it the kernel removes the namespace,
-its interfaces and its queues. No namespace has a name, so any number of networks may exist at once.
+A host is a network namespace held by one process of ours, so nothing is left behind, however this
+program ends: the holder waits on a pipe and goes when the pipe closes, and with the last process in
+it the kernel removes the namespace, its interfaces and its queues. No namespace has a name, so any
+number of networks may exist at once.
 
-Without the right to make namespaces the hosts are loopback addresses (`LoopbackNetwork`): nothing is shaped there, the
-program under test has to pace itself (DEFT_INTERFACES=address@rate).
+Without the right to make namespaces the hosts are loopback addresses (`LoopbackNetwork`): nothing
+is shaped there, the program under test has to pace itself (DEFT_INTERFACES=address@rate).
 
     with hosts.create(count=2, rates=["2gbit", "1gbit"]) as network:
         network.hosts[0].run(["ping", "-c1", network.hosts[1].address(0)])
@@ -28,16 +29,23 @@ import time
 
 USERNS_MARK = "DEFT_HOSTS_IN_USERNS"
 SUBNET = "10.77"
-# A quarter of a megabyte passes unshaped in one burst, unless asked for less, and the queue holds 20 ms: what real NICs and switches do.
+# A quarter of a megabyte passes unshaped in one burst, unless asked for less, and the queue holds
+# 20 ms: what real NICs and switches do.
 BURST = "256kb"
-LEAST_BURST = 80_000   # bytes: a packet of TCP's before it is cut (64 KiB), which the kernel would cut in software otherwise
+# bytes: a packet of TCP's before it is cut (64 KiB), which the kernel would cut in software
+# otherwise
+LEAST_BURST = 80_000
 QUEUE = ["latency", "20ms"]
-# Before it, in a host, the kernel's own default for a network device: three bands by socket priority. A switch has none.
+# Before it, in a host, the kernel's own default for a network device: three bands by socket
+# priority. A switch has none.
 HOST_QUEUE = "pfifo_fast"
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
+# What `ip link` says of an interface that can send. A TAP device never says more of its state than
+# that its cable is plugged in.
+RUNNING = r"(.*state UP|<[^>]*LOWER_UP[^>]*>.*state UNKNOWN)"
 
 
 class SetupError(RuntimeError):
@@ -50,7 +58,8 @@ def rate_bits(rate):
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(k|m|g)bit", rate.strip().lower())
     if not match or float(match.group(1)) <= 0:
-        raise SetupError(f"link rate '{rate}' is not understood: write 500mbit, 2gbit, 2.5gbit or unshaped")
+        raise SetupError(f"link rate '{rate}' is not understood: write 500mbit, 2gbit, "
+                         "2.5gbit or unshaped")
     return int(float(match.group(1)) * {"k": 1e3, "m": 1e6, "g": 1e9}[match.group(2)])
 
 
@@ -72,12 +81,14 @@ def missing_tools():
 
 
 def _probe(prefix):
-    """Can namespaces, a veth pair and a shaped queue be made behind `prefix`? Returns the reason if not, else ''."""
+    """Can namespaces, a veth pair and a shaped queue be made behind `prefix`? Returns the reason
+    if not, else ''."""
     script = ("ip link add dt_p0 type veth peer name dt_p1 && "
-              "tc qdisc add dev dt_p0 root tbf rate 1gbit burst 256kb latency 20ms && unshare -n true")
+              "tc qdisc add dev dt_p0 root tbf rate 1gbit burst 256kb latency 20ms "
+              "&& unshare -n true")
     try:
-        done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True, timeout=30,
-                              env=_environment(), check=False)
+        done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True,
+                              timeout=30, env=_environment(), check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode == 0:
@@ -98,7 +109,8 @@ def _environment(extra=None):
 
 
 def choose(kind="auto"):
-    """Decides how hosts are made: ("root" | "userns" | "loopback", reason). Raises SetupError if `kind` cannot be had.
+    """Decides how hosts are made: ("root" | "userns" | "loopback", reason). Raises SetupError if
+    `kind` cannot be had.
 
     "userns" means that the program must run itself again: see enter_user_namespace().
     """
@@ -106,7 +118,8 @@ def choose(kind="auto"):
         return "loopback", "asked for"
     missing = missing_tools()
     if missing:
-        reason = "; ".join(f"'{tool}' is not installed (apt install {package})" for tool, package in missing)
+        reason = "; ".join(f"'{tool}' is not installed (apt install {package})"
+                           for tool, package in missing)
     else:
         reason = _probe(["unshare", "-n"])
         if not reason:
@@ -122,7 +135,8 @@ def choose(kind="auto"):
 
 
 def enter_user_namespace():
-    """Runs this program again as root of an own user namespace. Does not return where that is still to be done."""
+    """Runs this program again as root of an own user namespace. Does not return where that is
+    still to be done."""
     if USERNS_MARK in os.environ:
         return
     os.environ[USERNS_MARK] = "1"
@@ -146,9 +160,11 @@ class Host:
         return self._addresses[link]
 
     def popen(self, command, env=None, replace_env=False, **options):
-        """subprocess.Popen inside the host. `env` is added to the environment, or replaces it. Dies with this process."""
+        """subprocess.Popen inside the host. `env` is added to the environment, or replaces it.
+        Dies with this process."""
         options.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.Popen([*self._prefix, *command], env=env if replace_env else _environment(env),
+        return subprocess.Popen([*self._prefix, *command],
+                                env=env if replace_env else _environment(env),
                                 preexec_fn=die_with_parent(), **options)
 
     @property
@@ -157,16 +173,20 @@ class Host:
         return f"/proc/{self._prefix[2]}/ns/net"
 
     def run(self, command, env=None, timeout=60, check=True):
-        """Runs a command inside the host and returns its output; SetupError with its last line if it fails."""
+        """Runs a command inside the host and returns its output; SetupError with its last line
+        if it fails."""
         try:
-            done = subprocess.run([*self._prefix, *command], env=_environment(env), capture_output=True, text=True,
-                                  stdin=subprocess.DEVNULL, timeout=timeout, check=False)
+            done = subprocess.run([*self._prefix, *command], env=_environment(env),
+                                  capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                  timeout=timeout, check=False)
         except FileNotFoundError as error:
             raise SetupError(f"'{error.filename}' is not installed") from error
         except subprocess.TimeoutExpired as error:
-            raise SetupError(f"{self.name}: {' '.join(command)}: not done after {timeout} s; is the machine busy?") from error
+            raise SetupError(f"{self.name}: {' '.join(command)}: not done after {timeout} s; "
+                             "is the machine busy?") from error
         if check and done.returncode:
-            lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+            lines = ((done.stderr or done.stdout).strip().splitlines()
+                     or [f"exit code {done.returncode}"])
             raise SetupError(f"{self.name}: {' '.join(command)}: {lines[-1]}")
         return done.stdout
 
@@ -181,10 +201,12 @@ class Host:
 
 
 class NamespaceNetwork:
-    """Hosts as network namespaces; link l is interface eth<l> in each of them, shaped in both directions.
+    """Hosts as network namespaces; link l is interface eth<l> in each of them, shaped in both
+    directions.
 
-    `pipe`: a rate; all links of the two hosts then run through one pipe of this rate, as behind one uplink.
-    `relays`: {link: a function (network, link) that lays this link instead and returns what holds it} (relay.py).
+    `pipe`: a rate; all links of the two hosts then run through one pipe of this rate, as behind one
+    uplink. `relays`: {link: a function (network, link) that lays this link instead and returns what
+    holds it} (relay.py).
     """
 
     kind = "namespaces"
@@ -227,10 +249,13 @@ class NamespaceNetwork:
             raise
 
     def _hold(self):
-        """Starts the process that keeps a new namespace alive; returns the command prefix that enters it."""
+        """Starts the process that keeps a new namespace alive; returns the command prefix that
+        enters it."""
         holder = subprocess.Popen(
-            ["unshare", "-n", "sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad 2>/dev/null; echo up; read end"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), preexec_fn=die_with_parent(),
+            ["unshare", "-n", "sh", "-c",
+             "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad 2>/dev/null; echo up; read end"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(),
+            preexec_fn=die_with_parent(),
             start_new_session=True)
         self._holders.append(holder)
         if holder.stdout.readline() != b"up\n":
@@ -241,7 +266,8 @@ class NamespaceNetwork:
         return str(self._holders[number].pid)
 
     def _bridge(self, link, host):
-        """Which bridge of the switch a host's end of a link is plugged into: one a link, or one a side of the pipe."""
+        """Which bridge of the switch a host's end of a link is plugged into: one a link, or one
+        a side of the pipe."""
         return f"side{host.index}" if self._pipe else f"br{link}"
 
     def _lay_pipe(self):
@@ -250,8 +276,10 @@ class NamespaceNetwork:
             self._switch.run(["ip", "link", "add", f"side{side}", "type", "bridge"])
             self._switch.run(["ip", "link", "set", f"side{side}", "up"])
             self._switch.run(["ip", "link", "set", f"pipe{side}", "master", f"side{side}", "up"])
-            self._switch.run(["tc", "qdisc", "add", "dev", f"pipe{side}", "root", "tbf", *self._queue(self._pipe)])
-        for host in self.hosts:  # several interfaces in one Ethernet: each answers for its own address only
+            self._switch.run(["tc", "qdisc", "add", "dev", f"pipe{side}", "root", "tbf",
+                              *self._queue(self._pipe)])
+        # several interfaces in one Ethernet: each answers for its own address only
+        for host in self.hosts:
             host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; "
                                   "echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce"])
 
@@ -270,24 +298,26 @@ class NamespaceNetwork:
         for host in self.hosts:
             if self._switch:
                 port = f"p{link}x{host.index}"
-                self._switch.run(["ip", "link", "add", port, "type", "veth", "peer", "name", device, "netns",
-                                  self._pid(host.index)])
-                self._switch.run(["ip", "link", "set", port, "master", self._bridge(link, host), "up"])
+                self._switch.run(["ip", "link", "add", port, "type", "veth", "peer", "name", device,
+                                  "netns", self._pid(host.index)])
+                self._switch.run(["ip", "link", "set", port, "master", self._bridge(link, host),
+                                  "up"])
             elif host.index == 0:
-                host.run(["ip", "link", "add", device, "type", "veth", "peer", "name", device, "netns", self._pid(1)])
+                host.run(["ip", "link", "add", device, "type", "veth", "peer", "name", device,
+                          "netns", self._pid(1)])
             host.run(["ip", "addr", "add", host.address(link) + "/24", "dev", device])
             host.run(["ip", "link", "set", device, "up"])
         self.set_rate(link, self.rates[link])
 
     def _wait_running(self):
-        """The kernel reports a new link as running a moment after it is up, and NCCL skips what is not running."""
+        """The kernel reports a new link as running a moment after it is up, and NCCL skips what
+        is not running."""
         deadline = time.monotonic() + 10
         for host in self.hosts:
             while True:
                 table = host.run(["ip", "-o", "link", "show"])
-                # A TAP device never says more of its state than that its cable is plugged in.
                 waiting = [device for device in host.devices
-                           if not re.search(rf" {device}(@\S+)?: (.*state UP|<[^>]*LOWER_UP[^>]*>.*state UNKNOWN)", table)]
+                           if not re.search(rf" {device}(@\S+)?: {RUNNING}", table)]
                 if not waiting:
                     break
                 if time.monotonic() > deadline:
@@ -295,7 +325,8 @@ class NamespaceNetwork:
                 time.sleep(0.02)
 
     def _ends(self, link):
-        """The senders of a link: each host's device, and each switch port (the traffic towards a host)."""
+        """The senders of a link: each host's device, and each switch port (the traffic towards a
+        host)."""
         ends = [(host, f"eth{link}") for host in self.hosts]
         if self._switch:
             ends += [(self._switch, f"p{link}x{host.index}") for host in self.hosts]
@@ -306,13 +337,16 @@ class NamespaceNetwork:
             if rate_bits(self.rates[link]) is None:
                 place.run(["tc", "qdisc", "del", "dev", device, "root"], check=False)
             else:
-                place.run(["tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "tbf", *self._queue(self.rates[link])])
+                place.run(["tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "tbf",
+                           *self._queue(self.rates[link])])
                 if place is not self._switch:
                     # Fails where it is there already, which is as well.
-                    place.run(["tc", "qdisc", "replace", "dev", device, "parent", "1:1", "handle", "10:", HOST_QUEUE], check=False)
+                    place.run(["tc", "qdisc", "replace", "dev", device, "parent", "1:1", "handle",
+                               "10:", HOST_QUEUE], check=False)
 
     def _queue(self, rate):
-        burst = BURST if self._burst_ms is None else f"{max(LEAST_BURST, int(rate_bits(rate) * self._burst_ms / 8e3))}b"
+        burst = (BURST if self._burst_ms is None
+                 else f"{max(LEAST_BURST, int(rate_bits(rate) * self._burst_ms / 8e3))}b")
         return ["rate", rate, "burst", burst, *QUEUE]
 
     def set_rate(self, link, rate):
@@ -322,12 +356,16 @@ class NamespaceNetwork:
         self._shape(link)
 
     def cut(self, link, how="carrier", host=None):
-        """Breaks a link. "delete" (two hosts): the interface goes. "carrier": its end at `host` (default: the last one) is taken down; behind a switch it is the
-        switch's port, so that the host sees a lost carrier; of two hosts the other one does. "blackhole": what `host`
+        """Breaks a link. "delete" (two hosts): the interface goes. "carrier": its end at `host`
+        (default: the last one) is taken down; behind a switch it is the switch's port, so that
+        the host sees a lost carrier; of two hosts the other one does. "blackhole": what `host`
         (default: every host) sends is dropped silently."""
         places = self.hosts if host is None else [self.hosts[host]]
         if how == "carrier":
-            place, device = (self._switch, f"p{link}x{places[-1].index}") if self._switch else (places[-1], f"eth{link}")
+            if self._switch:
+                place, device = self._switch, f"p{link}x{places[-1].index}"
+            else:
+                place, device = places[-1], f"eth{link}"
             place.run(["ip", "link", "set", device, "down"])
         elif how == "delete" and not self._switch:
             places[-1].run(["ip", "link", "del", f"eth{link}"])
@@ -373,7 +411,8 @@ class NamespaceNetwork:
 
 
 class LoopbackNetwork:
-    """Hosts as loopback addresses 127.77.<link>.<host>: no namespaces, nothing shaped, one set of counters."""
+    """Hosts as loopback addresses 127.77.<link>.<host>: no namespaces, nothing shaped, one set
+    of counters."""
 
     kind = "loopback"
     shaped = False
@@ -382,7 +421,8 @@ class LoopbackNetwork:
         for rate in rates:
             rate_bits(rate)
         self.rates = list(rates)
-        self.hosts = [Host(index, [], [f"127.77.{link}.{index + 1}" for link in range(len(rates))], ["lo"])
+        self.hosts = [Host(index, [], [f"127.77.{link}.{index + 1}" for link in range(len(rates))],
+                           ["lo"])
                       for index in range(count)]
 
     def interfaces(self, host):
@@ -390,7 +430,8 @@ class LoopbackNetwork:
         entries = []
         for link, rate in enumerate(self.rates):
             bits = rate_bits(rate)
-            entries.append(self.hosts[host].address(link) + (f"@{bits // 1000000}mbit" if bits else ""))
+            entries.append(self.hosts[host].address(link) +
+                           (f"@{bits // 1000000}mbit" if bits else ""))
         return ",".join(entries)
 
     def describe(self):
@@ -419,8 +460,9 @@ class LoopbackNetwork:
 
 
 def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None, burst_ms=None, relays=None):
-    """Makes the network as choose() says; for "userns" the caller has entered the user namespace before. `burst_ms`: so much of its rate a
-    link sends at once after a rest (a quarter of a megabyte)."""
+    """Makes the network as choose() says; for "userns" the caller has entered the user namespace
+    before. `burst_ms`: so much of its rate a link sends at once after a rest (a quarter of a
+    megabyte)."""
     chosen, reason = choose(kind)
     if chosen == "userns" and USERNS_MARK not in os.environ:
         raise SetupError("call enter_user_namespace() first: " + reason)
@@ -430,9 +472,11 @@ def create(count=2, rates=("2gbit", "1gbit"), kind="auto", pipe=None, burst_ms=N
 
 
 def main():
-    """python3 hosts.py [--hosts N] [--links R,R] -- COMMAND: runs COMMAND in host 0 (HOST1.. addresses in HOSTS)."""
+    """python3 hosts.py [--hosts N] [--links R,R] -- COMMAND: runs COMMAND in host 0 (HOST1..
+    addresses in HOSTS)."""
     import argparse
-    parser = argparse.ArgumentParser(description="Run a command on host 0 of a small network of namespaces.")
+    parser = argparse.ArgumentParser(description="Run a command on host 0 of a small "
+                                                 "network of namespaces.")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--links", default="2gbit,1gbit")
     parser.add_argument("command", nargs="+")

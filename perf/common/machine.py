@@ -11,7 +11,8 @@ def describe():
     model = ""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
+            model = next((line.split(":", 1)[1].strip() for line in file
+                          if line.startswith("model name")), "")
     except OSError:
         pass
     return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(),
@@ -19,9 +20,11 @@ def describe():
 
 
 def revision(folder):
-    """Which commit of the project is measured, "-dirty" where more has changed than records; "" where it is not in a clone."""
+    """Which commit of the project is measured, "-dirty" where more has changed than records; ""
+    where it is not in a clone."""
     def git(*arguments):
-        return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True,
+                              timeout=60, check=True).stdout.strip()
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!perf/results")
         return git("describe", "--always") + ("-dirty" if changed else "")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one job, a process per rank, on the hosts of a network; shared by the benchmarks of whole jobs."""
+"""Runs one job, a process per rank, on the hosts of a network; shared by the benchmarks of whole
+jobs."""
 
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-import hosts
+from . import hosts
 
 # Left out of the ranks' environment: what would put another deft or another plugin into a run.
 FOREIGN = ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -28,7 +29,8 @@ def free_port():
 
 
 class Parts:
-    """The files of one build that whole jobs need; hosts.SetupError names the first that is missing."""
+    """The files of one build that whole jobs need; hosts.SetupError names the first that is
+    missing."""
 
     def __init__(self, build, root):
         build = os.path.abspath(build)
@@ -46,12 +48,13 @@ class Parts:
 
 
 class Run:
-    """What one run left: `results` is rank 0's JSON, `observed` deft's report of rank 0 or {}, `warnings` deft's WARN lines,
-    `sent` the bytes host 0 sent on each link, `foreign` the share of the machine's CPU time that other programs took meanwhile."""
+    """What one run left: `results` is rank 0's JSON, `observed` deft's report of rank 0 or {},
+    `warnings` deft's WARN lines, `sent` the bytes host 0 sent on each link, `foreign` the share
+    of the machine's CPU time that other programs took meanwhile."""
 
     def __init__(self, results, observed, warnings, sent, seconds, foreign):
-        self.results, self.observed, self.warnings, self.sent, self.seconds = results, observed, warnings, sent, seconds
-        self.foreign = foreign
+        self.results, self.observed, self.warnings = results, observed, warnings
+        self.sent, self.seconds, self.foreign = sent, seconds, foreign
 
     @property
     def plan(self):
@@ -66,9 +69,11 @@ def _counters(host):
 def _cpu_seconds():
     """(of all CPUs, of this program's children that have ended)."""
     with open("/proc/stat", encoding="ascii") as file:
-        user, nice, system, _idle, _wait, interrupts, soft, steal = (int(ticks) for ticks in file.readline().split()[1:9])
+        user, nice, system, _idle, _wait, interrupts, soft, steal = (
+            int(ticks) for ticks in file.readline().split()[1:9])
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (user + nice + system + interrupts + soft + steal) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+    busy = user + nice + system + interrupts + soft + steal
+    return busy / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
 
 
 def cpu_of(rank, world):
@@ -77,22 +82,27 @@ def cpu_of(rank, world):
     return cpus[rank] if len(cpus) >= world else None
 
 
-def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, bind=False, alone=False):
+def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, bind=False,
+        alone=False):
     """One job on all hosts of the network, a rank each.
 
-    job: function (results path, scratch folder) -> command of one rank. mode: DEFT_MODE, or None for a run without deft over
-    NCCL's own Socket transport. links: the links it may use (default: all). settings: more environment. bind: each rank, with all
-    its threads, gets a CPU of its own, where there are enough. alone: every rank is a job of its own, all at the same time, and a
-    list of runs comes back: the job's compute as it is where transfers cost nothing.
+    job: function (results path, scratch folder) -> command of one rank. mode: DEFT_MODE, or None
+    for a run without deft over NCCL's own Socket transport. links: the links it may use (default:
+    all). settings: more environment. bind: each rank, with all its threads, gets a CPU of its own,
+    where there are enough. alone: every rank is a job of its own, all at the same time, and a list
+    of runs comes back: the job's compute as it is where transfers cost nothing.
     """
     with tempfile.TemporaryDirectory(prefix="deft-run-") as folder:
-        results = [os.path.join(folder, f"results-{rank if alone else 0}.json") for rank in range(len(network.hosts))]
-        reports = [os.path.join(folder, f"observe-{rank}.json") for rank in range(len(network.hosts))]
+        results = [os.path.join(folder, f"results-{rank if alone else 0}.json")
+                   for rank in range(len(network.hosts))]
+        reports = [os.path.join(folder, f"observe-{rank}.json")
+                   for rank in range(len(network.hosts))]
 
         def command_of(rank):
             command = job(results[rank], folder)
             if mode is not None:
-                command = [parts.deft, "run", "--mode", mode, "--out", reports[rank], "--library", parts.library, "--", *command]
+                command = [parts.deft, "run", "--mode", mode, "--out", reports[rank], "--library",
+                           parts.library, "--", *command]
             return command if cpus[rank] is None else ["taskset", "-c", str(cpus[rank]), *command]
 
         world, port = len(network.hosts), free_port()
@@ -105,19 +115,26 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
                 environment = {name: value for name, value in os.environ.items()
                                if name not in FOREIGN and not name.startswith(("DEFT_", "NCCL_"))}
                 environment.update({
-                    "RANK": "0" if alone else str(rank), "WORLD_SIZE": "1" if alone else str(world), "LOCAL_RANK": "0",
-                    "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": (host if alone else network.hosts[0]).address(0),
+                    "RANK": "0" if alone else str(rank), "WORLD_SIZE": "1" if alone else str(world),
+                    "LOCAL_RANK": "0",
+                    "LOCAL_WORLD_SIZE": "1",
+                    "MASTER_ADDR": (host if alone else network.hosts[0]).address(0),
                     "MASTER_PORT": str(port),
-                    # The hosts share one host name; NCCL must not take their ranks for neighbours with shared memory.
-                    "NCCL_HOSTID": host.name, "NCCL_SOCKET_IFNAME": "=" + ",".join(f"eth{link}" for link in used),
-                    "LD_LIBRARY_PATH": ":".join(os.path.join(parts.libraries, part) for part in ("cuda", "nccl")),
+                    # The hosts share one host name; NCCL must not take their ranks for neighbours
+                    # with shared memory.
+                    "NCCL_HOSTID": host.name,
+                    "NCCL_SOCKET_IFNAME": "=" + ",".join(f"eth{link}" for link in used),
+                    "LD_LIBRARY_PATH": ":".join(os.path.join(parts.libraries, part)
+                                                for part in ("cuda", "nccl")),
                     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
-                    # Of one CPU the network's threads take theirs first: a GPU's host has cores for them.
+                    # Of one CPU the network's threads take theirs first: a GPU's host has cores for
+                    # them.
                     **({} if cpus[rank] is None else {"SOFTDEV_NICE": "10"}),
                     **({"NCCL_NET_PLUGIN": "none"} if mode is None else {}), **(settings or {})})
                 with open(logs[rank], "wb") as log:
-                    ranks.append(host.popen(command_of(rank), env=environment, replace_env=True, stdout=log, stderr=subprocess.STDOUT,
-                                            cwd=folder, start_new_session=True))
+                    ranks.append(host.popen(command_of(rank), env=environment, replace_env=True,
+                                            stdout=log, stderr=subprocess.STDOUT, cwd=folder,
+                                            start_new_session=True))
             _wait(ranks, logs, start + timeout)
         finally:
             for rank in ranks:
@@ -132,13 +149,15 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
             try:
                 observed = [_json_of(path) for path in reports]
             except (OSError, ValueError) as error:
-                raise RunFailed(f"deft left no readable report ({error}); was it preloaded?") from error
+                raise RunFailed(
+                    f"deft left no readable report ({error}); was it preloaded?") from error
         with open(logs[0], encoding="utf-8", errors="replace") as file:
             warnings = [line.strip() for line in file if "WARN" in line]
         sent = [after[name] - before[name] for name in after]
         try:
             if alone:
-                return [Run(_json_of(path), report, warnings, sent, seconds, foreign) for path, report in zip(results, observed)]
+                return [Run(_json_of(path), report, warnings, sent, seconds, foreign)
+                        for path, report in zip(results, observed)]
             return Run(_json_of(results[0]), observed[0], warnings, sent, seconds, foreign)
         except (OSError, ValueError) as error:
             raise RunFailed(f"the job left no readable results ({error})") from error
@@ -159,7 +178,8 @@ def _wait(ranks, logs, end):
             rank = bad if bad is not None else codes.index(None)
             what = f"ended with code {codes[rank]}" if bad is not None else "did not end in time"
             with open(logs[rank], encoding="utf-8", errors="replace") as file:
-                tail = "\n".join("    " + line for line in file.read().splitlines()[-TAIL_LINES:]) or "    (nothing)"
+                tail = ("\n".join("    " + line for line in file.read().splitlines()[-TAIL_LINES:])
+                        or "    (nothing)")
             raise RunFailed(f"rank {rank} {what}; it last said:\n{tail}")
         time.sleep(0.05)
 
@@ -170,8 +190,10 @@ def raw_gbit(network, parts, seconds=0.5, port=5001):
     try:
         if server.stdout.readline() != b"ready\n":
             raise RunFailed("raw_tcp does not listen")
-        pairs = [f"{network.hosts[0].address(link)}={network.hosts[1].address(link)}" for link in range(len(network.rates))]
-        return json.loads(network.hosts[0].run([parts.raw_tcp, "stream", str(port), str(seconds), "1", *pairs]))["lanes"]
+        pairs = [f"{network.hosts[0].address(link)}={network.hosts[1].address(link)}"
+                 for link in range(len(network.rates))]
+        return json.loads(network.hosts[0].run([parts.raw_tcp, "stream", str(port), str(seconds),
+                                                "1", *pairs]))["lanes"]
     except hosts.SetupError as error:
         raise RunFailed(str(error)) from error
     finally:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link of hosts.py that damages what it carries, as it is told: the program perf/common/relay between two TAP devices.
+"""A link of hosts.py that damages what it carries, as it is told: the program perf/common/relay
+between two TAP devices.
 
     lay = relay.laid_by(build, seed=1)
     with hosts.create(2, ["100mbit", "100mbit"], "namespaces", relays={0: lay}) as network:
@@ -12,7 +13,7 @@ import os
 import subprocess
 import threading
 
-import hosts
+from . import hosts
 
 
 class RelayGone(RuntimeError):
@@ -27,10 +28,13 @@ class Relay:
         self._lock = threading.Lock()
         rate = hosts.rate_bits(network.rates[link])
         if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
-            raise hosts.SetupError("/dev/net/tun cannot be opened: a relayed link needs it, and root (or its mode 0666)")
+            raise hosts.SetupError("/dev/net/tun cannot be opened: a relayed link needs it, "
+                                   "and root (or its mode 0666)")
         self._process = subprocess.Popen(
-            [program, self.device, network.hosts[0].namespace, network.hosts[1].namespace, str(seed), str((rate or 0) / 1e6)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hosts.die_with_parent())
+            [program, self.device, network.hosts[0].namespace, network.hosts[1].namespace,
+             str(seed), str((rate or 0) / 1e6)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=hosts.die_with_parent())
         if self._process.stdout.readline() != "ready\n":
             raise hosts.SetupError(self._process.stderr.read().strip() or "the relay did not start")
 

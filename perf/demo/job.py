@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of the main job: a process per rank on the hosts of a network, followed until all have ended."""
+"""One run of the main job: a process per rank on the hosts of a network, followed until all have
+ended."""
 
 import contextlib
 import json
@@ -14,7 +15,8 @@ import time
 
 PROGRESS = re.compile(r"^epoch (\d+) iteration (\d+) loss (\S+) (\d+) ms")
 # Left out of the ranks' environment: what would put another deft or another plugin into a phase.
-FOREIGN = ("LD_PRELOAD", "NCCL_NET_PLUGIN", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_HOSTID", "NCCL_COMM_ID")
+FOREIGN = ("LD_PRELOAD", "NCCL_NET_PLUGIN", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_HOSTID",
+           "NCCL_COMM_ID")
 PEERS_SECONDS = 20.0     # how long the other ranks may take to notice that one has failed
 TAIL_LINES = 15
 SAMPLER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "sampler.py")
@@ -26,8 +28,8 @@ class JobError(RuntimeError):
 
 
 def free_port():
-    """A port nobody listens on now, below those that Linux hands out by itself (32768 and up): another program's
-    connection could take one of those before rank 0 listens."""
+    """A port nobody listens on now, below those that Linux hands out by itself (32768 and up):
+    another program's connection could take one of those before rank 0 listens."""
     while True:
         port = random.randrange(10000, 30000)
         with socket.socket() as probe:
@@ -61,14 +63,16 @@ class Progress:
 
 
 class Phase:
-    """A named run: its ranks, their logs `<name>-<rank>.log` and the job's results `<name>.json` in `folder`."""
+    """A named run: its ranks, their logs `<name>-<rank>.log` and the job's results `<name>.json`
+    in `folder`."""
 
     def __init__(self, name, title, network, folder, ranks_per_host, timeout):
         self.name, self.title, self.network, self.folder = name, title, network, folder
         self.ranks_per_host, self.timeout = ranks_per_host, timeout
         self.results_file = os.path.join(folder, f"{name}.json")
         self._ranks = []
-        self.activity = None   # after run(), where links are shaped: what the first host's have sent by when (sampler.py)
+        # after run(), where links are shaped: what the first host's have sent by when (sampler.py)
+        self.activity = None
 
     def log(self, rank):
         return os.path.join(self.folder, f"{self.name}-{rank}.log")
@@ -79,17 +83,21 @@ class Phase:
         host = rank // self.ranks_per_host
         address = self.network.hosts[0].address(0) if self.network.shaped else "127.0.0.1"
         environment.update({
-            "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank % self.ranks_per_host),
-            "LOCAL_WORLD_SIZE": str(self.ranks_per_host), "MASTER_ADDR": address, "MASTER_PORT": str(port),
-            # The hosts share one host name; NCCL must not take their ranks for neighbours with shared memory.
+            "RANK": str(rank), "WORLD_SIZE": str(world),
+            "LOCAL_RANK": str(rank % self.ranks_per_host),
+            "LOCAL_WORLD_SIZE": str(self.ranks_per_host), "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            # The hosts share one host name; NCCL must not take their ranks for neighbours with
+            # shared memory.
             "NCCL_HOSTID": f"demo-host{host}", "NCCL_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
         environment.update(extra(host, rank))
         return environment
 
     def run(self, command, environment, total):
-        """Runs the job. `command` starts one rank, `environment(host, rank)` adds to its environment, `total` is the
-        number of iterations or None. Returns (job results, seconds, bytes by host and device)."""
+        """Runs the job. `command` starts one rank, `environment(host, rank)` adds to its
+        environment, `total` is the number of iterations or None. Returns (job results, seconds,
+        bytes by host and device)."""
         if os.path.exists(self.results_file):
             os.remove(self.results_file)
         world = len(self.network.hosts) * self.ranks_per_host
@@ -102,9 +110,10 @@ class Phase:
             for rank in range(world):
                 host = self.network.hosts[rank // self.ranks_per_host]
                 with open(self.log(rank), "wb") as log:
-                    self._ranks.append(host.popen(command, env=self._environment(rank, world, port, environment),
-                                                  replace_env=True, stdout=log, stderr=subprocess.STDOUT,
-                                                  start_new_session=True))
+                    self._ranks.append(host.popen(
+                        command, env=self._environment(rank, world, port, environment),
+                        replace_env=True, stdout=log, stderr=subprocess.STDOUT,
+                        start_new_session=True))
             self._follow(progress, start, total)
         finally:
             self.stop()
@@ -132,8 +141,8 @@ class Phase:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._samples())
         host = self.network.hosts[0]
-        return host.popen([sys.executable, SAMPLER, str(SAMPLE_MS), self._samples(), *host.devices], stdin=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL)
+        return host.popen([sys.executable, SAMPLER, str(SAMPLE_MS), self._samples(), *host.devices],
+                          stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def _sampled(self, sampler):
         """None where it has failed: only a picture lacks something then."""
@@ -160,7 +169,8 @@ class Phase:
                 raise JobError(self._failure(first, codes[first], codes.count(None)))
             if time.monotonic() - start > self.timeout:
                 slow = codes.index(None)
-                raise JobError(f"{self.title}: not done after {self.timeout:.0f} s; rank {slow} last said:\n"
+                raise JobError(f"{self.title}: not done after {self.timeout:.0f} s; "
+                               f"rank {slow} last said:\n"
                                + self._tail(slow))
             with open(self.log(0), "rb") as log:
                 log.seek(position)
@@ -171,15 +181,17 @@ class Phase:
                 match = PROGRESS.match(line)
                 if match:
                     of = f"/{total}" if total else ""
-                    status = (f"epoch {match.group(1)}, iteration {match.group(2)}{of}, loss {match.group(3)}, "
-                              f"{match.group(4)} ms")
+                    status = (f"epoch {match.group(1)}, iteration {match.group(2)}{of}, "
+                              f"loss {match.group(3)}, {match.group(4)} ms")
             progress.show(status)
             time.sleep(0.2)
 
     def _failure(self, rank, code, running):
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        how = (f"was killed by {signal.Signals(-code).name}" if code < 0
+               else f"ended with code {code}")
         hung = f" ({running} other ranks had to be stopped)" if running else ""
-        return f"{self.title}: rank {rank} {how}{hung}; its last lines ({self.log(rank)}):\n{self._tail(rank)}"
+        return (f"{self.title}: rank {rank} {how}{hung}; its last lines ({self.log(rank)}):\n"
+                f"{self._tail(rank)}")
 
     def _tail(self, rank):
         try:
@@ -193,9 +205,7 @@ class Phase:
         """Ends what still runs."""
         for rank in self._ranks:
             if rank.poll() is None:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(rank.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             rank.wait()
         self._ranks = []

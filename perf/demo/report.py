@@ -5,16 +5,16 @@ import glob
 import json
 import os
 
-import bounds
-import hosts
-import iterations
+from ..common import bounds, hosts, iterations
 
 LOSS_TOLERANCE = 1e-6
 LAST_ITERATIONS = 4   # that are shown as they went
-# No harder claim can be made: while ranks compute on the cores that carry the bytes, compute alone would be shorter.
-BOUND = ("lower bound: of a job whose compute takes as long as it did beside the transfers of the first run in mode observe or exact, "
-         "with all links at their full rates. The cores that compute here also carry the bytes: a run that sends less, or later, may "
-         "compute faster and come below it")
+# No harder claim can be made: while ranks compute on the cores that carry the bytes, compute alone
+# would be shorter.
+BOUND = ("lower bound: of a job whose compute takes as long as it did beside the transfers of the "
+         "first run in mode observe or exact, with all links at their full rates. "
+         "The cores that compute here also carry the bytes: a run that sends less, or later, "
+         "may compute faster and come below it")
 
 
 def agreement(plain, deft):
@@ -22,13 +22,15 @@ def agreement(plain, deft):
     left, right = plain["epoch_losses"], deft["epoch_losses"]
     if left == right and plain["checksum"] == deft["checksum"]:
         return "bitwise"
-    if len(left) == len(right) and all(abs(a - b) <= LOSS_TOLERANCE * max(1.0, abs(a)) for a, b in zip(left, right)):
+    if len(left) == len(right) and all(abs(a - b) <= LOSS_TOLERANCE * max(1.0, abs(a))
+                                       for a, b in zip(left, right)):
         return f"within {LOSS_TOLERANCE:g}"
     return "no"
 
 
 def read_observed(folder, name, world):
-    """The observe files of all ranks in rank order, and what is wrong with them (a list of lines)."""
+    """The observe files of all ranks in rank order, and what is wrong with them (a list of
+    lines)."""
     files, complaints = {}, []
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-observe-*.json"))):
         try:
@@ -41,7 +43,8 @@ def read_observed(folder, name, world):
             complaints.append(f"{path}: {error}")
     missing = [rank for rank in range(world) if rank not in files]
     if missing:
-        complaints.append(f"no observe file from rank {', '.join(map(str, missing))}: was deft preloaded there?")
+        complaints.append(f"no observe file from rank {', '.join(map(str, missing))}: "
+                          "was deft preloaded there?")
     return [files[rank] for rank in sorted(files)], complaints
 
 
@@ -50,11 +53,12 @@ def verdict(observed, world):
     reduced = [file.get("calls", {}).get("ncclAllReduce", 0) for file in observed]
     plugin = [file.get("plugin", {}) for file in observed]
     hooks_ok = len(reduced) == world and all(reduced)
-    plugin_ok = len(plugin) == world and all(one.get("loaded") and one.get("calls", 0) > 0 for one in plugin)
+    plugin_ok = len(plugin) == world and all(one.get("loaded") and one.get("calls", 0) > 0
+                                             for one in plugin)
     line = (f"hooks in the path on {sum(1 for calls in reduced if calls)} of {world} ranks "
             f"({sum(reduced)} all-reduce calls seen), plugin on "
-            f"{sum(1 for one in plugin if one.get('loaded') and one.get('calls', 0) > 0)} of {world} "
-            f"(net ABI v{plugin[0].get('abi', '?') if plugin else '?'}, "
+            f"{sum(1 for one in plugin if one.get('loaded') and one.get('calls', 0) > 0)} of "
+            f"{world} (net ABI v{plugin[0].get('abi', '?') if plugin else '?'}, "
             f"{sum(one.get('calls', 0) for one in plugin)} calls)")
     return hooks_ok, plugin_ok, line
 
@@ -67,28 +71,33 @@ def table(rows):
     """Lines of a table with right-aligned columns, the first left-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  " + "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)
-                             for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows]
+                             for column, (cell, width) in enumerate(zip(row, widths))).rstrip()
+            for row in rows]
 
 
 def settled_ms(phase):
-    """Typical time of an iteration in the second half of a run: a plan comes into force in the first."""
+    """Typical time of an iteration in the second half of a run: a plan comes into force in the
+    first."""
     raw = phase["job"]["iteration_ms"]["raw"]
     return iterations.typical(raw[len(raw) // 2:], iterations.period_of(plan_of(phase)))
 
 
 def last_activity(results, activity, count=LAST_ITERATIONS):
-    """The last iterations of a run as they went, for result.json: {iterations: [[began, last gradient computed, backward over, ended]...],
-    links: {device: [[seconds, bytes sent by then]...]}}, times in seconds since the first of them began; None where nothing was sampled."""
+    """The last iterations of a run as they went, for result.json: {iterations: [[began, last
+    gradient computed, backward over, ended]...], links: {device: [[seconds, bytes sent by
+    then]...]}}, times in seconds since the first of them began; None where nothing was sampled."""
     parts = results.pop("iteration_s", [])[-count:]
     if not parts or not activity:
         return None
     begin, end = parts[0][0], parts[-1][-1]
     samples = activity["samples"]
     first = max((index for index, sample in enumerate(samples) if sample[0] <= begin), default=0)
-    last = next((index for index, sample in enumerate(samples) if sample[0] >= end), len(samples) - 1)
+    last = next((index for index, sample in enumerate(samples) if sample[0] >= end),
+                len(samples) - 1)
     within = samples[first:last + 1]
     return {"iterations": [[round(at - begin, 5) for at in part] for part in parts],
-            "links": {device: [[round(sample[0] - begin, 5), sample[1 + index] - within[0][1 + index]] for sample in within]
+            "links": {device: [[round(sample[0] - begin, 5),
+                                sample[1 + index] - within[0][1 + index]] for sample in within]
                       for index, device in enumerate(activity["devices"])}}
 
 
@@ -103,30 +112,39 @@ def plan_words(phase):
     facts, total = plan_of(phase), phase["job"]["iterations"]
     if not facts:
         return "no plan: deft met no communicator to plan for"
-    under = f"{facts['iterations']} of {total} iterations under it, {facts['updates_per_iteration']:g} updates per iteration"
+    under = (f"{facts['iterations']} of {total} iterations under it, "
+             f"{facts['updates_per_iteration']:g} updates per iteration")
     if facts["state"] == "running":
         return f"plan '{facts['policy']}' in force at the end: {under}"
     why = f" ({facts['reason']})" if facts.get("reason") else ""
     if facts.get("switched"):
-        return f"plan '{facts['policy']}' was in force and is not any more, state {facts['state']}{why}: {under}"
+        return (f"plan '{facts['policy']}' was in force and is not any more, "
+                f"state {facts['state']}{why}: {under}")
     if facts.get("reason"):
         return f"no plan in force: {facts['reason']}"
     if facts.get("policy"):
-        return (f"no plan in force, state {facts['state']}: the best one predicts {facts['predicted_ms']:.0f} ms per iteration, the job "
-                f"as it is takes {facts['baseline_ms']:.0f} ms" + ("" if facts["predicted_ms"] < 0.98 * facts["baseline_ms"] else
-                                                                   ": nothing to gain beyond striping"))
+        return (f"no plan in force, state {facts['state']}: "
+                f"the best one predicts {facts['predicted_ms']:.0f} ms per iteration, "
+                f"the job as it is takes {facts['baseline_ms']:.0f} ms" +
+                ("" if facts["predicted_ms"] < 0.98 * facts["baseline_ms"] else
+         ": nothing to gain beyond striping"))
     return f"no plan in force, state {facts['state']}: the job was too short to learn its iteration"
 
 
 def measured_shape(phases):
-    """(compute, ready, bytes) of an iteration in seconds and bytes, from the first run that has them; None without."""
+    """(compute, ready, bytes) of an iteration in seconds and bytes, from the first run that has
+    them; None without."""
     for phase in phases.values():
         for file in phase.get("observed", [])[:1]:
-            buckets, compute = file.get("buckets", []), (file.get("iterations") or {}).get("compute_ms") or {}
+            buckets, compute = file.get("buckets",
+                                        []), (file.get("iterations") or {}).get("compute_ms") or {}
             ready = [(bucket.get("ready_ms") or {}).get("median") for bucket in buckets]
-            # Under a plan that delays, calls return at once: what they show is no transfer any more.
-            if buckets and compute.get("median") and None not in ready and phase.get("mode") in ("observe", "exact"):
-                return compute["median"] / 1e3, [value / 1e3 for value in ready], [bucket["bytes"] for bucket in buckets]
+            # Under a plan that delays, calls return at once: what they show is no transfer any
+            # more.
+            if (buckets and compute.get("median") and None not in ready
+                and phase.get("mode") in ("observe", "exact")):
+                sizes = [bucket["bytes"] for bucket in buckets]
+                return compute["median"] / 1e3, [value / 1e3 for value in ready], sizes
     return None
 
 
@@ -149,22 +167,28 @@ def _planned(phase, words):
 
 
 def comparison(phases, shaped, limits):
-    """Rows that set the runs side by side, the first one their names. Each is a phase of result.json. `limits`: see
-    lower_bounds. Without namespaces the kernel's counters are those of the whole machine's loopback interface, and are left
-    out."""
+    """Rows that set the runs side by side, the first one their names. Each is a phase of
+    result.json. `limits`: see lower_bounds. Without namespaces the kernel's counters are those
+    of the whole machine's loopback interface, and are left out."""
     runs = list(phases.values())
     rows = [["", *("without deft" if name == "plain" else f"mode {name}" for name in phases)]]
     rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in runs)])
     rows.append(["test accuracy, %", *(f"{100 * run['job']['test_accuracy']:.1f}" for run in runs)])
-    for key, name in (("median", "iteration, median ms"), ("p10", "          10 % ms"), ("p90", "          90 % ms")):
+    for key, name in (("median", "iteration, median ms"), ("p10", "          10 % ms"),
+                      ("p90", "          90 % ms")):
         rows.append([name, *(f"{run['job']['iteration_ms'][key]:.0f}" for run in runs)])
     rows.append(["second half, median ms", *(f"{settled_ms(run):.0f}" for run in runs)])
-    rows.append(["speed-up", *(f"{settled_ms(runs[0]) / settled_ms(run):.2f}" if settled_ms(run) else "-" for run in runs)])
+    rows.append(["speed-up",
+                 *(f"{settled_ms(runs[0]) / settled_ms(run):.2f}" if settled_ms(run) else "-"
+                   for run in runs)])
     rows.append(["plan", *(_planned(run, lambda facts: facts["state"]) for run in runs)])
-    rows.append(["predicted, ms", *(_planned(run, lambda facts: f"{facts['predicted_ms']:.0f}") for run in runs)])
-    rows.append(["lower bound, ms", *(f"{limits[name]:.0f}" if name in limits else "-" for name in phases)])
+    rows.append(["predicted, ms",
+                 *(_planned(run, lambda facts: f"{facts['predicted_ms']:.0f}") for run in runs)])
+    rows.append(["lower bound, ms",
+                 *(f"{limits[name]:.0f}" if name in limits else "-" for name in phases)])
     rows.append(["updates per iteration",
-                 *(_planned(run, lambda facts: f"{facts['updates_per_iteration']:g}") if plan_of(run).get("switched") else "1"
+                 *(_planned(run, lambda facts: f"{facts['updates_per_iteration']:g}")
+                   if plan_of(run).get("switched") else "1"
                    for run in runs)])
     for device in (list(runs[0]["traffic"][0]) if shaped else []):
         rows.append([f"sent by host 0 on {device}, MB",
@@ -173,7 +197,8 @@ def comparison(phases, shaped, limits):
 
 
 def _time(quantiles):
-    return f"{quantiles['median']:.1f}" if quantiles and quantiles.get("median") is not None else "-"
+    return (f"{quantiles['median']:.1f}" if quantiles and quantiles.get("median") is not None
+            else "-")
 
 
 def buckets(file):
@@ -184,8 +209,9 @@ def buckets(file):
         return [f"  no iteration learned (of {seen.get('seen', 0)} seen)"]
     rows = [["bucket", "bytes", "type", "ready, ms", "transfer, ms"]]
     for bucket in learned:
-        rows.append([str(bucket.get("position", "?")), f"{bucket.get('bytes', 0):,}", str(bucket.get("type", "?")),
-                     _time(bucket.get("ready_ms")), _time(bucket.get("transfer_ms"))])
+        rows.append([str(bucket.get("position", "?")), f"{bucket.get('bytes', 0):,}",
+                     str(bucket.get("type", "?")), _time(bucket.get("ready_ms")),
+                     _time(bucket.get("transfer_ms"))])
     rate = seen.get("coverage_rate") or {}
     line = f"  {seen.get('seen', 0)} iterations seen, {len(learned)} buckets in each"
     if rate.get("median") is not None:
@@ -198,16 +224,8 @@ def links(observed):
     rows = [["rank", "link", "kind", "sent, MB", "received, MB", "chunks", "busy, ms"]]
     for file in observed:
         for link in file.get("links", []):
-            rows.append([str(file.get("rank", "?")), str(link.get("name", "?")), str(link.get("kind", "?")),
-                         megabytes(link.get("bytes_sent", 0)), megabytes(link.get("bytes_received", 0)),
+            rows.append([str(file.get("rank", "?")), str(link.get("name", "?")),
+                         str(link.get("kind", "?")), megabytes(link.get("bytes_sent", 0)),
+                         megabytes(link.get("bytes_received", 0)),
                          str(link.get("chunks_sent", "-")), f"{link.get('busy_ms', 0):.0f}"])
     return table(rows) if len(rows) > 1 else ["  none: no message went through deft's links"]
-
-
-def write(path, content):
-    """Replaces the file whole, so that a reader never sees half of it."""
-    fresh = f"{path}.{os.getpid()}"
-    with open(fresh, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.write("\n")
-    os.replace(fresh, path)

@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: trains the main job on several "hosts" over links of unequal rate, without and then with deft.
+"""The demo: trains the main job on several "hosts" over links of unequal rate, without and then
+with deft.
 
-    python3 perf/demo/run.py --build build [--hosts 2] [--links 400mbit,200mbit] [--epochs 5] [--out build/demo]
+    python3 perf/demo/run.py --build build [--hosts 2] [--links 400mbit,200mbit] [--epochs 5]
+        [--out build/demo]
 
-Exit codes: 0 done; 1 something ran and failed; 2 wrong usage; 3 the machine lacks something (one line says what).
+Exit codes: 0 done; 1 something ran and failed; 2 wrong usage; 3 the machine lacks something (one
+line says what).
 """
 
 import fcntl
 import importlib.util
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import hosts, machine, records
+from ..common.arguments import OneLineParser
+from . import job, report, timeline
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "common")]
-
-import hosts   # noqa: E402
-import job     # noqa: E402
-import machine  # noqa: E402
-import report  # noqa: E402
-import timeline  # noqa: E402
-from arguments import OneLineParser  # noqa: E402
-
 ROOT = os.path.dirname(os.path.dirname(HERE))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 LAUNCHER = os.path.join(ROOT, "tests", "softdev", "torch", "launch.py")
@@ -47,27 +50,34 @@ def parse(arguments):
     parser = OneLineParser(label="demo", prog="./dev demo", allow_abbrev=False,
                            description="Trains a real PyTorch DDP job on several hosts made of "
                                        "network namespaces, without and with deft, and compares.")
-    parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"),
+                        help="build folder (default: build)")
     parser.add_argument("--out", help="folder for logs and result.json (default: BUILD/demo)")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks-per-host", type=int, default=1)
-    parser.add_argument("--links", default="400mbit,200mbit", help="rates of the links between the hosts (default: 400mbit,200mbit)")
+    parser.add_argument("--links", default="400mbit,200mbit",
+                        help="rates of the links between the hosts (default: 400mbit,200mbit)")
     parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto",
-                        help="how hosts are made (default: namespaces, or loopback addresses where those are not allowed)")
-    parser.add_argument("--modes", default="exact,deft", help="DEFT_MODE of the runs with deft (default: exact,deft)")
+                        help="how hosts are made (default: namespaces, or loopback addresses where "
+                             "those are not allowed)")
+    parser.add_argument("--modes", default="exact,deft",
+                        help="DEFT_MODE of the runs with deft (default: exact,deft)")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--iterations", type=int, help="stop after so many iterations")
     parser.add_argument("--model", default="transformer")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bucket-cap-mb", type=float, default=5.0, help="DDP's bucket size (default: 5, for several buckets)")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds one run may take (default: 600)")
+    parser.add_argument("--bucket-cap-mb", type=float, default=5.0,
+                        help="DDP's bucket size (default: 5, for several buckets)")
+    parser.add_argument("--timeout", type=float, default=600.0,
+                        help="seconds one run may take (default: 600)")
     parser.add_argument("--python", help="Python that has torch and sklearn (default: found)")
-    parser.add_argument("--check-arguments", action="store_true", help="only say whether the arguments are right")
+    parser.add_argument("--check-arguments", action="store_true",
+                        help="only say whether the arguments are right")
     options = parser.parse_args(arguments)
-    for name, least in (("hosts", 2), ("ranks_per_host", 1), ("epochs", 1), ("iterations", 1), ("batch", 1),
-                        ("timeout", 1), ("bucket_cap_mb", 0.01)):
+    for name, least in (("hosts", 2), ("ranks_per_host", 1), ("epochs", 1), ("iterations", 1),
+                        ("batch", 1), ("timeout", 1), ("bucket_cap_mb", 0.01)):
         value = getattr(options, name)
         if value is not None and value < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
@@ -90,18 +100,22 @@ def find_python(wanted, build):
     """A Python that has all the job needs. BUILD/pytorch is what ./dev pytorch makes."""
     check = ("import importlib.util, sys; "
              f"sys.exit(not all(importlib.util.find_spec(name) for name in {NEEDED_MODULES!r}))")
-    candidates = [wanted] if wanted else [sys.executable, "/usr/bin/python3", shutil.which("python3"),
+    candidates = [wanted] if wanted else [sys.executable, "/usr/bin/python3",
+                                          shutil.which("python3"),
                                              os.path.join(build, "pytorch", "bin", "python")]
     for python in dict.fromkeys(filter(None, candidates)):
-        if python == sys.executable and all(importlib.util.find_spec(name) for name in NEEDED_MODULES):
+        if python == sys.executable and all(importlib.util.find_spec(name)
+                                            for name in NEEDED_MODULES):
             return python
         try:
-            if subprocess.run([python, "-c", check], capture_output=True, timeout=60, check=False).returncode == 0:
+            if subprocess.run([python, "-c", check], capture_output=True, timeout=60,
+                              check=False).returncode == 0:
                 return python
         except (OSError, subprocess.TimeoutExpired):
             pass
-    raise Missing(f"no Python with {', '.join(NEEDED_MODULES)} found (tried {', '.join(filter(None, candidates))}); "
-                  "remedy: apt install python3-torch python3-numpy python3-sklearn libopenblas0-pthread, or ./dev pytorch")
+    raise Missing(f"no Python with {', '.join(NEEDED_MODULES)} found (tried "
+                  f"{', '.join(filter(None, candidates))}); remedy: apt install python3-torch "
+                  "python3-numpy python3-sklearn libopenblas0-pthread, or ./dev pytorch")
 
 
 def find_parts(options):
@@ -113,18 +127,20 @@ def find_parts(options):
              "nccl": os.path.join(options.build, "tests", "softdev", "nccl", "libnccl.so.2")}
     for path in parts.values():
         if not os.path.exists(path):
-            raise Missing(f"{path} is missing; remedy: ./dev build (or: meson setup {options.build} && "
-                          f"ninja -C {options.build})")
+            raise Missing(f"{path} is missing; remedy: ./dev build (or: "
+                          f"meson setup {options.build} && ninja -C {options.build})")
     return parts
 
 
 def lock_folder(path):
-    """Makes the folder ours; while another demo uses it, one inside it named after this process. Returns (folder, lock)."""
+    """Makes the folder ours; while another demo uses it, one inside it named after this process.
+    Returns (folder, lock)."""
     try:
         os.makedirs(path, exist_ok=True)
-        lock = open(os.path.join(path, ".lock"), "w", encoding="utf-8")
+        lock = open(os.path.join(path, ".lock"), "w", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
-        raise WrongUse(f"{path}: {error.strerror}; name a folder that can be written to with --out") from error
+        raise WrongUse(
+            f"{path}: {error.strerror}; name a folder that can be written to with --out") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return path, lock
@@ -144,9 +160,10 @@ def clear(folder):
 
 
 def job_arguments(options, results):
-    arguments = ["--model", options.model, "--epochs", str(options.epochs), "--batch", str(options.batch),
-                 "--optimizer", options.optimizer, "--seed", str(options.seed),
-                 "--bucket-cap-mb", str(options.bucket_cap_mb), "--print-every", "2", "--json", results]
+    arguments = ["--model", options.model, "--epochs", str(options.epochs), "--batch",
+                 str(options.batch), "--optimizer", options.optimizer, "--seed", str(options.seed),
+                 "--bucket-cap-mb", str(options.bucket_cap_mb), "--print-every", "2", "--json",
+                 results]
     return arguments + (["--iterations", str(options.iterations)] if options.iterations else [])
 
 
@@ -160,10 +177,12 @@ def run_phases(options, parts, python, network, folder):
     def rank_command(results):
         return [python, LAUNCHER, "--libs", libraries, JOB, *job_arguments(options, results)]
 
-    fast = max(range(len(options.rates)), key=lambda link: hosts.rate_bits(options.rates[link]) or float("inf"))
+    fast = max(range(len(options.rates)), key=lambda link: hosts.rate_bits(options.rates[link])
+               or float("inf"))
 
     def plain_environment(_host, _rank):
-        return {"NCCL_NET_PLUGIN": "none", **({"NCCL_SOCKET_IFNAME": f"=eth{fast}"} if network.shaped else {})}
+        return {"NCCL_NET_PLUGIN": "none",
+                **({"NCCL_SOCKET_IFNAME": f"=eth{fast}"} if network.shaped else {})}
 
     def deft_environment(host, _rank):
         if network.shaped:
@@ -171,32 +190,42 @@ def run_phases(options, parts, python, network, folder):
         return {"DEFT_INTERFACES": network.interfaces(host)}
 
     phases = {}
-    plain = job.Phase("plain", "without deft", network, folder, options.ranks_per_host, options.timeout)
-    results, seconds, traffic = plain.run(rank_command(plain.results_file), plain_environment, total)
+    plain = job.Phase("plain", "without deft", network, folder, options.ranks_per_host,
+                      options.timeout)
+    results, seconds, traffic = plain.run(rank_command(plain.results_file), plain_environment,
+                                          total)
     phases["plain"] = {"job": results, "seconds": seconds, "traffic": traffic,
                        "activity": report.last_activity(results, plain.activity),
-                       "transport": f"NCCL's Socket transport on {f'eth{fast}' if network.shaped else 'lo'}"}
+                       "transport": "NCCL's Socket transport on "
+                                    f"{f'eth{fast}' if network.shaped else 'lo'}"}
 
     for mode in options.modes:
-        deft = job.Phase(mode, f"with deft, mode {mode}", network, folder, options.ranks_per_host, options.timeout)
+        deft = job.Phase(mode, f"with deft, mode {mode}", network, folder, options.ranks_per_host,
+                         options.timeout)
         settings = {"DEFT_WARMUP": str(WARM_UP)}
         if mode not in EXACT:
             settings["DEFT_GRADIENTS"] = "trust"
-            print(f"mode {mode}: with DEFT_GRADIENTS=trust, which says that the large sums of this job are gradients; mode {mode} does what "
-                  "exact does without it (docs/accuracy.md)", flush=True)
-        command = [parts["deft"], "run", "--mode", mode, "--out", os.path.join(folder, f"{mode}-observe-%r.json"),
-                   "--library", parts["library"], "--", *rank_command(deft.results_file)]
+            print(f"mode {mode}: with DEFT_GRADIENTS=trust, which says that the large sums of this "
+                  f"job are gradients; mode {mode} does what exact does without it "
+                  "(docs/accuracy.md)", flush=True)
+        command = [parts["deft"], "run", "--mode", mode, "--out",
+                   os.path.join(folder, f"{mode}-observe-%r.json"), "--library", parts["library"],
+                   "--", *rank_command(deft.results_file)]
         results, seconds, traffic = deft.run(
-            command, lambda host, rank, settings=settings: {**deft_environment(host, rank), **settings}, total)
+            command,
+            lambda host, rank, settings=settings: {**deft_environment(host, rank), **settings},
+            total)
         observed, complaints = report.read_observed(folder, mode, world)
         phases[mode] = {"job": results, "seconds": seconds, "traffic": traffic, "mode": mode,
                         "activity": report.last_activity(results, deft.activity),
-                        "transport": "deft's plugin over all links", "observed": observed, "complaints": complaints}
+                        "transport": "deft's plugin over all links", "observed": observed,
+                        "complaints": complaints}
     return phases
 
 
 def judge(options, phases, world):
-    """Prints what is good and what is not about each run with deft; returns (all good, how far losses agree)."""
+    """Prints what is good and what is not about each run with deft; returns (all good, how far
+    losses agree)."""
     good, same = True, {}
     for mode in options.modes:
         phase = phases[mode]
@@ -236,21 +265,25 @@ def conclude(options, network, reason, phases, folder, seconds):
     print()
     good, same = judge(options, phases, world)
     if not network.shaped:
-        print("note: no network namespaces here, so nothing is shaped: deft paces itself and the run without deft has the "
-              "whole loopback; the times cannot be compared")
+        print("note: no network namespaces here, so nothing is shaped: deft paces itself and the "
+              "run without deft has the whole loopback; the times cannot be compared")
     for phase in phases.values():
         phase["job"].pop("format", None)
     with open(os.path.join(folder, "timeline.html"), "w", encoding="utf-8") as file:
         file.write(timeline.page(phases, rows, options.rates, limits))
-    report.write(os.path.join(folder, "result.json"), {
-        "format": "deft-demo", "version": 3, "machine": machine.describe(), "seconds": round(seconds, 1),
-        "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason, "hosts": options.hosts,
-                    "ranks_per_host": options.ranks_per_host,
-                    "links": [{"name": f"eth{link}" if network.shaped else network.hosts[0].address(link),
-                               "rate": rate, "bits_per_second": hosts.rate_bits(rate)}
+    records.replace(os.path.join(folder, "result.json"), {
+        "format": "deft-demo", "version": 3, "machine": machine.describe(),
+        "seconds": round(seconds, 1),
+        "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason,
+                    "hosts": options.hosts, "ranks_per_host": options.ranks_per_host,
+                    "links": [{"name": f"eth{link}" if network.shaped
+                               else network.hosts[0].address(link), "rate": rate,
+                               "bits_per_second": hosts.rate_bits(rate)}
                               for link, rate in enumerate(options.rates)]},
-        "comparison": rows, "lower_bound_ms": limits, "phases": phases, "losses_agree": same, "good": good})
-    print(f"{os.path.join(folder, 'result.json')} has all figures, timeline.html the picture; {seconds:.0f} s in all")
+        "comparison": rows, "lower_bound_ms": limits, "phases": phases, "losses_agree": same,
+        "good": good})
+    print(f"{os.path.join(folder, 'result.json')} has all figures, timeline.html the picture; "
+          f"{seconds:.0f} s in all")
     return 0 if good else 1
 
 
@@ -264,7 +297,8 @@ def demo(options):
     folder, lock = lock_folder(options.out)
     clear(folder)
     with lock, hosts.create(options.hosts, options.rates, options.network) as network:
-        print(f"{network.describe()}; {options.hosts * options.ranks_per_host} ranks; logs in {folder}", flush=True)
+        print(f"{network.describe()}; {options.hosts * options.ranks_per_host} ranks; "
+              f"logs in {folder}", flush=True)
         if not network.shaped:
             print(f"no network namespaces: {reason}", flush=True)
         phases = run_phases(options, parts, python, network, folder)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes how many bytes the interfaces of a host have sent, again and again, until its standard input ends.
+"""Notes how many bytes the interfaces of a host have sent, again and again, until its standard
+input ends.
 
     python3 sampler.py MILLISECONDS FILE DEVICE...
 
-FILE becomes {"devices": [...], "samples": [[seconds of CLOCK_MONOTONIC, bytes by device...]...]}. A sample costs some 50 us of a core.
-Standard library only.
+FILE becomes {"devices": [...], "samples": [[seconds of CLOCK_MONOTONIC, bytes by device...]...]}. A
+sample costs some 50 us of a core. Standard library only.
 """
 
 import json

@@ -1,32 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iteration time of whole jobs without deft, in mode exact and in mode deft, beside the lower bound of each mode.
+"""Iteration time of whole jobs without deft, in mode exact and in mode deft, beside the lower bound
+of each mode.
 
-    python3 perf/e2e/run.py --build build [--jobs replay,ddp,ddp-cores] [--cases 2gbit+1gbit,...] [--rounds 3] [--json FILE]
+    python3 perf/e2e/run.py --build build [--jobs replay,ddp,ddp-cores] [--cases 2gbit+1gbit,...]
+        [--rounds 3] [--json FILE]
 
-Every round runs the modes one after the other on the same links, with plain TCP on all links measured in between; a figure is
-the median over rounds of figures paired within a round. A run beside which other programs took CPU time is repeated. Exit codes: 0
-all bars met; 1 one is not; 2 wrong usage; 3 the machine lacks something; 4 a run failed.
+Every round runs the modes one after the other on the same links, with plain TCP on all links
+measured in between; a figure is the median over rounds of figures paired within a round. A run
+beside which other programs took CPU time is repeated. Exit codes: 0 all bars met; 1 one is not; 2
+wrong usage; 3 the machine lacks something; 4 a run failed.
 """
 
 import json
 import os
+import runpy
 import signal
 import statistics
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import bounds, exits, hosts, iterations, machine, ranks, records
+from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [os.path.join(ROOT, "perf", "common")]
-
-import bounds   # noqa: E402
-import exits    # noqa: E402
-import hosts    # noqa: E402
-import iterations  # noqa: E402
-import machine  # noqa: E402
-import ranks    # noqa: E402
-from arguments import OneLineParser, earlier_record  # noqa: E402
-
 MODES = ("plain", "exact", "deft")
 JOBS = ("replay", "ddp", "ddp-cores")
 CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
@@ -35,38 +36,58 @@ LOSS = 1.02      # times the run without deft that no mode may take
 WARM_UP = 20     # DEFT_WARMUP
 FOREIGN = 0.03   # of the machine's CPU time that other programs may take during a run
 TRIES = 3        # for a run that others do not disturb
-BURST_MS = 1.0   # that a link sends at once after a rest: a bound that knows nothing of it is that much too high, once an iteration
-ALONE = 80, 10   # iterations of a run of the DDP job without transfers, and how many of them are not looked at
+# that a link sends at once after a rest: a bound that knows nothing of it is that much too high,
+# once an iteration
+BURST_MS = 1.0
+# iterations of a run of the DDP job without transfers, and how many of them are not looked at
+ALONE = 80, 10
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
-# What an iteration of the DDP job takes on the GPU that is not there, and images a rank, which the cores compute meanwhile in about 50 ms.
+# What an iteration of the DDP job takes on the GPU that is not there, and images a rank, which the
+# cores compute meanwhile in about 50 ms.
 ON_A_GPU = ["--device-ms", "150", "--batch", "4"]
-# The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of bytes and of compute.
+# The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of
+# bytes and of compute.
 SHARES = [(0.06, 0.40), (0.22, 0.55), (0.22, 0.70), (0.22, 0.85), (0.28, 0.98)]
 
 
 def parse(arguments):
-    parser = OneLineParser(label="e2e", prog="perf/e2e/run.py", description=__doc__.split("\n", maxsplit=1)[0])
+    parser = OneLineParser(label="e2e", prog="perf/e2e/run.py",
+                           description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
-    parser.add_argument("--jobs", default="replay,ddp", help="a list of replay, ddp (an iteration's compute takes its time "
-                        "as on a GPU) and ddp-cores (it takes the cores that carry the bytes); default: the first two")
-    parser.add_argument("--cases", default=",".join(CASES), help="rates of the links, joined by '+': a list (default: all four)")
+    parser.add_argument("--jobs", default="replay,ddp",
+                        help="a list of replay, ddp (an iteration's compute takes its time "
+                        "as on a GPU) and ddp-cores (it takes the cores that carry the bytes); "
+                        "default: the first two")
+    parser.add_argument("--cases", default=",".join(CASES),
+                        help="rates of the links, joined by '+': a list (default: all four)")
     parser.add_argument("--modes", default=",".join(MODES), help="default: plain,exact,deft")
-    parser.add_argument("--coverage", default="0.9,1.6", help="replay: time to transfer over time to compute, on all links (a list)")
-    parser.add_argument("--apart", action="store_true", help="two links: deft's plugin drives the first, NCCL's Socket transport the second "
-                        "(DEFT_LANES); plain uses the faster one")
-    parser.add_argument("--bind", default="ddp,ddp-cores", help="jobs whose ranks get a CPU each, where there are enough (a list; default: "
-                        "ddp,ddp-cores)")
-    parser.add_argument("--compute", type=float, default=80.0, help="replay: milliseconds of compute an iteration (80)")
-    parser.add_argument("--iterations", type=int, default=110, help="of one run (110); the last --window are looked at")
+    parser.add_argument("--coverage", default="0.9,1.6",
+                        help="replay: time to transfer over time to compute, on all links (a list)")
+    parser.add_argument("--apart", action="store_true",
+                        help="two links: deft's plugin drives the first, "
+                             "NCCL's Socket transport the second (DEFT_LANES); "
+                             "plain uses the faster one")
+    parser.add_argument("--bind", default="ddp,ddp-cores",
+                        help="jobs whose ranks get a CPU each, "
+                             "where there are enough (a list; default: ddp,ddp-cores)")
+    parser.add_argument("--compute", type=float, default=80.0,
+                        help="replay: milliseconds of compute an iteration (80)")
+    parser.add_argument("--iterations", type=int, default=110,
+                        help="of one run (110); the last --window are looked at")
     parser.add_argument("--window", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=3, help="paired rounds behind each median (3)")
-    parser.add_argument("--timeout", type=float, default=180.0, help="seconds one run may take (180)")
-    parser.add_argument("--json", help="write figures and raw samples to this file; cases that are there already are kept")
-    parser.add_argument("--python", default="/usr/bin/python3", help="Python that has torch and sklearn, for the DDP job")
+    parser.add_argument("--rounds", type=int, default=3,
+                        help="paired rounds behind each median (3)")
+    parser.add_argument("--timeout", type=float, default=180.0,
+                        help="seconds one run may take (180)")
+    parser.add_argument("--json", help="write figures and raw samples to this file; "
+                                       "cases that are there already are kept")
+    parser.add_argument("--python", default="/usr/bin/python3",
+                        help="Python that has torch and sklearn, for the DDP job")
     options = parser.parse_args(arguments)
     options.jobs, options.modes = options.jobs.split(","), options.modes.split(",")
     options.bind = options.bind.split(",") if options.bind else []
-    for name, chosen, known in (("--jobs", options.jobs, JOBS), ("--modes", options.modes, MODES), ("--bind", options.bind, JOBS)):
+    for name, chosen, known in (("--jobs", options.jobs, JOBS), ("--modes", options.modes, MODES),
+                                ("--bind", options.bind, JOBS)):
         for one in chosen:
             if one not in known:
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
@@ -83,21 +104,26 @@ def parse(arguments):
                     parser.error("--cases: a lower bound needs links with a rate")
     except (ValueError, hosts.SetupError) as error:
         parser.error(str(error))
-    if min(options.coverage) <= 0 or options.compute <= 0 or options.rounds < 1 or options.window < 1:
+    if (min(options.coverage) <= 0 or options.compute <= 0 or options.rounds < 1
+        or options.window < 1):
         parser.error("--coverage, --compute, --rounds and --window must be above 0")
     if options.iterations < options.window + WARM_UP + 30:
-        parser.error(f"--iterations must be at least --window + {WARM_UP + 30}: a plan has to come into force before")
+        parser.error(f"--iterations must be at least --window + {WARM_UP + 30}: "
+                     "a plan has to come into force before")
     options.before = earlier_record(parser, "--json", options.json, "results")
     return options
 
 
 def profile(path, compute_ms, coverage, gbit, count):
-    """Writes the replayed iteration: all gradients together take `coverage` times the compute on all links."""
+    """Writes the replayed iteration: all gradients together take `coverage` times the compute on
+    all links."""
     total = coverage * compute_ms / 1e3 * gbit * 1e9 / 8 * count / (2 * (count - 1))
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"format": "deft-profile", "version": 1, "name": f"coverage {coverage:g}", "source": "perf/e2e",
-                   "forward_ms": compute_ms / 3, "backward_ms": compute_ms * 2 / 3,
-                   "buckets": [{"bytes": int(share * total) // 4 * 4, "ready_ms": max(0.0, (at - 1 / 3) * compute_ms)}
+        json.dump({"format": "deft-profile", "version": 1, "name": f"coverage {coverage:g}",
+                   "source": "perf/e2e", "forward_ms": compute_ms / 3,
+                   "backward_ms": compute_ms * 2 / 3,
+                   "buckets": [{"bytes": int(share * total) // 4 * 4,
+                                "ready_ms": max(0.0, (at - 1 / 3) * compute_ms)}
                                for share, at in SHARES]}, file)
 
 
@@ -115,18 +141,20 @@ def command_of(job, coverage, options, parts, gbit, count):
                 "--id-file", os.path.join(folder, "id"), "--json", results]
 
     def ddp(results, _folder):
-        return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs", "100",
-                "--iterations", str(count), "--bucket-cap-mb", "5", "--print-every", "1000", "--json", results,
-                *(ON_A_GPU if job == "ddp" else [])]
+        return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs",
+                "100", "--iterations", str(count), "--bucket-cap-mb", "5", "--print-every", "1000",
+                "--json", results, *(ON_A_GPU if job == "ddp" else [])]
     return replay if job == "replay" else ddp
 
 
 def settled(run, window):
-    return iterations.typical(run.results["iteration_ms"]["raw"][-window:], iterations.period_of(run.plan))
+    return iterations.typical(run.results["iteration_ms"]["raw"][-window:],
+                              iterations.period_of(run.plan))
 
 
 def undisturbed(*arguments, **more):
-    """ranks.run(), again where other programs took CPU time meanwhile. The last of three is kept, and its `foreign` tells."""
+    """ranks.run(), again where other programs took CPU time meanwhile. The last of three is
+    kept, and its `foreign` tells."""
     for _ in range(TRIES):
         runs = ranks.run(*arguments, **more)
         one = runs[0] if isinstance(runs, list) else runs
@@ -137,8 +165,9 @@ def undisturbed(*arguments, **more):
 
 
 def shape_of_replay(runs):
-    """(compute, ready, bytes) of the replayed iteration in seconds and bytes, as it really took. The job measures its compute alone at the
-    beginning of every run; the fastest of a round is what it takes undisturbed."""
+    """(compute, ready, bytes) of the replayed iteration in seconds and bytes, as it really took.
+    The job measures its compute alone at the beginning of every run; the fastest of a round is
+    what it takes undisturbed."""
     run = runs["plain"]
     wanted = run.results["compute_ms"]
     compute = min(one.results["alone_ms"]["median"] or wanted for one in runs.values()) / 1e3
@@ -147,18 +176,23 @@ def shape_of_replay(runs):
 
 
 def shape_of_ddp(alone):
-    """(compute, ready, bytes, CPU time) of the DDP job's iteration where transfers cost nothing. `alone`: [run][rank]. Of
-    its time the slower rank counts: the other one waits for it. CPU time is rank 0's, as what is compared with it: of a run with transfers
-    no other rank tells any. Of deft's report only the proportions are taken, since it has timed other iterations."""
+    """(compute, ready, bytes, CPU time) of the DDP job's iteration where transfers cost nothing.
+    `alone`: [run][rank]. Of its time the slower rank counts: the other one waits for it. CPU
+    time is rank 0's, as what is compared with it: of a run with transfers no other rank tells
+    any. Of deft's report only the proportions are taken, since it has timed other iterations."""
     by_rank = list(zip(*alone))
-    middle = [statistics.median(value for run in runs for value in run.results["iteration_ms"]["raw"][ALONE[1]:]) for runs in by_rank]
+    middle = [statistics.median(value for run in runs
+                                for value in run.results["iteration_ms"]["raw"][ALONE[1]:])
+              for runs in by_rank]
     buckets = [run.observed.get("buckets") for runs in by_rank for run in runs]
     if not all(buckets):
         raise ranks.RunFailed("deft has learned no iteration of the DDP job alone")
     compute = max(middle) / 1e3
-    ready = [compute * statistics.median(one[i]["ready_ms"]["median"] / one[-1]["ready_ms"]["median"] for one in buckets)
+    ready = [compute * statistics.median(
+        one[i]["ready_ms"]["median"] / one[-1]["ready_ms"]["median"] for one in buckets)
              for i in range(len(buckets[0]))]
-    cpu = statistics.median(value for run in by_rank[0] for value in run.results["cpu_ms"]["raw"][ALONE[1]:])
+    cpu = statistics.median(value for run in by_rank[0]
+                            for value in run.results["cpu_ms"]["raw"][ALONE[1]:])
     return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3
 
 
@@ -170,15 +204,18 @@ def one_round(job, coverage, options, parts, network, gbit):
 
     def run_alone():
         if job != "replay":
-            alone.append(undisturbed(network, parts, command_of(job, coverage, options, parts, gbit, ALONE[0]), "observe",
-                                     timeout=options.timeout, bind=bind, alone=True))
+            alone.append(undisturbed(network, parts,
+                                     command_of(job, coverage, options, parts, gbit, ALONE[0]),
+                                     "observe", timeout=options.timeout, bind=bind, alone=True))
     run_alone()
     for mode in options.modes:
-        settings = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP), "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
+        settings = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP),
+                    "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
         if options.apart and mode != "plain":
             settings.update(APART)
-        runs[mode] = undisturbed(network, parts, command, None if mode == "plain" else mode, settings,
-                                 [fast] if mode == "plain" else None, options.timeout, bind)
+        runs[mode] = undisturbed(network, parts, command, None if mode == "plain" else mode,
+                                 settings, [fast] if mode == "plain" else None, options.timeout,
+                                 bind)
     run_alone()
     carry = None
     if job == "replay":
@@ -186,7 +223,9 @@ def one_round(job, coverage, options, parts, network, gbit):
     else:
         compute, ready, sizes, cpu = shape_of_ddp(alone)
     if job == "ddp-cores":
-        carry = max(0.0, statistics.median(runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
+        carry = max(0.0,
+                    statistics.median(
+                        runs["plain"].results["cpu_ms"]["raw"][-options.window:]) / 1e3 - cpu)
     cost = bounds.costs(sizes, gbit, len(network.hosts))
     plain = settled(runs["plain"], options.window)
     figures = {}
@@ -195,21 +234,28 @@ def one_round(job, coverage, options, parts, network, gbit):
         bound = 1e3 * bounds.of_mode(mode, compute, ready, cost)
         plan = run.plan
         figures[mode] = {
-            "iteration_ms": took, "raw_ms": run.results["iteration_ms"]["raw"], "bound_ms": bound, "of_bound": took / bound,
-            "of_plain": took / plain, "compute_ms": compute * 1e3, "transfer_ms": 1e3 * sum(cost), "sent": run.sent,
-            "replicas_equal": run.results["replicas_equal"], "warnings": run.warnings, "state": plan.get("state", ""),
-            "policy": plan.get("policy", ""), "reason": plan.get("reason", ""), "switched": plan.get("switched", 0),
-            "period": iterations.period_of(plan), "predicted_ms": plan.get("predicted_ms"), "before_ms": plan.get("before_ms"),
+            "iteration_ms": took, "raw_ms": run.results["iteration_ms"]["raw"], "bound_ms": bound,
+            "of_bound": took / bound,
+            "of_plain": took / plain, "compute_ms": compute * 1e3, "transfer_ms": 1e3 * sum(cost),
+            "sent": run.sent,
+            "replicas_equal": run.results["replicas_equal"], "warnings": run.warnings,
+            "state": plan.get("state", ""),
+            "policy": plan.get("policy", ""), "reason": plan.get("reason", ""),
+            "switched": plan.get("switched", 0),
+            "period": iterations.period_of(plan), "predicted_ms": plan.get("predicted_ms"),
+            "before_ms": plan.get("before_ms"),
             "guard_decisions": plan.get("guard_decisions", 0), "foreign": run.foreign}
         if carry is not None:
             carried = 1e3 * bounds.of_mode_carried(mode, compute, ready, cost, carry)
             figures[mode].update({
-                "carried_bound_ms": carried, "of_carried_bound": took / carried, "carry_ms": carry * 1e3})
+                "carried_bound_ms": carried, "of_carried_bound": took / carried,
+                "carry_ms": carry * 1e3})
         if "cpu_ms" in run.results:
             figures[mode]["cpu_raw_ms"] = run.results["cpu_ms"]["raw"]
     if alone:
         figures["plain"].update({"ready_ms": [1e3 * at for at in ready],
-                                 "alone_raw_ms": [[one.results["iteration_ms"]["raw"] for one in pair] for pair in alone]})
+                                 "alone_raw_ms": [[one.results["iteration_ms"]["raw"]
+                                                   for one in pair] for pair in alone]})
     return figures
 
 
@@ -221,24 +267,30 @@ def measure(job, coverage, rates, options, parts, revision):
             lanes = ranks.raw_gbit(network, parts)
             raw.append(lanes)
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
-    title = (job if coverage is None else f"{job}, coverage {coverage:g}") + (", networks apart" if options.apart else "")
-    result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load, "rounds": rounds, "bars": [], "modes": {},
-              "revision": revision, "burst_ms": BURST_MS, "iterations": options.iterations, "window": options.window,
+    title = ((job if coverage is None else f"{job}, coverage {coverage:g}")
+             + (", networks apart" if options.apart else ""))
+    result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load,
+              "rounds": rounds, "bars": [], "modes": {}, "revision": revision, "burst_ms": BURST_MS,
+              "iterations": options.iterations, "window": options.window,
               "compute": None if coverage is None else options.compute}
     for mode in rounds[0]:
         of = {key: statistics.median(one[mode][key] for one in rounds)
-              for key in ("iteration_ms", "bound_ms", "of_bound", "of_plain", "compute_ms", "transfer_ms", "carried_bound_ms",
-                          "of_carried_bound", "carry_ms") if key in rounds[0][mode]}
+              for key in ("iteration_ms", "bound_ms", "of_bound", "of_plain", "compute_ms",
+                          "transfer_ms", "carried_bound_ms", "of_carried_bound", "carry_ms")
+              if key in rounds[0][mode]}
         last = rounds[-1][mode]
-        of.update({"plan": plan_words(mode, [one[mode] for one in rounds]), "sent_MB": [sent / 1e6 for sent in last["sent"]]})
+        of.update({"plan": plan_words(mode, [one[mode] for one in rounds]),
+                   "sent_MB": [sent / 1e6 for sent in last["sent"]]})
         result["modes"][mode] = of
         if mode in ("exact", "deft"):
-            result["bars"] += [{"bar": f"{mode}: times its lower bound", "value": of["of_bound"], "need": NEAR,
-                                "met": of["of_bound"] <= NEAR},
-                               {"bar": f"{mode}: times the run without deft", "value": of["of_plain"], "need": LOSS,
+            result["bars"] += [{"bar": f"{mode}: times its lower bound", "value": of["of_bound"],
+                                "need": NEAR, "met": of["of_bound"] <= NEAR},
+                               {"bar": f"{mode}: times the run without deft",
+                                "value": of["of_plain"], "need": LOSS,
                                 "met": of["of_plain"] <= LOSS}]
         if not all(one[mode]["replicas_equal"] for one in rounds):
-            result["bars"].append({"bar": f"{mode}: replicas equal", "value": 0, "need": 1, "met": False})
+            result["bars"].append({"bar": f"{mode}: replicas equal", "value": 0, "need": 1,
+                                   "met": False})
     return result
 
 
@@ -248,32 +300,39 @@ def plan_words(mode, rounds):
         return "-"
     last = rounds[-1]
     if last["state"] == "running":
-        return f"{last['policy']}, in force in {sum(one['state'] == 'running' for one in rounds)} of {len(rounds)}"
+        running = sum(one["state"] == "running" for one in rounds)
+        return f"{last['policy']}, in force in {running} of {len(rounds)}"
     words = last["state"] + (f": {last['reason']}" if last["reason"] else "")
     return words + (", was in force" if last["switched"] else ", never in force")
 
 
 def show(result):
-    print(f"\n{result['case']}, {result['job']}: plain TCP {sum(result['raw_gbit'][-1]):.2f} Gbit/s")
+    print(f"\n{result['case']}, {result['job']}: "
+          f"plain TCP {sum(result['raw_gbit'][-1]):.2f} Gbit/s")
     for mode, of in result["modes"].items():
-        print(f"  {mode:8} {of['iteration_ms']:7.1f} ms  bound {of['bound_ms']:7.1f}  x {of['of_bound']:.3f}   "
-              f"of plain {of['of_plain']:.3f}   " +
-              (f"x {of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f} with carrying   " if "carry_ms" in of else "") + of["plan"])
+        print(f"  {mode:8} {of['iteration_ms']:7.1f} ms  bound {of['bound_ms']:7.1f}  x "
+              f"{of['of_bound']:.3f}   of plain {of['of_plain']:.3f}   " +
+              (f"x {of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f} with carrying   "
+               if "carry_ms" in of else "") + of["plan"])
     for bar in result["bars"]:
-        print(f"    {'met ' if bar['met'] else 'NOT '} {bar['value']:.3f} <= {bar['need']:g} {bar['bar']}", flush=True)
+        print(f"    {'met ' if bar['met'] else 'NOT '} {bar['value']:.3f} <= "
+              f"{bar['need']:g} {bar['bar']}", flush=True)
 
 
 def table(results):
     """Markdown of all cases."""
-    lines = ["| links, job | mode | iteration, ms | lower bound, ms | times the bound | with carrying | times without deft | plan |",
+    lines = ["| links, job | mode | iteration, ms | lower bound, ms | times the bound | with "
+             "carrying | times without deft | plan |",
              "|---|---|---|---|---|---|---|---|"]
     for result in results:
         for mode, of in result.get("modes", {}).items():
             near = "" if mode == "plain" or of["of_bound"] <= NEAR else " MISSED"
             loss = "" if of["of_plain"] <= LOSS else " MISSED"
-            carried = f"{of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f}" if "carry_ms" in of else "-"
-            lines.append(f"| {result['case']}, {result['job']} | {mode} | {of['iteration_ms']:.1f} | {of['bound_ms']:.1f} | "
-                         f"{of['of_bound']:.3f}{near} | {carried} | {of['of_plain']:.3f}{loss} | {of['plan']} |")
+            carried = (f"{of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f}"
+                       if "carry_ms" in of else "-")
+            lines.append(f"| {result['case']}, {result['job']} | {mode} | {of['iteration_ms']:.1f} "
+                         f"| {of['bound_ms']:.1f} | {of['of_bound']:.3f}{near} | {carried} | "
+                         f"{of['of_plain']:.3f}{loss} | {of['plan']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -282,7 +341,8 @@ def machines(results):
     jobs = {}
     for result in results:
         where = result.get("machine", {})
-        jobs.setdefault(f"{where.get('cpu', '?')}, {where.get('cpus', '?')} cores", set()).add(result["job"].split(",")[0])
+        jobs.setdefault(f"{where.get('cpu', '?')}, {where.get('cpus', '?')} cores",
+                        set()).add(result["job"].split(",")[0])
     return "; ".join(f"{cpu} ({' and '.join(sorted(names))})" for cpu, names in jobs.items())
 
 
@@ -292,25 +352,27 @@ def words_below(path):
         return ""
     with open(path, encoding="utf-8") as file:
         lines = file.readlines()
-    last = max((number for number, line in enumerate(lines) if line.startswith("|")), default=len(lines))
+    last = max((number for number, line in enumerate(lines) if line.startswith("|")),
+               default=len(lines))
     return "".join(lines[last + 1:])
 
 
 def save(path, environment, results):
     # A file holds results of several runs: each says with which settings it was measured.
     document = {"format": "deft-e2e", "version": 1, "machine": environment, "results": results}
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".new", path)
+    records.replace(path, document)
     page = os.path.splitext(path)[0] + ".md"
     below = words_below(page)
     rounds = sorted({len(result["rounds"]) for result in results})
     with open(page, "w", encoding="utf-8") as file:
-        file.write("# Iteration time against the lower bound of each mode\n\n`python3 perf/e2e/run.py`; medians of "
-                   f"{' to '.join(str(count) for count in (rounds[0], rounds[-1])[:len(rounds)])} paired rounds; {machines(results)}; two hosts "
-                   "made of network namespaces. Bars: 1.05 times the bound, 1.02 times the run without deft. Load averages before each round are "
-                   "in the raw data.\n\n" + table(results) + below)
+        file.write("# Iteration time against the lower bound of each mode\n\n"
+                   "`python3 perf/e2e/run.py`; "
+                   "medians of "
+                   f"{' to '.join(str(count) for count in (rounds[0], rounds[-1])[:len(rounds)])} "
+                   f"paired rounds; {machines(results)}; two hosts made of network namespaces. "
+                   "Bars: 1.05 times the bound, 1.02 times the run without deft. "
+                   "Load averages before each round are in the raw data.\n\n" + table(results) +
+                   below)
 
 
 def main():
@@ -319,9 +381,11 @@ def main():
     environment, revision, failed = machine.describe(), machine.revision(ROOT), False
     results = []
     if options.before:
-        # Of records from before each result had its own. How many iterations there were, the raw samples tell.
+        # Of records from before each result had its own. How many iterations there were, the raw
+        # samples tell.
         known = {name: options.before[name] for name in ("window",) if name in options.before}
-        results = [{"machine": options.before.get("machine", {}), **known, **result} for result in options.before["results"]]
+        results = [{"machine": options.before.get("machine", {}), **known, **result}
+                   for result in options.before["results"]]
     try:
         parts = ranks.Parts(options.build, ROOT)
         if hosts.choose("namespaces")[0] == "userns":
@@ -338,7 +402,9 @@ def main():
                 result["machine"] = environment
                 result["took_s"] = round(time.monotonic() - start, 1)
                 show(result)
-                results = [one for one in results if (one["case"], one["job"]) != (result["case"], result["job"])] + [result]
+                measured = (result["case"], result["job"])
+                results = [one for one in results if (one["case"], one["job"]) != measured]
+                results.append(result)
                 if options.json:
                     save(options.json, environment, results)
     except hosts.SetupError as error:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults. Each is a function of a few lines over a Scene; `case` says what runs meanwhile and what must hold."""
+"""The faults. Each is a function of a few lines over a Scene; `case` says what runs meanwhile
+and what must hold."""
 
 import dataclasses
 import os
 import signal
 import typing
 
-import scene as scenes
+from . import scene as scenes
 
 ONE, BOTH, ONLY = "one", "both", "only"
 
@@ -29,7 +30,8 @@ class Case:
     settings: dict = dataclasses.field(default_factory=dict)   # deft's
     patience: float = 0.0       # seconds without a message that count as hung
     grace: float = 5.0          # seconds for the second process's word after the first one's
-    bound: float = None         # seconds to the error, on every side that is alive; None: the job must end well
+    # seconds to the error, on every side that is alive; None: the job must end well
+    bound: float = None
     alive: tuple = (0, 1)       # sides that must say so
     injected: tuple = ()        # counters of the relay that must have moved
     strangers: bool = False     # some knock at the doors
@@ -72,19 +74,22 @@ impaired("reorder", "packets", ["both reorder 0.02 3"], ("held_back",))
 impaired("jitter", "packets", ["both delay 3", "both jitter 10"], ())
 impaired("bit-errors", "packets", ["both biterrors 0.01"], ("bit_errors",))
 impaired("acks-lost", "packets", ["ba ackloss 0.5"], ("acknowledgements_lost",))
-impaired("everything", "packets", ["both loss 0.01", "both duplicate 0.02", "both reorder 0.02 3", "both jitter 5",
-                                   "both biterrors 0.005"], ("lost", "duplicated", "held_back", "bit_errors"))
+impaired("everything", "packets",
+         ["both loss 0.01", "both duplicate 0.02", "both reorder 0.02 3", "both jitter 5",
+          "both biterrors 0.005"], ("lost", "duplicated", "held_back", "bit_errors"))
 # What TCP's checksum does not see: found where the operator asks for a checksum of deft's.
 impaired("silent-bit-errors", "packets", ["both silenterrors 0.002"], ("silent_bit_errors",),
          settings={"DEFT_CHECKSUM": "crc32c"}, quick=True)
-impaired("silent-bit-errors-unchecked", "packets", ["both silenterrors 0.002"], ("silent_bit_errors",), checked=False)
+impaired("silent-bit-errors-unchecked", "packets", ["both silenterrors 0.002"],
+         ("silent_bit_errors",), checked=False)
 
 # Links that carry small packets only.
 SHORT = {"DEFT_LINK_TIMEOUT": "15s"}
 HOLE = "both hole 1000"
 
 
-@case("hole-from-start", "mtu", where=(ONE,), lasts=10.0, before=lambda scene: scene.tell(HOLE), injected=("in_hole",))
+@case("hole-from-start", "mtu", where=(ONE,), lasts=10.0, before=lambda scene: scene.tell(HOLE),
+      injected=("in_hole",))
 def hole_from_start(scene):
     scene.mark()
     scene.wait(10.0)
@@ -100,14 +105,15 @@ def hole_midrun(scene):
 impaired("hole-heals", "mtu", [HOLE], ("in_hole",), lasts=10.0, still=True)
 
 
-@case("hole-everywhere-from-start", "mtu", where=(BOTH,), lasts=40.0, before=lambda scene: scene.tell(HOLE), flows=False,
-      still=True, settings=SHORT, patience=45.0, bound=20.0, injected=("in_hole",))
+@case("hole-everywhere-from-start", "mtu", where=(BOTH,), lasts=40.0,
+      before=lambda scene: scene.tell(HOLE), flows=False, still=True, settings=SHORT, patience=45.0,
+      bound=20.0, injected=("in_hole",))
 def hole_everywhere_from_start(scene):
     scene.mark()
 
 
-@case("hole-everywhere-midrun", "mtu", where=(BOTH,), lasts=40.0, still=True, settings=SHORT, patience=45.0, bound=20.0,
-      injected=("in_hole",), quick=True)
+@case("hole-everywhere-midrun", "mtu", where=(BOTH,), lasts=40.0, still=True, settings=SHORT,
+      patience=45.0, bound=20.0, injected=("in_hole",), quick=True)
 def hole_everywhere_midrun(scene):
     scene.mark()
     scene.tell(HOLE)
@@ -161,11 +167,12 @@ def forgotten(scene):
 
 
 # Flaps: (down, up) in seconds. The links carry so much that one is not enough for ease.
-HOW = {"interface": lambda scene, up: scene.interface(up), "own-interface": lambda scene, up: scene.interface(up, host=0),
+HOW = {"interface": lambda scene, up: scene.interface(up),
+       "own-interface": lambda scene, up: scene.interface(up, host=0),
        "carrier": lambda scene, up: scene.carrier(up),
        "silent": lambda scene, up: scene.tell(f"both blackhole {'off' if up else 'on'}")}
-PATTERNS = {"1-0.1-7": [(1.0, 0.1), (7.0, 0.0)], "10x0.2": [(0.2, 0.2)] * 10, "10x0.05": [(0.05, 0.5)] * 10,
-            "3x3": [(3.0, 1.0)] * 3, "4x1-0.1": [(1.0, 0.1)] * 4}
+PATTERNS = {"1-0.1-7": [(1.0, 0.1), (7.0, 0.0)], "10x0.2": [(0.2, 0.2)] * 10,
+            "10x0.05": [(0.05, 0.5)] * 10, "3x3": [(3.0, 1.0)] * 3, "4x1-0.1": [(1.0, 0.1)] * 4}
 
 
 def lasting(pattern):
@@ -178,7 +185,8 @@ def moving(pattern):
 
 
 def flap(how, pattern, **more):
-    @case(f"flap-{how}-{pattern}", "flaps", lasts=lasting(PATTERNS[pattern]), moves=moving(PATTERNS[pattern]), pace=40.0, still=True, **more)
+    @case(f"flap-{how}-{pattern}", "flaps", lasts=lasting(PATTERNS[pattern]),
+          moves=moving(PATTERNS[pattern]), pace=40.0, still=True, **more)
     def fault(scene):
         scene.mark()
         for down, up in PATTERNS[pattern]:
@@ -246,7 +254,8 @@ stopped("stop-sender-45", 0, 45)
 
 
 def killed(name, side, **more):
-    @case(name, "processes", where=(BOTH,), lasts=1.0, patience=20.0, bound=0.2, alive=(1 - side,), **more)
+    @case(name, "processes", where=(BOTH,), lasts=1.0, patience=20.0, bound=0.2, alive=(1 - side,),
+          **more)
     def fault(scene):
         pid = scene.process(side)
         scene.mark()
@@ -259,9 +268,10 @@ killed("kill-sender", 0, quick=True)
 
 
 def half_open(name, side, **more):
-    """The host crashes and comes back without the process: nobody told the other one, but its questions are answered again."""
-    @case(name, "processes", where=(BOTH,), lasts=3.0, patience=60.0, bound=5.0, alive=(1 - side,), injected=("in_black_hole",),
-          **more)
+    """The host crashes and comes back without the process: nobody told the other one, but its
+    questions are answered again."""
+    @case(name, "processes", where=(BOTH,), lasts=3.0, patience=60.0, bound=5.0, alive=(1 - side,),
+          injected=("in_black_hole",), **more)
     def fault(scene):
         pid = scene.process(side)
         scene.tell("both blackhole on")
@@ -276,16 +286,18 @@ half_open("half-open-receiver-gone", 1)
 half_open("half-open-sender-gone", 0, quick=True)
 
 
-@case("host-gone", "processes", where=(BOTH,), lasts=20.0, still=True, settings={"DEFT_LINK_TIMEOUT": "10s"}, patience=40.0,
-      bound=13.0, grace=10.0, injected=("in_black_hole",))
+@case("host-gone", "processes", where=(BOTH,), lasts=20.0, still=True,
+      settings={"DEFT_LINK_TIMEOUT": "10s"}, patience=40.0, bound=13.0, grace=10.0,
+      injected=("in_black_hole",))
 def host_gone(scene):
     """For ever; with a time-out of 10 s, so that its error can be waited for."""
     scene.mark()
     scene.tell("both blackhole on")
 
 
-@case("unreachable-at-setup", "processes", where=(BOTH,), lasts=20.0, still=True, flows=False, patience=40.0, bound=5.0,
-      alive=(0,), before=lambda scene: scene.tell("both blackhole on"), injected=("in_black_hole",))
+@case("unreachable-at-setup", "processes", where=(BOTH,), lasts=20.0, still=True, flows=False,
+      patience=40.0, bound=5.0, alive=(0,), before=lambda scene: scene.tell("both blackhole on"),
+      injected=("in_black_hole",))
 def unreachable_at_setup(scene):
     scene.marks["fault"] = scene.marks["start"]
 
@@ -316,23 +328,27 @@ def strangers(scene):
     """At every listening port of either host, from the other one, for as long as the job runs."""
     for host in (0, 1):
         scene.strangers = scene.helper(1 - host, [
-            "strangers.py", scene.network.hosts[host].namespace.replace("ns/net", "net/tcp"), str(scene.seed),
+            "strangers.py", scene.network.hosts[host].namespace.replace("ns/net", "net/tcp"),
+            str(scene.seed),
             *(scene.network.hosts[host].address(link) for link in range(scene.links))])
 
 
-@case("strangers", "strangers", where=(BOTH,), lasts=8.0, before=strangers, strangers=True, quick=True)
+@case("strangers", "strangers", where=(BOTH,), lasts=8.0, before=strangers, strangers=True,
+      quick=True)
 def strangers_at_the_doors(scene):
     scene.mark()
     scene.wait(8.0)
 
 
-@case("strangers-64", "strangers", where=(BOTH,), lasts=8.0, before=strangers, strangers=True, **MANY)
+@case("strangers-64", "strangers", where=(BOTH,), lasts=8.0, before=strangers, strangers=True,
+      **MANY)
 def strangers_at_many_doors(scene):
     scene.mark()
     scene.wait(8.0)
 
 
-@case("strangers-flap", "strangers", where=(BOTH,), lasts=8.1, before=strangers, strangers=True, still=True)
+@case("strangers-flap", "strangers", where=(BOTH,), lasts=8.1, before=strangers, strangers=True,
+      still=True)
 def strangers_during_flaps(scene):
     scene.mark()
     for down, up in PATTERNS["1-0.1-7"]:
@@ -342,7 +358,8 @@ def strangers_during_flaps(scene):
         scene.wait(up)
 
 
-# Whole jobs, with the shim: its agreement has a door and clocks of its own. A message is an iteration here.
+# Whole jobs, with the shim: its agreement has a door and clocks of its own. A message is an
+# iteration here.
 def whole_job(name, pattern, how="interface", **more):
     @case(name, "jobs", lasts=lasting(pattern), moves=moving(pattern), still=True, **more)
     def fault(scene):
@@ -368,7 +385,8 @@ def job_loss(scene):
     scene.tell("both none")
 
 
-@case("job-strangers", "jobs", where=(BOTH,), lasts=8.0, before=strangers, strangers=True, quick=True)
+@case("job-strangers", "jobs", where=(BOTH,), lasts=8.0, before=strangers, strangers=True,
+      quick=True)
 def job_strangers(scene):
     scene.mark()
     scene.wait(8.0)

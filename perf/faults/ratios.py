@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bad link beside a healthy one: deft over both must not be slower than over the healthy one alone. Two bad links: not slower than
-Socket over the same two."""
+"""A bad link beside a healthy one: deft over both must not be slower than over the healthy one
+alone. Two bad links: not slower than Socket over the same two."""
 
-import cases
-import hosts
-import scene as scenes
+from ..common import hosts, relay
+from ..links import tools
+from . import cases
+from . import scene as scenes
 
 MESSAGES = 1500      # of 128 KiB: 16 s on one link of 100 Mbit/s
 BAR = 0.97
@@ -64,7 +65,8 @@ BESIDE = {
     "flap-silent": (False, repeated(cases.HOW["silent"], 1.0, 1.0)),
 }
 # The same for both links.
-EVERYWHERE = {f"{name}{ON_BOTH}": BESIDE[name] for name in ("loss-1", "loss-5", "jitter", "acks-lost")}
+EVERYWHERE = {f"{name}{ON_BOTH}": BESIDE[name]
+              for name in ("loss-1", "loss-5", "jitter", "acks-lost")}
 BESIDE.update(EVERYWHERE)
 
 
@@ -73,7 +75,8 @@ def reference(name):
 
 
 def transfer(build, name, seed, links, transport=scenes.DEFT):
-    """Seconds that the job takes on these links, link 0 suffering from `name`, or both links where that says so."""
+    """Seconds that the job takes on these links, link 0 suffering from `name`, or both links
+    where that says so."""
     early, fault = BESIDE[name]
     where = "both" if name in EVERYWHERE else "one"
     case = cases.Case(name, "ratios", fault, (where,), 0.0, pace=1e6, patience=60.0)
@@ -98,16 +101,20 @@ def transfer(build, name, seed, links, transport=scenes.DEFT):
 
 def measure(build, name, seed):
     """{"name", "alone_s", "beside_s", "ratio", relays}: one pair."""
-    alone, _ = transfer(build, name, seed, [0, 1], scenes.SOCKET) if name in EVERYWHERE else transfer(build, "nothing", seed, [1])
+    if name in EVERYWHERE:
+        alone, _ = transfer(build, name, seed, [0, 1], scenes.SOCKET)
+    else:
+        alone, _ = transfer(build, "nothing", seed, [1])
     beside, relays = transfer(build, name, seed, [0, 1])
-    return {"name": name, "seed": seed, "alone_s": round(alone, 3), "beside_s": round(beside, 3), "ratio": round(alone / beside, 4),
-            "relays": relays}
+    return {"name": name, "seed": seed, "alone_s": round(alone, 3), "beside_s": round(beside, 3),
+            "ratio": round(alone / beside, 4), "relays": relays}
 
 
 def capacity(build):
-    """Gbit/s that plain TCP gets through one relay without a rate or a fault, and what the relay itself says it could carry."""
-    import relay   # pylint: disable=import-outside-toplevel
-    import tools   # pylint: disable=import-outside-toplevel
-    with hosts.create(2, ["unshaped"], "namespaces", relays={0: relay.laid_by(build)}) as network, tools.Bench(build, network) as bench:
+    """Gbit/s that plain TCP gets through one relay without a rate or a fault, and what the relay
+    itself says it could carry."""
+    relays = {0: relay.laid_by(build)}
+    with (hosts.create(2, ["unshaped"], "namespaces", relays=relays) as network,
+          tools.Bench(build, network) as bench):
         raw = bench.raw_stream([0], seconds=1.0)["gbit_per_s"]
         return raw, network.relays[0].counters()["capacity_gbit_per_s"]

@@ -2,11 +2,9 @@
 """The tables of perf/faults, as text and as Markdown, and its record: one run a line."""
 
 import json
-import sys
 
-import cases
-import ratios
-import verdict
+from ..common import records
+from . import cases, ratios, verdict
 
 HEADINGS = ("case", "links", "deft", "ms p50 / p99 / max", "Socket", "ms p50 / p99 / max")
 
@@ -21,14 +19,17 @@ def rows(results):
     table = []
     for case in cases.CASES.values():
         for where in case.where:
-            ours, others = ([result for result in results if result["case"] == case.name and result["where"] == where
-                             and result["transport"] == name and "failed" not in result] for name in verdict.TRANSPORTS)
+            ours, others = ([result for result in results if result["case"] == case.name
+                             and result["where"] == where
+                             and result["transport"] == name and "failed" not in result]
+                            for name in verdict.TRANSPORTS)
             if not ours and not others:
                 continue
             cells = [case.name, where]
             for side in (ours, others):
                 wrong = sum(result["wrong_bytes"] for result in side)
-                cells += [(verdict.ends(case, side) if side else "-") + (f", {wrong} B wrong" if wrong else ""), figures(side)]
+                cells += [(verdict.ends(case, side) if side else "-") +
+                          (f", {wrong} B wrong" if wrong else ""), figures(side)]
             table.append((cells, verdict.complaints(case, ours, others) if ours else []))
     return table
 
@@ -37,12 +38,14 @@ def counts(results):
     """A sentence for each transport."""
     lines = []
     for name in verdict.TRANSPORTS:
-        runs = [result for result in results if result["transport"] == name and "failed" not in result
+        runs = [result for result in results if result["transport"] == name
+                and "failed" not in result
                 and result["case"] in cases.CASES and result["where"] != "ratios"]
         if runs:
             found = verdict.count(runs, cases.CASES)
-            lines.append(f"{name}: {found['runs']} runs, {found['ended']} of them to end well: {found['killed']} killed, "
-                         f"{found['hung']} hung; {found['wrong']} bytes wrong")
+            lines.append(f"{name}: {found['runs']} runs, {found['ended']} of them to end well: "
+                         f"{found['killed']} killed, {found['hung']} hung; "
+                         f"{found['wrong']} bytes wrong")
     return lines
 
 
@@ -50,7 +53,10 @@ def show(results, out):
     """Prints the table; returns [(case, where, complaint)]."""
     missed = []
     widths = (32, 5, 26, 20, 26, 20)
-    line = lambda cells: "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths)).rstrip()   # noqa: E731
+
+    def line(cells):
+        return "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths)).rstrip()
+
     print("\n" + line(HEADINGS), file=out)
     for cells, found in rows(results):
         missed += [(cells[0], cells[1], words) for words in found]
@@ -75,17 +81,13 @@ def markdown(path, out):
             values = sorted(pair["ratio"] for pair in pairs if pair["case"] == name)
             if values:
                 middle = values[len(values) // 2]
-                print(f"| {name} | {ratios.reference(name)} | {middle:.3f} ({values[0]:.3f} .. {values[-1]:.3f}, n={len(values)}) | "
+                print(f"| {name} | {ratios.reference(name)} | {middle:.3f} ({values[0]:.3f} .. "
+                      f"{values[-1]:.3f}, "
+                      f"n={len(values)}) | "
                       f"{'' if middle >= ratios.BAR else 'below ' + str(ratios.BAR)} |", file=out)
     return 0
 
 
 def write(path, document, results):
     """The record, "-" for standard output."""
-    text = json.dumps(document, indent=1)[:-2] + ',\n "runs": [\n' + ",\n".join("  " + json.dumps(result) for result in results) + \
-        "\n ]\n}\n"
-    if path == "-":
-        sys.stdout.write(text)
-    else:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+    records.write(path, {**document, "runs": results}, one_a_line=("runs",))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run: two hosts, their links, a paced job between them, and what a case does to both."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,8 +10,7 @@ import sys
 import tempfile
 import time
 
-import hosts
-import relay
+from ..common import hosts, relay
 
 RATE = "100mbit"    # of each link: far below what the relay can carry
 SIZE = 128 * 1024
@@ -22,7 +22,8 @@ DEFT, SOCKET = "deft", "socket"
 
 
 class RunFailed(RuntimeError):
-    """The run could not be carried out, or the fault was not injected: it says nothing about the transport."""
+    """The run could not be carried out, or the fault was not injected: it says nothing about the
+    transport."""
 
 
 class Scene:
@@ -33,7 +34,8 @@ class Scene:
         self.links = 1 if where == "only" else 2
         self.bad = [0] if where in ("one", "only") else [0, 1]
         lay = relay.laid_by(build, seed)
-        self.network = hosts.create(2, [RATE] * self.links, "namespaces", relays={link: lay for link in range(self.links)})
+        self.network = hosts.create(2, [RATE] * self.links, "namespaces",
+                                    relays={link: lay for link in range(self.links)})
         self.seed = seed
         self.marks = {}
         self.job = None
@@ -56,7 +58,8 @@ class Scene:
     def interface(self, up, host=1, links=None):
         """An administrator's `ip link set down` on one host; the other one loses its carrier."""
         for link in self.bad if links is None else links:
-            self.network.hosts[host].run(["ip", "link", "set", f"eth{link}", "up" if up else "down"])
+            self.network.hosts[host].run(["ip", "link", "set", f"eth{link}",
+                                          "up" if up else "down"])
             self.network.relays[link].tell(f"carrier {'ab'[1 - host]} {'on' if up else 'off'}")
 
     def carrier(self, up, links=None):
@@ -81,34 +84,41 @@ class Scene:
     def helper(self, host, arguments):
         """A script of this folder, run on a host until the end of the run."""
         here = os.path.dirname(os.path.realpath(__file__))
-        process = self.network.hosts[host].popen([sys.executable, os.path.join(here, arguments[0]), *arguments[1:]],
-                                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = self.network.hosts[host].popen([sys.executable, os.path.join(here, arguments[0]),
+                                                  *arguments[1:]],
+                                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                                 text=True)
         self.helpers.append(process)
         return process
 
     # What the harness does.
 
     def start(self, messages=None, links=None):
-        """Starts the job; the case may have done something to the links before. `links`: those it may use (default: all)."""
+        """Starts the job; the case may have done something to the links before. `links`: those
+        it may use (default: all)."""
         case = self.case
         moving = case.moves if len(self.bad) == self.links and case.still else case.lasts
         messages = messages or max(20, int(case.pace * (LEAD + moving + TAIL)))
-        results, errors = (tempfile.NamedTemporaryFile(prefix="faults-", delete=False) for _ in range(2))  # pylint: disable=consider-using-with
+        results = tempfile.NamedTemporaryFile(prefix="faults-", delete=False)  # noqa: SIM115
+        errors = tempfile.NamedTemporaryFile(prefix="faults-", delete=False)  # noqa: SIM115
         self._files = [results.name, errors.name]
         program = os.path.join(self.build, "perf", "netperf", "netperf")
         library = os.path.join(self.build, "packaging", "libnccl-net-deft.so")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("DEFT_", "NCCL_"))}
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("DEFT_", "NCCL_"))}
         if self.transport == DEFT:
             environment.update({"DEFT_LOG": "info", **case.settings})
         command = [program, "--plugin", library if self.transport == DEFT else "socket",
                    "--netns", ",".join(host.namespace for host in self.network.hosts),
                    "--ifname", "=" + ",".join(f"eth{link}" for link in links or range(self.links)),
-                   "--mode", "steady", "--sizes", str(case.size), "--depth", str(DEPTH), "--messages", str(messages),
-                   "--pace", str(case.pace), "--connections", str(case.connections), "--verify", "--count-wrong",
-                   "--sleep", "300", "--patience", str(int(case.patience)), "--grace", str(case.grace),
-                   "--seed", str(self.seed), "--json", results.name]
-        self.job = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                                    text=True, preexec_fn=hosts.die_with_parent())
+                   "--mode", "steady", "--sizes", str(case.size), "--depth", str(DEPTH),
+                   "--messages", str(messages), "--pace", str(case.pace), "--connections",
+                   str(case.connections), "--verify", "--count-wrong", "--sleep", "300",
+                   "--patience", str(int(case.patience)), "--grace", str(case.grace), "--seed",
+                   str(self.seed), "--json", results.name]
+        self.job = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.PIPE, stderr=errors, text=True,
+                                    preexec_fn=hosts.die_with_parent())
         self.mark("start")
         self.planned = messages / case.pace
 
@@ -126,14 +136,17 @@ class Scene:
         return self.job.poll() is None
 
     def _sent(self):
-        return sum(held.counters()["ab"]["forwarded_bytes"] for held in self.network.relays.values())
+        return sum(held.counters()["ab"]["forwarded_bytes"]
+                   for held in self.network.relays.values())
 
     def finish(self):
         """Waits for the job's end. Returns what it left: a dict, as judged by verdict.py."""
-        limit = SETUP + self.planned * 4 + self.case.lasts * 2 + self.case.patience + self.case.grace
+        limit = (SETUP + self.planned * 4 + self.case.lasts * 2 + self.case.patience
+                 + self.case.grace)
         timed_out = False
+        left = max(1.0, self.marks["start"] + limit - time.monotonic())
         try:
-            output, _ = self.job.communicate(timeout=max(1.0, self.marks["start"] + limit - time.monotonic()))
+            output, _ = self.job.communicate(timeout=left)
         except subprocess.TimeoutExpired:
             self.job.kill()
             output, _ = self.job.communicate()
@@ -146,13 +159,16 @@ class Scene:
         with open(self._files[1], encoding="utf-8", errors="replace") as file:
             words = file.read().splitlines()
         origin = self.marks.get("fault", self.marks["start"])
-        errors = [{"side": line["side"], "text": line["text"], "after_s": round(line["at_s"] - origin, 3),
-                   "progress": line["progress"]} for line in lines if line["kind"] == "error"]
+        errors = [{"side": line["side"], "text": line["text"],
+                   "after_s": round(line["at_s"] - origin, 3), "progress": line["progress"]}
+                  for line in lines if line["kind"] == "error"]
         steady = next((line for line in lines if line["kind"] == "steady"), None)
-        return {"case": self.case.name, "where": self.where, "transport": self.transport, "seed": self.seed,
-                "code": self.job.returncode, "timed_out": timed_out, "steady": steady, "errors": errors,
-                "last_words": [line for line in words if line.startswith("netperf")] or words[-1:] or output.splitlines()[-1:],
-                "warnings": [line for line in words if "WARN" in line], "relays": counters, "doors": doors,
+        return {"case": self.case.name, "where": self.where, "transport": self.transport,
+                "seed": self.seed, "code": self.job.returncode, "timed_out": timed_out,
+                "steady": steady, "errors": errors,
+                "last_words": [line for line in words if line.startswith("netperf")] or words[-1:]
+                or output.splitlines()[-1:], "warnings": [line for line in words if "WARN" in line],
+                "relays": counters, "doors": doors,
                 "seconds": round(ended - self.marks["start"], 2)}
 
     def count_doors(self):
@@ -177,10 +193,8 @@ class Scene:
 
 
 def resume(pid):
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
-    except ProcessLookupError:
-        pass
 
 
 def run(build, case, where, transport, seed):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knocks at every listening TCP port that a table of /proc shows, with what scanners, browsers and broken clients send.
+"""Knocks at every listening TCP port that a table of /proc shows, with what scanners, browsers and
+broken clients send.
 
     strangers.py TABLE SEED ADDRESS...     until it is killed; prints a line for each port it finds
 """
@@ -24,7 +25,8 @@ def ports(table):
 def words(dice):
     """What one stranger says."""
     return dice.choice([
-        b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"SSH-2.0-scan\r\n", bytes.fromhex("16030100c8010000c40303") + dice.randbytes(190),
+        b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"SSH-2.0-scan\r\n",
+        bytes.fromhex("16030100c8010000c40303") + dice.randbytes(190),
         dice.randbytes(7), dice.randbytes(64), dice.randbytes(4096), b"\0" * 256, b"\xff" * 256,
         struct.pack("<Q", 2 ** 63) * 32])
 
@@ -37,7 +39,8 @@ def knock(address, port, dice, held):
         stranger.sendall(words(dice))
         end = dice.randrange(3)
         if end == 0:
-            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))   # ends with a reset
+            # ends with a reset
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif end == 1:
             held.append(stranger)
             return

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch DDP without deft and in every mode: two ranks on one device, two links that are loopback addresses.
+"""PyTorch DDP without deft and in every mode: two ranks on one device, two links that are loopback
+addresses.
 
     python3 perf/gpu/ddp_modes.py --library LIB [--json FILE] [--prefix "launcher --libs DIR"]
 
-perf/gpu/run.sh calls it on a GPU; with --prefix the software device's launcher it runs on CPUs (a system test does that).
-Checks that losses agree with those without deft (observe and exact, also with a lane of
-another network: to rounding; deft and covap: that the job still learns)
-and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
+perf/gpu/run.sh calls it on a GPU; with --prefix the software device's launcher it runs on CPUs (a
+system test does that). Checks that losses agree with those without deft (observe and exact, also
+with a lane of another network: to rounding; deft and covap: that the job still learns) and that
+replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
 """
 
 import glob
 import json
 import math
 import os
+import runpy
 import shlex
 import signal
 import socket
@@ -20,14 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, records
+from ..common.arguments import OneLineParser, check_output
+from ..common.hosts import die_with_parent
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "perf", "common"))
-
-import exits  # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-from hosts import die_with_parent  # noqa: E402
-
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
 LINKS = ("400mbit", "200mbit")
@@ -55,9 +59,11 @@ class Failed(RuntimeError):
 
 
 def parse(arguments):
-    parser = OneLineParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = OneLineParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--library", required=True, help="libnccl-net-deft.so")
-    parser.add_argument("--prefix", default="", help="put before the job's script (the software device's launcher and its options, quoted as for a shell)")
+    parser.add_argument("--prefix", default="", help="put before the job's script (the software "
+                                                     "device's launcher and its options, "
+                                                     "quoted as for a shell)")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--iterations", type=int, default=120)
@@ -87,27 +93,38 @@ def interfaces(rank):
 def run(options, mode, folder):
     """One job; its results and rank 0's plan."""
     results = os.path.join(folder, f"{mode}.json")
-    command = [options.python, *shlex.split(options.prefix), JOB, "--model", options.model, "--epochs", "100", "--iterations",
-               str(options.iterations), "--bucket-cap-mb", str(options.bucket_cap_mb), "--print-every", "1000", "--json", results]
+    command = [options.python, *shlex.split(options.prefix), JOB, "--model", options.model,
+               "--epochs", "100", "--iterations", str(options.iterations), "--bucket-cap-mb",
+               str(options.bucket_cap_mb), "--print-every", "1000", "--json", results]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks, logs = [], [os.path.join(folder, f"{mode}-{rank}.log") for rank in range(RANKS)]
     try:
         for rank in range(RANKS):
-            environment = {name: value for name, value in os.environ.items() if not name.startswith(("DEFT_", "NCCL_NET"))}
-            # Each rank a host of its own: NCCL lets two ranks share a device only then, and every byte crosses the network.
-            environment.update({"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
-                                "MASTER_PORT": str(port), "NCCL_HOSTID": f"deft-host{rank}", "NCCL_SOCKET_IFNAME": "lo",
-                                "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_RAS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
-                                "NCCL_NET_PLUGIN": "none", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+            environment = {name: value
+                           for name, value in os.environ.items()
+                           if not name.startswith(("DEFT_", "NCCL_NET"))}
+            # Each rank a host of its own: NCCL lets two ranks share a device only then, and every
+            # byte crosses the network.
+            environment.update({"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0",
+                                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                                "NCCL_HOSTID": f"deft-host{rank}", "NCCL_SOCKET_IFNAME": "lo",
+                                "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
+                                "NCCL_RAS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
+                                "NCCL_NET_PLUGIN": "none", "OMP_NUM_THREADS": "1",
+                                "PYTHONUNBUFFERED": "1"})
             if MODES[mode] is not None:
-                environment.update({"LD_PRELOAD": options.library, "NCCL_NET_PLUGIN": options.library, "DEFT_OPTIMIZER": "adam",
-                                    "DEFT_INTERFACES": interfaces(rank), "DEFT_OUT": os.path.join(folder, f"{mode}-%r.report"),
+                environment.update({"LD_PRELOAD": options.library,
+                                    "NCCL_NET_PLUGIN": options.library, "DEFT_OPTIMIZER": "adam",
+                                    "DEFT_INTERFACES": interfaces(rank),
+                                    "DEFT_OUT": os.path.join(folder, f"{mode}-%r.report"),
                                     **MODES[mode]})
             with open(logs[rank], "wb") as log:
-                ranks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
-                                              stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent()))
+                ranks.append(subprocess.Popen(command, env=environment, stdout=log,
+                                              stderr=subprocess.STDOUT, cwd=folder,
+                                              stdin=subprocess.DEVNULL, start_new_session=True,
+                                              preexec_fn=die_with_parent()))
         wait(ranks, logs, mode, time.monotonic() + options.timeout)
     finally:
         for rank in ranks:
@@ -134,7 +151,8 @@ def wait(ranks, logs, mode, end):
             with open(logs[rank], encoding="utf-8", errors="replace") as file:
                 tail = "\n    ".join(file.read().splitlines()[-12:])
             raise Failed(f"{mode}: rank {rank} "
-                         + (f"ended with code {codes[rank]}" if bad is not None else "did not end in time") + f":\n    {tail}")
+                         + (f"ended with code {codes[rank]}" if bad is not None
+                            else "did not end in time") + f":\n    {tail}")
         time.sleep(0.1)
 
 
@@ -155,9 +173,11 @@ def judge(mode, result, reports, plain):
             wrong.append("hooks were not in the path on every rank")
         if not all(one.get("plugin", {}).get("loaded") for one in reports):
             wrong.append("NCCL did not take the plugin on every rank")
-    if mode in PLANNED and not any(plan.get("switched") for one in reports for plan in one.get("plans", [])):
+    if mode in PLANNED and not any(plan.get("switched") for one in reports
+                                   for plan in one.get("plans", [])):
         wrong.append("the plan did not come into force")
-    elif mode == "lanes" and not any(len(plan.get("lane_bytes", [])) > 1 and plan["lane_bytes"][1] for one in reports for plan in one.get("plans", [])):
+    elif mode == "lanes" and not any(len(plan.get("lane_bytes", [])) > 1 and plan["lane_bytes"][1]
+                                     for one in reports for plan in one.get("plans", [])):
         wrong.append("NCCL's Socket transport carried nothing")
     return wrong
 
@@ -166,12 +186,16 @@ def main():
     options = parse(sys.argv[1:])
     exits.on_signals()  # the ranks end with this program: run() sees to it
     if not options.prefix:
-        check = subprocess.run([options.python, "-c", "import torch, sklearn, sys; sys.exit(not torch.cuda.is_available())"],
+        check = subprocess.run([options.python, "-c",
+                                "import torch, sklearn, sys; "
+                                "sys.exit(not torch.cuda.is_available())"],
                                capture_output=True, check=False)
         if check.returncode:
-            print(f"ddp: {options.python} has no PyTorch with CUDA, or no scikit-learn (pip install torch scikit-learn)", file=sys.stderr)
+            print(f"ddp: {options.python} has no PyTorch with CUDA, or no scikit-learn (pip "
+                  "install torch scikit-learn)", file=sys.stderr)
             return 3
-    document, good = {"what": "PyTorch DDP, two ranks on one device, two loopback links", "links": LINKS, "modes": {}}, True
+    document, good = {"what": "PyTorch DDP, two ranks on one device, two loopback links",
+                      "links": LINKS, "modes": {}}, True
     with tempfile.TemporaryDirectory(prefix="deft-gpu-") as folder:
         # LD_PRELOAD is cut at blanks, which the library's path may have.
         link = os.path.join(folder, "libnccl-net-deft.so")
@@ -194,14 +218,14 @@ def main():
             document["modes"][mode] = {"job": result, "plan": plan, "wrong": wrong,
                                        "links": [one.get("links") for one in reports]}
             good = good and not wrong
-            print(f"{mode:8} {result['iteration_ms']['median']:7.1f} ms, loss {result['loss']:.6f}, replicas "
-                  f"{'equal' if result['replicas_equal'] else 'DIFFER'}"
+            print(f"{mode:8} {result['iteration_ms']['median']:7.1f} ms, "
+                  f"loss {result['loss']:.6f}, "
+                  f"replicas {'equal' if result['replicas_equal'] else 'DIFFER'}"
                   + (f", plan {plan.get('policy') or '-'} ({plan.get('state')})" if plan else "")
                   + "".join(f"; WRONG: {line}" for line in wrong), flush=True)
     document["good"] = good
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+        records.write(options.json, document)
     return 0 if good else 1
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small transformer on scikit-learn's handwritten digits with DistributedDataParallel.
 
-An ordinary PyTorch job: it says init_process_group("nccl"), uses the GPU of its rank where there is one, and knows
-nothing of the machine's network. Start it with torchrun, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
+An ordinary PyTorch job: it says init_process_group("nccl"), uses the GPU of its rank where there is
+one, and knows nothing of the machine's network. Start it with torchrun, or set RANK, WORLD_SIZE,
+LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
 
     torchrun --nproc-per-node 2 ddp.py --epochs 3 --json result.json
 """
@@ -23,15 +24,17 @@ try:
     from sklearn.datasets import load_digits
     from torch.nn.parallel import DistributedDataParallel
 except ModuleNotFoundError as missing:
-    raise SystemExit(f"ddp.py: Python has no module '{missing.name}'; install torch, numpy and scikit-learn (Debian: "
-                     "python3-torch python3-numpy python3-sklearn)") from None
+    raise SystemExit(
+        f"ddp.py: Python has no module '{missing.name}'; install torch, numpy and scikit-learn "
+        "(Debian: python3-torch python3-numpy python3-sklearn)") from None
 
 WARMUP_ITERATIONS = 3  # not timed: DDP lays its buckets out anew after the first iteration
 TEST_IMAGES = 360
 
-# name: (width, layers); 25.3 MB, 0.8 MB and (linear layers) 6.6 MB of gradients; the tiny ones, of about 100 kB, are for
-# perf/accuracy, where many trainings are compared
-MODELS = {"transformer": (512, 2), "small": (128, 1), "mlp": (1024, 3), "tiny-mlp": (128, 2), "tiny-transformer": (32, 2)}
+# name: (width, layers); 25.3 MB, 0.8 MB and (linear layers) 6.6 MB of gradients; the tiny ones, of
+# about 100 kB, are for perf/accuracy, where many trainings are compared
+MODELS = {"transformer": (512, 2), "small": (128, 1), "mlp": (1024, 3), "tiny-mlp": (128, 2),
+          "tiny-transformer": (32, 2)}
 
 
 class Transformer(nn.Module):
@@ -41,7 +44,8 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed = nn.Linear(8, width)
         self.position = nn.Parameter(0.3 * torch.randn(8, width))
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True,
+                                           norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 10)
@@ -54,21 +58,23 @@ class Transformer(nn.Module):
 def make_model(name):
     width, layers = MODELS[name]
     if name == "tiny-mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                             nn.Linear(width, 10))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width),
+                             nn.ReLU(), nn.Linear(width, 10))
     if name == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                             nn.Linear(width, 512), nn.ReLU(), nn.Linear(512, 10))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width),
+                             nn.ReLU(), nn.Linear(width, 512), nn.ReLU(), nn.Linear(512, 10))
     return Transformer(width, layers)
 
 
 class Device:
-    """Where there is no GPU: gives an iteration the times it would have on one that needs so many milliseconds for it.
+    """Where there is no GPU: gives an iteration the times it would have on one that needs so
+    many milliseconds for it.
 
-    A layer begins when the one before it ends, and lasts by its share of the parameters; an eighth of the time is the optimizer's, a third
-    of the rest forward. The numbers are computed meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before
-    it ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time is not while it runs ahead of a GPU;
-    one that is late may catch up until the last layer."""
+    A layer begins when the one before it ends, and lasts by its share of the parameters; an
+    eighth of the time is the optimizer's, a third of the rest forward. The numbers are computed
+    meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before it
+    ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time
+    is not while it runs ahead of a GPU; one that is late may catch up until the last layer."""
 
     OPTIMIZER = 1 / 8
 
@@ -76,7 +82,8 @@ class Device:
         self.seconds, self.until, self.begun = milliseconds / 1e3, 0.0, set()
         if milliseconds <= 0:
             return
-        layers = [layer for layer in model.modules() if isinstance(layer, (nn.Linear, nn.MultiheadAttention))]
+        layers = [layer for layer in model.modules()
+                  if isinstance(layer, (nn.Linear, nn.MultiheadAttention))]
         inner = {id(part) for layer in layers for part in layer.modules() if part is not layer}
         layers = [layer for layer in layers if id(layer) not in inner]
         sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
@@ -84,10 +91,12 @@ class Device:
             lasts = self.seconds * (1 - self.OPTIMIZER) * size / sum(sizes)
             layer.register_forward_hook(lambda *_, lasts=lasts: self.run(lasts / 3))
             for parameter in layer.parameters():
-                parameter.register_hook(lambda _gradient, layer=layer, lasts=lasts: self.backward(layer, lasts * 2 / 3))
+                parameter.register_hook(
+                    lambda _gradient, layer=layer, lasts=lasts: self.backward(layer, lasts * 2 / 3))
 
     def begin(self):
-        """What comes next waits for something else than the layers before it, and begins now: an iteration, the optimizer."""
+        """What comes next waits for something else than the layers before it, and begins now: an
+        iteration, the optimizer."""
         self.until = time.perf_counter()
         self.begun.clear()
 
@@ -111,20 +120,24 @@ def make_optimizer(name, parameters, rate):
         return torch.optim.Adam(parameters, lr=rate)
     if name == "adamw":
         return torch.optim.AdamW(parameters, lr=rate)
-    return torch.optim.SGD(parameters, lr=rate, momentum=0.0 if name == "sgd" else 0.9, nesterov=name == "nesterov")
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.0 if name == "sgd" else 0.9,
+                           nesterov=name == "nesterov")
 
 
 def load_data(device):
-    """The digits in a fixed order of their own, scaled to 0..1: (train images, labels, test images, labels)."""
+    """The digits in a fixed order of their own, scaled to 0..1: (train images, labels, test
+    images, labels)."""
     digits = load_digits()
     order = numpy.random.RandomState(1797).permutation(len(digits.target))
     images = torch.tensor(digits.images[order] / 16.0, dtype=torch.float32, device=device)
     labels = torch.tensor(digits.target[order], dtype=torch.int64, device=device)
-    return images[:-TEST_IMAGES], labels[:-TEST_IMAGES], images[-TEST_IMAGES:], labels[-TEST_IMAGES:]
+    return (images[:-TEST_IMAGES], labels[:-TEST_IMAGES],
+            images[-TEST_IMAGES:], labels[-TEST_IMAGES:])
 
 
 def batches(count, batch, seed, epoch, rank, world):
-    """This rank's batches of one epoch: every rank gets as many, and no image goes to two of them."""
+    """This rank's batches of one epoch: every rank gets as many, and no image goes to two of
+    them."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(1000 * seed + epoch))
     mine = order[rank:count // world * world:world]
     return [mine[start:start + batch] for start in range(0, len(mine) - batch + 1, batch)] or [mine]
@@ -134,7 +147,8 @@ def accuracy(model, images, labels, rank, world):
     """Share of right answers over all ranks, each of which looks at its part of the test images."""
     model.eval()
     with torch.no_grad():
-        right = (model(images[rank::world]).argmax(dim=1) == labels[rank::world]).sum().to(torch.int64)
+        right = (model(images[rank::world]).argmax(dim=1) == labels[rank::world]).sum().to(
+            torch.int64)
     model.train()
     dist.all_reduce(right)
     return right.item() / len(labels)
@@ -159,9 +173,11 @@ def train(options, device):
     model = make_model(options.model).to(device)
     paced = Device(model, options.device_ms)
     elements = sum(parameter.numel() for parameter in model.parameters())
-    # A size that is named, were it DDP's own, makes newer versions of PyTorch leave out the small first bucket.
+    # A size that is named, were it DDP's own, makes newer versions of PyTorch leave out the small
+    # first bucket.
     buckets = {} if options.bucket_cap_mb is None else {"bucket_cap_mb": options.bucket_cap_mb}
-    ddp = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None, **buckets)
+    ddp = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda"
+                                  else None, **buckets)
     optimizer = make_optimizer(options.optimizer, ddp.parameters(), options.lr)
     train_images, train_labels, test_images, test_labels = load_data(device)
     ready = [0.0]  # when backward came to the latest gradient
@@ -170,7 +186,8 @@ def train(options, device):
 
     times, cpu, parts, losses, iteration = [], [], [], [], 0
     epochs, loss = 0, torch.zeros(())
-    while epochs < options.epochs and (options.iterations is None or iteration < options.iterations):
+    while epochs < options.epochs and (options.iterations is None
+                                       or iteration < options.iterations):
         plan = batches(len(train_images), options.batch, options.seed, epochs, rank, world)
         if options.iterations is not None:
             plan = plan[:options.iterations - iteration]
@@ -194,7 +211,8 @@ def train(options, device):
             total += loss.detach()
             iteration += 1
             if rank == 0 and iteration % options.print_every == 0:
-                print(f"epoch {epochs + 1} iteration {iteration} loss {loss.item():.4f} {times[-1]:.0f} ms", flush=True)
+                print(f"epoch {epochs + 1} iteration {iteration} loss {loss.item():.4f} "
+                      f"{times[-1]:.0f} ms", flush=True)
         total /= len(plan)
         dist.all_reduce(total)
         losses.append(total.item() / world)
@@ -203,20 +221,24 @@ def train(options, device):
             print(f"epoch {epochs} mean loss {losses[-1]:.6f}", flush=True)
 
     timed = times[WARMUP_ITERATIONS:] or times
-    sizes = ddp._get_ddp_logging_data().get("rebuilt_bucket_sizes", "")  # "2119720, 4464640"; of the second iteration on
+    # "2119720, 4464640"; of the second iteration on
+    sizes = ddp._get_ddp_logging_data().get("rebuilt_bucket_sizes", "")
     right = accuracy(model, test_images, test_labels, rank, world)
     sums = [None] * world
     dist.all_gather_object(sums, checksum(model))
     return {
-        "format": "ddp-job", "version": 1, "settings": vars(options), "world_size": world, "device": device.type,
+        "format": "ddp-job", "version": 1, "settings": vars(options), "world_size": world,
+        "device": device.type,
         "torch": torch.__version__, "parameters": elements, "gradient_bytes": 4 * elements,
         "bucket_bytes": [int(size) for size in sizes.split(",") if size],
         "epochs": epochs, "iterations": iteration, "loss": losses[-1], "epoch_losses": losses,
         "test_accuracy": right, "replicas_equal": len(set(sums)) == 1, "checksum": f"{sums[0]:08x}",
-        "iteration_ms": {"median": statistics.median(timed), "p10": quantile(timed, 0.1), "p90": quantile(timed, 0.9),
-                         "n": len(timed), "raw": [round(value, 2) for value in times]},
+        "iteration_ms": {"median": statistics.median(timed), "p10": quantile(timed, 0.1),
+                         "p90": quantile(timed, 0.9), "n": len(timed),
+                         "raw": [round(value, 2) for value in times]},
         "cpu_ms": {"raw": [round(value, 2) for value in cpu]},
-        # Of every iteration: began, last gradient computed, backward over, ended, by the host's clock.
+        # Of every iteration: began, last gradient computed, backward over, ended, by the host's
+        # clock.
         "iteration_s": parts,
     }
 
@@ -227,18 +249,24 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def parse():
-    parser = OneLineParser(description="Trains a small transformer on the digits data with DDP over NCCL.")
+    parser = OneLineParser(description="Trains a small transformer on the digits data "
+                                       "with DDP over NCCL.")
     parser.add_argument("--model", choices=MODELS, default="transformer")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--iterations", type=int, help="stop after so many (default: whole epochs)")
     parser.add_argument("--batch", type=int, default=32, help="images per rank and iteration")
-    parser.add_argument("--optimizer", choices=["sgd", "momentum", "nesterov", "adam", "adamw"], default="adam")
+    parser.add_argument("--optimizer", choices=["sgd", "momentum", "nesterov", "adam", "adamw"],
+                        default="adam")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bucket-cap-mb", type=float, help="DDP's bucket size in MiB (default: DDP's own)")
-    parser.add_argument("--device-ms", type=float, default=0.0, metavar="MS", help="where there is no GPU: an iteration takes so "
-                        "long, layer by layer, as if one computed it (if the cores do not take longer)")
-    parser.add_argument("--print-every", type=int, default=5, metavar="N", help="progress every N iterations")
+    parser.add_argument("--bucket-cap-mb", type=float,
+                        help="DDP's bucket size in MiB (default: DDP's own)")
+    parser.add_argument("--device-ms", type=float, default=0.0, metavar="MS",
+                        help="where there is no GPU: an iteration takes so "
+                        "long, layer by layer, as if one computed it (if the cores do "
+                        "not take longer)")
+    parser.add_argument("--print-every", type=int, default=5, metavar="N",
+                        help="progress every N iterations")
     parser.add_argument("--json", metavar="FILE", help="rank 0 writes the results there")
     options = parser.parse_args()
     for name in ("epochs", "iterations", "batch", "print_every"):
@@ -246,7 +274,8 @@ def parse():
         if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, not {value}")
     if options.device_ms < 0 or (options.device_ms > 0 and torch.cuda.is_available()):
-        parser.error("--device-ms " + ("must not be below 0" if options.device_ms < 0 else "stands for a GPU, and this machine has one"))
+        parser.error("--device-ms " + ("must not be below 0" if options.device_ms < 0
+                                       else "stands for a GPU, and this machine has one"))
     return options
 
 
@@ -262,9 +291,11 @@ def main():
     result = train(options, device)
     if dist.get_rank() == 0:
         times = result["iteration_ms"]
-        print(f"loss {result['loss']:.6f}, test accuracy {100 * result['test_accuracy']:.1f} %, iteration "
-              f"{times['median']:.0f} ms (median of {times['n']}), replicas "
-              f"{'equal' if result['replicas_equal'] else 'DIFFERENT'} (checksum {result['checksum']})", flush=True)
+        print(f"loss {result['loss']:.6f}, "
+              f"test accuracy {100 * result['test_accuracy']:.1f} %, "
+              f"iteration {times['median']:.0f} ms (median of {times['n']}), "
+              f"replicas {'equal' if result['replicas_equal'] else 'DIFFERENT'} (checksum "
+              f"{result['checksum']})", flush=True)
         if options.json:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(result, file, indent=1)

@@ -1,37 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the plugin over several links and under faults, beside plain TCP, the built-in Socket transport and MPTCP.
+"""Measures the plugin over several links and under faults, beside plain TCP, the built-in Socket
+transport and MPTCP.
 
     python3 perf/links [--case NAME,...] [--pairs 5] [--json FILE] [--build build] [--full]
 
-Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not; 2 wrong usage; 3 the machine
-lacks something; 4 a case failed.
+Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not; 2 wrong usage; 3 the
+machine lacks something; 4 a case failed.
 """
 
-import json
 import os
+import runpy
 import signal
 import sys
 import time
+from pathlib import Path
+
+if not __package__:  # Called by its path.
+    runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
+
+from ..common import exits, hosts, machine, records
+from ..common.arguments import OneLineParser, check_output
+from . import faults, rates, tools
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "common")]
-
-import exits   # noqa: E402
-import faults  # noqa: E402
-import hosts   # noqa: E402
-import machine  # noqa: E402
-import rates   # noqa: E402
-import tools   # noqa: E402
-from arguments import OneLineParser, check_output  # noqa: E402
-
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TWO = ["2gbit", "1gbit"]
 # name: (rates, pipe, what runs)
 CASES = {
     "unequal": (TWO, None, lambda bench, options: rates.several_links(bench, options, TWO, 0.95)),
-    "equal4": (["1gbit"] * 4, None, lambda bench, options: rates.several_links(bench, options, ["1gbit"] * 4, 0.95)),
+    "equal4": (["1gbit"] * 4, None,
+               lambda bench, options: rates.several_links(bench, options, ["1gbit"] * 4, 0.95)),
     "ten-to-one": (["1gbit", "100mbit"], None,
-                   lambda bench, options: rates.several_links(bench, options, ["1gbit", "100mbit"], 0.93, alone=True)),
+                   lambda bench, options: rates.several_links(bench, options, ["1gbit", "100mbit"],
+                                                              0.93, alone=True)),
     "changed-rate": (TWO, None, rates.changed_rate),
     "shared-pipe": (["unshaped", "unshaped"], "1gbit", rates.shared_pipe),
     "one-link": (["unshaped"], None, rates.one_link),
@@ -45,16 +46,22 @@ CASES = {
 
 
 def parse(arguments):
-    parser = OneLineParser(prog="perf/links", description=__doc__.split("\n", maxsplit=1)[0],
+    parser = OneLineParser(prog="perf/links", description=__doc__.split("\n\n", maxsplit=1)[0],
                            epilog="cases: " + ", ".join(CASES))
-    parser.add_argument("--case", default=",".join(CASES), help="which cases, a list (default: all)")
-    parser.add_argument("--pairs", type=int, default=5, help="paired runs behind each median (default: 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one measurement (default: 1)")
-    parser.add_argument("--schedules", type=int, default=5, help="random schedules of faults (default: 5)")
+    parser.add_argument("--case", default=",".join(CASES),
+                        help="which cases, a list (default: all)")
+    parser.add_argument("--pairs", type=int, default=5,
+                        help="paired runs behind each median (default: 5)")
+    parser.add_argument("--seconds", type=float, default=1.0,
+                        help="of one measurement (default: 1)")
+    parser.add_argument("--schedules", type=int, default=5,
+                        help="random schedules of faults (default: 5)")
     parser.add_argument("--seed", type=int, default=1, help="of the first schedule (default: 1)")
     parser.add_argument("--full", action="store_true", help="100 schedules")
-    parser.add_argument("--json", nargs="?", const="-", help="write figures and raw samples to this file (none: standard output)")
-    parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
+    parser.add_argument("--json", nargs="?", const="-",
+                        help="write figures and raw samples to this file (none: standard output)")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"),
+                        help="build folder (default: build)")
     options = parser.parse_args(arguments)
     options.cases = [name.strip() for name in options.case.split(",")]
     for name in options.cases:
@@ -73,18 +80,20 @@ def show(result, out):
     print(f"\n{result['case']} ({result['network']}; {result['took_s']:.0f} s)", file=out)
     for line in result["bars"]:
         value = "none" if line["value"] is None else f"{line['value']:.3f}"
-        print(f"  {'met ' if line['met'] else 'NOT '} {value:>8} {line['relation']} {line['need']:<5g} {line['unit']:2} "
-              f"{line['bar']}", file=out)
+        print(f"  {'met ' if line['met'] else 'NOT '} {value:>8} {line['relation']} "
+              f"{line['need']:<5g} {line['unit']:2} {line['bar']}", file=out)
     for name, figure in result["figures"].items():
         if isinstance(figure, dict) and "median" in figure:
-            figure = f"{figure['median']:.3f} ({figure['min']:.3f} .. {figure['max']:.3f}, n={len(figure['samples'])})"
+            figure = (f"{figure['median']:.3f} ({figure['min']:.3f} .. {figure['max']:.3f}, "
+                      f"n={len(figure['samples'])})")
         print(f"         {name}: {figure}", file=out, flush=True)
 
 
 def run_case(name, options):
     link_rates, pipe, measure = CASES[name]
     start = time.monotonic()
-    with hosts.create(2, link_rates, "namespaces", pipe) as network, tools.Bench(options.build, network) as bench:
+    with (hosts.create(2, link_rates, "namespaces", pipe) as network,
+          tools.Bench(options.build, network) as bench):
         bars, figures = measure(bench, options)
         return {"case": name, "network": network.describe(), "bars": bars, "figures": figures,
                 "took_s": round(time.monotonic() - start, 1)}
@@ -116,14 +125,9 @@ def main():
     missed = sum(not line["met"] for line in bars)
     print(f"\n{len(bars) - missed} of {len(bars)} bars met", file=out)
     if options.json:
-        document = {"format": "deft-links", "version": 1, "machine": environment, "pairs": options.pairs,
-                    "seconds": options.seconds, "results": results}
-        text = json.dumps(document, indent=1) + "\n"
-        if options.json == "-":
-            sys.stdout.write(text)
-        else:
-            with open(options.json, "w", encoding="utf-8") as file:
-                file.write(text)
+        document = {"format": "deft-links", "version": 1, "machine": environment,
+                    "pairs": options.pairs, "seconds": options.seconds, "results": results}
+        records.write(options.json, document)
     return exits.of_bars(missed, failed)
 
 

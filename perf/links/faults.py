@@ -6,8 +6,8 @@ import random
 import re
 import time
 
-import tools
-from tools import PLUGIN, bar, quantile, spread, wait_for_traffic
+from . import tools
+from .tools import PLUGIN, bar, quantile, spread, wait_for_traffic
 
 HOLD = 1.5          # seconds a fault lasts
 CALM = 0.5          # seconds before it that are looked at beside
@@ -17,7 +17,8 @@ STALL = {"carrier": 0.1, "delete": 0.1, "blackhole": 1.0}
 
 
 def back_in_use(bench, process, link):
-    """Seconds until the link carries traffic again; None if the run ended before or it took twice the bar."""
+    """Seconds until the link carries traffic again; None if the run ended before or it took
+    twice the bar."""
     start, before = time.monotonic(), bench.sent(link) or 0
     while time.monotonic() - start < 2 * BACK:
         if (bench.sent(link) or 0) - before >= IN_USE:
@@ -30,7 +31,8 @@ def back_in_use(bench, process, link):
 
 def longest_gap(result, begin, end):
     """The longest time without a received message that overlaps [begin, end], in seconds."""
-    return max((gap for start, gap in result["gaps_s"] if start + gap > begin and start < end), default=0.0)
+    return max((gap for start, gap in result["gaps_s"] if start + gap > begin and start < end),
+               default=0.0)
 
 
 def stolen():
@@ -43,8 +45,9 @@ def one_kind(bench, options, kind):
     """10,000 messages, every byte compared, while one link after the other breaks and returns."""
     stalls, calm, returns, lost, steal = [], [], [], 0, stolen()
     for _ in range(max(1, options.pairs // 2)):
-        process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", "512K", "--depth", "4", "--messages", "10000",
-                                               "--verify", "--patience", "30"], extra={"DEFT_LOG": "info"})
+        process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", "512K", "--depth",
+                                               "4", "--messages", "10000", "--verify", "--patience",
+                                               "30"], extra={"DEFT_LOG": "info"})
         wait_for_traffic(bench, process)
         time.sleep(0.5)
         cuts = []
@@ -65,12 +68,15 @@ def one_kind(bench, options, kind):
         # Beside it, what the machine does by itself while nothing is broken.
         calm += [longest_gap(result, begin - CALM, begin - 0.05) for begin, _ in cuts]
         lost += len(re.findall(r"path .* is (?:down|suspect)", errors))
-    bars = [bar(f"{kind}: stall p99", quantile(stalls, 0.99) if stalls else None, STALL[kind], False, unit="s"),
-            bar(f"{kind}: back in use after return, longest", max(returns) if returns else None, BACK, False, unit="s"),
+    bars = [bar(f"{kind}: stall p99", quantile(stalls, 0.99) if stalls else None, STALL[kind],
+                False, unit="s"),
+            bar(f"{kind}: back in use after return, longest", max(returns) if returns else None,
+                BACK, False, unit="s"),
             bar(f"{kind}: paths the sender lost, for each fault", lost / max(1, len(stalls)), 1.0)]
     figures = {"messages": f"10000 x 512 KiB each run, bit-exact; {len(stalls)} faults of {HOLD} s",
                "stall, s": spread(stalls), "longest gap just before, s": spread(calm or [0.0]),
-               "stolen CPU time, s": round(stolen() - steal, 2), "back in use, s": spread(returns or [2 * BACK])}
+               "stolen CPU time, s": round(stolen() - steal, 2),
+               "back in use, s": spread(returns or [2 * BACK])}
     return bars, figures
 
 
@@ -80,7 +86,8 @@ def schedule(seed):
     faults, at = [], 0.0
     for _ in range(dice.randint(2, 5)):
         at += dice.uniform(0.05, 0.8)
-        faults.append((at, dice.randrange(2), dice.choice(sorted(STALL)), dice.choice([0.05, 0.3, 1.0, 2.0]) * dice.random()))
+        faults.append((at, dice.randrange(2), dice.choice(sorted(STALL)),
+                       dice.choice([0.05, 0.3, 1.0, 2.0]) * dice.random()))
     return faults
 
 
@@ -92,9 +99,9 @@ def run_schedule(bench, seed):
     events = []
     for at, link, kind, seconds in schedule(seed):
         events += [(at, 1, link, kind), (at + seconds, 0, link, kind)]
-    process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", str(size), "--depth", str(dice.choice([1, 4, 8])),
-                                           "--messages", str(messages), "--verify", "--patience", "30",
-                                           "--seed", str(seed + 1)])
+    process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", str(size), "--depth",
+                                           str(dice.choice([1, 4, 8])), "--messages", str(messages),
+                                           "--verify", "--patience", "30", "--seed", str(seed + 1)])
     try:
         wait_for_traffic(bench, process, enough=20000)
         start, open_faults = time.monotonic(), {0: 0, 1: 0}
@@ -105,7 +112,8 @@ def run_schedule(bench, seed):
                 bench.network.cut(link, kind)
             elif not cut and open_faults[link] == 0:
                 bench.network.restore(link)
-        result = next(line for line in bench.finish(process, timeout=90)[0] if line["kind"] == "steady")
+        result = next(line for line in bench.finish(process, timeout=90)[0]
+                      if line["kind"] == "steady")
         return "" if result["verified"] and result["messages"] == messages else "not verified"
     except tools.RunFailed as error:
         return str(error)
@@ -130,10 +138,13 @@ def schedules(bench, options):
 
 
 def many_connections(bench, options):
-    """Eight ranks, each with 64 connections out and in over two links: what they hold, and that they rest."""
+    """Eight ranks, each with 64 connections out and in over two links: what they hold, and that
+    they rest."""
     count, ranks = 64, 8
-    running = [bench.start_netperf(PLUGIN, ["--mode", "idle", "--connections", str(count), "--bidir", "--time",
-                                            str(5 * options.seconds), "--patience", "60"]) for _ in range(ranks // 2)]
+    running = [bench.start_netperf(PLUGIN,
+                                   ["--mode", "idle", "--connections", str(count), "--bidir",
+                                    "--time", str(5 * options.seconds), "--patience", "60"])
+               for _ in range(ranks // 2)]
     sides = []
     for process in running:
         for line in bench.finish(process)[0]:
@@ -143,7 +154,9 @@ def many_connections(bench, options):
     memory = [side["memory_kib"] / (2 * count) for side in sides]
     cpu = [side["cpu_percent"] for side in sides]
     bars = [bar("memory of a connection, KiB (docs/limits.md)", max(memory), 100, False),
-            bar("sockets of a connection and link (one, and the listeners')", max(sockets), 1.1, False),
+            bar("sockets of a connection and link (one, and the listeners')", max(sockets), 1.1,
+                False),
             bar("idle CPU of a rank, % of a core", max(cpu), 1.0, False)]
-    return bars, {"ranks": len(sides), "connections of a rank": 2 * count, "KiB of a connection": spread(memory),
+    return bars, {"ranks": len(sides), "connections of a rank": 2 * count,
+                  "KiB of a connection": spread(memory),
                   "sockets of a connection and link": spread(sockets), "idle CPU, %": spread(cpu)}

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases about throughput: unequal and equal links, one pipe shared, a rate that changes, one unshaped link."""
+"""Cases about throughput: unequal and equal links, one pipe shared, a rate that changes, one
+unshaped link."""
 
 import statistics
 import time
 
-import slices
-import tools
-from tools import MPTCP, PLUGIN, SOCKET, bar, median, spread, wait_for_traffic
+from . import slices, tools
+from .tools import MPTCP, PLUGIN, SOCKET, bar, median, spread, wait_for_traffic
 
 KIB, MIB = 1024, 1024 * 1024
-# "At least as good" between two noisy figures on one machine: a paired median within this much of it counts.
+# "At least as good" between two noisy figures on one machine: a paired median within this much of
+# it counts.
 NOISE = 0.03
 SLICES_OF_A_PAIR = 12
 
@@ -19,10 +20,12 @@ def name_of(size):
 
 
 def several_links(bench, options, rates, need, sizes=(512 * KIB, MIB), alone=False):
-    """The plugin against plain TCP on all links at once; the Socket transport and MPTCP beside it."""
+    """The plugin against plain TCP on all links at once; the Socket transport and MPTCP beside
+    it."""
     links = range(len(rates))
     with_mptcp = bench.enable_mptcp()
-    raw, fast, got = [], [], {kind: {size: [] for size in sizes} for kind in (SOCKET, MPTCP, PLUGIN)}
+    raw, fast, got = [], [], {kind: {size: [] for size in sizes}
+                              for kind in (SOCKET, MPTCP, PLUGIN)}
     for _ in range(options.pairs):
         raw.append(bench.raw_stream(links, options.seconds)["gbit_per_s"])
         if alone:
@@ -44,7 +47,8 @@ def several_links(bench, options, rates, need, sizes=(512 * KIB, MIB), alone=Fal
         if fast:
             least = median([mine / theirs for mine, theirs in zip(got[PLUGIN][size], fast)])
             bars.append(bar(f"{name_of(size)} x 4: times raw TCP on the fast link", least, 1.0))
-        for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket, fast link"), (MPTCP, "Socket over MPTCP")):
+        for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket, fast link"),
+                            (MPTCP, "Socket over MPTCP")):
             if got[kind][size]:
                 figures[f"{title}, {name_of(size)}"] = spread(got[kind][size])
     if not with_mptcp:
@@ -58,16 +62,19 @@ def shared_pipe(bench, options):
     one, two = {size: [] for size in sizes}, {size: [] for size in sizes}
     for _ in range(options.pairs):
         for into, links in ((one, [0]), (two, None)):
-            for size, figures in bench.bandwidth(PLUGIN, sizes, 4, 2 * options.seconds, links).items():
+            for size, figures in bench.bandwidth(PLUGIN, sizes, 4, 2 * options.seconds,
+                                                 links).items():
                 into[size].append(figures["gbit"])
-    bars = [bar(f"{name_of(size)} x 4: both paths against one", median([b / a for a, b in zip(one[size], two[size])]), 0.97)
+    bars = [bar(f"{name_of(size)} x 4: both paths against one",
+                median([b / a for a, b in zip(one[size], two[size])]), 0.97)
             for size in sizes]
     return bars, {f"{title}, {name_of(size)}": spread(table[size])
                   for title, table in (("one path", one), ("two paths", two)) for size in sizes}
 
 
 def seconds_until(result, start, level, window=0.2):
-    """How long after `start` (monotonic) the rate over a window first reached `level` bytes/s, and stayed for another."""
+    """How long after `start` (monotonic) the rate over a window first reached `level` bytes/s,
+    and stayed for another."""
     bins, width = result["bytes_per_bin"], result["bin_s"]
     first = int((start - result["begin"]) / width)
     count = int(window / width)
@@ -87,7 +94,8 @@ def changed_rate(bench, options):
         sums[phase] = bench.raw_stream([0, 1], options.seconds)["gbit_per_s"]
     network.set_rate(0, "2gbit")
     for _ in range(max(1, options.pairs // 2)):
-        process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", "512K", "--depth", "4", "--messages", "5500"])
+        process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", "512K", "--depth",
+                                               "4", "--messages", "5500"])
         wait_for_traffic(bench, process)
         time.sleep(1.5)
         changes = []
@@ -99,7 +107,8 @@ def changed_rate(bench, options):
         for phase, at in changes:
             took = seconds_until(result, at, 0.9 * sums[phase] * 1e9 / 8)
             late[phase].append(took if took is not None else 9.0)
-    bars = [bar(f"rate {phase}: seconds until 0.9 of the new sum", median(times), 1.0, at_least=False, unit="s")
+    bars = [bar(f"rate {phase}: seconds until 0.9 of the new sum", median(times), 1.0,
+                at_least=False, unit="s")
             for phase, times in late.items()]
     for phase in late:
         figures[f"raw TCP, rate {phase}"] = round(sums[phase], 3)
@@ -108,7 +117,8 @@ def changed_rate(bench, options):
 
 
 def send_ways(bench, options):
-    """Zero-copy and io_uring against plain send() on one unshaped link. No bar: it tells what the plugin's way (pages) is worth."""
+    """Zero-copy and io_uring against plain send() on one unshaped link. No bar: it tells what
+    the plugin's way (pages) is worth."""
     figures = {}
     ways = ("send", "pages", "zerocopy", "uring", "uring-zerocopy")
     for size in (64 * KIB, MIB):
@@ -139,19 +149,24 @@ def one_link(bench, options):
             raw_half[kind].append((before + after) / 2)
             before = after
         raw.append(bench.raw_stream([0], options.seconds / 4)["gbit_per_s"])
-    figures = {"raw TCP, one stream": spread(raw), "raw TCP ping-pong, us": spread(raw_half[PLUGIN])}
+    figures = {"raw TCP, one stream": spread(raw),
+               "raw TCP ping-pong, us": spread(raw_half[PLUGIN])}
     for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
         figures[f"{title}, half round trip of 8 B, us"] = spread(half[kind])
 
     rates, prices = [], []
     for size in sizes:
         got = slices.compare(bench, (PLUGIN, SOCKET), size, 8, SLICES_OF_A_PAIR * options.pairs)
-        for which, into, title, need, at_least in ((0, rates, "throughput", 1 - NOISE, True), (1, prices, "CPU s/GB", 1 + NOISE, False)):
+        for which, into, title, need, at_least in ((0, rates, "throughput", 1 - NOISE, True),
+                                                   (1, prices, "CPU s/GB", 1 + NOISE, False)):
             lower, middle, upper = slices.ratio(got[PLUGIN], got[SOCKET], which)
-            into.append(bar(f"{name_of(size)}: {title} against Socket", middle, need, at_least, quartiles=[lower, upper]))
+            into.append(bar(f"{name_of(size)}: {title} against Socket", middle, need, at_least,
+                            quartiles=[lower, upper]))
         for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
-            figures[f"{title}, {name_of(size)}, Gbit/s"] = spread([8e-9 * one for one, _ in got[kind]])
-            figures[f"{title}, {name_of(size)}, CPU s/GB"] = spread([1e9 * one for _, one in got[kind]])
+            figures[f"{title}, {name_of(size)}, Gbit/s"] = spread(
+                [8e-9 * one for one, _ in got[kind]])
+            figures[f"{title}, {name_of(size)}, CPU s/GB"] = spread(
+                [1e9 * one for _, one in got[kind]])
 
     def paired(mine, theirs):
         return median([a / b for a, b in zip(mine, theirs)])
@@ -163,11 +178,15 @@ def one_link(bench, options):
             kinds = (SOCKET, PLUGIN) if number % 2 else (PLUGIN, SOCKET)
             for kind, trip in slices.compare_latency(bench, kinds, size, 0.4).items():
                 trips[kind].append(trip)
-        lower, middle, upper = statistics.quantiles([a / b for a, b in zip(trips[PLUGIN], trips[SOCKET])], n=4)
-        alone.append(bar(f"{name_of(size)} alone: half round trip against Socket", middle, 1.0, False, quartiles=[lower, upper]))
+        ratios = [a / b for a, b in zip(trips[PLUGIN], trips[SOCKET])]
+        lower, middle, upper = statistics.quantiles(ratios, n=4)
+        alone.append(bar(f"{name_of(size)} alone: half round trip against Socket", middle, 1.0,
+                         False, quartiles=[lower, upper]))
         for kind, title in ((PLUGIN, "deft"), (SOCKET, "Socket")):
             figures[f"{title}, half round trip of {name_of(size)}, us"] = spread(trips[kind])
 
     return rates + prices + alone + [
-        bar("8 B: half round trip against Socket", paired(half[PLUGIN], half[SOCKET]), 1 + NOISE, False),
-        bar("8 B: half round trip against raw TCP", paired(half[PLUGIN], raw_half[PLUGIN]), 1.1, False)], figures
+        bar("8 B: half round trip against Socket", paired(half[PLUGIN], half[SOCKET]), 1 + NOISE,
+            False),
+        bar("8 B: half round trip against raw TCP", paired(half[PLUGIN], raw_half[PLUGIN]), 1.1,
+            False)], figures

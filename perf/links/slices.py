@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two transports compared on one link in turns of some hundredths of a second.
 
-Both run all the time; one of them is stopped while the other has the link and the CPUs. What wanders on a shared machine (its
-clock, its neighbours, where the kernel's memory lies) then meets neighbouring slices alike, where runs of a second each, one after
-the other, differ by a fifth."""
+Both run all the time; one of them is stopped while the other has the link and the CPUs. What
+wanders on a shared machine (its clock, its neighbours, where the kernel's memory lies) then
+meets neighbouring slices alike, where runs of a second each, one after the other, differ by a
+fifth."""
 
+import contextlib
 import os
 import signal
 import statistics
 import time
 
-from tools import RunFailed, apart, two_cpus, wait_for_traffic
+from .tools import RunFailed, apart, two_cpus, wait_for_traffic
 
 SLICE = 0.06    # seconds; much shorter than TCP's idle time after which a window is forgotten
 SETTLE = 0.005  # after its processes go on, before it counts
@@ -49,10 +51,9 @@ class Runner:
 
     def _signal(self, number):
         for pid in self._sides:
-            try:
+            # A process that has ended is reported by its parent.
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                pass  # it has ended, and its parent reports
 
     def slice(self):
         """(bytes per second, CPU seconds per byte) of one turn."""
@@ -60,7 +61,8 @@ class Runner:
         time.sleep(SETTLE)
         begin, sent, cpu = time.monotonic(), self._bench.sent(0), cpu_seconds(self._sides)
         time.sleep(SLICE)
-        took, sent, cpu = time.monotonic() - begin, self._bench.sent(0) - sent, cpu_seconds(self._sides) - cpu
+        took, sent, cpu = time.monotonic() - begin, self._bench.sent(0) - sent, cpu_seconds(
+            self._sides) - cpu
         self._signal(signal.SIGSTOP)
         if self._process.poll() is not None or sent <= 0:
             raise RunFailed("netperf ended, or stood still, while it was measured")
@@ -94,12 +96,14 @@ class Runner:
 
 
 def compare(bench, kinds, size, depth, count):
-    """{kind: [(bytes/s, CPU s/byte) of every slice]}, slices of all kinds in turn; the order changes from round to round."""
+    """{kind: [(bytes/s, CPU s/byte) of every slice]}, slices of all kinds in turn; the order
+    changes from round to round."""
     runners = {}
     try:
         for kind in kinds:
-            runners[kind] = Runner(bench, kind, ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
-                                                 "--messages", str(ENDLESS)])
+            runners[kind] = Runner(bench, kind,
+                                   ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
+                                    "--messages", str(ENDLESS)])
         got = {kind: [] for kind in kinds}
         for number in range(count):
             for kind in kinds if number % 2 else kinds[::-1]:
@@ -111,11 +115,14 @@ def compare(bench, kinds, size, depth, count):
 
 
 def compare_latency(bench, kinds, size, seconds):
-    """{kind: half round trip in microseconds} of ping-pongs of both in turns: the median, which a turn's end does not touch."""
+    """{kind: half round trip in microseconds} of ping-pongs of both in turns: the median, which
+    a turn's end does not touch."""
     runners = {}
     try:
         for kind in kinds:
-            runners[kind] = Runner(bench, kind, ["--mode", "lat", "--latency-sizes", str(size), "--time", str(seconds)],
+            runners[kind] = Runner(bench, kind,
+                                   ["--mode", "lat", "--latency-sizes", str(size), "--time",
+                                    str(seconds)],
                                    300 * size)  # it has counted how many make up the time
         going = True
         while going:
@@ -124,7 +131,8 @@ def compare_latency(bench, kinds, size, seconds):
         got = {}
         for kind in kinds:
             lines = runners.pop(kind).finish()
-            got[kind] = next(line["half_round_trip_us"]["p50"] for line in lines if line["kind"] == "latency")
+            got[kind] = next(line["half_round_trip_us"]["p50"] for line in lines
+                             if line["kind"] == "latency")
         return got
     finally:
         for runner in runners.values():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs raw TCP, the built-in Socket transport, the same over MPTCP, and the plugin between two hosts."""
+"""Runs raw TCP, the built-in Socket transport, the same over MPTCP, and the plugin between two
+hosts."""
 
 import json
 import os
@@ -9,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-import hosts
+from ..common import hosts
 
 PORT = 5001
 SOCKET, MPTCP, PLUGIN = "socket", "mptcp", "deft"
@@ -20,8 +21,9 @@ class RunFailed(RuntimeError):
 
 
 def two_cpus():
-    """A CPU for each end of a measurement; none where there is only one. Left to itself the scheduler puts both ends on
-    one CPU now and then, and latency and CPU time then say more about it than about the transport."""
+    """A CPU for each end of a measurement; none where there is only one. Left to itself the
+    scheduler puts both ends on one CPU now and then, and latency and CPU time then say more
+    about it than about the transport."""
     cpus = sorted(os.sched_getaffinity(0))
     return cpus[:2] if len(cpus) > 1 and shutil.which("taskset") else []
 
@@ -50,7 +52,8 @@ class Bench:
         self.mptcp_missing = "not looked for"
 
     def __enter__(self):
-        self._server = self.network.hosts[1].popen([self._raw, "serve", str(PORT)], stdout=subprocess.PIPE)
+        self._server = self.network.hosts[1].popen([self._raw, "serve", str(PORT)],
+                                                   stdout=subprocess.PIPE)
         if self._server.stdout.readline() != b"ready\n":
             raise RunFailed("raw_tcp does not listen")
         return self
@@ -61,7 +64,8 @@ class Bench:
         self._server.stdout.close()
 
     def _pairs(self, links):
-        return [f"{self.network.hosts[0].address(link)}={self.network.hosts[1].address(link)}" for link in links]
+        return [f"{self.network.hosts[0].address(link)}={self.network.hosts[1].address(link)}"
+                for link in links]
 
     def _raw_tcp(self, arguments):
         return json.loads(self.network.hosts[0].run([self._raw, *arguments], timeout=120))
@@ -73,22 +77,26 @@ class Bench:
     def raw_ping(self, link=0, rounds=20000, size=8):
         """A ping-pong of plain TCP, each end on a CPU of its own: {"half_round_trip_us", "p99"}."""
         cpus = two_cpus()
-        server = self.network.hosts[1].popen([*on_cpu(cpus, 1), self._raw, "serve", str(PORT + 1)], stdout=subprocess.PIPE)
+        server = self.network.hosts[1].popen([*on_cpu(cpus, 1), self._raw, "serve", str(PORT + 1)],
+                                             stdout=subprocess.PIPE)
         try:
             if server.stdout.readline() != b"ready\n":
                 raise RunFailed("raw_tcp does not listen")
             return json.loads(self.network.hosts[0].run(
-                [*on_cpu(cpus, 0), self._raw, "ping", str(PORT + 1), str(rounds), str(size), *self._pairs([link])], timeout=120))
+                [*on_cpu(cpus, 0), self._raw, "ping", str(PORT + 1), str(rounds), str(size),
+                 *self._pairs([link])], timeout=120))
         finally:
             server.kill()
             server.wait()
             server.stdout.close()
 
     def send_way(self, way, size, seconds=1.0, link=0):
-        """One way of handing messages to the kernel (send_ways.cpp): {"gbit_per_s", "cpu_s_per_gb"}. None: not here."""
+        """One way of handing messages to the kernel (send_ways.cpp): {"gbit_per_s",
+        "cpu_s_per_gb"}. None: not here."""
         host = self.network.hosts[0]
-        process = host.popen([os.path.join(os.path.dirname(self._raw), "send_ways"), way, str(PORT), str(seconds), str(size),
-                              host.address(link), self.network.hosts[1].address(link)],
+        process = host.popen([os.path.join(os.path.dirname(self._raw), "send_ways"), way, str(PORT),
+                              str(seconds), str(size), host.address(link),
+                              self.network.hosts[1].address(link)],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         output, errors = process.communicate(timeout=60)
         if process.returncode not in (0, 3):
@@ -96,7 +104,8 @@ class Bench:
         return json.loads(output) if process.returncode == 0 else None
 
     def enable_mptcp(self):
-        """What an administrator does for MPTCP on every host. False, with the reason, where the kernel has none."""
+        """What an administrator does for MPTCP on every host. False, with the reason, where the
+        kernel has none."""
         if self.mptcp_missing != "not looked for":
             return not self.mptcp_missing
         try:
@@ -105,25 +114,30 @@ class Bench:
             if not enabled:
                 raise OSError("net.mptcp.enabled is 0")
             for number, host in enumerate(self.network.hosts):
-                host.run(["ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8"])
+                host.run(["ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted",
+                          "8"])
                 for link in range(1, len(self.network.rates)):
-                    host.run(["ip", "mptcp", "endpoint", "add", host.address(link), "dev", f"eth{link}",
-                              "signal" if number else "subflow"])
+                    host.run(["ip", "mptcp", "endpoint", "add", host.address(link), "dev",
+                              f"eth{link}", "signal" if number else "subflow"])
             self.mptcp_missing = ""
         except (OSError, RuntimeError) as error:
             self.mptcp_missing = f"no MPTCP here: {error}"
         return not self.mptcp_missing
 
     def netperf_command(self, kind, arguments, links=None):
-        """(command, environment) of netperf for one kind of transport, on these links (default: all)."""
+        """(command, environment) of netperf for one kind of transport, on these links (default:
+        all)."""
         spaces = ",".join(host.namespace for host in self.network.hosts)
-        names = "=" + ",".join(f"eth{link}" for link in (links if links is not None else range(len(self.network.rates))))
+        names = "=" + ",".join(f"eth{link}"
+                               for link in (links if links is not None
+                                            else range(len(self.network.rates))))
         plugin = self.library if kind == PLUGIN else "socket"
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith(("DEFT_INTERFACES", "NCCL_"))}
         if kind == MPTCP:
             environment["LD_PRELOAD"] = self._mptcp
-        return ([self.netperf_program, "--plugin", plugin, "--netns", spaces, "--ifname", names, *arguments], environment)
+        return ([self.netperf_program, "--plugin", plugin, "--netns", spaces, "--ifname", names,
+                 *arguments], environment)
 
     def start_netperf(self, kind, arguments, links=None, extra=None):
         """Popen of netperf with its JSON lines in `.results` when it has ended (see finish())."""
@@ -131,8 +145,8 @@ class Bench:
             path = file.name
         command, environment = self.netperf_command(kind, [*arguments, "--json", path], links)
         environment.update(extra or {})
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         process.results = path
         return process
 
@@ -141,7 +155,8 @@ class Bench:
         try:
             output, errors = process.communicate(timeout=timeout)
             if process.returncode != 0:
-                lines = (errors or output).strip().splitlines() or [f"exit code {process.returncode}"]
+                lines = ((errors or output).strip().splitlines()
+                         or [f"exit code {process.returncode}"])
                 raise RunFailed("netperf: " + lines[-1])
             with open(process.results, encoding="utf-8") as file:
                 return [json.loads(line) for line in file], errors
@@ -157,21 +172,27 @@ class Bench:
 
     def bandwidth(self, kind, sizes, depth, seconds=1.0, links=None, cpus=()):
         """{size: {"gbit", "cpu"}} of one netperf run."""
-        lines = self.netperf(kind, ["--mode", "bw", "--sizes", ",".join(map(str, sizes)), "--depth", str(depth), "--time",
-                                    str(seconds), "--reps", "1", *apart(cpus)], links)
-        return {line["bytes"]: {"gbit": line["gbit_per_s"]["median"], "cpu": line["cpu_s_per_gb"]["median"]}
+        lines = self.netperf(kind, ["--mode", "bw", "--sizes", ",".join(map(str, sizes)), "--depth",
+                                    str(depth), "--time", str(seconds), "--reps", "1",
+                                    *apart(cpus)], links)
+        return {line["bytes"]: {"gbit": line["gbit_per_s"]["median"],
+                                "cpu": line["cpu_s_per_gb"]["median"]}
                 for line in lines if line["kind"] == "bandwidth"}
 
     def latency(self, kind, size=8, seconds=0.6, links=None):
         """Half of a ping-pong's time in microseconds, each end on a CPU of its own."""
-        lines = self.netperf(kind, ["--mode", "lat", "--latency-sizes", str(size), "--time", str(seconds),
-                                    *apart(two_cpus())], links)
-        return next(line["half_round_trip_us"]["p50"] for line in lines if line["kind"] == "latency")
+        lines = self.netperf(kind,
+                             ["--mode", "lat", "--latency-sizes", str(size), "--time", str(seconds),
+                              *apart(two_cpus())], links)
+        return next(line["half_round_trip_us"]["p50"] for line in lines
+                    if line["kind"] == "latency")
 
     def sent(self, link):
-        """Bytes host 0 has sent on a link since the interface was made; None while there is none."""
+        """Bytes host 0 has sent on a link since the interface was made; None while there is
+        none."""
         try:
-            with open(self.network.hosts[0].namespace.replace("ns/net", "net/dev"), encoding="ascii") as file:
+            with open(self.network.hosts[0].namespace.replace("ns/net", "net/dev"),
+                      encoding="ascii") as file:
                 for line in file:
                     name, _, numbers = line.partition(":")
                     if name.strip() == f"eth{link}":
@@ -182,7 +203,8 @@ class Bench:
 
 
 def wait_for_traffic(bench, process, enough=10_000_000, patience=15):
-    """Until so many bytes are out on all links together: tiny messages all take the quickest one, whichever that is."""
+    """Until so many bytes are out on all links together: tiny messages all take the quickest
+    one, whichever that is."""
     def sent():
         return sum(bench.sent(link) or 0 for link in range(len(bench.network.rates)))
 
@@ -200,8 +222,8 @@ def median(values):
 
 def spread(values):
     """{"median", "min", "max", "samples"} of raw samples."""
-    return {"median": round(median(values), 4), "min": round(min(values), 4), "max": round(max(values), 4),
-            "samples": [round(value, 4) for value in values]}
+    return {"median": round(median(values), 4), "min": round(min(values), 4),
+            "max": round(max(values), 4), "samples": [round(value, 4) for value in values]}
 
 
 def quantile(values, fraction):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""softdev-torch: runs an unmodified PyTorch script on CPU tensors, its backend "nccl" being the software device.
+"""softdev-torch: runs an unmodified PyTorch script on CPU tensors, its backend "nccl" being the
+software device.
 
     softdev-torch [--libs DIR] [--ranks N] script.py [arguments]
     torchrun --nproc-per-node 2 launch.py script.py [arguments]
@@ -28,18 +29,26 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def parse(arguments):
-    parser = OneLineParser(prog="softdev-torch", description="Runs an unmodified PyTorch script that says "
-                                     "init_process_group(\"nccl\") on CPU tensors, over the software device.")
+    parser = OneLineParser(prog="softdev-torch",
+                           description="Runs an unmodified PyTorch script that says "
+                                     "init_process_group(\"nccl\") on CPU tensors, "
+                                     "over the software device.")
     parser.add_argument("--libs", metavar="DIR", default=os.environ.get("SOFTDEV_LIBDIR", ""),
-                        help="folder of libcuda.so.1 and libnccl.so.2, or a build tree's tests/softdev "
-                             "(default: $SOFTDEV_LIBDIR, else the loader's search)")
-    parser.add_argument("--bind", choices=["global", "handle"], default=os.environ.get("SOFTDEV_BIND", "global"),
-                        help="look NCCL's functions up in the global scope, where a preload comes first, or in the "
-                             "library's handle, past any preload (default: $SOFTDEV_BIND or global)")
+                        help="folder of libcuda.so.1 and libnccl.so.2, "
+                             "or a build tree's tests/softdev (default: $SOFTDEV_LIBDIR, "
+                             "else the loader's search)")
+    parser.add_argument("--bind", choices=["global", "handle"],
+                        default=os.environ.get("SOFTDEV_BIND", "global"),
+                        help="look NCCL's functions up in the global scope, "
+                             "where a preload comes first, or in the library's handle, "
+                             "past any preload (default: $SOFTDEV_BIND or global)")
     parser.add_argument("--ranks", type=int, metavar="N",
-                        help="start N ranks on this machine (default: this process is the rank that RANK names)")
-    parser.add_argument("--map-cuda", action="store_true", default=os.environ.get("SOFTDEV_MAP_CUDA") == "1",
-                        help="let torch.cuda.is_available() be true and \"cuda\" mean the CPU, for scripts that name it")
+                        help="start N ranks on this machine (default: this process is the rank "
+                             "that RANK names)")
+    parser.add_argument("--map-cuda", action="store_true",
+                        default=os.environ.get("SOFTDEV_MAP_CUDA") == "1",
+                        help="let torch.cuda.is_available() be true and \"cuda\" mean the CPU, "
+                             "for scripts that name it")
     parser.add_argument("script", help="the script, run as __main__")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     options = parser.parse_args(arguments)
@@ -53,8 +62,8 @@ def parse(arguments):
 
 
 def free_port():
-    """A port nobody listens on now, below those that the kernel hands out: between here and rank 0's listening, other
-    programs' connections could take one of those."""
+    """A port nobody listens on now, below those that the kernel hands out: between here and rank
+    0's listening, other programs' connections could take one of those."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as limits:
             first = int(limits.read().split()[0])
@@ -72,7 +81,8 @@ def free_port():
 
 
 def start_ranks(options):
-    """Starts the ranks as processes of their own; the first that fails ends the others. Returns the exit code."""
+    """Starts the ranks as processes of their own; the first that fails ends the others. Returns
+    the exit code."""
     port = free_port()
     command = [sys.executable, os.path.realpath(__file__), "--bind", options.bind]
     if options.libs:
@@ -82,8 +92,9 @@ def start_ranks(options):
     command += [options.script, *options.arguments]
     ranks = []
     for rank in range(options.ranks):
-        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(options.ranks),
-                           LOCAL_WORLD_SIZE=str(options.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
+                           WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(options.ranks),
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         environment.setdefault("NCCL_SOCKET_IFNAME", "lo")
         ranks.append(subprocess.Popen(command, env=environment))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -99,7 +110,8 @@ def start_ranks(options):
             del running[rank]
             if ranks[rank].returncode and not code:
                 code = ranks[rank].returncode
-                print(f"softdev-torch: rank {rank} ended with code {code}", file=sys.stderr, flush=True)
+                print(f"softdev-torch: rank {rank} ended with code {code}", file=sys.stderr,
+                      flush=True)
         return code if code >= 0 else 128 - code
     finally:
         for process in ranks:
@@ -116,7 +128,8 @@ def run_script(options):
         import torch.distributed
     except ImportError as error:
         sys.exit(f"softdev-torch: PyTorch cannot be imported by {sys.executable} ({error}); "
-                 "on Debian: apt install python3-torch libopenblas0-pthread, and use /usr/bin/python3")
+                 "on Debian: apt install python3-torch libopenblas0-pthread, "
+                 "and use /usr/bin/python3")
     if not torch.distributed.is_available():
         sys.exit("softdev-torch: this PyTorch was built without torch.distributed")
     from softdev_torch import binding, completion, group, patch

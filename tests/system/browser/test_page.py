@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's page as a browser shows it: nothing is reported, cut off, empty or written over something else.
+"""The demo's page as a browser shows it: nothing is reported, cut off, empty or written over
+something else.
 
-Needs chromium, chromium-driver and python3-selenium (`./dev install ...`); skipped (77) without them, or without PyTorch."""
+Needs chromium, chromium-driver and python3-selenium (`./dev install ...`); skipped (77) without
+them, or without PyTorch."""
 
 import os
 import subprocess
@@ -16,7 +18,7 @@ except ModuleNotFoundError:
     print("skipped: no python3-selenium")
     sys.exit(77)
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 BUILD = os.environ.get("DEFT_BUILD", os.path.join(ROOT, "build"))
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 MISSING = 3   # the demo's exit code where the machine lacks something
@@ -24,14 +26,20 @@ MISSING = 3   # the demo's exit code where the machine lacks something
 # What every picture of the page holds, in pixels.
 PICTURES = """
 return [...document.querySelectorAll('svg')].map(svg => {
-    const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom] }
-    return {name: svg.getAttribute('aria-label'), box: box(svg), texts: [...svg.querySelectorAll('text')].map(t => [t.textContent, box(t)]),
+    const box = e => {
+        const r = e.getBoundingClientRect()
+        return [r.left, r.top, r.right, r.bottom]
+    }
+    return {name: svg.getAttribute('aria-label'), box: box(svg),
+            texts: [...svg.querySelectorAll('text')].map(t => [t.textContent, box(t)]),
             shapes: [...svg.querySelectorAll('rect,polygon,polyline')].map(box)}
 })"""
 
 
 def overlap(one, other):
-    return min(one[2], other[2]) - max(one[0], other[0]) > 1 and min(one[3], other[3]) - max(one[1], other[1]) > 3
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    down = min(one[3], other[3]) - max(one[1], other[1])
+    return across > 1 and down > 3
 
 
 class Page(unittest.TestCase):
@@ -39,8 +47,10 @@ class Page(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="deft page ")
         cls.addClassCleanup(folder.cleanup)
-        demo = subprocess.run([sys.executable, os.path.join(ROOT, "perf", "demo", "run.py"), "--build", BUILD, "--out", folder.name,
-                               "--model", "small", "--iterations", "60"], capture_output=True, text=True, timeout=400, check=False)
+        demo = subprocess.run([sys.executable, os.path.join(ROOT, "perf", "demo", "run.py"),
+                               "--build", BUILD, "--out", folder.name, "--model", "small",
+                               "--iterations", "60"], capture_output=True, text=True, timeout=400,
+                              check=False)
         if demo.returncode == MISSING:
             print("skipped:", demo.stderr.strip())
             sys.exit(77)
@@ -48,7 +58,8 @@ class Page(unittest.TestCase):
             raise AssertionError(demo.stdout + demo.stderr)
         options = webdriver.ChromeOptions()
         options.binary_location = BROWSER
-        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1200,1000"):
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage",
+                         "--disable-gpu", "--window-size=1200,1000"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         cls.browser = webdriver.Chrome(service=Service(DRIVER), options=options)
@@ -60,13 +71,15 @@ class Page(unittest.TestCase):
 
     def test_the_browser_reports_nothing(self):
         self.assertEqual(self.browser.title, "deft demo")
-        self.assertEqual([line for line in self.browser.get_log("browser") if "favicon" not in line["message"]], [])
+        self.assertEqual([line for line in self.browser.get_log("browser")
+                          if "favicon" not in line["message"]], [])
 
     def test_every_run_is_there_and_drawn(self):
         names = [picture["name"] for picture in self.pictures()]
         self.assertEqual(names.count("one iteration as measured"), 3, names)
         self.assertEqual(names.count("time of every iteration"), 1, names)
-        self.assertIn(names.count("the last iterations"), (0, 3), names)   # 0: nothing is shaped here
+        # 0: nothing is shaped here
+        self.assertIn(names.count("the last iterations"), (0, 3), names)
         for picture in self.pictures():
             left, top, right, bottom = picture["box"]
             self.assertGreater(right - left, 300, picture["name"])
@@ -77,16 +90,20 @@ class Page(unittest.TestCase):
         for picture in self.pictures():
             left, top, right, bottom = picture["box"]
             for what in [box for _, box in picture["texts"]] + picture["shapes"]:
-                inside = what[0] >= left - 1 and what[1] >= top - 1 and what[2] <= right + 1 and what[3] <= bottom + 1
-                self.assertTrue(inside, f"{picture['name']}: {what} lies outside {picture['box']}: {picture['texts']}")
+                inside = (what[0] >= left - 1 and what[1] >= top - 1 and what[2] <= right + 1
+                          and what[3] <= bottom + 1)
+                self.assertTrue(inside, f"{picture['name']}: {what} lies outside {picture['box']}: "
+                                        f"{picture['texts']}")
             for number, (text, box) in enumerate(picture["texts"]):
                 for other, another in picture["texts"][number + 1:]:
-                    self.assertFalse(overlap(box, another), f"{picture['name']}: '{text}' and '{other}'")
+                    self.assertFalse(overlap(box, another),
+                                     f"{picture['name']}: '{text}' and '{other}'")
 
     def test_a_narrow_window_needs_no_scrolling_sideways(self):
         self.addCleanup(self.browser.set_window_size, 1200, 1000)
         self.browser.set_window_size(700, 1000)
-        wide, window = self.browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+        wide, window = self.browser.execute_script("return [document.documentElement.scrollWidth, "
+                                                   "window.innerWidth]")
         self.assertLessEqual(wide, window)
 
 

@@ -13,19 +13,22 @@ import unittest
 
 LIBRARY, GUEST, ARCHIVES = sys.argv[1], sys.argv[2], sys.argv[3:]
 
-# The floor of PyTorch's own wheels (manylinux_2_28): RHEL 8, Debian 10, Ubuntu 20.04 and whatever is newer.
+# The floor of PyTorch's own wheels (manylinux_2_28): RHEL 8, Debian 10, Ubuntu 20.04 and whatever
+# is newer.
 NEWEST_GLIBC = (2, 28)
-# In 2.28 these functions were in libraries of their own, which a program need not have loaded: packaging/glibc.c makes the
-# references weak. The second list is what libc itself had of them.
-ELSEWHERE = re.compile(r"_*(pthread|sem|mq|aio|timer|shm)_|dl(m?open|v?sym|close|error|addr1?|info)$")
-THREADS_IN_LIBC = re.compile(r"pthread_(self|equal|exit|attr_(init|destroy|[gs]et(detachstate|sched\w+|scope))|"
+# In 2.28 these functions were in libraries of their own, which a program need not have loaded:
+# packaging/glibc.c makes the references weak. The second list is what libc itself had of them.
+ELSEWHERE = re.compile(
+    r"_*(pthread|sem|mq|aio|timer|shm)_|dl(m?open|v?sym|close|error|addr1?|info)$")
+THREADS_IN_LIBC = re.compile(
+    r"pthread_(self|equal|exit|attr_(init|destroy|[gs]et(detachstate|sched\w+|scope))|"
                              r"cond_(init|destroy|signal|broadcast|wait|timedwait)|condattr_(init|destroy)|"
                              r"mutex_(init|destroy|lock|unlock)|setcancel(state|type)|[gs]etschedparam)$")
 
 # The reserve of memory for exceptions; the two error categories.
 # memory_resource: std::from_chars for doubles brings it along; it sets one pointer.
-RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc", "_GLOBAL__sub_I_system_error.cc",
-                        "_GLOBAL__sub_I_memory_resource.cc")
+RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc",
+                        "_GLOBAL__sub_I_system_error.cc", "_GLOBAL__sub_I_memory_resource.cc")
 
 
 BUILD_GLIBC = tuple(map(int, (platform.libc_ver()[1] or "0.0").split(".")[:2]))
@@ -38,7 +41,9 @@ def output(*command):
 
 def exported(library):
     """(name, nm's letter) of what a library shows."""
-    return [(fields[-1], fields[1]) for fields in map(str.split, output("nm", "-D", "--defined-only", library).splitlines())]
+    return [(fields[-1], fields[1])
+            for fields in map(str.split,
+                              output("nm", "-D", "--defined-only", library).splitlines())]
 
 
 class Guest(unittest.TestCase):
@@ -51,20 +56,25 @@ class Guest(unittest.TestCase):
     def test_needs_nothing(self):
         self.assertNotIn("NEEDED", self.dynamic)
         self.assertNotIn("VERNEED", self.dynamic)
-        undefined = [line.split() for line in output("nm", "-D", "--undefined-only", GUEST).splitlines()]
+        undefined = [line.split() for line in output("nm", "-D", "--undefined-only",
+                                                     GUEST).splitlines()]
         self.assertEqual(undefined, [["w", "dlsym"]])
 
     def test_does_nothing_when_it_is_loaded_or_left(self):
-        self.assertNotRegex(self.dynamic, r"\((PREINIT_ARRAY|INIT|INIT_ARRAY|FINI|FINI_ARRAY|TEXTREL|STATIC_TLS)\)")
+        self.assertNotRegex(self.dynamic,
+                            r"\((PREINIT_ARRAY|INIT|INIT_ARRAY|FINI|FINI_ARRAY|TEXTREL|STATIC_TLS)\)")
         self.assertNotRegex(output("readelf", "-Wl", GUEST), r"\bTLS\b|RWE")
 
     def test_shows_the_same_hooks_as_the_library(self):
         hooks = {name for name, letter in exported(LIBRARY) if letter == "T"} - {"deft_opened_by"}
         self.assertEqual({name for name, letter in exported(GUEST) if letter == "T"}, hooks)
-        self.assertEqual([name for name, letter in exported(GUEST) if letter != "T"], ["deft_preload_guest"])
+        self.assertEqual([name for name, letter in exported(GUEST) if letter != "T"],
+                         ["deft_preload_guest"])
 
     def test_is_small(self):
-        self.assertLess(sum(int(size) for size in output("size", GUEST).splitlines()[1].split()[:3]), 32 * 1024)
+        self.assertLess(sum(int(size)
+                            for size in output("size", GUEST).splitlines()[1].split()[:3]),
+                        32 * 1024)
 
 
 class Product(unittest.TestCase):
@@ -75,13 +85,15 @@ class Product(unittest.TestCase):
     @staticmethod
     def undefined():
         return [line.strip() for line in
-                output("nm", "-D", "--undefined-only", "--with-symbol-versions", LIBRARY).splitlines()]
+                output("nm", "-D", "--undefined-only", "--with-symbol-versions",
+                       LIBRARY).splitlines()]
 
     def test_needs_only_libc_and_the_loader(self):
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", self.dynamic)
         self.assertIn("libc.so.6", needed)
         # A build host older than glibc 2.34 has two parts of it in libraries of their own.
-        allowed = r"libc\.so\.6|ld-linux.*" + (r"|libpthread\.so\.0|libdl\.so\.2" if BUILD_GLIBC < (2, 34) else "")
+        allowed = r"libc\.so\.6|ld-linux.*" + (r"|libpthread\.so\.0|libdl\.so\.2"
+                                               if BUILD_GLIBC < (2, 34) else "")
         self.assertEqual([name for name in needed if not re.fullmatch(allowed, name)], [])
 
     def test_loads_where_glibc_is_old(self):
@@ -89,18 +101,24 @@ class Product(unittest.TestCase):
         for line in self.undefined():
             if match := re.match(r"\w (\S+)@(GLIBC\S*)$", line):
                 versions.setdefault(match[2], []).append(match[1])
-        number = lambda version: tuple(map(int, version.removeprefix("GLIBC_").split(".")))
+
+        def number(version):
+            return tuple(map(int, version.removeprefix("GLIBC_").split(".")))
+
         self.assertGreater(len(versions), 3, "nm -D shows no versions here")
         self.assertNotIn("GLIBC_PRIVATE", versions)
-        self.assertEqual({v: names for v, names in versions.items() if number(v) > NEWEST_GLIBC}, {},
-                         "see packaging/glibc.c")
+        self.assertEqual({v: names for v, names in versions.items() if number(v) > NEWEST_GLIBC},
+                         {}, "see packaging/glibc.c")
 
     def test_loads_where_libpthread_and_libdl_are_not(self):
-        """Before glibc 2.34 a shell has neither, and with LD_BIND_NOW every strong reference must be found."""
+        """Before glibc 2.34 a shell has neither, and with LD_BIND_NOW every strong reference
+        must be found."""
         if BUILD_GLIBC < (2, 34):
             self.skipTest("it needs both, which brings them")
-        strong = [line.split()[1].split("@")[0] for line in self.undefined() if line.startswith("U ")]
-        separate = [name for name in strong if ELSEWHERE.match(name) and not THREADS_IN_LIBC.match(name)]
+        strong = [line.split()[1].split("@")[0] for line in self.undefined()
+                  if line.startswith("U ")]
+        separate = [name for name in strong if ELSEWHERE.match(name)
+                    and not THREADS_IN_LIBC.match(name)]
         self.assertEqual(separate, [], "see packaging/glibc.c")
 
     def test_stays_once_loaded(self):
@@ -115,12 +133,14 @@ class Product(unittest.TestCase):
 
     def test_no_executable_stack_or_text_relocations(self):
         self.assertNotIn("TEXTREL", self.dynamic)
-        stack = [line for line in output("readelf", "-Wl", LIBRARY).splitlines() if "GNU_STACK" in line]
+        stack = [line for line in output("readelf", "-Wl", LIBRARY).splitlines()
+                 if "GNU_STACK" in line]
         self.assertEqual(len(stack), 1)
         self.assertNotIn("RWE", stack[0])
 
     def test_exports_only_nccl_and_deft(self):
-        symbols = [line.split() for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()]
+        symbols = [line.split() for line in output("nm", "-D", "--defined-only",
+                                                   LIBRARY).splitlines()]
         self.assertIn("deft_version", [fields[-1] for fields in symbols])
         self.assertEqual([f for f in symbols if not re.match(r"(nccl|deft_)", f[-1])], [])
         # Weak, unique or indirect symbols could replace, or be replaced by, the host's.
@@ -129,7 +149,8 @@ class Product(unittest.TestCase):
     def test_has_no_constructors(self):
         """Only the compiler's own start-up entry and what comes with the C++ runtime."""
         sections = output("readelf", "-WS", LIBRARY)
-        match = re.search(r"\.init_array\s+INIT_ARRAY\s+([0-9a-f]+)\s+[0-9a-f]+\s+([0-9a-f]+)", sections)
+        match = re.search(r"\.init_array\s+INIT_ARRAY\s+([0-9a-f]+)\s+[0-9a-f]+\s+([0-9a-f]+)",
+                          sections)
         self.assertIsNotNone(match)
         start, size = int(match[1], 16), int(match[2], 16)
         functions = {}
@@ -142,7 +163,8 @@ class Product(unittest.TestCase):
         names = []
         for line in output("readelf", "-Wr", LIBRARY).splitlines():
             fields = line.split()
-            if len(fields) >= 4 and fields[2].endswith("_RELATIVE") and start <= int(fields[0], 16) < start + size:
+            relative = len(fields) >= 4 and fields[2].endswith("_RELATIVE")
+            if relative and start <= int(fields[0], 16) < start + size:
                 names.append(min(functions.get(int(fields[3], 16), {f"unnamed at {fields[3]}"})))
         self.assertEqual(len(names), size // 8)
         self.assertEqual([n for n in names if n not in RUNTIME_CONSTRUCTORS], [])
@@ -151,14 +173,15 @@ class Product(unittest.TestCase):
         """abort and the stdio behind it come with the C++ runtime; these do not, and must not."""
         undefined = {re.sub(r"@.*", "", line.split()[-1])
                      for line in output("nm", "-D", "--undefined-only", LIBRARY).splitlines()}
-        forbidden = {"exit", "_exit", "_Exit", "quick_exit", "printf", "puts", "setenv", "putenv", "unsetenv",
-                     "signal", "sigaction", "atexit", "setlocale", "system", "popen"}
+        forbidden = {"exit", "_exit", "_Exit", "quick_exit", "printf", "puts", "setenv", "putenv",
+                     "unsetenv", "signal", "sigaction", "atexit", "setlocale", "system", "popen"}
         self.assertEqual(undefined & forbidden, set())
 
     def test_registers_no_destructors(self):
         """A static object with a destructor would be destroyed while NCCL's threads still run."""
         for archive in ARCHIVES:
-            undefined = [line for line in output("nm", "--undefined-only", "-A", archive).splitlines()
+            undefined = [line for line in output("nm", "--undefined-only", "-A",
+                                                 archive).splitlines()
                          if line.endswith(" __cxa_atexit")]
             self.assertEqual(undefined, [], archive)
 

@@ -15,15 +15,17 @@ import unittest
 LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:3])
 STATIC_PROBE = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
 if set(LIBRARY) & set(" :"):
-    # LD_PRELOAD splits at blanks and colons, and the build folder's path may hold one: a link to the library then.
+    # LD_PRELOAD splits at blanks and colons, and the build folder's path may hold one: a link to
+    # the library then.
     _link_folder = tempfile.mkdtemp(prefix="deft-preload-", dir="/tmp")
     atexit.register(shutil.rmtree, _link_folder)
     os.symlink(LIBRARY, os.path.join(_link_folder, os.path.basename(LIBRARY)))
     LIBRARY = os.path.join(_link_folder, os.path.basename(LIBRARY))
 
 # Values that are all wrong, which nobody without NCCL is to hear about.
-WRONG = {"DEFT_MODE": "warp", "DEFT_LOG": "loud", "DEFT_LINK_TIMEOUT": "-3 parsecs", "DEFT_NOSUCH": "1",
-         "DEFT_CONF": "/nonexistent/deft.conf", "DEFT_LOG_FILE": "/nonexistent/log", "DEFT_REQUIRE": "1"}
+WRONG = {"DEFT_MODE": "warp", "DEFT_LOG": "loud", "DEFT_LINK_TIMEOUT": "-3 parsecs",
+         "DEFT_NOSUCH": "1", "DEFT_CONF": "/nonexistent/deft.conf",
+         "DEFT_LOG_FILE": "/nonexistent/log", "DEFT_REQUIRE": "1"}
 TALKATIVE = {"DEFT_LOG": "debug", "DEFT_MODE": "observe"}
 OFF = {"DEFT_MODE": "off"}
 
@@ -62,20 +64,23 @@ class Matrix(unittest.TestCase):
 
     def test_sh(self):
         code, out, err, _ = self.check_same(
-            "/bin/sh", "-c", "echo out; echo err >&2; (exit 4); echo $?; cat /dev/null | wc -c; kill -TERM $$")
+            "/bin/sh", "-c",
+            "echo out; echo err >&2; (exit 4); echo $?; cat /dev/null | wc -c; kill -TERM $$")
         self.assertEqual((code, out, err), (-15, b"out\n4\n0\n", b"err\n"))
 
     @unittest.skipUnless(shutil.which("bash"), "no bash")
     def test_bash(self):
         code, out, _, _ = self.check_same(
-            "bash", "-c", "trap 'echo bye' EXIT; x=$(printf %s a b); echo $x <(true) | tr a-z A-Z | cut -c1-2; exit 6")
+            "bash", "-c", "trap 'echo bye' EXIT; x=$(printf %s a b); echo $x <(true) | tr a-z A-Z "
+                          "| cut -c1-2; exit 6")
         self.assertEqual((code, out), (6, b"AB\nbye\n"))
 
     def test_python(self):
         program = ("import sys, os, threading, subprocess, ctypes, multiprocessing as m\n"
                    "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n"
                    "print(subprocess.run(['/bin/echo', 'x'], capture_output=True).stdout)\n"
-                   "p = m.get_context('fork').Process(target=print, args=('forked',), kwargs={'flush': True})\n"
+                   "p = m.get_context('fork').Process(target=print, args=('forked',), "
+                   "kwargs={'flush': True})\n"
                    "p.start(); p.join(); print(p.exitcode, threading.active_count())\n"
                    "sys.stderr.write('err'); sys.stderr.flush(); sys.stdout.flush(); os._exit(5)\n")
         code, out, err, _ = self.check_same(sys.executable, "-S", "-c", program)
@@ -135,7 +140,8 @@ class Matrix(unittest.TestCase):
     def test_mappings(self):
         def files(extra):
             out = self.outcome(["/bin/cat", "/proc/self/maps"], extra)[1].decode()
-            return {line.split(None, 5)[5] for line in out.splitlines() if len(line.split(None, 5)) > 5}
+            return {line.split(None, 5)[5] for line in out.splitlines()
+                    if len(line.split(None, 5)) > 5}
         added = files({"LD_PRELOAD": LIBRARY}) - files({})
         self.assertEqual({os.path.basename(path) for path in added}, {os.path.basename(LIBRARY)})
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The guest in programs of another C library (musl): nothing changes, and a call of a hook ends in an error of NCCL's.
+"""The guest in programs of another C library (musl): nothing changes, and a call of a hook ends in
+an error of NCCL's.
 
 usage: musl_test.py SOURCE GUEST   (the guest beside the library, as it is installed)
 """
@@ -21,13 +22,14 @@ class Musl(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.program = os.path.join(cls.folder, "probe")
         subprocess.run(["musl-gcc", "-o", cls.program, SOURCE], check=True, timeout=60)
-        # LD_PRELOAD splits at blanks and colons, and the build folder's path may hold one. A link shows the way to the file.
+        # LD_PRELOAD splits at blanks and colons, and the build folder's path may hold one. A link
+        # shows the way to the file.
         cls.guest = os.path.join(cls.folder, "libdeft-preload.so")
         os.symlink(GUEST, cls.guest)
 
     def outcome(self, *arguments, **extra):
-        result = subprocess.run([self.program, *arguments], env={"PATH": "/usr/bin:/bin", **extra}, cwd=self.folder,
-                                capture_output=True, text=True, timeout=60)
+        result = subprocess.run([self.program, *arguments], env={"PATH": "/usr/bin:/bin", **extra},
+                                cwd=self.folder, capture_output=True, text=True, timeout=60)
         return result.returncode, result.stdout, result.stderr
 
     def test_a_program_is_unharmed(self):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The preloads in a root of Debian 11, whose glibc (2.31) is older than the build host's: programs, and a job of two ranks.
+"""The preloads in a root of Debian 11, whose glibc (2.31) is older than the build host's: programs,
+and a job of two ranks.
 
 usage: roots_test.py FOLDER LIBRARY GUEST CUDA NCCL JOB
 FOLDER keeps the root, which debootstrap fetches once. Skipped where that cannot be done.
@@ -43,12 +44,14 @@ def why_not():
     shutil.rmtree(ROOT, ignore_errors=True)
     FOLDER.mkdir(exist_ok=True)
     try:
-        made = subprocess.run(["debootstrap", "--variant=minbase", "--include=python3", SUITE, ROOT, MIRROR],
+        made = subprocess.run(["debootstrap", "--variant=minbase", "--include=python3", SUITE, ROOT,
+                               MIRROR],
                               capture_output=True, text=True, timeout=600)
     except subprocess.TimeoutExpired:
         return f"debootstrap from {MIRROR} took longer than 10 minutes"
     if made.returncode != 0:
-        return f"debootstrap could not fetch {SUITE} from {MIRROR}: {(made.stdout + made.stderr).strip().splitlines()[-1]}"
+        last = (made.stdout + made.stderr).strip().splitlines()[-1]
+        return f"debootstrap could not fetch {SUITE} from {MIRROR}: {last}"
     (ROOT / "complete").touch()
     return None
 
@@ -58,17 +61,21 @@ class Roots(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="deft-roots-", dir=FOLDER))
         self.addCleanup(shutil.rmtree, self.folder)
         for file in FILES:  # the sonames are the names by which they find each other
-            subprocess.run(["strip", "-o", self.folder / re.sub(r"(\.so(\.\d+)?).*", r"\1", file.name), file], check=True)
+            subprocess.run(["strip", "-o",
+                            self.folder / re.sub(r"(\.so(\.\d+)?).*", r"\1", file.name), file],
+                           check=True)
         os.chmod(self.folder, 0o755)
         (ROOT / "deft").mkdir(exist_ok=True)
 
     def start(self, *command, **settings):
         """In the root, with the files at /deft; mounts are gone with the process."""
-        inside = f'mount --bind "{self.folder}" "{ROOT}/deft" && mount -t proc proc "{ROOT}/proc" && exec chroot "{ROOT}" "$@"'
+        inside = (f'mount --bind "{self.folder}" "{ROOT}/deft" && '
+                  f'mount -t proc proc "{ROOT}/proc" && exec chroot "{ROOT}" "$@"')
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
         inner = ["/usr/bin/env", *(f"{name}={value}" for name, value in settings.items()), *command]
-        return subprocess.Popen(["unshare", "--mount", "sh", "-c", inside, "sh", *inner], env=environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(["unshare", "--mount", "sh", "-c", inside, "sh", *inner],
+                                env=environment, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
     def outcome(self, *command, **settings):
         process = self.start(*command, **settings)
@@ -78,17 +85,21 @@ class Roots(unittest.TestCase):
     def test_the_root_is_old(self):
         _, out, _ = self.outcome("ldd", "--version")
         major, minor = map(int, re.search(r"(\d+)\.(\d+)$", out.splitlines()[0]).groups())
-        self.assertLess((major, minor), (2, 34), "in which libpthread and libdl became parts of libc")
+        self.assertLess((major, minor), (2, 34),
+                        "in which libpthread and libdl became parts of libc")
 
     def test_programs_run(self):
-        python = "import threading, json, subprocess; t = threading.Thread(target=print, args=[1]); t.start(); t.join()"
+        python = ("import threading, json, subprocess; "
+                  "t = threading.Thread(target=print, args=[1]); t.start(); t.join()")
         for preload in (LIBRARY, GUEST):
             for extra in ({}, {"LD_BIND_NOW": "1"}):
                 with self.subTest(preload=preload, extra=extra):
                     settings = {"LD_PRELOAD": preload, **extra}
                     self.assertEqual(self.outcome("/bin/true", **settings), (0, "", ""))
-                    self.assertEqual(self.outcome("/bin/sh", "-c", "echo $(echo a | tr a b)", **settings), (0, "b\n", ""))
-                    self.assertEqual(self.outcome("python3", "-c", python, **settings), (0, "1\n", ""))
+                    self.assertEqual(self.outcome("/bin/sh", "-c", "echo $(echo a | tr a b)",
+                                                  **settings), (0, "b\n", ""))
+                    self.assertEqual(self.outcome("python3", "-c", python, **settings),
+                                     (0, "1\n", ""))
                     _, maps, _ = self.outcome("cat", "/proc/self/maps", **settings)
                     self.assertIn(preload, maps, "else all of this passes for nothing")
 
@@ -101,9 +112,11 @@ class Roots(unittest.TestCase):
     def check_job(self, preload, extra):
         work = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         inside = f"/deft/{work.name}"
-        ranks = [self.start("python3", "-c", PROGRAM, "linked", str(rank), "2", f"{inside}/id", "20", LD_PRELOAD=preload,
-                            LD_LIBRARY_PATH="/deft", NCCL_NET_PLUGIN="deft", NCCL_SOCKET_IFNAME="lo", NCCL_HOSTID=f"host{rank}",
-                            DEFT_INTERFACES="lo", DEFT_MODE="observe", DEFT_OUT=f"{inside}/rank%r.json", **extra)
+        ranks = [self.start("python3", "-c", PROGRAM, "linked", str(rank), "2", f"{inside}/id",
+                            "20", LD_PRELOAD=preload, LD_LIBRARY_PATH="/deft",
+                            NCCL_NET_PLUGIN="deft", NCCL_SOCKET_IFNAME="lo",
+                            NCCL_HOSTID=f"host{rank}", DEFT_INTERFACES="lo", DEFT_MODE="observe",
+                            DEFT_OUT=f"{inside}/rank%r.json", **extra)
                  for rank in range(2)]
         for rank, process in enumerate(ranks):
             out, err = process.communicate(timeout=120)

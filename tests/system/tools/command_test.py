@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""deft env, report, version, help: output, exit codes, streams. And: the generated page is up to date.
+"""deft env, report, version, help: output, exit codes, streams. And: the generated page is up to
+date.
 
 usage: command_test.py DEFT LIBRARY SOURCE_ROOT
 """
@@ -20,13 +21,17 @@ DEFT, LIBRARY, ROOT = map(os.path.abspath, sys.argv[1:4])
 def report_of(rank, ranks=2):
     figures = {"median": 20.0, "p10": 19.0, "p90": 24.0, "n": 30}
     return {"format": "deft-observe", "version": 1, "library": {"version": "0.1.0", "path": "/x"},
-            "nccl": {"version": 22809, "path": "/y"}, "host": "h", "rank": rank, "ranks": ranks, "pid": 1,
-            "mode": "observe", "calls": {"ncclAllReduce": 60}, "plugin": {"loaded": True, "abi": 11, "calls": 9},
-            "iterations": {"seen": 30, "cycle_length": 1, "stable": True, "time_ms": figures, "coverage_rate": figures},
-            "buckets": [{"position": 0, "communicator": "a", "bytes": 4096, "count": 1024, "type": "float32",
-                         "op": "sum", "in_place": True, "ready_ms": figures, "transfer_ms": figures}],
-            "links": [{"name": "eth0", "kind": "tcp", "bytes_sent": 1, "bytes_received": 2, "chunks_sent": 1,
-                       "busy_ms": 1.0, "resent_bytes": 0, "transitions": 0, "speed_mbps": 1000}]}
+            "nccl": {"version": 22809, "path": "/y"}, "host": "h", "rank": rank, "ranks": ranks,
+            "pid": 1, "mode": "observe", "calls": {"ncclAllReduce": 60},
+            "plugin": {"loaded": True, "abi": 11, "calls": 9},
+            "iterations": {"seen": 30, "cycle_length": 1, "stable": True, "time_ms": figures,
+                           "coverage_rate": figures},
+            "buckets": [{"position": 0, "communicator": "a", "bytes": 4096, "count": 1024,
+                         "type": "float32", "op": "sum", "in_place": True, "ready_ms": figures,
+                         "transfer_ms": figures}],
+            "links": [{"name": "eth0", "kind": "tcp", "bytes_sent": 1, "bytes_received": 2,
+                       "chunks_sent": 1, "busy_ms": 1.0, "resent_bytes": 0, "transitions": 0,
+                       "speed_mbps": 1000}]}
 
 
 class CommandTest(unittest.TestCase):
@@ -36,8 +41,9 @@ class CommandTest(unittest.TestCase):
 
     def deft(self, *arguments, env=None, **options):
         options = {"capture_output": True, **options}
-        return subprocess.run([DEFT, *map(str, arguments)], env={"PATH": "/usr/bin:/bin", **(env or {})},
-                              cwd=self.folder, text=True, timeout=60, **options)
+        return subprocess.run([DEFT, *map(str, arguments)],
+                              env={"PATH": "/usr/bin:/bin", **(env or {})}, cwd=self.folder,
+                              text=True, timeout=60, **options)
 
     def write(self, name, content):
         path = self.folder / name
@@ -54,19 +60,25 @@ class CommandTest(unittest.TestCase):
         self.assertIn("/no/lib.so", result.stderr)
 
     def test_help(self):
-        for arguments in (["--help"], ["run", "--help"], ["env", "-h"], ["report", "--help"], ["help"], ["help", "plan"]):
+        for arguments in (["--help"], ["run", "--help"], ["env", "-h"], ["report", "--help"],
+                          ["help"], ["help", "plan"]):
             result = self.deft(*arguments)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("Usage:", result.stdout)
 
     def test_usage_errors_are_one_line_with_a_hint(self):
-        for arguments, hint in ((["reprot"], "did you mean report?"), (["env", "--jsno"], "did you mean --json?"),
-                                (["--verison"], "did you mean --version?"), (["env", "x"], "'x'"), ([], "one of run, env, report"), (["help", "xyzzy"], "see deft --help"),
-                                (["xyzzy"], "see deft --help"), (["env", "--json", "--man"], "choose one"),
-                                (["report"], "usage:"), (["report", "--jsn", "f"], "--json"), ([""], "''")):
+        for arguments, hint in ((["reprot"], "did you mean report?"),
+                                (["env", "--jsno"], "did you mean --json?"),
+                                (["--verison"], "did you mean --version?"), (["env", "x"], "'x'"),
+                                ([], "one of run, env, report"),
+                                (["help", "xyzzy"], "see deft --help"),
+                                (["xyzzy"], "see deft --help"),
+                                (["env", "--json", "--man"], "choose one"), (["report"], "usage:"),
+                                (["report", "--jsn", "f"], "--json"), ([""], "''")):
             with self.subTest(arguments=arguments):
                 result = self.deft(*arguments)
-                self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), result.stderr)
+                self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")),
+                                 (2, "", 1), result.stderr)
                 self.assertIn(hint, result.stderr)
 
     def test_env(self):
@@ -76,7 +88,8 @@ class CommandTest(unittest.TestCase):
         result = self.deft("env", "--json", env={"DEFT_MODE": "x", "DEFT_MOED": "y"})
         self.assertEqual(result.returncode, 1, "a wrong value")
         self.assertEqual(self.deft("env", env={"DEFT_PREDICT": "late"}).returncode, 1)
-        self.assertIn("problem: DEFT_OPTIMIZER='x'", self.deft("env", env={"DEFT_OPTIMIZER": "x"}).stdout)
+        self.assertIn("problem: DEFT_OPTIMIZER='x'",
+                      self.deft("env", env={"DEFT_OPTIMIZER": "x"}).stdout)
         document = json.loads(result.stdout)
         self.assertEqual((len(document["problems"]), len(document["warnings"])), (1, 1))
 
@@ -91,7 +104,8 @@ class CommandTest(unittest.TestCase):
         read = re.compile(r'getenv\(\s*"(DEFT_[A-Z_]+)"')
         for room in ("plugin", "shim", "topology", "tools"):
             for path in pathlib.Path(ROOT, room).rglob("*.[ch]*"):
-                self.assertEqual(read.findall(path.read_text()), [], f"{path}: use Config::process()")
+                self.assertEqual(read.findall(path.read_text()), [],
+                                 f"{path}: use Config::process()")
         documents = [pathlib.Path(ROOT, "README.md"), *pathlib.Path(ROOT, "docs").glob("*.md")]
         for path in documents:
             named = set(re.findall(r"\bDEFT_[A-Z_]+[A-Z]\b", path.read_text()))
@@ -104,19 +118,23 @@ class CommandTest(unittest.TestCase):
         self.assertIn("2 of 2 ranks", result.stdout)
         document = json.loads(self.deft("report", "--json", *files).stdout)
         self.assertEqual(document["ranks"][1]["rank"], 1)
-        self.assertEqual(self.deft("report", files[0]).returncode, 0, "one rank alone is worth reading")
-        self.assertEqual(self.deft("report", files[0], files[0]).returncode, 1, "twice the same rank")
+        self.assertEqual(self.deft("report", files[0]).returncode, 0,
+                         "one rank alone is worth reading")
+        self.assertEqual(self.deft("report", files[0], files[0]).returncode, 1,
+                         "twice the same rank")
 
     def test_report_says_what_is_wrong_with_a_file_and_shows_the_others(self):
         good = self.write("good.json", report_of(0))
         cut = self.write("cut.json", json.dumps(report_of(1))[:100])
-        cases = [(self.folder / "absent", "No such file"), (self.folder, "folder"), (cut, "line 1, column 101"),
-                 (self.write("other", "{}"), "not a report"), (self.write("text", "hello"), "not valid JSON"),
+        cases = [(self.folder / "absent", "No such file"), (self.folder, "folder"),
+                 (cut, "line 1, column 101"), (self.write("other", "{}"), "not a report"),
+                 (self.write("text", "hello"), "not valid JSON"),
                  (self.write("new", {**report_of(1), "version": 9}), "version 9")]
         for path, mention in cases:
             with self.subTest(path=path):
                 result = self.deft("report", path)
-                self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (1, "", 1))
+                self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")),
+                                 (1, "", 1))
                 self.assertIn(f"{path}: ", result.stderr)
                 self.assertIn(mention, result.stderr)
                 result = self.deft("report", good, path)

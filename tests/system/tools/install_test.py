@@ -19,7 +19,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
 def run(*command, env=ENVIRONMENT):
-    return subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True,
+                          timeout=300)
 
 
 class InstallTest(unittest.TestCase):
@@ -27,7 +28,8 @@ class InstallTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="deft-install-"))
         stage = cls.folder / "stage"
-        result = subprocess.run([MESON, "install", "-C", BUILD, "--no-rebuild", "--destdir", str(stage)],
+        result = subprocess.run([MESON, "install", "-C", BUILD, "--no-rebuild", "--destdir",
+                                 str(stage)],
                                 capture_output=True, text=True, timeout=300)
         if result.returncode != 0:
             raise RuntimeError(result.stdout + result.stderr)
@@ -63,19 +65,25 @@ class InstallTest(unittest.TestCase):
     @unittest.skipIf(SANITIZED, "a sanitizer's runtime must be loaded first")
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_the_guest_opens_the_library_next_to_it(self):
-        script = "import deft; print(deft.version()); print('libnccl-net-deft.so' in open('/proc/self/maps').read())"
-        result = run(self.deft, "run", "--library", self.library.with_name("libdeft-preload.so"), "--", "/usr/bin/python3", "-B", "-c", script)
-        self.assertEqual((result.stdout, result.stderr), (run(self.deft, "--version").stdout.split()[1] + "\nTrue\n", ""))
+        script = ("import deft; print(deft.version()); "
+                  "print('libnccl-net-deft.so' in open('/proc/self/maps').read())")
+        result = run(self.deft, "run", "--library", self.library.with_name("libdeft-preload.so"),
+                     "--", "/usr/bin/python3", "-B", "-c", script)
+        self.assertEqual((result.stdout, result.stderr),
+                         (run(self.deft, "--version").stdout.split()[1] + "\nTrue\n", ""))
 
     def test_everything_is_there_and_nothing_else(self):
-        files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*") if path.is_file())
-        ends = ("bin/deft", "libnccl-net-deft.so", "libdeft-preload.so", "pkgconfig/deft.pc", "include/deft/deft.h",
-                "include/deft/abi/net.h", "man1/deft.1", "man5/deft.conf.5", "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
+        files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*")
+                       if path.is_file())
+        ends = ("bin/deft", "libnccl-net-deft.so", "libdeft-preload.so", "pkgconfig/deft.pc",
+                "include/deft/deft.h", "include/deft/abi/net.h", "man1/deft.1", "man5/deft.conf.5",
+                "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
                 "doc/deft/configuration.md", "share/deft/python/deft.py",
                 "share/deft/observer/sitecustomize.py")
         for end in ends:
             self.assertTrue(any(name.endswith(end) for name in files), f"{end} is missing")
-        unexpected = [name for name in files if not name.endswith(ends) and "/include/deft/" not in name]
+        unexpected = [name for name in files if not name.endswith(ends)
+                      and "/include/deft/" not in name]
         self.assertEqual(unexpected, [])
 
     @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
@@ -92,8 +100,10 @@ class InstallTest(unittest.TestCase):
         include = next(self.stage.rglob("include/deft")).parent
         for header in sorted((include / "deft").rglob("*.h")):
             source = self.folder / "alone.c"
-            source.write_text(f"#include <{header.relative_to(include)}>\nint main(void) {{ return 0; }}\n")
-            result = run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", include, source)
+            source.write_text(f"#include <{header.relative_to(include)}>\n"
+                              f"int main(void) {{ return 0; }}\n")
+            result = run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I",
+                         include, source)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
 
 

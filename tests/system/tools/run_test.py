@@ -18,8 +18,8 @@ import unittest
 
 DEFT, LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:4])
 STATIC_PROBE = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
-# LD_PRELOAD splits at blanks: where the build folder's path has one, deft run names the library by its file name and
-# puts the folder on the loader's search path.
+# LD_PRELOAD splits at blanks: where the build folder's path has one, deft run names the library by
+# its file name and puts the folder on the loader's search path.
 PRELOAD = os.path.basename(LIBRARY) if " " in LIBRARY else LIBRARY
 SEARCH = {"LD_LIBRARY_PATH": os.path.dirname(LIBRARY)} if " " in LIBRARY else {}
 # Of deft.py, for jobs that import it: beside the command in the build tree.
@@ -33,8 +33,9 @@ class RunTest(unittest.TestCase):
 
     def deft(self, *arguments, env=None, **options):
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **(env or {})}
-        return subprocess.run([DEFT, *arguments], env=environment, cwd=self.folder, capture_output=True,
-                              text=True, timeout=120, stdin=subprocess.DEVNULL, **options)
+        return subprocess.run([DEFT, *arguments], env=environment, cwd=self.folder,
+                              capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+                              **options)
 
     def seen(self, *arguments, env=None, err=""):
         """The environment the command gets; standard error must be as said."""
@@ -58,11 +59,13 @@ class RunTest(unittest.TestCase):
 
     def test_names_library_and_plugin_and_nothing_else(self):
         plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
-        self.assertEqual(self.seen(), {**plain, **SEARCH, **MODULE, "LD_PRELOAD": PRELOAD, "NCCL_NET_PLUGIN": "deft"})
+        self.assertEqual(self.seen(),
+                         {**plain, **SEARCH, **MODULE, "LD_PRELOAD": PRELOAD,
+                          "NCCL_NET_PLUGIN": "deft"})
 
     def test_options_become_variables(self):
-        seen = self.seen("--mode", "off", "--require", "--out", "x-%r.json", "--interfaces=lo", "--log", "info",
-                         env={"DEFT_MODE": "observe"})
+        seen = self.seen("--mode", "off", "--require", "--out", "x-%r.json", "--interfaces=lo",
+                         "--log", "info", env={"DEFT_MODE": "observe"})
         self.assertEqual({k: v for k, v in seen.items() if k.startswith("DEFT_")},
                          {"DEFT_MODE": "off", "DEFT_REQUIRE": "1", "DEFT_OUT": "x-%r.json",
                           "DEFT_INTERFACES": "lo", "DEFT_LOG": "info"})
@@ -75,10 +78,12 @@ class RunTest(unittest.TestCase):
             with self.subTest(mode=mode):
                 result = self.deft("run", "--mode", mode, "--", "/usr/bin/python3", "-c", script)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                self.assertEqual("python/observer:" in result.stdout, mode in ("deft", "covap"), "watched only where gradients may come late")
+                self.assertEqual("python/observer:" in result.stdout, mode in ("deft", "covap"),
+                                 "watched only where gradients may come late")
         # What the job has put on the path itself comes first.
         pathlib.Path(self.folder, "deft.py").write_text("mine = True\n")
-        result = self.deft("run", "--mode", "off", "--", "/usr/bin/python3", "-c", "import sys; sys.path.remove(''); import deft; print(deft.mine)",
+        result = self.deft("run", "--mode", "off", "--", "/usr/bin/python3", "-c",
+                           "import sys; sys.path.remove(''); import deft; print(deft.mine)",
                            env={"PYTHONPATH": self.folder})
         self.assertEqual(result.stdout, "True\n", result.stderr)
 
@@ -90,10 +95,11 @@ class RunTest(unittest.TestCase):
     def test_respects_a_plugin_the_user_named(self):
         seen = self.seen(env={"NCCL_NET_PLUGIN": "aws-ofi"}, err="NCCL_NET_PLUGIN='aws-ofi'")
         self.assertEqual(seen["NCCL_NET_PLUGIN"], "aws-ofi")
-        self.assertEqual(self.seen(env={"NCCL_NET_PLUGIN": "other,deft"})["NCCL_NET_PLUGIN"], "other,deft")
+        self.assertEqual(self.seen(env={"NCCL_NET_PLUGIN": "other,deft"})["NCCL_NET_PLUGIN"],
+                         "other,deft")
         self.seen(env={"NCCL_NET": "Socket"}, err="NCCL_NET='Socket'")
-        self.check_refused(125, "NCCL_NET_PLUGIN='none'", "required", arguments=["run", "--require"],
-                           env={"NCCL_NET_PLUGIN": "none"})
+        self.check_refused(125, "NCCL_NET_PLUGIN='none'", "required",
+                           arguments=["run", "--require"], env={"NCCL_NET_PLUGIN": "none"})
 
     def test_the_library_is_really_preloaded_from_any_path(self):
         for name in ("plain", "with blank", "with:colon", "with $LIB", "a b:c;d"):
@@ -107,26 +113,34 @@ class RunTest(unittest.TestCase):
 
     def test_is_the_command_itself(self):
         """Same process id, exit code, signals, streams, arguments."""
-        process = subprocess.Popen([DEFT, "run", "--", "/bin/sh", "-c", "echo $$ \"$@\"; exit 41", "sh", "--mode", "x y", "--"],
-                                   env={"PATH": "/usr/bin:/bin"}, cwd=self.folder, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([DEFT, "run", "--", "/bin/sh", "-c", "echo $$ \"$@\"; exit 41",
+                                    "sh", "--mode", "x y", "--"],
+                                   env={"PATH": "/usr/bin:/bin"}, cwd=self.folder,
+                                   stdout=subprocess.PIPE, text=True)
         out, _ = process.communicate(timeout=60)
         self.assertEqual((out, process.returncode), (f"{process.pid} --mode x y --\n", 41))
-        self.assertEqual(self.deft("run", "--", "/bin/sh", "-c", "kill -9 $$").returncode, -signal.SIGKILL)
+        self.assertEqual(self.deft("run", "--", "/bin/sh", "-c", "kill -9 $$").returncode,
+                         -signal.SIGKILL)
         result = self.deft("run", "--", PROBE, "state")
         self.assertEqual(result.returncode, 0)
-        plain = subprocess.run([PROBE, "state"], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "NCCL_NET_PLUGIN": "deft", **SEARCH,
-                                                           **MODULE},
-                               cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        plain = subprocess.run([PROBE, "state"],
+                               env={"PATH": "/usr/bin:/bin", "LC_ALL": "C",
+                                    "NCCL_NET_PLUGIN": "deft", **SEARCH,
+                                         **MODULE},
+                               cwd=self.folder, capture_output=True, text=True,
+                               stdin=subprocess.DEVNULL, timeout=60)
         self.assertEqual(result.stdout, plain.stdout, "descriptors, signals, environment")
 
     def test_the_dashes_may_be_left_out(self):
-        self.assertEqual(self.deft("run", "--mode", "off", "echo", "--log", "x").stdout, "--log x\n")
+        self.assertEqual(self.deft("run", "--mode", "off", "echo", "--log", "x").stdout,
+                         "--log x\n")
 
     def test_dry_run_is_a_line_for_the_shell(self):
-        result = self.deft("run", "--dry-run", "--out", "a b.json", "--", "sh", "-c", "echo $DEFT_OUT '$x'")
+        result = self.deft("run", "--dry-run", "--out", "a b.json", "--", "sh", "-c",
+                           "echo $DEFT_OUT '$x'")
         self.assertEqual(result.returncode, 0)
-        again = subprocess.run(["/bin/sh", "-c", result.stdout], capture_output=True, text=True, timeout=60,
-                               env={"PATH": "/usr/bin:/bin"}, cwd=self.folder)
+        again = subprocess.run(["/bin/sh", "-c", result.stdout], capture_output=True, text=True,
+                               timeout=60, env={"PATH": "/usr/bin:/bin"}, cwd=self.folder)
         self.assertEqual((again.stdout, again.stderr), ("a b.json $x\n", ""))
 
     # What is wrong, and what is said about it.
@@ -142,16 +156,22 @@ class RunTest(unittest.TestCase):
         self.assertIn("usage: deft run", result.stderr)
 
     def test_configuration(self):
-        self.check_refused(125, "DEFT_MODE='warp'", "environment", "nothing was started", arguments=["run"],
-                           env={"DEFT_MODE": "warp"})
-        self.check_refused(125, "DEFT_CONF='/no/file'", "No such file", arguments=["run"], env={"DEFT_CONF": "/no/file"})
+        self.check_refused(125, "DEFT_MODE='warp'", "environment", "nothing was started",
+                           arguments=["run"], env={"DEFT_MODE": "warp"})
+        self.check_refused(125, "DEFT_CONF='/no/file'", "No such file", arguments=["run"],
+                           env={"DEFT_CONF": "/no/file"})
         conf = os.path.join(self.folder, "conf")
         pathlib.Path(conf).write_text("# mine\nDEFT_LINK_TIMEOUT=soon\n")
-        self.check_refused(125, f"{conf}:2", "'soon'", "100ms..1h", arguments=["run"], env={"DEFT_CONF": conf})
-        self.check_refused(125, "DEFT_PREDICT='lead:x'", "lead:0..10", arguments=["run"], env={"DEFT_PREDICT": "lead:x"})
-        self.check_refused(125, "DEFT_OPTIMIZER='sgdd'", "adamw", arguments=["run"], env={"DEFT_OPTIMIZER": "sgdd"})
-        self.check_refused(125, "DEFT_LANES='IB,ib'", "twice", arguments=["run"], env={"DEFT_LANES": "IB,ib"})
-        self.check_refused(125, "DEFT_NCCL_LIB='/no/lib'", "No such file", arguments=["run"], env={"DEFT_NCCL_LIB": "/no/lib"})
+        self.check_refused(125, f"{conf}:2", "'soon'", "100ms..1h", arguments=["run"],
+                           env={"DEFT_CONF": conf})
+        self.check_refused(125, "DEFT_PREDICT='lead:x'", "lead:0..10", arguments=["run"],
+                           env={"DEFT_PREDICT": "lead:x"})
+        self.check_refused(125, "DEFT_OPTIMIZER='sgdd'", "adamw", arguments=["run"],
+                           env={"DEFT_OPTIMIZER": "sgdd"})
+        self.check_refused(125, "DEFT_LANES='IB,ib'", "twice", arguments=["run"],
+                           env={"DEFT_LANES": "IB,ib"})
+        self.check_refused(125, "DEFT_NCCL_LIB='/no/lib'", "No such file", arguments=["run"],
+                           env={"DEFT_NCCL_LIB": "/no/lib"})
         self.seen(env={"DEFT_PREDICT": "damp:0.5", "DEFT_OPTIMIZER": "SGD:momentum=0.9,lr=0.1"})
         self.check_refused(125, "DEFT_REQUIRE='x'", "1 more", arguments=["run"],
                            env={"DEFT_REQUIRE": "x", "DEFT_LOG": "x"})
@@ -167,12 +187,14 @@ class RunTest(unittest.TestCase):
             seen = self.seen(env={"DEFT_MODE": word})
             self.assertNotIn("NCCL_NET_PLUGIN", seen, word)
         for word in ("1", "0", "yes", " "):
-            seen = self.seen(env={"DEFT_DISABLE": word, "DEFT_MODE": "warp", "DEFT_REQUIRE": "x", "DEFT_LOGG": "x"})
+            seen = self.seen(env={"DEFT_DISABLE": word, "DEFT_MODE": "warp", "DEFT_REQUIRE": "x",
+                                  "DEFT_LOGG": "x"})
             self.assertNotIn("NCCL_NET_PLUGIN", seen, word)
         self.assertIn("NCCL_NET_PLUGIN", self.seen(env={"DEFT_DISABLE": ""}))
 
     def central(self, text, *arguments, env=None, mode=0o644):
-        """deft run ... env where /etc/deft/deft.conf holds this text: in a mount namespace whose /etc is a copy."""
+        """deft run ... env where /etc/deft/deft.conf holds this text: in a mount namespace whose
+        /etc is a copy."""
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
             self.skipTest("no mount namespace can be made here")
         etc = pathlib.Path(self.folder, "etc")
@@ -184,9 +206,11 @@ class RunTest(unittest.TestCase):
         conf.write_text(text) if text is not None else conf.mkdir(exist_ok=True)
         conf.chmod(mode)
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **(env or {})}
-        return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc), DEFT, "run",
-                               *arguments, "--", "/usr/bin/env", "-0"], env=environment, cwd=self.folder, capture_output=True,
-                              text=True, timeout=120, stdin=subprocess.DEVNULL)
+        return subprocess.run(["unshare", "--mount", "sh", "-c",
+                               'mount --bind "$0" /etc && exec "$@"', str(etc), DEFT, "run",
+                               *arguments, "--", "/usr/bin/env", "-0"], env=environment,
+                              cwd=self.folder, capture_output=True, text=True, timeout=120,
+                              stdin=subprocess.DEVNULL)
 
     def test_a_good_central_file_holds(self):
         result = self.central("# the fleet's\nDEFT_MODE=off\n")
@@ -194,14 +218,19 @@ class RunTest(unittest.TestCase):
         self.assertNotIn("NCCL_NET_PLUGIN", result.stdout)
 
     def test_a_central_mistake_stops_no_job(self):
-        for text in ("DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n", "[deft]\nDEFT_MODE=observe\n",
-                     "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n", "DEFT_INTERFACES=nosuch0\n", "DEFT_OPTIMIZER=sgdd\n",
+        for text in ("DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n",
+                     "[deft]\nDEFT_MODE=observe\n", "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n",
+                     "DEFT_INTERFACES=nosuch0\n", "DEFT_OPTIMIZER=sgdd\n",
                      "DEFT_LOG_FILE=/no/such/folder/x\n", None,
                      # No line of it holds, DEFT_REQUIRE least of all.
-                     *(f"DEFT_REQUIRE=1\n{line}\n" for line in ("DEFT_OPTIMIZER=sgdd", "DEFT_INTERFACES=nosuch0", "DEFT_LANES=IB,ib",
-                                                               "DEFT_PREDICT=x", "DEFT_LOG_FILE=/no/such/folder/x", "DEFT_OUT=/no/such/x",
-                                                               "DEFT_NCCL_LIB=/no/lib")),
-                     "DEFT_OUT=/tmp/%h.json # x\n", "DEFT_DISABLE= # not now\n", "DEFT_TCP_CONGESTION=bbr # x\n"):
+                     *(f"DEFT_REQUIRE=1\n{line}\n"
+                       for line in ("DEFT_OPTIMIZER=sgdd", "DEFT_INTERFACES=nosuch0",
+                                    "DEFT_LANES=IB,ib",
+                                   "DEFT_PREDICT=x", "DEFT_LOG_FILE=/no/such/folder/x",
+                                    "DEFT_OUT=/no/such/x",
+                                   "DEFT_NCCL_LIB=/no/lib")),
+                     "DEFT_OUT=/tmp/%h.json # x\n", "DEFT_DISABLE= # not now\n",
+                     "DEFT_TCP_CONGESTION=bbr # x\n"):
             for env in ({}, {"DEFT_MODE": "deft"}):
                 with self.subTest(text=text, env=env):
                     result = self.central(text, env=env)
@@ -220,8 +249,10 @@ class RunTest(unittest.TestCase):
         result = self.central("DEFT_MODE=observe\n", env={"DEFT": DEFT}, mode=0o600)
         self.assertEqual(result.returncode, 0)
         result = subprocess.run(["unshare", "--mount", "sh", "-c",
-                                 'mount --bind "$0" /etc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"',
-                                 os.path.join(self.folder, "etc"), DEFT, "run", "--", "/usr/bin/env"], capture_output=True, text=True,
+                                 'mount --bind "$0" /etc && exec setpriv --reuid 65534 --regid '
+                                 '65534 --clear-groups "$@"',
+                                 os.path.join(self.folder, "etc"), DEFT, "run", "--",
+                                 "/usr/bin/env"], capture_output=True, text=True,
                                 timeout=120, cwd="/", env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
         if "Permission denied" in result.stderr and "deft.conf" not in result.stderr:
             self.skipTest("the build folder is not everybody's to read")
@@ -242,46 +273,56 @@ class RunTest(unittest.TestCase):
         result = self.central("DEFT_REQUIRE=1\n", env={"DEFT_OPTIMIZER": "sgdd"})
         self.assertEqual((result.returncode, result.stdout), (125, ""))
         # What the user sets counts in the place of what is wrong.
-        result = self.central("DEFT_OPTIMIZER=sgdd\nDEFT_REQUIRE=1\n", env={"DEFT_OPTIMIZER": "sgd"})
+        result = self.central("DEFT_OPTIMIZER=sgdd\nDEFT_REQUIRE=1\n",
+                              env={"DEFT_OPTIMIZER": "sgd"})
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("NCCL_NET_PLUGIN", result.stdout)
 
     def test_interfaces(self):
-        self.check_refused(125, "DEFT_INTERFACES=nosuch0", "this host has", "lo", arguments=["run", "--interfaces", "nosuch0"])
+        self.check_refused(125, "DEFT_INTERFACES=nosuch0", "this host has", "lo",
+                           arguments=["run", "--interfaces", "nosuch0"])
         # What the plugin would refuse, in its own words.
         for wrong in ("lo,nosuch0", "=l", "=lo,=lo", "lo:5000", "127.0.0.1@1gb", "192.0.2.1"):
-            self.check_refused(125, f"DEFT_INTERFACES={wrong}", arguments=["run", "--interfaces", wrong])
+            self.check_refused(125, f"DEFT_INTERFACES={wrong}",
+                               arguments=["run", "--interfaces", wrong])
         for right in ("^nosuch0", "lo, 127.0.0.2@1gbit", " lo"):
             self.seen("--interfaces", right)
         self.seen("--mode", "off", "--interfaces", "nosuch0")
         conf = pathlib.Path(self.folder, "conf")
         conf.write_text("DEFT_INTERFACES=nosuch0\n")
-        self.check_refused(125, f"DEFT_INTERFACES ({conf}:1)=nosuch0", arguments=["run"], env={"DEFT_CONF": str(conf)})
+        self.check_refused(125, f"DEFT_INTERFACES ({conf}:1)=nosuch0", arguments=["run"],
+                           env={"DEFT_CONF": str(conf)})
         result = self.deft("env", env={"DEFT_INTERFACES": "lo:5000"})
         self.assertEqual(result.returncode, 1)
         self.assertIn("problem: DEFT_INTERFACES=lo:5000", result.stdout)
 
     def test_output_folder(self):
-        self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", "make it first", arguments=["run"], env={"DEFT_OUT": "/no/such/x"})
+        self.check_refused(125, "DEFT_OUT='/no/such/x'", "/no/such", "make it first",
+                           arguments=["run"], env={"DEFT_OUT": "/no/such/x"})
         self.check_refused(125, "is a folder", arguments=["run", "--out", self.folder])
-        self.check_refused(125, "DEFT_LOG_FILE", "/no/such", arguments=["run"], env={"DEFT_LOG_FILE": "/no/such/x"})
+        self.check_refused(125, "DEFT_LOG_FILE", "/no/such", arguments=["run"],
+                           env={"DEFT_LOG_FILE": "/no/such/x"})
 
     def test_makes_the_folder_that_out_names(self):
         def made():
-            return sorted(str(path.relative_to(self.folder)) for path in pathlib.Path(self.folder).rglob("*"))
+            return sorted(str(path.relative_to(self.folder))
+                          for path in pathlib.Path(self.folder).rglob("*"))
         pathlib.Path(self.folder, "file").touch()
         # Neither for a look, nor where nothing is started or written.
         out = ["--out", "a/b/%r.json"]
         self.assertEqual(self.deft("run", "--dry-run", *out, "--", "true").returncode, 0)
-        self.assertEqual(self.deft("run", *out, "--library", "/no/lib.so", "--", "true").returncode, 125)
+        self.assertEqual(self.deft("run", *out, "--library", "/no/lib.so", "--", "true").returncode,
+                         125)
         self.assertEqual(self.deft("run", "--mode", "off", *out, "--", "true").returncode, 0)
         self.assertEqual(made(), ["file"])
         for _ in range(2):
             result = self.deft("run", *out, "--", "test", "-d", "a/b")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
         # Not in a file's place, and not one for each rank or process.
-        self.check_refused(125, "file/b", "Not a directory", arguments=["run", "--out", "file/b/%r.json"])
-        self.check_refused(125, "/proc/x/y cannot be made", arguments=["run", "--out", "/proc/x/y/%r.json"])
+        self.check_refused(125, "file/b", "Not a directory",
+                           arguments=["run", "--out", "file/b/%r.json"])
+        self.check_refused(125, "/proc/x/y cannot be made",
+                           arguments=["run", "--out", "/proc/x/y/%r.json"])
         for pattern in ("c/%r/x.json", "c-%p/x.json", "c/d/"):
             self.check_refused(125, "make it first", arguments=["run", "--out", pattern])
         self.assertEqual([path for path in made() if path.startswith("c")], [])
@@ -295,76 +336,100 @@ class RunTest(unittest.TestCase):
         self.check_refused(125, "is a folder", arguments=["run", "--mode", "observe"])
 
     def test_library(self):
-        self.check_refused(125, "--library /no/lib.so", "No such file", arguments=["run", "--library", "/no/lib.so"])
+        self.check_refused(125, "--library /no/lib.so", "No such file",
+                           arguments=["run", "--library", "/no/lib.so"])
         self.check_refused(125, "not a shared library", arguments=["run", "--library", __file__])
         self.check_refused(125, "not a shared library", arguments=["run", "--library", "/bin/ls"])
 
     def observed(self, script, env=None):
-        """What deft was told of the optimizers that a job makes with a small stand-in for torch.optim."""
+        """What deft was told of the optimizers that a job makes with a small stand-in for
+        torch.optim."""
         optim = pathlib.Path(self.folder, "python", "torch", "optim")
         optim.mkdir(parents=True, exist_ok=True)
         (optim.parent / "__init__.py").touch()
         (optim / "optimizer.py").write_text(
-            "class Optimizer:\n    def __init__(self, params, defaults):\n        self.defaults = defaults\n"
+            "class Optimizer:\n    def __init__(self, params, defaults):\n"
+            "        self.defaults = defaults\n"
             "        self.param_groups = [dict(defaults, **group) for group in params or [{}]]\n")
         for place in ("amp", "cuda/amp"):
             amp = optim.parent / place
             amp.mkdir(parents=True, exist_ok=True)
             (amp / "__init__.py").touch()
             (amp.parent / "__init__.py").touch()
-            (amp / "grad_scaler.py").write_text("class GradScaler:\n    def __init__(self, enabled=True):\n        self._enabled = enabled\n"
-                                                "    def is_enabled(self):\n        return self._enabled\n")
+            (amp / "grad_scaler.py").write_text("class GradScaler:\n"
+                                                "    def __init__(self, enabled=True):\n"
+                                                "        self._enabled = enabled\n"
+                                                "    def is_enabled(self):\n"
+                                                "        return self._enabled\n")
         utils = optim.parent / "nn" / "utils"
         utils.mkdir(parents=True, exist_ok=True)
         (utils.parent / "__init__.py").touch()
-        (utils / "__init__.py").write_text("from .clip_grad import clip_grad_norm_, clip_grad_value_\n")
-        (utils / "clip_grad.py").write_text("def clip_grad_norm_(parameters, max_norm):\n    return parameters * max_norm\n"
-                                            "def clip_grad_value_(parameters, clip_value):\n    pass\n")
+        (utils / "__init__.py").write_text("from .clip_grad import clip_grad_norm_, "
+                                           "clip_grad_value_\n")
+        (utils / "clip_grad.py").write_text("def clip_grad_norm_(parameters, max_norm):\n"
+                                            "    return parameters * max_norm\n"
+                                            "def clip_grad_value_(parameters, clip_value):\n"
+                                            "    pass\n")
         (optim / "__init__.py").write_text(
-            "from .optimizer import Optimizer\nclass SGD(Optimizer):\n    def __init__(self, params, lr, momentum=0, nesterov=False):\n"
+            "from .optimizer import Optimizer\nclass SGD(Optimizer):\n"
+            "    def __init__(self, params, lr, momentum=0, nesterov=False):\n"
             "        super().__init__(params, dict(lr=lr, momentum=momentum, nesterov=nesterov))\n"
             "class AdamW(Optimizer):\n    def __init__(self, params, lr):\n"
             "        super().__init__(params, dict(lr=lr, betas=(0.8, 0.99)))\n")
         (optim.parents[1] / "sitecustomize.py").write_text("print('mine')\n")
         result = self.deft("run", "--mode", "deft", "--log", "info", "--", "/usr/bin/python3", "-c",
-                           "import torch.optim as o\n" + script, env={"PYTHONPATH": str(optim.parents[1]), **(env or {})})
+                           "import torch.optim as o\n" + script,
+                           env={"PYTHONPATH": str(optim.parents[1]), **(env or {})})
         self.assertEqual((result.returncode, result.stdout), (0, "mine\n"), result.stderr)
-        return [line.split("the job's optimizer: ")[-1].split("deft INFO ")[-1] for line in result.stderr.splitlines() if "the job" in line]
+        return [line.split("the job's optimizer: ")[-1].split("deft INFO ")[-1]
+                for line in result.stderr.splitlines() if "the job" in line]
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_the_optimizer_of_a_pytorch_job_is_observed(self):
         self.assertEqual(self.observed("o.SGD([], 0.1, momentum=0.9)"), ["sgd:momentum=0.9,lr=0.1"])
-        self.assertEqual(self.observed("o.SGD([], 0.1, momentum=0.9, nesterov=True)"), ["sgd:momentum=0.9,nesterov=1,lr=0.1"])
-        self.assertEqual(self.observed("assert o.AdamW([], 1e-3).defaults['lr'] == 1e-3"), ["adamw:momentum=0.8,lr=0.001"])
-        self.assertEqual(self.observed("o.SGD([], 0.1); o.AdamW([], 0.1)"), ["sgd:momentum=0,lr=0.1", "unknown"])
+        self.assertEqual(self.observed("o.SGD([], 0.1, momentum=0.9, nesterov=True)"),
+                         ["sgd:momentum=0.9,nesterov=1,lr=0.1"])
+        self.assertEqual(self.observed("assert o.AdamW([], 1e-3).defaults['lr'] == 1e-3"),
+                         ["adamw:momentum=0.8,lr=0.001"])
+        self.assertEqual(self.observed("o.SGD([], 0.1); o.AdamW([], 0.1)"),
+                         ["sgd:momentum=0,lr=0.1", "unknown"])
         self.assertEqual(self.observed("class Mine(o.SGD): pass\nMine([], 0.1)"), ["unknown"])
-        self.assertEqual(self.observed("o.AdamW([], 0.1); o.AdamW([], 0.2)"), ["adamw:momentum=0.8,lr=0.1", "adamw:momentum=0.8"])
+        self.assertEqual(self.observed("o.AdamW([], 0.1); o.AdamW([], 0.2)"),
+                         ["adamw:momentum=0.8,lr=0.1", "adamw:momentum=0.8"])
         self.assertEqual(self.observed("o.AdamW([{'lr': 1}, {}], 0.2)"), ["adamw:momentum=0.8"])
-        self.assertEqual(self.observed("o.SGD([{'momentum': 0.9}], 0.1)"), ["sgd:momentum=0.9,lr=0.1"])
-        self.assertEqual(self.observed("o.SGD([{'momentum': 0}, {}], 0.1, momentum=0.9)"), ["unknown"])
+        self.assertEqual(self.observed("o.SGD([{'momentum': 0.9}], 0.1)"),
+                         ["sgd:momentum=0.9,lr=0.1"])
+        self.assertEqual(self.observed("o.SGD([{'momentum': 0}, {}], 0.1, momentum=0.9)"),
+                         ["unknown"])
         self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
         self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OPTIMIZER": "adam"}), [])
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_what_a_job_says_itself_wins(self):
-        for script in ("deft.set_optimizer('adam'); o.SGD([], 0.1)", "o.SGD([], 0.1); deft.set_optimizer('adam')"):
+        for script in ("deft.set_optimizer('adam'); o.SGD([], 0.1)",
+                       "o.SGD([], 0.1); deft.set_optimizer('adam')"):
             self.assertEqual(self.observed("import deft\n" + script)[-1], "adam", script)
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_clipping_is_observed_when_it_is_done(self):
         clip = "import torch.nn.utils as u\n"
-        said = self.observed(clip + "assert u.clip_grad_norm_(3, max_norm=5) == 15\nu.clip_grad_norm_(1, 1)")
+        said = self.observed(clip + "assert u.clip_grad_norm_(3, max_norm=5) == 15\n"
+                                    "u.clip_grad_norm_(1, 1)")
         self.assertEqual(len(said), 1, said)
         self.assertTrue(said[0].endswith("the job clips its gradients"), said)
-        self.assertTrue(self.observed(clip + "u.clip_grad_value_(1, 1)")[0].endswith("the job clips its gradients"))
+        self.assertTrue(self.observed(clip +
+                                      "u.clip_grad_value_(1, 1)")[0].endswith(
+                                          "the job clips its gradients"))
         self.assertEqual(self.observed(clip), [], "a function that is not called")
-        self.assertEqual(self.observed(clip + "u.clip_grad_norm_(1, 1)", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
+        self.assertEqual(self.observed(clip + "u.clip_grad_norm_(1, 1)",
+                                       {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_a_gradient_scaler_is_observed(self):
         for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
             scaler = f"import {module} as s\ns.GradScaler"
-            self.assertTrue(self.observed(scaler + "()")[0].endswith("the job scales its gradients"))
+            self.assertTrue(self.observed(scaler +
+                                          "()")[0].endswith("the job scales its gradients"))
             self.assertEqual(self.observed(scaler + "(enabled=False)"), [])
             self.assertEqual(self.observed(scaler + "()", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
             self.assertEqual(len(self.observed(scaler + "()", {"DEFT_OPTIMIZER": "adam"})), 1)
@@ -375,20 +440,28 @@ class RunTest(unittest.TestCase):
         """A sysfs tree with one active InfiniBand port."""
         port = pathlib.Path(self.folder, "sys/class/infiniband/mlx5_0/ports/1")
         (port / "gids").mkdir(parents=True)
-        for name, text in {"state": "4: ACTIVE", "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)",
+        for name, text in {"state": "4: ACTIVE", "link_layer": "InfiniBand",
+                           "rate": "400 Gb/sec (4X NDR)",
                            "gids/0": "fe80:0000:0000:0000:506b:4b03:00aa:0001"}.items():
             (port / name).write_text(text + "\n")
         return {"DEFT_SYSFS": os.path.join(self.folder, "sys")}
 
     def test_says_who_carries_a_job_on_a_host_with_rdma(self):
         tree = self.tree_with_rdma()
-        for extra, mention in (({}, "RDMA is active (mlx5_0:1): NCCL's IB carries the job, deft's links serve lanes (DEFT_RDMA=aside)"),
-                               ({"DEFT_RDMA": "replace"}, "deft's TCP links carry the job in the place of NCCL's IB (DEFT_RDMA=replace)"),
-                               ({"DEFT_MODE": "observe"}, "deft's links are not used in mode observe"),
-                               ({"NCCL_NET": "deft"}, "deft's TCP links carry the job in the place of NCCL's IB (NCCL_NET=deft)")):
+        for extra, mention in (({}, "RDMA is active (mlx5_0:1): NCCL's IB carries the job, "
+                                    "deft's links serve lanes (DEFT_RDMA=aside)"),
+                               ({"DEFT_RDMA": "replace"},
+                                "deft's TCP links carry the job in the place of NCCL's IB "
+                                "(DEFT_RDMA=replace)"),
+                               ({"DEFT_MODE": "observe"},
+                                "deft's links are not used in mode observe"),
+                               ({"NCCL_NET": "deft"},
+                                "deft's TCP links carry the job in the place of NCCL's "
+                                "IB (NCCL_NET=deft)")):
             with self.subTest(extra=extra):
                 result = self.deft("run", "--", "true", env={**tree, **extra})
-                self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1), result.stderr)
+                self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1),
+                                 result.stderr)
                 self.assertIn(mention, result.stderr)
         for extra in ({"NCCL_IB_DISABLE": "1"}, {"DEFT_MODE": "off"}, {"NCCL_IB_HCA": "^mlx5_0"}):
             self.assertEqual(self.deft("run", "--", "true", env={**tree, **extra}).stderr, "")
@@ -396,7 +469,8 @@ class RunTest(unittest.TestCase):
     def test_topo_says_who_carries_a_job(self):
         tree = self.tree_with_rdma()
         for extra, mention in (({}, "NCCL's IB carries the job, deft's links serve lanes"),
-                               ({"DEFT_RDMA": "replace"}, "deft's TCP links carry the job in the place of NCCL's IB")):
+                               ({"DEFT_RDMA": "replace"},
+                                "deft's TCP links carry the job in the place of NCCL's IB")):
             result = self.deft("topo", env={**tree, "DEFT_INTERFACES": "lo", **extra})
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("mlx5_0:1  InfiniBand  400G", result.stdout)
@@ -405,13 +479,18 @@ class RunTest(unittest.TestCase):
     def test_leaves_a_vendors_plugin_in_its_place(self):
         vendor = os.path.join(self.folder, "vendor")
         os.mkdir(vendor)
-        shutil.copy(LIBRARY, os.path.join(vendor, "libnccl-net.so"))  # any shared object of this machine
+        # any shared object of this machine
+        shutil.copy(LIBRARY, os.path.join(vendor, "libnccl-net.so"))
         search = {"LD_LIBRARY_PATH": vendor, **self.tree_with_rdma()}
-        seen = self.seen(env=search, err=f"{vendor}/libnccl-net.so is the network plugin that NCCL loads here and is kept")
+        seen = self.seen(env=search, err=f"{vendor}/libnccl-net.so is the network plugin that NCCL "
+                                         "loads here and is kept")
         self.assertNotIn("NCCL_NET_PLUGIN", seen)
-        self.assertIn(os.path.basename(LIBRARY), seen["LD_PRELOAD"], "the hooks are at work all the same")
-        self.assertEqual(self.seen("--plugin", env=search, err="RDMA is active")["NCCL_NET_PLUGIN"], "deft")
-        self.assertEqual(self.seen(env={**search, "NCCL_NET_PLUGIN": "deft"}, err="RDMA is active")["NCCL_NET_PLUGIN"], "deft")
+        self.assertIn(os.path.basename(LIBRARY), seen["LD_PRELOAD"],
+                      "the hooks are at work all the same")
+        self.assertEqual(self.seen("--plugin", env=search, err="RDMA is active")["NCCL_NET_PLUGIN"],
+                         "deft")
+        self.assertEqual(self.seen(env={**search, "NCCL_NET_PLUGIN": "deft"},
+                                   err="RDMA is active")["NCCL_NET_PLUGIN"], "deft")
         self.check_refused(125, "--plugin", "required", arguments=["run", "--require"], env=search)
 
     def test_command_that_cannot_be_started(self):
@@ -425,7 +504,8 @@ class RunTest(unittest.TestCase):
         self.assertEqual(result.returncode, 126)
         self.assertIn("interpreter /no/interpreter does not exist", result.stderr)
         result = self.deft("run", "--", "no-such-command")
-        self.assertEqual((result.returncode, result.stderr), (127, "deft: no-such-command: command not found\n"))
+        self.assertEqual((result.returncode, result.stderr),
+                         (127, "deft: no-such-command: command not found\n"))
         self.assertEqual(self.deft("run", "--", self.folder).returncode, 126)
 
     def test_says_when_the_command_loses_the_environment(self):
@@ -435,13 +515,16 @@ class RunTest(unittest.TestCase):
             program = os.path.join(tools, name)
             pathlib.Path(program).write_text("#!/bin/sh\nexit 3\n")
             os.chmod(program, 0o755)
-        for command, mention in ((("ssh", "host1", "true"), "ssh hands no environment to other hosts"),
-                                 ((os.path.join(tools, "sudo"), "true"), "sudo clears the environment"),
+        for command, mention in ((("ssh", "host1", "true"),
+                                  "ssh hands no environment to other hosts"),
+                                 ((os.path.join(tools, "sudo"), "true"),
+                                  "sudo clears the environment"),
                                  (("sudo", "-E", "true"), "never LD_PRELOAD")):
             with self.subTest(command=command):
                 env = {"PATH": f"{tools}:/usr/bin:/bin"}
                 result = self.deft("run", "--", *command, env=env)
-                self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result.stderr)
+                self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1),
+                                 result.stderr)
                 self.assertTrue(result.stderr.startswith("deft: warning: "), result.stderr)
                 self.assertIn(mention, result.stderr)
                 self.assertIn("put deft behind it", result.stderr)
@@ -466,25 +549,35 @@ class RunTest(unittest.TestCase):
             os.chmod(program, 0o755 | stat.S_ISUID)
             self.assertIn("raised privileges", self.deft("run", "--", program, "threads").stderr)
 
-    @unittest.skipUnless(os.path.exists("/usr/bin/python3") and " " not in LIBRARY, "no python3, or a blank in the path")
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3") and " " not in LIBRARY,
+                         "no python3, or a blank in the path")
     def test_preload_that_a_program_takes_for_its_own(self):
-        other = shutil.copy(LIBRARY, os.path.join(tempfile.mkdtemp(prefix="own-", dir="/tmp"), "memory_saver.so"))
+        other = shutil.copy(LIBRARY,
+                            os.path.join(tempfile.mkdtemp(prefix="own-", dir="/tmp"),
+                                         "memory_saver.so"))
         self.addCleanup(shutil.rmtree, os.path.dirname(other))
-        script = ("import ctypes, os; ctypes.CDLL(os.environ['LD_PRELOAD']); maps = open('/proc/self/maps').read(); "
-                  f"print('libnccl-net-deft.so' in maps, {other!r} in maps)")
+        script = ("import ctypes, os; ctypes.CDLL(os.environ['LD_PRELOAD']); "
+                  "maps = open('/proc/self/maps').read(); print('libnccl-net-deft.so' in maps, "
+                  f"{other!r} in maps)")
         for name in ("/usr/bin/python3", "python3"):
             result = self.deft("run", "--", name, "-c", script, env={"LD_PRELOAD": other})
-            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "True True\n", ""))
-        # A launcher hands the variable to other hosts, where only the library's own path may be one; several are nobody's own.
+            self.assertEqual((result.returncode, result.stdout, result.stderr),
+                             (0, "True True\n", ""))
+        # A launcher hands the variable to other hosts, where only the library's own path may be
+        # one; several are nobody's own.
         launcher = os.path.join(self.folder, "srun")
         pathlib.Path(launcher).write_text('#!/bin/sh\nexec env\n')
         os.chmod(launcher, 0o755)
-        self.assertIn(f"LD_PRELOAD={LIBRARY}:{other}\n", self.deft("run", "--", launcher, env={"LD_PRELOAD": other}).stdout)
-        self.assertEqual(self.seen(env={"LD_PRELOAD": f"{other} {other}"})["LD_PRELOAD"], f"{LIBRARY}:{other} {other}")
+        self.assertIn(f"LD_PRELOAD={LIBRARY}:{other}\n",
+                      self.deft("run", "--", launcher, env={"LD_PRELOAD": other}).stdout)
+        self.assertEqual(self.seen(env={"LD_PRELOAD": f"{other} {other}"})["LD_PRELOAD"],
+                         f"{LIBRARY}:{other} {other}")
 
     def other_program(self, loader_content):
-        """The probe as a program of another loader, whose file has this content; None: there is no such file."""
-        folder = tempfile.mkdtemp(prefix="ld-", dir="/tmp")  # the path has to fit in the place of glibc's
+        """The probe as a program of another loader, whose file has this content; None: there is
+        no such file."""
+        # the path has to fit in the place of glibc's
+        folder = tempfile.mkdtemp(prefix="ld-", dir="/tmp")
         self.addCleanup(shutil.rmtree, folder)
         loader = os.path.join(folder, "ld")
         if loader_content is not None:
@@ -492,12 +585,15 @@ class RunTest(unittest.TestCase):
         content = pathlib.Path(PROBE).read_bytes()
         own = re.search(rb"/lib\S*/ld-linux[\w.-]*\0", content)[0]
         program = os.path.join(folder, "probe")
-        pathlib.Path(program).write_bytes(content.replace(own, loader.encode().ljust(len(own), b"\0"), 1))
+        pathlib.Path(program).write_bytes(content.replace(own,
+                                                          loader.encode().ljust(len(own), b"\0"),
+                                                          1))
         os.chmod(program, 0o755)
         return program, loader
 
     def test_program_of_another_c_library_is_refused(self):
-        for content, name in ((b"\x7fELF... musl libc (x86_64)\n", "musl"), (b"\x7fELF...", "another C library")):
+        for content, name in ((b"\x7fELF... musl libc (x86_64)\n", "musl"),
+                              (b"\x7fELF...", "another C library")):
             program, loader = self.other_program(content)
             script = os.path.join(os.path.dirname(program), "script")
             pathlib.Path(script).write_text(f"#!{program} threads\n")
@@ -506,9 +602,14 @@ class RunTest(unittest.TestCase):
                 for options in ((), ("--require",), ("--dry-run",)):
                     with self.subTest(name=name, command=command, options=options):
                         result = self.deft("run", *options, "--", command)
-                        self.assertEqual((result.returncode, result.stdout), (125, ""), result.stderr)
-                        self.assertEqual(result.stderr, f"deft: {program} is a program of {name} (its loader is {loader}), and deft's library "
-                                         "is one of glibc, so the loader would end the program; start it without deft; nothing was started\n")
+                        self.assertEqual((result.returncode, result.stdout), (125, ""),
+                                         result.stderr)
+                        self.assertEqual(result.stderr, f"deft: {program} is a program of {name} "
+                                                        f"(its loader is {loader}), "
+                                                        "and deft's library is one of glibc, "
+                                                        "so the loader would end the program; "
+                                                        "start it without deft; "
+                                                        "nothing was started\n")
             # The guest goes into it, and in mode off nothing has to.
             guest = os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so")
             shown = self.deft("run", "--dry-run", "--library", guest, "--", program)
@@ -528,19 +629,25 @@ class RunTest(unittest.TestCase):
     def test_missing_loader_is_named(self):
         program, loader = self.other_program(None)
         result = self.deft("run", "--", program)
-        self.assertEqual((result.returncode, result.stderr), (126, f"deft: cannot execute {program}: its loader {loader} does not exist\n"))
+        self.assertEqual((result.returncode, result.stderr),
+                         (126,
+                          f"deft: cannot execute {program}: its loader {loader} does not exist\n"))
 
     @staticmethod
     def glibc_loader():
-        return re.search(rb"/lib\S*/ld-linux[\w.-]*(?=\0)", pathlib.Path(PROBE).read_bytes())[0].decode()
+        return re.search(rb"/lib\S*/ld-linux[\w.-]*(?=\0)",
+                         pathlib.Path(PROBE).read_bytes())[0].decode()
 
     @unittest.skipUnless(shutil.which("musl-gcc"), "no musl-gcc (package musl-tools)")
     def test_program_of_musl(self):
         program = os.path.join(self.folder, "hello")
-        pathlib.Path(self.folder, "hello.c").write_text('#include <stdio.h>\nint main(void) { return puts("hello") < 0; }\n')
+        pathlib.Path(self.folder,
+                     "hello.c").write_text('#include <stdio.h>\n'
+                                           'int main(void) { return puts("hello") < 0; }\n')
         subprocess.run(["musl-gcc", "-o", program, program + ".c"], check=True, timeout=60)
         result = self.deft("run", "--", program)
-        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (125, "", 1))
+        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")),
+                         (125, "", 1))
         self.assertIn("is a program of musl", result.stderr)
         guest = os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so")
         # By name: LD_PRELOAD splits at blanks.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every collective of torch.distributed against its arithmetic. Run as a rank; any backend, by BACKEND (default nccl)."""
+"""Every collective of torch.distributed against its arithmetic. Run as a rank; any backend, by
+BACKEND (default nccl)."""
 
 import os
 
@@ -7,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 BACKEND = os.environ.get("BACKEND", "nccl")
-ALL_TYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
-             torch.float64)
+ALL_TYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+             torch.float32, torch.float64)
 
 
 def equal(found, expected, what):
@@ -27,8 +28,8 @@ def raises(kinds, function, *arguments, **named):
 
 def all_reduce(rank, world):
     ranks = torch.arange(1, world + 1)
-    operations = {dist.ReduceOp.SUM: ranks.sum(), dist.ReduceOp.PRODUCT: ranks.prod(), dist.ReduceOp.MAX: ranks.max(),
-                  dist.ReduceOp.MIN: ranks.min()}
+    operations = {dist.ReduceOp.SUM: ranks.sum(), dist.ReduceOp.PRODUCT: ranks.prod(),
+                  dist.ReduceOp.MAX: ranks.max(), dist.ReduceOp.MIN: ranks.min()}
     for kind in ALL_TYPES:
         for operation, result in operations.items():
             for count in (1, 1031):
@@ -44,12 +45,14 @@ def all_reduce(rank, world):
     tensor = torch.full((3,), float(rank + 1))
     dist.all_reduce(tensor, op=torch.distributed.distributed_c10d._make_nccl_premul_sum(0.5))
     equal(tensor, torch.full((3,), 0.5 * ranks.sum()), "all_reduce premultiplied")
-    works = [(dist.all_reduce(each, async_op=True), each) for each in [torch.ones(1000) for _ in range(20)]]
+    works = [(dist.all_reduce(each, async_op=True), each)
+             for each in [torch.ones(1000) for _ in range(20)]]
     for work, each in works:
         work.wait()
         assert work.is_completed()
         equal(each, torch.full((1000,), float(world)), "all_reduce async")
-    assert "BAND" in raises(ValueError, dist.all_reduce, torch.ones(1, dtype=torch.int32), op=dist.ReduceOp.BAND)
+    assert "BAND" in raises(ValueError, dist.all_reduce, torch.ones(1, dtype=torch.int32),
+                            op=dist.ReduceOp.BAND)
     raises(ValueError, dist.all_reduce, torch.ones(4, 4).t()[1:])
     empty = torch.empty(0)
     dist.all_reduce(empty)
@@ -69,7 +72,8 @@ def broadcast_and_reduce(rank, world):
 def gathers(rank, world):
     parts = [torch.empty(2, 3) for _ in range(world)]
     dist.all_gather(parts, torch.full((2, 3), float(rank)))
-    equal(torch.stack(parts), torch.arange(float(world)).view(-1, 1, 1).expand(world, 2, 3), "all_gather")
+    equal(torch.stack(parts), torch.arange(float(world)).view(-1, 1, 1).expand(world, 2, 3),
+          "all_gather")
     whole = torch.empty(3 * world)
     dist.all_gather_into_tensor(whole, torch.full((3,), float(rank)))
     equal(whole, torch.arange(float(world)).repeat_interleave(3), "all_gather_into_tensor")
@@ -87,18 +91,22 @@ def gathers(rank, world):
     pieces = [torch.empty(2) for _ in range(world)] if rank == 0 else None
     dist.gather(torch.full((2,), float(rank)), pieces, dst=0)
     if rank == 0:
-        equal(torch.stack(pieces), torch.arange(float(world)).view(-1, 1).expand(world, 2), "gather")
-    dist.scatter(target, [torch.full((4,), float(peer)) for peer in range(world)] if rank == 0 else None, src=0)
+        equal(torch.stack(pieces), torch.arange(float(world)).view(-1, 1).expand(world, 2),
+              "gather")
+    dist.scatter(target, [torch.full((4,), float(peer)) for peer in range(world)] if rank == 0
+                 else None, src=0)
     equal(target, torch.full((4,), float(rank)), "scatter")
 
 
 def exchanges(rank, world):
     outputs = [torch.empty(3) for _ in range(world)]
     dist.all_to_all(outputs, [torch.full((3,), float(10 * rank + peer)) for peer in range(world)])
-    equal(torch.stack(outputs)[:, 0], torch.tensor([10.0 * peer + rank for peer in range(world)]), "all_to_all")
+    equal(torch.stack(outputs)[:, 0], torch.tensor([10.0 * peer + rank for peer in range(world)]),
+          "all_to_all")
     whole = torch.empty(2 * world)
     dist.all_to_all_single(whole, torch.arange(2.0 * world) + 100 * rank)
-    equal(whole, torch.cat([torch.arange(2.0) + 2 * rank + 100 * peer for peer in range(world)]), "all_to_all_single")
+    equal(whole, torch.cat([torch.arange(2.0) + 2 * rank + 100 * peer for peer in range(world)]),
+          "all_to_all_single")
     tensor = torch.full((1025,), float(rank))
     if rank == 0:
         dist.send(tensor, 1)

@@ -13,7 +13,8 @@ def main():
     torch.cuda.set_device(local_rank)
     dist.init_process_group(backend="nccl")
     device = torch.device(f"cuda:{local_rank}")
-    model = DDP(torch.nn.Linear(20, 30).to(device), device_ids=[local_rank], output_device=local_rank)
+    model = DDP(torch.nn.Linear(20, 30).to(device), device_ids=[local_rank],
+                output_device=local_rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()

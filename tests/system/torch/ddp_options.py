@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP's options on a small model, one after the other. Rank 0 writes what came out to the file named by OUT:
-{"<option>": {"sums": [...], "losses": [...], "replicas": true}}. The same numbers must come with every backend.
+"""DDP's options on a small model, one after the other. Rank 0 writes what came out to the file
+named by OUT: {"<option>": {"sums": [...], "losses": [...], "replicas": true}}. The same numbers
+must come with every backend.
 
-BACKEND (default nccl), OPTIONS (comma list, default all), CLOSING=destroy|plain (how the program ends), ITERATIONS and PACE
-(seconds from one iteration to the next, so that a plan can be made meanwhile).
+BACKEND (default nccl), OPTIONS (comma list, default all), CLOSING=destroy|plain (how the program
+ends), ITERATIONS and PACE (seconds from one iteration to the next, so that a plan can be made
+meanwhile).
 """
 
 import json
@@ -34,7 +36,8 @@ class Branches(nn.Module):
 
 
 def chain():
-    return nn.Sequential(nn.Linear(64, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 10))
+    return nn.Sequential(nn.Linear(64, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(),
+                         nn.Linear(700, 10))
 
 
 def run(name, rank, world):
@@ -42,14 +45,16 @@ def run(name, rank, world):
     options = {"gradient_as_bucket_view": {"gradient_as_bucket_view": True},
                "find_unused_parameters": {"find_unused_parameters": True},
                "static_graph": {"static_graph": True},
-               "new_group": {"process_group": dist.new_group()} if name == "new_group" else {}}.get(name, {})
+               "new_group": {"process_group": dist.new_group()} if name == "new_group"
+               else {}}.get(name, {})
     model = Branches() if name in ("find_unused_parameters", "static_graph") else chain()
     ddp = DistributedDataParallel(model, bucket_cap_mb=1, **options)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
     data = torch.Generator().manual_seed(100 + rank)
     losses = []
     for iteration in range(ITERATIONS):
-        time.sleep(PACE * (50 if iteration == 16 else 1))  # a rest once the iteration is learned: ranks make a plan ready
+        # a rest once the iteration is learned: ranks make a plan ready
+        time.sleep(PACE * (50 if iteration == 16 else 1))
         optimizer.zero_grad(set_to_none=False)
         inputs = torch.randn(16, 64, generator=data)
         if name == "no_sync":
@@ -70,12 +75,14 @@ def run(name, rank, world):
     objects = [None] * world
     dist.all_gather_object(objects, (rank, name))
     dist.barrier()
-    return {"sums": [parameter.double().sum().item() for parameter in model.parameters()], "losses": losses,
-            "replicas": all(torch.equal(copy, flat) for copy in copies), "int32": step.item(),
-            "objects": objects == [(peer, name) for peer in range(world)], "parameters": flat.numel()}
+    return {"sums": [parameter.double().sum().item() for parameter in model.parameters()],
+            "losses": losses, "replicas": all(torch.equal(copy, flat) for copy in copies),
+            "int32": step.item(), "objects": objects == [(peer, name) for peer in range(world)],
+            "parameters": flat.numel()}
 
 
-OPTIONS = ("default", "gradient_as_bucket_view", "find_unused_parameters", "static_graph", "no_sync", "new_group")
+OPTIONS = ("default", "gradient_as_bucket_view", "find_unused_parameters", "static_graph",
+           "no_sync", "new_group")
 
 
 def main():

@@ -18,8 +18,8 @@ def main():
         dist.all_reduce(tensor)
     print("under way", flush=True)
     if case == "killed":
-        # Rank 1 may be done with the calls above while rank 0 still waits for their last bytes: it dies only once
-        # rank 0 is through them too, told by other means than those calls.
+        # Rank 1 may be done with the calls above while rank 0 still waits for their last bytes: it
+        # dies only once rank 0 is through them too, told by other means than those calls.
         store = dist.distributed_c10d._get_default_store()
         if rank == 0:
             store.set("through", "1")
@@ -52,8 +52,8 @@ def main():
         for _ in range(5):
             dist.all_reduce(tensor, async_op=True)
         dist.destroy_process_group()
-        dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{os.environ['SECOND_PORT']}", rank=rank,
-                                world_size=int(os.environ["WORLD_SIZE"]))
+        dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{os.environ['SECOND_PORT']}",
+                                rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
         dist.all_reduce(tensor)
         dist.destroy_process_group()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the torch launcher share: finding the parts, starting ranks, waiting with a deadline."""
+"""What the tests of the torch launcher share: finding the parts, starting ranks, waiting with a
+deadline."""
 
 import os
 import subprocess
@@ -28,12 +29,14 @@ def find_python():
     """A Python that has torch (of the major version TEST_TORCH_MAJOR, if that is set), or None."""
     check = ("import importlib.util, importlib.metadata, sys; "
              "sys.exit(importlib.util.find_spec('torch') is None or "
-             f"not importlib.metadata.version('torch').startswith({os.environ.get('TEST_TORCH_MAJOR', '')!r}))")
+             "not importlib.metadata.version('torch').startswith("
+             f"{os.environ.get('TEST_TORCH_MAJOR', '')!r}))")
     wanted = os.environ.get("TEST_PYTHON")
     own = os.path.join(BUILD, "pytorch", "bin", "python")  # what ./dev pytorch makes
     for python in [wanted] if wanted else (sys.executable, "/usr/bin/python3", own):
         try:
-            if subprocess.run([python, "-c", check], check=False, capture_output=True).returncode == 0:
+            if subprocess.run([python, "-c", check], check=False,
+                              capture_output=True).returncode == 0:
                 return python
         except OSError:
             pass
@@ -43,22 +46,27 @@ def find_python():
 class Job:
     """The ranks of one job on the loopback interface, each with its output in a file."""
 
-    def __init__(self, python, ranks, script, arguments=(), env=None, launcher=True, prefix=(), options=()):
+    def __init__(self, python, ranks, script, arguments=(), env=None, launcher=True, prefix=(),
+                 options=()):
         self.folder = tempfile.TemporaryDirectory(prefix="deft torch ")  # a space, on purpose
-        command = [python, *([LAUNCHER, "--libs", LIBRARIES, *options] if launcher else []), script, *arguments]
+        command = [python, *([LAUNCHER, "--libs", LIBRARIES, *options] if launcher else []), script,
+                   *arguments]
         port = free_port()
         self.ranks = []
         for rank in range(ranks):
             environment = {name: value for name, value in os.environ.items()
                            if not name.startswith(("DEFT_", "NCCL_")) and name != "LD_PRELOAD"}
             # Each rank a host of its own: everything goes over the network transport.
-            environment.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-                               MASTER_PORT=str(port), NCCL_SOCKET_IFNAME="lo", NCCL_HOSTID=f"test-host{rank}",
-                               OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+            environment.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks),
+                               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                               NCCL_SOCKET_IFNAME="lo", NCCL_HOSTID=f"test-host{rank}",
+                               OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
+                               PYTHONDONTWRITEBYTECODE="1")
             environment.update(env or {})
             with open(self.log(rank), "wb") as log:
-                self.ranks.append(subprocess.Popen([*prefix, *command], env=environment, cwd=self.folder.name,
-                                                   stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT))
+                self.ranks.append(subprocess.Popen([*prefix, *command], env=environment,
+                                                   cwd=self.folder.name, stdin=subprocess.DEVNULL,
+                                                   stdout=log, stderr=subprocess.STDOUT))
 
     def log(self, rank):
         return os.path.join(self.folder.name, f"rank{rank}.log")
@@ -71,7 +79,8 @@ class Job:
         return "\n".join(f"--- rank {rank}\n{self.output(rank)}" for rank in range(len(self.ranks)))
 
     def wait(self, deadline=DEADLINE):
-        """The exit codes; None for a rank that was still running at the deadline and has been killed."""
+        """The exit codes; None for a rank that was still running at the deadline and has been
+        killed."""
         end = time.monotonic() + deadline
         codes = []
         for rank in self.ranks:
@@ -117,12 +126,13 @@ def main(name):
         return
     TorchTest.python = find_python()
     missing = [path for path in (DEFT, LIBRARY) if not os.path.exists(path)]
-    if not os.path.exists(os.path.join(LIBRARIES, "nccl", "libnccl.so.2")) and "SOFTDEV_LIBDIR" not in os.environ:
+    if (not os.path.exists(os.path.join(LIBRARIES, "nccl", "libnccl.so.2"))
+        and "SOFTDEV_LIBDIR" not in os.environ):
         missing.append("the software device")
     if TorchTest.python is None or missing:
         reason = (f"not built: {', '.join(missing)}" if missing else
-                  f"no Python here has torch {os.environ.get('TEST_TORCH_MAJOR', '')} (apt install python3-torch, ./dev pytorch, "
-                  "or name one with TEST_PYTHON)")
+                  f"no Python here has torch {os.environ.get('TEST_TORCH_MAJOR', '')} (apt install "
+                  "python3-torch, ./dev pytorch, or name one with TEST_PYTHON)")
         print(f"skipped: {reason}")
         sys.exit(SKIP)
     unittest.main(verbosity=2)

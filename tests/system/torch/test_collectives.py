@@ -12,7 +12,8 @@ import os, threading, torch, torch.distributed as dist
 dist.init_process_group("nccl")
 dist.all_reduce(torch.ones(4))
 values = [os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir("/proc/self/task")]
-print("mine", os.getpriority(os.PRIO_PROCESS, threading.get_native_id()), "least", min(values), flush=True)
+mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+print("mine", mine, "least", min(values), flush=True)
 dist.destroy_process_group()
 """
 

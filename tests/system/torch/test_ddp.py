@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP's options give with NCCL the numbers that they give with gloo, with and without deft preloaded, and under its plans."""
+"""DDP's options give with NCCL the numbers that they give with gloo, with and without deft
+preloaded, and under its plans."""
 
 import glob
 import json
@@ -30,7 +31,8 @@ class DdpOptions(support.TorchTest):
                         if exactly:
                             self.assertEqual(left, right, key)
                         else:  # with more ranks the order of summation differs
-                            self.assertAlmostEqual(left, right, delta=1e-5 * max(1.0, abs(right)), msg=key)
+                            self.assertAlmostEqual(left, right, delta=1e-5 * max(1.0, abs(right)),
+                                                   msg=key)
 
     def test_two_ranks(self):
         gloo, _ = self.results(2, "gloo", launcher=False)
@@ -39,9 +41,12 @@ class DdpOptions(support.TorchTest):
 
     def planned(self, plan, paced):
         """The results under a plan, and for how many iterations it was in force on each rank."""
-        results, job = self.results(2, "nccl", env={**paced, "DEFT_GRADIENTS": "trust", "DEFT_PLAN": plan, "DEFT_WARMUP": "0", "DEFT_GUARD": "off"},
-                                    prefix=[support.DEFT, "run", "--mode", "deft", "--log", "info", "--out",
-                                            "observed-%r.json", "--library", support.LIBRARY, "--"])
+        results, job = self.results(2, "nccl", env={**paced, "DEFT_GRADIENTS": "trust",
+                                                    "DEFT_PLAN": plan, "DEFT_WARMUP": "0",
+                                                    "DEFT_GUARD": "off"},
+                                    prefix=[support.DEFT, "run", "--mode", "deft", "--log", "info",
+                                            "--out", "observed-%r.json", "--library",
+                                            support.LIBRARY, "--"])
         iterations = []
         for path in sorted(glob.glob(os.path.join(job.folder.name, "observed-*.json"))):
             with open(path, encoding="utf-8") as file:
@@ -55,10 +60,12 @@ class DdpOptions(support.TorchTest):
         self.compare(synchronous, plain, exactly=True)
         self.assertEqual(len(iterations), 2, job.outputs())
         self.assertGreater(min(iterations), 0, job.outputs())
-        late, iterations, job = self.planned("delay1", {**paced, "OPTIONS": "no_sync,find_unused_parameters"})
+        late, iterations, job = self.planned("delay1",
+                                             {**paced, "OPTIONS": "no_sync,find_unused_parameters"})
         self.assertGreater(min(iterations), 0, job.outputs())
         self.assertTrue(all(result["replicas"] for result in late.values()))
-        self.assertTrue(any(result["losses"] != plain[option]["losses"] for option, result in late.items()), "nothing came late")
+        self.assertTrue(any(result["losses"] != plain[option]["losses"]
+                            for option, result in late.items()), "nothing came late")
 
     def test_four_ranks(self):
         few = {"OPTIONS": "default,find_unused_parameters,new_group"}

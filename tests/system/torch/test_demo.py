@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as a whole, small: it runs, agrees with itself, leaves nothing behind, and says plainly what goes wrong."""
+"""The demo as a whole, small: it runs, agrees with itself, leaves nothing behind, and says
+plainly what goes wrong."""
 
 import json
 import os
@@ -12,8 +13,7 @@ import xml.etree.ElementTree
 
 import support
 
-sys.path.insert(0, os.path.join(support.ROOT, "perf", "common"))
-import hosts  # noqa: E402
+from perf.common import hosts
 
 RUN = os.path.join(support.ROOT, "perf", "demo", "run.py")
 
@@ -25,12 +25,13 @@ class Demo(support.TorchTest):
         self.folder = folder.name
 
     def command(self, *arguments):
-        return [sys.executable, RUN, "--build", support.BUILD, "--out", self.folder, "--python", self.python,
-                "--model", "small", "--iterations", "12", *arguments]
+        return [sys.executable, RUN, "--build", support.BUILD, "--out", self.folder, "--python",
+                self.python, "--model", "small", "--iterations", "12", *arguments]
 
     def run_demo(self, *arguments):
         done = subprocess.run(self.command(*arguments), capture_output=True, text=True, check=False,
-                              timeout=2 * support.DEADLINE, env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))
+                              timeout=2 * support.DEADLINE,
+                              env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))
         return done, done.stdout + done.stderr
 
     def test_small_job(self):
@@ -51,9 +52,12 @@ class Demo(support.TorchTest):
         with open(os.path.join(self.folder, "timeline.html"), encoding="utf-8") as file:
             page = file.read()
         self.assertIn("</html>", page)
-        self.assertEqual(page.count('aria-label="one iteration as measured"'), 3, "one picture a run")
-        self.assertEqual(page.count('aria-label="the last iterations"'), 3 if result["network"]["shaped"] else 0)
-        xml.etree.ElementTree.fromstring(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
+        self.assertEqual(page.count('aria-label="one iteration as measured"'), 3,
+                         "one picture a run")
+        self.assertEqual(page.count('aria-label="the last iterations"'),
+                         3 if result["network"]["shaped"] else 0)
+        xml.etree.ElementTree.fromstring(page.replace("<!doctype html>",
+                                                      "").replace('<meta charset="utf-8">', ""))
         if result["network"]["shaped"]:
             plain, deft = (result["phases"][name]["traffic"][0] for name in ("plain", "exact"))
             self.assertLess(plain["eth1"]["sent"], 100000, "without deft the second link is idle")
@@ -66,8 +70,8 @@ class Demo(support.TorchTest):
         self.assertNotIn("Traceback", text)
 
     def test_a_killed_demo_leaves_no_process(self):
-        demo = subprocess.Popen(self.command("--epochs", "1000", "--iterations", "20000"), stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL)
+        demo = subprocess.Popen(self.command("--epochs", "1000", "--iterations", "20000"),
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(demo.kill)
         log = os.path.join(self.folder, "plain-0.log")
         end = time.monotonic() + support.DEADLINE
@@ -83,12 +87,16 @@ class Demo(support.TorchTest):
             time.sleep(0.1)
 
     def test_wrong_use_is_one_line_and_starts_nothing(self):
-        for arguments, mentions in ((["--links", "3gbi"], ("3gbi", "500mbit")), (["--hosts", "1"], ("--hosts", "at least 2")),
-                                    (["--nosuch"], ("--nosuch", "--help")), (["--epochs", "x"], ("--epochs", "'x'")),
-                                    (["--modes", "exact,warp"], ("warp", "observe")), (["--out", "/proc/nosuch"], ("/proc/nosuch", "--out"))):
+        for arguments, mentions in ((["--links", "3gbi"], ("3gbi", "500mbit")),
+                                    (["--hosts", "1"], ("--hosts", "at least 2")),
+                                    (["--nosuch"], ("--nosuch", "--help")),
+                                    (["--epochs", "x"], ("--epochs", "'x'")),
+                                    (["--modes", "exact,warp"], ("warp", "observe")),
+                                    (["--out", "/proc/nosuch"], ("/proc/nosuch", "--out"))):
             with self.subTest(arguments=arguments):
                 done, text = self.run_demo(*arguments)
-                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), text)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")),
+                                 (2, "", 1), text)
                 for mention in mentions:
                     self.assertIn(mention, text)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "plain-0.log")))
@@ -97,8 +105,8 @@ class Demo(support.TorchTest):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             with self.subTest(signal=number.name):
                 log = os.path.join(self.folder, "plain-0.log")
-                demo = subprocess.Popen(self.command("--iterations", "1000", "--epochs", "100"), stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True)
+                demo = subprocess.Popen(self.command("--iterations", "1000", "--epochs", "100"),
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                 end = time.monotonic() + support.DEADLINE
                 while not (os.path.exists(log) and os.path.getsize(log)):
                     self.assertLess(time.monotonic(), end, "the job does not start")

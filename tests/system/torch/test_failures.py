@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that dies, fails or just ends: the others end in time with a plain message, and nothing hangs or crashes."""
+"""A rank that dies, fails or just ends: the others end in time with a plain message, and nothing
+hangs or crashes."""
 
 import os
 import subprocess
@@ -43,8 +44,9 @@ class Failures(support.TorchTest):
 
 class Launcher(support.TorchTest):
     def launch(self, *arguments, **env):
-        return subprocess.run([self.python, support.LAUNCHER, *arguments], capture_output=True, text=True, check=False,
-                              timeout=support.DEADLINE, env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1", **env))
+        return subprocess.run([self.python, support.LAUNCHER, *arguments], capture_output=True,
+                              text=True, check=False, timeout=support.DEADLINE,
+                              env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1", **env))
 
     def test_bad_input_is_one_line(self):
         for arguments, text in ((["nosuch.py"], "there is no script 'nosuch.py'"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""perf/gpu without a GPU: run.sh says so and exits with 77; its DDP part runs on the software device and sees what is wrong."""
+"""perf/gpu without a GPU: run.sh says so and exits with 77; its DDP part runs on the software
+device and sees what is wrong."""
 
 import json
 import os
@@ -18,10 +19,11 @@ class GpuScript(support.TorchTest):
     def modes(self, folder, *arguments):
         out = os.path.join(folder, "out.json")
         prefix = shlex.join([support.LAUNCHER, "--libs", support.LIBRARIES])
-        done = subprocess.run([sys.executable, os.path.join(FOLDER, "ddp_modes.py"), "--library", support.LIBRARY, "--python",
-                               self.python, "--prefix", prefix, "--model", "small",
-                               "--bucket-cap-mb", "0.2", "--iterations", "40", "--timeout", str(support.DEADLINE), "--json", out,
-                               *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, os.path.join(FOLDER, "ddp_modes.py"), "--library",
+                               support.LIBRARY, "--python", self.python, "--prefix", prefix,
+                               "--model", "small", "--bucket-cap-mb", "0.2", "--iterations", "40",
+                               "--timeout", str(support.DEADLINE), "--json", out, *arguments],
+                              capture_output=True, text=True, check=False)
         with open(out, encoding="utf-8") as file:
             return done, json.load(file)
 
@@ -31,7 +33,8 @@ class GpuScript(support.TorchTest):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertTrue(result["good"])
             self.assertEqual(list(result["modes"]), ["plain", "exact", "deft"])
-            links = [link["bytes_sent"] for rank in result["modes"]["exact"]["links"] for link in rank]
+            links = [link["bytes_sent"] for rank in result["modes"]["exact"]["links"]
+                     for link in rank]
             self.assertEqual(len(links), 4, "two links on each of two ranks")
             self.assertGreater(min(links), 0, "both links were used")
 
@@ -45,8 +48,8 @@ class GpuScript(support.TorchTest):
     def test_without_a_gpu_nothing_runs(self):
         if shutil.which("nvidia-smi"):
             self.skipTest("there is a GPU here")
-        done = subprocess.run(["/bin/bash", os.path.join(FOLDER, "run.sh")], capture_output=True, text=True, check=False,
-                              timeout=support.DEADLINE)
+        done = subprocess.run(["/bin/bash", os.path.join(FOLDER, "run.sh")], capture_output=True,
+                              text=True, check=False, timeout=support.DEADLINE)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (77, 1), done.stderr)
         self.assertIn("no NVIDIA GPU", done.stderr)
 

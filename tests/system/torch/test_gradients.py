@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a training sums, modes exact and deft give plain's bits, until the operator says that its large sums are gradients."""
+"""Whatever a training sums, modes exact and deft give plain's bits, until the operator says that
+its large sums are gradients."""
 
 import json
 import os
@@ -7,8 +8,10 @@ import os
 import support
 
 SCRIPT = os.path.join(support.HERE, "training_kinds.py")
-KINDS = ("heavy_ball", "by_hand", "averaged", "averager", "divided", "contrasted", "in_turns", "low_rank", "accumulated", "evaluated", "forked")
-TAKEN = ("heavy_ball", "averaged", "divided", "contrasted", "in_turns")   # into which a plan that is named comes, with trust
+KINDS = ("heavy_ball", "by_hand", "averaged", "averager", "divided", "contrasted", "in_turns",
+         "low_rank", "accumulated", "evaluated", "forked")
+# into which a plan that is named comes, with trust
+TAKEN = ("heavy_ball", "averaged", "divided", "contrasted", "in_turns")
 ASK = "DEFT_GRADIENTS=trust"
 
 
@@ -21,8 +24,9 @@ class Gradients(support.TorchTest):
 
     def under_deft(self, mode, **env):
         """The results, the plans that came into force over all communicators of rank 0, the job."""
-        results, job = self.results([support.DEFT, "run", "--mode", mode, "--log", "info", "--out", "seen-%r.json", "--library",
-                                     support.LIBRARY, "--"], DEFT_WARMUP="0", **env)
+        results, job = self.results([support.DEFT, "run", "--mode", mode, "--log", "info", "--out",
+                                     "seen-%r.json", "--library", support.LIBRARY, "--"],
+                                    DEFT_WARMUP="0", **env)
         with open(os.path.join(job.folder.name, "seen-0.json"), encoding="utf-8") as file:
             seen = json.load(file)
         return results, sum(plan["switched"] for plan in seen["plans"]), seen, job
@@ -41,10 +45,12 @@ class Gradients(support.TorchTest):
                     self.assertTrue(result["equal"] or kind == "averager", "replicas differ")
             warnings = [line for line in job.output(0).splitlines() if " WARN " in line]
             self.assertEqual(len(warnings), 0 if mode == "exact" else 1, job.output(0))
-            self.assertTrue(all(ASK in line and "docs/accuracy.md" in line for line in warnings), warnings)
+            self.assertTrue(all(ASK in line and "docs/accuracy.md" in line for line in warnings),
+                            warnings)
 
     def test_with_trust_a_plan_comes_into_them(self):
-        results, switched, seen, job = self.under_deft("deft", DEFT_GRADIENTS="trust", DEFT_PLAN="delay1", DEFT_GUARD="off",
+        results, switched, seen, job = self.under_deft("deft", DEFT_GRADIENTS="trust",
+                                                       DEFT_PLAN="delay1", DEFT_GUARD="off",
                                                        KINDS=",".join(TAKEN), UNTIL_PLANNED="1")
         self.assertEqual(seen["gradients"], "trust")
         self.assertGreaterEqual(switched, len(TAKEN), job.outputs())

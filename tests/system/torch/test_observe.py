@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What deft sees of real DDP jobs: the sequences of calls, in mode observe; nothing in mode off; a bypass is detected."""
+"""What deft sees of real DDP jobs: the sequences of calls, in mode observe; nothing in mode off;
+a bypass is detected."""
 
 import json
 import os
@@ -12,7 +13,8 @@ MLP = os.path.join(support.ROOT, "perf", "jobs", "ddp.py")
 
 class Observe(support.TorchTest):
     def under_deft(self, mode, script, arguments=(), env=None, options=()):
-        prefix = [support.DEFT, "run", "--mode", mode, "--out", "observe-%r.json", "--library", support.LIBRARY, "--"]
+        prefix = [support.DEFT, "run", "--mode", mode, "--out", "observe-%r.json", "--library",
+                  support.LIBRARY, "--"]
         job = self.job(2, script, arguments, env=env, prefix=prefix, options=options)
         self.succeed(job)
         files = []
@@ -28,21 +30,25 @@ class Observe(support.TorchTest):
             return json.load(file)
 
     def learn(self, arguments):
-        """Runs the job under deft, which must learn the very buckets that DDP says it has; what the job wrote."""
+        """Runs the job under deft, which must learn the very buckets that DDP says it has; what
+        the job wrote."""
         job, files = self.under_deft("observe", MLP, arguments)
         result = self.out(job)
         buckets = result["bucket_bytes"]
         self.assertEqual(sum(buckets), result["gradient_bytes"])
         self.assertEqual(len(files), 2, job.outputs())
         for rank, file in enumerate(files):
-            self.assertEqual((file["format"], file["rank"], file["ranks"]), ("deft-observe", rank, 2))
+            self.assertEqual((file["format"], file["rank"], file["ranks"]),
+                             ("deft-observe", rank, 2))
             self.assertTrue(file["plugin"]["loaded"])
             self.assertGreater(file["plugin"]["calls"], 0)
-            # DDP's are one call in iteration 0 and the buckets in the other 11; the job's own, the loss and the accuracy.
+            # DDP's are one call in iteration 0 and the buckets in the other 11; the job's own, the
+            # loss and the accuracy.
             self.assertEqual(file["calls"]["ncclAllReduce"], 1 + 11 * len(buckets) + 2)
             self.assertEqual(file["iterations"]["cycle_length"], len(buckets), file["iterations"])
             self.assertGreaterEqual(file["iterations"]["seen"], 6)
-            learned = [(bucket["position"], bucket["bytes"], bucket["count"], bucket["type"], bucket["op"], bucket["in_place"])
+            learned = [(bucket["position"], bucket["bytes"], bucket["count"], bucket["type"],
+                        bucket["op"], bucket["in_place"])
                        for bucket in file["buckets"]]
             self.assertEqual(learned, [(position, size, size // 4, "float32", "sum", True)
                                        for position, size in enumerate(buckets)])
@@ -74,7 +80,8 @@ class Observe(support.TorchTest):
         self.assertEqual(files, [])
 
     def test_a_bypass_is_detected_and_said(self):
-        job, files = self.under_deft("observe", SCRIPT, env={"OUT": "out.json", "OPTIONS": "default"},
+        job, files = self.under_deft("observe", SCRIPT,
+                                     env={"OUT": "out.json", "OPTIONS": "default"},
                                      options=["--bind", "handle"])
         self.assertTrue(all(file["calls"].get("ncclAllReduce", 0) == 0 for file in files))
         for rank in range(2):

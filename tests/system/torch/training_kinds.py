@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings whose large sums are not all what a gradient is, small and one after the other, each over a communicator of its own.
+"""Trainings whose large sums are not all what a gradient is, small and one after the other, each
+over a communicator of its own.
 
-OUT: rank 0 writes {"<kind>": {"digest": "...", "equal": true, "iterations": n}} there. KINDS: a comma list (default: all). ITERATIONS (40)
-and PACE (seconds from one to the next, 0.02). UNTIL_PLANNED=1: goes on until deft has a plan in force, five iterations more, and has no digest.
+OUT: rank 0 writes {"<kind>": {"digest": "...", "equal": true, "iterations": n}} there. KINDS: a
+comma list (default: all). ITERATIONS (40) and PACE (seconds from one to the next, 0.02).
+UNTIL_PLANNED=1: goes on until deft has a plan in force, five iterations more, and has no digest.
 """
 
 import contextlib
@@ -31,7 +33,8 @@ WIDTH = 48
 
 
 def network(inputs=12, outputs=5):
-    return nn.Sequential(nn.Linear(inputs, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, outputs))
+    return nn.Sequential(nn.Linear(inputs, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(),
+                         nn.Linear(WIDTH, outputs))
 
 
 class Sums:
@@ -100,7 +103,8 @@ def same_start(model, group):
 def heavy_ball(group):
     """Nothing but DDP, at a rate that is well for plain."""
     model = DistributedDataParallel(network(), process_group=group)
-    optimizer, batches = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), samples(dist.get_rank())
+    optimizer, batches = torch.optim.SGD(model.parameters(), 0.05,
+                                         momentum=0.9), samples(dist.get_rank())
 
     def step(_):
         points, labels = next(batches)
@@ -119,7 +123,8 @@ def by_hand(group):
         points, labels = next(batches)
         optimizer.zero_grad()
         cross_entropy(model(points), labels).backward()
-        works = [dist.all_reduce(parameter.grad, group=group, async_op=True) for parameter in reversed(list(model.parameters()))]
+        works = [dist.all_reduce(parameter.grad, group=group, async_op=True)
+                 for parameter in reversed(list(model.parameters()))]
         for work in works:
             work.wait()
         for parameter in model.parameters():
@@ -131,10 +136,12 @@ def by_hand(group):
 
 
 def averaged(group):
-    """Every rank trains alone; every second time the parameters themselves are averaged, in one buffer."""
+    """Every rank trains alone; every second time the parameters themselves are averaged, in one
+    buffer."""
     model = same_start(network(), group)
     parameters = list(model.parameters())
-    optimizer, batches, flat = torch.optim.Adam(parameters, 2e-3), samples(dist.get_rank()), Sums(group)
+    optimizer, batches, flat = torch.optim.Adam(parameters,
+                                                2e-3), samples(dist.get_rank()), Sums(group)
 
     def step(iteration):
         points, labels = next(batches)
@@ -142,7 +149,8 @@ def averaged(group):
         cross_entropy(model(points), labels).backward()
         optimizer.step()
         if iteration % 2:
-            mean = flat(nn.utils.parameters_to_vector(parameters).detach(), "all") / dist.get_world_size()
+            mean = flat(nn.utils.parameters_to_vector(parameters).detach(),
+                        "all") / dist.get_world_size()
             nn.utils.vector_to_parameters(mean, parameters)
     return step, parameters
 
@@ -163,11 +171,13 @@ def averager(group):
 
 
 def divided(group):
-    """Tensor parallelism: activations are summed forward and their gradients backward; no weight's gradient is sent."""
+    """Tensor parallelism: activations are summed forward and their gradients backward; no
+    weight's gradient is sent."""
     sums, batches = Sums(group), samples(0)
     first, last = nn.Linear(12, WIDTH), nn.Linear(WIDTH, 5)
     torch.manual_seed(70 + dist.get_rank())
-    halves = [(nn.Linear(WIDTH, 20 + 4 * layer), nn.Linear(20 + 4 * layer, WIDTH, bias=False)) for layer in range(2)]
+    halves = [(nn.Linear(WIDTH, 20 + 4 * layer), nn.Linear(20 + 4 * layer, WIDTH, bias=False))
+              for layer in range(2)]
     parameters = [*first.parameters(), *last.parameters()]
     own = [parameter for pair in halves for half in pair for parameter in half.parameters()]
     optimizer = torch.optim.Adam(parameters + own, 1e-3)
@@ -185,7 +195,8 @@ def divided(group):
 
 
 def contrasted(group):
-    """Features of all ranks are compared with each other: their gradients are summed beside DDP's."""
+    """Features of all ranks are compared with each other: their gradients are summed beside
+    DDP's."""
     model = DistributedDataParallel(network(outputs=32), process_group=group)
     sums, batches = Sums(group), samples(dist.get_rank())
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
@@ -205,14 +216,16 @@ def in_turns(group):
     """A generator and a discriminator, each under DDP with an optimizer of its own."""
     maker = DistributedDataParallel(network(8, 12), process_group=group)
     judge = DistributedDataParallel(network(12, 1), process_group=group)
-    optimizers = [torch.optim.Adam(model.parameters(), 5e-4, betas=(0.5, 0.999)) for model in (maker, judge)]
+    optimizers = [torch.optim.Adam(model.parameters(), 5e-4, betas=(0.5, 0.999))
+                  for model in (maker, judge)]
     batches, draw = samples(dist.get_rank()), torch.Generator().manual_seed(90 + dist.get_rank())
 
     def step(_):
         real, _labels = next(batches)
         made = maker(torch.randn(len(real), 8, generator=draw))
         optimizers[1].zero_grad()
-        (mse_loss(judge(real), torch.ones(len(real), 1)) + mse_loss(judge(made.detach()), torch.zeros(len(real), 1))).backward()
+        (mse_loss(judge(real), torch.ones(len(real), 1)) +
+         mse_loss(judge(made.detach()), torch.zeros(len(real), 1))).backward()
         optimizers[1].step()
         optimizers[0].zero_grad()
         judge.requires_grad_(False)
@@ -225,7 +238,8 @@ def in_turns(group):
 def low_rank(group):
     """PyTorch's PowerSGD: the factors P and Q are summed, Q is made of the summed P."""
     model = DistributedDataParallel(network(), process_group=group)
-    state = powerSGD_hook.PowerSGDState(process_group=group, matrix_approximation_rank=2, start_powerSGD_iter=4)
+    state = powerSGD_hook.PowerSGDState(process_group=group, matrix_approximation_rank=2,
+                                        start_powerSGD_iter=4)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
 
@@ -238,7 +252,8 @@ def low_rank(group):
 
 
 def accumulated(group):
-    """A trainer: accumulation with a short last window, clipping, a schedule, evaluations, a checkpoint that is read again."""
+    """A trainer: accumulation with a short last window, clipping, a schedule, evaluations, a
+    checkpoint that is read again."""
     model = DistributedDataParallel(network(), process_group=group)
     optimizer, batches = torch.optim.AdamW(model.parameters(), 2e-3), samples(dist.get_rank())
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)
@@ -264,9 +279,11 @@ def accumulated(group):
 
 
 def evaluated(group):
-    """A large table of counts is summed now and then; the loss decides about the rate; the best weights are put back."""
+    """A large table of counts is summed now and then; the loss decides about the rate; the best
+    weights are put back."""
     model = DistributedDataParallel(network(), process_group=group)
-    optimizer, batches = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), samples(dist.get_rank())
+    optimizer, batches = torch.optim.SGD(model.parameters(), 0.1,
+                                         momentum=0.9), samples(dist.get_rank())
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
     best = [float("inf"), None]
 
@@ -282,7 +299,8 @@ def evaluated(group):
             dist.all_reduce(table, group=group)
             mean = average(loss.detach().reshape(1), group).item()
             plateau.step(mean)
-            worse = torch.tensor([float(mean > best[0])]) if dist.get_rank() == 0 else torch.zeros(1)
+            worse = (torch.tensor([float(mean > best[0])]) if dist.get_rank() == 0
+                     else torch.zeros(1))
             dist.all_reduce(worse, group=group)
             if worse.item() > 0:
                 model.load_state_dict(best[1])
@@ -302,7 +320,8 @@ class Points(Dataset):
 
 
 def forked(group):
-    """Workers that are forked from a rank which has a communicator, and start programs themselves."""
+    """Workers that are forked from a rank which has a communicator, and start programs
+    themselves."""
     model = DistributedDataParallel(network(), process_group=group)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     loader = DataLoader(Points(), 8, num_workers=1, persistent_workers=True)
@@ -320,8 +339,9 @@ def forked(group):
     return step, list(model.parameters())
 
 
-KINDS = {kind.__name__: kind for kind in (heavy_ball, by_hand, averaged, averager, divided, contrasted, in_turns, low_rank, accumulated,
-                                          evaluated, forked)}
+KINDS = {kind.__name__: kind for kind in (heavy_ball, by_hand, averaged, averager, divided,
+                                          contrasted, in_turns, low_rank, accumulated, evaluated,
+                                          forked)}
 
 
 def iterations(group):
@@ -349,7 +369,8 @@ def run(kind):
         time.sleep(PACE)
         step(iteration)
         count += 1
-    digest = hashlib.sha256(b"".join(parameter.detach().numpy().tobytes() for parameter in parameters)).hexdigest()
+    digest = hashlib.sha256(b"".join(parameter.detach().numpy().tobytes()
+                                     for parameter in parameters)).hexdigest()
     every = [None] * dist.get_world_size()
     dist.all_gather_object(every, digest)
     dist.destroy_process_group(group)

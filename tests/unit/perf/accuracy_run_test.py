@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""perf/accuracy/run.py where something goes wrong: one line, an exit code, and nobody left behind. The job is a stand-in."""
+"""perf/accuracy/run.py where something goes wrong: one line, an exit code, and nobody left
+behind. The job is a stand-in."""
 
 import json
 import os
@@ -10,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 SCRIPT = os.path.join(ROOT, "perf", "accuracy", "run.py")
 DEADLINE = 60
 # Stands in for python3 launch.py train.py: trains nothing, writes the lines, and ends as HOW says.
@@ -27,7 +28,8 @@ if how in ("hang", "hang-hard"):
     rank.wait()
 with open(option("--work")) as file, open(option("--out"), "w") as out:
     for work in json.load(file) if how != "nothing" else []:
-        out.write(json.dumps({{**work, "accuracy": 0.9, "epoch_accuracies": [0.9], "epoch_losses": [0.1], "iterations": 9, "checksum": "0",
+        out.write(json.dumps({{**work, "accuracy": 0.9, "epoch_accuracies": [0.9],
+                               "epoch_losses": [0.1], "iterations": 9, "checksum": "0",
                                "replicas_equal": True}}) + "\\n")
 if how != "good":
     sys.exit("the end of the process went wrong")
@@ -44,7 +46,8 @@ def alive(pid):
 
 
 def ignore_nothing():
-    """Where the tests are run by nohup, or in the background of a shell, signals are ignored; the script would ignore them too."""
+    """Where the tests are run by nohup, or in the background of a shell, signals are ignored;
+    the script would ignore them too."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -54,9 +57,11 @@ class AccuracyRun(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="deft accuracy ")
         self.addCleanup(folder.cleanup)
         self.root = folder.name
-        for part in ("tools/deft", "packaging/libnccl-net-deft.so", "tests/softdev/nccl/libnccl.so.2", "tests/softdev/cuda/libcuda.so.1"):
+        for part in ("tools/deft", "packaging/libnccl-net-deft.so",
+                     "tests/softdev/nccl/libnccl.so.2", "tests/softdev/cuda/libcuda.so.1"):
             self.put("build/" + part)
-        self.python, self.out, self.pids = self.put("python", JOB), os.path.join(self.root, "out"), os.path.join(self.root, "pids")
+        self.python = self.put("python", JOB)
+        self.out, self.pids = os.path.join(self.root, "out"), os.path.join(self.root, "pids")
         os.mkdir(os.path.join(self.root, "tmp"))
 
     def put(self, name, text=""):
@@ -68,10 +73,14 @@ class AccuracyRun(unittest.TestCase):
         return path
 
     def start(self, how, *arguments):
-        return subprocess.Popen([sys.executable, SCRIPT, "--build", os.path.join(self.root, "build"), "--python", self.python, "--out",
-                                 self.out, "--models", "tiny-mlp", "--policies", "plain", "--seeds", "2", *arguments],
-                                env={**os.environ, "HOW": how, "PIDS": self.pids, "TMPDIR": os.path.join(self.root, "tmp")},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore_nothing)
+        return subprocess.Popen([sys.executable, SCRIPT, "--build",
+                                 os.path.join(self.root, "build"), "--python", self.python, "--out",
+                                 self.out, "--models", "tiny-mlp", "--policies", "plain", "--seeds",
+                                 "2", *arguments],
+                                env={**os.environ, "HOW": how, "PIDS": self.pids,
+                                     "TMPDIR": os.path.join(self.root, "tmp")},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                preexec_fn=ignore_nothing)
 
     def run_it(self, how, *arguments):
         """(exit code, standard output, standard error)."""
@@ -116,7 +125,8 @@ class AccuracyRun(unittest.TestCase):
         self.assertEqual(self.run_it("good")[0], 0)
         whole = self.lines()
         first, second = map(json.dumps, whole)
-        for left in (first, first + "\n" + second[:len(second) // 2]):   # a whole line without its end is a training
+        # a whole line without its end is a training
+        for left in (first, first + "\n" + second[:len(second) // 2]):
             with self.subTest(left=left):
                 with open(self.out + ".jsonl", "w", encoding="utf-8") as file:
                     file.write(left)
@@ -130,7 +140,8 @@ class AccuracyRun(unittest.TestCase):
         self.one_line(2, "line 3 is no training")
 
     def hanging(self, how, *arguments):
-        """A matrix of several cells, two of whose jobs run and do not end: (script, their processes)."""
+        """A matrix of several cells, two of whose jobs run and do not end: (script, their
+        processes)."""
         script = self.start(how, *arguments)
         self.addCleanup(script.communicate)
         self.addCleanup(script.kill)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which library ./dev bench measures: the one of the build it was given, really preloaded. The benchmarks are stand-ins, but for a
-hook_cost whose preload cannot work, and a short run of it that can.
+"""Which library ./dev bench measures: the one of the build it was given, really preloaded. The
+benchmarks are stand-ins, but for a hook_cost whose preload cannot work, and a short run of it that
+can.
 
 usage: bench_test.py HOOK_COST LIBRARY [device]      device: hook_cost knows the software device
 """
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 HOOK_COST, LIBRARY = map(os.path.abspath, sys.argv[1:3])
 DEVICE = sys.argv[3:] == ["device"]
 SAY = """import json, os, sys
@@ -47,8 +48,11 @@ class Bench(unittest.TestCase):
         self.put("build/perf/preload/hook_cost", f"#!{sys.executable}\n{SAY}")
         library = os.path.realpath(self.put("build/packaging/libnccl-net-deft.so"))
         log = os.path.join(self.root, "log")
-        done = subprocess.run(["/bin/bash", os.path.join(self.root, "perf", "run.sh"), os.path.join(self.root, "build")], capture_output=True,
-                              text=True, check=False, timeout=60, env={"PATH": os.path.join(self.root, "bin") + ":/usr/bin:/bin", "LOG": log})
+        done = subprocess.run(["/bin/bash", os.path.join(self.root, "perf", "run.sh"),
+                               os.path.join(self.root, "build")], capture_output=True,
+                              text=True, check=False, timeout=60,
+                              env={"PATH": os.path.join(self.root, "bin") + ":/usr/bin:/bin",
+                                   "LOG": log})
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(log, encoding="utf-8") as file:
             given = {name: (path, real) for name, path, real in map(json.loads, file)}
@@ -59,7 +63,8 @@ class Bench(unittest.TestCase):
     def test_a_preload_that_does_not_work_is_no_figure(self):
         library = os.path.join(self.root, os.path.basename(LIBRARY))
         os.symlink(LIBRARY, library)
-        done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1"], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1"],
+                              capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("is not in the process", done.stderr)
 
@@ -68,14 +73,17 @@ class Bench(unittest.TestCase):
             self.skipTest("this build has no software device")
         folder = tempfile.TemporaryDirectory(prefix="deft-bench-", dir="/tmp")
         self.addCleanup(folder.cleanup)
-        library = os.path.join(folder.name, os.path.basename(LIBRARY))  # LD_PRELOAD can carry this path
+        # LD_PRELOAD can carry this path
+        library = os.path.join(folder.name, os.path.basename(LIBRARY))
         os.symlink(LIBRARY, library)
-        # Below 0 it may be in so short a run; that the ranks agree, and the director watches, the program itself sees to.
-        done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1", "--batches", "50"], capture_output=True, text=True,
-                              check=False, timeout=60)
+        # Below 0 it may be in so short a run; that the ranks agree, and the director watches, the
+        # program itself sees to.
+        done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1", "--batches", "50"],
+                              capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         result = json.loads(done.stdout)
-        self.assertEqual(set(result["added"]), {"off", "observe", "exact", "device_observe", "device_exact"})
+        self.assertEqual(set(result["added"]),
+                         {"off", "observe", "exact", "device_observe", "device_exact"})
         self.assertEqual(set(result["device_calls"]), {"cuStreamIsCapturing", "cuEventRecord"})
         for setup in ("device_no_preload", "device_observe", "device_exact"):
             self.assertGreater(result[setup][0]["median"], 0, setup)

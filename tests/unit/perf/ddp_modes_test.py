@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""perf/gpu/ddp_modes.py: its ranks end with it, however it ends, and which modes it judges how. The ranks are stand-ins."""
+"""perf/gpu/ddp_modes.py: its ranks end with it, however it ends, and which modes it judges how.
+The ranks are stand-ins."""
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -10,8 +10,9 @@ import tempfile
 import time
 import unittest
 
-sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+from perf.gpu import ddp_modes
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 SCRIPT = os.path.join(ROOT, "perf", "gpu", "ddp_modes.py")
 DEADLINE = 60
 
@@ -26,7 +27,8 @@ def alive(pid):
 
 
 def ignore_nothing():
-    """Where the tests are run by nohup, or in the background of a shell, signals are ignored; the script would ignore them too."""
+    """Where the tests are run by nohup, or in the background of a shell, signals are ignored;
+    the script would ignore them too."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -46,9 +48,10 @@ class Ranks(unittest.TestCase):
         with open(python, "w", encoding="utf-8") as file:
             file.write('#!/bin/sh\necho $$ >>"$PIDS"\nexec sleep 300\n')
         os.chmod(python, 0o755)
-        script = subprocess.Popen([sys.executable, SCRIPT, "--library", python, "--python", python, "--prefix", "launcher", "--modes",
-                                   "plain"], env={**os.environ, "PIDS": pids, "TMPDIR": folder.name}, stderr=subprocess.PIPE,
-                                  preexec_fn=ignore_nothing)
+        script = subprocess.Popen([sys.executable, SCRIPT, "--library", python, "--python", python,
+                                   "--prefix", "launcher", "--modes", "plain"],
+                                  env={**os.environ, "PIDS": pids, "TMPDIR": folder.name},
+                                  stderr=subprocess.PIPE, preexec_fn=ignore_nothing)
         self.addCleanup(script.communicate)
         self.addCleanup(script.kill)
 
@@ -69,7 +72,8 @@ class Ranks(unittest.TestCase):
                 script.send_signal(number)
                 self.assertEqual((script.wait(DEADLINE), script.stderr.read()), (code, b""))
                 # One that was just being started ends with its parent, which has ended.
-                self.until(lambda ranks=ranks: not any(alive(pid) for pid in ranks), "ranks live on")
+                self.until(lambda ranks=ranks: not any(alive(pid) for pid in ranks),
+                           "ranks live on")
                 self.assertEqual(sorted(os.listdir(folder)), ["pids", "python"])
 
     def test_the_end_of_the_script_ends_them(self):
@@ -79,31 +83,31 @@ class Ranks(unittest.TestCase):
 
 
 class Modes(unittest.TestCase):
-    def setUp(self):
-        spec = importlib.util.spec_from_file_location("ddp_modes", SCRIPT)
-        self.script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.script)
-
     def test_every_mode_and_kind_of_plan(self):
-        settings = [one for one in self.script.MODES.values() if one]
-        self.assertEqual({one["DEFT_MODE"] for one in settings}, {"observe", "exact", "deft", "covap"})
-        self.assertLessEqual({"delay1", "merge2", "covap2"}, {one.get("DEFT_PLAN") for one in settings})
+        settings = [one for one in ddp_modes.MODES.values() if one]
+        self.assertEqual({one["DEFT_MODE"] for one in settings},
+                         {"observe", "exact", "deft", "covap"})
+        self.assertLessEqual({"delay1", "merge2", "covap2"},
+                             {one.get("DEFT_PLAN") for one in settings})
         self.assertIn("Socket", {one.get("DEFT_LANES") for one in settings})
 
     def judge(self, mode, losses, switched, carried=1):
         plan = {"switched": switched, "lane_bytes": [5, carried]}
-        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True}, "plans": [plan]}] * self.script.RANKS
-        return self.script.judge(mode, {"replicas_equal": True, "epoch_losses": losses}, reports,
+        reports = [{"hooks": {"in_path": True}, "plugin": {"loaded": True},
+                    "plans": [plan]}] * ddp_modes.RANKS
+        return ddp_modes.judge(mode, {"replicas_equal": True, "epoch_losses": losses}, reports,
                                  {"replicas_equal": True, "epoch_losses": [1.0, 0.5]})
 
     def test_what_each_promises(self):
-        for mode, settings in self.script.MODES.items():
+        for mode, settings in ddp_modes.MODES.items():
             with self.subTest(mode=mode):
                 self.assertEqual(self.judge(mode, [1.0, 0.5], 1), [])
-                exact = settings and (settings["DEFT_MODE"] in ("observe", "exact") or settings.get("DEFT_PLAN") == "delay0")
+                exact = settings and (settings["DEFT_MODE"] in ("observe", "exact")
+                                      or settings.get("DEFT_PLAN") == "delay0")
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 1, carried=0)), mode == "lanes")
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.6], 1)), bool(exact))
-                self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 0)), bool(settings and "DEFT_PLAN" in settings))
+                self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 0)),
+                                 bool(settings and "DEFT_PLAN" in settings))
 
 
 if __name__ == "__main__":

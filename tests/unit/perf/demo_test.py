@@ -1,34 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo says of its lower bound: its compute was measured while the same cores carried bytes. Runs no job."""
+"""What the demo says of its lower bound: its compute was measured while the same cores carried
+bytes. Runs no job."""
 
 import contextlib
 import html
-import importlib
 import io
 import os
-import sys
 import tempfile
 import types
 import unittest
 import unittest.mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "perf", "demo"), os.path.join(ROOT, "perf", "common")]
-sys.dont_write_bytecode = True
-
-demo = importlib.import_module("run")
-report = importlib.import_module("report")
-timeline = importlib.import_module("timeline")
+from perf.demo import report
+from perf.demo import run as demo
 
 
 def phase(took, **more):
     times = {"raw": [took] * 4, "median": took, "p10": took, "p90": took}
-    return {"job": {"loss": 0.5, "test_accuracy": 0.9, "iteration_ms": times, "iterations": 4, "epoch_losses": [0.5], "checksum": 0,
-                    "replicas_equal": True}, "traffic": [{"eth0": {"sent": 1000}}], "transport": "", "seconds": 1.0, **more}
+    return {"job": {"loss": 0.5, "test_accuracy": 0.9, "iteration_ms": times, "iterations": 4,
+                    "epoch_losses": [0.5], "checksum": 0, "replicas_equal": True},
+            "traffic": [{"eth0": {"sent": 1000}}], "transport": "", "seconds": 1.0, **more}
 
 
-OBSERVED = {"buckets": [{"bytes": 1000, "ready_ms": {"median": 5.0}}], "iterations": {"compute_ms": {"median": 10.0}}}
-PHASES = {"plain": phase(20.0), "exact": phase(15.0, mode="exact", observed=[OBSERVED], complaints=[])}
+OBSERVED = {"buckets": [{"bytes": 1000, "ready_ms": {"median": 5.0}}],
+            "iterations": {"compute_ms": {"median": 10.0}}}
+PHASES = {"plain": phase(20.0),
+          "exact": phase(15.0, mode="exact", observed=[OBSERVED], complaints=[])}
 
 
 class LowerBound(unittest.TestCase):
@@ -38,8 +35,10 @@ class LowerBound(unittest.TestCase):
             options = types.SimpleNamespace(hosts=2, ranks_per_host=1, modes=["exact"], rates=rates)
             network = types.SimpleNamespace(shaped=True, kind="namespaces", hosts=[])
             said = io.StringIO()
-            with contextlib.redirect_stdout(said), unittest.mock.patch.object(demo, "judge", lambda *_: (True, {})):
-                demo.conclude(options, network, "", {name: {**one} for name, one in PHASES.items()}, folder, 1.0)
+            with (contextlib.redirect_stdout(said),
+                  unittest.mock.patch.object(demo, "judge", lambda *_: (True, {}))):
+                demo.conclude(options, network, "", {name: {**one} for name, one in PHASES.items()},
+                              folder, 1.0)
             with open(os.path.join(folder, "timeline.html"), encoding="utf-8") as file:
                 return said.getvalue(), file.read()
 

@@ -4,20 +4,13 @@
 import io
 import json
 import os
-import sys
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "perf", "faults"), os.path.join(ROOT, "perf", "common")]
+from perf.faults import cases, report, scene, verdict
 
-import cases     # noqa: E402
-import report    # noqa: E402
-import scene     # noqa: E402
-import verdict   # noqa: E402
-
-NOBODY_SPEAKS = {"side": 0, "text": "nothing moved for 46 s: [send 3 of 9 done, 1 in flight]", "after_s": 46.0, "progress": None}
+NOBODY_SPEAKS = {"side": 0, "text": "nothing moved for 46 s: [send 3 of 9 done, 1 in flight]",
+                 "after_s": 46.0, "progress": None}
 
 
 def refused(side, after, wrong=0):
@@ -25,11 +18,14 @@ def refused(side, after, wrong=0):
             "progress": {"wrong_bytes": wrong}}
 
 
-def run_of(name="silent", where="both", transport="deft", code=1, errors=(), ended=False, wrong=0, words=()):
-    steady = {"message_ms": {"n": 3, "p50": 1.0, "p99": 2.0, "max": 3.0, "samples": [1.0, 2.0, 3.0]}, "wrong_bytes": wrong,
+def run_of(name="silent", where="both", transport="deft", code=1, errors=(), ended=False, wrong=0,
+           words=()):
+    steady = {"message_ms": {"n": 3, "p50": 1.0, "p99": 2.0, "max": 3.0,
+                             "samples": [1.0, 2.0, 3.0]}, "wrong_bytes": wrong,
               "seconds": 1.0, "longest_gap_ms": 3.0} if ended else None
-    return verdict.digest({"case": name, "where": where, "transport": transport, "seed": 1, "code": 0 if ended else code,
-                           "timed_out": False, "steady": steady, "errors": list(errors), "last_words": list(words), "relays": [],
+    return verdict.digest({"case": name, "where": where, "transport": transport, "seed": 1,
+                           "code": 0 if ended else code, "timed_out": False, "steady": steady,
+                           "errors": list(errors), "last_words": list(words), "relays": [],
                            "began": True})
 
 
@@ -44,10 +40,12 @@ class Verdict(unittest.TestCase):
         self.assertEqual(run_of(errors=[NOBODY_SPEAKS])["outcome"], verdict.HUNG)
         died = "netperf: a process died of signal {} (x)"
         self.assertEqual(run_of(words=[died.format(11)])["outcome"], verdict.CRASHED)
-        self.assertEqual(run_of(words=[died.format(9)], errors=[refused(0, 0.1)])["outcome"], verdict.KILLED)
+        self.assertEqual(run_of(words=[died.format(9)], errors=[refused(0, 0.1)])["outcome"],
+                         verdict.KILLED)
 
     def test_a_job_may_fall_only_where_socket_falls_and_may_never_hang(self):
-        well, killed, hung = run_of(ended=True), run_of(errors=[refused(0, 1.0)]), run_of(errors=[NOBODY_SPEAKS])
+        well, killed = run_of(ended=True), run_of(errors=[refused(0, 1.0)])
+        hung = run_of(errors=[NOBODY_SPEAKS])
         self.assertEqual(complaints("silent", [well], [killed]), [])
         self.assertEqual(complaints("silent", [killed], [well]), ["killed where Socket survives"])
         self.assertEqual(complaints("silent", [killed], [hung]), [])
@@ -62,16 +60,23 @@ class Verdict(unittest.TestCase):
         self.assertEqual(verdict.count([unchecked], cases.CASES)["wrong"], 0)
 
     def test_an_error_has_a_bound_for_every_side_that_lives(self):
-        self.assertEqual(complaints("kill-sender", [run_of("kill-sender", errors=[refused(1, 0.1)])]), [])
-        self.assertIn("after 5.00 s", complaints("kill-sender", [run_of("kill-sender", errors=[refused(1, 5.0)])])[0])
-        self.assertIn("receiver never", complaints("kill-sender", [run_of("kill-sender", errors=[refused(0, 0.1)])])[0])
+        self.assertEqual(complaints("kill-sender",
+                                    [run_of("kill-sender", errors=[refused(1, 0.1)])]), [])
+        self.assertIn("after 5.00 s",
+                      complaints("kill-sender",
+                                 [run_of("kill-sender", errors=[refused(1, 5.0)])])[0])
+        self.assertIn("receiver never",
+                      complaints("kill-sender",
+                                 [run_of("kill-sender", errors=[refused(0, 0.1)])])[0])
         one_side = run_of("host-gone", errors=[refused(0, 10.0), {**NOBODY_SPEAKS, "side": 1}])
         self.assertIn("receiver never", complaints("host-gone", [one_side])[0])
-        self.assertEqual(complaints("kill-sender", [run_of("kill-sender", ended=True)]), ["the job ended well: the fault was none"])
+        self.assertEqual(complaints("kill-sender", [run_of("kill-sender", ended=True)]),
+                         ["the job ended well: the fault was none"])
 
     def test_a_fault_that_did_not_happen_is_no_run(self):
         nothing = {"ab": {"in_black_hole": 0}, "ba": {"in_black_hole": 0}}
-        result = {"began": True, "outlasted": True, "code": 0, "doors": 0, "relays": [nothing, nothing]}
+        result = {"began": True, "outlasted": True, "code": 0, "doors": 0,
+                  "relays": [nothing, nothing]}
         with self.assertRaisesRegex(scene.RunFailed, "not injected"):
             scene.check_injected(cases.CASES["silent"], scene.DEFT, result)
         with self.assertRaisesRegex(scene.RunFailed, "no door"):
@@ -97,8 +102,10 @@ class Report(unittest.TestCase):
             out = io.StringIO()
             self.assertEqual(report.markdown(path, out), 0)
         self.assertIn("| silent | both | 1 done | 1 / 2 / 3 | 1 hung | - |  |", out.getvalue())
-        self.assertIn("| silent | the healthy link alone | 0.900 (0.900 .. 0.900, n=1) | below 0.97 |", out.getvalue())
-        self.assertIn("deft: 1 runs, 1 of them to end well: 0 killed, 0 hung; 0 bytes wrong", out.getvalue())
+        self.assertIn("| silent | the healthy link alone | 0.900 (0.900 .. 0.900, "
+                      "n=1) | below 0.97 |", out.getvalue())
+        self.assertIn("deft: 1 runs, 1 of them to end well: 0 killed, 0 hung; 0 bytes wrong",
+                      out.getvalue())
 
 
 if __name__ == "__main__":

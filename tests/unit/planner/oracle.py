@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the packing solvers with a mixed-integer solver: HiGHS (pip install highspy, or SciPy's
-copy of it), else CBC (Debian: coinor-cbc). Exit 77 if neither is there. Usage: oracle.py packing-instances"""
+"""Compares the packing solvers with a mixed-integer solver: HiGHS (pip install highspy, or
+SciPy's copy of it), else CBC (Debian: coinor-cbc). Exit 77 if neither is there. Usage: oracle.py
+packing-instances"""
 import json
 import os
 import shutil
@@ -20,7 +21,8 @@ def model(problem):
     links, value = problem["links"], problem["value"]
     variables = [(i, j) for i in range(len(value)) for j in range(links)]
     cost = problem["cost"]
-    lines = ["Maximize", " o: " + "\n + ".join(f"{value[i]!r} x{i}_{j}" for i, j in variables), "Subject To"]
+    lines = ["Maximize", " o: " + "\n + ".join(f"{value[i]!r} x{i}_{j}" for i, j in variables),
+             "Subject To"]
     for j in range(links):
         row = "\n + ".join(f"{cost[i * links + j]!r} x{i}_{j}" for i in range(len(value)))
         lines.append(f" c{j}: {row} <= {problem['capacity'][j]!r}")
@@ -43,7 +45,8 @@ def solve_highs(path, seconds):
 
 def solve_cbc(path, seconds):
     out = subprocess.run(["cbc", path, "sec", str(seconds), "ratio", "1e-6", "solve", "quit"],
-                         capture_output=True, text=True, timeout=seconds * 4 + 60, check=True).stdout
+                         capture_output=True, text=True, timeout=seconds * 4 + 60,
+                         check=True).stdout
     value = bound = None
     for line in out.splitlines():
         if line.startswith("Objective value:"):
@@ -73,7 +76,8 @@ def main():
             value, bound = solve(path, 20 if len(problem["value"]) <= 20 else 1)
         slack = 2e-6 * bound
         print(f"{size:8} oracle {value:.6f}..{bound:.6f} exact {problem['exact']:.6f}"
-              f"{'' if problem['optimal'] else ' (gave up)'} greedy {problem['greedy']:.6f} bound {problem['bound']:.6f}")
+              f"{'' if problem['optimal'] else ' (gave up)'} greedy {problem['greedy']:.6f} bound "
+              f"{problem['bound']:.6f}")
         # What the exact search calls optimal is: nobody finds more, and it is not above the proof.
         if problem["optimal"]:
             proven += 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ./dev and .ci/run do about wrong words and about build folders of other people's. Nothing is installed or built: dpkg,
-Meson and Ninja are stand-ins."""
+"""What ./dev and .ci/run do about wrong words and about build folders of other people's. Nothing
+is installed or built: dpkg, Meson and Ninja are stand-ins."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 OWN_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 SCRIPTS = {
     "bin/dpkg-query": 'echo installed',
@@ -20,10 +20,16 @@ echo "$*" >>"$SANDBOX/meson.log"
 case $1 in
     --version) echo 1.1.0 ;;
     setup)
-        for word in "$@"; do case $word in -Dauto_features=*) echo "${word#*=}" >"$SANDBOX/auto_features" ;; esac; done
+        for word in "$@"; do
+            case $word in -Dauto_features=*) echo "${word#*=}" >"$SANDBOX/auto_features" ;; esac
+        done
         touch "$SANDBOX/build/build.ninja" ;;
     test)
-        if [ "$(cat "$SANDBOX/auto_features" 2>/dev/null)" = disabled ]; then echo "No tests defined."; else echo "deft:unit / one"; fi ;;
+        if [ "$(cat "$SANDBOX/auto_features" 2>/dev/null)" = disabled ]; then
+            echo "No tests defined."
+        else
+            echo "deft:unit / one"
+        fi ;;
 esac''',
 }
 HEADERS = {"cuda.h": "", "cuda_runtime_api.h": "", "nv/target": "",
@@ -58,9 +64,11 @@ class Sandbox(unittest.TestCase):
             return ""
 
     def run_script(self, script, *arguments):
-        environment = {"PATH": os.path.join(self.root, "bin") + ":" + OWN_PATH, "SANDBOX": self.root, "DEV_NO_INSTALL": "1", "HOME": self.root}
-        return subprocess.run([shutil.which("bash"), os.path.join(self.root, script), *arguments], env=environment, capture_output=True,
-                              text=True, check=False, timeout=60, cwd=self.root)
+        environment = {"PATH": os.path.join(self.root, "bin") + ":" + OWN_PATH,
+                       "SANDBOX": self.root, "DEV_NO_INSTALL": "1", "HOME": self.root}
+        return subprocess.run([shutil.which("bash"), os.path.join(self.root, script), *arguments],
+                              env=environment, capture_output=True, text=True, check=False,
+                              timeout=60, cwd=self.root)
 
 
 class Dev(Sandbox):
@@ -88,11 +96,32 @@ class Dev(Sandbox):
         self.assertIn("no test was built in build", done.stderr.splitlines()[-1])
 
 
+class Lint(Sandbox):
+    def setUp(self):
+        super().setUp()
+        self.put("bin/git", "#!/bin/sh\necho a.cpp\n")
+        self.put("bin/clang-format", "#!/bin/sh\nexit 0\n")
+
+    def test_the_python_is_looked_at(self):
+        for code in (0, 1):
+            self.put("bin/ruff", f'#!/bin/sh\necho "$*" >"$SANDBOX/ruff.log"\nexit {code}\n')
+            self.assertEqual(self.run_script("dev", "lint").returncode, code)
+            self.assertTrue(self.read("ruff.log").startswith("check "))
+
+    def test_where_nothing_may_be_installed_ruff_may_be_missing(self):
+        if shutil.which("ruff", path=OWN_PATH):
+            self.skipTest("this machine has one")
+        done = self.run_script("dev", "lint")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
+        self.assertIn("no ruff here", done.stderr)
+
+
 class Ci(Sandbox):
     def test_a_stage_that_is_not_there(self):
         for arguments in (["tset"], ["lint", "tset"], [""], ["lint test"]):
             done = self.run_script(".ci/run", *arguments)
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1),
+                             done.stderr)
         self.assertFalse(os.path.exists(os.path.join(self.root, "build", "ci")))
 
     def test_help(self):

@@ -11,7 +11,8 @@ import unittest
 import xml.dom.minidom
 
 DEFT = os.path.abspath(sys.argv[1])
-POLICIES = ["none", "wfbp", "mg-wfbp", "bytescheduler", "us-byte", "dear", "deft", "covap", "edf", "fewest-links", "best"]
+POLICIES = ["none", "wfbp", "mg-wfbp", "bytescheduler", "us-byte", "dear", "deft", "covap", "edf",
+            "fewest-links", "best"]
 
 
 class PlannerCommands(unittest.TestCase):
@@ -26,7 +27,8 @@ class PlannerCommands(unittest.TestCase):
         return path
 
     def deft(self, *arguments, code=0):
-        done = subprocess.run([DEFT, *arguments], capture_output=True, text=True, timeout=240, cwd=self.folder.name)
+        done = subprocess.run([DEFT, *arguments], capture_output=True, text=True, timeout=240,
+                              cwd=self.folder.name)
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout}{done.stderr}")
         if code == 0:
             self.assertEqual(done.stderr, "")
@@ -38,15 +40,18 @@ class PlannerCommands(unittest.TestCase):
         return done.stderr
 
     def test_sim_prints_every_policy(self):
-        out = self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "16", "--policy", "all")
-        rows = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in POLICIES]
+        out = self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "16",
+                        "--policy", "all")
+        rows = [line.split()[0] for line in out.splitlines() if line
+                and line.split()[0] in POLICIES]
         self.assertEqual(rows, POLICIES)
         self.assertIn("ddl-benchmarks", out)  # where the link's rate comes from
         self.assertIn("2 merged, in turns (", out)
         self.assertIn("mode deft by default does one of the two, and merges whole", out)
 
     def test_sim_json_agrees_with_one_policy(self):
-        arguments = ("sim", "--profile", "model:gpt2", "--links", "100Gb-IB,10GbE", "--ranks", "8", "--json")
+        arguments = ("sim", "--profile", "model:gpt2", "--links", "100Gb-IB,10GbE", "--ranks", "8",
+                     "--json")
         everything = json.loads(self.deft(*arguments))
         self.assertEqual([row["policy"] for row in everything["policies"]], POLICIES)
         alone = json.loads(self.deft(*arguments, "--policy", "best"))
@@ -55,18 +60,21 @@ class PlannerCommands(unittest.TestCase):
         for row in everything["policies"]:
             self.assertGreaterEqual(row["gap"], -1e-9)
             if row["barrier"] == "update" and row["max_delay"] <= 1 and row["max_merge"] <= 2:
-                self.assertLessEqual(best["iteration_ms"], row["iteration_ms"] * 1.03)  # the noise of "do nothing"
+                # the noise of "do nothing"
+                self.assertLessEqual(best["iteration_ms"], row["iteration_ms"] * 1.03)
 
     def test_plan_writes_what_it_is_asked_for(self):
-        self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy", "deft",
-                  "--svg", "a.svg", "--trace", "a.json", "--out", "p.json", "--save-profile", "profile.json")
+        self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
+                  "deft", "--svg", "a.svg", "--trace", "a.json", "--out", "p.json",
+                  "--save-profile", "profile.json")
         xml.dom.minidom.parse(os.path.join(self.folder.name, "a.svg"))
         with open(os.path.join(self.folder.name, "a.json"), encoding="utf-8") as file:
             self.assertGreater(len(json.load(file)["traceEvents"]), 10)
         with open(os.path.join(self.folder.name, "p.json"), encoding="utf-8") as file:
             plan = json.load(file)
-        printed = json.loads(self.deft("plan", "--profile", "profile.json", "--links", "10GbE,10GbE-gloo", "--ranks", "16",
-                                       "--policy", "deft", "--json"))
+        printed = json.loads(self.deft("plan", "--profile", "profile.json", "--links",
+                                       "10GbE,10GbE-gloo", "--ranks", "16", "--policy", "deft",
+                                       "--json"))
         self.assertEqual(printed["transfers"], plan["transfers"])
 
     def test_links_files(self):
@@ -77,49 +85,61 @@ class PlannerCommands(unittest.TestCase):
         self.assertEqual(one, two)
 
     def test_mixtures_and_repeats(self):
-        arguments = ("sim", "--profile", "model:bert-base", "--links", "10GbE+100Gb", "--ranks", "8", "--json", "--jitter", "0.2")
+        arguments = ("sim", "--profile", "model:bert-base", "--links", "10GbE+100Gb", "--ranks",
+                     "8", "--json", "--jitter", "0.2")
         first = self.deft(*arguments)
         self.assertEqual(first, self.deft(*arguments))
         rows = json.loads(first)
         self.assertEqual([link["name"] for link in rows["links"]], ["10GbE", "100Gb-IB"])
-        self.assertEqual(rows["policies"][0]["speedup"], 1)  # the job as it is has the same stragglers
+        # the job as it is has the same stragglers
+        self.assertEqual(rows["policies"][0]["speedup"], 1)
         other = json.loads(self.deft(*arguments, "--seed", "2"))
-        self.assertNotEqual(other["policies"][0]["iteration_ms"], rows["policies"][0]["iteration_ms"])
+        self.assertNotEqual(other["policies"][0]["iteration_ms"],
+                            rows["policies"][0]["iteration_ms"])
 
     def test_stragglers_and_rate_changes(self):
         def iteration(seconds, *more):
-            arguments = ("sim", "--profile", f"model:resnet50,seconds={seconds}", "--links", "10GbE", "--policy", "none", "--json")
+            arguments = ("sim", "--profile", f"model:resnet50,seconds={seconds}", "--links",
+                         "10GbE", "--policy", "none", "--json")
             return json.loads(self.deft(*arguments, *more))["policies"][0]["iteration_ms"]
         computes, sends = iteration(1), iteration(0.01)
         self.assertGreater(iteration(1, "--straggler", "2"), 1.9 * computes)
         self.assertGreater(iteration(0.01, "--rate-change", "10GbE:0:0.25"), 2 * sends)
-        self.assertAlmostEqual(iteration(0.01, "--rate-change", "10GbE:100000000:0.25"), sends, places=6)
-        for wrong in ("10GbE", "10GbE:1", "eth9:1:1", "10GbE:x:1", "10GbE:1:0", "10GbE:1:nan", "::", ""):
-            self.assertIn("--rate-change", self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", "--rate-change", wrong,
-                                                     code=1))
+        self.assertAlmostEqual(iteration(0.01, "--rate-change", "10GbE:100000000:0.25"), sends,
+                               places=6)
+        for wrong in ("10GbE", "10GbE:1", "eth9:1:1", "10GbE:x:1", "10GbE:1:0", "10GbE:1:nan", "::",
+                      ""):
+            self.assertIn("--rate-change", self.deft("sim", "--profile", "model:vgg19", "--links",
+                                                     "10GbE", "--rate-change", wrong, code=1))
 
     def test_a_saved_plan_is_checked(self):
         job = ("plan", "--profile", "model:gpt2", "--links", "10GbE,10GbE-gloo")
         self.deft(*job, "--policy", "deft", "--out", "p.json")
         self.assertIn("sound: policy deft", self.deft(*job, "--check", "p.json"))
         self.assertIn("p.json: ", self.deft(*job, "--check", "p.json", "--max-delay", "0", code=1))
-        self.assertIn("p.json: ", self.deft("plan", "--profile", "model:vgg16", "--links", "10GbE", "--check", "p.json", code=1))
+        self.assertIn("p.json: ", self.deft("plan", "--profile", "model:vgg16", "--links", "10GbE",
+                                            "--check", "p.json", code=1))
         with open(os.path.join(self.folder.name, "p.json"), encoding="utf-8") as file:
             plan = json.load(file)
         plan["transfers"][0]["end"] -= 512
-        self.assertIn("m.json: ", self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
+        self.assertIn("m.json: ",
+                      self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
         plan["transfers"][0]["end"] = "all"
-        self.assertIn("m.json: transfers[0].end: ", self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
+        self.assertIn("m.json: transfers[0].end: ",
+                      self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
         plan["version"] = 2
-        self.assertIn("m.json: version: ", self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
+        self.assertIn("m.json: version: ",
+                      self.deft(*job, "--check", self.file("m.json", json.dumps(plan)), code=1))
 
     def test_advise_reads_a_trace(self):
         events = []
         for step in range(3):
             at = 1000 + step * 100000
-            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 100000})
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}",
+                           "ts": at, "dur": 100000})
             for k in range(2):
-                events.append({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                events.append({"ph": "X", "cat": "kernel",
+                               "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
                                "ts": at + 40000 + 20000 * k, "dur": 15000,
                                "args": {"In msg nelems": 1000000 * (k + 1), "dtype": "Float"}})
         trace = self.file("t.json", json.dumps({"traceEvents": events}))
@@ -132,28 +152,36 @@ class PlannerCommands(unittest.TestCase):
         """What mode observe writes: one bucket that is ready at the end of backward."""
         def spread(value):
             return {"median": value, "p10": value, "p90": value, "n": 40}
-        content = {"format": "deft-observe", "version": 1, "host": "h", "rank": rank, "ranks": ranks,
+        content = {"format": "deft-observe", "version": 1, "host": "h", "rank": rank,
+                   "ranks": ranks,
                    "iterations": {"time_ms": spread(milliseconds), "compute_ms": spread(60)},
-                   "buckets": [{"bytes": 4 << 20, "ready_ms": spread(50), "transfer_ms": spread(30)}], **more}
+                   "buckets": [{"bytes": 4 << 20, "ready_ms": spread(50),
+                                "transfer_ms": spread(30)}], **more}
         return self.file(f"{ranks}-{rank}.json", json.dumps(content))
 
     def test_advise_tells_ranks_that_agree_once(self):
         files = [self.rank_file(rank, 8, 90 + rank / 10) for rank in (0, 2, 1, 3, 5)]
         out = self.deft("advise", *files)
-        self.assertEqual(len([line for line in out.splitlines() if not line.startswith(" ")]), 1, out)
+        self.assertEqual(len([line for line in out.splitlines() if not line.startswith(" ")]), 1,
+                         out)
         self.assertTrue(out.startswith("ranks 0-3, 5: "), out)
         self.assertIn("of rank 2 (", out)
         self.assertIn("5 ranks that agree: 90.000 to 90.500 ms", out)
         # Another job, a rank twice, and a rank of other sums are told apart.
         others = [self.rank_file(0, 2, 90), files[0],
-                  self.rank_file(7, 8, 90, buckets=[{"bytes": 1 << 20, "ready_ms": {"median": 50, "p10": 50, "p90": 50, "n": 9},
-                                                     "transfer_ms": {"median": 30, "p10": 30, "p90": 30, "n": 9}}])]
+                  self.rank_file(7, 8, 90,
+                                 buckets=[{"bytes": 1 << 20,
+                                           "ready_ms": {"median": 50, "p10": 50, "p90": 50, "n": 9},
+                                           "transfer_ms": {"median": 30, "p10": 30, "p90": 30,
+                                                           "n": 9}}])]
         out = self.deft("advise", *files, *others)
-        self.assertEqual(len([line for line in out.splitlines() if not line.startswith(" ")]), 4, out)
+        self.assertEqual(len([line for line in out.splitlines() if not line.startswith(" ")]), 4,
+                         out)
         self.assertEqual(len(json.loads(self.deft("advise", *files, "--json"))), 5)
 
     def test_no_plan_is_for_use_under_do_nothing(self):
-        # The job was timed at what compute alone takes, and by its transfers it should have taken longer.
+        # The job was timed at what compute alone takes, and by its transfers it should have taken
+        # longer.
         out = self.deft("advise", self.rank_file(0, 1, 60))
         self.assertIn("do nothing", out)
         self.assertIn("(keep)", out)
@@ -173,10 +201,12 @@ class PlannerCommands(unittest.TestCase):
     def test_wrong_usage_is_2(self):
         for arguments, says in [
             (["sim"], "--profile and --links"),
-            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--policy", "fastest"], "'fastest' is none of"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--policy", "fastest"],
+             "'fastest' is none of"),
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "1"], "--ranks"),
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--jitter", "-1"], "--jitter"),
-            (["plan", "--profile", "model:vgg19", "--links", "10GbE", "--max-merge", "0"], "--max-merge"),
+            (["plan", "--profile", "model:vgg19", "--links", "10GbE", "--max-merge", "0"],
+             "--max-merge"),
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--ranks", "two"],
              "--ranks: 'two' is not a whole number from 2 to 1000000"),
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--partition-mb", "4KB"],
@@ -187,7 +217,8 @@ class PlannerCommands(unittest.TestCase):
             self.assertIn(says, self.deft(*arguments, code=2))
         for option in ("--jitter", "--straggler", "--partition-mb", "--credit-mb"):
             for value in ("nan", "-nan", "NAN(1)", "inf"):
-                said = self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", option, value, code=2)
+                said = self.deft("sim", "--profile", "model:vgg19", "--links", "10GbE", option,
+                                 value, code=2)
                 self.assertIn(option, said, value)
 
     def test_wrong_input_is_1_and_names_it(self):
@@ -197,19 +228,27 @@ class PlannerCommands(unittest.TestCase):
             (["--profile", "no.json", "--links", "10GbE"], "no.json: "),
             (["--profile", ".", "--links", "10GbE"], ".: "),
             (["--profile", self.file("empty.json", ""), "--links", "10GbE"], "empty.json: "),
-            (["--profile", "/dev/zero", "--links", "10GbE"], "/dev/zero: neither a file nor a pipe"),
-            (["--profile", self.file("twice.json", '{"format": "deft-profile", "buckets": [{"bytes": 1, "bytes": 2}]}'),
-              "--links", "10GbE"], "twice.json: buckets[0].bytes: given twice"),
-            (["--profile", self.file("utf16.json", '{"format": "deft-profile"}'.encode("utf-16"), "wb"), "--links", "10GbE"],
+            (["--profile", "/dev/zero", "--links", "10GbE"],
+             "/dev/zero: neither a file nor a pipe"),
+            (["--profile",
+              self.file("twice.json", '{"format": "deft-profile", "buckets": [{"bytes": '
+                                      '1, "bytes": 2}]}'), "--links", "10GbE"],
+             "twice.json: buckets[0].bytes: given twice"),
+            (["--profile", self.file("utf16.json", '{"format": "deft-profile"}'.encode("utf-16"),
+                                     "wb"), "--links", "10GbE"],
              "utf16.json: "),
-            (["--profile", self.file("cut.gz", b"\x1f\x8b\x08abc", "wb"), "--links", "10GbE"], "cut.gz: "),
+            (["--profile", self.file("cut.gz", b"\x1f\x8b\x08abc", "wb"), "--links", "10GbE"],
+             "cut.gz: "),
             (["--profile", self.file("text", "hello"), "--links", "10GbE"], "text: "),
-            (["--profile", "model:vgg19", "--links", "1GbE"], "'1GbE' is neither a file (*.toml, *.json) nor a preset"),
+            (["--profile", "model:vgg19", "--links", "1GbE"],
+             "'1GbE' is neither a file (*.toml, *.json) nor a preset"),
             (["--profile", "model:vgg19", "--links", "no.toml"], "no.toml: "),
             (["--profile", "model:vgg19", "--links", deep], "deep.toml: "),
-            (["--profile", "model:vgg19", "--links", self.file("l.json", '{"links":[{"name":"a","gbit_per_s":-1}]}')],
+            (["--profile", "model:vgg19", "--links",
+              self.file("l.json", '{"links":[{"name":"a","gbit_per_s":-1}]}')],
              "links[0].gbit_per_s: -1 is outside"),
-            (["--profile", "model:vgg19", "--links", "10GbE", "--svg", "no/such/folder.svg"], "no/such/folder.svg: "),
+            (["--profile", "model:vgg19", "--links", "10GbE", "--svg", "no/such/folder.svg"],
+             "no/such/folder.svg: "),
         ]:
             self.assertIn(says, self.deft("sim", "--policy", "none", *arguments, code=1))
 

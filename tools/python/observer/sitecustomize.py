@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells deft which optimizer a PyTorch job uses (DEFT_PREDICT=auto needs to know), and whether it scales or clips its gradients.
+"""Tells deft which optimizer a PyTorch job uses (DEFT_PREDICT=auto needs to know), and whether it
+scales or clips its gradients.
 
-`deft run` puts this folder on PYTHONPATH in modes deft and covap, and Python imports the module at its start. It waits until the job
-imports torch.optim, a GradScaler or torch's functions that clip, notes class, learning rate and momentum of each optimizer that is
-made, and hands them to the preloaded library. The job's objects and results stay as they are; whatever fails here is swallowed. DEFT_OBSERVE_OPTIMIZER=0 turns it
-off.
+`deft run` puts this folder on PYTHONPATH in modes deft and covap, and Python imports the module at
+its start. It waits until the job imports torch.optim, a GradScaler or torch's functions that clip,
+notes class, learning rate and momentum of each optimizer that is made, and hands them to the
+preloaded library. The job's objects and results stay as they are; whatever fails here is swallowed.
+DEFT_OBSERVE_OPTIMIZER=0 turns it off.
 """
 
 import importlib.machinery
@@ -13,7 +15,8 @@ import sys
 
 
 def _run_the_other_one():
-    """Only the first sitecustomize on the path is imported; the machine's own comes after this one."""
+    """Only the first sitecustomize on the path is imported; the machine's own comes after this
+    one."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
@@ -24,7 +27,8 @@ def _run_the_other_one():
 
 
 def _kind(optimizer, group):
-    """One group of parameters as DEFT_OPTIMIZER has it, without its learning rate; "unknown" for anything but PyTorch's own classes."""
+    """One group of parameters as DEFT_OPTIMIZER has it, without its learning rate; "unknown" for
+    anything but PyTorch's own classes."""
     kind = type(optimizer)
     if not (kind.__module__ + ".").startswith("torch.optim."):
         return "unknown"
@@ -58,7 +62,8 @@ def _observe_optimizers(module):
                 kinds.add(_kind(self, group))
                 rate = group.get("lr")
                 rates.add(float(rate) if isinstance(rate, (int, float)) else None)
-            # Two different ones, or groups that differ: which of them gets a gradient cannot be told.
+            # Two different ones, or groups that differ: which of them gets a gradient cannot be
+            # told.
             text = next(iter(kinds)) if len(kinds) == 1 else "unknown"
             rate = next(iter(rates)) if len(rates) == 1 else None
             if rate is not None and text != "unknown":
@@ -92,7 +97,8 @@ def _observe_scalers(module):
 
 
 def _clips(owner, name):
-    """The function says that the job clips when it is first called; traced by a compiler it says nothing."""
+    """The function says that the job clips when it is first called; traced by a compiler it says
+    nothing."""
     import ctypes
     import functools
 

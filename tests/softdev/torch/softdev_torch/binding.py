@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C functions of libnccl and libcuda that the process group calls, through ctypes.
 
-The functions are looked up in the global scope after loading NCCL with RTLD_GLOBAL, so that a preloaded library that
-defines them comes first, exactly as for PyTorch's own libtorch_cuda.so. With bind="handle" they are looked up in the
-library's handle, past any preload, as programs do that load NCCL by ctypes or dlsym.
+The functions are looked up in the global scope after loading NCCL with RTLD_GLOBAL, so that a
+preloaded library that defines them comes first, exactly as for PyTorch's own libtorch_cuda.so. With
+bind="handle" they are looked up in the library's handle, past any preload, as programs do that load
+NCCL by ctypes or dlsym.
 """
 
 import ctypes
@@ -21,7 +22,8 @@ HOST_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class NcclError(RuntimeError):
-    """A call of NCCL or of the driver failed, or the communicator did later. The message names the call."""
+    """A call of NCCL or of the driver failed, or the communicator did later. The message names
+    the call."""
 
 
 class UniqueId(ctypes.Structure):
@@ -68,15 +70,17 @@ _CUDA_ARGUMENTS = {
 
 
 def find_library(folders, name):
-    """The path of `name` in one of the folders, or in the subfolder a build tree has it in; without folders the bare
-    name, for the loader's search. A folder that was named and lacks it is an error, never a silent other library."""
+    """The path of `name` in one of the folders, or in the subfolder a build tree has it in;
+    without folders the bare name, for the loader's search. A folder that was named and lacks it
+    is an error, never a silent other library."""
     for folder in folders:
         for path in (folder, os.path.join(folder, "cuda"), os.path.join(folder, "nccl")):
             candidate = os.path.join(path, name)
             if os.path.exists(candidate):
                 return candidate
     if folders:
-        raise NcclError(f"no {name} in {', '.join(folders)}; name its folder with --libs DIR or SOFTDEV_LIBDIR")
+        raise NcclError(f"no {name} in {', '.join(folders)}; name its folder with --libs DIR "
+                        "or SOFTDEV_LIBDIR")
     return name
 
 
@@ -91,12 +95,15 @@ class Library:
             try:
                 handles[name] = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
-                raise NcclError(f"{name} cannot be loaded ({error}); name its folder with --libs DIR or "
-                                "SOFTDEV_LIBDIR, or build the software device") from error
+                raise NcclError(f"{name} cannot be loaded ({error}); "
+                                "name its folder with --libs DIR or SOFTDEV_LIBDIR, "
+                                "or build the software device") from error
             self.paths[name] = path
         scope = ctypes.CDLL(None)
-        self._nccl = self._functions(handles[NCCL_LIBRARY] if bind == "handle" else scope, _NCCL_ARGUMENTS, NCCL_LIBRARY)
-        self._cuda = self._functions(handles[CUDA_LIBRARY] if bind == "handle" else scope, _CUDA_ARGUMENTS, CUDA_LIBRARY)
+        self._nccl = self._functions(handles[NCCL_LIBRARY] if bind == "handle" else scope,
+                                     _NCCL_ARGUMENTS, NCCL_LIBRARY)
+        self._cuda = self._functions(handles[CUDA_LIBRARY] if bind == "handle" else scope,
+                                     _CUDA_ARGUMENTS, CUDA_LIBRARY)
         source = handles[NCCL_LIBRARY] if bind == "handle" else scope
         self._last_error = source.ncclGetLastError
         self._last_error.argtypes, self._last_error.restype = [c_void_p], c_char_p
@@ -117,7 +124,8 @@ class Library:
         return functions
 
     def nccl(self, function, *arguments, comm=None):
-        """Calls a function of NCCL; raises NcclError with the result's text and NCCL's own last error."""
+        """Calls a function of NCCL; raises NcclError with the result's text and NCCL's own last
+        error."""
         result = self._nccl[function](*arguments)
         if result not in (0, IN_PROGRESS):
             raise NcclError(self.describe(function, result, comm))
@@ -126,7 +134,8 @@ class Library:
         """One line for a failed result: the call, what the code means, NCCL's last error."""
         text = (self._error_string(result) or b"").decode(errors="replace")
         last = (self._last_error(comm) or b"").decode(errors="replace").strip()
-        return f"{function} failed: {text} (result {result})" + (f"; last error: {last}" if last else "")
+        return f"{function} failed: {text} (result {result})" + (f"; last error: {last}" if last
+                                                                 else "")
 
     def cuda(self, function, *arguments):
         """Calls a function of the driver; raises NcclError."""
@@ -135,7 +144,8 @@ class Library:
             raise NcclError(f"{function} failed: CUDA error {result}")
 
     def open_device(self, index):
-        """Takes the primary context of a device, as the CUDA runtime does for its user. Once per process."""
+        """Takes the primary context of a device, as the CUDA runtime does for its user. Once per
+        process."""
         if self._context is None:
             self.cuda("cuInit", 0)
             device, context = c_int(), c_void_p()

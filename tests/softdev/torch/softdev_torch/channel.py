@@ -12,8 +12,8 @@ from .binding import NcclError, UniqueId
 from .completion import Operation
 
 # ncclDataType_t by torch type. bool travels as bytes, as in ProcessGroupNCCL.
-TYPES = {torch.int8: 0, torch.uint8: 1, torch.bool: 1, torch.int32: 2, torch.int64: 4, torch.float16: 6,
-         torch.float32: 7, torch.float64: 8, torch.bfloat16: 9}
+TYPES = {torch.int8: 0, torch.uint8: 1, torch.bool: 1, torch.int32: 2, torch.int64: 4,
+         torch.float16: 6, torch.float32: 7, torch.float64: 8, torch.bfloat16: 9}
 for _name, _code in (("uint32", 3), ("uint64", 5), ("float8_e4m3fn", 10), ("float8_e5m2", 11)):
     if hasattr(torch, _name):
         TYPES[getattr(torch, _name)] = _code
@@ -25,7 +25,8 @@ _SCALAR_ON_HOST = 1        # ncclScalarHostImmediate
 
 
 class PremulFactors:
-    """Remembers the factors given to _make_nccl_premul_sum: a CPU build of PyTorch 1.13 cannot be asked for them."""
+    """Remembers the factors given to _make_nccl_premul_sum: a CPU build of PyTorch 1.13 cannot
+    be asked for them."""
 
     seen = []
 
@@ -35,8 +36,9 @@ class PremulFactors:
         if isinstance(state, tuple) and len(state) > 1 and state[1] is not None:
             return float(state[1])
         if len(set(cls.seen)) != 1:
-            raise NcclError("PREMUL_SUM: this PyTorch does not tell the factor of a reduction, and the program has made "
-                            f"{len(set(cls.seen))} different ones; the software device supports one")
+            raise NcclError("PREMUL_SUM: this PyTorch does not tell the factor of a reduction, "
+                            f"and the program has made {len(set(cls.seen))} different ones; "
+                            "the software device supports one")
         return cls.seen[0]
 
 
@@ -58,8 +60,8 @@ def address(tensor):
 
 
 def give_way():
-    """SOFTDEV_NICE: this thread, which computes, lets those go first that were there before: they stand for GPU and network, which on
-    a real host wait for no core."""
+    """SOFTDEV_NICE: this thread, which computes, lets those go first that were there before:
+    they stand for GPU and network, which on a real host wait for no core."""
     nice = int(os.environ.get("SOFTDEV_NICE") or 0)
     if nice:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
@@ -85,7 +87,8 @@ class Channel:
         give_way()
 
     def trouble(self, seconds):
-        """What is wrong with the communicator, given how long its oldest operation runs; None if nothing is."""
+        """What is wrong with the communicator, given how long its oldest operation runs; None if
+        nothing is."""
         if self.error:
             return self.error
         if not self.comm:
@@ -97,7 +100,8 @@ class Channel:
         if result:
             return f"the stream failed with CUDA error {result}"
         if seconds > self.timeout:
-            return f"timed out after {seconds:.0f} s (the process group's timeout is {self.timeout:.0f} s)"
+            return (f"timed out after {seconds:.0f} s "
+                    f"(the process group's timeout is {self.timeout:.0f} s)")
         return None
 
     def nccl(self, function, *arguments):
@@ -125,13 +129,14 @@ class Channel:
     def reduce(self, function, operation, source, target, *root):
         """Issues a reducing collective of target.numel() elements from source to target."""
         op, made = self.reduction(operation, target)
-        self.nccl(function, address(source), address(target), target.numel(), data_type(target), op, *root, self.comm,
-                  self.stream)
+        self.nccl(function, address(source), address(target), target.numel(), data_type(target), op,
+                  *root, self.comm, self.stream)
         if made:
             self.nccl("ncclRedOpDestroy", op, self.comm)
 
     def reduction(self, operation, tensor):
-        """ncclRedOp_t for a ReduceOp on a tensor, and whether it has to be destroyed after the call."""
+        """ncclRedOp_t for a ReduceOp on a tensor, and whether it has to be destroyed after the
+        call."""
         kind = getattr(operation, "op", operation)
         if kind == _KINDS.PREMUL_SUM:
             if tensor.dtype not in (torch.float16, torch.float32, torch.float64):
@@ -142,8 +147,8 @@ class Channel:
                 half = torch.tensor([factor], dtype=torch.float16)
                 scalar = (c_int * 1)(half.view(torch.int16).item())
             made = c_int()
-            self.nccl("ncclRedOpCreatePreMulSum", byref(made), byref(scalar), data_type(tensor), _SCALAR_ON_HOST,
-                      self.comm)
+            self.nccl("ncclRedOpCreatePreMulSum", byref(made), byref(scalar), data_type(tensor),
+                      _SCALAR_ON_HOST, self.comm)
             return made.value, True
         if tensor.dtype is torch.bool:
             if kind == _KINDS.AVG:

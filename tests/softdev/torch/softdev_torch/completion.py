@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When an operation is done: futures set by a host function on the communicator's stream, and the watchdog.
+"""When an operation is done: futures set by a host function on the communicator's stream, and the
+watchdog.
 
-No thread waits for an operation. cuLaunchHostFunc puts a callback behind it on the stream; the callback sets the
-future. One watchdog thread for the process does what ProcessGroupNCCL's does: while anything is outstanding it asks
-for asynchronous errors and for operations over their time, fails the futures and aborts the communicator.
+No thread waits for an operation. cuLaunchHostFunc puts a callback behind it on the stream; the
+callback sets the future. One watchdog thread for the process does what ProcessGroupNCCL's does:
+while anything is outstanding it asks for asynchronous errors and for operations over their time,
+fails the futures and aborts the communicator.
 """
 
 import atexit
@@ -19,15 +21,18 @@ from torch._C._distributed_c10d import _create_work_from_future
 from .binding import HOST_FUNCTION, NcclError
 
 POLL_SECONDS = 0.1
-# How long the end of the program waits for operations that are still under way, and for a destroy to return.
+# How long the end of the program waits for operations that are still under way, and for a destroy
+# to return.
 DRAIN_SECONDS = 30.0
 
 
 class Operation:
-    """One operation or group of operations on a communicator: keeps its tensors alive until it is done."""
+    """One operation or group of operations on a communicator: keeps its tensors alive until it
+    is done."""
 
     def __init__(self, what, channel, tensors, value, after=None):
-        self.what, self.channel, self.tensors, self.value, self.after = what, channel, tensors, value, after
+        self.what, self.channel, self.tensors = what, channel, tensors
+        self.value, self.after = value, after
         self.started = time.monotonic()
         self.error = None
         self.members = []    # operations of a batch, done when this one is
@@ -37,7 +42,8 @@ class Operation:
         self.work = _create_work_from_future(self.future)
 
     def _result(self, _):
-        # Raising here is what gives the future an error that C++ callers see too (Future.set_exception does not).
+        # Raising here is what gives the future an error that C++ callers see too
+        # (Future.set_exception does not).
         if self.error:
             raise NcclError(self.error)
         return self.value
@@ -50,7 +56,7 @@ class Operation:
         if not error and self.after:
             try:
                 self.after()
-            except Exception as problem:  # pylint: disable=broad-except
+            except Exception as problem:
                 self.error = f"{self.what}: {problem}"
         self.tensors = self.after = None
         self._signal.set_result(None)
@@ -59,7 +65,8 @@ class Operation:
 
 
 class Tracker:
-    """All outstanding operations of the process, by the number that travels through the driver as user data."""
+    """All outstanding operations of the process, by the number that travels through the driver
+    as user data."""
 
     def __init__(self, library):
         self._library = library
@@ -93,7 +100,8 @@ class Tracker:
             number = next(self._numbers)
             self._pending[number] = operation
             if self._watchdog is None:
-                self._watchdog = threading.Thread(target=self._watch, name="softdev-watchdog", daemon=True)
+                self._watchdog = threading.Thread(target=self._watch, name="softdev-watchdog",
+                                                  daemon=True)
                 self._watchdog.start()
             self._lock.notify_all()
         return number
@@ -113,7 +121,8 @@ class Tracker:
 
     def outstanding(self, channel=None):
         with self._lock:
-            return [operation for operation in self._pending.values() if channel in (None, operation.channel)]
+            return [operation for operation in self._pending.values()
+                    if channel in (None, operation.channel)]
 
     def wait_idle(self, seconds, channel=None):
         """Waits until nothing is outstanding (on a channel); False when the time is over."""
@@ -130,10 +139,12 @@ class Tracker:
         """Ends every operation of a channel with an error and aborts its communicator."""
         channel.error, self._failed = channel.error or message, True
         with self._lock:
-            numbers = [number for number, operation in self._pending.items() if operation.channel is channel]
+            numbers = [number for number, operation in self._pending.items()
+                       if operation.channel is channel]
             failed = [self._pending.pop(number) for number in numbers]
             self._lock.notify_all()
-        kept = [operation.tensors for operation in failed]  # until the abort NCCL may still write there
+        # until the abort NCCL may still write there
+        kept = [operation.tensors for operation in failed]
         for operation in failed:
             operation.finish(f"{operation.what}: {channel.error}")
         channel.abort()
@@ -152,14 +163,16 @@ class Tracker:
                 self._library.enter()
                 entered = True
             for channel in {operation.channel for operation in operations}:
-                oldest = min(operation.started for operation in operations if operation.channel is channel)
+                oldest = min(operation.started for operation in operations
+                             if operation.channel is channel)
                 message = channel.trouble(time.monotonic() - oldest)
                 if message:
                     self.fail(channel, message)
             self._end.wait(POLL_SECONDS)
 
     def close(self, failing):
-        """At the end of the program: finishes or aborts what is left, so that no callback comes into a dead interpreter."""
+        """At the end of the program: finishes or aborts what is left, so that no callback comes
+        into a dead interpreter."""
         with self._lock:
             channels = list(self._channels)
         idle = not failing and self.wait_idle(DRAIN_SECONDS)
@@ -173,26 +186,31 @@ class Tracker:
                 self._library.settle(stream)
         # In a thread, since a peer may be gone.
         closer = threading.Thread(target=close_all, daemon=True)
-        threads = [thread for thread in (closer if self._streams else None, self._watchdog) if thread]
+        threads = [thread for thread in (closer if self._streams else None, self._watchdog)
+                   if thread]
         if self._streams:
             closer.start()
         with self._lock:
             self._end.set()
             self._lock.notify_all()
-        # A thread that is inside PyTorch's C++ when the interpreter ends would bring the process down.
+        # A thread that is inside PyTorch's C++ when the interpreter ends would bring the process
+        # down.
         deadline = time.monotonic() + DRAIN_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in threads):
-            names = ", ".join(sorted({operation.what for operation in self.outstanding()})) or "a communicator"
-            print(f"softdev-torch: rank {os.environ.get('RANK', '?')}: {names} did not end with the program",
+            names = (", ".join(sorted({operation.what for operation in self.outstanding()}))
+                     or "a communicator")
+            print(f"softdev-torch: rank {os.environ.get('RANK', '?')}: "
+                  f"{names} did not end with the program",
                   file=sys.stderr, flush=True)
             sys.stdout.flush()
             os._exit(1)
 
 
 def close_at_exit(tracker):
-    """Arranges for tracker.close() before the interpreter goes, and notes whether it goes because of an exception."""
+    """Arranges for tracker.close() before the interpreter goes, and notes whether it goes
+    because of an exception."""
     state = {"failing": False}
     previous = sys.excepthook
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets "cuda" mean the CPU, for scripts that name it without asking (option --map-cuda).
 
-torch.cuda answers as if every rank had its device, tensors and modules stay on the CPU whatever device is asked for,
-and DistributedDataParallel drops device_ids. What needs a GPU's own arithmetic (autocast's half precision, GradScaler,
-streams that run at the same time, CUDA graphs, memory figures) is not imitated: see README.md.
+torch.cuda answers as if every rank had its device, tensors and modules stay on the CPU whatever
+device is asked for, and DistributedDataParallel drops device_ids. What needs a GPU's own arithmetic
+(autocast's half precision, GradScaler, streams that run at the same time, CUDA graphs, memory
+figures) is not imitated: see README.md.
 """
 
 import contextlib
@@ -31,7 +32,8 @@ class CudaIsCpu(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if "device" in kwargs:
-            kwargs["device"] = CPU if isinstance(kwargs["device"], int) else _mapped(kwargs["device"])
+            kwargs["device"] = CPU if isinstance(kwargs["device"],
+                                                 int) else _mapped(kwargs["device"])
         if func in (torch.Tensor.to, torch.load):
             args = tuple(_mapped(value) for value in args)
         return func(*args, **kwargs)
@@ -86,12 +88,17 @@ class Event:
 
 
 def install():
-    """Replaces the names in torch.cuda, torch.Tensor and torch.nn.Module. Call before the script runs."""
+    """Replaces the names in torch.cuda, torch.Tensor and torch.nn.Module. Call before the script
+    runs."""
     current = [int(os.environ.get("LOCAL_RANK", "0"))]
-    count = max(int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))), current[0] + 1)
+    count = max(int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))),
+                current[0] + 1)
 
     def set_device(device):
-        index = torch.device(device).index if isinstance(device, str) else getattr(device, "index", device)
+        if isinstance(device, str):
+            index = torch.device(device).index
+        else:
+            index = getattr(device, "index", device)
         current[0] = current[0] if index is None else int(index)
 
     @contextlib.contextmanager
@@ -110,14 +117,16 @@ def install():
     def zero(*_, **__):
         return 0
 
-    names = {"is_available": lambda: True, "device_count": lambda: count, "current_device": lambda: current[0],
-             "set_device": set_device, "device": device, "Stream": Stream, "Event": Event,
-             "current_stream": lambda *_: Stream(), "default_stream": lambda *_: Stream(),
-             "stream": lambda stream=None: contextlib.nullcontext(stream), "is_initialized": lambda: True,
-             "init": nothing, "get_device_name": lambda *_: "softdev", "get_device_capability": lambda *_: (0, 0),
+    names = {"is_available": lambda: True, "device_count": lambda: count,
+             "current_device": lambda: current[0], "set_device": set_device, "device": device,
+             "Stream": Stream, "Event": Event, "current_stream": lambda *_: Stream(),
+             "default_stream": lambda *_: Stream(),
+             "stream": lambda stream=None: contextlib.nullcontext(stream),
+             "is_initialized": lambda: True, "init": nothing,
+             "get_device_name": lambda *_: "softdev", "get_device_capability": lambda *_: (0, 0),
              "mem_get_info": lambda *_: (0, 0)}
-    names.update(dict.fromkeys(["synchronize", "empty_cache", "manual_seed", "manual_seed_all", "ipc_collect",
-                                "reset_peak_memory_stats"], nothing))
+    names.update(dict.fromkeys(["synchronize", "empty_cache", "manual_seed", "manual_seed_all",
+                                "ipc_collect", "reset_peak_memory_stats"], nothing))
     names.update(dict.fromkeys(["memory_allocated", "max_memory_allocated", "memory_reserved",
                                 "max_memory_reserved"], zero))
     for name, value in names.items():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group: torch.distributed's collectives as NCCL calls on CPU tensors.
 
-Called by torch.distributed in Python for every collective, and by PyTorch's C++ (DDP's reducer) for allreduce,
-broadcast and allgather. Communicators are made as ProcessGroupNCCL makes them: one at the first collective, one for
-each pair of ranks at their first send or receive outside a batch.
+Called by torch.distributed in Python for every collective, and by PyTorch's C++ (DDP's reducer) for
+allreduce, broadcast and allgather. Communicators are made as ProcessGroupNCCL makes them: one at
+the first collective, one for each pair of ranks at their first send or receive outside a batch.
 """
 
 import torch
@@ -14,7 +14,8 @@ from .channel import Channel, address, check_dense, data_type
 
 
 class Options:
-    """Stands in for ProcessGroupNCCL.Options; the settings are accepted and have no effect but the timeout."""
+    """Stands in for ProcessGroupNCCL.Options; the settings are accepted and have no effect but
+    the timeout."""
 
     def __init__(self, is_high_priority_stream=False):
         self.is_high_priority_stream = is_high_priority_stream
@@ -45,11 +46,12 @@ class NcclGroup(dist.ProcessGroup):
         self._batch = None
         self._group_name, self._group_desc = "", ""
 
-    # --- communicators -------------------------------------------------------------------------------------------
+    # --- communicators
+    # -------------------------------------------------------------------------------------------
 
     def _make(self, key, rank, size):
-        return Channel(self.library, self.tracker, self._store, "softdev/" + key, rank, size, self.device,
-                       self._seconds)
+        return Channel(self.library, self.tracker, self._store, "softdev/" + key, rank, size,
+                       self.device, self._seconds)
 
     def channel(self):
         if self._channel is None:
@@ -66,7 +68,8 @@ class NcclGroup(dist.ProcessGroup):
         return self._pairs[peer], 0 if peer < self._rank else 1
 
     def shutdown(self, *_):
-        """Finishes what is outstanding and destroys the communicators; called by destroy_process_group."""
+        """Finishes what is outstanding and destroys the communicators; called by
+        destroy_process_group."""
         channels = [channel for channel in (self._channel, *self._pairs.values()) if channel]
         for channel in channels:
             if self.tracker.wait_idle(self._seconds, channel):
@@ -79,7 +82,8 @@ class NcclGroup(dist.ProcessGroup):
             if channel:
                 self.tracker.fail(channel, "the process group was aborted")
 
-    # --- one operation -------------------------------------------------------------------------------------------
+    # --- one operation
+    # -------------------------------------------------------------------------------------------
 
     def _run(self, what, tensors, value, calls, after=None, channel=None, grouped=False):
         channel = channel or self.channel()
@@ -116,7 +120,8 @@ class NcclGroup(dist.ProcessGroup):
             whole.finish(str(error))
             raise
 
-    # --- collectives ---------------------------------------------------------------------------------------------
+    # --- collectives
+    # ---------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors, opts=None):
         if isinstance(tensors, torch.Tensor):
@@ -138,8 +143,8 @@ class NcclGroup(dist.ProcessGroup):
 
         def calls(channel):
             for tensor in tensors:
-                channel.nccl("ncclBroadcast", address(tensor), address(tensor), tensor.numel(), data_type(tensor), root,
-                             channel.comm, channel.stream)
+                channel.nccl("ncclBroadcast", address(tensor), address(tensor), tensor.numel(),
+                             data_type(tensor), root, channel.comm, channel.stream)
         return self._run("ncclBroadcast", tensors, tensors, calls, grouped=len(tensors) > 1)
 
     def reduce(self, tensors, opts=None):
@@ -155,13 +160,15 @@ class NcclGroup(dist.ProcessGroup):
         check_dense([*outputs, *inputs])
         for output, part in zip(outputs, inputs):
             if output.numel() != part.numel() * self._size or output.dtype != part.dtype:
-                raise ValueError("output tensor size must be equal to world_size times input tensor size, of one type")
+                raise ValueError("output tensor size must be equal to world_size times input "
+                                 "tensor size, of one type")
 
         def calls(channel):
             for output, part in zip(outputs, inputs):
-                channel.nccl("ncclAllGather", address(part), address(output), part.numel(), data_type(part),
-                             channel.comm, channel.stream)
-        return self._run("ncclAllGather", [outputs, inputs], value, calls, after, grouped=len(inputs) > 1)
+                channel.nccl("ncclAllGather", address(part), address(output), part.numel(),
+                             data_type(part), channel.comm, channel.stream)
+        return self._run("ncclAllGather", [outputs, inputs], value, calls, after,
+                         grouped=len(inputs) > 1)
 
     def allgather(self, outputs, inputs, opts=None):
         flat = [part.new_empty((self._size * part.numel(),)) for part in inputs]
@@ -170,7 +177,8 @@ class NcclGroup(dist.ProcessGroup):
         def spread():
             for pieces, whole, part in zip(outputs, flat, inputs):
                 for rank, piece in enumerate(pieces):
-                    piece.copy_(whole[rank * part.numel():(rank + 1) * part.numel()].view(piece.shape))
+                    piece.copy_(whole[rank * part.numel():(rank +
+                                                           1) * part.numel()].view(piece.shape))
         return self._gather_all(flat, inputs, outputs, spread)
 
     def _allgather_base(self, output, part, opts=None):
@@ -188,27 +196,33 @@ class NcclGroup(dist.ProcessGroup):
         check_dense([*outputs, *inputs])
         for output, whole in zip(outputs, inputs):
             if whole.numel() != output.numel() * self._size or output.dtype != whole.dtype:
-                raise ValueError("input tensor must be the same size as output size times world size, of one type")
+                raise ValueError("input tensor must be the same size as output size times world "
+                                 "size, of one type")
 
         def calls(channel):
             for output, whole in zip(outputs, inputs):
                 channel.reduce("ncclReduceScatter", operation, whole, output)
-        return self._run("ncclReduceScatter", [outputs, inputs], outputs, calls, grouped=len(outputs) > 1)
+        return self._run("ncclReduceScatter", [outputs, inputs], outputs, calls,
+                         grouped=len(outputs) > 1)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         flat = [torch.cat([piece.reshape(-1) for piece in pieces]) for pieces in inputs]
-        return self._scatter_all(outputs, flat, opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        return self._scatter_all(outputs, flat,
+                                 opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
 
     def _reduce_scatter_base(self, output, whole, opts=None):
-        return self._scatter_all([output], [whole], opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        return self._scatter_all([output], [whole],
+                                 opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
-        return self._scatter_all(outputs, inputs, opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        return self._scatter_all(outputs, inputs,
+                                 opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
 
     def barrier(self, opts=None):
         return self.allreduce([torch.zeros(1)])
 
-    # --- made of sends and receives, as in ProcessGroupNCCL --------------------------------------------------------
+    # --- made of sends and receives, as in ProcessGroupNCCL
+    # --------------------------------------------------------
 
     def _exchange(self, what, sends, receives, value):
         """sends and receives: (tensor, peer) of the whole group; the own share is copied."""
@@ -216,14 +230,15 @@ class NcclGroup(dist.ProcessGroup):
         for target, source in zip((tensor for tensor, peer in receives if peer == self._rank), own):
             target.copy_(source.view(target.shape))
         sends = [(tensor, peer) for tensor, peer in sends if peer != self._rank and tensor.numel()]
-        receives = [(tensor, peer) for tensor, peer in receives if peer != self._rank and tensor.numel()]
+        receives = [(tensor, peer)
+                    for tensor, peer in receives if peer != self._rank and tensor.numel()]
         check_dense([tensor for tensor, _ in sends + receives])
 
         def calls(channel):
             for function, list_of in (("ncclSend", sends), ("ncclRecv", receives)):
                 for tensor, peer in list_of:
-                    channel.nccl(function, address(tensor), tensor.numel(), data_type(tensor), peer, channel.comm,
-                                 channel.stream)
+                    channel.nccl(function, address(tensor), tensor.numel(), data_type(tensor), peer,
+                                 channel.comm, channel.stream)
         return self._run(what, [sends, receives], value, calls, grouped=True)
 
     def gather(self, outputs, inputs, opts):
@@ -238,7 +253,8 @@ class NcclGroup(dist.ProcessGroup):
 
     def alltoall(self, outputs, inputs, opts=None):
         ranks = range(self._size)
-        return self._exchange("alltoall", list(zip(inputs, ranks)), list(zip(outputs, ranks)), outputs)
+        return self._exchange("alltoall", list(zip(inputs, ranks)), list(zip(outputs, ranks)),
+                              outputs)
 
     def alltoall_base(self, output, whole, output_splits, input_splits, opts=None):
         check_dense([output, whole])
@@ -249,7 +265,8 @@ class NcclGroup(dist.ProcessGroup):
                     raise ValueError("tensor's dim 0 does not divide equally across group size")
                 splits = [tensor.shape[0] // self._size] * self._size
             return list(zip(torch.split(tensor, list(splits)), range(self._size)))
-        return self._exchange("alltoall", pieces(whole, input_splits), pieces(output, output_splits), output)
+        return self._exchange("alltoall", pieces(whole, input_splits),
+                              pieces(output, output_splits), output)
 
     def send(self, tensors, peer, tag=0):
         return self._point_to_point("ncclSend", tensors, peer)
@@ -265,19 +282,21 @@ class NcclGroup(dist.ProcessGroup):
 
         def calls(channel):
             for tensor in tensors:
-                channel.nccl(function, address(tensor), tensor.numel(), data_type(tensor), number, channel.comm,
-                             channel.stream)
+                channel.nccl(function, address(tensor), tensor.numel(), data_type(tensor), number,
+                             channel.comm, channel.stream)
         return self._run(function, tensors, tensors, calls, channel=channel)
 
     def recv_anysource(self, tensors, tag=0):
         raise RuntimeError("ProcessGroupNCCL does not support recvAnysource")
 
     def monitored_barrier(self, *_, **__):
-        raise RuntimeError("monitored_barrier is only implemented for the backend gloo, not for nccl")
+        raise RuntimeError("monitored_barrier is only implemented for the backend "
+                           "gloo, not for nccl")
 
-    # --- what torch.distributed asks a group for ------------------------------------------------------------------
+    # --- what torch.distributed asks a group for
+    # ------------------------------------------------------------------
 
-    def getBackendName(self):  # noqa: N802, PyTorch's name
+    def getBackendName(self):  # PyTorch's name
         return "nccl"
 
     def _get_backend_name(self):
@@ -294,19 +313,19 @@ class NcclGroup(dist.ProcessGroup):
 
     # PyTorch 2.x gives a group its name, and its C++ asks for it.
 
-    def getGroupName(self):  # noqa: N802
+    def getGroupName(self):
         return self._group_name
 
-    def setGroupName(self, name):  # noqa: N802
+    def setGroupName(self, name):
         self._group_name = name
 
     _set_group_name = setGroupName
     group_name = property(getGroupName)
 
-    def getGroupDesc(self):  # noqa: N802
+    def getGroupDesc(self):
         return self._group_desc
 
-    def setGroupDesc(self, description):  # noqa: N802
+    def setGroupDesc(self, description):
         self._group_desc = description
 
     _set_group_desc = setGroupDesc

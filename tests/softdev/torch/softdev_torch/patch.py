@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the process group where torch.distributed has ProcessGroupNCCL. Knows what differs between PyTorch versions."""
+"""Puts the process group where torch.distributed has ProcessGroupNCCL. Knows what differs
+between PyTorch versions."""
 
 import datetime
 import functools
@@ -13,7 +14,7 @@ from torch._C import _distributed_c10d as native
 
 from .binding import NcclError
 from .channel import PremulFactors
-from .group import NcclGroup, Options
+from .group import NcclGroup
 
 NO_TIMEOUT = datetime.timedelta(0)
 
@@ -79,8 +80,8 @@ def _message(error):
 
 
 def _raise_in_wait():
-    """Work.wait() of a work made from a future returns when the future failed, or has no time limit, in some versions:
-    make it raise, and give it one."""
+    """Work.wait() of a work made from a future returns when the future failed, or has no time
+    limit, in some versions: make it raise, and give it one."""
     original = dist.Work.wait if hasattr(dist, "Work") else c10d.Work.wait
 
     def wait(self, timeout=NO_TIMEOUT):
@@ -101,9 +102,11 @@ def _raise_in_wait():
 
 
 def _complete_before_callbacks():
-    """NCCL's futures are complete when an operation has been enqueued: what a communication hook puts behind one runs at once, in the
-    thread that asks, and may call NCCL. So the order of all calls is that of the program, on every rank. Here a future is complete when
-    the data are there; a callback put on it earlier would run in a host function, which may not call NCCL, whenever that comes."""
+    """NCCL's futures are complete when an operation has been enqueued: what a communication hook
+    puts behind one runs at once, in the thread that asks, and may call NCCL. So the order of all
+    calls is that of the program, on every rank. Here a future is complete when the data are
+    there; a callback put on it earlier would run in a host function, which may not call NCCL,
+    whenever that comes."""
     work = dist.Work if hasattr(dist, "Work") else c10d.Work
     original = work.get_future
 
