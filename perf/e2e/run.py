@@ -382,8 +382,8 @@ def save(path, environment, results):
             f"Figures are medians of {count} paired rounds. The machines: {machines(results)}. "
             "Load averages before each round are in the raw data.\n\n"
             "`ms` is the time of an iteration, `bound` its lower bound in ms, `plain` the run "
-            "without deft. Bars: 1.05 times the bound, 1.02 times plain; bold is above its bar.\n\n" + table(results))
-            + below)
+            "without deft. Bars: 1.05 times the bound, 1.02 times plain; bold is above its bar.\n\n"
+            + table(results)) + below)
 
 
 def main():
