@@ -7,6 +7,8 @@ import math
 import os
 import statistics
 
+from ..common import pages
+
 COLOURS = ["#222222", "#88ccee", "#4477aa", "#66ccee", "#228833", "#cc3311", "#ee7733", "#aa3377",
            "#bbbbbb", "#ddaa33"]
 # Plans that mode deft may choose with its default caps and DEFT_PREDICT=auto, by optimizer.
@@ -190,10 +192,10 @@ def summary(options, lines, chosen, warm_up):
                     if can_tell(runs, plain, warm_up):
                         telling, fine = telling + 1, fine + (not bad)
         text.append(f"* mode deft {title}: {cells} cells, {cells - len(under)} within two standard "
-                    f"errors of plain or fallen back; {telling} of them can tell, "
-                    f"{fine} of these within (in the others plain is within a point of its final "
-                    "accuracy before the plan is in force: they only show that nothing breaks); "
-                    f"the guard acted in {acted}; {gone} trainings were lost (ten points or more "
+                    f"errors of plain or fallen back. {telling} of them can tell, {fine} of these "
+                    "within. In the others plain is within a point of its final accuracy before "
+                    "the plan is in force: they only show that nothing breaks. "
+                    f"The guard acted in {acted}. {gone} trainings were lost (ten points or more "
                     "under plain) without it."
                     + (f" Under plain or lost where the guard did not act: {', '.join(under)}."
                        if under else ""))
@@ -229,13 +231,14 @@ def write(options, lines, facts):
         wanted = (model, optimizer, policy)
         return [one for one in lines if (one["model"], one["optimizer"], one["policy"]) == wanted]
     text = ["# Accuracy of delivery policies", "",
-            "`python3 perf/accuracy/run.py`: 2 ranks on the software device, "
-            f"DistributedDataParallel with several buckets, the first {facts['warm_up']} "
-            "iterations synchronous, learning rates tuned for plain, "
-            f"{max(one['seed'] for one in lines)} seeds (fewer where a cell says so; `-`: "
-            "not run). Test accuracy in %: mean ± standard deviation over seeds (training loss of "
-            "the last epoch); **below**: more than two standard errors under plain; lost: "
-            "ten points or more under plain's mean. Raw data beside this file.", "",
+            "`python3 perf/accuracy/run.py` trains with 2 ranks on the software device, by "
+            "DistributedDataParallel with several buckets. The first "
+            f"{facts['warm_up']} iterations are synchronous, and learning rates are tuned for "
+            f"plain. There are {max(one['seed'] for one in lines)} seeds, fewer where a cell says "
+            "so; `-` was not run. Raw data are next to this file.", "",
+            "A cell has the test accuracy in %, mean ± standard deviation over seeds, and the "
+            "training loss of the last epoch. **below** means more than two standard errors under "
+            "plain, lost means ten points or more under plain's mean.", "",
             *summary(options, lines, chosen, facts["warm_up"])]
     relative = speeds(options)
 
@@ -258,7 +261,7 @@ def write(options, lines, facts):
     if relative:
         text += times(options, chosen, relative, facts["warm_up"])
     with open(options.out + ".md", "w", encoding="utf-8") as file:
-        file.write("\n".join(text))
+        file.write(pages.wrapped("\n".join(text)))
     curves(options, lines)
 
 
@@ -314,13 +317,14 @@ def times(options, chosen, relative, warm_up):
     perf/policies measured."""
     rates = sorted({rate for by_rate in relative.values() for rate in by_rate}, key=float)
     text = ["## Time to accuracy", "",
-            "Epochs to the target (above), those before the plan is in force at the iteration time "
-            "of plain without deft, those after at what perf/policies measured for the policy, "
-            "over plain's: medians over seeds, where a seed that never gets there counts as "
-            "infinite, then over models and optimizers. Cells where plain reaches the target "
-            "before the plan is in force, or where no plan was, are left out (`cells`: "
-            "how many are not, and in how many half of the seeds or more never get there). "
-            "Below 1 is sooner; never: half of these cells or more.", "",
+            "A figure is the time of the epochs to the target (above), over plain's. Epochs before "
+            "the plan is in force count at the iteration time of plain without deft, those after "
+            "at what perf/policies measured for the policy. Figures are medians over seeds, then "
+            "over models and optimizers; a seed that never gets there counts as infinite. Below 1 "
+            "is sooner; never: half of the cells or more.", "",
+            "Cells where plain reaches the target before the plan is in force, or where no plan "
+            "was, are left out. `cells` says how many are not, and in how many half of the seeds "
+            "or more never get there.", "",
             "| policy | " + " | ".join(f"coverage rate {rate}" for rate in rates) + " | cells |",
             "|---|" + "---|" * (len(rates) + 1)]
     for policy in options.policies:

@@ -23,7 +23,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, machine, records
+from ..common import exits, machine, pages, records
 from ..common.arguments import OneLineParser, check_output
 from .run import EPOCHS, RATES, WARM_UP
 
@@ -193,14 +193,14 @@ def main():
                       {"format": "deft-swings", "version": 1, "machine": machine.describe(),
                        "trainings": raw}, one_a_line=("trainings",))
         with open(options.out + ".md", "w", encoding="utf-8") as file:
-            file.write("# Trainings that swing, and the guard's rule for them\n\n"
-                       "`python3 perf/accuracy/swings.py`: one process, "
-                       f"the delivery policies from iteration {WARM_UP} on, {options.seeds} seeds. "
-                       f"The rule: over {WINDOW} updates a mean cosine of successive sums above "
-                       f"{SWING} (merged, or SGD with momentum: {SWING_LOW}), "
-                       f"and one of sums {BACK} updates apart below {EARLIER}. "
-                       "Raw data beside this file.\n\n"
-                       + "\n".join(lines) + "\n")
+            file.write(pages.wrapped(
+                "# Trainings that swing, and the guard's rule for them\n\n"
+                "`python3 perf/accuracy/swings.py` trains in one process, with the delivery "
+                f"policies from iteration {WARM_UP} on and {options.seeds} seeds. The rule ends a "
+                f"plan by two mean cosines over {WINDOW} updates. That of successive sums is above "
+                f"{SWING} (merged, or SGD with momentum: {SWING_LOW}). That of sums {BACK} updates "
+                f"apart is below {EARLIER}. Raw data are next to this file.\n\n"
+                + "\n".join(lines) + "\n"))
     return 0
 
 

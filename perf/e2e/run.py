@@ -23,7 +23,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import bounds, exits, hosts, iterations, machine, ranks, records
+from ..common import bounds, exits, hosts, iterations, machine, pages, ranks, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -320,20 +320,30 @@ def show(result):
 
 
 def table(results):
-    """Markdown of all cases."""
-    lines = ["| links, job | mode | iteration, ms | lower bound, ms | times the bound | with "
-             "carrying | times without deft | plan |",
-             "|---|---|---|---|---|---|---|---|"]
-    for result in results:
-        for mode, of in result.get("modes", {}).items():
-            near = "" if mode == "plain" or of["of_bound"] <= NEAR else " MISSED"
-            loss = "" if of["of_plain"] <= LOSS else " MISSED"
-            carried = (f"{of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f}"
-                       if "carry_ms" in of else "-")
-            lines.append(f"| {result['case']}, {result['job']} | {mode} | {of['iteration_ms']:.1f} "
-                         f"| {of['bound_ms']:.1f} | {of['of_bound']:.3f}{near} | {carried} | "
-                         f"{of['of_plain']:.3f}{loss} | {of['plan']} |")
-    return "\n".join(lines) + "\n"
+    """Markdown of all cases: a table for each job."""
+    lines = []
+    for job in dict.fromkeys(result["job"] for result in results):
+        lines += [f"## {job}", "",
+                  "| links | mode | ms | bound | times bound | with carrying | times plain | "
+                  "plan |",
+                  "|---|---|---|---|---|---|---|---|"]
+        for result in results:
+            if result["job"] == job:
+                lines += [row(result["case"], mode, of)
+                          for mode, of in result.get("modes", {}).items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def row(case, mode, of):
+    """One mode of one case."""
+    near = "" if mode == "plain" or of["of_bound"] <= NEAR else "**"
+    loss = "" if of["of_plain"] <= LOSS else "**"
+    carried = (f"{of['of_carried_bound']:.3f} of {of['carried_bound_ms']:.1f}"
+               if "carry_ms" in of else "-")
+    return (f"| {case} | {mode} | {of['iteration_ms']:.1f} | {of['bound_ms']:.1f} | "
+            f"{near}{of['of_bound']:.3f}{near} | {carried} | "
+            f"{loss}{of['of_plain']:.3f}{loss} | {of['plan']} |")
 
 
 def machines(results):
@@ -365,14 +375,15 @@ def save(path, environment, results):
     below = words_below(page)
     rounds = sorted({len(result["rounds"]) for result in results})
     with open(page, "w", encoding="utf-8") as file:
-        file.write("# Iteration time against the lower bound of each mode\n\n"
-                   "`python3 perf/e2e/run.py`; "
-                   "medians of "
-                   f"{' to '.join(str(count) for count in (rounds[0], rounds[-1])[:len(rounds)])} "
-                   f"paired rounds; {machines(results)}; two hosts made of network namespaces. "
-                   "Bars: 1.05 times the bound, 1.02 times the run without deft. "
-                   "Load averages before each round are in the raw data.\n\n" + table(results) +
-                   below)
+        count = " to ".join(str(count) for count in (rounds[0], rounds[-1])[:len(rounds)])
+        file.write(pages.wrapped(
+            "# Iteration time against the lower bound of each mode\n\n"
+            "`python3 perf/e2e/run.py` runs whole jobs on two hosts made of network namespaces. "
+            f"Figures are medians of {count} paired rounds. The machines: {machines(results)}. "
+            "Load averages before each round are in the raw data.\n\n"
+            "`ms` is the time of an iteration, `bound` its lower bound in ms, `plain` the run "
+            "without deft. Bars: 1.05 times the bound, 1.02 times plain; bold is above its bar.\n\n"
+            + table(results)) + below)
 
 
 def main():

@@ -25,7 +25,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, iterations, machine, ranks, records
+from ..common import exits, hosts, iterations, machine, pages, ranks, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -236,16 +236,17 @@ def relative(cells):
 def markdown(document):
     cells, found = document["cells"], grid(document["cells"])
     rates = sorted({one["coverage"] for one in cells})
-    text = ["# Policies, measured beside the simulator", "",
-            "`python3 perf/policies/run.py`: perf/jobs/replay on two hosts over "
-            f"{document['links']}, compute scaled to {document['compute_ms']:g} ms, "
-            "gradients to the coverage rate (time to transfer on all links over time to compute). "
-            f"{document['machine']['cpu']}, {document['machine']['cpus']} cores. "
-            "Median iteration in ms (of a plan with a period: the mean over its median period); "
-            "behind it how far the simulator's prediction is off (measured / predicted - 1; "
-            "it knows rates of plain TCP and the model, nothing of this machine). `*`: "
-            "the plan was not in force. bytescheduler and us-byte are stand-ins that need a "
-            "changed framework.", ""]
+    text = ["# Policies, measured next to the simulator", "",
+            "`python3 perf/policies/run.py` runs perf/jobs/replay on two hosts over "
+            f"{document['links']}. Compute is scaled to {document['compute_ms']:g} ms, and "
+            "gradients to the coverage rate: time to transfer on all links over time to compute. "
+            f"The machine has {document['machine']['cpu']}, {document['machine']['cpus']} cores.",
+            "",
+            "A cell has the median iteration in ms; of a plan with a period, the mean over its "
+            "median period. Behind it stands how far the simulator's prediction is off (measured "
+            "/ predicted - 1). The prediction knows rates of plain TCP and the model, nothing of "
+            "this machine. `*`: the plan was not in force. bytescheduler and us-byte are stand-ins "
+            "that need a changed framework.", ""]
     for model in dict.fromkeys(one["model"] for one in cells):
         text += [f"## {model}", "",
                  "| policy | " + " | ".join(f"coverage {rate:g}" for rate in rates) + " |",
@@ -260,9 +261,9 @@ def markdown(document):
             text.append(f"| {policy} | " + " | ".join(row) + " |")
         text.append("")
     text += ["## DeFT against the stand-ins", "",
-             "Iteration time of the better of ByteScheduler and US-Byte over that of mode deft "
-             "(above 1: deft is faster). deft merges: an update may hold two iterations' "
-             "gradients; deft-turns is `DEFT_MERGE=turns`.", "",
+             "A cell is the iteration time of the better of ByteScheduler and US-Byte over that "
+             "of mode deft; above 1 deft is faster. deft merges: an update may hold two "
+             "iterations' gradients. deft-turns is `DEFT_MERGE=turns`.", "",
              "| model | " + " | ".join(f"coverage {rate:g}" for rate in rates) + " |",
              "|---|" + "---|" * len(rates)]
     for model in dict.fromkeys(one["model"] for one in cells):
@@ -289,7 +290,7 @@ def save(path, document):
     document["relative"] = relative(document["cells"])
     records.replace(path, document)
     with open(os.path.splitext(path)[0] + ".md", "w", encoding="utf-8") as file:
-        file.write(markdown(document))
+        file.write(pages.wrapped(markdown(document)))
 
 
 def main():

@@ -186,8 +186,8 @@ class Accuracy(unittest.TestCase):
                                         policies=["plain", "delay1+predict"])
         text = accuracy_report.summary(options, lines, lambda *key: [
             one for one in lines if (one["model"], one["optimizer"], one["policy"]) == key], 60)
-        self.assertIn("2 cells, 2 within two standard errors of plain or fallen back; "
-                      "1 of them can tell, 1 of these within (", text[1])
+        self.assertIn("2 cells, 2 within two standard errors of plain or fallen back. "
+                      "1 of them can tell, 1 of these within. ", text[1])
 
     def test_time_under_a_plan_that_the_guard_ended(self):
         one = line("delay1", 0.9, plan={"iterations": 30, "delivered": 9, "guard_decisions": 1},
@@ -289,7 +289,8 @@ class Accuracy(unittest.TestCase):
                                        "epochs": accuracy.EPOCHS, "batch": accuracy.BATCH})
                 with open(options.out + ".md", encoding="utf-8") as file:
                     self.assertEqual(
-                        "where the guard did not act: tiny-mlp adam delay1" in file.read(),
+                        "where the guard did not act: tiny-mlp adam delay1"
+                        in " ".join(file.read().split()),
                         mentioned, silent)
 
 
