@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "tests/component/executor/plans.h"
-#include "tests/unit/executor/fake_driver.h"
+#include "perf/executor/fake_driver.h"
+#include "perf/executor/plans.h"
 
 using namespace deft;
 using namespace deft::executor;

@@ -348,6 +348,11 @@ void Sender::on_control(PathSlot& link, const Control& control) {
     if (link.in_flight() == 0) {
         idle(link, now_);
     }
+    on_end(link, control);
+}
+
+// A path or the whole connection that the peer has ended.
+void Sender::on_end(const PathSlot& link, const Control& control) {
     if (control.kind == Control::Kind::PathDown && control.path < links_.size()) {
         PathSlot& gone = *links_[control.path];
         if (&gone != &link && gone.path && gone.incarnation == control.received) {

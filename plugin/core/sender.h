@@ -154,6 +154,7 @@ private:
     bool post(PathSlot& link, Slot& slot, Nanos now);
     bool poll_link(PathSlot& link, Nanos now, bool reading);
     void on_control(PathSlot& link, const Control& control);
+    void on_end(const PathSlot& link, const Control& control);
     void acknowledge(Slot& slot, std::uint16_t index);
     void deliver(Slot& slot);
     void retract();

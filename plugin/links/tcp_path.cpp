@@ -48,7 +48,7 @@ TcpPath::TcpPath(UniqueFd fd, Role role, std::string description, Options option
     const int from = 0;  // socket(7)
     const bool further =
         look_first_ && setsockopt(fd_.get(), SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)) == 0;
-    most_looks_ = further ? options.looks : 1;
+    peeked_.most = further ? options.looks : 1;
 }
 
 bool TcpPath::would_block() {

@@ -23,7 +23,7 @@ public:
     enum class Role { Sender, Receiver };
     struct Options {
         bool checked = false;     // the bytes of chunks carry checksums, as the hello said
-        bool look_first = false;  // receiver: see looked_
+        bool look_first = false;  // receiver: see peeked_
         int looks = 4;            // so many tiny messages are taken together, where the kernel can
         bool lent = false;        // receiver: large chunks may be the pages of the peer's job
         std::shared_ptr<PagePipes> pages;  // sender: large chunks go this way; NULL: copied
@@ -74,6 +74,7 @@ private:
     bool refused(PathEvents::Place place);
     Poll read_payload(PathEvents& events, bool& drained);
     bool take_looked_at();
+    Poll fill_stage(bool look, bool whole, bool& drained);
     Poll lost(Loss loss, const char* text);
     void reset();  // the connection
     bool inherited() const { return made_by_ != ::getpid(); }
@@ -125,10 +126,13 @@ private:
     // second poll after that: their receiver has then had time to answer. Where the kernel looks on
     // behind what was looked at (SO_PEEK_OFF on TCP, Linux 6.10), several are taken together, or
     // what there is once no more comes.
-    int most_looks_ = 1;
-    std::size_t looked_ = 0;      // bytes looked at and handed over, not yet taken
-    int looks_ = 0;               // so many times
-    int polls_ = 0;               // since the last of them
+    struct Peeked {
+        int most = 1;  // times, before they are taken
+        int times = 0;
+        int polls = 0;          // since the last of them
+        std::size_t bytes = 0;  // looked at and handed over, not yet taken
+    };
+    Peeked peeked_;
     bool quiet_ = false;          // the socket was found empty since bytes were last read otherwise
     bool last_tiny_ = false;      // so was the chunk that came last
     bool last_large_ = false;     // it is read straight to where it belongs

@@ -15,7 +15,7 @@ namespace deft::net {
 namespace {
 
 constexpr int kReadsPerPoll = 16;   // other paths get their turn
-constexpr std::size_t kTiny = 256;  // chunks up to this are looked at first, see looked_
+constexpr std::size_t kTiny = 256;  // chunks up to this are looked at first, see peeked_
 constexpr std::size_t kLook = 1024;
 constexpr int kPatientPolls = 64;  // then nothing more comes: the peer's kernel is to be answered
 
@@ -202,21 +202,48 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
 
 // Takes out of the socket what was only looked at. False if it cannot be had now.
 bool TcpPath::take_looked_at() {
-    while (looked_ > 0) {
-        const ssize_t got = throw_away(fd_.get(), looked_);
+    while (peeked_.bytes > 0) {
+        const ssize_t got = throw_away(fd_.get(), peeked_.bytes);
         if (got <= 0) {
             return false;
         }
-        looked_ -= std::min(static_cast<std::size_t>(got), looked_);
+        peeked_.bytes -= std::min(static_cast<std::size_t>(got), peeked_.bytes);
     }
-    looks_ = 0;
+    peeked_.times = 0;
     return true;
 }
 
+// Reads what the socket has behind what is staged. Idle: nothing.
+Path::Poll TcpPath::fill_stage(bool look, bool whole, bool& drained) {
+    std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());
+    stage_end_ -= stage_begin_;
+    stage_begin_ = 0;
+    // What comes after a large chunk is likely one, too, and better not read to here.
+    const std::size_t most = look ? kLook : whole && last_large_ ? kTail : stage_.size();
+    const std::size_t room = most - stage_end_;
+    const ssize_t got = recv(fd_.get(), stage_.data() + stage_end_, room,
+                             look ? MSG_DONTWAIT | MSG_PEEK : MSG_DONTWAIT);
+    if (got < 0) {
+        quiet_ = true;
+        return would_block() ? Poll::Idle : lost_errno("receive");
+    }
+    if (got == 0) {
+        return lost(Loss::Ended, "the peer closed the connection");
+    }
+    const auto bytes = static_cast<std::size_t>(got);
+    drained = bytes < room;
+    quiet_ = look && drained;
+    stage_end_ += bytes;
+    peeked_.bytes += look ? bytes : 0;
+    peeked_.times += look ? 1 : 0;
+    peeked_.polls = 0;
+    return Poll::Worked;
+}
+
 Path::Poll TcpPath::read_chunks(PathEvents& events) {
-    const bool further = looks_ < most_looks_;
-    const bool due = looked_ > 0 && polls_++ >= (further ? kPatientPolls : 1);
-    if (looked_ > 0 && !further && !due) {
+    const bool further = peeked_.times < peeked_.most;
+    const bool due = peeked_.bytes > 0 && peeked_.polls++ >= (further ? kPatientPolls : 1);
+    if (peeked_.bytes > 0 && !further && !due) {
         return Poll::Idle;
     }
     Poll result = Poll::Idle;
@@ -249,29 +276,11 @@ Path::Poll TcpPath::read_chunks(PathEvents& events) {
             result = poll == Poll::Worked ? poll : result;
             continue;
         }
-        std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());
-        stage_end_ -= stage_begin_;
-        stage_begin_ = 0;
-        // What comes after a large chunk is likely one, too, and better not read to here.
-        const std::size_t most = look ? kLook : whole && last_large_ ? kTail : stage_.size();
-        const std::size_t room = most - stage_end_;
-        const ssize_t got = recv(fd_.get(), stage_.data() + stage_end_, room,
-                                 look ? MSG_DONTWAIT | MSG_PEEK : MSG_DONTWAIT);
-        if (got < 0) {
-            quiet_ = true;
-            return would_block() ? result : lost_errno("receive");
+        const Poll filled = fill_stage(look, whole, drained);
+        if (filled != Poll::Worked) {
+            return filled == Poll::Idle ? result : filled;
         }
-        if (got == 0) {
-            return lost(Loss::Ended, "the peer closed the connection");
-        }
-        const auto bytes = static_cast<std::size_t>(got);
-        result = Poll::Worked;
-        drained = bytes < room;
-        quiet_ = look && drained;
-        stage_end_ += bytes;
-        looked_ += look ? bytes : 0;
-        looks_ += look ? 1 : 0;
-        polls_ = 0;
+        result = filled;
     }
     return result;
 }

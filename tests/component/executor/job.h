@@ -4,8 +4,8 @@
 
 #include <mutex>
 
+#include "perf/executor/plans.h"
 #include "shim/executor/executor.h"
-#include "tests/component/executor/plans.h"
 #include "tests/component/softnccl/ranks.h"
 #include "tests/component/softnccl/values.h"
 #include "tests/softdev/cuda/softdev.h"

@@ -4,8 +4,8 @@
 
 #include <thread>
 
+#include "perf/executor/plans.h"
 #include "shim/planner/plan_json.h"
-#include "tests/component/executor/plans.h"
 #include "tests/component/shim/one_rank.h"
 
 namespace deft::director::test {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <functional>
 
+#include "perf/executor/plans.h"
 #include "shim/guard/guard.h"
-#include "tests/component/executor/plans.h"
 
 namespace deft::guard {
 namespace {

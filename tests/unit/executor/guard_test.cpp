@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "tests/component/executor/plans.h"
+#include "perf/executor/plans.h"
 
 namespace deft::guard {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <new>
 
-#include "tests/component/executor/plans.h"
-#include "tests/unit/executor/fake_driver.h"
+#include "perf/executor/fake_driver.h"
+#include "perf/executor/plans.h"
 
 namespace {
 thread_local bool counting = false;

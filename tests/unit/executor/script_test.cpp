@@ -7,9 +7,9 @@
 #include <map>
 
 #include "deft/abi/nccl.h"
+#include "perf/executor/plans.h"
 #include "shim/planner/fabric.h"
 #include "shim/planner/policies/policy.h"
-#include "tests/component/executor/plans.h"
 
 namespace deft::executor::test {
 namespace {

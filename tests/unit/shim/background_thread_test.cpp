@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "tests/unit/executor/fake_driver.h"
+#include "perf/executor/fake_driver.h"
 
 namespace deft {
 namespace {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/component/executor/plans.h"
-#include "tests/unit/executor/fake_driver.h"
+#include "perf/executor/fake_driver.h"
+#include "perf/executor/plans.h"
 
 namespace deft::director {
 namespace {
