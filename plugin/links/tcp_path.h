@@ -71,6 +71,7 @@ private:
     Poll read_chunks(PathEvents& events);
     enum class Step { Go, NeedMore, Failed };
     Step take_header(PathEvents& events);
+    Step begin_large(PathEvents& events, const wire::ChunkHeader& header, std::size_t here);
     bool refused(PathEvents::Place place);
     Poll read_payload(PathEvents& events, bool& drained);
     bool take_looked_at();

@@ -120,10 +120,16 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
         events.arrived(chunk);
         return Step::Go;
     }
-    chunk_ = chunk;
+    return begin_large(events, header, here);
+}
+
+// The first `here` bytes of a large chunk are at their place; read_payload() gets the rest.
+TcpPath::Step TcpPath::begin_large(PathEvents& events, const wire::ChunkHeader& header,
+                                   std::size_t here) {
+    chunk_ = header.chunk;
     overtaken_ = false;
     expected_ = header.checksum;
-    payload_left_ = chunk.length - here;
+    payload_left_ = chunk_.length - here;
     if (payload_left_ == 0) {
         if (!chunk_.kept && taken_back()) {
             return Step::Failed;
