@@ -8,15 +8,15 @@
 #include <map>
 #include <mutex>
 
+#include "base/log.h"
+#include "base/random.h"
 #include "deft/abi/net.h"
-#include "plugin/links/carrier_watch.h"
-#include "plugin/links/descriptors.h"
-#include "plugin/links/inquiry.h"
-#include "plugin/links/tcp_dialer.h"
-#include "plugin/links/tcp_path.h"
-#include "plugin/links/tcp_socket.h"
-#include "topology/base/log.h"
-#include "topology/base/random.h"
+#include "plugin/tcp/carrier_watch.h"
+#include "plugin/tcp/descriptors.h"
+#include "plugin/tcp/inquiry.h"
+#include "plugin/tcp/tcp_dialer.h"
+#include "plugin/tcp/tcp_path.h"
+#include "plugin/tcp/tcp_socket.h"
 #include "topology/kernel_links.h"
 
 namespace deft::net {

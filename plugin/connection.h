@@ -8,9 +8,9 @@
 
 #include "plugin/core/receiver.h"
 #include "plugin/core/sender.h"
-#include "plugin/device.h"
-#include "plugin/links/tcp_acceptor.h"
-#include "plugin/wire.h"
+#include "plugin/tcp/device.h"
+#include "plugin/tcp/tcp_acceptor.h"
+#include "plugin/tcp/wire.h"
 
 namespace deft::net {
 

@@ -8,15 +8,16 @@
 #include <string>
 #include <thread>
 
+#include "base/config.h"
+#include "base/link_stats.h"
+#include "base/log.h"
+#include "base/presence.h"
 #include "plugin/connection.h"
 #include "plugin/core/idle_progress.h"
 #include "plugin/core/io_threads.h"
 #include "plugin/core/progress_thread.h"
-#include "topology/base/config.h"
-#include "topology/base/log.h"
-#include "topology/link_stats.h"
-#include "topology/presence.h"
 #include "topology/rdma.h"
+#include "topology/rdma_presence.h"
 
 namespace deft::net::api {
 namespace {
@@ -75,7 +76,7 @@ std::size_t devices_or_warn() {
 }
 
 std::size_t shown_devices() {
-    return switched_off() || Presence::process().left_to_rdma() ? 0 : devices_or_warn();
+    return switched_off() || left_to_rdma() ? 0 : devices_or_warn();
 }
 
 std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
@@ -89,7 +90,7 @@ std::shared_ptr<const Device> device_or_warn(const char* call, int index) {
 
 // An NCCL that gives each communicator a context tells its traffic class with it.
 void say_whose(const void* context) {
-    Presence::process().connecting(
+    connecting_beside_rdma(
         context == nullptr
             ? std::nullopt
             : std::optional<bool>(static_cast<const Context*>(context)->traffic_class ==

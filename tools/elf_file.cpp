@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace deft::tools {
 namespace {

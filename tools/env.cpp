@@ -261,7 +261,7 @@ std::string json_settings(const Config& config) {
 std::string markdown_reference() {
     std::string text =
         "# Configuration\n\n"
-        "<!-- Written by `deft env --markdown`. Change topology/base/config_table.def instead. "
+        "<!-- Written by `deft env --markdown`. Change base/config_table.def instead. "
         "-->\n";
     for (const char* const paragraph : kMarkdownIntroduction) {
         text += "\n" + markdown_paragraph(paragraph);

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "topology/base/config.h"
+#include "base/config.h"
 
 namespace deft::tools {
 

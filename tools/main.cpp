@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "base/nearest.h"
 #include "tools/env.h"
 #include "tools/library.h"
 #include "tools/planner/commands.h"
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
-#include "tools/topo/topo_command.h"
-#include "topology/base/nearest.h"
+#include "tools/topo_command.h"
 
 namespace deft::tools {
 namespace {

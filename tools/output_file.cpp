@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "topology/base/replaceable.h"
+#include "base/replaceable.h"
 
 namespace deft::tools {
 namespace {

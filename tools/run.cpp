@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/config.h"
 #include "tools/elf_file.h"
 #include "tools/environment.h"
 #include "tools/environment_loss.h"
@@ -19,7 +20,6 @@
 #include "tools/settings_check.h"
 #include "tools/text_output.h"
 #include "tools/vendor_plugin.h"
-#include "topology/base/config.h"
 #include "topology/nccl_settings.h"
 #include "topology/rdma.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/settings_check.h"
 
-#include "shim/executor/text_settings.h"
+#include "shim/settings/text_settings.h"
 #include "topology/interfaces.h"
 
 namespace deft::tools {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "topology/base/config.h"
+#include "base/config.h"
 
 namespace deft::tools {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "topology/base/config.h"
+#include "base/config.h"
 #include "topology/interfaces.h"
 #include "topology/link_relations.h"
 

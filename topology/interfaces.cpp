@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "topology/kernel_links.h"
 #include "topology/link_relations.h"
 #include "topology/pci.h"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace deft {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace deft {
 namespace {

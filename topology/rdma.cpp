@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "topology/base/config.h"
-#include "topology/base/unique_fd.h"
+#include "base/config.h"
+#include "base/unique_fd.h"
 #include "topology/nccl_settings.h"
 #include "topology/pci.h"
 

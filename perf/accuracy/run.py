@@ -111,8 +111,8 @@ def parts_of(build):
     """The files of the build that the jobs need."""
     return {"deft": os.path.join(build, "tools", "deft"),
             "library": os.path.join(build, "packaging", "libnccl-net-deft.so"),
-            "nccl": os.path.join(build, "tests", "softdev", "nccl", "libnccl.so.2"),
-            "cuda": os.path.join(build, "tests", "softdev", "cuda", "libcuda.so.1")}
+            "nccl": os.path.join(build, "softdev", "nccl", "libnccl.so.2"),
+            "cuda": os.path.join(build, "softdev", "cuda", "libcuda.so.1")}
 
 
 def pinned(line):
@@ -139,8 +139,8 @@ def run(options, running, optimizer, policy, works):
         settings = POLICIES[policy]
         # Before exact's plan the networks are measured, and the job is anew.
         slow = 0 if settings is None else 2 * WARM_UP if policy == "exact" else WARM_UP
-        job = [options.python, os.path.join(ROOT, "tests", "softdev", "torch", "launch.py"),
-               "--libs", os.path.join(options.build, "tests", "softdev"), "--ranks", "2",
+        job = [options.python, os.path.join(ROOT, "softdev", "torch", "launch.py"),
+               "--libs", os.path.join(options.build, "softdev"), "--ranks", "2",
                os.path.join(HERE, "train.py"), "--work", work, "--out", out, "--folder", folder,
                "--warm-up", str(slow)]
         environment = {name: value for name, value in os.environ.items()

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "shim/planner/model.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/model/model.h"
+#include "planner/policies/policy.h"
 
 namespace deft::anchors {
 namespace {

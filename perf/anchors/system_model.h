@@ -5,8 +5,8 @@
 #include <array>
 
 #include "perf/anchors/ddl_benchmarks.h"
-#include "shim/planner/fabric.h"
-#include "shim/planner/profile.h"
+#include "planner/model/fabric.h"
+#include "planner/model/profile.h"
 
 namespace deft::anchors {
 

@@ -38,8 +38,8 @@ class Parts:
         self.library = os.path.join(build, "packaging", "libnccl-net-deft.so")
         self.replay = os.path.join(build, "perf", "jobs", "replay", "replay")
         self.raw_tcp = os.path.join(build, "perf", "links", "raw_tcp")
-        self.libraries = os.path.join(build, "tests", "softdev")
-        self.launcher = os.path.join(root, "tests", "softdev", "torch", "launch.py")
+        self.libraries = os.path.join(build, "softdev")
+        self.launcher = os.path.join(root, "softdev", "torch", "launch.py")
         self.ddp = os.path.join(root, "perf", "jobs", "ddp.py")
         for path in (self.deft, self.library, self.replay, self.raw_tcp,
                      os.path.join(self.libraries, "nccl", "libnccl.so.2")):

@@ -30,7 +30,7 @@ from . import job, report, timeline
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
-LAUNCHER = os.path.join(ROOT, "tests", "softdev", "torch", "launch.py")
+LAUNCHER = os.path.join(ROOT, "softdev", "torch", "launch.py")
 NEEDED_MODULES = ("torch", "numpy", "sklearn")
 IMAGES = 1437   # of the digits, in training
 MODES = ("observe", "exact", "deft", "covap")
@@ -123,8 +123,8 @@ def find_parts(options):
     parts = {"launcher": LAUNCHER, "job": JOB,
              "deft": os.path.join(options.build, "tools", "deft"),
              "library": os.path.join(options.build, "packaging", "libnccl-net-deft.so"),
-             "cuda": os.path.join(options.build, "tests", "softdev", "cuda", "libcuda.so.1"),
-             "nccl": os.path.join(options.build, "tests", "softdev", "nccl", "libnccl.so.2")}
+             "cuda": os.path.join(options.build, "softdev", "cuda", "libcuda.so.1"),
+             "nccl": os.path.join(options.build, "softdev", "nccl", "libnccl.so.2")}
     for path in parts.values():
         if not os.path.exists(path):
             raise Missing(f"{path} is missing; remedy: ./dev build (or: "
@@ -172,7 +172,7 @@ def run_phases(options, parts, python, network, folder):
     world = options.hosts * options.ranks_per_host
     share = max(1, IMAGES // world // options.batch)
     total = min(options.iterations or share * options.epochs, share * options.epochs)
-    libraries = os.path.join(options.build, "tests", "softdev")
+    libraries = os.path.join(options.build, "softdev")
 
     def rank_command(results):
         return [python, LAUNCHER, "--libs", libraries, JOB, *job_arguments(options, results)]

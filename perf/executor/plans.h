@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "planner/model/plan.h"
 #include "shim/executor/script.h"
-#include "shim/planner/plan.h"
 
 namespace deft::executor::test {
 

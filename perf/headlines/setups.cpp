@@ -6,10 +6,10 @@
 
 #include "perf/anchors/constants.h"
 #include "perf/anchors/system_model.h"
-#include "shim/planner/collective.h"
-#include "shim/planner/model.h"
-#include "shim/planner/policies/policy.h"
-#include "shim/planner/presets.h"
+#include "planner/model/collective.h"
+#include "planner/model/model.h"
+#include "planner/model/presets.h"
+#include "planner/policies/policy.h"
 
 namespace deft::headlines {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/fabric.h"
-#include "shim/planner/options.h"
-#include "shim/planner/plan.h"
-#include "shim/planner/profile.h"
+#include "planner/model/fabric.h"
+#include "planner/model/options.h"
+#include "planner/model/plan.h"
+#include "planner/model/profile.h"
 
 namespace deft::headlines {
 

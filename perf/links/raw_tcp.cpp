@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace {
 

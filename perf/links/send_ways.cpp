@@ -26,8 +26,8 @@
 #include <string>
 #include <vector>
 
-#include "plugin/links/page_pipes.h"
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
+#include "plugin/tcp/page_pipes.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "topology/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace netperf {
 

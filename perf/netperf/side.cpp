@@ -16,8 +16,8 @@
 #include <cstring>
 
 #include "perf/netperf/statistics.h"
-#include "tests/softdev/net/interfaces.h"
-#include "tests/softdev/net/logger.h"
+#include "softdev/net/interfaces.h"
+#include "softdev/net/logger.h"
 
 namespace netperf {
 namespace {

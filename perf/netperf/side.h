@@ -10,7 +10,7 @@
 
 #include "perf/netperf/control.h"
 #include "perf/netperf/options.h"
-#include "tests/softdev/net/stream.h"
+#include "softdev/net/stream.h"
 
 namespace netperf {
 

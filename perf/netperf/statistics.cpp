@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/softdev/net/plugin_names.h"
+#include "softdev/net/plugin_names.h"
 
 namespace netperf {
 namespace {

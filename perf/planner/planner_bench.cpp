@@ -7,11 +7,11 @@
 #include <random>
 #include <string>
 
-#include "shim/planner/collective.h"
-#include "shim/planner/model.h"
-#include "shim/planner/packing.h"
-#include "shim/planner/policies/policy.h"
-#include "shim/planner/simulator.h"
+#include "planner/model/collective.h"
+#include "planner/model/model.h"
+#include "planner/policies/policy.h"
+#include "planner/simulator/simulator.h"
+#include "planner/solver/packing.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/link_stats.h"
 #include "plugin/core/clock.h"
-#include "topology/link_stats.h"
 
 namespace deft::net {
 

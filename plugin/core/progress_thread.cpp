@@ -10,9 +10,9 @@
 #include <ctime>
 #include <memory>
 
-#include "topology/base/fork_guard.h"
-#include "topology/base/log.h"
-#include "topology/base/thread.h"
+#include "base/fork_guard.h"
+#include "base/log.h"
+#include "base/thread.h"
 
 namespace deft::net {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "deft/abi/net.h"
 #include "plugin/core/copies.h"
-#include "topology/base/log.h"
 
 namespace deft::net {
 namespace {

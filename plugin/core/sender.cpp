@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "deft/abi/net.h"
-#include "topology/base/log.h"
 
 namespace deft::net {
 namespace {

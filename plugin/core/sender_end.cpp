@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/log.h"
 #include "deft/abi/net.h"
 #include "plugin/core/quiet_warning.h"
 #include "plugin/core/sender.h"
-#include "topology/base/log.h"
 
 namespace deft::net {
 namespace {

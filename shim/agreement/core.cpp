@@ -4,8 +4,8 @@
 #include <unistd.h>
 #include <algorithm>
 
+#include "base/log.h"
 #include "shim/agreement/service.h"
-#include "topology/base/log.h"
 
 namespace deft::agreement {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "topology/base/log.h"
+#include "base/log.h"
 
 namespace deft::agreement {
 namespace {

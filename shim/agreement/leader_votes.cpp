@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's proposals, and where the communicator's children meet.
+#include "base/log.h"
 #include "shim/agreement/leader_role.h"
-#include "topology/base/log.h"
 
 namespace deft::agreement {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "topology/base/log.h"
+#include "base/log.h"
 #include "topology/interfaces.h"
 
 namespace deft::agreement {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "shim/agreement/wire.h"
-#include "topology/base/unique_fd.h"
 
 namespace deft::agreement {
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "topology/base/log.h"
+#include "base/log.h"
 
 namespace deft::agreement {
 namespace {

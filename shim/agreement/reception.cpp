@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
 #include "shim/agreement/leader_role.h"
 #include "shim/agreement/service.h"
-#include "topology/base/log.h"
 #include "topology/fair_room.h"
 
 namespace deft::agreement {

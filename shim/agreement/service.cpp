@@ -12,10 +12,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
+#include "base/thread.h"
 #include "shim/agreement/leader_role.h"
 #include "shim/agreement/member_role.h"
-#include "topology/base/log.h"
-#include "topology/base/thread.h"
 
 namespace deft::agreement {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "shim/agreement/wire.h"
-#include "topology/base/unique_fd.h"
 
 namespace deft::agreement {
 

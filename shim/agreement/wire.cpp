@@ -2,9 +2,10 @@
 #include "shim/agreement/wire.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
+#include "base/bytes.h"
+#include "base/hash.h"
 #include "shim/agreement/council.h"
 
 namespace deft::agreement::wire {
@@ -20,90 +21,6 @@ constexpr std::size_t kHelloFixed = 16 + 12 + kDeftVersionBytes + kHostBytes;
 constexpr std::size_t kLongestReason = 1024;
 constexpr std::size_t kPrepareFixed = 3 * sizeof(std::uint64_t);
 constexpr std::size_t kWordBytes = 2 * sizeof(std::uint64_t) + 1;
-
-static_assert(std::endian::native == std::endian::little, "NCCL's platforms are");
-
-class Writer {
-public:
-    explicit Writer(std::span<std::byte> out) : out_(out) {}
-    template <class T>
-    void put(T value) {
-        put_bytes(&value, sizeof(value));
-    }
-    void put_bytes(const void* data, std::size_t size) {
-        if (size != 0) {
-            std::memcpy(out_.data() + at_, data, size);
-        }
-        at_ += size;
-    }
-    // Zero-terminated, zero-padded.
-    void put_text(const std::string& text, std::size_t room) {
-        const std::size_t size = std::min(text.size(), room - 1);
-        put_bytes(text.data(), size);
-        std::memset(out_.data() + at_, 0, room - size);
-        at_ += room - size;
-    }
-
-private:
-    std::span<std::byte> out_;
-    std::size_t at_ = 0;
-};
-
-class Reader {
-public:
-    explicit Reader(std::span<const std::byte> in) : in_(in) {}
-    template <class T>
-    T get() {
-        T value{};
-        get_bytes(&value, sizeof(value));
-        return value;
-    }
-    void get_bytes(void* data, std::size_t size) {
-        if (left() < size) {
-            ok_ = false;
-            return;
-        }
-        std::memcpy(data, in_.data() + at_, size);
-        at_ += size;
-    }
-    // Printable characters only: what a stranger sends may end up in a log.
-    std::string get_text(std::size_t room) {
-        std::string text;
-        bool ended = false;
-        for (std::size_t i = 0; i < room && ok_; ++i) {
-            const char c = get<char>();
-            if (c == '\0') {
-                ended = true;
-            }
-            if (!ended) {
-                text.push_back(c >= ' ' && c < 0x7f ? c : '?');
-            }
-        }
-        return text;
-    }
-    std::span<const std::byte> rest() const { return in_.subspan(at_); }
-    std::size_t left() const { return in_.size() - at_; }
-    bool ok() const { return ok_; }
-
-private:
-    std::span<const std::byte> in_;
-    std::size_t at_ = 0;
-    bool ok_ = true;
-};
-
-// FNV-1a. Each step is one-to-one in the hash so far: one byte that differs is always found.
-std::uint32_t fnv32(std::span<const std::byte> data, std::uint32_t hash = 0x811c9dc5u) {
-    for (const std::byte byte : data) {
-        hash = (hash ^ std::to_integer<std::uint32_t>(byte)) * 0x01000193u;
-    }
-    return hash;
-}
-std::uint64_t fnv64(std::span<const std::byte> data, std::uint64_t hash = 0xcbf29ce484222325u) {
-    for (const std::byte byte : data) {
-        hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3u;
-    }
-    return hash;
-}
 
 std::size_t endpoint_bytes(const Endpoint& endpoint) {
     return 3 + endpoint.address.size();
@@ -126,7 +43,7 @@ void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out) {
     while (fits < trailer.count && bytes + endpoint_bytes(trailer.endpoints[fits]) <= kChecksumAt) {
         bytes += endpoint_bytes(trailer.endpoints[fits++]);
     }
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put(kTrailerMagic);
     writer.put(kVersion);
     writer.put(static_cast<std::uint8_t>(fits));
@@ -143,7 +60,7 @@ void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out) {
 }
 
 Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer) {
-    Reader reader(in.first(kChecksumAt));
+    ByteReader reader(in.first(kChecksumAt));
     if (reader.get<std::uint32_t>() != kTrailerMagic) {
         return Decoded::Absent;
     }
@@ -203,7 +120,7 @@ std::size_t longest(Type type) {
 }
 
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> out) {
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put(kFrameMagic);
     writer.put(kVersion);
     writer.put(static_cast<std::uint8_t>(header.type));
@@ -211,7 +128,7 @@ void encode(const Header& header, std::span<std::byte, kHeaderBytes> out) {
 }
 
 Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
-    Reader reader(in);
+    ByteReader reader(in);
     if (reader.get<std::uint16_t>() != kFrameMagic) {
         return Decoded::Absent;
     }
@@ -241,7 +158,7 @@ std::uint64_t digest_of(std::uint64_t serial, std::uint64_t switch_call,
 std::vector<std::byte> encode(const Hello& hello) {
     const std::size_t settings = std::min(hello.settings.size(), kMaxSettings);
     std::vector<std::byte> out(kHelloFixed + settings);
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put_bytes(hello.nonce.data(), hello.nonce.size());
     writer.put(hello.nranks);
     writer.put(hello.rank);
@@ -256,7 +173,7 @@ bool decode(std::span<const std::byte> in, Hello& hello) {
     if (in.size() > longest(Type::Hello)) {
         return false;
     }
-    Reader reader(in);
+    ByteReader reader(in);
     reader.get_bytes(hello.nonce.data(), hello.nonce.size());
     hello.nranks = reader.get<std::uint32_t>();
     hello.rank = reader.get<std::uint32_t>();
@@ -273,14 +190,14 @@ bool decode(std::span<const std::byte> in, Hello& hello) {
 std::vector<std::byte> encode(const Verdict& verdict) {
     const std::size_t size = std::min(verdict.reason.size(), kLongestReason);
     std::vector<std::byte> out(1 + size);
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put<std::uint8_t>(verdict.on ? 1 : verdict.ended ? 2 : 0);
     writer.put_bytes(verdict.reason.data(), size);
     return out;
 }
 
 bool decode(std::span<const std::byte> in, Verdict& verdict) {
-    Reader reader(in);
+    ByteReader reader(in);
     const auto on = reader.get<std::uint8_t>();
     verdict.on = on == 1;
     verdict.ended = on == 2;
@@ -290,7 +207,7 @@ bool decode(std::span<const std::byte> in, Verdict& verdict) {
 
 std::vector<std::byte> encode(const Prepare& prepare) {
     std::vector<std::byte> out(kPrepareFixed + prepare.body.size());
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put(prepare.serial);
     writer.put(prepare.switch_call);
     writer.put(prepare.digest);
@@ -299,7 +216,7 @@ std::vector<std::byte> encode(const Prepare& prepare) {
 }
 
 bool decode(std::span<const std::byte> in, Prepare& prepare) {
-    Reader reader(in);
+    ByteReader reader(in);
     prepare.serial = reader.get<std::uint64_t>();
     prepare.switch_call = reader.get<std::uint64_t>();
     prepare.digest = reader.get<std::uint64_t>();
@@ -309,7 +226,7 @@ bool decode(std::span<const std::byte> in, Prepare& prepare) {
 
 std::vector<std::byte> encode(const Meeting& meeting) {
     std::vector<std::byte> out(8 + kTrailerBytes);
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put(meeting.child);
     writer.put_bytes(meeting.trailer.data(), meeting.trailer.size());
     return out;
@@ -317,26 +234,26 @@ std::vector<std::byte> encode(const Meeting& meeting) {
 
 std::vector<std::byte> encode_question(std::uint64_t child) {
     std::vector<std::byte> out(8);
-    Writer(out).put(child);
+    ByteWriter(out).put(child);
     return out;
 }
 
 bool decode(std::span<const std::byte> in, Meeting& meeting) {
-    Reader reader(in);
+    ByteReader reader(in);
     meeting.child = reader.get<std::uint64_t>();
     reader.get_bytes(meeting.trailer.data(), meeting.trailer.size());
     return reader.ok() && reader.left() == 0;
 }
 
 bool decode_question(std::span<const std::byte> in, std::uint64_t& child) {
-    Reader reader(in);
+    ByteReader reader(in);
     child = reader.get<std::uint64_t>();
     return reader.ok() && reader.left() == 0;
 }
 
 std::vector<std::byte> encode(const Word& word) {
     std::vector<std::byte> out(kWordBytes);
-    Writer writer(out);
+    ByteWriter writer(out);
     writer.put(word.serial);
     writer.put<std::uint8_t>(word.yes ? 1 : 0);
     writer.put(word.digest);
@@ -344,7 +261,7 @@ std::vector<std::byte> encode(const Word& word) {
 }
 
 bool decode(std::span<const std::byte> in, Word& word) {
-    Reader reader(in);
+    ByteReader reader(in);
     word.serial = reader.get<std::uint64_t>();
     const auto yes = reader.get<std::uint8_t>();
     word.yes = yes == 1;

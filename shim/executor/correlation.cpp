@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "shim/interpose/call.h"
+#include "shim/nccl/call.h"
 
 namespace deft::executor {
 namespace {

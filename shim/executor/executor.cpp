@@ -4,10 +4,10 @@
 #include <time.h>
 #include <algorithm>
 
+#include "base/log.h"
 #include "shim/executor/counters.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
-#include "topology/base/log.h"
 
 namespace deft::executor {
 namespace {

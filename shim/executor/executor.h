@@ -14,7 +14,7 @@
 #include "shim/executor/prediction.h"
 #include "shim/executor/script.h"
 #include "shim/executor/statistics.h"
-#include "shim/interpose/call.h"
+#include "shim/nccl/call.h"
 
 namespace deft::executor {
 

@@ -2,7 +2,7 @@
 // Kernels of the executor. regenerate_ptx.sh turns them into kernels_ptx.inc, which is committed: a
 // build of the library needs no nvcc. Compiled without fused multiply-add and without the toolkit's
 // half-precision headers, so that old drivers load the PTX and the CPU twins
-// (tests/softdev/cuda/executor_kernels.cpp) give the same bits.
+// (softdev/cuda/executor_kernels.cpp) give the same bits.
 
 typedef unsigned long long u64;
 typedef unsigned short u16;

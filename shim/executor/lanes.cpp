@@ -6,9 +6,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/log.h"
+#include "base/thread.h"
 #include "shim/executor/lane_config.h"
-#include "topology/base/log.h"
-#include "topology/base/thread.h"
 
 namespace deft::executor {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "shim/interpose/call.h"
+#include "shim/nccl/call.h"
 
 namespace deft::executor {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "shim/planner/convergence.h"
+#include "planner/convergence.h"
 
 namespace deft::executor {
 namespace {

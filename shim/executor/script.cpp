@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "shim/interpose/call.h"
+#include "shim/nccl/call.h"
 
 namespace deft::executor {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/plan.h"
+#include "planner/model/plan.h"
 
 namespace deft::executor {
 

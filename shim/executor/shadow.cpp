@@ -3,8 +3,8 @@
 
 #include <time.h>
 
+#include "base/log.h"
 #include "shim/cuda/event_pool.h"
-#include "topology/base/log.h"
 
 namespace deft::executor {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of one gradient call: take the gradient in, launch transfers, deliver sums.
+#include "planner/convergence.h"
 #include "shim/executor/counters.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
-#include "shim/planner/convergence.h"
 
 namespace deft::executor {
 namespace {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/convergence.h"
 #include "shim/executor/statistics.h"
-#include "shim/planner/convergence.h"
 
 namespace deft::guard {
 

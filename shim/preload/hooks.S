@@ -159,7 +159,7 @@ guest_slots:
 /* In the order of guest_names in preload.c. */
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) hook nccl##name
 #define DEFT_NCCL_QUERY(name, result, parameters, since)
-#include "shim/interpose/nccl_functions.def"
+#include "shim/nccl/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION
 #define DEFT_API_FUNCTION(name, without) hook deft_##name
 #include "shim/preload/api_functions.def"

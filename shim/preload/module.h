@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the loader knows of the modules (program or shared library) of a process. The same as
-   shim/interpose/calling_module, without the C library. */
+   shim/nccl/calling_module, without the C library. */
 #ifndef DEFT_SHIM_PRELOAD_MODULE_H
 #define DEFT_SHIM_PRELOAD_MODULE_H
 

@@ -22,7 +22,7 @@
 #include "deft/deft.h"
 #include "shim/preload/module.h"
 #include "shim/preload/search.h"
-#include "topology/guest.h"
+#include "base/guest.h"
 
 #define LIBRARY "libnccl-net-deft.so"
 #define VISIBLE __attribute__((visibility("default")))
@@ -38,7 +38,7 @@ enum {
 static const char guest_names[kFunctions][28] = {
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) "nccl" #name,
 #define DEFT_NCCL_QUERY(name, result, parameters, since)
-#include "shim/interpose/nccl_functions.def"
+#include "shim/nccl/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION
 #define DEFT_API_FUNCTION(name, without) "deft_" #name,
 #include "shim/preload/api_functions.def"

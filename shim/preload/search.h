@@ -10,7 +10,7 @@
 enum {
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) kNccl##name,
 #define DEFT_NCCL_QUERY(name, result, parameters, since)
-#include "shim/interpose/nccl_functions.def"
+#include "shim/nccl/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION
     kNcclFunctions,
     kBeforeApi = kNcclFunctions - 1,

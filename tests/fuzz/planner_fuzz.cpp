@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "shim/planner/bounds.h"
-#include "shim/planner/check.h"
-#include "shim/planner/collective.h"
-#include "shim/planner/json.h"
-#include "shim/planner/plan_json.h"
+#include "planner/model/collective.h"
+#include "planner/model/json.h"
+#include "planner/model/plan_json.h"
+#include "planner/simulator/check.h"
+#include "planner/solver/bounds.h"
 #include "tools/observe_file.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "plugin/wire.h"
+#include "plugin/tcp/wire.h"
 
 using namespace deft::net;
 

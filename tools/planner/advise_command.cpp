@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "shim/planner/adviser.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/adviser.h"
+#include "planner/policies/policy.h"
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
-#include "shim/planner/policies/policy.h"
+#include "planner/policies/policy.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/fabric.h"
-#include "shim/planner/options.h"
-#include "shim/planner/profile.h"
+#include "planner/model/fabric.h"
+#include "planner/model/options.h"
+#include "planner/model/profile.h"
 #include "tools/planner/timeline.h"
 
 namespace CLI {

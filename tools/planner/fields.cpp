@@ -14,9 +14,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/nearest.h"
 #include "tools/input_file.h"
 #include "tools/json_text.h"
-#include "topology/base/nearest.h"
 
 namespace deft::tools {
 

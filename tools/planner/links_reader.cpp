@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "shim/planner/collective.h"
-#include "shim/planner/presets.h"
+#include "planner/model/collective.h"
+#include "planner/model/presets.h"
 #include "tools/planner/fields.h"
 
 namespace deft::tools {

@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "shim/planner/fabric.h"
+#include "planner/model/fabric.h"
 
 namespace deft::tools {
 

@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "shim/planner/check.h"
-#include "shim/planner/json.h"
-#include "shim/planner/plan_json.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/model/json.h"
+#include "planner/model/plan_json.h"
+#include "planner/policies/policy.h"
+#include "planner/simulator/check.h"
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "shim/planner/measured_profile.h"
-#include "shim/planner/model.h"
+#include "planner/model/measured_profile.h"
+#include "planner/model/model.h"
 #include "tools/planner/fields.h"
 
 namespace deft::tools {

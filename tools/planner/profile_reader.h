@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/profile.h"
+#include "planner/model/profile.h"
 
 namespace deft::tools {
 

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "shim/planner/bounds.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/policies/policy.h"
+#include "planner/solver/bounds.h"
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/simulator.h"
+#include "planner/simulator/simulator.h"
 
 namespace deft::tools {
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "perf/common/relay/packet.h"
-#include "topology/base/unique_fd.h"
 
 namespace relay {
 

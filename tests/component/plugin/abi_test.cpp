@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "deft/abi/net.h"
-#include "plugin/device.h"
+#include "plugin/tcp/device.h"
 #include "tests/component/plugin/tcp_pair.h"
 
 extern "C" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The devices NCCL is shown, and their properties.
-#include "plugin/device.h"
+#include "plugin/tcp/device.h"
 
 #include <gtest/gtest.h>
 

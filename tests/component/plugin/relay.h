@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "plugin/links/tcp_socket.h"
-#include "plugin/wire.h"
+#include "plugin/tcp/tcp_socket.h"
+#include "plugin/tcp/wire.h"
 
 namespace deft::net::testing {
 

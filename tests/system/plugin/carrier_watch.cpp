@@ -2,7 +2,7 @@
 // What the plugin learns of interfaces that come and go, in a network namespace of its own.
 //
 // Exit status 77: namespaces are not allowed here.
-#include "plugin/links/carrier_watch.h"
+#include "plugin/tcp/carrier_watch.h"
 
 #include <sched.h>
 #include <unistd.h>

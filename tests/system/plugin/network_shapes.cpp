@@ -9,9 +9,9 @@
 
 #include <vector>
 
+#include "base/link_stats.h"
 #include "tests/system/plugin/two_hosts.h"
 #include "topology/interfaces.h"
-#include "topology/link_stats.h"
 
 extern "C" {
 extern const deft_net_v11_t ncclNetPlugin_v11;

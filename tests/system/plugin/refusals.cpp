@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/links/tcp_dialer.h"
+#include "plugin/tcp/tcp_dialer.h"
 
 namespace {
 

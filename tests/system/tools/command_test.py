@@ -102,7 +102,7 @@ class CommandTest(unittest.TestCase):
         """A DEFT_* read behind the table's back would have no check and no documentation."""
         known = {v["name"] for v in json.loads(self.deft("env", "--json").stdout)["variables"]}
         read = re.compile(r'getenv\(\s*"(DEFT_[A-Z_]+)"')
-        for room in ("plugin", "shim", "topology", "tools"):
+        for room in ("base", "planner", "plugin", "shim", "topology", "tools"):
             for path in pathlib.Path(ROOT, room).rglob("*.[ch]*"):
                 self.assertEqual(read.findall(path.read_text()), [],
                                  f"{path}: use Config::process()")

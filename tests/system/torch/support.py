@@ -12,8 +12,8 @@ import unittest
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 BUILD = os.environ.get("DEFT_BUILD", os.path.join(ROOT, "build"))
-LAUNCHER = os.path.join(ROOT, "tests", "softdev", "torch", "launch.py")
-LIBRARIES = os.environ.get("SOFTDEV_LIBDIR", os.path.join(BUILD, "tests", "softdev"))
+LAUNCHER = os.path.join(ROOT, "softdev", "torch", "launch.py")
+LIBRARIES = os.environ.get("SOFTDEV_LIBDIR", os.path.join(BUILD, "softdev"))
 DEFT = os.path.join(BUILD, "tools", "deft")
 LIBRARY = os.path.join(BUILD, "packaging", "libnccl-net-deft.so")
 SKIP = 77

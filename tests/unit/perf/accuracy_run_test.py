@@ -58,7 +58,7 @@ class AccuracyRun(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = folder.name
         for part in ("tools/deft", "packaging/libnccl-net-deft.so",
-                     "tests/softdev/nccl/libnccl.so.2", "tests/softdev/cuda/libcuda.so.1"):
+                     "softdev/nccl/libnccl.so.2", "softdev/cuda/libcuda.so.1"):
             self.put("build/" + part)
         self.python = self.put("python", JOB)
         self.out, self.pids = os.path.join(self.root, "out"), os.path.join(self.root, "pids")

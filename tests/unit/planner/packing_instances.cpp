@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <random>
 
-#include "shim/planner/packing.h"
+#include "planner/solver/packing.h"
 #include "tests/unit/planner/random_cases.h"
 
 using deft::planner::Packing;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/fabric.h"
-#include "shim/planner/profile.h"
+#include "planner/model/fabric.h"
+#include "planner/model/profile.h"
 
 namespace deft::planner::testing {
 

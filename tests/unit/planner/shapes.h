@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/planner/model.h"
+#include "planner/model/model.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner::testing {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "shim/planner/closed_forms.h"
-#include "shim/planner/policies/builder.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/policies/builder.h"
+#include "planner/policies/policy.h"
+#include "planner/solver/closed_forms.h"
 #include "tests/unit/planner/shapes.h"
 
 namespace deft::planner {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/adviser.h"
+#include "planner/adviser.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "shim/planner/policies/policy.h"
+#include "planner/policies/policy.h"
 #include "tests/unit/planner/shapes.h"
 
 namespace deft::planner {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checker accepts every policy's plan and rejects every mutation of it; plans survive JSON.
-#include "shim/planner/check.h"
+#include "planner/simulator/check.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "shim/planner/evaluate.h"
-#include "shim/planner/json.h"
-#include "shim/planner/plan_json.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/model/json.h"
+#include "planner/model/plan_json.h"
+#include "planner/policies/policy.h"
+#include "planner/simulator/evaluate.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner {

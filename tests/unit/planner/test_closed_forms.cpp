@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "shim/planner/check.h"
-#include "shim/planner/closed_forms.h"
-#include "shim/planner/policies/builder.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/policies/builder.h"
+#include "planner/policies/policy.h"
+#include "planner/simulator/check.h"
+#include "planner/solver/closed_forms.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner {

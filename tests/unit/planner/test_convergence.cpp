@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/convergence.h"
+#include "planner/convergence.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "shim/planner/policies/policy.h"
-#include "shim/planner/stability.h"
+#include "planner/policies/policy.h"
+#include "planner/stability.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner {

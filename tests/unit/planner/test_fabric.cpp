@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/fabric.h"
+#include "planner/model/fabric.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "shim/planner/collective.h"
-#include "shim/planner/presets.h"
-#include "shim/planner/water_filling.h"
+#include "planner/model/collective.h"
+#include "planner/model/presets.h"
+#include "planner/model/water_filling.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/json.h"
+#include "planner/model/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/model.h"
+#include "planner/model/model.h"
 
 #include <gtest/gtest.h>
 

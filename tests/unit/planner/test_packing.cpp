@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/packing.h"
+#include "planner/solver/packing.h"
 
 #include <gtest/gtest.h>
 

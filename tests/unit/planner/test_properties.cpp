@@ -7,16 +7,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shim/planner/bounds.h"
-#include "shim/planner/check.h"
-#include "shim/planner/closed_forms.h"
-#include "shim/planner/packing.h"
-#include "shim/planner/plan_floor.h"
-#include "shim/planner/plan_json.h"
-#include "shim/planner/policies/builder.h"
-#include "shim/planner/policies/policy.h"
-#include "shim/planner/simulator.h"
-#include "shim/planner/water_filling.h"
+#include "planner/model/plan_json.h"
+#include "planner/model/water_filling.h"
+#include "planner/policies/builder.h"
+#include "planner/policies/policy.h"
+#include "planner/simulator/check.h"
+#include "planner/simulator/simulator.h"
+#include "planner/solver/bounds.h"
+#include "planner/solver/closed_forms.h"
+#include "planner/solver/packing.h"
+#include "planner/solver/plan_floor.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/planner/simulator.h"
+#include "planner/simulator/simulator.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "shim/planner/closed_forms.h"
-#include "shim/planner/collective.h"
-#include "shim/planner/evaluate.h"
-#include "shim/planner/policies/builder.h"
-#include "shim/planner/policies/policy.h"
+#include "planner/model/collective.h"
+#include "planner/policies/builder.h"
+#include "planner/policies/policy.h"
+#include "planner/simulator/evaluate.h"
+#include "planner/solver/closed_forms.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner {

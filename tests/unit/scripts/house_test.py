@@ -53,8 +53,8 @@ class Circles(Tree):
         self.assertEqual(self.circles(figures.room_at_top), [])
 
     def test_two_rooms_at_the_top(self):
-        self.put("base/log.h", '#include "plugin/device.h"\n')
-        self.put("plugin/device.h", '#include "base/log.h"\n')
+        self.put("base/log.h", '#include "plugin/tcp/device.h"\n')
+        self.put("plugin/tcp/device.h", '#include "base/log.h"\n')
         self.assertEqual(self.circles(figures.room_at_top), ["base", "plugin"])
 
     def test_public_headers_are_found_without_their_folder(self):

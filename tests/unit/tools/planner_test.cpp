@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "shim/planner/adviser.h"
-#include "shim/planner/collective.h"
-#include "shim/planner/policies/policy.h"
-#include "shim/planner/presets.h"
+#include "planner/adviser.h"
+#include "planner/model/collective.h"
+#include "planner/model/presets.h"
+#include "planner/policies/policy.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"
 #include "tools/planner/profile_reader.h"

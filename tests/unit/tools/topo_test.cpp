@@ -11,10 +11,13 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "tools/topo/topo_command.h"
-#include "tools/topo/xml.h"
+#include "tools/topo_command.h"
+#include "topology/discovery/xml.h"
 
 namespace deft::tools {
+
+using namespace discovery;
+
 namespace {
 
 namespace fs = std::filesystem;

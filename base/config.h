@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of this process: the table of config_table.def with a value for each variable.
+//
+// Precedence: default < /etc/deft/deft.conf < the file named by DEFT_CONF < the environment. A
+// variable that is absent takes its default; one that is present and wrong is a problem the caller
+// must act on (the plugin fails its init, the shim warns and turns off), never a silent default.
+//
+// The system file is the operator's and is read by every job of a host. A mistake in it stops no
+// job: DEFT_MODE is off then, whoever set it to what, and central_problem() says why.
+// Texts have grammars that this folder does not know: a TextCheck does. DEFT_DISABLE switches off
+// in the same way, and then no setting can be wrong.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deft {
+
+enum class ValueType { Choice, Bool, Integer, Bytes, Duration, Real, Text };
+enum class VariableGroup { Operator, Debug };
+enum class ValueSource { Default, SystemFile, UserFile, Environment };
+
+enum class Key {
+#define DEFT_VARIABLE(key, ...) key,
+#include "base/config_table.def"
+#undef DEFT_VARIABLE
+};
+
+// One row of the table. All strings are literals.
+struct Variable {
+    Key key;
+    const char* name;
+    ValueType type;
+    const char* unit;
+    const char* default_text;
+    const char* range;
+    VariableGroup group;
+    const char* since;
+    const char* doc;
+};
+
+// The file every process reads first, if it is there.
+inline constexpr char kSystemConfigFile[] = "/etc/deft/deft.conf";
+
+std::span<const Variable> variables();
+const Variable& variable(Key key);
+
+// A variable's value as it stands, and where it came from.
+struct Setting {
+    std::string text;  // as written by the user, or the default
+    ValueSource source = ValueSource::Default;
+    std::string origin;        // "environment", "/etc/deft/deft.conf:12", "default"
+    std::int64_t integer = 0;  // Choice: index into range; Bool; Integer; Bytes; Duration: ns
+    double real = 0;           // Real
+};
+
+class Config;
+
+// What is wrong with a setting that is a text to the table; an empty line: nothing.
+struct TextProblem {
+    Key key;
+    std::string line;
+};
+// Looks at the texts as they stand. Must not use Config::process(), nor log.
+using TextCheck = std::vector<TextProblem> (*)(const Config&);
+
+// The check of Config::process(). Only the preloaded half knows the grammars and defines it; in a
+// program without that half, texts go unchecked.
+[[gnu::weak]] std::vector<TextProblem> process_text_problems(const Config& config);
+
+class Config {
+public:
+    // Reads nothing but what is given. `environment` is a list of "NAME=value"; `system_file` may
+    // be absent. Never throws for bad input: see problems(). With `check`, a text of the system
+    // file that holds and is wrong is a mistake in that file; the texts of others are not looked
+    // at.
+    static Config load(std::span<const char* const> environment, const std::string& system_file,
+                       TextCheck check = nullptr);
+
+    // The settings of this process: loaded at the first call, from the real environment, then
+    // fixed. Thread-safe. Does not allocate after the first call.
+    static const Config& process();
+
+    const Setting& setting(Key key) const { return settings_[static_cast<std::size_t>(key)]; }
+    const std::string& text(Key key) const { return setting(key).text; }
+    bool flag(Key key) const { return setting(key).integer != 0; }
+    std::int64_t integer(Key key) const { return setting(key).integer; }
+    double real(Key key) const { return setting(key).real; }
+    std::chrono::nanoseconds duration(Key key) const {
+        return std::chrono::nanoseconds(integer(key));
+    }
+    // The chosen word of a Choice variable compared with one of its words.
+    bool is(Key key, std::string_view word) const { return text(key) == word; }
+
+    // Values that are present and wrong, one clear line each (name, value, where, what is allowed).
+    // A wrong value leaves its setting at the default. Empty when all is well. Not those of the
+    // system file.
+    std::span<const std::string> problems() const { return problems_; }
+    // What is wrong with the system file, in one line; empty: nothing, or there is none.
+    const std::string& central_problem() const { return central_problem_; }
+    // Unknown DEFT_* names, with the nearest known one. Not fatal.
+    std::span<const std::string> warnings() const { return warnings_; }
+
+private:
+    std::vector<Setting> settings_;
+    std::vector<std::string> problems_;
+    std::vector<std::string> warnings_;
+    std::string central_problem_;
+
+    void read_system_file(const std::string& path);
+    void check_system_texts(TextCheck check);
+    void distrust_system_file(const std::vector<std::string>& wrong);
+    void assign_default(const Variable& variable);
+    void switch_off(ValueSource source, const std::string& origin);
+    void read_line(std::string_view text, ValueSource source, const std::string& origin);
+    void read_file(const std::string& path, ValueSource source, bool must_exist);
+    void assign(std::string_view name, std::string_view value, ValueSource source,
+                const std::string& origin);
+};
+
+// Parses `text` as the variable demands into `setting` (text, integer, real). Returns an empty
+// string, or what is wrong ("expects 100ms..1h").
+std::string parse_value(const Variable& variable, std::string_view text, Setting& setting);
+
+// Replaces %h (host name), %r (rank), %p (process id), %% in a file name pattern.
+std::string expand_pattern(std::string_view pattern, int rank);
+
+}  // namespace deft

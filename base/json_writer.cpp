@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/json_writer.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace deft {
+
+void JsonWriter::separate() {
+    if (after_key_) {
+        after_key_ = false;
+        return;
+    }
+    if (depth_ == 0) {
+        return;
+    }
+    text_ += first_ ? "\n" : ",\n";
+    first_ = false;
+    text_.append(2 * static_cast<std::size_t>(depth_), ' ');
+}
+
+JsonWriter& JsonWriter::open(char bracket) {
+    separate();
+    text_ += bracket;
+    ++depth_;
+    first_ = true;
+    return *this;
+}
+
+JsonWriter& JsonWriter::close(char bracket) {
+    --depth_;
+    if (!first_) {
+        text_ += '\n';
+        text_.append(2 * static_cast<std::size_t>(depth_), ' ');
+    }
+    text_ += bracket;
+    first_ = false;
+    return *this;
+}
+
+void JsonWriter::quote(std::string_view text) {
+    text_ += '"';
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            text_ += '\\';
+            text_ += c;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            char escape[8];
+            std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
+            text_ += escape;
+        } else {
+            text_ += c;  // bytes of UTF-8 as they are
+        }
+    }
+    text_ += '"';
+}
+
+JsonWriter& JsonWriter::key(std::string_view name) {
+    separate();
+    quote(name);
+    text_ += ": ";
+    after_key_ = true;
+    return *this;
+}
+
+JsonWriter& JsonWriter::value(std::string_view text) {
+    separate();
+    quote(text);
+    return *this;
+}
+
+JsonWriter& JsonWriter::value(bool flag) {
+    separate();
+    text_ += flag ? "true" : "false";
+    return *this;
+}
+
+JsonWriter& JsonWriter::value(std::int64_t number) {
+    separate();
+    text_ += std::to_string(number);
+    return *this;
+}
+
+JsonWriter& JsonWriter::value(std::uint64_t number) {
+    separate();
+    text_ += std::to_string(number);
+    return *this;
+}
+
+JsonWriter& JsonWriter::value(double number) {
+    separate();
+    if (!std::isfinite(number)) {
+        text_ += "null";
+        return *this;
+    }
+    // The job may have set a locale with a decimal comma; JSON has the point only.
+    char digits[40];
+    std::snprintf(digits, sizeof(digits), "%.9g", number);
+    for (char* c = digits; *c != '\0'; ++c) {
+        text_ += *c == ',' ? '.' : *c;
+    }
+    return *this;
+}
+
+}  // namespace deft

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "base/config.h"
+#include "base/unique_fd.h"
+
+namespace deft::log {
+namespace {
+
+std::atomic<deft_net_logger_t> g_nccl_logger{nullptr};
+
+int rank_from_launcher() {
+    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        if (const char* value = ::getenv(name)) {
+            return std::atoi(value);
+        }
+    }
+    return 0;
+}
+
+// The descriptor messages go to; opened once, never closed (threads may log until the very end).
+int sink() {
+    static const int fd = [] {
+        const std::string& pattern = Config::process().text(Key::LogFile);
+        if (pattern.empty()) {
+            return STDERR_FILENO;
+        }
+        const std::string path = expand_pattern(pattern, rank_from_launcher());
+        UniqueFd opened(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+        if (opened && opened.get() <= STDERR_FILENO) {
+            // The process has closed a standard descriptor; it must not find our file in its place.
+            opened.reset(::fcntl(opened.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+        }
+        if (!opened) {
+            ::dprintf(STDERR_FILENO,
+                      "[deft] WARN cannot open DEFT_LOG_FILE %s: %m; using standard error\n",
+                      path.c_str());
+            return STDERR_FILENO;
+        }
+        return opened.release();
+    }();
+    return fd;
+}
+
+// Writes one line without the SIGPIPE that a vanished reader would cause: blocked for this thread,
+// and taken back if this write raised it.
+void write_line(int fd, const char* line, std::size_t size) {
+    sigset_t pipe_signal, before, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    const bool pending_before = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    if (::write(fd, line, size) < 0 && errno == EPIPE && !pending_before) {
+        const timespec now{};
+        sigtimedwait(&pipe_signal, nullptr, &now);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+const char* word(Level level) {
+    switch (level) {
+        case Level::None:
+            break;
+        case Level::Warn:
+            return "WARN";
+        case Level::Info:
+            return "INFO";
+        case Level::Debug:
+            return "DEBUG";
+    }
+    return "";
+}
+
+}  // namespace
+
+bool enabled(Level level) {
+    return level != Level::None &&
+           static_cast<std::int64_t>(level) <= Config::process().integer(Key::Log);
+}
+
+void configuration_warnings() noexcept {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (said.test_and_set(std::memory_order_relaxed)) {
+        return;
+    }
+    try {
+        if (const std::string& problem = Config::process().central_problem(); !problem.empty()) {
+            DEFT_WARN("this job runs without deft, the host's configuration is wrong: %s",
+                      problem.c_str());
+        }
+        for (const std::string& warning : Config::process().warnings()) {
+            DEFT_WARN("%s", warning.c_str());
+        }
+    } catch (...) {
+        // No memory for the configuration: whoever reads it next says so.
+    }
+}
+
+void set_nccl_logger(deft_net_logger_t logger) noexcept {
+    g_nccl_logger = logger;
+}
+
+void write(Level level, const char* format, ...) noexcept {
+    const int saved_errno = errno;
+    try {
+        const deft_net_logger_t nccl = g_nccl_logger;
+        const bool own = enabled(level);
+        if (!own && nccl == nullptr) {
+            return;
+        }
+        char text[896];
+        va_list arguments;
+        va_start(arguments, format);
+        errno = saved_errno;  // for %m
+        std::vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        // One message, one line, and nothing that could drive a terminal.
+        for (char* c = text; *c != '\0'; ++c) {
+            *c = static_cast<unsigned char>(*c) < 0x20 || *c == 0x7F ? ' ' : *c;
+        }
+        if (own) {
+            char host[64] = "";
+            ::gethostname(host, sizeof(host) - 1);
+            char line[1024];
+            const int length = std::snprintf(line, sizeof(line), "%s:%d:%ld [deft] %s %s\n", host,
+                                             ::getpid(), ::syscall(SYS_gettid), word(level), text);
+            const auto size =
+                static_cast<std::size_t>(std::clamp(length, 0, int(sizeof(line)) - 1));
+            write_line(sink(), line, size);
+        } else if (level == Level::Info) {
+            // Shown when the user asked NCCL itself to be talkative (NCCL_DEBUG=INFO).
+            nccl(DEFT_NET_LOG_INFO, DEFT_NET_SUBSYS_INIT | DEFT_NET_SUBSYS_NET, "deft", 0, "%s",
+                 text);
+        }
+    } catch (...) {
+        // A message that cannot be printed must not hurt the job.
+    }
+    errno = saved_errno;
+}
+
+}  // namespace deft::log

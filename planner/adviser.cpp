@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/adviser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "planner/policies/policy.h"
+#include "planner/solver/closed_forms.h"
+
+namespace deft::planner {
+namespace {
+
+struct Bounds {
+    double order, links, delay, merge, coverage, measured;
+};
+
+std::vector<double> transfer_costs(const Profile& profile, const Link& link,
+                                   double Spread::*which) {
+    std::vector<double> costs;
+    for (const Bucket& bucket : profile.buckets) {
+        costs.push_back(bucket.transfer.measured()
+                            ? bucket.transfer.*which
+                            : link.seconds(static_cast<double>(bucket.bytes)));
+    }
+    return costs;
+}
+
+Bounds bounds_for(const Profile& profile, const std::vector<double>& costs, double speeds,
+                  double merge) {
+    std::vector<double> shared = costs;
+    double total = 0;
+    for (double& cost : shared) {
+        total += cost;
+        cost /= speeds;
+    }
+    Bounds b{};
+    b.order = time_optimal(profile, costs);
+    b.links = time_optimal(profile, shared);
+    b.delay = time_delayed(profile, costs, speeds, 1);
+    b.merge = time_delayed(profile, costs, speeds, 1 / merge);
+    b.coverage = profile.compute() > 0 ? total / profile.compute() : 0;
+    b.measured = time_ddp(profile, costs);
+    return b;
+}
+
+std::string text(const char* format, double a, double b = 0) {
+    char buffer[200];
+    std::snprintf(buffer, sizeof buffer, format, a, b);
+    return buffer;
+}
+
+// Pools adjacent violators: neighbours whose times per weight are out of order get their mean.
+template <class Weight, class OutOfOrder>
+void pool(std::vector<CostPoint>& sizes, Weight weight, OutOfOrder out_of_order) {
+    struct Block {
+        double seconds, weight;
+        std::size_t end;
+    };
+    std::vector<Block> blocks;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        blocks.push_back({sizes[i].seconds, weight(sizes[i]), i + 1});
+        while (blocks.size() > 1) {
+            const Block top = blocks.back();
+            Block& below = blocks[blocks.size() - 2];
+            if (!out_of_order(below.seconds / below.weight, top.seconds / top.weight)) {
+                break;
+            }
+            below = {below.seconds + top.seconds, below.weight + top.weight, top.end};
+            blocks.pop_back();
+        }
+    }
+    std::size_t i = 0;
+    for (const Block& block : blocks) {
+        for (; i < block.end; ++i) {
+            sizes[i].seconds = block.seconds / block.weight * weight(sizes[i]);
+        }
+    }
+}
+
+// What all links move together, in rates of the first.
+double relative_speed(const Fabric& fabric) {
+    double speeds = 0;
+    const double own = fabric.links.front().best_rate();
+    for (const Link& link : fabric.links) {
+        speeds += link.best_rate() / own;
+    }
+    speeds = std::min(speeds, fabric.best_rate() / own);
+    return speeds >= 1 ? speeds : 1;  // that is no number either
+}
+
+void judge(Advice& advice, double noise) {
+    const double most =
+        std::max({advice.gain_order.middle, advice.gain_links.middle, advice.gain_delay.middle});
+    const double cr = advice.coverage.middle;
+    advice.nothing_to_gain = most <= 1 + noise;
+    const auto range = [](const Estimate& e) {
+        return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
+    };
+    if (advice.nothing_to_gain) {
+        advice.verdict = "do nothing: the links are hidden under compute already";
+    } else if (cr < 0.5 && most <= 1.2) {
+        advice.verdict =
+            "little to gain: keep the job as it is; at most " + range(advice.gain_delay);
+    } else if (cr <= 1.3) {
+        advice.verdict = "ordering and cutting can give " + range(advice.gain_order) +
+                         ", one late update per iteration " + range(advice.gain_delay);
+    } else {
+        advice.verdict = "communication is " + text("%.1f", cr) +
+                         " times the compute: only more links (" + range(advice.gain_links) +
+                         ") or fewer bytes (" + range(advice.gain_merge) + ") help";
+    }
+}
+
+// Bounds hold for the job that was timed; other links only count by their rates beside the first.
+void note_other_links(Advice& advice, const Profile& profile, const Link& reference) {
+    double given = 0;
+    double timed = 0;
+    for (const Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured()) {
+            given += reference.seconds(static_cast<double>(bucket.bytes));
+            timed += bucket.transfer.median;
+        }
+    }
+    if (timed > 0 && (given > 1.25 * timed || given < 0.8 * timed)) {
+        advice.notes.push_back(
+            text("the all-reduces took %.3f ms, and would take %.3f ms on the "
+                 "first link given: the bounds use what was measured, the best "
+                 "plan the links",
+                 timed * 1e3, given * 1e3));
+    }
+}
+
+void add_notes(Advice& advice, const Profile& profile, const Fabric& fabric) {
+    if (profile.iteration.measured() && advice.overhead > 0.05 * advice.measured) {
+        advice.notes.push_back(
+            text("%.0f %% of the iteration is neither compute nor transfers in "
+                 "this model: launch, contention, stragglers",
+                 100 * advice.overhead / advice.measured));
+    }
+    // One tensor that comes last and is big cannot be hidden by any order.
+    const Bucket& last = profile.buckets.back();
+    const double share = static_cast<double>(last.bytes) / static_cast<double>(profile.bytes());
+    if (profile.size() > 1 && share > 0.25 && last.ready > 0.9 * profile.backward) {
+        advice.notes.push_back(
+            text("the last bucket holds %.0f %% of the bytes and is ready when "
+                 "backward ends: only delay can hide it",
+                 100 * share));
+    }
+    note_other_links(advice, profile, fabric.links.front());
+    if (fabric.links.size() == 1) {
+        advice.notes.push_back("one link given: the bound for more links is that of ordering");
+    }
+}
+
+}  // namespace
+
+Link link_from_transfers(const Profile& profile) {
+    Link link;
+    std::vector<CostPoint> points;
+    for (const Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured() && bucket.transfer.median > 0) {
+            points.push_back({static_cast<double>(bucket.bytes), bucket.transfer.median});
+        }
+    }
+    if (points.empty()) {
+        return link;
+    }
+    std::sort(points.begin(), points.end(),
+              [](const CostPoint& a, const CostPoint& b) { return a.bytes < b.bytes; });
+    // Equal sizes: their mean.
+    std::vector<CostPoint> sizes;
+    for (std::size_t i = 0; i < points.size();) {
+        std::size_t j = i;
+        double sum = 0;
+        for (; j < points.size() && points[j].bytes == points[i].bytes; ++j) {
+            sum += points[j].seconds;
+        }
+        sizes.push_back({points[i].bytes, sum / static_cast<double>(j - i)});
+        i = j;
+    }
+    // The second keeps what the first has made: times that share a mean fall per byte.
+    pool(
+        sizes, [](const CostPoint& p) { return p.bytes; },
+        [](double less, double more) { return less < more; });
+    pool(
+        sizes, [](const CostPoint&) { return 1.0; },
+        [](double less, double more) { return less > more; });
+    link.cost.points = sizes;
+    link.cost.straight = true;
+    link.name = "measured";
+    link.source = "all-reduce times of the job's own buckets";
+    return link;
+}
+
+Advice advise(const Profile& profile, const Fabric& fabric, const Options& options) {
+    const Link& reference = fabric.links.front();
+    const double speeds = relative_speed(fabric);
+    const double merge = std::max(1U, options.max_merge);
+    const auto bounds = [&](double Spread::*of) {
+        return bounds_for(profile, transfer_costs(profile, reference, of), speeds, merge);
+    };
+    const Bounds mid = bounds(&Spread::median);
+    const Bounds fast = bounds(&Spread::p10);
+    const Bounds slow = bounds(&Spread::p90);
+
+    Advice advice;
+    const bool timed = profile.iteration.measured();
+    advice.measured = timed ? profile.iteration.median : mid.measured;
+    advice.compute = profile.compute();
+    advice.communication = mid.coverage * advice.compute;
+    advice.coverage = {fast.coverage, mid.coverage, slow.coverage};
+    advice.bound_order = mid.order;
+    advice.bound_links = mid.links;
+    advice.bound_delay = mid.delay;
+    advice.bound_merge = mid.merge;
+    // Slow transfers lengthen both the job and its bound; where the job was timed, only the bound.
+    const auto gain = [&](double Bounds::*bound) {
+        if (timed) {
+            const double low = profile.iteration.p10 / (slow.*bound);
+            const double high = profile.iteration.p90 / (fast.*bound);
+            const double middle = advice.measured / (mid.*bound);
+            return Estimate{std::min(low, middle), middle, std::max(high, middle)};
+        }
+        const double a = fast.measured / (fast.*bound);
+        const double b = slow.measured / (slow.*bound);
+        const double middle = mid.measured / (mid.*bound);
+        return Estimate{std::min({a, b, middle}), middle, std::max({a, b, middle})};
+    };
+    advice.gain_order = gain(&Bounds::order);
+    advice.gain_links = gain(&Bounds::links);
+    advice.gain_delay = gain(&Bounds::delay);
+    advice.gain_merge = gain(&Bounds::merge);
+    advice.order_cap = advice.compute > 0 ? 1 + profile.forward / advice.compute : 1;
+    advice.overhead = std::max(0.0, advice.measured - mid.measured);
+    judge(advice, options.noise);
+    add_notes(advice, profile, fabric);
+    return advice;
+}
+
+}  // namespace deft::planner

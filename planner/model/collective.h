@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-reduce algorithms as links: what n ranks pay for a message.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "planner/model/fabric.h"
+
+namespace deft::planner {
+
+// hop: seconds per step of the algorithm; rate: bytes per second each rank sends while it receives.
+
+// 2(n-1) steps of 1/n of the message: 2(n-1) hop + 2(n-1)/n bytes/rate.
+Link ring_link(std::string name, std::uint32_t ranks, double hop, double rate);
+
+// Pipelined double binary tree: 2 ceil(log2 n) steps to fill it, every byte up and down once.
+Link tree_link(std::string name, std::uint32_t ranks, double hop, double rate);
+
+// Reduce-scatter inside each node, all-reduce between nodes (one ring per local rank, sharing the
+// node's uplink), all-gather inside. Three hops: the node's own links are one resource crossed
+// twice, the uplink the other, so consecutive messages overlap.
+Link hierarchical_link(std::string name, std::uint32_t nodes, std::uint32_t ranks_per_node,
+                       double inner_hop, double inner_rate, double outer_hop, double outer_rate);
+
+}  // namespace deft::planner

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/model/json.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace deft::planner {
+namespace {
+
+void write_text(const std::string& text, std::string& out) {
+    static const char kHex[] = "0123456789abcdef";
+    out += '"';
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            out += '\\';
+            out += c;
+        } else if (byte < 0x20) {
+            out += "\\u00";
+            out += kHex[byte >> 4];
+            out += kHex[byte & 15];
+        } else {
+            out += c;
+        }
+    }
+    out += '"';
+}
+
+void append_utf8(unsigned code, std::string& out) {
+    if (code < 0x80) {
+        out += static_cast<char>(code);
+    } else if (code < 0x800) {
+        out += static_cast<char>(0xc0 | (code >> 6));
+        out += static_cast<char>(0x80 | (code & 0x3f));
+    } else if (code < 0x10000) {
+        out += static_cast<char>(0xe0 | (code >> 12));
+        out += static_cast<char>(0x80 | ((code >> 6) & 0x3f));
+        out += static_cast<char>(0x80 | (code & 0x3f));
+    } else {
+        out += static_cast<char>(0xf0 | (code >> 18));
+        out += static_cast<char>(0x80 | ((code >> 12) & 0x3f));
+        out += static_cast<char>(0x80 | ((code >> 6) & 0x3f));
+        out += static_cast<char>(0x80 | (code & 0x3f));
+    }
+}
+
+}  // namespace
+
+class JsonParser {
+public:
+    explicit JsonParser(std::string_view input) : input_(input) {}
+
+    Json document() {
+        Json value = read(0);
+        skip_space();
+        if (at_ != input_.size()) {
+            fail("something follows the value");
+        }
+        return value;
+    }
+
+private:
+    [[noreturn]] void fail(const char* what) const {
+        const std::string_view before = input_.substr(0, std::min(at_, input_.size()));
+        const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+        throw JsonError("line " + std::to_string(line) + ": " + what);
+    }
+    char peek() const { return at_ < input_.size() ? input_[at_] : '\0'; }
+    void skip_space() {
+        while (at_ < input_.size() && (input_[at_] == ' ' || input_[at_] == '\t' ||
+                                       input_[at_] == '\n' || input_[at_] == '\r')) {
+            ++at_;
+        }
+    }
+    void expect(std::string_view word) {
+        if (input_.substr(at_, word.size()) != word) {
+            fail("not a JSON value");
+        }
+        at_ += word.size();
+    }
+
+    Json read(int depth) {
+        if (depth > 64) {
+            fail("nested too deeply");
+        }
+        skip_space();
+        switch (peek()) {
+            case 'n':
+                expect("null");
+                return {};
+            case 't':
+                expect("true");
+                return Json::boolean(true);
+            case 'f':
+                expect("false");
+                return Json::boolean(false);
+            case '"':
+                return Json::text(read_text());
+            case '[':
+                return read_array(depth);
+            case '{':
+                return read_object(depth);
+            default:
+                return read_number();
+        }
+    }
+
+    Json read_array(int depth) {
+        Json value = Json::array();
+        ++at_;
+        skip_space();
+        if (peek() == ']') {
+            ++at_;
+            return value;
+        }
+        for (;;) {
+            value.append(read(depth + 1));
+            skip_space();
+            if (peek() == ']') {
+                ++at_;
+                return value;
+            }
+            if (peek() != ',') {
+                fail("expected ',' or ']'");
+            }
+            ++at_;
+        }
+    }
+
+    Json read_object(int depth) {
+        Json value = Json::object();
+        ++at_;
+        skip_space();
+        if (peek() == '}') {
+            ++at_;
+            return value;
+        }
+        for (;;) {
+            skip_space();
+            if (peek() != '"') {
+                fail("expected a name");
+            }
+            std::string name = read_text();
+            skip_space();
+            if (peek() != ':') {
+                fail("expected ':'");
+            }
+            ++at_;
+            if (value.names_.size() >= 4096) {
+                fail("more than 4096 names in one object");  // the search below is linear
+            }
+            if (value.has(name)) {
+                fail("a name is given twice");
+            }
+            Json item = read(depth + 1);
+            value.set(std::move(name), std::move(item));
+            skip_space();
+            if (peek() == '}') {
+                ++at_;
+                return value;
+            }
+            if (peek() != ',') {
+                fail("expected ',' or '}'");
+            }
+            ++at_;
+        }
+    }
+
+    unsigned read_hex() {
+        unsigned code = 0;
+        for (int i = 0; i < 4; ++i) {
+            const char c = peek();
+            const int digit = c >= '0' && c <= '9'   ? c - '0'
+                              : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                              : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                     : -1;
+            if (digit < 0) {
+                fail("bad \\u escape");
+            }
+            code = code * 16 + static_cast<unsigned>(digit);
+            ++at_;
+        }
+        return code;
+    }
+
+    std::string read_text() {
+        std::string text;
+        for (++at_;;) {
+            if (at_ >= input_.size()) {
+                fail("text without end");
+            }
+            const char c = input_[at_++];
+            if (c == '"') {
+                return text;
+            }
+            if (static_cast<unsigned char>(c) < 0x20) {
+                fail("control character in text");
+            }
+            if (c != '\\') {
+                text += c;
+                continue;
+            }
+            const char escaped = peek();
+            ++at_;
+            static constexpr std::string_view kFrom = "\"\\/bfnrt";
+            static constexpr std::string_view kTo = "\"\\/\b\f\n\r\t";
+            if (escaped == 'u') {
+                unsigned code = read_hex();
+                if (code >= 0xd800 && code < 0xdc00) {
+                    if (input_.substr(at_, 2) != "\\u") {
+                        fail("lone surrogate");
+                    }
+                    at_ += 2;
+                    const unsigned low = read_hex();
+                    if (low < 0xdc00 || low > 0xdfff) {
+                        fail("lone surrogate");
+                    }
+                    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+                } else if (code >= 0xdc00 && code < 0xe000) {
+                    fail("lone surrogate");
+                }
+                append_utf8(code, text);
+            } else if (const auto i = kFrom.find(escaped); i != std::string_view::npos) {
+                text += kTo[i];
+            } else {
+                fail("bad escape");
+            }
+        }
+    }
+
+    Json read_number() {
+        const std::size_t from = at_;
+        const auto digits = [&] {
+            const std::size_t first = at_;
+            while (peek() >= '0' && peek() <= '9') {
+                ++at_;
+            }
+            if (at_ == first) {
+                fail("not a JSON value");
+            }
+        };
+        if (peek() == '-') {
+            ++at_;
+        }
+        if (peek() == '0') {
+            ++at_;
+        } else {
+            digits();
+        }
+        if (peek() == '.') {
+            ++at_;
+            digits();
+        }
+        if (peek() == 'e' || peek() == 'E') {
+            ++at_;
+            if (peek() == '+' || peek() == '-') {
+                ++at_;
+            }
+            digits();
+        }
+        Json value(Json::Kind::Number);
+        value.text_ = std::string(input_.substr(from, at_ - from));
+        return value;
+    }
+
+    std::string_view input_;
+    std::size_t at_ = 0;
+};
+
+Json Json::parse(std::string_view input) {
+    return JsonParser(input).document();
+}
+
+Json Json::boolean(bool value) {
+    Json json(Kind::Bool);
+    json.bool_ = value;
+    return json;
+}
+
+Json Json::number(double value) {
+    if (!std::isfinite(value)) {
+        return {};
+    }
+    Json json(Kind::Number);
+    char buffer[64];
+    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);  // shortest that returns
+    json.text_.assign(buffer, end.ptr);
+    return json;
+}
+
+Json Json::number(std::uint64_t value) {
+    Json json(Kind::Number);
+    json.text_ = std::to_string(value);
+    return json;
+}
+
+Json Json::number(std::int64_t value) {
+    Json json(Kind::Number);
+    json.text_ = std::to_string(value);
+    return json;
+}
+
+Json Json::text(std::string value) {
+    Json json(Kind::Text);
+    json.text_ = std::move(value);
+    return json;
+}
+
+void Json::set(std::string name, Json value) {
+    names_.push_back(std::move(name));
+    items_.push_back(std::move(value));
+}
+
+bool Json::has(std::string_view name) const {
+    return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+
+const Json& Json::get(std::string_view name, const std::string& at) const {
+    if (kind_ != Kind::Object) {
+        throw JsonError(at + ": not an object");
+    }
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) {
+        throw JsonError((at.empty() ? "" : at + ".") + std::string(name) + ": missing");
+    }
+    return items_[static_cast<std::size_t>(found - names_.begin())];
+}
+
+double Json::as_double(const std::string& at) const {
+    double value = 0;
+    if (kind_ != Kind::Number) {
+        throw JsonError(at + ": not a number");
+    }
+    const auto end = std::from_chars(text_.data(), text_.data() + text_.size(), value);
+    if (end.ec != std::errc() || !std::isfinite(value)) {
+        throw JsonError(at + ": number out of range");
+    }
+    return value;
+}
+
+std::uint64_t Json::as_unsigned(const std::string& at, std::uint64_t most) const {
+    std::uint64_t value = 0;
+    const char* last = text_.data() + text_.size();
+    const auto end = std::from_chars(text_.data(), last, value);
+    if (kind_ != Kind::Number || end.ec != std::errc() || end.ptr != last || value > most) {
+        throw JsonError(at + ": not a whole number from 0 to " + std::to_string(most));
+    }
+    return value;
+}
+
+std::int64_t Json::as_signed(const std::string& at) const {
+    std::int64_t value = 0;
+    const char* last = text_.data() + text_.size();
+    const auto end = std::from_chars(text_.data(), last, value);
+    if (kind_ != Kind::Number || end.ec != std::errc() || end.ptr != last) {
+        throw JsonError(at + ": not a whole number");
+    }
+    return value;
+}
+
+bool Json::as_bool(const std::string& at) const {
+    if (kind_ != Kind::Bool) {
+        throw JsonError(at + ": neither true nor false");
+    }
+    return bool_;
+}
+
+const std::string& Json::as_text(const std::string& at) const {
+    if (kind_ != Kind::Text) {
+        throw JsonError(at + ": not a text");
+    }
+    return text_;
+}
+
+const std::vector<Json>& Json::as_array(const std::string& at) const {
+    if (kind_ != Kind::Array) {
+        throw JsonError(at + ": not an array");
+    }
+    return items_;
+}
+
+void Json::write(std::string& out) const {
+    switch (kind_) {
+        case Kind::Null:
+            out += "null";
+            break;
+        case Kind::Bool:
+            out += bool_ ? "true" : "false";
+            break;
+        case Kind::Number:
+            out += text_;
+            break;
+        case Kind::Text:
+            write_text(text_, out);
+            break;
+        case Kind::Array:
+        case Kind::Object:
+            out += kind_ == Kind::Array ? '[' : '{';
+            for (std::size_t i = 0; i < items_.size(); ++i) {
+                if (i > 0) {
+                    out += ',';
+                }
+                if (kind_ == Kind::Object) {
+                    write_text(names_[i], out);
+                    out += ':';
+                }
+                items_[i].write(out);
+            }
+            out += kind_ == Kind::Array ? ']' : '}';
+            break;
+    }
+}
+
+std::string Json::dump() const {
+    std::string out;
+    write(out);
+    return out;
+}
+
+}  // namespace deft::planner

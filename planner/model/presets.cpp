@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/model/presets.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "planner/model/collective.h"
+
+namespace deft::planner {
+namespace {
+
+constexpr const char* kDdl =
+    "HKBU-HPML ddl-benchmarks 2020, BSP rows of ResNet-50 and BERT-Base at 8 to 32 GPUs, 4 per "
+    "node";
+constexpr const char* kEfa =
+    "nccl-tests on 4 p4d nodes of 8 A100 and four 100 Gb/s EFA NICs (NVIDIA/nccl issue 527)";
+constexpr const char* kNdr = "nccl-tests on two nodes of one H100 (NVIDIA/nccl-tests issue 232)";
+constexpr const char* kA100 =
+    "nccl-tests on one node of 8 A100 with NVLink (ml-engineering network benchmarks)";
+constexpr const char* kH200 = "nccl-tests on one node of 8 H200 with NVSwitch (ml-engineering)";
+
+// Microseconds at sizes from 32 KiB.
+const CostPoint kA100Points[] = {
+    {32768, 43.8e-6},      {131072, 51.8e-6},        {524288, 80.4e-6},      {1048576, 101.7e-6},
+    {4194304, 101.7e-6},   {8388608, 133.5e-6},      {16777216, 276.6e-6},   {33554432, 424e-6},
+    {67108864, 684.6e-6},  {134217728, 1327.6e-6},   {268435456, 2420.6e-6}, {536870912, 4218e-6},
+    {1073741824, 8204e-6}, {2147483648.0, 16240e-6},
+};
+
+// Bus bandwidths turned into times: bytes * 2(n-1)/n / busbw with n = 8.
+constexpr double h200(double bytes, double bus) {
+    return bytes * 1.75 / bus;
+}
+const CostPoint kH200Points[] = {
+    {1048576, h200(1048576, 40e9)},
+    {8388608, h200(8388608, 155e9)},
+    {33554432, h200(33554432, 276e9)},
+    {268435456, h200(268435456, 437e9)},
+    {17179869184.0, h200(17179869184.0, 482e9)},
+};
+
+}  // namespace
+
+const std::vector<LinkPreset>& link_presets() {
+    static const std::vector<LinkPreset> kPresets = {
+        {"10GbE", "1.16 GB/s per rank ring over TCP: ddl-benchmarks, 1.11-1.22 GB/s"},
+        {"10GbE-gloo", "10GbE slowed by 1.65: the second link of the DeFT paper (from memory)"},
+        {"100Gb-IB",
+         "4.5 GB/s per rank ring: ddl-benchmarks, 4.45-6.3 GB/s, bound inside the node"},
+        {"56Gb-IB", "start-up and rate stored in dear_pytorch for 8 to 64 GPUs"},
+        {"100Gb-NIC",
+         "7.4 GB/s per 100 Gb/s EFA NIC: a quarter of what 4 p4d nodes reached with four"},
+        {"4x100Gb-EFA",
+         "29.6 GB/s bus rate: nccl-tests, 1 GiB on 4 p4d nodes (NVIDIA/nccl issue 527)"},
+        {"400Gb-IB",
+         "41 GB/s bus rate: nccl-tests, 32 MiB, one H100 a node (NVIDIA/nccl-tests issue 232)"},
+        {"nvlink-a100", "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
+        {"nvlink-h200", "8 H200: measured curve, 1 MiB to 16 GiB"},
+    };
+    return kPresets;
+}
+
+Link preset_link(std::string_view name, std::uint32_t ranks) {
+    const std::string label(name);
+    ranks = std::max(ranks, 2U);
+    if (name == "10GbE" || name == "10GbE-gloo") {
+        // Start-ups stored in dear_pytorch: 0.52 ms at 8, 0.91 ms at 16: about 30 us a step.
+        const double slow = name == "10GbE" ? 1 : 1.65;
+        Link link = ring_link(label, ranks, 30e-6 * slow, 1.16e9 / slow);
+        link.source = kDdl;
+        return link;
+    }
+    if (name == "100Gb-IB") {
+        Link link = ring_link(label, ranks, 5e-6, 4.5e9);
+        link.source = kDdl;
+        return link;
+    }
+    if (name == "56Gb-IB") {
+        const struct {
+            std::uint32_t ranks;
+            double alpha, beta;
+        } rows[] = {{8, 9.75e-5, 3.06e-10},
+                    {16, 7.08e-4, 4.06e-10},
+                    {32, 4.06e-4, 4.91e-10},
+                    {64, 8.06e-4, 5.89e-10}};
+        Link link;
+        link.name = label;
+        link.source = "dear_pytorch, fitted start-up and rate (some carry hand factors)";
+        const auto* row = std::find_if(std::begin(rows), std::end(rows) - 1,
+                                       [&](const auto& r) { return ranks <= r.ranks; });
+        link.cost.alpha = row->alpha;
+        link.cost.beta = row->beta;
+        return link;
+    }
+    if (name == "100Gb-NIC" || name == "4x100Gb-EFA") {
+        Link link = ring_link(label, ranks, 10e-6, name == "100Gb-NIC" ? 29.6e9 / 4 : 29.6e9);
+        link.source = kEfa;
+        return link;
+    }
+    if (name == "400Gb-IB") {
+        // 113 us at 2 MiB, 154 at 4, 231 at 8, 421 at 16, 812 at 32, all between two ranks.
+        Link link = ring_link(label, ranks, 25e-6, 41.3e9);
+        link.source = kNdr;
+        return link;
+    }
+    if (name == "nvlink-a100" || name == "nvlink-h200") {
+        Link link;
+        link.name = label;
+        if (name == "nvlink-a100") {
+            link.cost.points.assign(std::begin(kA100Points), std::end(kA100Points));
+            link.source = kA100;
+        } else {
+            link.cost.points.assign(std::begin(kH200Points), std::end(kH200Points));
+            link.source = kH200;
+        }
+        return link;
+    }
+    throw std::invalid_argument("no link is called \"" + label + "\"");
+}
+
+}  // namespace deft::planner

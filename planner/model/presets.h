@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Common links with rates somebody measured, not nominal ones, each with its source.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/model/fabric.h"
+
+namespace deft::planner {
+
+struct LinkPreset {
+    const char* name;
+    const char* summary;  // what was measured, and where
+};
+
+const std::vector<LinkPreset>& link_presets();
+
+// An all-reduce over `ranks` ranks on this link. Throws std::invalid_argument for an unknown name.
+Link preset_link(std::string_view name, std::uint32_t ranks);
+
+}  // namespace deft::planner

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// Policy `best`: the fastest plan within the caps, over everything else in this folder and over
+// combinations of their ideas:
+//   - messages cut over all links so that their parts end together (water-filling), under every
+//     order another policy chose for one link as fast as all together;
+//   - whole buckets spread over links, largest first or deadline first;
+//   - the same over fewer links, where links share a pipe or disturb the compute;
+//   - generations of 1..max_merge iterations delivered 1..max_delay iterations late;
+//   - reduce-scatters and all-gathers as separate items, where layers wait for themselves only.
+// "Do nothing" wins unless something beats it by more than the noise. Ties go to less staleness,
+// then to fewer links.
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "planner/policies/builder.h"
+#include "planner/policies/policy.h"
+#include "planner/policies/spreading.h"
+#include "planner/simulator/evaluate.h"
+#include "planner/solver/bounds.h"
+#include "planner/solver/plan_floor.h"
+
+namespace deft::planner {
+namespace {
+
+std::size_t links_used(const Plan& plan) {
+    std::set<std::uint32_t> used;
+    for (const Transfer& t : plan.transfers) {
+        used.insert(t.link);
+    }
+    return used.size();
+}
+
+// Sets of links that may be faster than all together, these left out: the k fastest, and, where
+// links share or disturb and are few, every other set.
+std::vector<std::vector<std::uint32_t>> fewer_links(const Profile& profile, const Fabric& fabric) {
+    const double mean = static_cast<double>(profile.bytes()) / static_cast<double>(profile.size());
+    const auto order = by_speed(fabric, mean);
+    std::vector<std::vector<std::uint32_t>> sets;
+    const bool apart = fabric.groups.empty() &&
+                       std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
+                           return link.compute_slowdown == 0 && link.overlap_penalty == 0;
+                       });
+    if (!apart && order.size() <= 4) {
+        for (std::uint32_t mask = 1; mask + 1 < 1U << order.size(); ++mask) {
+            auto& set = sets.emplace_back();
+            for (std::size_t k = 0; k < order.size(); ++k) {
+                if ((mask >> k & 1) != 0) {
+                    set.push_back(order[k]);
+                }
+            }
+        }
+    } else {
+        for (std::size_t k = 1; k < order.size(); ++k) {
+            sets.emplace_back(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
+        }
+    }
+    return sets;
+}
+
+// A plan for some links of the fabric, as one for all of it.
+Plan renumbered(Plan plan, const std::vector<std::uint32_t>& links, const Profile& profile,
+                const Fabric& fabric) {
+    for (Transfer& t : plan.transfers) {
+        t.link = links[t.link];
+    }
+    arrange(plan, profile, fabric);
+    return plan;
+}
+
+bool fuses(const Plan& plan) {
+    std::set<std::pair<std::uint32_t, std::uint32_t>> messages;
+    return !std::all_of(plan.transfers.begin(), plan.transfers.end(), [&](const Transfer& t) {
+        return messages.emplace(t.link, t.message).second;
+    });
+}
+
+// Takes plans without predicted times and simulates those that may still win.
+class Choice {
+public:
+    Choice(const Profile& profile, const Fabric& fabric, const Options& options, Plan first)
+        : profile_(profile), fabric_(fabric), options_(options), best_(std::move(first)) {}
+
+    // Seconds that count, of a plan that takes `iteration` for each.
+    double seconds(const Plan& plan, double iteration) const {
+        return options_.objective == Objective::UpdateTime && plan.predicted.updates > 0
+                   ? iteration / plan.predicted.updates
+                   : iteration;
+    }
+    double seconds(const Plan& plan) const { return seconds(plan, plan.predicted.iteration); }
+
+    // Seconds per iteration in which compute waits; infinite if the plan was not simulated.
+    double offer(Plan plan) {
+        if (!allowed(plan)) {
+            return INFINITY;
+        }
+        const double least = seconds(plan, plan_floor(plan, profile_, fabric_) * (1 - 1e-9));
+        const bool preferred = secondary(plan) < secondary(best_);
+        if (hopeless(least, preferred ? 0 : UINT32_MAX)) {
+            return INFINITY;
+        }
+        evaluate(plan, profile_, fabric_);
+        if (!std::isfinite(plan.predicted.iteration)) {
+            return INFINITY;
+        }
+        // A tie is measured against the fastest seen, so that ties do not add up.
+        const double waits = plan.predicted.exposed;
+        const double mine = seconds(plan);
+        const double theirs = seconds(best_);
+        fastest_ = std::min(fastest(), mine);
+        if (theirs > fastest_ * kTie ? mine <= fastest_ : mine <= fastest_ * kTie && preferred) {
+            best_ = std::move(plan);
+        }
+        return waits;
+    }
+    // No plan that takes so long at least, its oldest gradient so late at least, can win.
+    bool hopeless(double least, std::uint32_t age) const {
+        return least * kTie >= seconds(best_) &&
+               !(age <= best_.predicted.max_age && least <= fastest() * kTie);
+    }
+    // Nothing of this kind can be better by more than a tie.
+    bool settled(double bound) const { return seconds(best_) <= bound * kTie; }
+    Plan& best() { return best_; }
+
+private:
+    static constexpr double kTie = 1 + 1e-4;
+
+    double fastest() const { return std::min(fastest_, seconds(best_)); }
+    bool allowed(const Plan& plan) const {
+        const Prediction& p = plan.predicted;
+        return p.max_delay <= options_.max_delay && p.max_merge <= options_.max_merge &&
+               plan.period <= options_.max_period && (options_.allow_fusion || !fuses(plan)) &&
+               (options_.barrier == Barrier::Layer || plan.barrier == Barrier::Update) &&
+               (!options_.complete_generations || plan.complete_generations());
+    }
+    static std::tuple<std::uint32_t, double, std::size_t, std::size_t> secondary(const Plan& plan) {
+        return {plan.predicted.max_age, plan.predicted.mean_age, links_used(plan),
+                plan.transfers.size()};
+    }
+
+    const Profile& profile_;
+    const Fabric& fabric_;
+    const Options& options_;
+    Plan best_;
+    double fastest_ = INFINITY;
+};
+
+// Plans that change no numbers.
+class Synchronous {
+public:
+    Synchronous(const Profile& profile, const Fabric& fabric, const Options& options,
+                Choice& choice, Shares& cut)
+        : profile_(profile),
+          fabric_(fabric),
+          options_(options),
+          choice_(choice),
+          cut_(cut),
+          split_(fabric.links.size() > 1 && options.allow_split),
+          one_(split_ ? fabric.merged() : fabric) {}
+
+    void offer_all() {
+        const double bound = lower_bound(profile_, fabric_, options_.barrier, 0, 1);
+        if (choice_.settled(bound) && choice_.hopeless(bound, 0)) {
+            return;
+        }
+        if (options_.barrier == Barrier::Layer) {
+            choice_.offer(plan_wfbp(profile_, fabric_, options_));  // else it is the job as it is
+        }
+        if (split_) {
+            choice_.offer(
+                spread(plan_wfbp(profile_, one_, options_), profile_, fabric_, options_, cut_));
+        }
+        consider(plan_mg_wfbp, options_);
+        if (!choice_.settled(bound)) {
+            choice_.offer(plan_edf(profile_, fabric_, options_));
+        }
+        fewer();
+        if (options_.barrier == Barrier::Layer) {
+            consider(plan_dear, options_);
+            consider(plan_us_byte, options_);
+            consider(plan_bytescheduler, options_);
+            Options whole = options_;
+            whole.partition_bytes = 0;
+            whole.grain = std::max<std::uint64_t>(whole.grain, whole.least_piece);
+            consider(plan_bytescheduler, whole);
+        }
+    }
+
+private:
+    void consider(Plan (*make)(const Profile&, const Fabric&, const Options&),
+                  const Options& with) {
+        choice_.offer(make(profile_, fabric_, with));
+        if (split_) {
+            choice_.offer(spread(make(profile_, one_, with), profile_, fabric_, with, cut_));
+        }
+    }
+
+    void fewer() {
+        for (const auto& links : fewer_links(profile_, fabric_)) {
+            Fabric few = fabric_;
+            few.links.clear();
+            for (const std::uint32_t j : links) {
+                few.links.push_back(fabric_.links[j]);
+            }
+            if (choice_.hopeless(lower_bound(profile_, few, options_.barrier, 0, 1), 0)) {
+                continue;
+            }
+            choice_.offer(renumbered(plan_edf(profile_, few, options_), links, profile_, fabric_));
+            if (links.size() > 1 && options_.allow_split) {
+                Shares cut(few, options_);
+                // First ready, first sent: its order needs no cost, any one link will do.
+                Fabric any = few;
+                any.links.resize(1);
+                choice_.offer(renumbered(
+                    spread(plan_wfbp(profile_, any, options_), profile_, few, options_, cut), links,
+                    profile_, fabric_));
+            }
+        }
+    }
+
+    const Profile& profile_;
+    const Fabric& fabric_;
+    const Options& options_;
+    Choice& choice_;
+    Shares& cut_;
+    const bool split_;
+    const Fabric one_;
+};
+
+struct Draft {
+    double least;
+    bool parts;
+    Plan plan;
+};
+
+// Those that can be fastest first. `nothing`: so little is exposed that compute never waits.
+void offer(std::vector<Draft> drafts, double nothing, Choice& choice) {
+    std::stable_sort(drafts.begin(), drafts.end(),
+                     [](const Draft& a, const Draft& b) { return a.least < b.least; });
+    std::uint32_t enough[] = {UINT32_MAX, UINT32_MAX};  // delay at which compute never waits
+    for (Draft& draft : drafts) {
+        const std::uint32_t delay = draft.plan.predicted.max_delay;
+        std::uint32_t& least = enough[draft.parts ? 1 : 0];
+        if (delay < least && choice.offer(std::move(draft.plan)) <= nothing) {
+            least = delay;  // more cannot help
+        }
+    }
+}
+
+// Late and merged generations, those that can be fastest first, the less stale of two alike.
+void offer_generations(const Profile& profile, const Fabric& fabric, const Options& options,
+                       Choice& choice, Shares& cut) {
+    const bool split = fabric.links.size() > 1 && options.allow_split;
+    const std::uint32_t most_late = std::min(options.max_delay, 8U);
+    struct Kind {
+        double least;
+        std::uint32_t merge;
+    };
+    std::vector<Kind> kinds;
+    for (std::uint32_t merge = most_late > 0 ? 1 : 2;
+         merge <= std::min({options.max_merge, options.max_period, 8U}); ++merge) {
+        const double reach = lower_bound(profile, fabric, Barrier::Update, most_late, merge);
+        kinds.push_back(
+            {options.objective == Objective::UpdateTime ? reach * merge : reach, merge});
+    }
+    std::stable_sort(kinds.begin(), kinds.end(),
+                     [](const Kind& a, const Kind& b) { return a.least < b.least; });
+    const std::vector<std::uint32_t> whole = largest_first(profile, fabric);
+    for (const Kind& kind : kinds) {
+        // Merging that is not late still has the updates in between for nothing.
+        const std::uint32_t first = kind.merge == 1 ? 1 : 0;
+        if (choice.hopeless(kind.least, kind.merge - 1 + first)) {
+            continue;
+        }
+        std::vector<Draft> drafts;
+        for (std::uint32_t delay = first; delay <= most_late; ++delay) {
+            for (const bool parts : {false, true}) {
+                if (!parts || split) {
+                    Plan plan = generations(profile, fabric, options, kind.merge, delay,
+                                            parts ? std::vector<std::uint32_t>() : whole, cut);
+                    const double least = plan_floor(plan, profile, fabric);
+                    drafts.push_back({least, parts, std::move(plan)});
+                }
+            }
+        }
+        offer(std::move(drafts), 1e-9 * profile.compute(), choice);
+    }
+}
+
+}  // namespace
+
+Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& options) {
+    const Plan as_is = plan_none(profile, fabric, options);
+    Choice choice(profile, fabric, options, as_is);
+    Options drafts = options;
+    drafts.predict = false;
+    Shares cut(fabric, options);
+    const double least = lower_bound(profile, fabric, options);
+    const double same_numbers = lower_bound(profile, fabric, options.barrier, 0, 1);
+    Synchronous synchronous(profile, fabric, drafts, choice, cut);
+    // First what can be fastest: the rest falls by its floors. Ties go to what changes no numbers.
+    if (least * (1 + 1e-4) < same_numbers) {
+        offer_generations(profile, fabric, drafts, choice, cut);
+        synchronous.offer_all();
+    } else {
+        synchronous.offer_all();
+        if (!choice.settled(least)) {
+            offer_generations(profile, fabric, drafts, choice, cut);
+        }
+    }
+    if (!choice.settled(least) && options.max_merge > 1 && !options.complete_generations) {
+        choice.offer(plan_covap(profile, fabric, drafts));
+    }
+    if (!choice.settled(least) && options.max_delay > 0) {
+        choice.offer(plan_deft(profile, fabric, drafts));
+        // Its knapsacks fall differently under other caps: wider ones must not lose what equal ones
+        // gain.
+        const std::uint32_t both = std::min(options.max_delay, options.max_merge);
+        if (both > 1 && options.max_delay != options.max_merge && !choice.settled(least)) {
+            drafts.max_delay = drafts.max_merge = both;
+            choice.offer(plan_deft(profile, fabric, drafts));
+        }
+    }
+    Plan plan = std::move(choice.best());
+    if (choice.seconds(plan) >= choice.seconds(as_is) * (1 - options.noise)) {
+        plan = as_is;
+    }
+    plan.policy = "best";
+    plan.predicted.bound = least;
+    plan.predicted.gap = gap_to(least, plan.predicted.iteration);
+    return plan;
+}
+
+}  // namespace deft::planner

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "shim/nccl/nccl_table.h"
+
+namespace deft::director {
+
+// What a director is told about its communicator once that is ready.
+struct CommunicatorInfo {
+    deft_nccl_comm_t comm = nullptr;
+    const NcclTable* table = nullptr;
+    std::uint32_t serial = 0;
+    std::uint64_t hash = 0;  // equal on all its ranks; 0: unknown
+    int rank = 0;
+    int nranks = 0;
+    int device = 0;
+    const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
+};
+
+}  // namespace deft::director

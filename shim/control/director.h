@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides for one communicator what is done with its gradient calls, and sees to it that all ranks
+// do it from the same call on. docs/director.md tells the whole course.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "shim/agreement/council.h"
+#include "shim/control/communicator_info.h"
+#include "shim/control/follower.h"
+#include "shim/control/inbox.h"
+#include "shim/control/lane_set.h"
+#include "shim/control/leader.h"
+#include "shim/control/plan_report.h"
+#include "shim/control/plan_switch.h"
+#include "shim/learning/track.h"
+#include "shim/nccl/call.h"
+
+namespace deft::director {
+
+// Threads: all_reduce() is called by hooks, tick() by the shim's background thread, the Member's
+// functions by the agreement thread, end() by the hook that ends the communicator. Never freed: a
+// hook may hold a pointer for as long as the process lives, and what is left after end() is small.
+class Director final : public agreement::Member {
+public:
+    Director(const CommunicatorInfo& info, agreement::Council& council);
+    Director(const Director&) = delete;
+
+    // A gradient call of the job, the ordinal-th of this communicator. True: it has been dealt
+    // with, and `result` is what the hook returns. False: the hook forwards it. Allocates nothing
+    // and locks nothing; waits only at a switch whose decision is not known yet. `grouped`: one of
+    // the calls of a group that is about to be launched, whatever is answered; only `ordinal` and
+    // `stream` count.
+    bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
+                    deft_cuda_stream_t stream, int& result) noexcept {
+        return switch_.all_reduce(call, ordinal, grouped, stream, result);
+    }
+
+    // A sum that may be a gradient, but is too small for plans to take: it has been delivered. The
+    // thread of the gradient calls.
+    void note_small() noexcept { switch_.note_sums(); }
+
+    // Looks at what has been learned and takes the next step. May wait for other ranks. True while
+    // something is under way, so that the next look should come soon.
+    bool tick(Track& track) noexcept;
+
+    // The job makes no call any more and goes on to end the communicator. Nothing is planned from
+    // here on; lanes stay until end(). Waits for nobody.
+    void finalize() noexcept;
+    // NCCL goes on finalizing in the background (a nonblocking communicator): it is not done before
+    // the lanes are.
+    void finalize_goes_on() noexcept { lanes_.finalize_goes_on(); }
+
+    // What is under way on the communicator is being aborted, and a smaller one may be made of it:
+    // its lanes are aborted. It stays in the council, through which the ranks of the child find
+    // each other. Waits for nobody, as an abort.
+    void cut() noexcept;
+
+    // The communicator is being destroyed: its lanes go first. Waits as ncclCommDestroy does. Or it
+    // is being aborted: the aborts of its lanes begin, each on a thread of its own, and go on
+    // next to that of the communicator. Abort may come while another thread waits in here, and
+    // releases it; it waits for nobody.
+    void end(bool abort) noexcept;
+    // Lanes are being aborted. Any thread.
+    bool aborting() const noexcept { return lanes_.aborting(); }
+    // After NCCL has been told to abort the communicator itself: waits until its lanes are aborted,
+    // a moment at most.
+    void await_aborts() const noexcept { lanes_.await_aborts(); }
+
+    // The process ends: a lane that is being made is given up, and none is begun any more. Any
+    // thread; waits for nobody.
+    void leave_off() noexcept { lanes_.leave_off(); }
+
+    // An asynchronous error of a lane, or `error` as it is; "in progress" while a nonblocking
+    // finalize waits for the lanes.
+    int merge_async_error(int error) noexcept;
+
+    // Any thread. Waits a moment for a tick that is under way, then tells what was known before.
+    PlanFacts facts() noexcept;
+    // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
+    // the gradient calls.
+    Update take_update() noexcept { return switch_.take_update(); }
+    // A plan is in force, and by what the job said before, this is the middle of an iteration. The
+    // thread of the gradient calls.
+    bool in_iteration() noexcept { return switch_.in_iteration(); }
+    // Ends the plan in force between two iterations of the job, as it says. The generations that
+    // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
+    int flush() noexcept { return switch_.flush(); }
+    const CommunicatorInfo& info() const { return info_; }
+    // This process has another rank of the communicator. Any thread.
+    void share_process() noexcept { follower_.share_process(); }
+    bool ended() const { return switch_.ended(); }
+    // tick() has nothing to do any more.
+    bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
+
+    agreement::Answer prepare(const agreement::Proposal& proposal) noexcept override;
+    void decided(std::uint64_t serial, bool commit) noexcept override;
+    void heard(int rank, std::span<const std::byte> report) noexcept override;
+    void closed(const char* why) noexcept override;
+
+private:
+    void step(Track& track);
+    void take_note(Track& track);
+    void recover();
+    PlanFacts collect_facts() noexcept;
+    PlanFacts remember_facts() noexcept;
+    void describe_plan(PlanFacts& facts) const;
+    // teardown.cpp
+    void forget() noexcept;
+    void abort_lanes() noexcept;
+    void clean_up(bool abort) noexcept;
+    void forget_plans() noexcept;
+
+    const CommunicatorInfo info_;
+    agreement::Council& council_;
+    PlanSwitch switch_;
+    LaneSet lanes_;
+    Inbox inbox_;
+    std::atomic<bool> aborted_{false};
+    std::atomic<bool> closing_{false};    // end() waits for its lanes
+    std::atomic<bool> abandoned_{false};  // tick() has to clean up
+
+    std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
+    Follower follower_;
+    std::optional<Leader> leader_;  // where this rank leads
+    bool plans_forgotten_ = false;  // the follower's facts() have what is to be told of them
+
+    std::mutex known_mutex_;
+    PlanFacts known_;  // what facts() tells while another thread has the work lock for long
+};
+
+}  // namespace deft::director

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/directors.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "shim/control/director.h"
+#include "shim/cuda/driver.h"
+#include "shim/settings/mode.h"
+
+namespace deft::director {
+namespace {
+
+struct Directors {
+    std::mutex mutex;  // guards what follows
+    std::vector<Director*> alive;
+    std::vector<Director*> over;  // told of no more; a hook may know them still
+    deft_stats_t told{};          // by those
+};
+
+Directors& process() {
+    static auto& directors = *new Directors;  // never destroyed: threads may outlive exit()
+    return directors;
+}
+
+// None of them is ever freed, so they can be asked without the lock: one may let its caller wait a
+// moment, and the others are the job's.
+std::vector<Director*> all() {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    return directors.alive;
+}
+
+void add(deft_stats_t& stats, const PlanFacts& facts) noexcept {
+    stats.switched += facts.switched;
+    stats.ended += facts.ended;
+    stats.iterations += facts.iterations;
+    stats.executed_calls += facts.executed;
+    stats.forwarded_calls += facts.forwarded;
+    stats.launched_bytes += facts.launched_bytes;
+    stats.delivered += facts.delivered;
+    stats.zeroed_calls += facts.zeroed;
+    stats.dropped += facts.dropped;
+    stats.guard_decisions += facts.guard_decisions;
+}
+
+void set_aside_those_over(Directors& directors) {
+    auto& alive = directors.alive;
+    const auto over = std::stable_partition(alive.begin(), alive.end(),
+                                            [](const Director* d) { return !d->over(); });
+    directors.over.insert(directors.over.end(), over, alive.end());
+    std::for_each(over, alive.end(), [&](Director* d) { add(directors.told, d->facts()); });
+    alive.erase(over, alive.end());
+}
+
+// Where a process has several ranks, each has a device and a thread of its own, and what one asks
+// for concerns its communicators alone. kAnyDevice where it cannot be told which those are.
+constexpr int kAnyDevice = -1;
+
+int device_here(const Directors& directors) {
+    const int device = cuda::current_device();
+    for (const Director* const director : directors.alive) {
+        if (device >= 0 && director->info().device == device) {
+            return device;
+        }
+    }
+    return kAnyDevice;
+}
+
+bool is_on(const Director& director, int device) {
+    const int own = director.info().device;  // below 0: not known
+    return device == kAnyDevice || own < 0 || own == device;
+}
+
+}  // namespace
+
+void introduce(Communicator& communicator, agreement::Council* council) noexcept {
+    if (council == nullptr || !plans(shim_mode()) || communicator.nranks.load() < 2 ||
+        communicator.director.load(std::memory_order_acquire) != nullptr) {
+        return;
+    }
+    try {
+        CommunicatorInfo info;
+        info.comm = communicator.handle;
+        info.table = communicator.table;
+        info.serial = communicator.serial;
+        info.hash = communicator.hash;
+        info.rank = communicator.rank;
+        info.nranks = communicator.nranks;
+        info.device = communicator.device;
+        info.network = communicator.network;
+        Directors& directors = process();
+        const std::lock_guard lock(directors.mutex);
+        if (communicator.director.load(std::memory_order_acquire) != nullptr) {
+            return;
+        }
+        // Those that have ended stay for the last report, within reason.
+        constexpr std::size_t kListed = 64;
+        if (directors.alive.size() >= kListed) {
+            set_aside_those_over(directors);
+        }
+        directors.alive.reserve(directors.alive.size() + 1);
+        auto* const director = new Director(info, *council);
+        for (Director* const other : directors.alive) {
+            if (info.hash != 0 && other->info().hash == info.hash && !other->ended()) {
+                director->share_process();
+                other->share_process();
+            }
+        }
+        directors.alive.push_back(director);
+        communicator.director.store(director, std::memory_order_release);
+    } catch (...) {
+        // Without a director every call is forwarded; the other ranks hear no answer and do the
+        // same.
+    }
+}
+
+bool tick(int device, Track& track) noexcept {
+    bool any = false;
+    std::size_t i = 0;
+    for (;;) {
+        Director* director = nullptr;
+        {
+            Directors& directors = process();
+            const std::lock_guard lock(directors.mutex);
+            if (i >= directors.alive.size()) {
+                return any;
+            }
+            director = directors.alive[i++];
+        }
+        if (director->info().device == device && !director->over()) {
+            any = director->tick(track) || any;  // may take long: without the lock
+        }
+    }
+}
+
+void leave_off() noexcept {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    for (Director* const director : directors.alive) {
+        director->leave_off();
+    }
+}
+
+bool aborting() noexcept {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    return std::any_of(directors.alive.begin(), directors.alive.end(),
+                       [](const Director* director) { return director->aborting(); });
+}
+
+bool should_step() noexcept {
+    bool zeros = false;
+    bool sums = false;
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    const int device = device_here(directors);
+    for (Director* const director : directors.alive) {
+        if (!is_on(*director, device)) {
+            continue;
+        }
+        const Update update = director->take_update();
+        zeros = zeros || update == Update::Zeros;
+        sums = sums || update == Update::Sums;
+    }
+    return sums || !zeros;
+}
+
+int flush() noexcept {
+    Directors& directors = process();
+    const std::lock_guard lock(directors.mutex);
+    const int device = device_here(directors);
+    // All of them first: -1 says that nothing was done.
+    for (Director* const director : directors.alive) {
+        if (is_on(*director, device) && director->in_iteration()) {
+            return -1;
+        }
+    }
+    int dropped = 0;
+    for (Director* const director : directors.alive) {
+        const int own = is_on(*director, device) ? director->flush() : 0;
+        if (own < 0) {
+            return -1;
+        }
+        dropped += own;
+    }
+    return dropped;
+}
+
+void add_up(deft_stats_t& stats) noexcept {
+    std::vector<Director*> directors;
+    try {
+        const std::lock_guard lock(process().mutex);
+        directors = process().alive;
+        const std::size_t size = stats.size;
+        stats = process().told;
+        stats.size = size;
+    } catch (...) {
+        return;  // no memory for the list
+    }
+    for (Director* const director : directors) {
+        const PlanFacts facts = director->facts();
+        stats.in_force += facts.state == "running" ? 1 : 0;
+        add(stats, facts);
+    }
+}
+
+std::vector<PlanFacts> facts(int device) {
+    std::vector<PlanFacts> told;
+    for (Director* const director : all()) {
+        if (director->info().device == device) {
+            told.push_back(director->facts());
+        }
+    }
+    return told;
+}
+
+}  // namespace deft::director

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directors of this process.
+#pragma once
+
+#include "deft/deft.h"
+#include "shim/control/plan_report.h"
+#include "shim/learning/track.h"
+#include "shim/nccl/registry.h"
+
+namespace deft::director {
+
+// Gives a communicator whose details are known a director, if its mode plans and its ranks may come
+// to an agreement. Any thread.
+void introduce(Communicator& communicator, agreement::Council* council) noexcept;
+
+// The next look of the background thread at the communicators of one device. True while something
+// is under way.
+bool tick(int device, Track& track) noexcept;
+
+// The process ends: nobody begins or waits for a lane any more, so that tick() comes back soon. Any
+// thread; waits for nobody.
+void leave_off() noexcept;
+// Lanes are being aborted, on threads of their own. Any thread.
+bool aborting() noexcept;
+
+// What came of planning on one device, for its report. The background thread, or the one in exit().
+std::vector<PlanFacts> facts(int device);
+
+// deft_should_step(), deft_flush(), deft_stats() of include/deft/deft.h. The first two concern the
+// communicators on the device of the calling thread's current context; all of them if there is no
+// context, or no communicator on that device.
+bool should_step() noexcept;
+int flush() noexcept;
+void add_up(deft_stats_t& stats) noexcept;
+
+}  // namespace deft::director

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/inbox.h"
+
+#include <algorithm>
+#include <string>
+
+namespace deft::director {
+namespace {
+
+bool is_switch(Kind kind) {
+    return kind == Kind::Arm || kind == Kind::Forward;
+}
+
+// The leader has given a staging up whether or not all ranks have answered.
+bool holds_anyway(Kind kind) {
+    return kind == Kind::Drop || kind == Kind::Discard || kind == Kind::Close;
+}
+
+}  // namespace
+
+agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
+    using agreement::Answer;
+    Order order;
+    try {
+        if (switch_.ended() || !decode(proposal.body, order)) {
+            return Answer::No;
+        }
+        const std::lock_guard lock(mutex_);
+        if (!is_switch(order.kind)) {
+            orders_.reserve(orders_.size() + prepared_.size() + 1);  // decided() must not throw
+            prepared_.emplace_back(proposal.serial, std::move(order));
+            return Answer::Yes;
+        }
+        const bool arm = order.kind == Kind::Arm;
+        const bool other = arm && ready_stage_ != order.stage;
+        const NamedSwitch named{proposal.serial, proposal.switch_call, order.ordinal,
+                                arm ? ready_ : nullptr};
+        prepared_.emplace_back(proposal.serial, std::move(order));
+        if (switch_.committed_ahead() || other) {
+            return Answer::No;  // this rank has yet to come to the last switch, or has other plans
+        }
+        return switch_.name(named) ? Answer::Yes : Answer::No;
+    } catch (...) {
+        return Answer::No;
+    }
+}
+
+void Inbox::decided(std::uint64_t serial, bool commit) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(prepared_.begin(), prepared_.end(),
+                                    [serial](const auto& p) { return p.first == serial; });
+    if (found == prepared_.end()) {
+        return;
+    }
+    Order order = std::move(found->second);
+    prepared_.erase(found);
+    if (!is_switch(order.kind)) {
+        if (commit && order.kind == Kind::Drop) {
+            lanes_.drop_stage(order.stage);
+        }
+        if (!commit && !holds_anyway(order.kind)) {
+            stage_cancelled_ = true;
+        } else {
+            orders_.push_back(std::move(order));  // within what prepare() has reserved
+        }
+        return;
+    }
+    const bool arm = order.kind == Kind::Arm;
+    if (commit) {
+        switch_.commit();
+        (arm ? armed_committed_ : forward_committed_) = true;
+    } else {
+        switch_.cancel(serial);
+        (arm ? arm_cancelled_ : forward_cancelled_) = true;
+    }
+}
+
+void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
+    try {
+        Staged staged;
+        if (decode(report, staged)) {
+            const std::lock_guard lock(mutex_);
+            if (staged.step == Step::Refused) {
+                lanes_.drop_stage(staged.stage);  // the background thread may wait for this rank
+            }
+            answers_[rank] = std::move(staged);
+            return;
+        }
+        guard::Statistics statistics;
+        constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
+        if (guard::decode(report, statistics)) {
+            const std::lock_guard lock(mutex_);
+            if (measured_.size() < kMost) {
+                measured_.emplace_back(rank, statistics);
+            }
+        }
+    } catch (...) {
+    }
+}
+
+void Inbox::close() noexcept {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+}
+
+bool Inbox::closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+}
+
+bool Inbox::arming_locked() const {
+    return armed_committed_ || std::any_of(prepared_.begin(), prepared_.end(), [](const auto& p) {
+               return p.second.kind == Kind::Arm;
+           });
+}
+
+// What has been staged and will not be armed gives its memory back at once: the job may need it,
+// and so may what is staged next.
+bool Inbox::order_discards(const Order& order) const {
+    const bool given_up = order.kind == Kind::Drop || order.kind == Kind::Discard;
+    return order.kind == Kind::Stage || (given_up && order.stage == ready_stage_);
+}
+
+void Inbox::unstage_locked() {
+    ready_stage_ = 0;
+    ready_ = nullptr;
+}
+
+void Inbox::stage(std::uint64_t serial, executor::Executor* ready) {
+    const std::lock_guard lock(mutex_);
+    ready_stage_ = serial;
+    ready_ = ready;
+}
+
+bool Inbox::unstage(const executor::Executor* staged) {
+    const std::lock_guard lock(mutex_);
+    if (armed_committed_ || switch_.uses(staged)) {
+        return false;
+    }
+    unstage_locked();
+    return true;
+}
+
+Inbox::Switches Inbox::switches() {
+    const std::lock_guard lock(mutex_);
+    return {armed_committed_, forward_committed_};
+}
+
+bool Inbox::armed() {
+    return switches().armed;
+}
+
+void Inbox::in_force() {
+    const std::lock_guard lock(mutex_);
+    armed_committed_ = false;
+    unstage_locked();
+}
+
+void Inbox::forwarding(bool armed) {
+    const std::lock_guard lock(mutex_);
+    forward_committed_ = false;
+    if (armed) {
+        armed_committed_ = false;
+        unstage_locked();
+    }
+}
+
+bool Inbox::take_arm_cancelled() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(arm_cancelled_, false);
+}
+
+bool Inbox::take_forward_cancelled() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(forward_cancelled_, false) && !forward_committed_;
+}
+
+void Inbox::begin_staging() {
+    const std::lock_guard lock(mutex_);
+    answers_.clear();
+    stage_cancelled_ = false;
+}
+
+Inbox::Tally Inbox::tally(std::uint64_t stage) {
+    Tally tally;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [rank, staged] : answers_) {
+        if (staged.stage != stage) {
+            continue;
+        }
+        tally.learned += staged.step == Step::Learned ? 1 : 0;
+        tally.ready += staged.step == Step::Ready ? 1 : 0;
+        const bool refused = staged.step == Step::Refused;
+        if (refused) {
+            tally.lanes_missing = true;
+        }
+        // A problem that will not pass is the one to tell.
+        if ((refused || staged.step == Step::Unfit) &&
+            (tally.refused.empty() || !staged.may_pass)) {
+            tally.refused.why = "rank " + std::to_string(rank) + ": " + staged.reason;
+            tally.refused.may_pass = staged.may_pass;
+        }
+    }
+    if (tally.refused.empty() && stage_cancelled_) {
+        tally.refused = {"a rank did not answer", true};
+        tally.lanes_missing = true;
+    }
+    return tally;
+}
+
+std::uint64_t Inbox::furthest() {
+    std::uint64_t furthest = switch_.calls();
+    const std::lock_guard lock(mutex_);
+    for (const auto& [rank, staged] : answers_) {
+        furthest = std::max(furthest, staged.ordinal);
+    }
+    return furthest;
+}
+
+Inbox::Measured Inbox::take_measured() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(measured_, {});
+}
+
+void Inbox::forget() {
+    const std::lock_guard lock(mutex_);
+    measured_ = {};
+    answers_.clear();
+}
+
+}  // namespace deft::director

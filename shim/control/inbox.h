@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the council tells a rank, until the background thread takes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "shim/agreement/council.h"
+#include "shim/control/lane_set.h"
+#include "shim/control/message.h"
+#include "shim/control/plan_switch.h"
+#include "shim/control/problem.h"
+#include "shim/guard/guard.h"
+
+namespace deft::director {
+
+// Threads: the agreement thread puts in, the background thread takes out. Its lock is held for
+// moments, and neither CUDA nor NCCL is called under it but to begin the abort of a lane.
+class Inbox {
+public:
+    Inbox(PlanSwitch& plan_switch, LaneSet& lanes) : switch_(plan_switch), lanes_(lanes) {}
+    Inbox(const Inbox&) = delete;
+
+    // Agreement: as the functions of agreement::Member.
+    agreement::Answer prepare(const agreement::Proposal& proposal) noexcept;
+    void decided(std::uint64_t serial, bool commit) noexcept;
+    void heard(int rank, std::span<const std::byte> report) noexcept;
+    void close() noexcept;
+
+    // All of the following: background.
+
+    // Hands each order that has been committed to `take(Order, bool discard)`, under the lock.
+    // discard: what was staged before gives its memory back, and cannot be armed any more.
+    template <class Take>
+    void take_orders(Take&& take) {
+        const std::lock_guard lock(mutex_);
+        const bool arming = arming_locked();
+        for (Order& order : orders_) {
+            const bool discard = order_discards(order) && ready_ != nullptr && !arming;
+            if (discard) {
+                unstage_locked();
+            }
+            take(std::move(order), discard);
+        }
+        orders_.clear();
+    }
+    // The council has closed.
+    bool closed();
+
+    // An executor is ready, and the leader may arm it.
+    void stage(std::uint64_t serial, executor::Executor* ready);
+    // Unless it will come into force: what is staged cannot be armed any more. False: it will.
+    bool unstage(const executor::Executor* staged);
+
+    // What has been decided about switches and has not been taken note of: what is staged comes
+    // into force, calls are forwarded.
+    struct Switches {
+        bool armed = false;
+        bool forward = false;
+    };
+    Switches switches();
+    bool armed();
+    // Such a decision has been taken note of.
+    void in_force();
+    void forwarding(bool armed);
+    // Leader: a proposal was cancelled, since it was last asked.
+    bool take_arm_cancelled();
+    bool take_forward_cancelled();
+
+    // Leader: a staging begins, of which nothing has been answered.
+    void begin_staging();
+    // Leader: how many ranks have answered what about this staging.
+    struct Tally {
+        std::size_t learned = 0;
+        std::size_t ready = 0;
+        Problem refused;             // the first rank's, or one that will not pass
+        bool lanes_missing = false;  // not every rank makes its lanes
+    };
+    Tally tally(std::uint64_t stage);
+    // Leader: the call that the rank which is furthest has come to, at least.
+    std::uint64_t furthest();
+
+    // Leader: what ranks have measured, by rank, as it came.
+    using Measured = std::vector<std::pair<int, guard::Statistics>>;
+    Measured take_measured();
+
+    // Nothing is planned any more.
+    void forget();
+
+private:
+    bool arming_locked() const;
+    bool order_discards(const Order& order) const;
+    void unstage_locked();
+
+    PlanSwitch& switch_;
+    LaneSet& lanes_;
+
+    std::mutex mutex_;                                       // guards what follows
+    std::vector<std::pair<std::uint64_t, Order>> prepared_;  // by serial, until decided
+    std::vector<Order> orders_;                              // committed, but no switches
+    std::map<int, Staged> answers_;                          // leader: by rank
+    Measured measured_;
+    std::uint64_t ready_stage_ = 0;  // serial of the staging that can be armed
+    executor::Executor* ready_ = nullptr;
+    bool armed_committed_ = false;
+    bool forward_committed_ = false;
+    bool arm_cancelled_ = false;
+    bool forward_cancelled_ = false;
+    bool stage_cancelled_ = false;
+    bool closed_ = false;
+};
+
+}  // namespace deft::director

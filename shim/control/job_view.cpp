@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/job_view.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "planner/model/measured_profile.h"
+#include "shim/nccl/call.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::uint64_t kIterationsToPlanWith = 6;
+constexpr std::uint64_t kTimesToPlanWith = 4;  // of each bucket
+constexpr std::uint64_t kStartsToCorrectBy = 8;
+// A sum that is both is a small one: in bytes, and so many times smaller than the largest.
+constexpr std::uint64_t kDoubtfulBelow = 64 * 1024;
+constexpr std::uint64_t kMuchLarger = 16;
+// Of the rest between two iterations, against the one before the call learned to be the first, and
+// against an iteration.
+constexpr double kLongerRest = 4;
+constexpr double kLeastRest = 0.1;
+
+planner::Spread seconds(const Samples& milliseconds) {
+    const Summary summary = milliseconds.summary();
+    return {summary.median * 1e-3, summary.p10 * 1e-3, summary.p90 * 1e-3, summary.n};
+}
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+    return fnv64(&value, sizeof(value), hash);
+}
+
+const char* obstacle(const CallRecord& call, const CallRecord& first) {
+    if (call.function != Function::AllReduce) {
+        return "gradients travel by reduce-scatter (FSDP or a distributed optimizer)";
+    }
+    if (call.comm_serial != first.comm_serial) {
+        return "gradients travel over several communicators";
+    }
+    if (call.op >= DEFT_NCCL_NUM_OPS) {
+        return "gradients are reduced by an operation of the job's own";
+    }
+    if (call.group != 0) {
+        return "gradients travel in groups of calls";
+    }
+    if (call.nranks < 2) {
+        return "the communicator has one rank";
+    }
+    return nullptr;
+}
+
+// DDP's map of the parameters that were used, which goes where its buckets go. One number is a
+// metric or a flag.
+bool is_used_map(const CallRecord& call, const CallRecord& gradient) {
+    return call.function == Function::AllReduce && call.type == DEFT_NCCL_INT32 &&
+           call.op == DEFT_NCCL_SUM && call.in_place && call.count > 1 &&
+           call.comm_serial == gradient.comm_serial;
+}
+
+std::uint64_t bytes_of(const Gradient& gradient) {
+    return gradient.count * element_size(gradient.type);
+}
+
+// Between the first gradient and the last: full buckets.
+bool full_between(const std::vector<Gradient>& gradients) {
+    if (gradients.size() <= 3) {
+        return false;
+    }
+    const auto smaller = [](const Gradient& a, const Gradient& b) {
+        return bytes_of(a) < bytes_of(b);
+    };
+    const auto [least, most] =
+        std::minmax_element(gradients.begin() + 1, gradients.end() - 1, smaller);
+    return bytes_of(*least) >= bytes_of(*most) / 2;
+}
+
+// Small sums in places where DDP leaves no remainder: doubt_about().
+bool has_doubtful_sizes(const std::vector<Gradient>& gradients) {
+    std::uint64_t largest = 0;
+    for (const Gradient& gradient : gradients) {
+        largest = std::max(largest, bytes_of(gradient));
+    }
+    std::vector<std::size_t> small;  // places
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const std::uint64_t size = bytes_of(gradients[i]);
+        if (size < kDoubtfulBelow && size < largest / kMuchLarger) {
+            small.push_back(i);
+        }
+    }
+    if (small.size() != 1) {
+        return small.size() > 1;
+    }
+    const std::size_t last = gradients.size() - 1;
+    const bool remainder = small.front() == last || (small.front() == 0 && full_between(gradients));
+    return !remainder;
+}
+
+}  // namespace
+
+std::vector<executor::Shape> shapes_of(const JobView& view) {
+    std::vector<executor::Shape> shapes;
+    for (const Gradient& gradient : view.gradients) {
+        shapes.push_back({gradient.count, gradient.type, gradient.op, gradient.in_place});
+    }
+    return shapes;
+}
+
+std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
+    std::uint64_t signature = kFnv64Basis;
+    for (const Gradient& gradient : gradients) {
+        signature = mix(signature, gradient.count);
+        signature = mix(signature, static_cast<std::uint64_t>(gradient.type));
+        signature = mix(signature, static_cast<std::uint64_t>(gradient.op));
+        signature = mix(signature, gradient.in_place ? 1 : 0);
+    }
+    return signature;
+}
+
+std::size_t beginning_of(const Track& track) {
+    const CallTimes* const profile = track.current_profile();
+    if (profile == nullptr) {
+        return 0;
+    }
+    // Other calls belong to the gradient behind them; those at the end, to the first.
+    const std::vector<CallRecord>& shape = track.current_shape();
+    std::size_t place = 0;
+    std::size_t longest_at = 0;
+    double longest = 0;
+    double first = -1;
+    double rest = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        rest += profile->places()[i].idle_ms.summary().median;
+        if (!carries_gradient(shape[i])) {
+            continue;
+        }
+        if (first < 0) {
+            first = rest;
+        } else if (rest > longest) {
+            longest = rest;
+            longest_at = place;
+        }
+        place = i + 1;
+        rest = 0;
+    }
+    const bool elsewhere = longest >= kLongerRest * (first + rest) &&
+                           longest >= kLeastRest * profile->iteration_ms().summary().median;
+    return elsewhere ? longest_at : 0;
+}
+
+std::size_t beginning_at(const Track& track, std::size_t gradient) {
+    const std::vector<CallRecord>& shape = track.current_shape();
+    for (std::size_t i = 0; i < shape.size() && gradient > 0; ++i) {
+        if (carries_gradient(shape[i]) && --gradient == 0) {
+            return (i + 1) % shape.size();
+        }
+    }
+    return 0;
+}
+
+bool rotate_to(JobView& view, std::uint64_t signature) {
+    if (view.signature == signature) {
+        return true;
+    }
+    std::vector<Gradient> rotated = view.gradients;
+    for (std::size_t i = 1; i < rotated.size(); ++i) {
+        std::rotate(rotated.begin(), rotated.begin() + 1, rotated.end());
+        if (signature_of(rotated) == signature) {
+            view.gradients = std::move(rotated);
+            view.signature = signature;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char* doubt_about(const std::vector<Gradient>& gradients) {
+    const auto half = [](const Gradient& g) { return g.type == DEFT_NCCL_FLOAT16; };
+    if (std::any_of(gradients.begin(), gradients.end(), half)) {
+        return "float16 gradients are scaled, and the scale may change before they are delivered, "
+               "so nothing is delayed or merged";
+    }
+    return has_doubtful_sizes(gradients) ? "a small sum among much larger ones may be no gradient "
+                                           "(SyncBatchNorm), so nothing is delayed or merged"
+                                         : nullptr;
+}
+
+const char* doubt_about(const JobView& view) {
+    const char* const small = doubt_about(view.gradients);
+    if (small == nullptr && view.used_map) {
+        return "DDP looks for unused parameters, and what came late or merged for one that is not "
+               "used then would be lost, so nothing is delayed or merged";
+    }
+    return small != nullptr || view.whole
+               ? small
+               : "equal gradient calls change their buffers, so that several of one iteration may "
+                 "look like one of several iterations; nothing is delayed or merged";
+}
+
+bool correct_by_starts(const Track& track, planner::Profile& profile) {
+    const CallTimes* const measured = track.current_profile();
+    if (measured == nullptr) {
+        return false;
+    }
+    planner::MeasuredJob job;
+    job.name = profile.name;
+    job.ranks = profile.ranks;
+    job.iteration = profile.iteration;
+    job.compute.median =
+        profile.compute();  // the update too, which starts nothing; seldom too long
+    job.compute.n = profile.iteration.n;
+    const std::vector<CallRecord>& shape = track.current_shape();
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (!carries_gradient(shape[i])) {
+            continue;
+        }
+        const Samples& starts = measured->places()[i].start_ms;
+        if (job.buckets.size() == profile.buckets.size() || starts.count() < kStartsToCorrectBy) {
+            return false;  // another cycle's profile, or too early
+        }
+        planner::Spread earliest = seconds(starts);
+        earliest.median = earliest.p10;
+        job.buckets.push_back(
+            {payload_bytes(shape[i]), earliest, profile.buckets[job.buckets.size()].transfer});
+    }
+    if (job.buckets.empty() || job.buckets.size() != profile.buckets.size()) {
+        return false;
+    }
+    profile = planner::measured_profile(job);
+    return true;
+}
+
+JobView view_job(const Track& track, bool times) {
+    JobView view;
+    const CallTimes* const profile = track.current_profile();
+    if (profile == nullptr || track.iteration_start() == CallRecord::kNoOrdinal) {
+        view.reason = "no iteration has been learned yet";
+        return view;
+    }
+    view.learned = true;
+    const std::vector<CallRecord>& shape = track.current_shape();
+    planner::MeasuredJob job;
+    const CallRecord* first = nullptr;
+    view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        const CallRecord& call = shape[i];
+        if (!carries_gradient(call)) {
+            continue;
+        }
+        first = first != nullptr ? first : &call;
+        if (const char* reason = obstacle(call, *first)) {
+            view.reason = reason;
+            return view;
+        }
+        view.gradients.push_back({call.count, call.type, call.op, call.in_place});
+        const CallTimes::Place& place = profile->places()[i];
+        view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
+        if (times) {
+            job.buckets.push_back(
+                {payload_bytes(call), seconds(place.ready_ms), seconds(place.transfer_ms)});
+        }
+    }
+    if (first == nullptr) {
+        view.reason = "the iteration has no gradients";
+        return view;
+    }
+    view.signature = signature_of(view.gradients);
+    view.serial = first->comm_serial;
+    view.nranks = first->nranks;
+    view.whole = track.whole();
+    view.used_map = std::any_of(shape.begin(), shape.end(), [first](const CallRecord& call) {
+        return is_used_map(call, *first);
+    });
+    view.start = track.iteration_start();
+    view.next = track.latest_ordinal() + 1;
+    if (!times || !view.measured) {
+        return view;
+    }
+    job.name = "job";
+    job.ranks = static_cast<std::uint32_t>(first->nranks);
+    job.compute = seconds(profile->compute_ms());
+    job.iteration = seconds(profile->iteration_ms());
+    view.profile = planner::measured_profile(job);
+    return view;
+}
+
+}  // namespace deft::director

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/lane_set.h"
+
+#include <strings.h>
+#include <time.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+#include "base/presence.h"
+#include "base/thread.h"
+#include "shim/control/networks.h"
+#include "shim/settings/settings.h"
+
+namespace deft::director {
+namespace {
+
+constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
+constexpr std::chrono::seconds kOpeningGrace{3};
+constexpr std::chrono::seconds kAbortGrace{3};
+constexpr int kHookGrace = 2000;  // of half a millisecond
+
+void pause(long nanoseconds) noexcept {
+    const timespec time{0, nanoseconds};
+    ::nanosleep(&time, nullptr);
+}
+
+// In the order of the gradients, which is the same on all ranks.
+std::vector<executor::Reduction> kinds_of(const std::vector<executor::Shape>& shapes) {
+    std::vector<executor::Reduction> kinds;
+    for (const executor::Shape& shape : shapes) {
+        if (shape.count == 0) {
+            continue;
+        }
+        const executor::Reduction kind{shape.type, shape.op, shape.bytes() / shape.count};
+        if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+            kinds.push_back(kind);
+        }
+    }
+    return kinds;
+}
+
+std::size_t largest_of(const std::vector<executor::Shape>& shapes) {
+    std::size_t largest = 0;
+    for (const executor::Shape& shape : shapes) {
+        largest = std::max<std::size_t>(largest, shape.bytes());
+    }
+    return largest;
+}
+
+}  // namespace
+
+LaneSet::LaneSet(const CommunicatorInfo& info, PlanSwitch& plan_switch)
+    : info_(info),
+      switch_(plan_switch),
+      nccl_(executor::Nccl::from(*info.table)),
+      other_networks_(networks_to_use(info)),
+      obstacle_(why_no_lanes(Surroundings::process(nccl_.version))) {}
+
+Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& shapes,
+                      const InUse& in_use, const std::function<void()>& before_each) {
+    // The lanes of a staging that failed on another rank have no partner there.
+    end_from(order.keep, in_use);
+    close_idle(in_use);
+    if (!closing_.empty() && !order.lanes.empty()) {
+        return {"lanes of the last plan are still in use", true};
+    }
+    if (lanes_.size() < order.keep) {
+        return {"a lane is missing", false};
+    }
+    if (lanes_.size() + order.lanes.size() > other_networks_.size() + 1) {
+        return {"DEFT_LANES has no effect on this rank", false};  // it has said why
+    }
+    executor::LaneConfig config;
+    config.priority = switch_.stream_priority();
+    for (const deft_nccl_unique_id_t& id : order.lanes) {
+        if (Problem problem = open_one(id, order, shapes, config, before_each); !problem.empty()) {
+            return problem;
+        }
+    }
+    return {};
+}
+
+// Of the next lane: the job's own network is the first.
+Problem LaneSet::configure(executor::LaneConfig& config) const {
+    const std::size_t network = lanes_.size();
+    const Settings settings = Settings::process();
+    config.net_name = network == 0 ? info_.network : other_networks_[network - 1].c_str();
+    const bool deft = config.net_name != nullptr && ::strcasecmp(config.net_name, kDeft) == 0;
+    if (deft) {
+        if (Presence::process().plugin_declined.load(std::memory_order_acquire)) {
+            return {"NCCL has switched deft's plugin off in this process (see above)", false};
+        }
+        Presence::process().lanes_on_deft.store(true, std::memory_order_release);
+    }
+    config.traffic_class = deft ? kLaneTrafficClass : -1;
+    config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
+    return {};
+}
+
+Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
+                          const std::vector<executor::Shape>& shapes, executor::LaneConfig config,
+                          const std::function<void()>& before_each) {
+    if (Problem problem = configure(config); !problem.empty()) {
+        return problem;
+    }
+    const std::vector<executor::Reduction> kinds = kinds_of(shapes);
+    const std::size_t largest = largest_of(shapes);
+    auto lane = std::make_unique<executor::Lane>(nccl_, *cuda::Execution::get(), info_.device);
+    executor::LaneSpeed speed;
+    Problem problem;
+    before_each();
+    opening_stage_.store(order.stage, std::memory_order_seq_cst);
+    opening_.store(lane.get(), std::memory_order_seq_cst);
+    const bool open = !switch_.ended() && !leaving_off() &&
+                      dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
+                      lane->open(id, info_.nranks, info_.rank, config, problem.why) &&
+                      lane->warm_up(problem.why) && lane->rehearse(kinds, largest, problem.why) &&
+                      (!order.plan.empty() || lane->measure(speed, problem.why));
+    opening_.store(nullptr, std::memory_order_seq_cst);
+    if (!open) {
+        return failed_to_open(std::move(lane), std::move(problem));
+    }
+    speeds_.push_back(speed);
+    published_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
+    lanes_.push_back(std::move(lane));
+    rehearsed_ = kinds;  // those that are kept have been through it too
+    rehearsed_bytes_ = largest;
+    return {};
+}
+
+Problem LaneSet::failed_to_open(std::unique_ptr<executor::Lane> lane, Problem problem) {
+    // NCCL's abort may wait for ranks that go on making it as long as they know nothing.
+    problem.lane = lane.get();
+    ended_.push_back(std::move(lane));  // abort_opening(), drop_stage() may be at it right now
+    if (problem.empty()) {
+        problem.why = "the others gave up";
+    }
+    problem.may_pass = true;
+    const std::size_t network = lanes_.size();
+    if (network > 0) {
+        problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
+    }
+    DEFT_INFO("rank %d: no lane: %s", info_.rank, problem.why.c_str());
+    return problem;
+}
+
+std::vector<executor::Lane*> LaneSet::first(std::size_t count) const {
+    std::vector<executor::Lane*> lanes;
+    for (std::size_t i = 0; i < count; ++i) {
+        lanes.push_back(lanes_[i].get());
+    }
+    return lanes;
+}
+
+// NCCL connects a communicator for an algorithm when it is first used (2.22): in the job's call, if
+// a lane has not been through what this cycle sums.
+bool LaneSet::rehearsed(const std::vector<executor::Shape>& shapes) const {
+    const std::vector<executor::Reduction> kinds = kinds_of(shapes);
+    const auto rehearsed = [this](const executor::Reduction& kind) {
+        return std::find(rehearsed_.begin(), rehearsed_.end(), kind) != rehearsed_.end();
+    };
+    return !kinds.empty() && largest_of(shapes) <= rehearsed_bytes_ &&
+           std::all_of(kinds.begin(), kinds.end(), rehearsed);
+}
+
+// A lane that was in a plan in force, or will be on this rank, may be at the last transfers of it
+// here and with others: it is closed when they are over. What becomes of any other concerns nobody.
+void LaneSet::end_from(std::size_t keep, const InUse& in_use) {
+    while (lanes_.size() > keep) {
+        std::unique_ptr<executor::Lane> lane = std::move(lanes_.back());
+        lanes_.pop_back();
+        if (lanes_.size() < switch_.used_lanes() || in_use.staged) {
+            closing_.push_back(std::move(lane));
+            continue;
+        }
+        withdraw(*lane);
+        lane->abort();
+        ended_.push_back(std::move(lane));  // a hook may be asking it for its errors
+    }
+    speeds_.resize(std::min(speeds_.size(), lanes_.size()));
+}
+
+void LaneSet::close_idle(const InUse& in_use) {
+    if (closing_.empty() || in_use.lanes > lanes_.size()) {
+        return;
+    }
+    while (!closing_.empty() && closing_.back()->idle()) {
+        executor::Lane& lane = *closing_.back();
+        switch_.keep_lanes(lanes_.size() + closing_.size() - 1);
+        withdraw(lane);
+        lane.disconnect();
+        ended_.push_back(std::move(closing_.back()));
+        closing_.pop_back();
+    }
+}
+
+// No hook asks it for its errors any more.
+void LaneSet::withdraw(const executor::Lane& lane) noexcept {
+    for (auto& published : published_) {
+        if (published.load(std::memory_order_seq_cst) == &lane) {
+            published.store(nullptr, std::memory_order_seq_cst);
+        }
+    }
+    DEFT_INFO("rank %d: a lane is closed that no plan uses", info_.rank);
+}
+
+void LaneSet::close_all(bool abort) noexcept {
+    for (auto& lane : closing_) {
+        lanes_.push_back(std::move(lane));
+    }
+    closing_.clear();
+    for (const auto& lane : lanes_) {
+        if (abort) {
+            lane->abort();
+        }
+        lane->drain();  // all of them before close(), which waits for the whole device
+    }
+    for (const auto& lane : lanes_) {
+        lane->close();
+    }
+    for (const auto& lane : ended_) {
+        lane->abort();  // one may have failed a moment ago
+        lane->close();  // what an abort leaves
+    }
+    // Lanes stay too: async_error() may be asked at any time, and what is left of them is small.
+    for (auto& lane : lanes_) {
+        ended_.push_back(std::move(lane));
+    }
+    lanes_.clear();
+    speeds_ = {};
+}
+
+// A rank that is inside NCCL with a lane, connecting, is released by the lane's abort alone.
+void LaneSet::drop_stage(std::uint64_t stage) noexcept {
+    dropped_stage_.store(stage, std::memory_order_seq_cst);
+    // Lanes are never freed while a communicator lives, so the pointer stays good.
+    executor::Lane* const lane = opening_.load(std::memory_order_seq_cst);
+    if (lane != nullptr && opening_stage_.load(std::memory_order_seq_cst) == stage) {
+        lane->give_up();
+        if (lane->comm() != nullptr && !leaving_off()) {
+            begin_abort(*lane);
+        }
+    }
+}
+
+void LaneSet::abort_failed(executor::Lane& lane) noexcept {
+    if (!leaving_off()) {
+        begin_abort(lane);
+    }
+}
+
+// In this order: either open_one() sees it, or the lane is seen here. The lane itself is left to
+// the thread that makes it.
+void LaneSet::leave_off() noexcept {
+    leaving_off_.store(true, std::memory_order_seq_cst);
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->give_up();
+    }
+}
+
+// A lane that is being made when the communicator ends is made first, if that takes no longer than
+// this: torn down in the middle, it would look to the other ranks like a link that died. They all
+// end their communicators now, so nobody is kept from making it.
+void LaneSet::await_opening() const noexcept {
+    const auto until = agreement::Clock::now() + kOpeningGrace;
+    while (opening() && agreement::Clock::now() < until) {
+        pause(1'000'000);
+    }
+}
+
+// The background thread holds the director's lock while it makes a lane.
+void LaneSet::abort_opening() noexcept {
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        lane->abort();
+    }
+}
+
+// An abort frees a lane's communicator, which a hook that is just using it must not see. One that
+// stays inside waits in NCCL for a peer that is gone: only the abort of the lane releases it.
+void LaneSet::await_hooks() const noexcept {
+    for (int i = 0; i < kHookGrace && !switch_.unreferenced(); ++i) {
+        pause(500'000);
+    }
+}
+
+// ncclCommAbort tells the communicator's kernels to end, then frees memory, for which CUDA waits
+// until the whole device is idle: for kernels of the other lanes and of the job's communicator too,
+// which nobody may have told yet. So no abort may wait for another one to return before it is
+// begun. (NCCL from 2.22 on does the same with the aborts of a group: a thread for each.)
+void LaneSet::begin_abort(executor::Lane& lane) noexcept {
+    struct Abort {
+        LaneSet* lanes;
+        executor::Lane* lane;
+        static void run(const Abort& abort) noexcept {
+            abort.lanes->await_hooks();
+            abort.lane->abort();
+            abort.lanes->aborts_.fetch_sub(1, std::memory_order_seq_cst);
+        }
+        static void* main(void* argument) {
+            const std::unique_ptr<Abort> own(static_cast<Abort*>(argument));
+            if (const cuda::Driver* const driver = cuda::Driver::found()) {
+                const cuda::Relaxed relaxed(*driver);
+                run(*own);
+            } else {
+                run(*own);
+            }
+            return nullptr;
+        }
+    };
+    aborts_.fetch_add(1, std::memory_order_seq_cst);
+    // Neither director nor lane is freed while the process lives.
+    auto* const abort = new (std::nothrow) Abort{this, &lane};
+    if (abort == nullptr || start_thread("deft-abort", 0, Abort::main, abort) != 0) {
+        delete abort;
+        Abort::run({this, &lane});
+    }
+}
+
+void LaneSet::abort_all() noexcept {
+    if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
+        // In this order: one that gets its communicator now is aborted by the background thread.
+        lane->give_up();
+        if (lane->comm() != nullptr) {
+            begin_abort(*lane);
+        }
+    }
+    for (const auto& published : published_) {
+        executor::Lane* const lane = published.load(std::memory_order_seq_cst);
+        if (lane != nullptr && lane->comm() != nullptr) {
+            begin_abort(*lane);
+        }
+    }
+}
+
+// NCCL's own abort has waited for the device already, or the job has to abort more for that.
+void LaneSet::await_aborts() const noexcept {
+    const auto until = agreement::Clock::now() + kAbortGrace;
+    while (aborting() && agreement::Clock::now() < until) {
+        pause(200'000);
+    }
+}
+
+int LaneSet::merge_async_error(int error) noexcept {
+    const HookRef reference = switch_.reference();
+    const std::size_t used = switch_.used_lanes();
+    const bool finalizing = finalizing_.load(std::memory_order_acquire);
+    bool busy = false;
+    for (std::size_t i = 0; i < used; ++i) {
+        if (executor::Lane* const lane = published_[i].load(std::memory_order_seq_cst)) {
+            const int own = lane->async_error();
+            if (own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS) {
+                return own;
+            }
+            busy = busy || (finalizing && lane->busy());
+        }
+    }
+    return busy ? DEFT_NCCL_IN_PROGRESS : error;
+}
+
+}  // namespace deft::director

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/leader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "shim/cuda/event_pool.h"
+
+namespace deft::director {
+namespace {
+
+// What failed for a reason that may pass is tried again, seldom and not for ever.
+constexpr std::uint64_t kFirstRetry = 1'000'000'000;  // nanoseconds
+constexpr std::uint32_t kStageTries = 6;
+// So often the learned cycle is made to begin elsewhere.
+constexpr std::uint32_t kMostRotations = 8;
+
+}  // namespace
+
+Leader::Leader(const CommunicatorInfo& info, agreement::Council& council, Inbox& inbox,
+               PlanSwitch& plan_switch, LaneSet& lanes, Follower& follower)
+    : info_(info),
+      council_(council),
+      inbox_(inbox),
+      switch_(plan_switch),
+      lanes_(lanes),
+      follower_(follower),
+      selector_(plan_switch, lanes, follower),
+      review_(info, inbox, follower, selector_),
+      stage_backoff_(kFirstRetry, kFirstRetry << kStageTries) {}
+
+void Leader::enter(LeaderEvent event) {
+    state_ = next_state(state_, event, follower_.current() != nullptr);
+    state_since_ns_ = cuda::host_now();
+}
+
+// A cancelled Forward: its reason stands, and it is proposed again later.
+void Leader::note_cancelled() {
+    if (!inbox_.take_forward_cancelled()) {
+        return;
+    }
+    if (ending_ == Ending::NoGain) {
+        review_.check_gain_again();
+    }
+    ending_ = Ending::None;
+    ++forward_tries_;
+}
+
+void Leader::note_in_force() {
+    forward_tries_ = 0;
+    enter(LeaderEvent::CameIntoForce);
+    in_force_at_ = armed_at_;
+    selector_.set_signature(staged_signature_);
+    selector_.note_in_force();
+    review_.note_in_force();
+}
+
+void Leader::note_forwarding() {
+    leave_staging();
+    review_.note_none();
+    const bool fallen = review_.fallen();
+    const bool outdated = ending_ == Ending::Outdated;
+    if (outdated) {
+        follower_.pause_after_end("optimizer, or what it does with its gradients,");
+    }
+    // A plan over several networks was slower than none.
+    const bool again = ending_ == Ending::NoGain && selector_.networks().size() > 1;
+    enter(fallen              ? LeaderEvent::PlanFell
+          : again || outdated ? LeaderEvent::PlanOver
+                              : LeaderEvent::PlanOverForGood);
+    if (again && !fallen) {
+        selector_.drop_networks();
+    }
+    if (outdated) {
+        selector_.note_outdated();
+    }
+    ending_ = Ending::None;
+}
+
+void Leader::note_end() {
+    selector_.select_anew();
+    leave_staging();
+    review_.set_tightening(false);
+    review_.note_none();
+    enter(follower_.plan_failed() ? LeaderEvent::PlanOverForGood
+          : review_.fallen()      ? LeaderEvent::PlanFell  // so it may not come back
+                                  : LeaderEvent::PlanOver);
+}
+
+void Leader::wind_up() {
+    if (making_ready()) {
+        recover();
+    }
+    // A job that goes on like that should know; a job that merely ends has nothing to be told.
+    if (review_.misses_guard()) {
+        DEFT_WARN("accuracy guard: it cannot act any more (%s); the plan in force goes on",
+                  council_.reason().c_str());
+    }
+}
+
+// The job has said where an iteration begins, and calls before it are still to be learned.
+bool Leader::beginning_ahead(const JobView& view) const noexcept {
+    const std::uint64_t asked = switch_.iteration_begin();
+    return asked != PlanSwitch::kNever && asked > view.next;
+}
+
+// That is the place that counts. Merged and late sums of one update would be of different
+// iterations otherwise. The job says where when it asks for deft_should_step() or deft_flush();
+// without that the times tell, where they leave no doubt.
+void Leader::find_beginning(Track& track, JobView& view) {
+    const std::uint64_t length = view.gradients.size();
+    const std::uint64_t asked = switch_.iteration_begin();
+    if (state_ != LeaderState::Watching || follower_.staging() || rotations_ >= kMostRotations) {
+        return;
+    }
+    std::size_t position = 0;
+    if (asked == PlanSwitch::kNever || asked + length <= view.start) {
+        if (view.measured && view.signature != rotated_signature_) {
+            rotated_signature_ = view.signature;
+            position = beginning_of(track);
+        }
+    } else if (!beginning_ahead(view)) {
+        position = beginning_at(track, (asked + length - view.start) % length);
+    }
+    if (position != 0) {
+        ++rotations_;
+        track.rotate(position);
+        view = view_job(track, false);
+    }
+}
+
+void Leader::lead(Track& track, const JobView& view) {
+    if (!tell_given_up()) {
+        return;
+    }
+    if (selector_.profile_stale() && state_ == LeaderState::Watching && view.reason.empty()) {
+        selector_.profile_restarted();
+        track.restart_profile();
+        return;
+    }
+    switch (state_) {
+        case LeaderState::Watching:
+            watch(track, view);
+            break;
+        case LeaderState::Staging:
+            if (!gives_way(view)) {
+                watch_staging();
+            }
+            break;
+        case LeaderState::Arming:
+            if (!gives_way(view)) {
+                propose_arm(view);
+            }
+            break;
+        case LeaderState::Running:
+            review(track, view);
+            break;
+        case LeaderState::Fallen:
+            watch_accuracy(view);
+            break;
+        case LeaderState::Resting:
+            break;
+    }
+    close_unused(view);
+}
+
+void Leader::watch(const Track& track, const JobView& view) {
+    if (!view.reason.empty()) {
+        if (view.learned) {
+            follower_.say(view.reason.c_str());
+        }
+        return;
+    }
+    // At the next look it may be another iteration.
+    if (beginning_ahead(view) || follower_.pausing() || !selector_.due(view) || inbox_.armed()) {
+        return;
+    }
+    if (selector_.select(track, view) && !propose_stage(view)) {
+        selector_.select_anew();  // the council is busy: try again
+    }
+}
+
+void Leader::review(Track& track, const JobView& view) {
+    if (running()) {
+        watch_accuracy(view);
+    }
+    if (running()) {
+        end_outdated(
+            review_.made_for_another_optimizer(),
+            "the plan in force was made for another optimizer; it ends, and one is made anew");
+    }
+    if (running()) {
+        end_outdated(PlanReview::used_map_concerns(follower_.in_force(), view),
+                     "DDP looks for unused parameters from now on; the plan in force ends");
+    }
+    if (running()) {
+        end_without_gain(track, view);
+    }
+    if (running()) {
+        look_again(track, view);
+    }
+}
+
+// False: the council is busy, and the same is found at the next look.
+bool Leader::end_plan(Ending ending) {
+    if (!propose_forward()) {
+        return false;
+    }
+    ending_ = ending;
+    return true;
+}
+
+void Leader::end_outdated(bool outdated, const char* why) {
+    if (outdated && end_plan(Ending::Outdated)) {
+        DEFT_INFO("%s", why);
+    }
+}
+
+// A plan that turns out slower than the job was is given up.
+void Leader::end_without_gain(const Track& track, const JobView& view) {
+    const auto loss = review_.loss(track, view);
+    if (loss && end_plan(Ending::NoGain)) {
+        review_.note_loss(*loss);
+    }
+}
+
+void Leader::look_again(const Track& track, const JobView& view) {
+    auto better = review_.look_again(track, view);
+    if (!better) {
+        return;
+    }
+    follower_.set_plan(better->plan);
+    if (!propose_stage(view)) {
+        follower_.set_plan(follower_.in_force());
+        selector_.set_reestimated(false);  // the council is busy: try again
+        return;
+    }
+    DEFT_INFO("a better plan: %s", better->note.c_str());
+    selector_.remember(view.signature, std::move(better->plan), better->profile);
+    selector_.set_profile(std::move(better->profile));
+}
+
+// Does what the guard has decided, or has yet to be done of it: it says a thing once.
+void Leader::watch_accuracy(const JobView& view) {
+    if (!review_.guarding()) {
+        return;
+    }
+    const bool in_force = follower_.current() != nullptr;
+    if (!in_force || !review_.fallen()) {
+        review_.plan_tighter(review_.ask_guard());
+    }
+    if (review_.wants_tighter()) {
+        tighten(view);
+    }
+    if (review_.fallen()) {
+        if (in_force) {
+            end_plan(Ending::Guard);
+        }
+    } else if (!in_force) {
+        selector_.select_anew();  // the plan may come back, with the cycle it is for
+        enter(LeaderEvent::GuardResumed);
+    }
+}
+
+void Leader::tighten(const JobView& view) {
+    if (review_.tightening()) {  // and is not on its way any more
+        review_.set_tightening(false);
+        review_.tightened_in_vain();
+        return;
+    }
+    if (!view.reason.empty() || view.signature != selector_.signature()) {
+        return;  // a metric, a barrier
+    }
+    follower_.set_plan(selector_.remembered());
+    review_.set_tightening(propose_stage(view));
+    if (!review_.tightening()) {
+        follower_.set_plan(follower_.in_force());  // the council is busy
+    }
+}
+
+bool Leader::gives_way(const JobView& view) {
+    return gives_way_to_guard() || gives_way_to_used_map(view);
+}
+
+// The guard does not wait until the plan in force has been replaced, which takes as long as the
+// slowest rank wants.
+bool Leader::gives_way_to_guard() {
+    if (!review_.guarding() || follower_.current() == nullptr || ending_ != Ending::None ||
+        inbox_.armed()) {
+        return false;
+    }
+    const guard::Decision decision = review_.ask_guard();
+    if (!decision.act) {
+        return false;
+    }
+    leave_staging();
+    refuse({"the accuracy guard: " + decision.reason, true});
+    review_.set_tightening(false);
+    review_.plan_tighter(decision);
+    return true;
+}
+
+// DDP has begun to tell which parameters were used, and no map was looked for when the plan was
+// made that is being made ready.
+bool Leader::gives_way_to_used_map(const JobView& view) {
+    if (selector_.only_networks() || !PlanReview::used_map_concerns(follower_.plan(), view) ||
+        inbox_.armed()) {
+        return false;
+    }
+    leave_staging();
+    refuse({doubt_about(view), false});
+    review_.set_tightening(false);
+    if (follower_.current() == nullptr) {
+        selector_.select_anew();  // to be decided in doubt
+    }
+    return true;
+}
+
+// The plan in force has ended while another was to take its place.
+void Leader::leave_staging() {
+    if (making_ready()) {
+        give_up_staging(open_proposed_ ? Kind::Discard : Kind::Drop);
+    }
+}
+
+// A rank has its lanes and cannot carry out a plan that delays or merges, most likely for want of
+// memory. False: it was no such plan.
+bool Leader::plan_without_memory(const Problem& problem) {
+    if (follower_.current() != nullptr || selector_.only_networks() ||
+        !follower_.plan().predicted.late_or_merged()) {
+        return false;
+    }
+    DEFT_INFO("rank %d: the plan cannot be carried out: %s", info_.rank, problem.why.c_str());
+    selector_.note_unfit(problem, staged_signature_);
+    enter(LeaderEvent::StageRefused);
+    return true;
+}
+
+// Nothing comes of this staging. What may pass is tried again: 1, 2, 4 ... seconds later.
+void Leader::refuse(const Problem& problem) {
+    if (selector_.only_networks() && open_proposed_) {
+        selector_.networks_refused(problem);
+        enter(LeaderEvent::NetworksDone);
+        return;
+    }
+    selector_.no_networks_now();
+    follower_.say(problem.why.c_str());
+    enter(LeaderEvent::StageRefused);
+    if (follower_.current() != nullptr) {
+        follower_.set_plan(follower_.in_force());
+        if (!review_.tightening()) {
+            selector_.replace_remembered(follower_.in_force());
+        }
+        return;
+    }
+    if (!problem.may_pass) {
+        return;
+    }
+    const std::uint64_t pause_ns = stage_backoff_.failed();
+    if (stage_backoff_.failures() == kStageTries) {
+        follower_.say(("given up after " + std::to_string(kStageTries) +
+                       " attempts; the last: " + problem.why)
+                          .c_str());
+        enter(LeaderEvent::RefusedForGood);
+        return;
+    }
+    selector_.select_anew_after(pause_ns);
+}
+
+void Leader::forget() noexcept {
+    selector_.forget();
+    review_.forget();
+}
+
+}  // namespace deft::director

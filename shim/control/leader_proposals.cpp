@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the leader proposes to the council. A plan is made ready on every rank in two steps: all
+// ranks say that they have learned the cycle, and only then lanes are opened, which waits for every
+// rank. Nothing of that changes what happens to a call. Then a call is named from which on the plan
+// is in force, or every call is forwarded again.
+#include <algorithm>
+
+#include "planner/model/plan_json.h"
+#include "shim/control/leader.h"
+#include "shim/control/plan_choice.h"
+#include "shim/cuda/event_pool.h"
+#include "shim/settings/settings.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::int64_t kArmDeadline = 30'000'000'000;
+constexpr std::uint64_t kArmTries = 5;
+// The switch lies this far ahead of the rank that is furthest.
+constexpr double kSwitchAheadMs = 500;
+constexpr std::uint64_t kSwitchAheadIterations = 3;
+
+}  // namespace
+
+bool Leader::propose(const Order& order, std::uint64_t switch_call) {
+    agreement::Proposal proposal;
+    proposal.serial = next_serial_++;
+    proposal.switch_call = switch_call;
+    proposal.body = encode(order);
+    return council_.propose(std::move(proposal));
+}
+
+bool Leader::propose_stage(const JobView& view) {
+    Order order;
+    order.kind = Kind::Stage;
+    order.stage = next_serial_;
+    order.signature = view.signature;
+    if (!selector_.only_networks()) {
+        const planner::Plan& plan = follower_.plan();
+        order.plan = planner::plan_to_json(plan);
+        order.prediction = executor::to_text(choose_prediction(plan));
+        order.iterations = follower_.all_facts().iterations;
+    }
+    stage_serial_ = next_serial_;
+    staged_signature_ = view.signature;
+    open_proposed_ = false;
+    inbox_.begin_staging();
+    if (!propose(order, PlanSwitch::kNever)) {
+        return false;
+    }
+    enter(LeaderEvent::StageProposed);
+    return true;
+}
+
+// All ranks are about to open lanes at once.
+bool Leader::propose_open(Problem& problem) {
+    const executor::Executor* const current = follower_.current();
+    Order order;
+    order.kind = Kind::Open;
+    order.stage = stage_serial_;
+    // A plan in force keeps its lanes until this one takes over.
+    const std::size_t planned =
+        selector_.only_networks() ? lanes_.other_networks().size() + 1 : lanes_of(follower_.plan());
+    const std::size_t wanted = std::max(planned, current != nullptr ? current->lanes() : 0);
+    const bool keep = current != nullptr || lanes_.rehearsed(follower_.staging_shapes());
+    order.keep = keep ? std::min(agreed_lanes_, wanted) : 0;
+    for (std::size_t i = order.keep; i < wanted; ++i) {
+        deft_nccl_unique_id_t id{};
+        if (info_.table->GetUniqueId == nullptr ||
+            info_.table->GetUniqueId(&id) != DEFT_NCCL_SUCCESS) {
+            problem = {"NCCL gives no unique id for a lane", true};
+            return true;
+        }
+        order.lanes.push_back(id);
+    }
+    if (!propose(order, PlanSwitch::kNever)) {
+        return false;
+    }
+    wanted_lanes_ = wanted;
+    agreed_lanes_ = std::min<std::size_t>(agreed_lanes_, order.keep);
+    return true;
+}
+
+void Leader::watch_staging() {
+    Inbox::Tally tally = inbox_.tally(stage_serial_);
+    const auto all = static_cast<std::size_t>(info_.nranks);
+    if (tally.refused.empty() && cuda::host_now() - state_since_ns_ > kStageDeadlineNs) {
+        tally.refused = {"a rank was not ready in time", true};
+        tally.lanes_missing = true;
+    }
+    if (tally.refused.empty() && !open_proposed_ && tally.learned == all) {
+        open_proposed_ = propose_open(tally.refused);
+    }
+    if (!tally.refused.empty()) {
+        give_up_staging(tally.lanes_missing ? Kind::Drop : Kind::Discard);
+        if (tally.lanes_missing || !plan_without_memory(tally.refused)) {
+            refuse(tally.refused);
+        }
+    } else if (tally.ready == all) {
+        agreed_lanes_ = wanted_lanes_;
+        stage_backoff_.succeeded();
+        if (selector_.only_networks()) {
+            selector_.networks_measured(lanes_.speeds());
+            enter(LeaderEvent::NetworksDone);
+            return;
+        }
+        arm_tries_ = 0;
+        arm_proposed_ = false;
+        enter(LeaderEvent::AllReady);
+    }
+}
+
+// The start of an iteration far enough ahead of every rank; of a period, if a plan is in force, so
+// that no sum is half made. Iterations are those of the plan in force, which need not be learned at
+// the moment, or else those of the view.
+std::uint64_t Leader::switch_call(const JobView& view, std::uint64_t not_before,
+                                  std::uint64_t tries) {
+    const bool planned = follower_.current() != nullptr;
+    const planner::Plan& plan = follower_.in_force();
+    const std::uint64_t length = planned ? plan.bucket_bytes.size() : view.gradients.size();
+    const double iteration_ms = std::max(selector_.before_ms(), 0.1);
+    const std::uint64_t ahead =
+        kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
+    const std::uint64_t from = std::max(inbox_.furthest() + (ahead << tries) * length, not_before);
+    const std::uint64_t start = planned ? in_force_at_ : view.start;
+    const std::uint64_t step = length * (planned ? plan.period : 1);
+    const std::uint64_t past = from > start ? from - start : 0;
+    return start + (past + step - 1) / step * step;
+}
+
+void Leader::propose_arm(const JobView& view) {
+    if (inbox_.armed()) {
+        return;  // the follower sees it come into force
+    }
+    const bool cancelled = inbox_.take_arm_cancelled();
+    if (arm_proposed_ && !cancelled) {
+        return;
+    }
+    if (arm_proposed_) {
+        ++arm_tries_;
+        arm_proposed_ = false;
+    }
+    const bool late = cuda::host_now() - state_since_ns_ > kArmDeadline;
+    const bool other = view.reason.empty() && view.signature != selector_.signature();
+    if (arm_tries_ >= kArmTries || late || other) {
+        give_up_staging(Kind::Discard);
+        refuse({other                 ? "the job's iteration has changed"
+                : view.reason.empty() ? "the ranks did not agree on a call to switch at"
+                                      : view.reason,
+                true});
+        return;
+    }
+    if (!view.reason.empty()) {
+        return;  // a metric, a barrier: the cycle is seen again soon
+    }
+    Order order;
+    order.ordinal = switch_.calls();  // before the switch is looked for
+    armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size(), arm_tries_);
+    order.kind = Kind::Arm;
+    order.stage = stage_serial_;
+    order.signature = view.signature;
+    arm_proposed_ = propose(order, armed_at_);
+}
+
+// Ends the plan in force, whatever is known of the job at the moment.
+bool Leader::propose_forward() {
+    if (inbox_.armed()) {
+        return false;
+    }
+    Order order;
+    order.kind = Kind::Forward;
+    return propose(order, switch_call({}, 0, std::min(forward_tries_, kArmTries)));
+}
+
+// Lanes that no plan uses any more: a network that helps nothing, a plan that was given up. The
+// leader names how many stay; each rank ends the others when nothing of its own uses them. While a
+// plan is being made ready, or the guard may take one up again, all stay.
+void Leader::close_unused(const JobView& view) {
+    const bool nothing = state_ == LeaderState::Watching && view.reason.empty() &&
+                         selector_.signature() != 0 && view.signature == selector_.signature();
+    const bool settled =
+        nothing || state_ == LeaderState::Running || state_ == LeaderState::Resting;
+    const executor::Executor* const current = follower_.current();
+    const std::size_t needed = current != nullptr ? current->lanes() : 0;
+    if (!settled || wanted_lanes_ <= needed) {
+        return;
+    }
+    Order order;
+    order.kind = Kind::Close;
+    order.keep = std::min(agreed_lanes_, needed);
+    if (propose(order, PlanSwitch::kNever)) {
+        wanted_lanes_ = agreed_lanes_ = static_cast<std::size_t>(order.keep);
+    }  // else it is busy: at the next look
+}
+
+// Nothing comes of this staging. Drop: not every rank makes its lanes, so nobody waits for them.
+// Discard: all do; only what is staged goes.
+void Leader::give_up_staging(Kind how) {
+    given_up_ = {};
+    given_up_.kind = how;
+    given_up_.stage = stage_serial_;
+    tell_given_up();
+}
+
+// False: the council is busy, and the others have to be told later.
+bool Leader::tell_given_up() {
+    if (given_up_.stage == 0) {
+        return true;
+    }
+    if (!propose(given_up_, PlanSwitch::kNever)) {
+        return false;
+    }
+    given_up_.stage = 0;
+    return true;
+}
+
+}  // namespace deft::director

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/plan_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+#include <utility>
+
+#include "base/log.h"
+#include "planner/adviser.h"
+#include "planner/policies/policy.h"
+#include "planner/policies/spreading.h"
+#include "planner/simulator/evaluate.h"
+
+namespace deft::director {
+namespace {
+
+using planner::Fabric;
+using planner::Options;
+using planner::Plan;
+using planner::Profile;
+
+// Merging, or being late, must be faster by this much to be worth it.
+constexpr double kClearly = 0.95;
+// Least part of a call on a network of its own. What a small one costs has been measured; it is
+// the planner's own limit that would leave a third of 3 MB on the fastest network.
+constexpr std::uint64_t kLeastPart = 256 * 1024;
+// What a lane took while the job's transfers went on, against what it takes alone, at least.
+constexpr double kBeside = 0.5;
+
+std::string line(const char* format, double a, double b, double c) {
+    char text[256];
+    std::snprintf(text, sizeof(text), format, a, b, c);
+    return text;
+}
+
+// The fastest plan. Sums that are merged and late as well cost more accuracy than either alone, so
+// one of the two is chosen; that with an update every iteration unless merging is clearly faster.
+Plan best_within(const Profile& profile, const Fabric& fabric, const Options& options,
+                 bool combined) {
+    if (combined || options.max_delay == 0 || options.max_merge <= 1) {
+        return planner::make_plan("best", profile, fabric, options);
+    }
+    Options one = options;
+    one.max_merge = 1;
+    Plan late = planner::make_plan("best", profile, fabric, one);
+    one = options;
+    one.max_delay = 0;
+    Plan merged = planner::make_plan("best", profile, fabric, one);
+    return merged.predicted.iteration < kClearly * late.predicted.iteration ? merged : late;
+}
+
+bool all_late(const Plan& plan) {
+    return std::all_of(plan.deliveries.begin(), plan.deliveries.end(),
+                       [](const planner::Delivery& delivery) { return delivery.delay() > 0; });
+}
+
+// Several networks. When a hook returns, the stream of the call waits for what the call delivers,
+// and the calls of a job share a stream: whole buckets on different networks would wait for each
+// other unless all are late. So every transfer is cut over all networks.
+Plan best_over_lanes(const Profile& profile, const Fabric& fabric, const Options& options,
+                     bool combined) {
+    Plan best = planner::plan_generations(profile, fabric, options, 1, 0);
+    const auto offer = [&best](Plan plan) {
+        if (plan.predicted.iteration < kClearly * best.predicted.iteration) {
+            best = std::move(plan);
+        }
+    };
+    for (std::uint32_t delay = 1; delay <= options.max_delay; ++delay) {
+        offer(planner::plan_generations(profile, fabric, options, 1, delay));
+    }
+    if (options.max_delay > 0) {
+        Options unmerged = options;
+        unmerged.max_merge = combined ? options.max_merge : 1;
+        Plan apart = planner::make_plan("best", profile, fabric, unmerged);
+        if (all_late(apart)) {
+            offer(std::move(apart));
+        }
+    }
+    for (std::uint32_t merge = 2; merge <= options.max_merge; ++merge) {
+        for (std::uint32_t delay = 0; delay <= (combined ? options.max_delay : 0); ++delay) {
+            offer(planner::plan_generations(profile, fabric, options, merge, delay));
+        }
+    }
+    return best;
+}
+
+// The job's own network: as fast as its transfers were. They may all have had one size, which tells
+// nothing of the parts of one; how an all-reduce starts is known from the lane.
+planner::CostCurve own_cost(const Profile& profile, const planner::CostCurve& lane) {
+    double least = INFINITY;
+    for (const planner::Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured()) {
+            least = std::min(least, bucket.transfer.median);
+        }
+    }
+    planner::CostCurve line;
+    line.alpha = std::min(lane.alpha, least / 2);
+    double seconds = 0;
+    double bytes = 0;
+    for (const planner::Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured()) {
+            seconds += bucket.transfer.median - line.alpha;
+            bytes += static_cast<double>(bucket.bytes);
+        }
+    }
+    // The lane may have fewer channels than the job's communicator; it was measured beside traffic.
+    line.beta = std::max(seconds / bytes, kBeside * lane.beta);
+    return line;
+}
+
+// The job as it is uses the first network alone.
+void judge(Plan& plan, const Profile& profile, const Fabric& fabric, const Options& options) {
+    Fabric own = fabric;
+    own.links.resize(1);
+    planner::Prediction& p = plan.predicted;
+    p.baseline = planner::plan_none(profile, own, options).predicted.iteration;
+    p.verdict = p.iteration < p.baseline * (1 - options.noise) ? planner::Verdict::Use
+                                                               : planner::Verdict::Keep;
+}
+
+Plan covap(const Profile& profile, const Fabric& fabric, const Options& options) {
+    if (fabric.links.size() == 1) {
+        return planner::make_plan("covap", profile, fabric, options);
+    }
+    planner::Shares cut(fabric, options);
+    return planner::spread(planner::plan_covap(profile, fabric.merged(), options), profile, fabric,
+                           options, cut);
+}
+
+Fabric fabric_of(const Profile& profile, const std::vector<planner::Link>& lanes) {
+    Fabric fabric;
+    fabric.name = "as measured";
+    fabric.links.push_back(planner::link_from_transfers(profile));
+    if (fabric.links.front().name.empty()) {
+        throw std::invalid_argument("no transfer has been timed (CUDA events are not available)");
+    }
+    // The plugin stripes every message over all its links, and a transport of NCCL's own is one
+    // link too; only other networks are links apart.
+    fabric.striped = lanes.size() < 2;
+    if (!fabric.striped) {
+        fabric.links.front().cost = own_cost(profile, lanes.front().cost);
+        fabric.links.insert(fabric.links.end(), lanes.begin() + 1, lanes.end());
+    }
+    return fabric;
+}
+
+}  // namespace
+
+std::size_t lanes_of(const Plan& plan) {
+    std::size_t lanes = 1;
+    for (const planner::Transfer& transfer : plan.transfers) {
+        lanes = std::max<std::size_t>(lanes, transfer.link + 1);
+    }
+    return lanes;
+}
+
+double predict(Plan plan, const Profile& profile, const std::vector<planner::Link>& lanes) {
+    planner::evaluate(plan, profile, fabric_of(profile, lanes));
+    return plan.predicted.iteration;
+}
+
+Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes,
+                 const Settings& settings, std::string& note) {
+    const Fabric fabric = fabric_of(profile, lanes);
+    Options options;
+    options.max_delay = settings.max_delay;
+    options.max_merge = settings.max_merge;
+    options.allow_fusion = false;  // every call of the job is a transfer of its own
+    options.complete_generations = !settings.turns;
+    if (!fabric.striped) {
+        options.least_piece = kLeastPart;
+    }
+    Plan plan;
+    if (settings.forced_merge > 0) {
+        options.covap_interval = settings.forced_merge;
+        options.max_merge = std::max(options.max_merge, settings.forced_merge);
+        const bool turns =
+            settings.turns && settings.forced_merge > 1 && settings.forced_delay == 0;
+        plan = settings.mode == ShimMode::Covap || turns
+                   ? covap(profile, fabric, options)
+                   : planner::plan_generations(profile, fabric, options, settings.forced_merge,
+                                               settings.forced_delay);
+        note = line("DEFT_PLAN asks for it: %.2f ms predicted, %.2f ms now, bound %.2f ms",
+                    plan.predicted.iteration * 1e3, profile.iteration.median * 1e3,
+                    plan.predicted.bound * 1e3);
+        plan.predicted.verdict = planner::Verdict::Use;
+        return plan;
+    }
+    if (settings.mode == ShimMode::Covap) {
+        plan = covap(profile, fabric, options);
+    } else {
+        plan = fabric.striped ? best_within(profile, fabric, options, settings.combined)
+                              : best_over_lanes(profile, fabric, options, settings.combined);
+    }
+    if (!fabric.striped) {
+        judge(plan, profile, fabric, options);
+    }
+    note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
+                              plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
+                              plan.predicted.bound * 1e3);
+    if (settings.unmeasured) {
+        DEFT_WARN_ONCE("mode deft: %s", settings.limited);
+    } else if (*settings.limited != '\0') {
+        note += std::string("; ") + settings.limited;
+    }
+    return plan;
+}
+
+}  // namespace deft::director

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deft {
+
+// What was planned for a communicator, and what came of it.
+struct PlannedTransfer {
+    std::uint32_t bucket = 0;
+    std::uint32_t link = 0;
+    double start_ms = 0;  // predicted, from the start of the period
+    double finish_ms = 0;
+};
+
+struct PlanFacts {
+    std::string state;        // "agreeing", "watching", "running", ...: docs/observe.md
+    std::string reason;       // why nothing is planned; empty if something is
+    std::string policy;       // of the plan in force, else of the latest; empty: none on this rank
+    double predicted_ms = 0;  // per iteration
+    double baseline_ms = 0;   // of the job as it was, predicted
+    double bound_ms = 0;      // no plan of this kind can be faster
+    double updates = 1;       // per iteration
+    std::uint32_t max_delay = 0;
+    std::uint32_t max_merge = 1;
+    std::uint64_t switched = 0;  // plans that came into force
+    std::uint64_t ended = 0;     // of them by a change of the job's iteration
+    std::uint64_t iterations = 0, executed = 0, forwarded = 0, launched_bytes = 0;
+    std::vector<std::uint64_t> lane_bytes;  // of launched_bytes, by lane
+    std::uint64_t delivered = 0, predicted_deliveries = 0, zeroed = 0, dropped = 0;
+    std::uint64_t shadow_bytes = 0;
+    std::uint64_t guard_decisions = 0;
+    double before_ms = 0;  // median iteration before the plan, as measured; 0 unknown
+    std::uint32_t period = 1;
+    std::vector<double> cycles_ms;           // predicted start of backward of each iteration
+    std::vector<PlannedTransfer> transfers;  // of one period, the first kListed of them
+    static constexpr std::size_t kListed = 512;
+};
+
+}  // namespace deft

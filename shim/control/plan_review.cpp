@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/plan_review.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/log.h"
+#include "shim/control/guard_settings.h"
+#include "shim/control/plan_choice.h"
+#include "shim/control/reestimate.h"
+#include "shim/settings/optimizer.h"
+#include "shim/settings/settings.h"
+
+namespace deft::director {
+namespace {
+
+// Iterations measured before and after, and by how much a plan must not be slower.
+constexpr std::uint64_t kGainIterations = 40;
+constexpr double kLoss = 0.02;
+constexpr std::uint64_t kLookIterations = 12;
+// Under a plan, behind the close of the council. A rank whose end has closed it is a few iterations
+// ahead at most.
+constexpr std::uint64_t kMissedIterations = 64;
+
+void say_decision(const guard::Decision& decision) {
+    DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
+              decision.act ? "" : "; DEFT_GUARD=warn: the plan goes on");
+}
+
+}  // namespace
+
+void PlanReview::note_in_force() {
+    gain_checked_ = false;
+    tightening_ = false;
+    if (guard_settings().mode == guard::Mode::Off || planning_mode() < ShimMode::Deft) {
+        return;
+    }
+    if (guard_ == nullptr) {
+        guard_ = std::make_unique<guard::Guard>(guard_settings(), info_.nranks);
+    }
+    guard_->optimizer(guard_settings());
+    // Of the plan before, which nobody has looked at since this one was armed.
+    inbox_.take_measured();
+    guard_->plan_in_force(follower_.plan(), follower_.iteration());
+}
+
+void PlanReview::note_none() {
+    if (guard_ != nullptr) {
+        guard_->plan_in_force({}, follower_.iteration());
+    }
+}
+
+bool PlanReview::made_for_another_optimizer() const {
+    const executor::Optimizer known = known_optimizer();
+    const executor::Optimizer& before = selector_.optimizer();
+    const bool fits = planning_mode() == ShimMode::Covap ? before.scaled == known.scaled
+                                                         : before.same_kind(known);
+    return planning_mode() >= ShimMode::Deft && !fits;
+}
+
+bool PlanReview::used_map_concerns(const planner::Plan& plan, const JobView& view) {
+    return view.used_map && view.reason.empty() && plan.predicted.late_or_merged() &&
+           Settings::process().forced_merge == 0;
+}
+
+std::optional<PlanReview::Gain> PlanReview::loss(const Track& track, const JobView& view) {
+    const CallTimes* const profile = track.current_profile();
+    if (gain_checked_ || profile == nullptr || follower_.current() == nullptr ||
+        !view.reason.empty() || profile->iteration_ms().count() < kGainIterations ||
+        Settings::process().forced_merge > 0) {
+        return {};
+    }
+    // Both the middle and the fast end must say so: one of them alone is noise. The iterations of a
+    // period differ by plan: their mean must lie beyond the slow end of what was.
+    const Summary now = profile->iteration_ms().summary();
+    const bool alike = follower_.in_force().period == 1;
+    const Gain gain{alike ? now.median : now.mean, selector_.before_ms()};
+    const planner::Spread& before = selector_.profile().iteration;
+    const bool fine =
+        alike ? now.p10 <= before.p10 * 1e3 * (1 + kLoss) : gain.now_ms <= before.p90 * 1e3;
+    if (!fine && gain.now_ms > gain.before_ms * (1 + kLoss)) {
+        return gain;
+    }
+    gain_checked_ = true;
+    DEFT_INFO("%.2f ms per iteration, %.2f ms before", gain.now_ms, gain.before_ms);
+    return {};
+}
+
+void PlanReview::note_loss(const Gain& gain) {
+    gain_checked_ = true;
+    DEFT_INFO("no gain: %.2f ms per iteration, %.2f ms before; the plan is given up", gain.now_ms,
+              gain.before_ms);
+}
+
+// When the data of a call were ready that waited for the call before it can only be guessed
+// (docs/observe.md), and the guess is early where the host runs far ahead of the device. Under a
+// plan that merges or is late the calls wait otherwise, and show it. What explains better how long
+// an iteration takes under the plan in force is believed, and another plan may be better by it.
+std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, const JobView& view) {
+    const Settings settings = selector_.allowed();
+    const planner::Plan& plan = follower_.in_force();
+    if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
+        view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0 ||
+        !plan.predicted.late_or_merged()) {
+        return {};
+    }
+    const Summary iteration = track.current_profile()->iteration_ms().summary();
+    const planner::Profile& guessed = selector_.profile();
+    planner::Profile corrected = guessed;
+    if (iteration.n < kLookIterations || !correct_by_starts(track, corrected)) {
+        return {};
+    }
+    selector_.set_reestimated(true);
+    Reestimate look =
+        reestimate(plan, iteration.mean * 1e-3, guessed, corrected, selector_.networks(), settings);
+    DEFT_INFO(
+        "%.2f ms per iteration; %.2f ms were predicted for %.2f ms of compute, %.2f ms are "
+        "for %.2f ms, as calls start",
+        iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
+        corrected.compute() * 1e3);
+    if (look.believed && look.better) {
+        return Better{std::move(*look.better), std::move(corrected), std::move(look.note)};
+    }
+    if (look.believed) {
+        selector_.set_profile(std::move(corrected));
+    }
+    return {};
+}
+
+guard::Decision PlanReview::ask_guard() {
+    for (const auto& [rank, statistics] : inbox_.take_measured()) {
+        guard_->report(rank, statistics);
+    }
+    guard::Decision decision = guard_->decide(follower_.iteration());
+    if (decision.action != guard::Action::Keep) {
+        say_decision(decision);
+    }
+    return decision;
+}
+
+void PlanReview::plan_tighter(const guard::Decision& decision) {
+    if (decision.action != guard::Action::Tighten || !decision.act) {
+        return;
+    }
+    Settings settings = selector_.allowed();
+    settings.max_delay = std::min(settings.max_delay, decision.max_delay);
+    settings.max_merge = std::min(settings.max_merge, decision.max_merge);
+    settings.forced_merge = 0;
+    try {
+        std::string note;
+        planner::Plan plan = choose_plan(selector_.profile(), selector_.networks(), settings, note);
+        if (plan.predicted.verdict == planner::Verdict::Use) {
+            DEFT_INFO("plan: %s", note.c_str());
+            selector_.remember(selector_.signature(), std::move(plan), selector_.profile());
+            return;
+        }
+    } catch (const std::exception& error) {
+        DEFT_INFO("rank %d: no plan: %s", info_.rank, error.what());
+    }
+    tightened_in_vain();
+}
+
+void PlanReview::tightened_in_vain() {
+    say_decision(guard_->tightened_in_vain(follower_.iteration()));
+}
+
+bool PlanReview::misses_guard() {
+    const executor::Executor* const current = follower_.current();
+    const planner::Plan& plan = follower_.in_force();
+    const bool guarded = guard_ != nullptr && current != nullptr && !current->broken() &&
+                         plan.predicted.late_or_merged();
+    if (guard_missed_ || !guarded ||
+        follower_.calls_since_closed() < kMissedIterations * plan.bucket_bytes.size()) {
+        return false;
+    }
+    guard_missed_ = true;
+    return true;
+}
+
+}  // namespace deft::director

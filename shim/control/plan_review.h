@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a plan in force is worth it: its speed, its accuracy, and what it was made for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "planner/model/plan.h"
+#include "shim/control/communicator_info.h"
+#include "shim/control/follower.h"
+#include "shim/control/inbox.h"
+#include "shim/control/job_view.h"
+#include "shim/control/plan_selector.h"
+#include "shim/guard/guard.h"
+#include "shim/learning/track.h"
+
+namespace deft::director {
+
+// On the leader. It judges; the Leader acts on what it finds. Threads: the shim's background
+// thread.
+class PlanReview {
+public:
+    PlanReview(const CommunicatorInfo& info, Inbox& inbox, Follower& follower,
+               PlanSelector& selector)
+        : info_(info), inbox_(inbox), follower_(follower), selector_(selector) {}
+    PlanReview(const PlanReview&) = delete;
+
+    // The follower's plan has come into force; no plan is in force any more.
+    void note_in_force();
+    void note_none();
+    // The plan in force was to end for want of a gain, and that was cancelled.
+    void check_gain_again() { gain_checked_ = false; }
+
+    // A prediction that suits one optimizer makes another diverge, and some bear no delay at all.
+    bool made_for_another_optimizer() const;
+    // DDP tells which parameters were used, for which the plan is not: doubt_about().
+    static bool used_map_concerns(const planner::Plan& plan, const JobView& view);
+
+    // Iterations under the plan, and before it, in ms.
+    struct Gain {
+        double now_ms = 0;
+        double before_ms = 0;
+    };
+    // The plan is slower than none; null: it is not, or that is not known yet.
+    std::optional<Gain> loss(const Track& track, const JobView& view);
+    void note_loss(const Gain& gain);
+
+    // What a plan takes that was made from guesses is known better: a plan that is better by that,
+    // and what it was made for. Null: there is none. Looked at once for each plan made from
+    // guesses.
+    struct Better {
+        planner::Plan plan;
+        planner::Profile profile;
+        std::string note;
+    };
+    std::optional<Better> look_again(const Track& track, const JobView& view);
+
+    // The accuracy guard.
+    bool guarding() const { return guard_ != nullptr; }
+    guard::Decision ask_guard();
+    // A fall has been decided, and holds; a tighter plan is wanted.
+    bool fallen() const { return guard_ != nullptr && guard_->fallen(); }
+    bool wants_tighter() const { return guard_ != nullptr && guard_->tightening(); }
+    std::uint64_t decisions() const { return guard_ != nullptr ? guard_->decisions() : 0; }
+    // Where the guard has asked for it, the cycle gets another plan.
+    void plan_tighter(const guard::Decision& decision);
+    void tightened_in_vain();
+    // Such a plan has been staged.
+    bool tightening() const { return tightening_; }
+    void set_tightening(bool tightening) { tightening_ = tightening; }
+    // The council has closed, so the guard hears nothing of other ranks and cannot end the plan:
+    // true once, where the job goes on like that.
+    bool misses_guard();
+
+    // The communicator has ended.
+    void forget() noexcept { guard_.reset(); }
+
+private:
+    const CommunicatorInfo& info_;
+    Inbox& inbox_;
+    Follower& follower_;
+    PlanSelector& selector_;
+    std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
+    bool gain_checked_ = false;
+    bool tightening_ = false;
+    bool guard_missed_ = false;  // and said so
+};
+
+}  // namespace deft::director

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/plan_selector.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "shim/control/plan_choice.h"
+#include "shim/cuda/event_pool.h"
+#include "shim/settings/optimizer.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::size_t kMaxPlans = 16;  // remembered
+// Lanes cost memory, and a profile grows old: a plan is made no earlier than this before the end of
+// the warm-up.
+constexpr double kPlanAheadMs = 60'000;
+// A network that NCCL does not know fails every time; a link that is just down may come back.
+constexpr std::uint32_t kNetworkTries = 2;
+constexpr std::uint64_t kNetworkRetry = 1'000'000'000;  // nanoseconds
+// Memory that a card lacks may come free when the job's next phase begins.
+constexpr std::uint64_t kMemoryRetry = 60'000'000'000;
+constexpr std::uint32_t kMostDoublings = 6;
+constexpr const char* kScaled =
+    "the job scales its gradients, and late or merged ones would carry an older scale";
+// NCCL enqueues the calls of a nonblocking communicator later, so that no event can be recorded
+// behind them.
+constexpr const char* kUntimed =
+    "no call of the job's has been timed yet (a nonblocking communicator's never is)";
+constexpr const char* kNoMemory =
+    "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
+
+void neither_late_nor_merged(Settings& settings, const char* why) {
+    settings.max_delay = 0;
+    settings.max_merge = 1;
+    settings.limited = why;
+    settings.unmeasured = false;  // to know it would change nothing
+}
+
+bool untimed(const Track& track) {
+    const CallTimes* const profile = track.current_profile();
+    const auto never = [](const CallTimes::Place& place) { return place.ready_ms.count() == 0; };
+    return profile == nullptr ||
+           std::all_of(profile->places().begin(), profile->places().end(), never);
+}
+
+// Once for each process that leads: who has asked for more should know why there is none.
+void say_untrusted() {
+    const char* const why = untrusted();
+    if (why == nullptr) {
+        return;
+    }
+    const Config& config = Config::process();
+    const std::string plan =
+        config.is(Key::Plan, "auto") ? "" : ", without DEFT_PLAN=" + config.text(Key::Plan);
+    DEFT_WARN_ONCE(
+        "DEFT_MODE=%s does what exact does%s: %s; if they are, set "
+        "DEFT_GRADIENTS=trust on all ranks (docs/accuracy.md says which jobs that ruins)",
+        config.text(Key::Mode).c_str(), plan.c_str(), why);
+}
+
+// False if DEFT_MAX_SHADOW_BYTES does not allow the leader's plan.
+bool has_memory_for(const planner::Plan& plan, const JobView& view) {
+    const Settings settings = Settings::process();
+    executor::CompileOptions compile = compile_options(settings, choose_prediction(plan));
+    compile.lanes = static_cast<std::uint32_t>(lanes_of(plan));
+    std::string problem;  // for the staging to tell
+    const executor::Script script = executor::compile(plan, shapes_of(view), compile, problem);
+    return script.shadow_bytes <= settings.max_shadow_bytes;
+}
+
+// Lanes cost memory: none are made for a job that not even a network without any cost would help.
+bool may_gain_by_networks(const planner::Profile& profile, const Settings& allowed) {
+    planner::Link own;
+    planner::Link ideal;
+    ideal.name = "ideal";
+    ideal.cost.beta = 1e-15;
+    std::string note;
+    const planner::Plan best = choose_plan(profile, {own, ideal}, allowed, note);
+    return best.predicted.verdict == planner::Verdict::Use;
+}
+
+}  // namespace
+
+PlanSelector::PlanSelector(const PlanSwitch& plan_switch, const LaneSet& lanes, Follower& follower)
+    : switch_(plan_switch),
+      lanes_(lanes),
+      follower_(follower),
+      unfit_backoff_(kMemoryRetry, kMemoryRetry << kMostDoublings),
+      networks_backoff_(kNetworkRetry, kNetworkRetry) {}
+
+bool PlanSelector::due(const JobView& view) const {
+    const bool doubt_passed = doubted_signature_ == view.signature && doubt_of(view) == nullptr;
+    const bool changed =
+        view.signature != signature_ || !optimizer_.same_kind(known_optimizer()) || doubt_passed;
+    return changed && cuda::host_now() >= retry_at_ns_;
+}
+
+void PlanSelector::select_anew_after(std::uint64_t pause_ns) {
+    signature_ = 0;
+    retry_at_ns_ = cuda::host_now() + static_cast<std::int64_t>(pause_ns);
+}
+
+bool PlanSelector::select(const Track& track, const JobView& view) {
+    say_untrusted();
+    note_optimizer();
+    signature_ = 0;
+    note_doubt(view);
+    const Plans::iterator known = find_known(view);
+    if (profile_stale_) {  // taken under a plan that is forgotten
+        return false;
+    }
+    if (known != plans_.end()) {
+        return take_known(view, known->second);
+    }
+    if (!view.measured) {
+        if (follower_.reason().empty() && untimed(track)) {
+            follower_.note_reason(kUntimed);  // for the report; most are timed soon
+        }
+        return false;
+    }
+    signature_ = view.signature;
+    // Every plan of covap's merges; one that is named is the only one there is.
+    const Settings set = Settings::process();
+    if (doubt_ != nullptr && (set.mode == ShimMode::Covap || set.forced_merge > 0)) {
+        follower_.say(doubt_);
+        return false;
+    }
+    profile_ = view_job(track, true).profile;
+    if (too_early(view)) {
+        return false;
+    }
+    only_networks_ = wants_networks() && may_gain_by_networks(profile_, allowed());
+    if (only_networks_) {
+        follower_.set_plan({});
+        return true;
+    }
+    return choose(view);
+}
+
+void PlanSelector::note_optimizer() {
+    const executor::Optimizer known = known_optimizer();
+    if (optimizer_.same_kind(known)) {
+        return;
+    }
+    optimizer_ = known;
+    // Plans were made for another one, which may bear more. What was measured since may be under
+    // one of them.
+    if (!plans_.empty() && follower_.facts().switched > 0) {
+        profile_stale_ = true;
+    }
+    plans_.clear();
+}
+
+// Why plans for this cycle must neither delay nor merge; null if they may. By the leader's cycle
+// alone: on another rank it may have been found to begin elsewhere, and another gradient to be its
+// last. A plan that the operator names is carried out all the same, where every rank can.
+const char* PlanSelector::doubt_of(const JobView& view) const {
+    const Settings set = Settings::process();
+    if (set.mode < ShimMode::Deft) {
+        return nullptr;
+    }
+    if (view.signature == unfit_.signature && cuda::host_now() < unfit_.until_ns) {
+        return unfit_.why.c_str();
+    }
+    return set.forced_merge > 0 ? nullptr : optimizer_.scaled ? kScaled : doubt_about(view);
+}
+
+void PlanSelector::note_doubt(const JobView& view) {
+    doubt_ = doubt_of(view);
+    const bool passed = doubt_ == nullptr && doubted_signature_ == view.signature;
+    doubted_signature_ = doubt_ != nullptr ? view.signature : 0;
+    if (follower_.reason() == kUntimed || passed) {
+        follower_.note_reason("");
+    }
+}
+
+PlanSelector::Plans::iterator PlanSelector::find_known(const JobView& view) {
+    const auto known = plans_.find(view.signature);
+    if (known == plans_.end() || doubt_ != nullptr || known->second.sure) {
+        return known;
+    }
+    plans_.erase(known);  // made in a doubt that has passed
+    if (follower_.facts().switched > 0) {
+        profile_stale_ = true;
+    }
+    return plans_.end();
+}
+
+// The cycle was interrupted and has come back. Its times are those under the plan now.
+bool PlanSelector::take_known(const JobView& view, const Made& known) {
+    signature_ = view.signature;
+    if (doubt_ != nullptr &&
+        (Settings::process().mode == ShimMode::Covap || known.plan.predicted.late_or_merged())) {
+        // Made without that doubt, which may pass: it waits, and nothing takes its place.
+        follower_.say(doubt_);
+        return false;
+    }
+    follower_.set_plan(known.plan);
+    profile_ = known.profile;
+    before_ms_ = known.before_ms;
+    return true;
+}
+
+bool PlanSelector::too_early(const JobView& view) {
+    const double left_ms = warm_up_left_ms(view);
+    if (left_ms <= kPlanAheadMs) {
+        return false;
+    }
+    const double wait_ms = std::min(left_ms - kPlanAheadMs / 2, kPlanAheadMs / 4);
+    select_anew_after(static_cast<std::uint64_t>(wait_ms * 1e6));
+    return true;
+}
+
+// How long the job goes on before DEFT_WARMUP iterations are over, at its present pace.
+double PlanSelector::warm_up_left_ms(const JobView& view) const {
+    const std::uint64_t length = std::max<std::size_t>(view.gradients.size(), 1);
+    const std::uint64_t done = switch_.calls() / length;
+    const std::uint64_t wanted = Settings::process().warm_up;
+    return wanted > done ? static_cast<double>(wanted - done) * profile_.iteration.median * 1e3 : 0;
+}
+
+bool PlanSelector::wants_networks() const {
+    return !networks_off_ && networks_.empty() && !lanes_.other_networks().empty() &&
+           lanes_.obstacle().empty();
+}
+
+bool PlanSelector::choose(const JobView& view) {
+    std::string note;
+    Settings settings = allowed();
+    planner::Plan plan = choose_plan(profile_, networks_, settings, note);
+    const bool no_memory = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
+                           plan.predicted.verdict == planner::Verdict::Use &&
+                           !has_memory_for(plan, view);
+    if (no_memory) {  // what every call delivers itself needs none
+        neither_late_nor_merged(settings, kNoMemory);
+        plan = choose_plan(profile_, networks_, settings, note);
+    }
+    follower_.set_plan(plan);
+    reestimated_ = false;
+    before_ms_ = profile_.iteration.median * 1e3;
+    if (plan.predicted.verdict != planner::Verdict::Use) {
+        DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
+        if (doubt_ != nullptr || no_memory) {
+            follower_.note_reason(settings.limited);  // in the note; this is for the report
+        } else if (const char* const why = untrusted()) {
+            follower_.note_reason(why);
+        }
+        return false;
+    }
+    DEFT_INFO("plan: %s", note.c_str());
+    if (plans_.size() < kMaxPlans) {
+        plans_[view.signature] = {std::move(plan), profile_, before_ms_, doubt_ == nullptr};
+    }
+    return true;
+}
+
+Settings PlanSelector::allowed() const {
+    Settings settings = Settings::process();
+    if (doubt_ != nullptr) {
+        neither_late_nor_merged(settings, doubt_);
+    }
+    return settings;
+}
+
+// All ranks have them. The leader's figures count; an all-reduce takes as long on every rank.
+void PlanSelector::networks_measured(const std::vector<executor::LaneSpeed>& speeds) {
+    for (std::size_t i = 0; i < speeds.size() && i <= lanes_.other_networks().size(); ++i) {
+        planner::Link link;
+        link.name = i == 0 ? "own" : lanes_.other_networks()[i - 1];
+        link.cost.alpha = speeds[i].start;
+        link.cost.beta = speeds[i].per_byte;
+        link.source = "measured";
+        DEFT_INFO("lane %s: %.3f GB/s, starts within %.0f us", link.name.c_str(),
+                  1e-9 / link.cost.beta, link.cost.alpha * 1e6);
+        networks_.push_back(std::move(link));
+    }
+    only_networks_ = false;
+    networks_off_ = networks_.size() < 2;
+    profile_stale_ = true;
+    signature_ = 0;  // now the plan
+}
+
+// Plans are made for the job's own network if the others cannot be had.
+void PlanSelector::networks_refused(const Problem& problem) {
+    only_networks_ = false;
+    profile_stale_ = true;
+    select_anew_after(networks_backoff_.failed());
+    if (problem.may_pass && networks_backoff_.failures() < kNetworkTries) {
+        return;
+    }
+    networks_off_ = true;
+    DEFT_WARN("DEFT_LANES: %s; the job's own network is used alone", problem.why.c_str());
+}
+
+// The job's own network may still bear a plan.
+void PlanSelector::drop_networks() {
+    DEFT_INFO("the networks of DEFT_LANES are not used any more");
+    networks_.clear();
+    networks_off_ = true;
+    plans_.clear();
+    signature_ = 0;
+}
+
+// A plan that every call delivers itself needs no memory: it is looked for, and after 1, 2, 4 ...
+// minutes, where no plan is in force then and the problem may have passed, the other again.
+void PlanSelector::note_unfit(const Problem& problem, std::uint64_t signature) {
+    unfit_.why = problem.why;
+    unfit_.signature = signature;
+    const auto wait_ns = static_cast<std::int64_t>(unfit_backoff_.failed());
+    unfit_.until_ns =
+        problem.may_pass ? cuda::host_now() + wait_ns : std::numeric_limits<std::int64_t>::max();
+    plans_.erase(signature);
+    if (follower_.facts().switched > 0) {
+        profile_stale_ = true;  // taken under that plan, maybe
+    }
+    signature_ = 0;
+}
+
+void PlanSelector::note_in_force() {
+    if (follower_.plan().predicted.late_or_merged()) {
+        unfit_backoff_.succeeded();
+    }
+}
+
+void PlanSelector::note_outdated() {
+    signature_ = 0;
+    if (const executor::Optimizer known = known_optimizer(); !optimizer_.same_kind(known)) {
+        optimizer_ = known;
+        plans_.clear();
+    }
+}
+
+void PlanSelector::remember(std::uint64_t signature, planner::Plan plan,
+                            const planner::Profile& profile) {
+    plans_[signature] = {std::move(plan), profile, before_ms_};
+}
+
+void PlanSelector::replace_remembered(const planner::Plan& plan) {
+    if (const auto known = plans_.find(signature_); known != plans_.end()) {
+        known->second.plan = plan;
+    }
+}
+
+void PlanSelector::forget() noexcept {
+    plans_.clear();
+    profile_ = {};
+    networks_ = {};
+}
+
+}  // namespace deft::director

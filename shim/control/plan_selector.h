@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leader's answer to a learned cycle: which plan it gets, or why none. And what the answer
+// depends on: the job's profile, its optimizer, doubts, other networks, memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "planner/model/fabric.h"
+#include "planner/model/plan.h"
+#include "planner/model/profile.h"
+#include "shim/control/backoff.h"
+#include "shim/control/follower.h"
+#include "shim/control/job_view.h"
+#include "shim/control/lane_set.h"
+#include "shim/control/plan_switch.h"
+#include "shim/control/problem.h"
+#include "shim/learning/track.h"
+#include "shim/settings/settings.h"
+
+namespace deft::director {
+
+// Threads: the shim's background thread.
+class PlanSelector {
+public:
+    PlanSelector(const PlanSwitch& plan_switch, const LaneSet& lanes, Follower& follower);
+    PlanSelector(const PlanSelector&) = delete;
+
+    // This cycle has not been decided about, or something has changed since, and it is time.
+    bool due(const JobView& view) const;
+    // Decides. True if there is a plan worth carrying out, which is the follower's plan() then; an
+    // empty one: only_networks(). Throws std::invalid_argument where nothing can be planned.
+    bool select(const Track& track, const JobView& view);
+    // The signature of the cycle that was decided about last; 0: it is to be decided anew.
+    std::uint64_t signature() const { return signature_; }
+    void set_signature(std::uint64_t signature) { signature_ = signature; }
+    void select_anew() { signature_ = 0; }
+    // Not before `pause_ns` have passed.
+    void select_anew_after(std::uint64_t pause_ns);
+
+    // The job's profile was taken under something that is gone, and has to be taken anew.
+    bool profile_stale() const { return profile_stale_; }
+    void profile_restarted() { profile_stale_ = false; }
+
+    // The staging that comes is for lanes over other networks alone, made and measured
+    // (DEFT_LANES).
+    bool only_networks() const { return only_networks_; }
+    void no_networks_now() { only_networks_ = false; }
+    void networks_measured(const std::vector<executor::LaneSpeed>& speeds);
+    void networks_refused(const Problem& problem);
+    // A plan over them was slower than none.
+    void drop_networks();
+
+    // A rank cannot carry out this plan for want of memory, most likely.
+    void note_unfit(const Problem& problem, std::uint64_t signature);
+    // The follower's plan has come into force.
+    void note_in_force();
+    // The plan in force has ended because of another optimizer or doubt.
+    void note_outdated();
+
+    // What the operator allows, less what doubt forbids.
+    Settings allowed() const;
+    // The plan that a cycle gets from now on.
+    void remember(std::uint64_t signature, planner::Plan plan, const planner::Profile& profile);
+    // The plan of the cycle that was decided about last.
+    const planner::Plan& remembered() { return plans_[signature_].plan; }
+    // It is taken up again after an interruption.
+    void replace_remembered(const planner::Plan& plan);
+
+    // The profile that the latest plan was made for, and the job's median iteration before it.
+    const planner::Profile& profile() const { return profile_; }
+    void set_profile(planner::Profile profile) { profile_ = std::move(profile); }
+    double before_ms() const { return before_ms_; }
+    // What the networks can do, the job's own first; empty: there is no other.
+    const std::vector<planner::Link>& networks() const { return networks_; }
+    const executor::Optimizer& optimizer() const { return optimizer_; }
+    // The latest plan was made from guesses, and has been looked at again.
+    bool reestimated() const { return reestimated_; }
+    void set_reestimated(bool reestimated) { reestimated_ = reestimated; }
+
+    // The communicator has ended.
+    void forget() noexcept;
+
+private:
+    struct Made {
+        planner::Plan plan;
+        planner::Profile profile;
+        double before_ms = 0;
+        bool sure = true;  // not made in doubt: doubt_of()
+    };
+    // A rank cannot carry out late or merged plans: why, of which gradients, until when.
+    struct Unfit {
+        std::string why;
+        std::uint64_t signature = 0;
+        std::int64_t until_ns = 0;
+    };
+    using Plans = std::map<std::uint64_t, Made>;
+
+    const char* doubt_of(const JobView& view) const;
+    void note_optimizer();
+    void note_doubt(const JobView& view);
+    Plans::iterator find_known(const JobView& view);
+    bool take_known(const JobView& view, const Made& known);
+    bool too_early(const JobView& view);
+    double warm_up_left_ms(const JobView& view) const;
+    bool wants_networks() const;
+    bool choose(const JobView& view);
+
+    const PlanSwitch& switch_;
+    const LaneSet& lanes_;
+    Follower& follower_;
+
+    std::uint64_t signature_ = 0;   // already decided about
+    std::int64_t retry_at_ns_ = 0;  // not before
+    Plans plans_;                   // by signature: what that cycle gets, or had last
+    executor::Optimizer optimizer_;
+    const char* doubt_ = nullptr;          // when that was decided: doubt_of()
+    std::uint64_t doubted_signature_ = 0;  // decided about in doubt
+    Unfit unfit_;
+    Backoff unfit_backoff_;     // of that in a row
+    planner::Profile profile_;  // the latest plan was made for
+    // The job's profile was taken next to the lanes' own transfers, or under a plan forgotten.
+    bool profile_stale_ = false;
+    bool reestimated_ = false;
+    double before_ms_ = 0;
+
+    bool only_networks_ = false;
+    bool networks_off_ = false;  // they cannot be made, or did not help
+    Backoff networks_backoff_;
+    std::vector<planner::Link> networks_;
+};
+
+}  // namespace deft::director

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/plan_switch.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace deft::director {
+namespace {
+
+// A decision takes milliseconds, and the leader cancels after Proposal::patience (10 s). A leader
+// that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back.
+// A rank that waits longer than this has lost the others.
+constexpr std::chrono::seconds kDecisionDeadline{120};
+
+}  // namespace
+
+bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
+                            deft_cuda_stream_t stream, int& result) noexcept {
+    const HookRef reference(references_);
+    // Sequentially consistent, as name() is: either name() sees that this call has been made, or
+    // this call sees the switch.
+    ordinal_.store(ordinal + 1, std::memory_order_seq_cst);
+    if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !switch_over(ordinal, result)) {
+        return true;
+    }
+    // Looked at after this call has been counted: end() sees the reference, or this sees the end.
+    const bool over = ended_.load(std::memory_order_seq_cst);
+    if (!over) {
+        // Grouped, it is none of a plan's.
+        recent_->note(ordinal,
+                      {grouped ? 0 : call.count, call.type, call.op, call.send == call.receive});
+    }
+    if (failed()) {
+        result = DEFT_NCCL_SYSTEM_ERROR;
+        return true;
+    }
+    executor::Executor* const active = over ? nullptr : active_.load(std::memory_order_seq_cst);
+    if (active == nullptr || active->broken()) {
+        note_sums();
+        if (!priority_known_.load(std::memory_order_relaxed)) {
+            learn_priority(stream);
+        }
+        return false;
+    }
+    if (grouped) {
+        // No plan is made for gradients in groups of several calls, so this is another sequence; on
+        // every rank, if all have put something else in the group (docs/director.md).
+        active->end(executor::BreakReason::Sequence);
+        note_sums();
+        return false;
+    }
+    const std::uint64_t before = active->empty();
+    const bool taken = active->all_reduce(call, stream, result);
+    (active->empty() != before ? got_zeros_ : got_sums_).store(true, std::memory_order_relaxed);
+    return taken;
+}
+
+// Once: a stream may be gone when the background thread could ask.
+void PlanSwitch::learn_priority(deft_cuda_stream_t stream) noexcept {
+    const cuda::Execution* const driver = driver_.load(std::memory_order_acquire);
+    int priority = 0;
+    if (driver != nullptr && driver->StreamGetPriority(reinterpret_cast<cuda::Stream>(stream),
+                                                       &priority) == cuda::kSuccess) {
+        priority_.store(priority, std::memory_order_relaxed);
+    }
+    priority_known_.store(driver != nullptr, std::memory_order_relaxed);
+}
+
+// The plan's iteration may have been learned from the middle of the job's: only the job knows.
+// Where it has said since when this one goes on, it must be through.
+bool PlanSwitch::in_iteration() noexcept {
+    const HookRef reference(references_);
+    const executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
+    const std::uint64_t begun = asked_at_.load(std::memory_order_relaxed);
+    return active != nullptr && !active->broken() && begun < made &&
+           made - begun < active->script().shapes.size();
+}
+
+// A call that no plan carries out, or none ever does (a bias of less than 1 KiB; before the first
+// call of an iteration it may as well be a metric of the one before).
+void PlanSwitch::note_sums() noexcept {
+    if (got_zeros_.load(std::memory_order_relaxed)) {
+        got_sums_.store(true, std::memory_order_relaxed);
+    }
+}
+
+Update PlanSwitch::take_update() noexcept {
+    asked_at_.store(ordinal_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    const bool zeros = got_zeros_.exchange(false, std::memory_order_relaxed);
+    const bool sums = got_sums_.exchange(false, std::memory_order_relaxed);
+    return sums ? Update::Sums : zeros ? Update::Zeros : Update::None;
+}
+
+int PlanSwitch::flush() noexcept {
+    const HookRef reference(references_);
+    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    const bool planned = active != nullptr && !active->broken();
+    const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
+    if (in_iteration()) {
+        return -1;
+    }
+    asked_at_.store(made, std::memory_order_relaxed);
+    flushed_.store(made + 1, std::memory_order_relaxed);
+    if (!planned) {
+        return 0;
+    }
+    active->end(executor::BreakReason::Stopped);
+    return static_cast<int>(active->in_flight());
+}
+
+// At the call where a proposal takes effect. False: it cannot be known what the others do, and the
+// communicator has to fail.
+bool PlanSwitch::switch_over(std::uint64_t ordinal, int& result) noexcept {
+    State state = state_.load(std::memory_order_seq_cst);
+    const std::uint64_t serial = serial_.load(std::memory_order_acquire);
+    // A proposal is cancelled before the next one is named, and may be while this thread is not
+    // running: state and serial are of the proposal for this very call only if that still stands.
+    if (switch_at_.load(std::memory_order_seq_cst) != ordinal) {
+        return true;
+    }
+    if (state == State::Prepared) {
+        const agreement::Decision decision =
+            wait_(serial, agreement::Clock::now() + kDecisionDeadline);
+        if (decision == agreement::Decision::Lost) {
+            return lost(result);
+        }
+        state = decision == agreement::Decision::Commit ? State::Committed : State::Cancelled;
+    }
+    if (state == State::Committed) {
+        put_in_force(ordinal);
+    }
+    return true;  // cancelled: cancel() cleans up, and another one may have been named since
+}
+
+bool PlanSwitch::lost(int& result) noexcept {
+    if (!ended()) {  // else it was let go, and errors are NCCL's to tell
+        failed_.store(true, std::memory_order_relaxed);
+        DEFT_WARN(
+            "rank %d: the other ranks were lost while a plan was being switched; the "
+            "communicator fails, because going on alone would mix different plans",
+            rank_);
+    }
+    result = DEFT_NCCL_SYSTEM_ERROR;
+    return false;
+}
+
+void PlanSwitch::put_in_force(std::uint64_t ordinal) noexcept {
+    executor::Executor* const old = active_.load(std::memory_order_relaxed);
+    executor::Executor* const next = next_.load(std::memory_order_acquire);
+    if (next != nullptr) {
+        end_if_misplaced(*next, ordinal);
+    }
+    active_.store(next, std::memory_order_seq_cst);
+    if (ended_.load(std::memory_order_seq_cst)) {  // clear() may have come before it
+        active_.store(nullptr, std::memory_order_seq_cst);
+    }
+    if (old != nullptr) {  // after it: one that is active and has ended was ended by the job
+        old->end(executor::BreakReason::Stopped);
+    }
+    DEFT_DEBUG("rank %d: switched at gradient call %llu", rank_,
+               static_cast<unsigned long long>(ordinal));
+    // From active_ on the next switch may be named: that one is not taken back.
+    std::uint64_t made = ordinal;
+    switch_at_.compare_exchange_strong(made, kNever, std::memory_order_seq_cst);
+}
+
+// A plan that does not begin where an iteration does ends before its first call.
+void PlanSwitch::end_if_misplaced(executor::Executor& next, std::uint64_t ordinal) noexcept {
+    const std::uint64_t named_at = named_at_.load(std::memory_order_relaxed);
+    if (flushed_.load(std::memory_order_relaxed) > named_at) {
+        // What the job does behind it may look like an iteration. By calls alone: when the
+        // others heard of the switch, and whether before this flush, differs between ranks.
+        next.end(executor::BreakReason::Stopped);
+    } else if (!recent_->iteration_before(ordinal, next.script().shapes, named_at)) {
+        // Calls that are none of its iteration's have come since this one was named. Where
+        // gradients are alike it would take some of one iteration and some of another.
+        next.end(executor::BreakReason::Misplaced);
+    } else {
+        used_lanes_.store(std::max(used_lanes_.load(), next.lanes()), std::memory_order_seq_cst);
+    }
+}
+
+bool PlanSwitch::committed_ahead() const noexcept {
+    return switch_at_.load(std::memory_order_seq_cst) != kNever &&
+           state_.load(std::memory_order_seq_cst) == State::Committed;
+}
+
+bool PlanSwitch::name(const NamedSwitch& named) noexcept {
+    next_.store(named.next, std::memory_order_release);
+    named_at_.store(named.named_at, std::memory_order_release);
+    serial_.store(named.serial, std::memory_order_release);
+    state_.store(State::Prepared, std::memory_order_seq_cst);
+    switch_at_.store(named.call, std::memory_order_seq_cst);
+    if (ordinal_.load(std::memory_order_seq_cst) > named.call) {
+        // The call has been made. Should it be waiting, the No that follows makes the leader
+        // cancel, and that decision releases it.
+        state_.store(State::Cancelled, std::memory_order_seq_cst);
+        return false;
+    }
+    return true;
+}
+
+void PlanSwitch::cancel(std::uint64_t serial) noexcept {
+    if (serial_.load(std::memory_order_relaxed) == serial) {
+        switch_at_.store(kNever, std::memory_order_seq_cst);
+        state_.store(State::Cancelled, std::memory_order_seq_cst);
+    }
+}
+
+// A rank's host may be iterations behind the leader's, where a plan that is staged here is already
+// over.
+bool PlanSwitch::uses(const executor::Executor* executor) const noexcept {
+    // In this order: a switch sets active_ first.
+    const bool next = ahead() && next_.load(std::memory_order_seq_cst) == executor;
+    return executor != nullptr && (next || active() == executor);
+}
+
+bool PlanSwitch::withdraw(executor::Executor* executor) noexcept {
+    executor::Executor* expected = executor;
+    return active_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst);
+}
+
+void PlanSwitch::keep_lanes(std::size_t lanes) noexcept {
+    used_lanes_.store(std::min(used_lanes_.load(), lanes), std::memory_order_seq_cst);
+}
+
+void PlanSwitch::end() noexcept {
+    ended_.store(true, std::memory_order_seq_cst);
+    const HookRef reference(references_);  // gone before anybody waits for those that are left
+    if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
+        active->end(executor::BreakReason::Stopped);
+    }
+}
+
+// From here on no hook takes the executor: the communicator is ending, so the job makes no call on
+// it but those under way.
+void PlanSwitch::clear() noexcept {
+    active_.store(nullptr, std::memory_order_seq_cst);
+    next_.store(nullptr, std::memory_order_seq_cst);
+}
+
+}  // namespace deft::director

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a communicator's plans and lanes end with it.
+#include <utility>
+
+#include "shim/control/director.h"
+
+namespace deft::director {
+
+// From here on no decision comes: the communicator is ending.
+void Director::forget() noexcept {
+    council_.detach(this);
+    switch_.clear();
+}
+
+// The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
+// stands still, because the same thread may be the one to abort.
+void Director::finalize() noexcept {
+    switch_.end();
+    council_.leave();
+    forget();
+}
+
+// Without the lock: a thread that destroys the communicator may have it, and waits for the lanes.
+void Director::abort_lanes() noexcept {
+    aborted_.store(true, std::memory_order_seq_cst);
+    const LaneSet::Aborting all = lanes_.hold_aborting();  // tick() waits until they have begun
+    // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for the
+    // very transfer that only the abort of the communicator ends: tick() cleans up later.
+    abandoned_.store(true, std::memory_order_release);
+    lanes_.abort_all();
+    forget();
+}
+
+void Director::cut() noexcept {
+    switch_.end();
+    council_.let_go();  // who waits for a decision
+    abort_lanes();
+}
+
+void Director::end(bool abort) noexcept {
+    switch_.end();
+    council_.leave();  // releases whoever waits for a decision
+    if (abort) {
+        abort_lanes();
+        return;
+    }
+    if (aborted_.load(std::memory_order_seq_cst)) {
+        return;  // revoked or cut before: tick() cleans up
+    }
+    lanes_.await_opening();
+    lanes_.abort_opening();
+    forget();
+    const std::lock_guard lock(work_mutex_);
+    remember_facts();
+    closing_.store(true, std::memory_order_seq_cst);
+    clean_up(false);
+    closing_.store(false, std::memory_order_seq_cst);
+}
+
+// With work_mutex_ held, after end().
+void Director::clean_up(bool abort) noexcept {
+    lanes_.close_all(abort);
+    const bool all_gone = follower_.retire_all();
+    forget_plans();
+    abandoned_.store(!all_gone, std::memory_order_release);
+}
+
+// A director is never freed: of a job that makes communicators without end all of them stay.
+void Director::forget_plans() noexcept {
+    try {
+        if (!std::exchange(plans_forgotten_, true)) {
+            describe_plan(follower_.facts());
+        }
+    } catch (...) {
+    }
+    follower_.forget_plans();
+    if (leader_) {
+        leader_->forget();
+    }
+    inbox_.forget();
+}
+
+}  // namespace deft::director

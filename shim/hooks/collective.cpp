@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/hooks/collective.h"
+
+#include <pthread.h>
+
+#include <vector>
+
+#include "shim/control/director.h"
+#include "shim/hooks/communicator.h"
+#include "shim/hooks/group.h"
+#include "shim/hooks/held_call.h"
+#include "shim/nccl/gradient_call.h"
+
+namespace deft {
+namespace {
+
+struct Grouped {
+    CallRecord record;
+    cuda::EventPool* pool;
+    deft_cuda_stream_t stream;
+    CommunicatorPin gradients;  // whose gradient it may carry; empty: none
+    CommunicatorPin smalls;     // the same of one that no plan takes
+    bool observed;
+};
+
+// Calls of the calling thread's open group. The vector is kept for the next group, so that a steady
+// job allocates nothing, and goes with the thread.
+thread_local std::vector<Grouped>* t_grouped = nullptr;
+std::atomic<std::uint64_t> g_groups{0};
+
+// By a key of the C library's, as a thread that ends is told to a guest that has no destructors of
+// its own. One that makes another group while it ends comes here again.
+void free_with_thread(std::vector<Grouped>* calls) noexcept {
+    struct Key {
+        pthread_key_t key{};
+        const bool made = ::pthread_key_create(&key, [](void* grouped) {
+                              t_grouped = nullptr;
+                              delete static_cast<std::vector<Grouped>*>(grouped);
+                          }) == 0;
+    };
+    static const Key key;
+    if (key.made) {
+        (void)::pthread_setspecific(key.key, calls);  // else it stays when the thread has ended
+    }
+}
+
+deft_cuda_stream_t stream_of(const CallRecord& record) {
+    return reinterpret_cast<deft_cuda_stream_t>(record.stream);
+}
+
+// Counted on every rank alike, whatever else happens to the call.
+std::uint64_t next_ordinal(Communicator& communicator) {
+    return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+director::Director* director_of(const CommunicatorPin& communicator) {
+    return communicator ? communicator->director.load(std::memory_order_acquire) : nullptr;
+}
+
+void note_small(const CommunicatorPin& communicator) {
+    if (director::Director* const director = director_of(communicator)) {
+        director->note_small();
+    }
+}
+
+int count_grouped(Grouped& call) {
+    int result = DEFT_NCCL_SUCCESS;
+    if (call.smalls) {
+        note_small(call.smalls);
+    }
+    if (!call.gradients) {
+        return result;
+    }
+    call.record.ordinal = next_ordinal(*call.gradients.get());
+    if (director::Director* const director = director_of(call.gradients)) {
+        director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+    }
+    return result;
+}
+
+// In place by NCCL's rules: a reduce-scatter into its own shard, an all-gather from it.
+bool in_place(const Call& call, int rank) {
+    const auto at = [&call, rank](const void* buffer) {
+        return static_cast<const char*>(buffer) +
+               static_cast<std::size_t>(rank) * call.count * element_size(call.type);
+    };
+    if (rank >= 0 && call.function == Function::ReduceScatter && call.send != nullptr) {
+        return call.receive == at(call.send);
+    }
+    if (rank >= 0 && call.function == Function::AllGather && call.receive != nullptr) {
+        return call.send == at(call.receive);
+    }
+    return call.send == call.receive;
+}
+
+// As far as every rank knows the same of it.
+CallRecord reduction(const Call& call) {
+    CallRecord record;
+    record.function = call.function;
+    record.count = call.count;
+    record.type = static_cast<std::uint8_t>(call.type);
+    record.op = call.op;
+    record.in_place = call.send == call.receive;
+    return record;
+}
+
+}  // namespace
+
+bool may_carry_gradient(const Call& call) noexcept {
+    return call.function == Function::AllReduce && carries_gradient(reduction(call));
+}
+
+int CollectiveHook::all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept {
+    begin(call, stream);
+    int result = DEFT_NCCL_SUCCESS;
+    if (!carry_out(call, stream, result)) {
+        result = table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
+                                    call.type, call.op, comm_, stream);
+    }
+    end(result);
+    return result;
+}
+
+void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept {
+    if (!watched()) {
+        return;
+    }
+    BackgroundThread::count(call.function);
+    const bool grouped = group::depth() > 0;
+    if (grouped) {
+        held::forward();
+    }
+    gradient_ = communicator() && may_carry_gradient(call);
+    small_ = communicator() && call.function == Function::AllReduce &&
+             may_be_small_gradient(reduction(call));
+    if (small_ && !grouped) {
+        note_small(communicator());
+    }
+    record_.stream = reinterpret_cast<std::uintptr_t>(stream);
+    if (gradient_ && !grouped) {
+        record_.ordinal = next_ordinal(*communicator().get());
+    }
+    BackgroundThread* const background = BackgroundThread::running();
+    if (background == nullptr) {
+        return;
+    }
+    const Communicator* const comm = communicator::known(*this, comm_);
+    if (comm == nullptr) {
+        return;
+    }
+    record_.issued_ns = cuda::host_now();  // before the event, so never later than the start
+    record_.device = comm->device.load(std::memory_order_relaxed);
+    if (!record_start(*background, stream)) {
+        return;
+    }
+    record_.function = call.function;
+    record_.comm_serial = comm->serial.load(std::memory_order_relaxed);
+    record_.comm_hash = comm->hash.load(std::memory_order_relaxed);
+    record_.nranks = comm->nranks.load(std::memory_order_relaxed);
+    record_.count = call.count;
+    record_.type = static_cast<std::uint8_t>(call.type);
+    record_.op = call.op;
+    record_.root = call.root;
+    record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
+    record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
+    background_ = background;
+}
+
+// False: the call is captured, so that it has no time of its own.
+bool CollectiveHook::record_start(BackgroundThread& background,
+                                  deft_cuda_stream_t stream) noexcept {
+    const cuda::Driver* const driver = cuda::Driver::found();
+    if (driver == nullptr || record_.device < 0) {
+        return true;
+    }
+    bool captured = false;
+    const bool recordable = cuda::recordable(*driver, stream, captured);
+    if (captured) {
+        BackgroundThread::count_captured();
+        return false;
+    }
+    if (recordable) {
+        record_.events = background.sample(record_.device, pool_);
+    }
+    if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
+        pool_->give_back(record_.events);
+        record_.events = -1;
+    }
+    return true;
+}
+
+bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept {
+    if (record_.ordinal == CallRecord::kNoOrdinal) {
+        return false;  // in a group: count_group()
+    }
+    director::Director* const director = director_of(communicator());
+    return director != nullptr &&
+           director->all_reduce(call, record_.ordinal, false, stream, result);
+}
+
+void CollectiveHook::end(int result) noexcept {
+    if (background_ == nullptr && !gradient_ && !small_) {
+        return;
+    }
+    const bool launched = result == DEFT_NCCL_SUCCESS;
+    if (record_.events >= 0 && !launched) {
+        // In progress: another thread will enqueue it, at a time that cannot be known here.
+        pool_->give_back(record_.events);
+        record_.events = -1;
+    }
+    const bool observed = background_ != nullptr && (launched || result == DEFT_NCCL_IN_PROGRESS);
+    if (group::depth() > 0) {
+        keep_for_group_end(observed);
+        return;
+    }
+    if (!observed) {
+        return;
+    }
+    if (record_.events >= 0 && !pool_->record_end(record_.events, stream_of(record_))) {
+        pool_->give_back(record_.events);
+        record_.events = -1;
+    }
+    background_->submit(record_, pool_);
+}
+
+void CollectiveHook::keep_for_group_end(bool observed) noexcept {
+    if (!observed && !gradient_ && !small_) {
+        return;
+    }
+    Grouped call{record_, pool_, stream_of(record_), {}, {}, observed};
+    if (gradient_ || small_) {
+        (gradient_ ? call.gradients : call.smalls) = std::move(communicator());
+    }
+    try {
+        if (t_grouped == nullptr) {
+            t_grouped = new std::vector<Grouped>();
+            free_with_thread(t_grouped);
+        }
+        t_grouped->push_back(std::move(call));
+    } catch (...) {
+        if (call.record.events >= 0) {
+            pool_->give_back(call.record.events);
+        }
+        count_grouped(call);  // a call that is missed would make this rank another than all
+    }
+}
+
+int count_group() noexcept {
+    int result = DEFT_NCCL_SUCCESS;
+    if (t_grouped != nullptr) {
+        for (Grouped& call : *t_grouped) {
+            const int own = count_grouped(call);
+            result = result != DEFT_NCCL_SUCCESS ? result : own;
+        }
+    }
+    return result;
+}
+
+void observe_group_end(bool launched) noexcept {
+    if (t_grouped == nullptr || t_grouped->empty()) {
+        return;
+    }
+    BackgroundThread* const background = BackgroundThread::running();
+    std::size_t observed = 0;
+    bool told = false;  // what a director has heard of as grouped is learned as that
+    for (const Grouped& call : *t_grouped) {
+        observed += call.observed ? 1 : 0;
+        if (director_of(call.gradients) != nullptr) {
+            told = true;
+        }
+    }
+    const std::uint64_t number =
+        observed > 1 || told ? g_groups.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
+    for (Grouped& call : *t_grouped) {
+        call.record.group = number;
+        if (call.record.events >= 0 &&
+            (!launched || !call.pool->record_end(call.record.events, call.stream))) {
+            call.pool->give_back(call.record.events);
+            call.record.events = -1;
+        }
+        if (launched && call.observed && background != nullptr) {
+            background->submit(call.record, call.pool);
+        }
+    }
+    t_grouped->clear();
+}
+
+}  // namespace deft

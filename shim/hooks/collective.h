@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hook of a call that moves data.
+#pragma once
+
+#include "shim/hooks/hook.h"
+#include "shim/runtime/background_thread.h"
+
+namespace deft {
+
+// begin() before the call is forwarded, end() after it returned. Both are cheap and never block;
+// neither touches the call.
+class CollectiveHook : public Hook {
+public:
+    CollectiveHook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept
+        : Hook(function, comm, caller), comm_(comm) {}
+    // One that was held until its group had ended.
+    CollectiveHook(Function function, CommunicatorPin&& communicator, deft_nccl_comm_t comm,
+                   const NcclTable* table) noexcept
+        : Hook(function, std::move(communicator), table), comm_(comm) {}
+
+    void begin(const Call& call, deft_cuda_stream_t stream) noexcept;
+    void end(int result) noexcept;
+
+    // An all-reduce, from begin() to end(): a plan deals with it, or it is forwarded. Returns what
+    // the job is told.
+    int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
+
+private:
+    bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
+    bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
+    void keep_for_group_end(bool observed) noexcept;
+
+    deft_nccl_comm_t comm_;
+    bool gradient_ = false;                   // it may carry one
+    bool small_ = false;                      // it may carry one that no plan takes
+    BackgroundThread* background_ = nullptr;  // null: this call is not observed
+    cuda::EventPool* pool_ = nullptr;
+    CallRecord record_;
+};
+
+// An all-reduce that carries_gradient() may take for one, by what every rank knows of it.
+bool may_carry_gradient(const Call& call) noexcept;
+
+// Before the outermost end: the gradient calls of the group get their ordinals, and the directors
+// hear of them. Not earlier, because a group that is simulated makes none. Not ncclSuccess: a
+// communicator has failed while it waited for the others, and that is what the job is told.
+int count_group() noexcept;
+
+// A group's work starts when its outermost end returns, so that is where its calls' end is noted. A
+// group that failed or was only simulated made no calls.
+void observe_group_end(bool launched) noexcept;
+
+}  // namespace deft

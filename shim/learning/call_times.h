@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one cycle costs: when each of its calls is ready, how long its transfer takes, and the
+// iteration around it. Pure arithmetic on times; docs/observe.md defines every quantity.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "shim/learning/samples.h"
+
+namespace deft {
+
+// One call at its place in the cycle. Times in nanoseconds of the host's monotonic clock.
+struct TimedCall {
+    std::size_t position = 0;
+    std::int64_t issued = 0;  // the job called
+    bool timed = false;       // start and end are known
+    std::int64_t start = 0;   // the caller's stream reached the call
+    std::int64_t end = 0;     // the caller's stream had done it
+    std::uint64_t stream = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t group = 0;  // calls of one NCCL group share a number; 0: not in a group
+};
+
+class CallTimes {
+public:
+    explicit CallTimes(std::size_t length);
+
+    struct Place {
+        Samples ready_ms;     // from the end of the previous iteration's last transfer
+        Samples issued_ms;    // the same for the host's call: the earliest it can have been ready
+        Samples transfer_ms;  // start to end on the caller's stream
+        Samples start_ms;     // when the stream came to it: ready_ms or later
+        Samples idle_ms;      // nothing was transferred for so long before it started
+    };
+
+    // Calls in the order of the job. A gap (the cycle was interrupted) starts afresh.
+    void add(const TimedCall& call);
+    void interrupted();
+
+    std::size_t length() const { return places_.size(); }
+    const std::vector<Place>& places() const { return places_; }
+    const Samples& iteration_ms() const { return iteration_ms_; }  // first call to first call
+    const Samples& compute_ms() const { return compute_ms_; }
+    // When the last call started: what compute takes at the most, as no call starts before its data
+    // are ready.
+    const Samples& latest_start_ms() const { return latest_start_ms_; }
+    const Samples& exposed_ms() const { return exposed_ms_; }
+    const Samples& coverage_rate() const { return coverage_rate_; }
+    std::uint64_t iterations() const { return iterations_; }
+    void count_iterations(std::uint64_t more) { iterations_ += more; }
+    // Calls that belonged to this cycle: what decides which of several cycles is the job's.
+    std::uint64_t calls() const { return calls_; }
+    void count_calls(std::uint64_t more) { calls_ += more; }
+
+private:
+    std::vector<Place> places_;
+    Samples iteration_ms_;
+    Samples compute_ms_;
+    Samples latest_start_ms_;
+    Samples exposed_ms_;
+    Samples coverage_rate_;
+    std::uint64_t iterations_ = 0;
+    std::uint64_t calls_ = 0;
+
+    std::vector<TimedCall> current_;   // this iteration so far
+    std::vector<TimedCall> previous_;  // the one before, if nothing came between
+
+    void finish_iteration();
+    void measure(std::int64_t origin);
+    std::vector<std::int64_t> ready_times() const;
+};
+
+}  // namespace deft

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "shim/nccl/call.h"
+
+namespace deft {
+
+// One call as the hook saw it.
+struct CallRecord {
+    static constexpr std::uint64_t kNoOrdinal = ~std::uint64_t{0};
+
+    std::uint64_t comm_hash = 0;
+    std::uint64_t count = 0;
+    std::int64_t issued_ns = 0;
+    std::uint64_t stream = 0;
+    std::uint64_t buffer = 0;            // where the result goes; differs between ranks
+    std::uint64_t group = 0;             // number of the NCCL group it was in; 0: none
+    std::uint64_t ordinal = kNoOrdinal;  // of the communicator's calls that may carry gradients
+    std::uint32_t comm_serial = 0;
+    int nranks = -1;
+    int device = -1;
+    int op = -1;
+    int root = -1;
+    int events = -1;  // pair of the device's event pool that times it; -1: not timed
+    Function function = Function::AllReduce;
+    std::uint8_t type = 0;
+    bool in_place = false;
+};
+
+}  // namespace deft

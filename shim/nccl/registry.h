@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The side table of communicators: what the shim knows about each ncclComm_t, keyed by the real
+// pointer, which is never wrapped.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "shim/nccl/nccl_table.h"
+
+namespace deft {
+
+namespace agreement {
+class Council;
+}
+namespace director {
+class Director;
+}
+
+// One communicator. Filled by the hook that saw it made; rank, nranks and device may become known
+// later (a nonblocking communicator answers only when it is ready) and are -1 until then.
+struct Communicator {
+    std::atomic<deft_nccl_comm_t> handle{nullptr};
+    std::atomic<const NcclTable*> table{nullptr};  // the library that made it
+    std::atomic<std::uint64_t> hash{0};            // equal on all its ranks, 0 if unknown
+    std::atomic<std::uint32_t> serial{0};          // unique in this process, from 1
+    std::atomic<int> rank{-1};
+    std::atomic<int> nranks{-1};
+    std::atomic<int> device{-1};
+    std::atomic<std::uint32_t> splits{0};               // so far, part of a child's hash
+    std::atomic<std::uint32_t> asked{0};                // times its details were asked for
+    std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
+    std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
+    std::atomic<agreement::Council*> parent{
+        nullptr};  // of a child: its parent's, until it is asked
+    std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned
+    // The name its network was chosen by; null: NCCL chose. Valid for the life of the process.
+    std::atomic<const char*> network{nullptr};
+    std::atomic<bool> shares{false};  // its children may live on its network
+    enum class Ended : std::uint8_t { No, Destroyed, Aborted };
+    std::atomic<Ended> ended{Ended::No};  // who is telling the library so
+    std::atomic<std::uint32_t> pins{0};   // readers, and one for being registered
+
+    bool details_known() const {
+        return rank.load(std::memory_order_relaxed) >= 0 &&
+               nranks.load(std::memory_order_relaxed) >= 0 &&
+               device.load(std::memory_order_relaxed) >= 0;
+    }
+};
+
+// Holds a communicator's entry while a hook uses it; the entry's memory is not reused meanwhile,
+// though the communicator itself may be destroyed by another thread.
+class CommunicatorPin {
+public:
+    CommunicatorPin() = default;
+    explicit CommunicatorPin(Communicator* entry) : entry_(entry) {}
+    CommunicatorPin(CommunicatorPin&& other) noexcept : entry_(other.entry_) {
+        other.entry_ = nullptr;
+    }
+    CommunicatorPin& operator=(CommunicatorPin&& other) noexcept {
+        std::swap(entry_, other.entry_);
+        return *this;
+    }
+    CommunicatorPin(const CommunicatorPin&) = delete;
+    ~CommunicatorPin() {
+        if (entry_ != nullptr) {
+            entry_->pins.fetch_sub(1, std::memory_order_release);
+        }
+    }
+    Communicator* get() const { return entry_; }
+    // The entry stays pinned, until another pin is made of it.
+    Communicator* release() { return std::exchange(entry_, nullptr); }
+    Communicator* operator->() const { return entry_; }
+    explicit operator bool() const { return entry_ != nullptr; }
+
+private:
+    Communicator* entry_ = nullptr;
+};
+
+// Fixed capacity, no allocation. Look-up takes no lock, so that it works in a forked child and in
+// the thread that aborts while another is inside a hook; changes take a short one.
+class Registry {
+public:
+    static constexpr std::size_t kCapacity = 1024;  // communicators alive at once; a power of two
+
+    static Registry& process();
+
+    constexpr Registry() = default;
+
+    // Adds a communicator, replacing an entry left behind by one of the same address (whose end
+    // was not seen). Empty when the table is full: the communicator is then passed through.
+    CommunicatorPin add(deft_nccl_comm_t comm, const NcclTable* table, std::uint64_t hash, int rank,
+                        int nranks) noexcept;
+    CommunicatorPin find(deft_nccl_comm_t comm) noexcept;
+    void remove(deft_nccl_comm_t comm) noexcept;
+    // Only if that entry, which the caller has pinned, is still the communicator's. False: somebody
+    // else has removed it, and the address may be another communicator's by now.
+    bool remove(deft_nccl_comm_t comm, const Communicator* entry) noexcept;
+    std::size_t size() const { return size_.load(std::memory_order_relaxed); }
+
+private:
+    // Open addressing over indices into entries_; a removed slot stays a stepping stone.
+    struct Slot {
+        std::atomic<deft_nccl_comm_t> key{nullptr};
+        std::atomic<Communicator*> entry{nullptr};
+    };
+    static constexpr std::size_t kSlots = 2 * kCapacity;
+
+    std::array<Slot, kSlots> slots_{};
+    std::array<Communicator, kCapacity> entries_{};
+    std::atomic<std::size_t> size_{0};
+    std::atomic<std::uint32_t> next_serial_{1};
+    std::size_t next_entry_ = 0;
+    std::atomic_flag changing_ = ATOMIC_FLAG_INIT;
+
+    Slot* slot_of(deft_nccl_comm_t comm) noexcept;
+    Communicator* free_entry() noexcept;
+    void drop(Slot& slot) noexcept;
+};
+
+}  // namespace deft

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/runtime/background_thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cstring>
+
+#include "base/config.h"
+#include "base/fork_guard.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "shim/control/directors.h"
+#include "shim/settings/mode.h"
+
+namespace deft {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kReportEvery = 3'000 * kMillisecond;
+// The thread looks often while something is happening and seldom while nothing is.
+constexpr std::int64_t kPollBusy = 5 * kMillisecond;
+constexpr std::int64_t kPollCalls = 20 * kMillisecond;
+constexpr std::int64_t kPollIdle = 250 * kMillisecond;
+constexpr std::int64_t kClockRetry = 1'000 * kMillisecond;  // the first; each is twice the last
+constexpr std::uint32_t kClockDoublings = 6;
+constexpr std::int64_t kGiveUp = 60'000 * kMillisecond;  // on events that never happen
+constexpr std::int64_t kExitDeadline = 1'000 * kMillisecond;
+
+// Sampling: the first iterations are all timed, so that a short job has figures; then three of
+// about 32, so that the median call pays nothing.
+constexpr std::uint64_t kEarlyIterations = 24;
+constexpr std::uint64_t kWindowEvery = 32;
+constexpr std::size_t kEarlyWindow = 8;
+constexpr std::size_t kLateWindow = 3;
+constexpr std::size_t kMinPairs = 256;
+constexpr std::size_t kMaxPairs = 4096;
+
+std::array<std::atomic<std::uint64_t>, kFunctions> g_calls;
+std::atomic<std::uint64_t> g_captured{0};
+std::atomic<BackgroundThread*> g_running{nullptr};
+
+timespec deadline_in(std::int64_t nanoseconds) {
+    timespec when{};
+    ::clock_gettime(CLOCK_MONOTONIC, &when);
+    const std::int64_t total = when.tv_nsec + nanoseconds;
+    when.tv_sec += static_cast<time_t>(total / 1'000'000'000);
+    when.tv_nsec = static_cast<long>(total % 1'000'000'000);
+    return when;
+}
+
+class Lock {
+public:
+    explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { ::pthread_mutex_lock(&mutex_); }
+    ~Lock() { ::pthread_mutex_unlock(&mutex_); }
+    Lock(const Lock&) = delete;
+
+private:
+    pthread_mutex_t& mutex_;
+};
+
+// Observing is for its files; a mode that plans writes them where the operator asked for them.
+bool writes_files() {
+    const Config& config = Config::process();
+    return config.is(Key::Mode, "observe") ||
+           config.setting(Key::Out).source != ValueSource::Default;
+}
+
+}  // namespace
+
+void BackgroundThread::count(Function function) noexcept {
+    g_calls[static_cast<std::size_t>(function)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void BackgroundThread::count_captured() noexcept {
+    g_captured.fetch_add(1, std::memory_order_relaxed);
+}
+
+BackgroundThread* BackgroundThread::running() noexcept {
+    return g_running.load(std::memory_order_acquire);
+}
+
+BackgroundThread::BackgroundThread() {
+    pthread_condattr_t attributes;
+    ::pthread_condattr_init(&attributes);
+    ::pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    ::pthread_cond_init(&changed_, &attributes);
+    ::pthread_condattr_destroy(&attributes);
+}
+
+bool BackgroundThread::start() noexcept {
+    static std::atomic<int> state{0};  // 0 not started, 1 starting, 2 running, 3 failed
+    int fresh = 0;
+    if (!state.compare_exchange_strong(fresh, 1)) {
+        return fresh != 3;
+    }
+    const char* step = "memory";
+    int error = ENOMEM;
+    try {
+        ForkGuard::process().arm();
+        auto* const background =
+            new BackgroundThread();  // never freed: threads may use it to the very end
+        // Where plans are made NCCL and the compiler of the kernels run on it.
+        const std::size_t stack = plans(shim_mode()) ? 0 : 512 * 1024;
+        error = start_thread("deft-observe", stack, thread_main, background);
+        step = "its thread";
+        if (error == 0) {
+            g_running.store(background, std::memory_order_release);
+            ::atexit([] { at_exit(); });
+            state = 2;
+            return true;
+        }
+    } catch (...) {
+    }
+    state = 3;
+    DEFT_WARN("the shim cannot start: no %s (%s); every call is forwarded as in mode off", step,
+              std::strerror(error));
+    return false;
+}
+
+void BackgroundThread::know(const Communicator& communicator) noexcept {
+    CommunicatorFacts facts;
+    facts.serial = communicator.serial;
+    facts.hash = communicator.hash;
+    facts.rank = communicator.rank;
+    facts.nranks = communicator.nranks;
+    facts.device = communicator.device;
+    try {
+        const Lock lock(mutex_);
+        for (const CommunicatorFacts& known : communicators_) {
+            if (known.serial == facts.serial) {
+                return;
+            }
+        }
+        constexpr std::size_t kListed = 256;  // jobs that make communicators without end
+        if (communicators_.size() < kListed) {
+            communicators_.push_back(facts);
+        }
+    } catch (...) {
+    }
+}
+
+int BackgroundThread::sample(int device, cuda::EventPool*& pool) noexcept {
+    if (device < 0 || device >= kMaxDevices) {
+        return cuda::EventPool::kNone;
+    }
+    Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
+    if (sampling.calls_left.load(std::memory_order_relaxed) <= 0 ||
+        sampling.calls_left.fetch_sub(1, std::memory_order_acq_rel) <= 0) {
+        return cuda::EventPool::kNone;
+    }
+    pool = sampling.pool.load(std::memory_order_acquire);
+    return pool != nullptr ? pool->take() : cuda::EventPool::kNone;
+}
+
+void BackgroundThread::request_report() noexcept {
+    const Lock lock(mutex_);
+    report_wanted_ = true;
+    ::pthread_cond_broadcast(&changed_);
+}
+
+void* BackgroundThread::thread_main(void* self) noexcept {
+    auto* const background = static_cast<BackgroundThread*>(self);
+    try {
+        background->run();
+    } catch (...) {
+        DEFT_WARN_ONCE("observe stopped: out of memory");
+    }
+    const Lock lock(background->mutex_);
+    background->finished_ = true;
+    ::pthread_cond_broadcast(&background->changed_);
+    return nullptr;
+}
+
+void BackgroundThread::run() {
+    bool relaxed = false;
+    std::int64_t next_report = cuda::host_now() + kReportEvery;
+    std::int64_t pause = kPollCalls;
+    for (;;) {
+        bool wanted = false;
+        {
+            const Lock lock(mutex_);
+            const timespec until = deadline_in(pause);
+            while (!stop_ && !report_wanted_ &&
+                   ::pthread_cond_timedwait(&changed_, &mutex_, &until) == 0) {
+            }
+            if (stop_) {
+                return;
+            }
+            wanted = report_wanted_;
+            report_wanted_ = false;
+        }
+        const cuda::Driver* const driver = cuda::Driver::get();
+        if (!relaxed && driver != nullptr) {
+            // Queries and creations here must never invalidate a capture of the job.
+            int mode = cuda::kCaptureModeRelaxed;
+            driver->ThreadExchangeStreamCaptureMode(&mode);
+            relaxed = true;
+        }
+        const bool calls = drain();
+        bool busy = false;
+        for (auto& [device, rank] : ranks_) {
+            busy = resolve(device, rank) || busy;
+            open_window(device, rank);
+            busy = director::tick(device, rank.track) || busy;
+        }
+        const std::int64_t now = cuda::host_now();
+        if (wanted || now >= next_report) {
+            report(false);
+            next_report = now + kReportEvery;
+        }
+        pause = busy ? kPollBusy : calls ? kPollCalls : std::min(2 * pause, kPollIdle);
+    }
+}
+
+// Takes the calls that have come in; true if there were any.
+bool BackgroundThread::drain() {
+    const std::uint64_t lost = ring_.lost();
+    CallRecord record;
+    bool any = false;
+    while (ring_.pop(record)) {
+        ranks_[record.device].track.feed(record);
+        any = true;
+    }
+    if (lost != lost_seen_) {
+        lost_seen_ = lost;
+        for (auto& [device, rank] : ranks_) {
+            rank.track.lost_calls();
+        }
+    }
+    return any;
+}
+
+// Fills in the times that have become known; true while some are outstanding.
+bool BackgroundThread::resolve(int device, Rank& rank) {
+    bool outstanding = false;
+    int pending = 0;
+    for (Track::Waiting& waiting : rank.track.waiting()) {
+        if (waiting.events < 0) {
+            continue;
+        }
+        cuda::EventPool* const pool = sampling_[static_cast<std::size_t>(device)].pool.load();
+        const auto state = pool->resolve(waiting.events, waiting.call.start, waiting.call.end);
+        if (state == cuda::EventPool::State::Pending) {
+            outstanding = true;
+            if (cuda::host_now() - waiting.seen_ns > kGiveUp) {
+                waiting.events = -1;
+                pool->abandon();
+            } else if (++pending == 8) {
+                break;
+            }
+            continue;
+        }
+        waiting.call.timed = state == cuda::EventPool::State::Done;
+        rank.timed += waiting.call.timed ? 1 : 0;
+        pool->give_back(waiting.events);
+        waiting.events = -1;
+    }
+    rank.track.settle();
+    return outstanding;
+}
+
+bool BackgroundThread::prepare_pool(int device, Rank& rank) {
+    Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
+    const std::size_t cycle = rank.track.cycle_length();
+    cuda::EventPool* const pool = sampling.pool.load();
+    if (pool != nullptr && (2 * cycle <= pool->size() || pool->size() == kMaxPairs)) {
+        return 2 * cycle <= pool->size();
+    }
+    const cuda::Driver* const driver = cuda::Driver::get();
+    std::unique_ptr<cuda::EventPool> made;
+    if (driver != nullptr) {
+        made =
+            cuda::EventPool::create(*driver, device, std::clamp(8 * cycle, kMinPairs, kMaxPairs));
+    }
+    if (made == nullptr) {
+        rank.no_events = true;
+        DEFT_WARN("no CUDA events on device %d (%s): the report has no transfer times", device,
+                  driver == nullptr ? "libcuda.so.1 is not loaded" : "the driver refuses them");
+        return false;
+    }
+    if (pool != nullptr) {
+        rank.outgrown.push_back(pool);  // or leak checkers take it for lost
+    }
+    sampling.pool.store(made.release(), std::memory_order_release);
+    return true;
+}
+
+void BackgroundThread::open_window(int device, Rank& rank) {
+    if (!rank.track.stable() || device < 0 || device >= kMaxDevices || rank.no_events) {
+        if (device >= 0 && device < kMaxDevices && !rank.track.stable()) {
+            sampling_[static_cast<std::size_t>(device)].calls_left = 0;
+        }
+        return;
+    }
+    Sampling& sampling = sampling_[static_cast<std::size_t>(device)];
+    const cuda::EventPool* const used = sampling.pool.load();
+    if (cuda::host_now() < rank.clock_retry_ns || sampling.calls_left.load() > 0 ||
+        (used != nullptr && used->in_use() > 0)) {
+        return;
+    }
+    const CallTimes& profile = *rank.track.current_profile();
+    const bool early = profile.exposed_ms().count() < kEarlyIterations;
+    const bool same_cycle = profile.iterations() >= rank.iterations_at_window;
+    if (!early && same_cycle && profile.iterations() < rank.iterations_at_window + kWindowEvery) {
+        return;
+    }
+    if (!prepare_pool(device, rank) || !set_clock(device, rank)) {
+        return;
+    }
+    // One iteration more than wanted: the window opens anywhere in the cycle, and an iteration is
+    // measured from the end of the one before.
+    const std::size_t cycle = rank.track.cycle_length();
+    const std::size_t calls = ((early ? kEarlyWindow : kLateWindow) + 1) * cycle;
+    rank.iterations_at_window = profile.iterations();
+    sampling.calls_left.store(static_cast<int>(std::min(calls, sampling.pool.load()->size())),
+                              std::memory_order_release);
+}
+
+// False: events of this device have no times, now or at all.
+bool BackgroundThread::set_clock(int device, Rank& rank) {
+    const cuda::EventPool::Clock clock =
+        sampling_[static_cast<std::size_t>(device)].pool.load()->set_clock();
+    if (clock == cuda::EventPool::Clock::Late) {
+        rank.clock_retry_ns = cuda::host_now() + (kClockRetry << rank.clocks_late);
+        rank.clocks_late = std::min(rank.clocks_late + 1, kClockDoublings);
+        return false;
+    }
+    rank.clocks_late = 0;
+    if (clock == cuda::EventPool::Clock::Refused) {
+        rank.no_events = true;
+        DEFT_WARN("CUDA events on device %d do not work: the report has no transfer times", device);
+        return false;
+    }
+    return true;
+}
+
+void BackgroundThread::report(bool final_report) {
+    if (!writes_files()) {
+        return;
+    }
+    std::vector<CommunicatorFacts> communicators;
+    {
+        const Lock lock(mutex_);
+        communicators = communicators_;
+    }
+    for (const CommunicatorFacts& comm : communicators) {
+        ranks_[comm.device];  // a rank that has made no call yet has a report too
+    }
+    for (auto& [device, rank] : ranks_) {
+        write_report(device, rank, communicators, final_report);
+    }
+}
+
+void BackgroundThread::write_report(int device, Rank& rank,
+                                    const std::vector<CommunicatorFacts>& communicators,
+                                    bool final_report) {
+    ReportFacts facts = process_facts();
+    for (const CommunicatorFacts& comm : communicators) {
+        if (comm.device == device) {
+            facts.communicators.push_back(comm);
+        }
+    }
+    // The rank in the largest communicator names the file; the first of several.
+    for (const CommunicatorFacts& comm : facts.communicators) {
+        if (comm.nranks > facts.ranks) {
+            facts.rank = comm.rank;
+            facts.ranks = comm.nranks;
+        }
+    }
+    facts.plans = director::facts(device);
+    for (std::size_t i = 0; i < kFunctions; ++i) {
+        facts.calls[i] = g_calls[i].load(std::memory_order_relaxed);
+    }
+    facts.captured_calls = g_captured.load(std::memory_order_relaxed);
+    facts.lost_calls = ring_.lost();
+    facts.timed_calls = rank.timed;
+    facts.final_report = final_report;
+    facts.events_note = device < 0       ? "the communicators' device is not known"
+                        : rank.no_events ? "CUDA events are not available"
+                                         : "";
+    const std::string path = expand_pattern(Config::process().text(Key::Out), facts.rank);
+    const int error = write_atomically(path, make_report(facts, &rank.track));
+    if (error != 0) {
+        DEFT_WARN_ONCE(
+            "cannot write the report %s: %s; the job goes on. Name a file that can be "
+            "written with DEFT_OUT",
+            path.c_str(),
+            error == kNotAFile ? "there is something that is no file" : std::strerror(error));
+        return;
+    }
+    if (!rank.path.empty() && rank.path != path) {
+        ::unlink(rank.path.c_str());  // a larger communicator has given this rank another number
+    }
+    rank.path = path;
+}
+
+// Runs inside exit(), before the libraries' own ends. Stops the thread, so that nothing of ours
+// calls CUDA any more, and writes what is known.
+void BackgroundThread::at_exit() noexcept {
+    BackgroundThread* const background = running();
+    if (background == nullptr || ForkGuard::process().in_child()) {
+        return;
+    }
+    // Making and measuring a lane takes longer than exit() waits: the thread would be inside NCCL
+    // and CUDA while they are taken down.
+    director::leave_off();
+    const std::int64_t abort_deadline = cuda::host_now() + kExitDeadline;
+    const timespec until = deadline_in(kExitDeadline);
+    {
+        const Lock lock(background->mutex_);
+        background->stop_ = true;
+        ::pthread_cond_broadcast(&background->changed_);
+        while (!background->finished_ &&
+               ::pthread_cond_timedwait(&background->changed_, &background->mutex_, &until) == 0) {
+        }
+        if (!background->finished_) {
+            return;  // it hangs in a driver call; the last periodic report stands
+        }
+    }
+    while (director::aborting() && cuda::host_now() < abort_deadline) {
+        const timespec pause{0, 1'000'000};
+        ::nanosleep(&pause, nullptr);
+    }
+    try {
+        background->drain();
+        for (auto& [device, rank] : background->ranks_) {
+            rank.track.settle();
+        }
+        background->report(true);
+    } catch (...) {
+    }
+}
+
+}  // namespace deft

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mode observe: hooks hand their calls to one background thread, which learns the cycle, resolves
+// the timing events and writes the report. docs/threads.md says who runs what.
+#pragma once
+
+#include <pthread.h>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/cuda/event_pool.h"
+#include "shim/nccl/registry.h"
+#include "shim/runtime/report.h"
+
+namespace deft {
+
+class BackgroundThread {
+public:
+    static constexpr int kMaxDevices = 64;
+
+    // Counts a call of the job by function. Works before start() too. Any thread.
+    static void count(Function function) noexcept;
+    static void count_captured() noexcept;
+
+    // The background, once started; null before. Any thread; one load.
+    static BackgroundThread* running() noexcept;
+
+    // Starts the thread, at the first communicator. False (and a WARN) if that cannot be done. Any
+    // thread; later calls return at once.
+    static bool start() noexcept;
+
+    // Notes a communicator whose rank, size and device are known.
+    void know(const Communicator& communicator) noexcept;
+
+    // Hot path: a pair of events of the device for this call, or EventPool::kNone when it is not to
+    // be timed. `pool` is set with the pair.
+    int sample(int device, cuda::EventPool*& pool) noexcept;
+    // Hands a call over. `pool` is that of the pair which times it, if one does.
+    void submit(const CallRecord& record, cuda::EventPool* pool) noexcept {
+        submit(ring_, record, pool);
+    }
+    // A call that is lost gives its pair back: while one is out no other window is opened.
+    static void submit(CallRing& ring, const CallRecord& record, cuda::EventPool* pool) noexcept {
+        if (!ring.push(record) && record.events >= 0) {
+            pool->give_back(record.events);
+        }
+    }
+
+    // Asks for a report soon: a communicator is being destroyed.
+    void request_report() noexcept;
+
+private:
+    // Shared with the hooks, one for each device.
+    struct Sampling {
+        std::atomic<int> calls_left{0};
+        std::atomic<cuda::EventPool*> pool{nullptr};  // never freed
+    };
+    // The thread's own, one for each device: a device's calls are one rank's.
+    struct Rank {
+        Track track;
+        std::uint64_t iterations_at_window = 0;
+        bool no_events = false;
+        std::int64_t clock_retry_ns = 0;  // the device was too busy to tell its time: not before
+        std::uint32_t clocks_late = 0;    // so many times running, at most kClockDoublings
+        std::uint64_t timed = 0;
+        // Pools that were too small. Hooks may still hold their pairs: never freed.
+        std::vector<cuda::EventPool*> outgrown;
+        std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
+        std::string path;  // last written
+    };
+
+    CallRing ring_;
+    std::array<Sampling, kMaxDevices> sampling_;
+    std::map<int, Rank> ranks_;  // by device; -1: unknown
+    std::uint64_t lost_seen_ = 0;
+
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards what follows
+    pthread_cond_t changed_;
+    std::vector<CommunicatorFacts> communicators_;
+    bool report_wanted_ = false;
+    bool stop_ = false;
+    bool finished_ = false;
+
+    BackgroundThread();
+    static void* thread_main(void* self) noexcept;
+    static void at_exit() noexcept;
+    void run();
+    bool drain();
+    bool resolve(int device, Rank& rank);
+    void open_window(int device, Rank& rank);
+    bool prepare_pool(int device, Rank& rank);
+    bool set_clock(int device, Rank& rank);
+    void report(bool final_report);
+    void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
+                      bool final_report);
+};
+
+}  // namespace deft

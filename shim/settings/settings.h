@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operator allows, read from the configuration once for each communicator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "planner/model/plan.h"
+#include "shim/executor/executor.h"
+#include "shim/settings/mode.h"
+
+namespace deft {
+class Config;
+}
+
+namespace deft::director {
+
+// DEFT_MODE, but exact in the place of deft and covap where nobody says that the large sums of the
+// job are gradients (DEFT_GRADIENTS): a sum that is none must not come late.
+ShimMode planning_mode();
+// That is so. In words, for people; null: it is not.
+const char* untrusted();
+
+struct Settings {
+    ShimMode mode = ShimMode::Off;  // planning_mode()
+    std::uint32_t max_delay = 0;    // iterations
+    std::uint32_t max_merge = 1;    // gradients in one update
+    // DEFT_MAX_DELAY and DEFT_MAX_MERGE themselves: what the leader's plan may ask for, which may
+    // know the optimizer better.
+    std::uint32_t delay_cap = 0;
+    std::uint32_t merge_cap = 1;
+    bool combined = false;      // one plan may delay and merge
+    bool turns = false;         // buckets may get their merged sums in different updates
+    const char* limited = "";   // why the caps are lower than those set by default; for people
+    bool unmeasured = false;    // because nothing is known of what this job does with sums
+    std::uint64_t warm_up = 0;  // synchronous iterations before the first plan
+    std::uint64_t max_shadow_bytes = 0;
+    // Of each lane at most; 0: NCCL chooses. The lane that carries everything where there is no
+    // other network is only limited where the operator says so.
+    int lane_ctas = 0;
+    int own_lane_ctas = 0;
+    // A plan the operator insists on, whatever the prediction says; 0, 0: none.
+    std::uint32_t forced_delay = 0;
+    std::uint32_t forced_merge = 0;  // 0: the planner decides
+
+    static Settings process();
+    // Everything that has to be equal on all ranks, in words.
+    static std::string terms();
+    static std::string terms(const Config& config);
+};
+
+// Lowers the caps that are set by default to what the optimizer bears (measured: docs/accuracy.md).
+// What has not been measured, an optimizer or that gradients are clipped, bears nothing.
+// A cap that the operator has set (own_...) stays as it is; with both set, one plan may delay and
+// merge.
+void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,
+                        Settings& settings);
+
+// How a plan is compiled under these settings, but for its lanes.
+executor::CompileOptions compile_options(const Settings& settings,
+                                         const executor::Prediction& prediction);
+
+// How a plan's late gradients are delivered, by DEFT_PREDICT and the optimizer. The leader's choice
+// is every rank's: replicas stay equal though a rank may have been told of another optimizer.
+executor::Prediction choose_prediction(const planner::Plan& plan);
+
+}  // namespace deft::director

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithm, protocol and how many channels a collective gets. Every rank must come to the
+// same answer, so only what is equal on all ranks may be used.
+#include <strings.h>
+
+#include <algorithm>
+#include <string>
+
+#include "softdev/nccl/env.h"
+#include "softdev/nccl/error.h"
+#include "softdev/nccl/launch.h"
+
+namespace softdev::nccl {
+namespace {
+
+size_t total_bytes(const Task& task) {
+    const size_t own = task.count * type_size(task.type);
+    const bool per_rank =
+        task.function == Function::kAllGather || task.function == Function::kReduceScatter;
+    return per_rank ? own * static_cast<size_t>(task.communicator->nranks) : own;
+}
+
+// The part of "allreduce:tree;broadcast:ring" that speaks of this function; a list without a
+// function speaks of all.
+std::string list_for(const char* variable, Function function) {
+    const std::string text = env_text(variable).value_or("");
+    std::string general;
+    for (size_t at = 0; at <= text.size();) {
+        const size_t end = std::min(text.find(';', at), text.size());
+        const std::string part = text.substr(at, end - at);
+        const size_t colon = part.find(':');
+        if (colon == std::string::npos) {
+            general = part;
+        } else if (strcasecmp(part.substr(0, colon).c_str(), function_name(function)) == 0) {
+            return part.substr(colon + 1);
+        }
+        at = end + 1;
+    }
+    return general;
+}
+
+// "Tree,Ring" allows those named, "^Tree" all others, nothing allows all.
+bool allowed(const std::string& list, const char* name) {
+    if (list.empty()) {
+        return true;
+    }
+    const bool exclude = list[0] == '^';
+    for (size_t at = exclude ? 1 : 0; at <= list.size();) {
+        const size_t end = std::min(list.find(',', at), list.size());
+        if (strcasecmp(list.substr(at, end - at).c_str(), name) == 0) {
+            return !exclude;
+        }
+        at = end + 1;
+    }
+    return exclude;
+}
+
+// LL128 needs a path that keeps 128-byte lines whole, which NCCL cannot know of TCP: only when
+// somebody names it.
+bool named(const std::string& list, const char* name) {
+    return !list.empty() && list[0] != '^' && allowed(list, name);
+}
+
+Protocol choose_protocol(const std::string& protocols, size_t bytes) {
+    const bool ll = allowed(protocols, "LL");
+    const bool ll128 = named(protocols, "LL128");
+    const bool simple = allowed(protocols, "Simple");
+    // Like NCCL over TCP: LL while latency rules, LL128 up to the middle, Simple for bandwidth.
+    if (ll && ((!simple && !ll128) || bytes <= 64 << 10)) {
+        return Protocol::kLL;
+    }
+    return ll128 && (!simple || bytes <= 1 << 20) ? Protocol::kLL128 : Protocol::kSimple;
+}
+
+}  // namespace
+
+Choice choose(const Task& task) {
+    const size_t bytes = total_bytes(task);
+    const std::string algorithms = list_for("NCCL_ALGO", task.function);
+    const std::string protocols = list_for("NCCL_PROTO", task.function);
+    if (!allowed(protocols, "LL") && !named(protocols, "LL128") && !allowed(protocols, "Simple")) {
+        throw Error(ncclInvalidUsage, format("no protocol available for %s: NCCL_PROTO=%s",
+                                             function_name(task.function), protocols.c_str()));
+    }
+    Choice choice;
+    choice.protocol = choose_protocol(protocols, bytes);
+    const int nranks = task.communicator->nranks;
+    if (task.function == Function::kAllReduce) {
+        // All other functions always have the ring, so that jobs run with NCCL_ALGO=Tree.
+        const bool ring = allowed(algorithms, "Ring");
+        const bool tree = allowed(algorithms, "Tree");
+        if (!ring && !tree) {
+            throw Error(ncclInvalidUsage,
+                        format("no algorithm available for AllReduce: NCCL_ALGO=%s allows neither "
+                               "Ring nor Tree, which are all there is here",
+                               algorithms.c_str()));
+        }
+        if (tree && (!ring || (nranks > 2 && bytes <= 256 << 10))) {
+            choice.pattern = Pattern::kTree;
+        }
+    }
+    const size_t grain = choice.protocol == Protocol::kLL ? 16 << 10 : 128 << 10;
+    choice.channels =
+        static_cast<int>(std::clamp<size_t>(bytes / grain, 1, task.communicator->channels));
+    return choice;
+}
+
+}  // namespace softdev::nccl

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "softdev/nccl/env.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "softdev/nccl/log.h"
+
+namespace softdev::nccl {
+
+std::optional<std::string> env_text(const char* name) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') {
+        return std::nullopt;
+    }
+    return std::string(value);
+}
+
+int64_t env_int(const char* name, int64_t fallback) {
+    const auto text = env_text(name);
+    if (!text) {
+        return fallback;
+    }
+    errno = 0;
+    char* end = nullptr;
+    const long long value = std::strtoll(text->c_str(), &end, 0);
+    if (errno != 0 || end == text->c_str() || *end != '\0') {
+        log_info(kSubsysEnv, "Invalid value %s for %s, using default %lld.", text->c_str(), name,
+                 static_cast<long long>(fallback));
+        return fallback;
+    }
+    return value;
+}
+
+int nccl_version() {
+    return static_cast<int>(env_int("SOFTDEV_NCCL_VERSION", 22809));
+}
+
+static std::chrono::milliseconds env_seconds(const char* name, double fallback) {
+    const auto text = env_text(name);
+    char* end = nullptr;
+    const double value = text ? std::strtod(text->c_str(), &end) : fallback;
+    const bool valid = !text || (end != text->c_str() && *end == '\0' && value >= 0);
+    return std::chrono::milliseconds(static_cast<int64_t>((valid ? value : fallback) * 1000));
+}
+
+Limits Limits::from_environment() {
+    return {env_seconds("SOFTDEV_DEADLINE", 60), env_seconds("SOFTDEV_NCCL_GRACE", 5),
+            env_text("SOFTDEV_STRICT").value_or("error") != "off"};
+}
+
+uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
+    // FNV-1a over 64 bits: any mixing function will do, both ends are ours.
+    uint64_t hash = 0xcbf29ce484222325ull ^ seed;
+    const auto* at = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < bytes; ++i) {
+        hash = (hash ^ at[i]) * 0x100000001b3ull;
+    }
+    return hash;
+}
+
+std::string host_name() {
+    char name[256] = {};
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+uint64_t host_hash() {
+    // Read once for the process, as NCCL reads NCCL_HOSTID.
+    static const uint64_t hash = [] {
+        if (const auto id = env_text("NCCL_HOSTID")) {
+            return hash_bytes(id->data(), id->size());
+        }
+        std::string text = host_name();
+        std::string boot;
+        std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+        text += boot;
+        struct stat info {};
+        if (stat("/proc/self/ns/net", &info) == 0) {
+            text += std::to_string(info.st_ino);
+        }
+        return hash_bytes(text.data(), text.size());
+    }();
+    return hash;
+}
+
+}  // namespace softdev::nccl

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "softdev/nccl/connection.h"
+#include "softdev/nccl/gate.h"
+#include "softdev/net/plugin_loader.h"
+
+namespace softdev::nccl {
+
+// How the connections of one pattern of a communicator are used, for setNetAttr.
+struct Traffic {
+    int most_peers = 1;
+    int fewest_peers = 1;
+    int flows = 1;  // connections to each peer
+};
+// Attributes of connections of this pattern before they are made (shape NULL: any operation), or
+// while an operation of this shape runs.
+net::Attributes attributes_of(const Connection& connection, const Traffic& traffic,
+                              const Shape* shape);
+
+// The "NCCL Progress" thread of one communicator: the only one that calls isend, irecv and test. It
+// polls while the plugin has something outstanding (yielding, then in short sleeps: NCCL only
+// yields, but has a core to itself) and sleeps while it has not. Communicators split with
+// splitShare use their parent's.
+class Progress {
+public:
+    using Failure = std::function<void(const Connection&, int result)>;
+
+    ~Progress() { stop(); }
+    void start(net::CommNet* net);
+    void add(Connection* connection, const Traffic& traffic, Failure failure);
+    void remove(
+        const std::vector<Connection*>& connections);  // afterwards the thread does not use them
+    void stop();                                       // joins
+
+    // Rung by kernels and launches when there is work for this thread.
+    Gate& work() { return work_; }
+    // Rung by this thread when a slice came or was freed.
+    Gate& moved() { return moved_; }
+    // Everything the kernels posted is sent.
+    static bool drained(const std::vector<Connection*>& connections);
+
+private:
+    struct Entry {
+        Connection* connection;
+        Traffic traffic;
+        Failure failure;
+    };
+    void run();
+    bool round(bool* worked, bool* blocked);  // false: a call failed
+    int tell_attributes(Entry& entry);
+
+    net::CommNet* net_ = nullptr;
+    std::optional<net::Attributes> told_;  // what setNetAttr was last called with
+    bool optional_completion_ = true;
+    std::mutex mutex_;  // held during a round
+    std::vector<Entry> entries_;
+    Gate work_;
+    Gate moved_;
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+}  // namespace softdev::nccl

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a connection to a rendezvous, as bytes.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/unique_fd.h"
+#include "shim/agreement/service.h"
+#include "shim/agreement/wire.h"
+#include "tests/component/shim/agreement/council_scene.h"
+
+namespace deft::agreement::test {
+
+inline wire::Trailer trailer_of(const deft_nccl_unique_id_t& id) {
+    wire::Trailer trailer;
+    EXPECT_EQ(wire::decode(Service::trailer_of(id), trailer), wire::Decoded::Ok);
+    return trailer;
+}
+
+// from: an IPv4 address of this host; any if it is empty.
+inline UniqueFd call(const wire::Trailer& trailer, const char* from = "") {
+    const wire::Endpoint& endpoint = trailer.endpoints[0];
+    UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage storage;
+    Address own;
+    if (parse_address(from, own)) {
+        const socklen_t size = to_sockaddr(own, 0, storage);
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), size), 0);
+    }
+    const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+    return fd;
+}
+
+inline void say(const UniqueFd& fd, std::span<const std::byte> data) {
+    (void)::send(fd.get(), data.data(), data.size(), MSG_NOSIGNAL);
+}
+
+inline std::vector<std::byte> frame(wire::Type type, std::span<const std::byte> payload) {
+    std::array<std::byte, wire::kHeaderBytes> header;
+    wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
+    std::vector<std::byte> out(header.begin(), header.end());
+    out.insert(out.end(), payload.begin(), payload.end());
+    const std::uint32_t sum = wire::frame_checksum(header, payload);
+    const auto sum_bytes = std::as_bytes(std::span(&sum, 1));
+    out.insert(out.end(), sum_bytes.begin(), sum_bytes.end());
+    return out;
+}
+
+inline wire::Hello hello_for(const wire::Trailer& trailer, std::uint32_t rank,
+                             std::uint32_t nranks) {
+    wire::Hello hello;
+    hello.nonce = trailer.nonce;
+    hello.rank = rank;
+    hello.nranks = nranks;
+    hello.nccl_version = terms().nccl_version;
+    hello.deft_version = DEFT_VERSION;
+    hello.host = "elsewhere";
+    hello.settings = terms().settings;
+    return hello;
+}
+
+}  // namespace deft::agreement::test

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lanes are made with: network, CTAs, priority. Run with DEFT_LANES=IB, and DEFT_LANE_CTAS set
+// or not.
+#include <climits>
+#include <cstdlib>
+
+#include "tests/component/shim/control/follower.h"
+
+namespace deft::director::test {
+namespace {
+
+class LaneSettings : public Follower {
+protected:
+    // Two lanes for a job whose gradients travel on a stream of this priority.
+    void make_lanes(int priority) {
+        CUstream stream = nullptr;
+        ASSERT_EQ(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
+                  CUDA_SUCCESS);
+        director_->tick(track_);  // finds the driver
+        Call call;
+        call.count = kCounts[0];
+        call.type = DEFT_NCCL_FLOAT32;
+        call.op = DEFT_NCCL_SUM;
+        int result = 0;
+        EXPECT_FALSE(director_->all_reduce(call, ordinal_, false,
+                                           reinterpret_cast<deft_cuda_stream_t>(stream), result));
+        lanes_wanted_ = 2;
+        stage();
+        cuStreamDestroy(stream);
+    }
+};
+
+TEST_F(LaneSettings, CtasAreLimitedOnOtherNetworksAndOnTheJobsOwnOnlyWhereTheyAreSet) {
+    make_lanes(0);
+    ASSERT_EQ(g_lanes.configs.size(), 2U);
+    EXPECT_EQ(g_lanes.networks, (std::vector<std::string>{"", "IB"}));
+    const char* const set = std::getenv("DEFT_LANE_CTAS");
+    const int limit = set != nullptr ? std::atoi(set) : 4;
+    EXPECT_EQ(g_lanes.configs[0].maxCTAs, set != nullptr ? limit : NCCL_CONFIG_UNDEF_INT);
+    EXPECT_EQ(g_lanes.configs[1].maxCTAs, limit);
+    for (const ncclConfig_t& config : g_lanes.configs) {
+        EXPECT_EQ(config.blocking, 1);
+        EXPECT_EQ(config.trafficClass, NCCL_CONFIG_UNDEF_INT) << "a class of the wire to others";
+    }
+}
+
+TEST_F(LaneSettings, LanesHaveThePriorityOfTheJobsStream) {
+    int least = 0;
+    int greatest = 0;
+    ASSERT_EQ(cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_SUCCESS);
+    ASSERT_LT(greatest, least);
+    make_lanes(greatest);
+    ASSERT_GE(g_lanes.priorities.size(), 2U);
+    for (const int priority : g_lanes.priorities) {
+        EXPECT_EQ(priority, greatest);
+    }
+}
+
+}  // namespace
+}  // namespace deft::director::test

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/config.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+namespace deft {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr char kNoFile[] = "/nonexistent/deft.conf";
+
+class ConfigTest : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern = testing::TempDir() + "deft-config-XXXXXX";
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+
+    std::string file(const std::string& name, const std::string& text) {
+        const std::string path = folder_ + "/" + name;
+        std::ofstream(path, std::ios::binary) << text;
+        return path;
+    }
+    static Config load(const std::vector<std::string>& environment,
+                       const std::string& system_file = kNoFile, TextCheck check = nullptr) {
+        std::vector<const char*> entries;
+        for (const std::string& entry : environment) {
+            entries.push_back(entry.c_str());
+        }
+        return Config::load(entries, system_file, check);
+    }
+
+    std::string folder_;
+};
+
+TEST_F(ConfigTest, EveryDefaultIsValidAndEveryRowIsComplete) {
+    for (const Variable& row : variables()) {
+        SCOPED_TRACE(row.name);
+        Setting setting;
+        EXPECT_EQ(parse_value(row, row.default_text, setting), "");
+        EXPECT_THAT(row.name, testing::MatchesRegex("DEFT_[A-Z0-9_]+"));
+        EXPECT_THAT(std::string(row.doc), testing::Not(IsEmpty()));
+        EXPECT_THAT(row.since, testing::MatchesRegex("[0-9]+\\.[0-9]+"));
+        EXPECT_EQ(&variable(row.key), &row);
+        const bool has_range = row.range[0] != '\0';
+        EXPECT_EQ(has_range, row.type != ValueType::Bool && row.type != ValueType::Text)
+            << "choices and numbers state what is allowed, nothing else does";
+        int same_name = 0;
+        for (const Variable& other : variables()) {
+            same_name += std::string_view(row.name) == other.name;
+        }
+        EXPECT_EQ(same_name, 1);
+    }
+}
+
+TEST_F(ConfigTest, AnEmptyEnvironmentGivesDefaults) {
+    const Config config = load({});
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_THAT(config.warnings(), IsEmpty());
+    for (const Variable& row : variables()) {
+        EXPECT_EQ(config.text(row.key), row.default_text);
+        EXPECT_EQ(config.setting(row.key).source, ValueSource::Default);
+        EXPECT_EQ(config.setting(row.key).origin, "default");
+    }
+}
+
+TEST_F(ConfigTest, EnvironmentBeatsUserFileBeatsSystemFileBeatsDefault) {
+    const std::string system = file("system", "DEFT_OUT=s\nDEFT_LOG=info\nDEFT_LINK_TIMEOUT=1s\n");
+    const std::string user = file("user", "\n# words\nDEFT_LOG = debug\nDEFT_LINK_TIMEOUT=2s\n");
+    const Config config = load({"DEFT_LINK_TIMEOUT=3s", "DEFT_CONF=" + user}, system);
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_EQ(config.duration(Key::LinkTimeout), std::chrono::seconds(3));
+    EXPECT_EQ(config.setting(Key::LinkTimeout).origin, "environment");
+    EXPECT_TRUE(config.is(Key::Log, "debug"));
+    EXPECT_EQ(config.setting(Key::Log).source, ValueSource::UserFile);
+    EXPECT_EQ(config.setting(Key::Log).origin, user + ":3");
+    EXPECT_EQ(config.text(Key::Out), "s");
+    EXPECT_EQ(config.setting(Key::Out).source, ValueSource::SystemFile);
+    EXPECT_EQ(config.setting(Key::Mode).source, ValueSource::Default);
+}
+
+TEST_F(ConfigTest, AWrongValueNamesVariableValueOriginAndWhatIsAllowed) {
+    const std::string user = file("user", "DEFT_LINK_TIMEOUT=2 s\n");
+    const Config config = load({"DEFT_MODE=obsevre", "DEFT_REQUIRE=yes", "DEFT_CONF=" + user});
+    EXPECT_THAT(config.problems(),
+                ElementsAre(AllOf(HasSubstr("DEFT_LINK_TIMEOUT='2 s'"), HasSubstr(user + ":1"),
+                                  HasSubstr("100ms..1h")),
+                            AllOf(HasSubstr("DEFT_MODE='obsevre'"), HasSubstr("environment"),
+                                  HasSubstr("off|observe"), HasSubstr("did you mean observe?")),
+                            AllOf(HasSubstr("DEFT_REQUIRE='yes'"), HasSubstr("0 or 1"))));
+    EXPECT_EQ(config.text(Key::Mode), variable(Key::Mode).default_text);
+    EXPECT_FALSE(config.flag(Key::Require));
+}
+
+TEST_F(ConfigTest, AnUnknownVariableIsAWarningWithTheNearestName) {
+    const Config config = load({"DEFT_MOED=off", "DEFT_XYZZY_PLUGH=1", "NCCL_DEBUG=INFO", "DEFT"});
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_THAT(config.warnings(),
+                ElementsAre(AllOf(HasSubstr("DEFT_MOED"), HasSubstr("did you mean DEFT_MODE?")),
+                            AllOf(HasSubstr("DEFT_XYZZY_PLUGH"), HasSubstr("deft env"))));
+}
+
+TEST_F(ConfigTest, ADuplicateInTheEnvironmentCountsWhereGetenvFindsIt) {
+    const Config config = load({"DEFT_LOG=info", "DEFT_LOG=nonsense"});
+    EXPECT_TRUE(config.is(Key::Log, "info"));
+    EXPECT_THAT(config.problems(), IsEmpty());
+}
+
+TEST_F(ConfigTest, AnEmptyValueMeansNotSet) {
+    const Config config = load({"DEFT_OUT=", "DEFT_PREDICT=", "DEFT_TCP_CONGESTION=", "DEFT_LOG="});
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_EQ(config.text(Key::Out), "deft-%h-%r.json");
+    EXPECT_EQ(config.setting(Key::Out).source, ValueSource::Default);
+    EXPECT_EQ(config.setting(Key::Out).origin, "default");
+    EXPECT_EQ(config.text(Key::Predict), "auto");
+    EXPECT_EQ(config.text(Key::TcpCongestion), "auto");
+}
+
+TEST_F(ConfigTest, AnEmptyTextTakesBackWhatAFileSays) {
+    const std::string user = file("user", "DEFT_INTERFACES=eth0\nDEFT_LOG=info\n");
+    const Config config = load({"DEFT_LOG=", "DEFT_INTERFACES=", "DEFT_CONF=" + user});
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_TRUE(config.is(Key::Log, "info"));
+    EXPECT_EQ(config.text(Key::Interfaces), "");
+}
+
+TEST_F(ConfigTest, ReadsFilesAsPeopleWriteThem) {
+    const std::string path =
+        file("user",
+             "\xEF\xBB\xBF  # a comment\r\n\r\n\tDEFT_LOG =\tinfo \r\nDEFT_OUT=\"a b.json\"\r\n"
+             "DEFT_LINK_TIMEOUT=5s");
+    const Config config = load({"DEFT_CONF=" + path});
+    EXPECT_THAT(config.problems(), IsEmpty());
+    EXPECT_TRUE(config.is(Key::Log, "info"));
+    EXPECT_EQ(config.text(Key::Out), "a b.json");
+    EXPECT_EQ(config.duration(Key::LinkTimeout), std::chrono::seconds(5));
+}
+
+TEST_F(ConfigTest, AMissingUserFileIsAProblemAndAMissingSystemFileIsNot) {
+    EXPECT_THAT(load({}, folder_ + "/absent").problems(), IsEmpty());
+    ASSERT_EQ(::symlink("/nowhere/deft.conf", (folder_ + "/dangling").c_str()), 0);
+    EXPECT_THAT(load({}, folder_ + "/dangling").central_problem(), HasSubstr("dangling"));
+    EXPECT_THAT(load({"DEFT_CONF=" + folder_ + "/absent"}).problems(),
+                ElementsAre(AllOf(HasSubstr(folder_ + "/absent"), HasSubstr("DEFT_CONF"),
+                                  HasSubstr("No such file"))));
+    EXPECT_THAT(load({"DEFT_CONF="}).problems(), IsEmpty());
+}
+
+TEST_F(ConfigTest, WhatIsNoConfigurationFileIsOneProblem) {
+    const std::string fifo = folder_ + "/fifo";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    EXPECT_THAT(load({"DEFT_CONF=" + folder_}).problems(),
+                ElementsAre(HasSubstr("not a regular file")));
+    EXPECT_THAT(load({"DEFT_CONF=" + fifo}).problems(),
+                ElementsAre(HasSubstr("not a regular file")));
+    EXPECT_THAT(load({"DEFT_CONF=/dev/zero"}).problems(),
+                ElementsAre(HasSubstr("not a regular file")));
+    EXPECT_THAT(
+        load({"DEFT_CONF=" + file("binary", std::string("DEFT_LOG=info\n\0\1\2", 17))}).problems(),
+        ElementsAre(HasSubstr("not a text file")));
+    EXPECT_THAT(load({"DEFT_CONF=" + file("huge", std::string(3 << 20, 'x'))}).problems(),
+                ElementsAre(HasSubstr("larger than")));
+}
+
+TEST_F(ConfigTest, AFileOfAnotherKindDoesNotFloodTheUser) {
+    std::string text;
+    for (int line = 0; line < 1000; ++line) {
+        text += "int main() { return 0; }\n";
+    }
+    const Config config = load({"DEFT_CONF=" + file("program", text)});
+    EXPECT_THAT(config.problems(), SizeIs(6));
+    EXPECT_THAT(config.problems().back(), HasSubstr("is it the right file?"));
+}
+
+TEST_F(ConfigTest, LinesThatAreNotSettings) {
+    const std::string path =
+        file("user", "DEFT_LOG info\nexport DEFT_LOG=info\n=info\nDEFT_CONF=/x\n");
+    const Config config = load({"DEFT_CONF=" + path});
+    EXPECT_THAT(config.problems(),
+                ElementsAre(AllOf(HasSubstr(path + ":1"), HasSubstr("NAME=value")),
+                            AllOf(HasSubstr(path + ":2"), HasSubstr("NAME=value")),
+                            AllOf(HasSubstr(path + ":3"), HasSubstr("NAME=value")),
+                            AllOf(HasSubstr(path + ":4"), HasSubstr("environment only"))));
+}
+
+TEST_F(ConfigTest, AProblemIsOneShortLineWhateverTheValue) {
+    const Config config = load({"DEFT_MODE=a\nb\x1b[31m", "DEFT_LOG=" + std::string(100000, 'x'),
+                                "DEFT_" + std::string(100000, 'Y') + "=1"});
+    ASSERT_THAT(config.problems(), SizeIs(2));
+    ASSERT_THAT(config.warnings(), SizeIs(1));
+    for (const std::string& line :
+         {config.problems()[0], config.problems()[1], config.warnings()[0]}) {
+        EXPECT_LT(line.size(), 400u);
+        EXPECT_EQ(line.find_first_of("\n\x1b"), line.npos);
+    }
+}
+
+struct Parsed {
+    const char* text;
+    std::int64_t integer;  // -1: refused
+};
+
+constexpr Variable kBytes = {
+    Key::Mode, "DEFT_B", ValueType::Bytes, "", "0", "0..", VariableGroup::Debug, "0.1", "x"};
+constexpr Variable kTime = {
+    Key::Mode, "DEFT_T", ValueType::Duration, "ms", "0", "0..", VariableGroup::Debug, "0.1", "x"};
+constexpr Variable kInteger = {
+    Key::Mode, "DEFT_I", ValueType::Integer, "", "1", "1..10", VariableGroup::Debug, "0.1", "x"};
+constexpr Variable kReal = {
+    Key::Mode, "DEFT_R", ValueType::Real, "", "0", "-1..1", VariableGroup::Debug, "0.1", "x"};
+
+void expect_parsed(const Variable& row, std::span<const Parsed> cases) {
+    for (const Parsed& item : cases) {
+        SCOPED_TRACE(item.text);
+        Setting setting;
+        const std::string error = parse_value(row, item.text, setting);
+        EXPECT_EQ(error.empty(), item.integer >= 0) << error;
+        if (error.empty()) {
+            EXPECT_EQ(setting.integer, item.integer);
+        }
+    }
+}
+
+TEST(ParseValue, Sizes) {
+    const Parsed cases[] = {{"0", 0},
+                            {"65536", 65536},
+                            {"64K", 65536},
+                            {"64k", 65536},
+                            {"64Ki", 65536},
+                            {"64KiB", 65536},
+                            {"1.5M", 1572864},
+                            {"1G", 1 << 30},
+                            {"+2K", 2048},
+                            {"1e3", 1000},
+                            {"9007199254740993", 9007199254740993},
+                            {"8589934591G", 8589934591 * (std::int64_t{1} << 30)},
+                            {"8589934592G", -1},
+                            {"99999999999999999999", -1},
+                            {"64KB", -1},
+                            {"64 K", -1},
+                            {"K", -1},
+                            {"", -1},
+                            {"-1", -1},
+                            {"0.3", -1},
+                            {"0x10", -1},
+                            {"inf", -1},
+                            {"nan", -1},
+                            {"1K1", -1},
+                            {"--1", -1},
+                            {"+-1", -1},
+                            {"1,5K", -1},
+                            {"1e999", -1},
+                            {"1e", -1},
+                            {" 1", -1}};
+    expect_parsed(kBytes, cases);
+}
+
+TEST(ParseValue, Durations) {
+    const Parsed cases[] = {{"250", 250000000},
+                            {"1.5", 1500000},
+                            {"10ns", 10},
+                            {"3us", 3000},
+                            {"200ms", 200000000},
+                            {"0.07s", 70000000},
+                            {"1.1s", 1100000000},
+                            {"2min", 120000000000},
+                            {"1h", 3600000000000},
+                            {"0.3us", 300},
+                            {"0.5ns", -1},
+                            {"1m", -1},
+                            {"1S", -1},
+                            {"5 s", -1},
+                            {"1e10h", -1}};
+    expect_parsed(kTime, cases);
+}
+
+TEST(ParseValue, RangesIncludeTheirEnds) {
+    const Parsed cases[] = {{"1", 1},    {"10", 10}, {"0", -1}, {"11", -1},
+                            {"1.5", -1}, {"2K", -1}, {"2.0", 2}};
+    expect_parsed(kInteger, cases);
+    Setting setting;
+    EXPECT_EQ(parse_value(kReal, "-0.25", setting), "");
+    EXPECT_EQ(setting.real, -0.25);
+    EXPECT_EQ(parse_value(kReal, ".5", setting), "");
+    EXPECT_EQ(setting.real, 0.5);
+    EXPECT_THAT(parse_value(kReal, "1.01", setting), HasSubstr("-1..1"));
+    EXPECT_EQ(setting.real, 0.5) << "a wrong value changes nothing";
+}
+
+TEST(ParseValue, DoesNotDependOnTheLocale) {
+    const char* found = nullptr;
+    for (const char* name : {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8"}) {
+        found = found != nullptr ? found : ::setlocale(LC_ALL, name);
+    }
+    if (found == nullptr) {
+        GTEST_SKIP() << "no locale with a decimal comma is installed";
+    }
+    Setting setting;
+    EXPECT_EQ(parse_value(kReal, "0.5", setting), "");
+    EXPECT_NE(parse_value(kReal, "0,5", setting), "");
+    EXPECT_EQ(parse_value(kTime, "1.5s", setting), "");
+    EXPECT_EQ(setting.integer, 1500000000);
+    ::setlocale(LC_ALL, "C");
+}
+
+TEST(ExpandPattern, ReplacesHostRankAndProcess) {
+    char host[256] = "";
+    ASSERT_EQ(::gethostname(host, sizeof(host)), 0);
+    const std::string pid = std::to_string(::getpid());
+    EXPECT_EQ(expand_pattern("d/%h-%r.%p", 7), std::string("d/") + host + "-7." + pid);
+    EXPECT_EQ(expand_pattern("100%% %x %", -1), "100% %x %");
+    EXPECT_EQ(expand_pattern("%%r", 3), "%r");
+    EXPECT_EQ(expand_pattern("", 3), "");
+}
+
+TEST_F(ConfigTest, AMistakeInTheSystemFileMeansOffAndIsNoProblem) {
+    for (const char* text :
+         {"DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n",
+          "[deft]\nDEFT_MODE=observe\n", "DEFT_LINK_TIMEOUT=1s\nDEFT_REQUIRE=maybe\n"}) {
+        const Config config = load({"DEFT_MODE=deft", "DEFT_LOG=info"}, file("system", text));
+        EXPECT_THAT(config.problems(), IsEmpty()) << text;
+        EXPECT_THAT(config.warnings(), IsEmpty()) << text;
+        EXPECT_THAT(config.central_problem(), HasSubstr("/system")) << text;
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << text;
+        EXPECT_EQ(config.integer(Key::Mode), 0) << text;
+        EXPECT_TRUE(config.is(Key::Log, "info")) << text;
+        // No line of a file that is wrong holds.
+        EXPECT_EQ(config.text(Key::LinkTimeout), variable(Key::LinkTimeout).default_text) << text;
+    }
+    const Config config = load({"DEFT_LOG=loud"}, file("system", "DEFT_MODE=of\n"));
+    EXPECT_THAT(config.problems(), ElementsAre(HasSubstr("DEFT_LOG='loud'")));
+    EXPECT_THAT(load({}, folder_).central_problem(), HasSubstr("not a regular file"));
+    EXPECT_EQ(load({}, file("system", "DEFT_MODE=observe\n")).central_problem(), "");
+}
+
+std::vector<TextProblem> no_rockets(const Config& config) {
+    return {{Key::Predict, ""},
+            {Key::Optimizer, config.text(Key::Optimizer) == "rocket" ? "no rockets" : ""}};
+}
+
+TEST_F(ConfigTest, ATextOfTheSystemFileIsChecked) {
+    const std::string system = file("system", "DEFT_REQUIRE=1\nDEFT_OPTIMIZER=rocket\n");
+    const auto with = [&](const std::vector<std::string>& environment) {
+        return load(environment, system, no_rockets);
+    };
+    const Config wrong = with({"DEFT_LOG=info"});
+    EXPECT_EQ(wrong.central_problem(), "no rockets");
+    EXPECT_THAT(wrong.problems(), IsEmpty());
+    EXPECT_TRUE(wrong.is(Key::Mode, "off"));
+    EXPECT_FALSE(wrong.flag(Key::Require)) << "no line of the file holds";
+    EXPECT_EQ(wrong.text(Key::Optimizer), "");
+    EXPECT_TRUE(wrong.is(Key::Log, "info"));
+    // The user's own value counts, right or wrong; that is for others to say.
+    for (const char* own : {"DEFT_OPTIMIZER=sgd", "DEFT_OPTIMIZER="}) {
+        const Config right = with({own});
+        EXPECT_EQ(right.central_problem(), "") << own;
+        EXPECT_TRUE(right.flag(Key::Require)) << own;
+    }
+    EXPECT_EQ(with({"DEFT_CONF=" + file("user", "DEFT_OPTIMIZER=rocket\n")}).central_problem(), "");
+    // Where deft is off nothing is asked of it.
+    EXPECT_EQ(with({"DEFT_MODE=off"}).central_problem(), "");
+    EXPECT_EQ(with({"DEFT_DISABLE=1"}).central_problem(), "");
+}
+
+// Of a text nothing else would tell that the comment is none of it.
+TEST_F(ConfigTest, ACommentBehindAValueIsAMistake) {
+    for (const char* line : {"DEFT_OUT=/tmp/%h.json # the fleet's", "DEFT_DISABLE= # not now",
+                             "DEFT_TCP_CONGESTION=bbr\t# x", "DEFT_OUT=#x", "DEFT_LOG=info # x",
+                             "DEFT_OUT=\"a b\" # \"a\" is too short", "DEFT_OUT='a' #'"}) {
+        const Config central = load({}, file("system", line));
+        EXPECT_THAT(central.central_problem(),
+                    AllOf(HasSubstr("/system:1"), HasSubstr("line of its own")))
+            << line;
+        EXPECT_TRUE(central.is(Key::Mode, "off")) << line;
+        EXPECT_EQ(central.text(Key::Out), variable(Key::Out).default_text) << line;
+        EXPECT_THAT(load({"DEFT_CONF=" + file("user", line)}).problems(),
+                    ElementsAre(HasSubstr("line of its own")))
+            << line;
+    }
+    for (const auto& [line, value] : {std::pair{"DEFT_OUT=a#b", "a#b"},
+                                      {"DEFT_OUT='a # b'", "a # b"},
+                                      {"DEFT_OUT = \"#a\"", "#a"}}) {
+        const Config config = load({}, file("system", line));
+        EXPECT_EQ(config.central_problem(), "") << line;
+        EXPECT_EQ(config.text(Key::Out), value) << line;
+    }
+    EXPECT_EQ(load({"DEFT_OUT=a # b"}).text(Key::Out), "a # b") << "a shell has read it already";
+}
+
+TEST_F(ConfigTest, AUserFileOrTheEnvironmentMayBeWrongForThemselves) {
+    EXPECT_THAT(load({"DEFT_CONF=" + file("user", "DEFT_MODE=of\n")}).problems(), SizeIs(1));
+    EXPECT_THAT(load({"DEFT_CONF=" + file("user", "DEFT_MOED=off\n")}).warnings(), SizeIs(1));
+}
+
+TEST_F(ConfigTest, OffHasManySpellings) {
+    for (const char* word : {"off", "OFF", "Off", "0", "no", "NO", "disabled", "Disabled"}) {
+        const Config config = load({std::string("DEFT_MODE=") + word});
+        EXPECT_THAT(config.problems(), IsEmpty()) << word;
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << word;
+    }
+    EXPECT_THAT(load({"DEFT_MODE=on"}).problems(), SizeIs(1));
+    EXPECT_THAT(load({"DEFT_LOG=0"}).problems(), SizeIs(1));
+}
+
+TEST_F(ConfigTest, DisableWinsWhateverElseIsSet) {
+    for (const char* word : {"1", "0", "no", "anything"}) {
+        const Config config =
+            load({std::string("DEFT_DISABLE=") + word, "DEFT_MODE=warp", "DEFT_LOGG=x"},
+                 file("system", "DEFT_MODE=of\n"));
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << word;
+        EXPECT_THAT(config.problems(), IsEmpty()) << word;
+        EXPECT_THAT(config.warnings(), IsEmpty()) << word;
+        EXPECT_EQ(config.central_problem(), "") << word;
+    }
+    EXPECT_TRUE(load({"DEFT_DISABLE=", "DEFT_MODE=deft"}).is(Key::Mode, "deft"));
+    EXPECT_TRUE(load({"DEFT_DISABLE="}, file("system", "DEFT_DISABLE=1\n")).is(Key::Mode, "exact"));
+    EXPECT_TRUE(load({"DEFT_MODE=deft"}, file("system", "DEFT_DISABLE=1\n")).is(Key::Mode, "off"));
+}
+
+TEST_F(ConfigTest, VariablesOfAPackageDrawNoWarning) {
+    EXPECT_THAT(load({"DEFT_HOME=/opt", "DEFT_ROOT=/opt", "DEFT_DIR=/opt"}).warnings(), IsEmpty());
+    EXPECT_THAT(load({"DEFT_HOMES=/opt"}).warnings(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace deft

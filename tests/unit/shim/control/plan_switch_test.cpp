@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// The switch between plans, under the three threads that use it: hooks, agreement, background.
+#include "shim/control/plan_switch.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "perf/executor/fake_driver.h"
+#include "perf/executor/plans.h"
+
+namespace deft::director {
+namespace {
+
+using agreement::Decision;
+using executor::Executor;
+using executor::Shape;
+
+const std::vector<Shape> kShapes{{4096, DEFT_NCCL_FLOAT32, DEFT_NCCL_SUM},
+                                 {333, DEFT_NCCL_FLOAT32, DEFT_NCCL_SUM}};
+
+// What the council knows of decisions.
+class Decisions {
+public:
+    void decide(std::uint64_t serial, Decision decision) {
+        const std::lock_guard lock(mutex_);
+        decisions_[serial] = decision;
+        changed_.notify_all();
+    }
+    Decision wait(std::uint64_t serial) {
+        std::unique_lock lock(mutex_);
+        ++waits_;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return decisions_.count(serial) != 0; });
+        return decisions_[serial];
+    }
+    void await_waiter() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return waits_ > 0; });
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<std::uint64_t, Decision> decisions_;
+    int waits_ = 0;
+};
+
+class PlanSwitchTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        std::string problem;
+        ASSERT_TRUE(lane_.open({}, 2, 0, {}, problem)) << problem;
+    }
+    // Of a plan that delivers every sum one iteration late, zeros in the first.
+    std::unique_ptr<Executor> make_executor() {
+        std::vector<std::uint64_t> bytes;
+        for (const Shape& shape : kShapes) {
+            bytes.push_back(shape.bytes());
+        }
+        executor::CompileOptions options;
+        options.lanes = 1;
+        std::string problem;
+        auto made = Executor::create(
+            executor::test::fake_execution(), executor::test::fake_nccl(), 0, {&lane_},
+            executor::compile(executor::test::uniform_plan(bytes, 1, 1, {{1, 0}}, 1), kShapes,
+                              options, problem),
+            {}, problem);
+        EXPECT_NE(made, nullptr) << problem;
+        return made;
+    }
+    // The job's next call. True if a plan takes it.
+    bool call(int expected = DEFT_NCCL_SUCCESS) {
+        const Shape& shape = kShapes[ordinal_ % kShapes.size()];
+        Call call;
+        call.count = shape.count;
+        call.type = shape.type;
+        call.op = shape.op;
+        call.send = call.receive = executor::test::handle<void>(1 << 24);
+        int result = DEFT_NCCL_SUCCESS;
+        const bool taken = switch_.all_reduce(
+            call, ordinal_++, false, executor::test::handle<deft_cuda_stream>(128), result);
+        EXPECT_EQ(result, expected);
+        return taken;
+    }
+    void calls(int times, bool taken) {
+        for (int i = 0; i < times; ++i) {
+            EXPECT_EQ(call(), taken) << ordinal_;
+        }
+    }
+
+    executor::Lane lane_{executor::test::fake_nccl(), executor::test::fake_execution(), 0};
+    Decisions decisions_;
+    PlanSwitch switch_{0, [this](std::uint64_t serial, agreement::Clock::time_point) {
+                           return decisions_.wait(serial);
+                       }};
+    std::uint64_t ordinal_ = 0;
+};
+
+TEST_F(PlanSwitchTest, TakesCallsFromTheSwitchOnAndForwardsThemFromTheNext) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({1, 4, 0, plan.get()}));
+    EXPECT_TRUE(switch_.ahead());
+    EXPECT_FALSE(switch_.committed_ahead());
+    switch_.commit();
+    EXPECT_TRUE(switch_.committed_ahead());
+    EXPECT_TRUE(switch_.uses(plan.get()));
+    calls(4, false);
+    EXPECT_EQ(switch_.active(), nullptr);
+    EXPECT_EQ(switch_.used_lanes(), 0U);
+    calls(4, true);
+    EXPECT_EQ(switch_.active(), plan.get());
+    EXPECT_EQ(switch_.used_lanes(), 1U);
+    EXPECT_FALSE(switch_.ahead());
+    ASSERT_TRUE(switch_.name({2, 10, 8, nullptr}));
+    switch_.commit();
+    calls(2, true);
+    calls(2, false);
+    EXPECT_EQ(switch_.active(), nullptr);
+    EXPECT_FALSE(switch_.uses(plan.get()));
+    EXPECT_EQ(plan->why(), executor::BreakReason::Stopped);
+    EXPECT_TRUE(switch_.unreferenced());
+}
+
+TEST_F(PlanSwitchTest, RefusesACallThatHasBeenMade) {
+    calls(3, false);
+    EXPECT_FALSE(switch_.name({1, 2, 0, nullptr}));
+    switch_.cancel(1);
+    EXPECT_FALSE(switch_.ahead());
+    EXPECT_TRUE(switch_.name({2, 3, 2, nullptr})) << "the next one";
+}
+
+TEST_F(PlanSwitchTest, ACancelledSwitchChangesNothingAndALateCancelLeavesTheNextAlone) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({1, 2, 0, plan.get()}));
+    switch_.cancel(1);
+    calls(4, false);
+    ASSERT_TRUE(switch_.name({2, 6, 4, plan.get()}));
+    switch_.cancel(1);
+    switch_.commit();
+    calls(2, false);
+    calls(2, true);
+}
+
+TEST_F(PlanSwitchTest, EndsAPlanBeforeItsFirstCallWhereNoIterationBegins) {
+    const auto plan = make_executor();
+    calls(2, false);
+    ordinal_ += 1;  // a metric came in between
+    calls(1, false);
+    ASSERT_TRUE(switch_.name({1, 5, 2, plan.get()}));
+    switch_.commit();
+    calls(1, false);
+    calls(2, false);
+    EXPECT_EQ(plan->why(), executor::BreakReason::Misplaced);
+    EXPECT_EQ(switch_.used_lanes(), 0U);
+    EXPECT_TRUE(switch_.withdraw(plan.get()));
+    EXPECT_FALSE(switch_.withdraw(plan.get()));
+}
+
+TEST_F(PlanSwitchTest, EndsAPlanThatTheJobHasFlushedSinceItWasNamed) {
+    const auto plan = make_executor();
+    calls(2, false);
+    ASSERT_TRUE(switch_.name({1, 4, 1, plan.get()}));
+    switch_.commit();
+    EXPECT_EQ(switch_.flush(), 0);
+    EXPECT_EQ(switch_.iteration_begin(), 2U);
+    calls(4, false);
+    EXPECT_EQ(plan->why(), executor::BreakReason::Stopped);
+}
+
+TEST_F(PlanSwitchTest, WaitsForTheDecisionAtTheSwitchAlone) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 2, 0, plan.get()}));
+    calls(2, false);
+    std::thread hook([&] { calls(2, true); });
+    decisions_.await_waiter();
+    EXPECT_FALSE(switch_.unreferenced());
+    switch_.commit();
+    decisions_.decide(7, Decision::Commit);
+    hook.join();
+    EXPECT_TRUE(switch_.unreferenced());
+}
+
+TEST_F(PlanSwitchTest, FailsWhereTheDecisionIsLost) {
+    ASSERT_TRUE(switch_.name({7, 0, 0, nullptr}));
+    decisions_.decide(7, Decision::Lost);
+    EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR));
+    EXPECT_TRUE(switch_.failed());
+    EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR)) << "from there on";
+}
+
+TEST_F(PlanSwitchTest, AHookThatAnEndHasReleasedFailsOneCallAlone) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 0, 0, plan.get()}));
+    std::thread hook([&] { EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR)); });
+    decisions_.await_waiter();
+    switch_.end();
+    decisions_.decide(7, Decision::Lost);
+    hook.join();
+    switch_.clear();
+    EXPECT_FALSE(switch_.failed());
+    calls(2, false);
+    EXPECT_FALSE(switch_.uses(plan.get()));
+}
+
+TEST_F(PlanSwitchTest, TellsZerosFromSumsOnce) {
+    EXPECT_FALSE(switch_.in_iteration());
+    switch_.note_sums();
+    EXPECT_EQ(switch_.take_update(), Update::None) << "no plan has delivered zeros";
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(1, true);
+    EXPECT_TRUE(switch_.in_iteration()) << "it began when the job last asked";
+    calls(1, true);
+    EXPECT_EQ(switch_.take_update(), Update::Zeros);
+    EXPECT_EQ(switch_.take_update(), Update::None);
+    calls(2, true);
+    switch_.note_sums();
+    EXPECT_EQ(switch_.take_update(), Update::Sums);
+    calls(1, true);
+    EXPECT_TRUE(switch_.in_iteration());
+    EXPECT_EQ(switch_.flush(), -1);
+}
+
+// All three threads at once, thousands of calls and hundreds of switches: each call must find what
+// the last committed switch before it says, and no executor may be freed under a hook. The thread
+// sanitizer runs this test too.
+class Storm : public PlanSwitchTest {
+protected:
+    static constexpr int kCommitted = 300;
+    struct Owned {
+        std::unique_ptr<Executor> plan;
+        bool decided = false;
+    };
+
+    void hooks() {
+        while (!done_) {
+            taken_.push_back(call());
+            std::this_thread::yield();
+        }
+    }
+    void agreement() {
+        std::mt19937 random(7);
+        std::uint64_t serial = 0;
+        for (int committed = 0; committed < kCommitted;) {
+            if (switch_.committed_ahead()) {
+                std::this_thread::yield();
+                continue;
+            }
+            Executor* const plan = random() % 3 == 0 ? nullptr : own();
+            const std::uint64_t at = switch_.calls();
+            const std::uint64_t call = (at + random() % 40) / 2 * 2;
+            const bool yes = switch_.name({++serial, call, at, plan});
+            const bool commit = yes && random() % 4 != 0;
+            if (commit) {
+                switch_.commit();
+                expected_[call] = plan != nullptr;
+                ++committed;
+            } else {
+                switch_.cancel(serial);
+            }
+            decisions_.decide(serial, commit ? Decision::Commit : Decision::Cancel);
+            const std::lock_guard lock(mutex_);
+            for (Owned& owned : owned_) {
+                owned.decided = true;
+            }
+        }
+        done_ = true;
+    }
+    Executor* own() {
+        const std::lock_guard lock(mutex_);
+        owned_.push_back({make_executor()});
+        return owned_.back().plan.get();
+    }
+    // Frees as the director does: what no switch has in force, once no hook holds a reference.
+    void background() {
+        while (!done_) {
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+            const std::lock_guard lock(mutex_);
+            std::erase_if(owned_, [this](const Owned& owned) {
+                // In this order: a hook that comes later finds the one in force now.
+                const bool over =
+                    owned.decided && !switch_.uses(owned.plan.get()) && switch_.unreferenced();
+                freed_ += over ? 1 : 0;
+                return over;
+            });
+        }
+    }
+
+    std::atomic<bool> done_{false};
+    std::mutex mutex_;
+    std::vector<Owned> owned_;
+    std::map<std::uint64_t, bool> expected_;  // by the call of each committed switch
+    std::vector<bool> taken_;                 // by ordinal
+    int freed_ = 0;
+};
+
+TEST_F(Storm, EachCallFindsWhatTheLastCommittedSwitchSays) {
+    std::thread hook([this] { hooks(); });
+    std::thread background_thread([this] { background(); });
+    agreement();
+    hook.join();
+    background_thread.join();
+    bool in_force = false;
+    for (std::uint64_t i = 0; i < taken_.size(); ++i) {
+        const auto here = expected_.find(i);
+        in_force = here != expected_.end() ? here->second : in_force;
+        ASSERT_EQ(taken_[i], in_force) << "call " << i << " of " << taken_.size();
+    }
+    EXPECT_GT(freed_, 0);
+    switch_.end();
+    switch_.clear();
+}
+
+}  // namespace
+}  // namespace deft::director

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/runtime/report.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/json_writer.h"
+
+namespace deft {
+namespace {
+
+TEST(JsonWriter, EscapesAndNests) {
+    JsonWriter json;
+    json.begin_object().member("quote\"d", "a\\b\n\x01").key("list").begin_array();
+    json.value(1).value(-2.5).value(true).value(std::nan("")).value(std::uint64_t{1} << 63);
+    json.begin_object().end_object().begin_array().end_array().end_array();
+    json.member("last", std::int64_t{-7}).end_object();
+    const auto parsed = nlohmann::json::parse(json.text());
+    EXPECT_EQ(parsed["quote\"d"], "a\\b\n\x01");
+    EXPECT_EQ(parsed["list"][0], 1);
+    EXPECT_EQ(parsed["list"][1], -2.5);
+    EXPECT_EQ(parsed["list"][2], true);
+    EXPECT_TRUE(parsed["list"][3].is_null());
+    EXPECT_EQ(parsed["list"][4], std::uint64_t{1} << 63);
+    EXPECT_EQ(parsed["list"].size(), 7u);
+    EXPECT_EQ(parsed["last"], -7);
+}
+
+TEST(Report, HasTheAgreedForm) {
+    Track track;
+    for (int i = 0; i < 5; ++i) {
+        CallRecord record;
+        record.comm_serial = 1;
+        record.comm_hash = 0xabcd;
+        record.count = 1000;
+        record.type = DEFT_NCCL_FLOAT32;
+        record.op = DEFT_NCCL_SUM;
+        record.in_place = true;
+        record.nranks = 2;
+        track.feed(record);
+        record.type = DEFT_NCCL_INT32;
+        record.count = 8;
+        track.feed(record);
+    }
+    ReportFacts facts;
+    facts.rank = 1;
+    facts.ranks = 2;
+    facts.calls[static_cast<std::size_t>(Function::AllReduce)] = 10;
+    facts.communicators.push_back({1, 0xabcd, 1, 2, 0});
+    const auto report = nlohmann::json::parse(make_report(facts, &track));
+    EXPECT_EQ(report["format"], "deft-observe");
+    EXPECT_EQ(report["version"], 1);
+    EXPECT_EQ(report["library"]["version"], DEFT_VERSION);
+    EXPECT_EQ(report["calls"]["ncclAllReduce"], 10);
+    EXPECT_EQ(report["iterations"]["seen"], 5);
+    EXPECT_EQ(report["iterations"]["cycle_length"], 2);
+    EXPECT_EQ(report["iterations"]["stable"], true);
+    ASSERT_EQ(report["buckets"].size(), 1u);
+    EXPECT_EQ(report["buckets"][0]["position"], 0);
+    EXPECT_EQ(report["buckets"][0]["bytes"], 4000);
+    EXPECT_EQ(report["buckets"][0]["count"], 1000);
+    EXPECT_EQ(report["buckets"][0]["type"], "float32");
+    EXPECT_EQ(report["buckets"][0]["op"], "sum");
+    EXPECT_EQ(report["buckets"][0]["in_place"], true);
+    EXPECT_EQ(report["buckets"][0]["communicator"], "000000000000abcd");
+    EXPECT_EQ(report["buckets"][0]["transfer_ms"]["n"], 0);
+    EXPECT_TRUE(report["buckets"][0]["transfer_ms"]["median"].is_null());
+    ASSERT_EQ(report["other_calls"].size(), 1u);
+    EXPECT_EQ(report["other_calls"][0]["position"], 1);
+    EXPECT_EQ(report["plugin"]["loaded"], false);
+    EXPECT_EQ(report["hooks"]["in_path"], true);
+    EXPECT_TRUE(report["links"].is_array());
+}
+
+TEST(Report, IsWholeWithoutAnyCall) {
+    const auto report = nlohmann::json::parse(make_report(ReportFacts{}, nullptr));
+    EXPECT_EQ(report["iterations"]["cycle_length"], 0);
+    EXPECT_EQ(report["hooks"]["in_path"], false);
+    EXPECT_TRUE(report["buckets"].empty());
+}
+
+TEST(WriteAtomically, ReplacesAndLeavesNothingBehind) {
+    const std::string folder = ::testing::TempDir() + "deft-report-" + std::to_string(::getpid());
+    const std::string path = folder + ".json";
+    ASSERT_EQ(write_atomically(path, "old"), 0);
+    ASSERT_EQ(write_atomically(path, "new"), 0);
+    std::ifstream file(path);
+    std::string text;
+    file >> text;
+    EXPECT_EQ(text, "new");
+    EXPECT_NE(::access((path + ".tmp" + std::to_string(::getpid())).c_str(), F_OK), 0);
+    ::unlink(path.c_str());
+    EXPECT_EQ(write_atomically("/nonexistent-folder/report.json", "x"), ENOENT);
+}
+
+TEST(WriteAtomically, TakesThePlaceOfAFileOnly) {
+    const std::string folder = ::testing::TempDir() + "deft-place-" + std::to_string(::getpid());
+    ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+    const std::string fifo = folder + "/fifo";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    EXPECT_EQ(write_atomically(fifo, "x"), kNotAFile);
+    EXPECT_EQ(write_atomically(folder, "x"), kNotAFile);
+    EXPECT_EQ(write_atomically("/dev/stdout", "x"), kNotAFile);
+    // A link to it, so that a mistake of the code's does not take this machine's.
+    const std::string nowhere = folder + "/nowhere";
+    ASSERT_EQ(::symlink("/dev/null", nowhere.c_str()), 0);
+    EXPECT_EQ(write_atomically(nowhere, "x"), 0);
+    const std::string file = folder + "/file";
+    const std::string link = folder + "/link";
+    ASSERT_EQ(::symlink("file", link.c_str()), 0);
+    EXPECT_EQ(write_atomically(link, "x"), kNotAFile) << "leads nowhere yet";
+    ASSERT_EQ(write_atomically(file, "old"), 0);
+    EXPECT_EQ(write_atomically(link, "new"), 0);
+    struct stat status {};
+    for (const std::string& path : {fifo, nowhere, link}) {
+        ASSERT_EQ(::lstat(path.c_str(), &status), 0);
+        EXPECT_FALSE(S_ISREG(status.st_mode)) << path;
+    }
+    std::string text;
+    std::ifstream(file) >> text;
+    EXPECT_EQ(text, "new");
+    std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace deft

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host as `deft topo` shows it, from whatever source.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/affinity.h"
+#include "topology/interfaces.h"
+#include "topology/pci.h"
+#include "topology/rdma.h"
+
+namespace deft::discovery {
+
+struct Gpu {
+    PciPlace pci;
+    std::string model;
+    double pci_gbytes = 0;  // of its PCI link, GB/s; 0: not known
+};
+
+struct Nic {
+    std::string name;  // of the network interface, else of the RDMA device, else the PCI address
+    bool has_interface = false;
+    std::string rdma;   // RDMA device of the same function
+    std::string kind;   // "ethernet", "infiniband", "efa", "virtual", "loopback"
+    std::string model;  // or driver
+    PciPlace pci;
+    double pci_gbytes = 0;
+    std::int64_t speed_mbps = 0;    // it runs at now, else nominal; 0: not known
+    std::int64_t nominal_mbps = 0;  // it is made or configured for; 0: as speed_mbps
+    std::string wire;               // Interface::wire
+    std::vector<std::string> addresses;
+    std::string state = "unknown";  // "up", "down", "unknown" (from a file)
+    std::string link;               // how deft uses it: "tcp"; empty if it does not
+    std::string reason;             // why not
+};
+
+// What NCCL would be shown.
+struct ShownDevice {
+    std::string name;
+    std::vector<std::string> links;
+    std::string nearest;
+    std::int64_t speed_mbps = 0;
+    bool shared = false;
+};
+
+struct Machine {
+    std::string source;
+    bool live = false;
+    std::size_t hosts = 1;        // that the file holds: NCCL dumps the hosts of an NVLink domain
+    std::size_t host = 1;         // of them, from 1 on: this one
+    std::string problem;          // of the choice of interfaces
+    std::vector<int> numa_nodes;  // in order; empty: not known
+    std::vector<Gpu> gpus;
+    std::vector<Nic> nics;
+    std::vector<ShownDevice> devices;
+    RdmaChoice rdma;  // live: the host's RDMA ports, and who carries a job over them
+};
+
+// Reads one host, counted from 1, of a file's text: hwloc's XML or NCCL's. False and what is wrong,
+// without the path, in `problem`. `path` names the source.
+bool read_machine_text(const std::string& path, const std::string& text, std::size_t host,
+                       Machine& machine, std::string& problem);
+// `root`: where sysfs is mounted.
+void read_sysfs_machine(const std::string& root, Machine& machine);
+// This host: its devices by hwloc, where the command was built with it, else by sysfs; its
+// interfaces, and which of them the settings choose.
+Machine this_machine();
+
+// Adds what the kernel knows of interfaces; `selection` says which are used.
+void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection& selection,
+                    Machine& machine);
+// For a machine of a file, whose interfaces' state nobody knows: what deft would use if it is up
+// and has an address.
+void judge_by_hardware(Machine& machine);
+void add_devices(Machine& machine);
+
+// The readers behind read_machine_text.
+struct XmlElement;
+bool read_nccl_xml(const XmlElement& system, std::size_t host, Machine& machine,
+                   std::string& problem);
+bool read_hwloc_xml(const XmlElement& topology, Machine& machine, std::string& problem);
+bool read_hwloc_live(Machine& machine);  // false without hwloc
+
+// What a PCI class (0xCCSSPP) and vendor make of a device.
+bool is_gpu(std::uint32_t pci_class, std::uint32_t vendor);
+std::string nic_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
+
+}  // namespace deft::discovery

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/discovery/xml.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace deft::discovery {
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+
+class Parser {
+public:
+    explicit Parser(std::string_view text) : text_(text) {}
+
+    bool document(XmlElement& root) { return skip_to_element() && element(root, 0) && only_rest(); }
+    const std::string& problem() const { return problem_; }
+
+private:
+    bool fail(std::string what) {
+        problem_ = fmt::format("line {}: {}", line_, what);
+        return false;
+    }
+    bool at(std::string_view what) const { return text_.substr(at_).starts_with(what); }
+    bool ended() const { return at_ >= text_.size(); }
+    void advance(std::size_t count) {
+        const std::string_view passed = text_.substr(at_, count);
+        line_ += static_cast<int>(std::count(passed.begin(), passed.end(), '\n'));
+        at_ = std::min(text_.size(), at_ + count);
+    }
+    void skip_space() {
+        while (!ended() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
+            advance(1);
+        }
+    }
+    bool skip_past(std::string_view end, const char* what) {
+        const std::size_t found = text_.find(end, at_);
+        if (found == std::string_view::npos) {
+            return fail(fmt::format("{} is not closed", what));
+        }
+        advance(found - at_ + end.size());
+        return true;
+    }
+    // Passes over what is no element; stops at '<' of one, at "</", or at the end.
+    bool skip_to_markup() {
+        for (;;) {
+            const std::size_t open = text_.find('<', at_);
+            advance((open == std::string_view::npos ? text_.size() : open) - at_);
+            if (at("<!--")) {
+                if (!skip_past("-->", "a comment")) {
+                    return false;
+                }
+            } else if (at("<![CDATA[")) {
+                if (!skip_past("]]>", "a CDATA section")) {
+                    return false;
+                }
+            } else if (at("<?") || at("<!")) {
+                if (!skip_past(">", "a declaration")) {
+                    return false;
+                }
+            } else {
+                return true;
+            }
+        }
+    }
+    bool skip_to_element() {
+        skip_space();
+        if (!ended() && text_[at_] != '<') {
+            return fail("this is not XML");
+        }
+        if (!skip_to_markup()) {
+            return false;
+        }
+        return ended() || at("</") ? fail("there is no element") : true;
+    }
+    bool only_rest() {
+        if (!skip_to_markup()) {
+            return false;
+        }
+        return ended() ? true : fail("something follows the outermost element");
+    }
+    bool name(std::string& out) {
+        const std::size_t begin = at_;
+        while (!ended() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
+                            std::string_view("_:-.").find(text_[at_]) != std::string_view::npos)) {
+            ++at_;
+        }
+        out = text_.substr(begin, at_ - begin);
+        return out.empty() ? fail("a name is missing") : true;
+    }
+    bool value(std::string& out) {
+        const char quote = ended() ? '\0' : text_[at_];
+        if (quote != '"' && quote != '\'') {
+            return fail("an attribute's value is not quoted");
+        }
+        const std::size_t end = text_.find(quote, at_ + 1);
+        if (end == std::string_view::npos) {
+            return fail("an attribute's value is not closed");
+        }
+        const std::string_view raw = text_.substr(at_ + 1, end - at_ - 1);
+        if (raw.find('<') != std::string_view::npos) {
+            return fail("an attribute's value contains '<'");
+        }
+        advance(end + 1 - at_);
+        for (std::size_t i = 0; i < raw.size(); ++i) {
+            static constexpr std::pair<std::string_view, char> entities[] = {
+                {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
+            char letter = raw[i];
+            for (const auto& [entity, meaning] : entities) {
+                if (raw.substr(i).starts_with(entity)) {
+                    letter = meaning;
+                    i += entity.size() - 1;
+                    break;
+                }
+            }
+            out.push_back(letter);
+        }
+        return true;
+    }
+    bool element(XmlElement& out, std::size_t depth) {
+        if (depth == kMaxDepth) {
+            return fail("nested too deeply");
+        }
+        out.line = line_;
+        advance(1);
+        if (!name(out.name)) {
+            return false;
+        }
+        bool empty = false;
+        return attributes(out, empty) && (empty || content(out, depth));
+    }
+
+    // `empty`: the element ends with them.
+    bool attributes(XmlElement& out, bool& empty) {
+        for (;;) {
+            skip_space();
+            if (at("/>")) {
+                advance(2);
+                empty = true;
+                return true;
+            }
+            if (at(">")) {
+                advance(1);
+                return true;
+            }
+            if (ended()) {
+                return fail(fmt::format("<{}> is cut off", out.name));
+            }
+            auto& [key, text] = out.attributes.emplace_back();
+            if (!name(key)) {
+                return false;
+            }
+            skip_space();
+            if (!at("=")) {
+                return fail(fmt::format("attribute {} has no value", key));
+            }
+            advance(1);
+            skip_space();
+            if (!value(text)) {
+                return false;
+            }
+        }
+    }
+
+    // Children, up to the closing tag.
+    bool content(XmlElement& out, std::size_t depth) {
+        for (;;) {
+            if (!skip_to_markup()) {
+                return false;
+            }
+            if (ended()) {
+                return fail(fmt::format("<{}> of line {} is not closed", out.name, out.line));
+            }
+            if (at("</")) {
+                return closing(out);
+            }
+            if (!element(out.children.emplace_back(), depth + 1)) {
+                return false;
+            }
+        }
+    }
+
+    bool closing(const XmlElement& out) {
+        advance(2);
+        std::string closed;
+        if (!name(closed)) {
+            return false;
+        }
+        skip_space();
+        if (closed != out.name || !at(">")) {
+            return fail(
+                fmt::format("<{}> of line {} is closed by </{}>", out.name, out.line, closed));
+        }
+        advance(1);
+        return true;
+    }
+
+    std::string_view text_;
+    std::size_t at_ = 0;
+    int line_ = 1;
+    std::string problem_;
+};
+
+}  // namespace
+
+std::string_view XmlElement::operator[](std::string_view attribute) const {
+    for (const auto& [key, value] : attributes) {
+        if (key == attribute) {
+            return value;
+        }
+    }
+    return {};
+}
+
+bool parse_xml(std::string_view text, XmlElement& root, std::string& problem) {
+    Parser parser(text);
+    const bool good = parser.document(root);
+    problem = parser.problem();
+    return good;
+}
+
+}  // namespace deft::discovery

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// As much XML as topology files need: elements and attributes. Text, comments, declarations are
+// passed over.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace deft::discovery {
+
+struct XmlElement {
+    std::string name;
+    int line = 0;
+    std::vector<std::pair<std::string, std::string>> attributes;
+    std::vector<XmlElement> children;
+
+    // The attribute's value, or an empty string.
+    std::string_view operator[](std::string_view attribute) const;
+};
+
+// Parses a whole document; false and one line ("line 12: <pci> is closed by </cpu>") if it is not
+// well-formed or nested deeper than any topology.
+bool parse_xml(std::string_view text, XmlElement& root, std::string& problem);
+
+}  // namespace deft::discovery
