@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds every tracked Markdown page to 100 columns, and its links and paths to files that exist. A
 line that nobody can break is allowed: the row of a table, or a line with a long address. A path is
-what stands between backquotes and begins with a folder at the top.
+what stands between backquotes and begins with a folder at the top. In the lists of a room's README
+a bare word between backquotes is a file or folder of that room, with or without its ending.
 
 usage: docs_lint.py [PAGE...]     exit codes: 0 nothing found, 1 findings, one on a line"""
 
@@ -18,6 +19,8 @@ TARGET = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`]+)`")
 PATH = re.compile(r"[\w.-]+(?:/[\w.*{},-]+)+/?")
 BRACES = re.compile(r"\{([^}]*)\}")
+PART = re.compile(r"[a-z]\w*(?:\.\w+)?")
+ROOMS = ("base", "planner", "plugin", "shim", "topology")
 
 
 def wide(text):
@@ -85,12 +88,27 @@ class Paths:
                         found.append(prose.Offence(line.number, f"there is no file {path}"))
         return found
 
+    def missing_parts(self, name, text):
+        """What a room's README lists and the room does not hold."""
+        room, page = posixpath.split(name)
+        if page != "README.md" or room.split("/")[0] not in ROOMS:
+            return []
+        inside = {word for file in self.names if file.startswith(room + "/")
+                  for part in file[len(room) + 1:].split("/")
+                  for word in (part, part.split(".")[0])}
+        return [prose.Offence(line.number, f"{room} has no file {code}")
+                for line in prose.lines_of(text)
+                if line.kind == "item" or (line.kind == "text" and line.text.startswith(" "))
+                for code in CODE.findall(line.text)
+                if PART.fullmatch(code) and code not in inside]
+
 
 def findings(names, root):
     known, paths = {}, Paths(root)
     for name in names:
         text = files.read(root, name)
-        offences = wide(text) + broken_links(name, text, root, known) + paths.missing(text)
+        offences = (wide(text) + broken_links(name, text, root, known) + paths.missing(text)
+                    + paths.missing_parts(name, text))
         for offence in sorted(offences, key=lambda offence: offence.line):
             yield f"{name}:{offence.line}: {offence.what}"
 

@@ -190,9 +190,9 @@ goes on, e.g. over `a. b` lines (see [the other page](other.md#x)). Why?
 
 
 class Lint(Tree):
-    def findings(self, text):
-        self.put("docs/page.md", text)
-        return [line.split(": ", 1) for line in docs_lint.findings(["docs/page.md"], self.root)]
+    def findings(self, text, page="docs/page.md"):
+        self.put(page, text)
+        return [line.split(": ", 1) for line in docs_lint.findings([page], self.root)]
 
     def test_a_wide_line_is_named_by_its_place(self):
         self.assertEqual(self.findings("a\n" + "word " * 21 + "\n"),
@@ -221,6 +221,18 @@ class Lint(Tree):
                          [["docs/page.md:1", "there is no file base/log.cpp"],
                           ["docs/page.md:2", "there is no file shim/hooks/hook.c"],
                           ["docs/page.md:3", "there is no file shim/gone"]])
+
+    def test_what_a_room_lists(self):
+        for name in ("shim/hooks/hook.cpp", "shim/hooks/list.def", "shim/cuda/driver.h"):
+            self.put(name, "")
+        page = "shim/hooks/README.md"
+        self.assertEqual(self.findings("Modes `off`, `exact`.\n\n* `hook` `list.def` `nccl*`\n"
+                                       "  `DEFT_RDMA=none` `hook()` `HookRef`\n", page), [])
+        self.assertEqual(self.findings("* `hook.cpp` and\n  `gone`\n* `driver`\n", page),
+                         [["shim/hooks/README.md:2", "shim/hooks has no file gone"],
+                          ["shim/hooks/README.md:3", "shim/hooks has no file driver"]])
+        self.assertEqual(self.findings("* `cuda` `driver` `hooks`\n", "shim/README.md"), [])
+        self.assertEqual(self.findings("* `gone`\n", "tests/README.md"), [])
 
 
 class Whole(Tree):
