@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "deft/abi/net.h"
 #include "plugin/core/copies.h"
+#include "plugin/core/copy_in_order.h"
 
 namespace deft::net {
 namespace {
@@ -113,7 +114,7 @@ bool Receiver::take_early(Slot& slot) {
         return true;
     }
     if (waiting.size > 0) {
-        std::memcpy(slot.data, waiting.bytes, waiting.size);
+        copy_in_order(slot.data, waiting.bytes, waiting.size);
     }
     slot.total = waiting.size;
     complete(slot);
@@ -297,7 +298,7 @@ void Receiver::arrived(PathSlot& link, const Chunk& chunk) {
         return;
     }
     if (begun && chunk.length > 0) {  // its receive was posted meanwhile
-        std::memcpy(slot.data, waiting.bytes, chunk.length);
+        copy_in_order(slot.data, waiting.bytes, chunk.length);
     }
     slot.arrived |= bit;
     if (--slot.missing == 0) {

@@ -57,12 +57,13 @@ LossRate::Counts counts_of(const tcp_info& info) {
 
 bool LossRate::lossy(Counts now) {
     constexpr std::uint32_t kWindow = 1000;  // segments, of which one lost is too many
+    constexpr std::int32_t kPlenty = 20;
     const std::uint32_t sent = now.sent - begin_.sent;
-    if (sent < kWindow) {
-        return false;
-    }
     // Signed: a window in which late answers arrived can end with fewer losses than it began with.
     const auto lost = static_cast<std::int32_t>(now.lost - begin_.lost);
+    if (sent < kWindow && lost < kPlenty) {
+        return false;
+    }
     const bool lossy = std::int64_t{lost} * kWindow >= sent;
     const bool twice = lossy && last_was_lossy_;
     begin_ = now;

@@ -20,7 +20,8 @@ public:
     };
 
     // True from the second window on end that lost a segment of every thousand or more. A window
-    // ends with the first call that finds a thousand segments in it.
+    // ends with the first call that finds a thousand segments in it, or twenty lost ones: a path
+    // that loses a tenth of them carries a thousand only in minutes.
     bool lossy(Counts now);
 
 private:

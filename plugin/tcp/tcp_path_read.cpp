@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plugin/core/copy_in_order.h"
 #include "plugin/core/crc32c.h"
 #include "plugin/tcp/tcp_path.h"
 
@@ -111,7 +112,7 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
     }
     apart_ = verify_ && here < chunk.length && chunk.total <= kFlagged;
     if (place == PathEvents::Place::Store && here > 0) {
-        std::memcpy(apart_ ? unverified_.get() : destination, payload, here);
+        copy_in_order(apart_ ? unverified_.get() : destination, payload, here);
     }
     stage_begin_ += wire::kChunkBytes + here;
     last_tiny_ = chunk.length <= kTiny;
@@ -195,7 +196,7 @@ Path::Poll TcpPath::read_payload(PathEvents& events, bool& drained) {
             return Poll::Failed;
         }
         if (verify_ && apart_) {
-            std::memcpy(destination, unverified_.get(), chunk_.length);
+            copy_in_order(destination, unverified_.get(), chunk_.length);
         }
         // To say that it has come would be untrue as long as the other path has not brought it.
         if (overtaken_ && events.place(chunk_, destination) != PathEvents::Place::Discard) {
