@@ -180,10 +180,18 @@ TEST_F(OnABbrHost, AnUnknownNameLeavesTheDefault) {
 
 TEST(LossRate, IsTooHighTwiceOnEnd) {
     LossRate rate;
-    EXPECT_FALSE(rate.lossy({999, 50})) << "too few to judge by";
-    EXPECT_FALSE(rate.lossy({1000, 50}));
-    EXPECT_FALSE(rate.lossy({1999, 51}));
-    EXPECT_TRUE(rate.lossy({2000, 51}));
+    EXPECT_FALSE(rate.lossy({999, 10})) << "too few to judge by";
+    EXPECT_FALSE(rate.lossy({1000, 10}));
+    EXPECT_FALSE(rate.lossy({1999, 11}));
+    EXPECT_TRUE(rate.lossy({2000, 11}));
+}
+
+// It stands still most of the time.
+TEST(LossRate, APathThatLosesMuchIsKnownSoon) {
+    LossRate rate;
+    EXPECT_FALSE(rate.lossy({150, 19}));
+    EXPECT_FALSE(rate.lossy({160, 20}));
+    EXPECT_TRUE(rate.lossy({320, 40}));
 }
 
 TEST(LossRate, OneLossyWindowIsForgotten) {
