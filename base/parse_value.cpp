@@ -228,7 +228,7 @@ std::string parse_by_type(const Variable& variable, std::string_view text, Setti
 
 std::string parse_value(const Variable& variable, std::string_view text, Setting& setting) {
     // A kill switch must not fail for its spelling.
-    if (variable.key == Key::Mode && means_off(text)) {
+    if (variable.type == ValueType::Choice && variable.key == Key::Mode && means_off(text)) {
         text = "off";
     }
     if (std::string problem = parse_by_type(variable, text, setting); !problem.empty()) {
