@@ -256,6 +256,8 @@ void Leader::watch_accuracy(const JobView& view) {
     if (review_.fallen()) {
         if (in_force) {
             end_plan(Ending::Guard);
+        } else if (ending_ == Ending::Guard) {
+            ending_ = Ending::None;  // the job was first
         }
     } else if (!in_force) {
         selector_.select_anew();  // the plan may come back, with the cycle it is for

@@ -148,7 +148,7 @@ bool PlanSwitch::lost(int& result) noexcept {
 
 void PlanSwitch::put_in_force(std::uint64_t ordinal) noexcept {
     executor::Executor* const old = active_.load(std::memory_order_relaxed);
-    executor::Executor* const next = next_.load(std::memory_order_acquire);
+    executor::Executor* const next = next_.load(std::memory_order_seq_cst);
     if (next != nullptr) {
         end_if_misplaced(*next, ordinal);
     }
