@@ -341,7 +341,7 @@ class Policies(unittest.TestCase):
                 "error": 0.1, "in_force": True, **more}
 
     def test_every_plan_that_can_be_given_has_a_row(self):
-        with open(os.path.join(ROOT, "topology", "base", "config_table.def"),
+        with open(os.path.join(ROOT, "base", "config_table.def"),
                   encoding="utf-8") as file:
             known = re.search(r'"DEFT_PLAN", Choice, "", "auto", "([^"]*)"',
                               file.read()).group(1).split("|")
