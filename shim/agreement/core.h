@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/monitor.h"
 #include "shim/agreement/council.h"
-#include "shim/agreement/monitor.h"
 #include "shim/agreement/stream.h"
 
 namespace deft::agreement {
