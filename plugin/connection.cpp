@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "deft/abi/net.h"
 #include "plugin/tcp/carrier_watch.h"
@@ -153,20 +153,21 @@ private:
 // Every address of this host, as the kernel says: one may have come since the process started.
 // Asked once for the connections of a moment.
 std::vector<Address> host_addresses(Nanos now) {
-    static std::mutex mutex;
-    static Nanos asked = 0;
-    static auto& known = *new std::vector<Address>;  // never destroyed, as attempts()
-    const std::lock_guard lock(mutex);
+    static Mutex mutex;
+    static Nanos asked DEFT_GUARDED_BY(mutex) = 0;
+    // Never destroyed, as attempts().
+    static auto* const known DEFT_PT_GUARDED_BY(mutex) = new std::vector<Address>;
+    const MutexLock lock(mutex);
     std::vector<KernelAddress> found;
     if ((asked == 0 || now < asked || now - asked > kAddressesFresh) &&
         read_kernel_addresses(found)) {
         asked = now;
-        known.clear();
+        known->clear();
         for (const KernelAddress& each : found) {
-            known.push_back(each.address);
+            known->push_back(each.address);
         }
     }
-    return known;
+    return *known;
 }
 
 // The routes from this device to a peer, without those that cannot lead to it.
@@ -198,8 +199,8 @@ struct Attempt {
     Nanos last_poll = 0;
 };
 
-std::mutex attempts_mutex;
-std::map<std::uint64_t, Attempt>& attempts() {
+Mutex attempts_mutex;
+std::map<std::uint64_t, Attempt>& attempts() DEFT_REQUIRES(attempts_mutex) {
     // Never destroyed: NCCL's threads may be inside while the process exits.
     static auto& map = *new std::map<std::uint64_t, Attempt>;
     return map;
@@ -481,7 +482,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
     if (const int result = read_handle(encoded, handle); result != DEFT_NET_SUCCESS) {
         return result;
     }
-    std::unique_lock lock(attempts_mutex);
+    RelockableMutexLock lock(attempts_mutex);
     auto found = attempts().find(handle.attempt);
     if (handle.attempt == 0 || found == attempts().end() ||
         !wire::equal_secrets(found->second.secret, handle.secret)) {
@@ -492,7 +493,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
         if (result != DEFT_NET_SUCCESS) {
             return result;
         }
-        static std::uint64_t next_attempt = 1;  // guarded by attempts_mutex
+        static std::uint64_t next_attempt DEFT_GUARDED_BY(attempts_mutex) = 1;
         lock.lock();
         const std::uint64_t number = next_attempt++;
         found = attempts().emplace(number, std::move(fresh)).first;
@@ -532,7 +533,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
 }
 
 void forget_attempts(Nanos now, bool all, const void* context) {
-    const std::lock_guard lock(attempts_mutex);
+    const MutexLock lock(attempts_mutex);
     std::erase_if(attempts(), [&](const auto& entry) {
         const Attempt& attempt = entry.second;
         return all || now - attempt.last_poll > kAbandoned ||

@@ -9,15 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/thread_annotations.h"
 #include "plugin/core/clock.h"
 
 namespace deft::net {
 
 // Who is inside an end. Whoever does not get it comes again; only deregMr does so at once.
-class EndpointLock {
+class DEFT_CAPABILITY("endpoint lock") EndpointLock {
 public:
     // NCCL's thread; having been refused, it gets the lock next.
-    bool try_lock() {
+    bool try_lock() DEFT_TRY_ACQUIRE(true) {
         if (state_.exchange(kTaken, std::memory_order_acquire) == kTaken) {
             wanted_.store(true, std::memory_order_relaxed);
             return false;
@@ -25,13 +26,13 @@ public:
         wanted_.store(false, std::memory_order_relaxed);
         return true;
     }
-    void unlock() { state_.store(kCalled, std::memory_order_release); }
+    void unlock() DEFT_RELEASE() { state_.store(kCalled, std::memory_order_release); }
     // A thread of the plugin's.
-    bool try_lock_spare() {
+    bool try_lock_spare() DEFT_TRY_ACQUIRE(true) {
         return state_.load(std::memory_order_relaxed) != kTaken &&
                state_.exchange(kTaken, std::memory_order_acquire) != kTaken;
     }
-    void unlock_spare() { state_.store(kFree, std::memory_order_release); }
+    void unlock_spare() DEFT_RELEASE() { state_.store(kFree, std::memory_order_release); }
     bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
     void forget() { wanted_.store(false, std::memory_order_relaxed); }
     // No call of NCCL's since this was last asked.
@@ -79,11 +80,13 @@ private:
 };
 
 // A call of NCCL's into an end: false if a thread is inside, and the call has to come again.
+// Not analysed: in a forked child it goes in without the lock.
 class Call {
 public:
-    explicit Call(ConnectionEnd& end)
-        : end_(end), inside_(end.lock.try_lock() || end.inherited()) {}
-    ~Call() {
+    explicit Call(ConnectionEnd& end) DEFT_NO_THREAD_SAFETY_ANALYSIS
+        : end_(end),
+          inside_(end.lock.try_lock() || end.inherited()) {}
+    ~Call() DEFT_NO_THREAD_SAFETY_ANALYSIS {
         if (inside_) {
             end_.lock.unlock();
         }

@@ -50,12 +50,11 @@ private:
     // NCCL's bytes are never touched: a request it holds it asks for itself, and once it gives up
     // on a communicator it frees the buffers before it closes the connection.
     static bool visit(Entry& entry) {
-        EndpointLock& lock = entry.end->lock;
-        if (!lock.left_alone() || !lock.try_lock_spare()) {
+        if (!entry.end->lock.left_alone() || !entry.end->lock.try_lock_spare()) {
             return false;
         }
         const bool moved = !entry.end->held() && drive(entry, steady_now());
-        lock.unlock_spare();
+        entry.end->lock.unlock_spare();
         return moved;
     }
 };

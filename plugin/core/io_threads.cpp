@@ -76,26 +76,25 @@ private:
     }
 
     static void visit(Entry& entry, Round& round) {
-        ConnectionEnd& end = *entry.end;
         const Nanos now = steady_now();
-        if (end.lock.wanted()) {
+        if (entry.end->lock.wanted()) {
             entry.wanted_since = entry.wanted_since == 0 ? now : entry.wanted_since;
             if (now - entry.wanted_since < kPolite) {
                 round.busy = true;
                 return;
             }
-            end.lock.forget();
+            entry.end->lock.forget();
         }
         entry.wanted_since = 0;
-        if (!end.lock.try_lock_spare()) {
+        if (!entry.end->lock.try_lock_spare()) {
             round.busy = true;
             return;
         }
         round.moved = drive(entry, now) || round.moved;
-        if (end.busy()) {
+        if (entry.end->busy()) {
             round.busy = true;
         }
-        end.lock.unlock_spare();
+        entry.end->lock.unlock_spare();
     }
 };
 

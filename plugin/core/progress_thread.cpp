@@ -45,7 +45,7 @@ bool ProgressThread::enter(Entry& entry) {
     if (ForkGuard::process().in_child()) {
         return false;
     }
-    const std::unique_lock lock = list();
+    const ListLock lock(*this);
     entries_.push_back(std::move(entry));
     if (entries_.size() == 1 && !start()) {
         entry = std::move(entries_.back());
@@ -56,7 +56,7 @@ bool ProgressThread::enter(Entry& entry) {
 }
 
 std::unique_ptr<ConnectionEnd> ProgressThread::take_out() {
-    const std::unique_lock lock = list();
+    const ListLock lock(*this);
     const auto found = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
         return entry.own != nullptr && entry.own->over();
     });
@@ -77,7 +77,7 @@ void ProgressThread::remove(ConnectionEnd& end) {
     }
     bool last = false;
     {
-        const std::unique_lock lock = list();
+        const ListLock lock(*this);
         std::erase_if(entries_, [&](const Entry& entry) { return entry.end == &end; });
         last = entries_.empty();
         generation_ += last ? 1 : 0;  // the thread ends
@@ -115,12 +115,10 @@ void ProgressThread::sleep(Nanos time) {
     ::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
 }
 
-// The thread keeps the list while it goes through it: who wants it says so first.
-std::unique_lock<std::mutex> ProgressThread::list() {
-    waiting_.fetch_add(1);
-    std::unique_lock lock(mutex_);
-    waiting_.fetch_sub(1);
-    return lock;
+ProgressThread::ListLock::ListLock(ProgressThread& thread) : thread_(thread) {
+    thread.waiting_.fetch_add(1);
+    thread.mutex_.lock();
+    thread.waiting_.fetch_sub(1);
 }
 
 bool ProgressThread::start() {

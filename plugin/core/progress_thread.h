@@ -8,9 +8,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "plugin/core/connection_end.h"
 
 namespace deft::net {
@@ -51,7 +51,7 @@ protected:
         while (waiting_.load() != 0) {
             ::sched_yield();
         }
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (generation != generation_) {
             return false;
         }
@@ -62,8 +62,8 @@ protected:
     }
     // One that was adopted and is over, to be destroyed without the list; NULL: there is none.
     std::unique_ptr<ConnectionEnd> take_out();
-    // With the lock held: drives the end; true if something moved since it was last driven.
-    static bool drive(Entry& entry, Nanos now);
+    // Drives the end; true if something moved since it was last driven.
+    static bool drive(Entry& entry, Nanos now) DEFT_REQUIRES(entry.end->lock);
 
     // To be announced before the last look at what there is to do, so that whoever brings something
     // new either wakes this thread or is seen.
@@ -76,16 +76,25 @@ private:
         ProgressThread* thread;
         std::uint64_t generation;
     };
-    std::unique_lock<std::mutex> list();
+    // The thread keeps the list while it goes through it: who wants it says so first.
+    class DEFT_SCOPED_CAPABILITY ListLock {
+    public:
+        explicit ListLock(ProgressThread& thread) DEFT_ACQUIRE(thread.mutex_);
+        ~ListLock() DEFT_RELEASE() { thread_.mutex_.unlock(); }
+        ListLock(const ListLock&) = delete;
+
+    private:
+        ProgressThread& thread_;
+    };
     bool enter(Entry& entry);
-    bool start();
+    bool start() DEFT_REQUIRES(mutex_);
     static void* main(void* argument);
 
     const char* const name_;
-    std::mutex mutex_;
-    std::vector<Entry> entries_;    // under mutex_; a thread runs while there are any
-    std::uint64_t generation_ = 0;  // under mutex_; of that thread
-    std::atomic<int> waiting_{0};   // for mutex_, of others than the thread
+    Mutex mutex_;
+    std::vector<Entry> entries_ DEFT_GUARDED_BY(mutex_);    // a thread runs while there are any
+    std::uint64_t generation_ DEFT_GUARDED_BY(mutex_) = 0;  // of that thread
+    std::atomic<int> waiting_{0};                           // for mutex_, of others than the thread
     std::atomic<std::uint32_t> asleep_{0};
 };
 

@@ -13,9 +13,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "plugin/core/clock.h"
 
@@ -45,8 +45,8 @@ private:
         }
         const Nanos now = steady_now();
         if (now >= next_.load(std::memory_order_relaxed)) {
-            const std::unique_lock lock(mutex_, std::try_to_lock);
-            if (lock.owns_lock()) {
+            if (mutex_.try_lock()) {
+                const MutexLock lock(mutex_, std::adopt_lock);
                 next_.store(now + kInterval, std::memory_order_relaxed);
                 read();
             }
@@ -54,7 +54,7 @@ private:
         if (known_.load(std::memory_order_acquire) == 0) {
             return {};
         }
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         Entry* const entry = find(name);
         if (entry == nullptr) {
             return {};
@@ -63,13 +63,13 @@ private:
         return *entry;
     }
 
-    Entry* find(const std::string& name) {
+    Entry* find(const std::string& name) DEFT_REQUIRES(mutex_) {
         const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                         [&](const Entry& each) { return each.name == name; });
         return entry == entries_.end() ? nullptr : &*entry;
     }
 
-    Entry& find_or_add(const std::string& name) {
+    Entry& find_or_add(const std::string& name) DEFT_REQUIRES(mutex_) {
         if (Entry* const entry = find(name)) {
             return *entry;
         }
@@ -82,7 +82,7 @@ private:
         return entries_.back();
     }
 
-    void report(const std::string& name, bool running) {
+    void report(const std::string& name, bool running) DEFT_REQUIRES(mutex_) {
         if (running && find(name) == nullptr) {
             return;
         }
@@ -98,7 +98,7 @@ private:
     }
 
     // So that their first carrier is one gained.
-    void note_those_down() {
+    void note_those_down() DEFT_REQUIRES(mutex_) {
         ifaddrs* list = nullptr;
         if (getifaddrs(&list) != 0) {
             return;
@@ -114,7 +114,7 @@ private:
     }
 
     // Events were dropped. What has come and gone since is not known; what holds now is.
-    void look_at_all() {
+    void look_at_all() DEFT_REQUIRES(mutex_) {
         ifaddrs* list = nullptr;
         if (getifaddrs(&list) != 0) {
             return;
@@ -135,7 +135,7 @@ private:
         freeifaddrs(list);
     }
 
-    void read() {
+    void read() DEFT_REQUIRES(mutex_) {
         if (!open_) {
             open_ = true;
             fd_ = UniqueFd(
@@ -175,7 +175,7 @@ private:
 
     // An interface that was made anew, or lost its addresses while it was down, is of no use before
     // it has one.
-    void address(const nlmsghdr& message) {
+    void address(const nlmsghdr& message) DEFT_REQUIRES(mutex_) {
         if (message.nlmsg_len < NLMSG_LENGTH(sizeof(ifaddrmsg))) {
             return;
         }
@@ -188,7 +188,7 @@ private:
         }
     }
 
-    void event(const nlmsghdr& message) {
+    void event(const nlmsghdr& message) DEFT_REQUIRES(mutex_) {
         if (message.nlmsg_type == RTM_NEWADDR) {
             address(message);
             return;
@@ -216,13 +216,13 @@ private:
     }
 
     const pid_t made_by_ = ::getpid();
-    std::mutex mutex_;
+    Mutex mutex_;
     std::atomic<Nanos> next_{0};
     std::atomic<std::size_t> known_{0};
-    std::vector<Entry> entries_;
-    bool open_ = false;
-    bool missed_ = false;
-    UniqueFd fd_;
+    std::vector<Entry> entries_ DEFT_GUARDED_BY(mutex_);
+    bool open_ DEFT_GUARDED_BY(mutex_) = false;
+    bool missed_ DEFT_GUARDED_BY(mutex_) = false;
+    UniqueFd fd_ DEFT_GUARDED_BY(mutex_);
 };
 
 Watch& the_watch() {

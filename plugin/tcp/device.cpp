@@ -2,12 +2,12 @@
 #include "plugin/tcp/device.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 #include <tuple>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "plugin/tcp/wire.h"
 #include "topology/affinity.h"
 #include "topology/link_relations.h"
@@ -18,8 +18,8 @@ namespace {
 
 using Devices = std::vector<std::shared_ptr<const Device>>;
 
-std::mutex mutex;
-Devices& current() {
+Mutex mutex;
+Devices& current() DEFT_REQUIRES(mutex) {
     // Never destroyed: NCCL's threads may be inside while the process exits.
     static auto& devices = *new Devices;
     return devices;
@@ -51,8 +51,7 @@ void keep_fastest(std::vector<Interface>& links) {
     links = std::move(kept);
 }
 
-// Under the mutex.
-bool make_current(std::string& problem) {
+bool make_current(std::string& problem) DEFT_REQUIRES(mutex) {
     if (!current().empty()) {
         return true;
     }
@@ -172,12 +171,12 @@ Devices make_devices(const std::vector<Interface>& links, const std::vector<PciP
 }
 
 std::size_t process_devices(std::string& problem) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return make_current(problem) ? current().size() : 0;
 }
 
 std::shared_ptr<const Device> process_device(int index, std::string& problem) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!make_current(problem)) {
         return nullptr;
     }
@@ -189,7 +188,7 @@ std::shared_ptr<const Device> process_device(int index, std::string& problem) {
 }
 
 void set_process_devices(Devices devices) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     current() = std::move(devices);
 }
 

@@ -11,10 +11,10 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
-#include <mutex>
 
 #include "base/fork_guard.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace deft::net {
 namespace {
@@ -63,22 +63,22 @@ std::shared_ptr<PagePipes> PagePipes::process(const std::string& setting) {
         return nullptr;
     }
     // Never destroyed: NCCL's threads may be inside while the process exits.
-    static auto& mutex = *new std::mutex;
-    static auto& known = *new std::weak_ptr<PagePipes>;
-    const std::lock_guard lock(mutex);
+    static auto& mutex = *new Mutex;
+    static auto* const known DEFT_PT_GUARDED_BY(mutex) = new std::weak_ptr<PagePipes>;
+    const MutexLock lock(mutex);
     if (setting == "auto") {
         static const bool many = takes_many();
         if (!many) {
             return nullptr;
         }
     }
-    std::shared_ptr<PagePipes> pipes = known.lock();
+    std::shared_ptr<PagePipes> pipes = known->lock();
     if (pipes == nullptr) {
         pipes = std::make_shared<PagePipes>();
         if (!pipes->open()) {
             return nullptr;
         }
-        known = pipes;
+        *known = pipes;
     }
     return pipes;
 }

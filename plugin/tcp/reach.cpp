@@ -3,16 +3,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace deft::net {
 namespace {
 
 struct Known {
-    std::mutex mutex;
-    std::vector<std::pair<Address, Address>> dead;  // oldest first
-    std::atomic<std::size_t> count{0};              // most hosts have none: no lock then
+    Mutex mutex;
+    std::vector<std::pair<Address, Address>> dead DEFT_GUARDED_BY(mutex);  // oldest first
+    std::atomic<std::size_t> count{0};  // most hosts have none: no lock then
 };
 
 Known& known() {
@@ -21,8 +22,7 @@ Known& known() {
     return object;
 }
 
-// Under the mutex.
-auto find(const Address& own, const Address& peer) {
+auto find(const Address& own, const Address& peer) DEFT_REQUIRES(known().mutex) {
     return std::find_if(known().dead.begin(), known().dead.end(),
                         [&](const auto& pair) { return pair.first == own && pair.second == peer; });
 }
@@ -33,12 +33,12 @@ bool Reach::known_dead(const Address& own, const Address& peer) {
     if (known().count.load(std::memory_order_relaxed) == 0) {
         return false;
     }
-    const std::lock_guard lock(known().mutex);
+    const MutexLock lock(known().mutex);
     return find(own, peer) != known().dead.end();
 }
 
 void Reach::dead(const Address& own, const Address& peer) {
-    const std::lock_guard lock(known().mutex);
+    const MutexLock lock(known().mutex);
     if (find(own, peer) != known().dead.end()) {
         return;
     }
@@ -53,7 +53,7 @@ void Reach::alive(const Address& own, const Address& peer) {
     if (known().count.load(std::memory_order_relaxed) == 0) {
         return;
     }
-    const std::lock_guard lock(known().mutex);
+    const MutexLock lock(known().mutex);
     if (const auto entry = find(own, peer); entry != known().dead.end()) {
         known().dead.erase(entry);
         known().count.store(known().dead.size(), std::memory_order_relaxed);
@@ -61,7 +61,7 @@ void Reach::alive(const Address& own, const Address& peer) {
 }
 
 void Reach::forget_all() {
-    const std::lock_guard lock(known().mutex);
+    const MutexLock lock(known().mutex);
     known().dead.clear();
     known().count.store(0, std::memory_order_relaxed);
 }

@@ -23,8 +23,8 @@ constexpr int kAcceptsPerPoll = 32;
 constexpr Nanos kCountInterval = 50 * kMillisecond;
 constexpr std::uint32_t kInsists = 60;  // attempts, one a second
 
-std::mutex process_mutex;
-std::vector<std::weak_ptr<TcpAcceptor>>& process_acceptors() {
+Mutex process_mutex;
+std::vector<std::weak_ptr<TcpAcceptor>>& process_acceptors() DEFT_REQUIRES(process_mutex) {
     // Never destroyed: NCCL's threads may be inside while the process exits.
     static auto& acceptors = *new std::vector<std::weak_ptr<TcpAcceptor>>;
     return acceptors;
@@ -48,8 +48,8 @@ bool further_path(const wire::Hello& hello) {
 
 }  // namespace
 
-// Under process_mutex.
-std::shared_ptr<TcpAcceptor> TcpAcceptor::find(const std::shared_ptr<const Device>& device) {
+std::shared_ptr<TcpAcceptor> TcpAcceptor::find(const std::shared_ptr<const Device>& device)
+    DEFT_REQUIRES(process_mutex) {
     for (const std::weak_ptr<TcpAcceptor>& known : process_acceptors()) {
         std::shared_ptr<TcpAcceptor> acceptor = known.lock();
         if (acceptor != nullptr && acceptor->device_ == device &&
@@ -61,13 +61,13 @@ std::shared_ptr<TcpAcceptor> TcpAcceptor::find(const std::shared_ptr<const Devic
 }
 
 std::shared_ptr<TcpAcceptor> TcpAcceptor::existing(const std::shared_ptr<const Device>& device) {
-    const std::lock_guard lock(process_mutex);
+    const MutexLock lock(process_mutex);
     return find(device);
 }
 
 std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const Device>& device,
                                                   std::string& problem) {
-    const std::lock_guard lock(process_mutex);
+    const MutexLock lock(process_mutex);
     if (std::shared_ptr<TcpAcceptor> known = find(device); known != nullptr) {
         return known;
     }
@@ -81,7 +81,8 @@ std::shared_ptr<TcpAcceptor> TcpAcceptor::process(const std::shared_ptr<const De
     return acceptor;
 }
 
-bool TcpAcceptor::listen_everywhere(std::string& problem) {
+// Not analysed: no other thread knows of the acceptor yet.
+bool TcpAcceptor::listen_everywhere(std::string& problem) DEFT_NO_THREAD_SAFETY_ANALYSIS {
     pending_.reserve(kMaxPending + 1);
     for (std::size_t link = 0; link < device_->links.size(); ++link) {
         bool have_v4 = false;
@@ -118,24 +119,27 @@ std::unique_ptr<Admission> TcpAcceptor::open() {
         return nullptr;
     }
     auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret, endpoints_);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     admissions_.push_back(admission.get());
     return admission;
 }
 
 void TcpAcceptor::close(Admission& admission) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(admissions_, &admission);
 }
 
 std::size_t TcpAcceptor::pending() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return pending_.size();
 }
 
 void TcpAcceptor::poll(Nanos now) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || (now - last_poll_ < kPollInterval && now >= last_poll_)) {
+    if (!mutex_.try_lock()) {
+        return;
+    }
+    const MutexLock lock(mutex_, std::adopt_lock);
+    if (now - last_poll_ < kPollInterval && now >= last_poll_) {
         return;
     }
     last_poll_ = now;
@@ -282,6 +286,8 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
             continue;
         }
         known = true;
+        // Every admission in the list is this acceptor's own.
+        admission->acceptor_->mutex_.assert_held();
         if (!wire::equal_secrets(admission->secret_, hello.secret)) {
             break;
         }
@@ -345,7 +351,7 @@ bool Admission::next(Nanos now, Guest& guest) {
     if (!waiting_.load(std::memory_order_acquire)) {
         return false;
     }
-    const std::lock_guard lock(acceptor_->mutex_);
+    const MutexLock lock(acceptor_->mutex_);
     if (guests_.empty()) {
         waiting_.store(false, std::memory_order_relaxed);
         return false;
@@ -358,7 +364,7 @@ bool Admission::next(Nanos now, Guest& guest) {
 TcpHome::TcpHome(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t connection,
                  const wire::Secret& secret)
     : acceptor_(std::move(acceptor)), connection_(connection), secret_(secret) {
-    const std::lock_guard lock(acceptor_->mutex_);
+    const MutexLock lock(acceptor_->mutex_);
     acceptor_->homes_.push_back(this);
 }
 
@@ -371,7 +377,7 @@ void TcpHome::leave() {
         return;  // in a forked child the mutex may be locked for ever
     }
     {
-        const std::lock_guard lock(acceptor_->mutex_);
+        const MutexLock lock(acceptor_->mutex_);
         std::erase(acceptor_->homes_, this);
     }
     acceptor_.reset();  // with the last of them nobody listens any more

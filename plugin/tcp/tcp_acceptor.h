@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "plugin/core/receiver.h"
 #include "plugin/tcp/descriptors.h"
@@ -18,61 +18,8 @@
 
 namespace deft::net {
 
-class TcpAcceptor;
-
-// One listening object (later one receiving connection): proves who may come in, and keeps those
-// who have come until they are fetched.
-class Admission {
-public:
-    Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
-              const wire::Secret& secret, const wire::EndpointList& endpoints);
-    ~Admission();
-
-    struct Guest {
-        UniqueFd fd;
-        wire::Hello hello;
-        std::size_t link = 0;  // ours, through which it came
-        Address from;
-    };
-    // The next who has proved the secret. Reads the process's listening sockets if need be.
-    bool next(Nanos now, Guest& guest);
-    std::uint64_t listener() const { return listener_; }
-    const wire::Secret& secret() const { return secret_; }
-    // The device's sockets, at which this listener's peer is let in.
-    const wire::EndpointList& endpoints() const { return endpoints_; }
-    TcpAcceptor& acceptor() { return *acceptor_; }
-
-private:
-    friend class TcpAcceptor;
-    std::shared_ptr<TcpAcceptor> acceptor_;
-    std::uint64_t listener_;
-    wire::Secret secret_;
-    wire::EndpointList endpoints_;
-    std::uint64_t connection_ = 0;  // guarded by the acceptor's mutex; 0: not yet bound to one
-    std::vector<Guest> guests_;     // guarded by the acceptor's mutex
-    std::atomic<bool> waiting_{false};
-};
-
-// One sending connection of this process, which its peer may ask for.
-class TcpHome final : public Home {
-public:
-    TcpHome(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t connection,
-            const wire::Secret& secret);
-    ~TcpHome() override;
-    TcpHome(const TcpHome&) = delete;
-    TcpHome& operator=(const TcpHome&) = delete;
-
-    void poll(Nanos now) override;
-    void leave() override;
-    // Where it is asked for by who is called from `own` (on `link`); no family: nowhere.
-    wire::Endpoint place(std::size_t link, const Address& own) const;
-
-private:
-    friend class TcpAcceptor;
-    std::shared_ptr<TcpAcceptor> acceptor_;
-    std::uint64_t connection_;
-    wire::Secret secret_;
-};
+class Admission;
+class TcpHome;
 
 // All methods from any thread.
 class TcpAcceptor : public std::enable_shared_from_this<TcpAcceptor> {
@@ -116,28 +63,83 @@ private:
 
     static std::shared_ptr<TcpAcceptor> find(const std::shared_ptr<const Device>& device);
     bool listen_everywhere(std::string& problem);
-    void accept_from(const Socket& socket, Nanos now);
-    bool read_hello(Pending& pending, Nanos now);
-    void admit(Pending& pending, const wire::Hello& hello);
-    void answer_whether_alive(Pending& pending, const wire::Hello& hello);
-    std::size_t room();
-    void push_one_out();
-    void forget(std::size_t index);
-    const Descriptors& descriptors();
+    void accept_from(const Socket& socket, Nanos now) DEFT_REQUIRES(mutex_);
+    bool read_hello(Pending& pending, Nanos now) DEFT_REQUIRES(mutex_);
+    void admit(Pending& pending, const wire::Hello& hello) DEFT_REQUIRES(mutex_);
+    void answer_whether_alive(Pending& pending, const wire::Hello& hello) DEFT_REQUIRES(mutex_);
+    std::size_t room() DEFT_REQUIRES(mutex_);
+    void push_one_out() DEFT_REQUIRES(mutex_);
+    void forget(std::size_t index) DEFT_REQUIRES(mutex_);
+    const Descriptors& descriptors() DEFT_REQUIRES(mutex_);
     void close(Admission& admission);
 
     const pid_t made_by_ = ::getpid();  // a forked child must not share the sockets
     std::shared_ptr<const Device> device_;
     wire::EndpointList endpoints_;
     std::vector<Socket> sockets_;
-    std::mutex mutex_;
-    std::vector<Pending> pending_;
-    std::vector<Admission*> admissions_;
-    std::vector<const TcpHome*> homes_;
-    Nanos last_poll_ = 0;
-    Nanos counted_ = 0;
-    Descriptors descriptors_;
+    Mutex mutex_;
+    std::vector<Pending> pending_ DEFT_GUARDED_BY(mutex_);
+    std::vector<Admission*> admissions_ DEFT_GUARDED_BY(mutex_);
+    std::vector<const TcpHome*> homes_ DEFT_GUARDED_BY(mutex_);
+    Nanos last_poll_ DEFT_GUARDED_BY(mutex_) = 0;
+    Nanos counted_ DEFT_GUARDED_BY(mutex_) = 0;
+    Descriptors descriptors_ DEFT_GUARDED_BY(mutex_);
     std::atomic<std::size_t> strangers_{0};
+};
+
+// One listening object (later one receiving connection): proves who may come in, and keeps those
+// who have come until they are fetched.
+class Admission {
+public:
+    Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
+              const wire::Secret& secret, const wire::EndpointList& endpoints);
+    ~Admission();
+
+    struct Guest {
+        UniqueFd fd;
+        wire::Hello hello;
+        std::size_t link = 0;  // ours, through which it came
+        Address from;
+    };
+    // The next who has proved the secret. Reads the process's listening sockets if need be.
+    bool next(Nanos now, Guest& guest);
+    std::uint64_t listener() const { return listener_; }
+    const wire::Secret& secret() const { return secret_; }
+    // The device's sockets, at which this listener's peer is let in.
+    const wire::EndpointList& endpoints() const { return endpoints_; }
+    TcpAcceptor& acceptor() { return *acceptor_; }
+
+private:
+    friend class TcpAcceptor;
+    std::shared_ptr<TcpAcceptor> acceptor_;
+    std::uint64_t listener_;
+    wire::Secret secret_;
+    wire::EndpointList endpoints_;
+    // 0: not yet bound to one.
+    std::uint64_t connection_ DEFT_GUARDED_BY(acceptor_->mutex_) = 0;
+    std::vector<Guest> guests_ DEFT_GUARDED_BY(acceptor_->mutex_);
+    std::atomic<bool> waiting_{false};
+};
+
+// One sending connection of this process, which its peer may ask for.
+class TcpHome final : public Home {
+public:
+    TcpHome(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t connection,
+            const wire::Secret& secret);
+    ~TcpHome() override;
+    TcpHome(const TcpHome&) = delete;
+    TcpHome& operator=(const TcpHome&) = delete;
+
+    void poll(Nanos now) override;
+    void leave() override;
+    // Where it is asked for by who is called from `own` (on `link`); no family: nowhere.
+    wire::Endpoint place(std::size_t link, const Address& own) const;
+
+private:
+    friend class TcpAcceptor;
+    std::shared_ptr<TcpAcceptor> acceptor_;
+    std::uint64_t connection_;
+    wire::Secret secret_;
 };
 
 }  // namespace deft::net

@@ -151,7 +151,7 @@ Answer Council::Core::ask(const Proposal& asked) {
         serial = asked.serial;
         overdue = kNever;
     }
-    const std::lock_guard calls(calling);
+    const MutexLock calls(calling);
     return member != nullptr ? member->prepare(asked) : Answer::No;
 }
 
@@ -166,7 +166,7 @@ bool Council::Core::begin_decision(std::uint64_t decided) {
 
 void Council::Core::finish_decision(std::uint64_t decided, bool commit) {
     {
-        const std::lock_guard calls(calling);
+        const MutexLock calls(calling);
         if (member != nullptr) {
             member->decided(decided, commit);
         }
@@ -186,8 +186,13 @@ Decision Council::Core::found(std::uint64_t wanted) const {
     return at != past.end() ? at->found : Decision::Lost;
 }
 
+bool Council::Core::undecided(std::uint64_t asked) const {
+    return serial == asked && !left && !let_go &&
+           (phase == Phase::Asked || phase == Phase::Deciding);
+}
+
 void Council::Core::hear(int rank, std::span<const std::byte> report) {
-    const std::lock_guard calls(calling);
+    const MutexLock calls(calling);
     if (member != nullptr && unheard.empty()) {
         member->heard(rank, report);
         return;
@@ -213,7 +218,7 @@ void Council::Core::tell_child(Council* child, const wire::Meeting* meeting,
 }
 
 void Council::Core::catch_up() {
-    const std::lock_guard calls(calling);
+    const MutexLock calls(calling);
     const Verdict verdict = council->verdict();
     if (member == nullptr || verdict == Verdict::Pending) {
         return;

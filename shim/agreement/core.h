@@ -6,14 +6,14 @@
 #include <array>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/monitor.h"
+#include "base/mutex.h"
 #include "shim/agreement/council.h"
-#include "shim/agreement/monitor.h"
 #include "shim/agreement/stream.h"
 
 namespace deft::agreement {
@@ -52,42 +52,46 @@ struct Council::Core {
     Terms terms;
     std::unique_ptr<Role> role;  // the agreement thread's
 
-    // ---- shared, guarded by the monitor
+    // ---- shared between threads
     mutable Monitor monitor;
-    std::string reason;
-    Phase phase = Phase::None;
-    std::uint64_t serial = 0;
+    std::string reason DEFT_GUARDED_BY(monitor);
+    Phase phase DEFT_GUARDED_BY(monitor) = Phase::None;
+    std::uint64_t serial DEFT_GUARDED_BY(monitor) = 0;
     // The last decisions, by serial: whoever waits for one may come to look when the next proposal
     // is in hand.
     struct Decided {
         std::uint64_t serial = 0;
         Decision found = Decision::Lost;
     };
-    std::array<Decided, 16> past{};
-    bool created = false;
-    bool left = false;
-    bool abandoned = false;  // a waiter has given up: out of the council
-    bool let_go = false;     // nobody waits for a decision any more
+    std::array<Decided, 16> past DEFT_GUARDED_BY(monitor){};
+    bool created DEFT_GUARDED_BY(monitor) = false;
+    bool left DEFT_GUARDED_BY(monitor) = false;
+    // A waiter has given up: out of the council.
+    bool abandoned DEFT_GUARDED_BY(monitor) = false;
+    bool let_go DEFT_GUARDED_BY(monitor) = false;  // nobody waits for a decision any more
     // Leader: its own call waits for the vote in hand, which is cancelled then.
-    Clock::time_point overdue = kNever;
-    std::deque<std::vector<std::byte>> reports;
-    std::size_t report_bytes = 0;
-    std::optional<Proposal> proposal;
-    bool proposing = false;
-    std::vector<std::pair<std::uint64_t, bool>> answers;
-    std::vector<wire::Meeting> posts;  // of children that this rank leads
+    Clock::time_point overdue DEFT_GUARDED_BY(monitor) = kNever;
+    std::deque<std::vector<std::byte>> reports DEFT_GUARDED_BY(monitor);
+    std::size_t report_bytes DEFT_GUARDED_BY(monitor) = 0;
+    std::optional<Proposal> proposal DEFT_GUARDED_BY(monitor);
+    bool proposing DEFT_GUARDED_BY(monitor) = false;
+    std::vector<std::pair<std::uint64_t, bool>> answers DEFT_GUARDED_BY(monitor);
+    // Of children that this rank leads.
+    std::vector<wire::Meeting> posts DEFT_GUARDED_BY(monitor);
     struct Question {
         std::uint64_t child;
         Council* council;
     };
-    std::vector<Question> questions;  // of children that it does not lead
+    // Of children that it does not lead.
+    std::vector<Question> questions DEFT_GUARDED_BY(monitor);
 
     // ---- the member; recursive, so that a callback may attach and detach
-    std::recursive_mutex calling;
-    Member* member = nullptr;
-    bool verdict_told = false;
-    bool closed_told = false;
-    std::deque<std::pair<int, std::vector<std::byte>>> unheard;  // came while nobody was attached
+    RecursiveMutex calling;
+    Member* member DEFT_GUARDED_BY(calling) = nullptr;
+    bool verdict_told DEFT_GUARDED_BY(calling) = false;
+    bool closed_told DEFT_GUARDED_BY(calling) = false;
+    // Came while nobody was attached.
+    std::deque<std::pair<int, std::vector<std::byte>>> unheard DEFT_GUARDED_BY(calling);
 
     // ---- called on the agreement thread
     // ended: a rank has ended the communicator before it was decided about.
@@ -99,8 +103,10 @@ struct Council::Core {
     // left; then it is out and must not hear any.
     bool begin_decision(std::uint64_t serial);
     void finish_decision(std::uint64_t serial, bool commit);
-    // Lost: none, or too long ago. With the monitor's lock.
-    Decision found(std::uint64_t serial) const;
+    // Lost: none, or too long ago.
+    Decision found(std::uint64_t serial) const DEFT_REQUIRES(monitor);
+    // Of that proposal, which is in hand, and somebody still waits for it.
+    bool undecided(std::uint64_t serial) const DEFT_REQUIRES(monitor);
     void hear(int rank, std::span<const std::byte> report);
     // Tells a member attached late what it has missed.
     void catch_up();

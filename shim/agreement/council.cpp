@@ -31,7 +31,7 @@ void Council::created() noexcept {
 
 void Council::attach(Member* member) noexcept {
     {
-        const std::lock_guard calls(core_->calling);
+        const MutexLock calls(core_->calling);
         core_->member = member;
         core_->verdict_told = false;
         core_->closed_told = false;
@@ -40,7 +40,7 @@ void Council::attach(Member* member) noexcept {
 }
 
 void Council::detach(Member* member) noexcept {
-    const std::lock_guard calls(core_->calling);
+    const MutexLock calls(core_->calling);
     if (core_->member == member) {
         core_->member = nullptr;
     }
@@ -100,16 +100,12 @@ Decision Council::wait_decision(std::uint64_t serial, Clock::time_point deadline
     Decision found = Decision::Lost;
     {
         Monitor::Lock lock(core_->monitor);
-        const auto pending = [&] {
-            return core_->serial == serial && !core_->left && !core_->let_go &&
-                   (core_->phase == Phase::Asked || core_->phase == Phase::Deciding);
-        };
-        if (leader_ && pending()) {
+        if (leader_ && core_->undecided(serial)) {
             // The job has come to the switch on all ranks, or will: it stands still for one answer.
             core_->overdue = Clock::now() + kOverdue;
             Service::process().wake();
         }
-        while (pending()) {
+        while (core_->undecided(serial)) {
             // Once decided() runs the decision is known, and it is short.
             if (core_->phase == Phase::Deciding) {
                 lock.wait_until(Clock::now() + std::chrono::milliseconds(100));

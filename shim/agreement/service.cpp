@@ -174,7 +174,6 @@ void Service::wake() noexcept {
     }
 }
 
-// With the monitor held.
 bool Service::start() {
     if (thread_ != Thread::None) {
         return thread_ == Thread::Running;
@@ -234,7 +233,7 @@ void Service::give_up() noexcept {
         take_fresh();
         for (Council* council : councils_) {
             {
-                const std::lock_guard calls(council->core_->calling);
+                const MutexLock calls(council->core_->calling);
                 council->core_->member = nullptr;
             }
             council->leave();

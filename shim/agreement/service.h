@@ -56,14 +56,16 @@ private:
     std::atomic<int> wake_fd_{-1};
     std::atomic<std::uint64_t> strangers_{0};
 
-    Monitor monitor_;  // guards what follows
-    std::unique_ptr<Listener> listener_;
-    std::deque<Issued> issued_;
-    std::vector<Council*> fresh_;
-    bool forgotten_ = false;  // an id, and guests may be waiting for its leader
-    enum class Thread { None, Running, Failed } thread_ = Thread::None;
-    bool stop_ = false;
-    bool finished_ = false;
+    Monitor monitor_;
+    std::unique_ptr<Listener> listener_ DEFT_GUARDED_BY(monitor_);
+    std::deque<Issued> issued_ DEFT_GUARDED_BY(monitor_);
+    std::vector<Council*> fresh_ DEFT_GUARDED_BY(monitor_);
+    // An id, and guests may be waiting for its leader.
+    bool forgotten_ DEFT_GUARDED_BY(monitor_) = false;
+    enum class Thread { None, Running, Failed };
+    Thread thread_ DEFT_GUARDED_BY(monitor_) = Thread::None;
+    bool stop_ DEFT_GUARDED_BY(monitor_) = false;
+    bool finished_ DEFT_GUARDED_BY(monitor_) = false;
     std::atomic<pid_t> owner_{0};  // of the thread
 
     // ---- the thread's own
@@ -76,7 +78,7 @@ private:
     Clock::time_point accept_again_{};
 
     bool issue(wire::Trailer& trailer, std::string& why);
-    bool start();
+    bool start() DEFT_REQUIRES(monitor_);
     static void* thread_main(void* self) noexcept;
     static void at_exit() noexcept;
     void run();

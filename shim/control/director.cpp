@@ -28,10 +28,10 @@ Director::Director(const CommunicatorInfo& info, agreement::Council& council)
 }
 
 bool Director::tick(Track& track) noexcept {
-    const std::unique_lock lock(work_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) {
+    if (!work_mutex_.try_lock()) {
         return false;
     }
+    const MutexLock lock(work_mutex_, std::adopt_lock);
     // Not while a hook that an abort has just released goes on with the lanes' streams.
     if (abandoned_.load(std::memory_order_acquire) && !aborting() && switch_.unreferenced()) {
         clean_up(true);
@@ -75,7 +75,10 @@ void Director::step(Track& track) {
     if (leader_ && view.reason.empty()) {
         leader_->find_beginning(track, view);
     }
-    follower_.make_ready(view, [this] { remember_facts(); });
+    follower_.make_ready(view, [this] {
+        work_mutex_.assert_held();  // make_ready() calls it, and keeps it no longer
+        remember_facts();
+    });
     follower_.report_measured();
     if (leader_ && council_.open()) {
         leader_->lead(track, view);
@@ -143,24 +146,21 @@ PlanFacts Director::facts() noexcept {
     for (int waited = 0;
          waited < kPatience && !closing_.load(std::memory_order_seq_cst) && !lanes_.opening();
          ++waited) {
-        {
-            const std::unique_lock lock(work_mutex_, std::try_to_lock);
-            if (lock.owns_lock()) {
-                return remember_facts();
-            }
+        if (work_mutex_.try_lock()) {
+            const MutexLock lock(work_mutex_, std::adopt_lock);
+            return remember_facts();
         }
         const timespec pause{0, 100'000};
         ::nanosleep(&pause, nullptr);
     }
-    const std::lock_guard lock(known_mutex_);
+    const MutexLock lock(known_mutex_);
     return known_;
 }
 
-// With work_mutex_ held.
 PlanFacts Director::remember_facts() noexcept {
     PlanFacts facts = collect_facts();
     try {
-        const std::lock_guard lock(known_mutex_);
+        const MutexLock lock(known_mutex_);
         known_ = facts;
     } catch (...) {
     }

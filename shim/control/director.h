@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 
+#include "base/mutex.h"
 #include "shim/agreement/council.h"
 #include "shim/control/communicator_info.h"
 #include "shim/control/follower.h"
@@ -91,8 +91,9 @@ public:
     // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
     int flush() noexcept { return switch_.flush(); }
     const CommunicatorInfo& info() const { return info_; }
-    // This process has another rank of the communicator. Any thread.
-    void share_process() noexcept { follower_.share_process(); }
+    // This process has another rank of the communicator. Any thread. Not analysed: the follower has
+    // an atomic for it.
+    void share_process() noexcept DEFT_NO_THREAD_SAFETY_ANALYSIS { follower_.share_process(); }
     bool ended() const { return switch_.ended(); }
     // tick() has nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
@@ -103,17 +104,17 @@ public:
     void closed(const char* why) noexcept override;
 
 private:
-    void step(Track& track);
-    void take_note(Track& track);
-    void recover();
-    PlanFacts collect_facts() noexcept;
-    PlanFacts remember_facts() noexcept;
-    void describe_plan(PlanFacts& facts) const;
+    void step(Track& track) DEFT_REQUIRES(work_mutex_);
+    void take_note(Track& track) DEFT_REQUIRES(work_mutex_);
+    void recover() DEFT_REQUIRES(work_mutex_);
+    PlanFacts collect_facts() noexcept DEFT_REQUIRES(work_mutex_);
+    PlanFacts remember_facts() noexcept DEFT_REQUIRES(work_mutex_);
+    void describe_plan(PlanFacts& facts) const DEFT_REQUIRES(work_mutex_);
     // teardown.cpp
     void forget() noexcept;
     void abort_lanes() noexcept;
-    void clean_up(bool abort) noexcept;
-    void forget_plans() noexcept;
+    void clean_up(bool abort) noexcept DEFT_REQUIRES(work_mutex_);
+    void forget_plans() noexcept DEFT_REQUIRES(work_mutex_);
 
     const CommunicatorInfo info_;
     agreement::Council& council_;
@@ -124,13 +125,15 @@ private:
     std::atomic<bool> closing_{false};    // end() waits for its lanes
     std::atomic<bool> abandoned_{false};  // tick() has to clean up
 
-    std::mutex work_mutex_;  // held by tick() and end(): what follows is theirs
-    Follower follower_;
-    std::optional<Leader> leader_;  // where this rank leads
-    bool plans_forgotten_ = false;  // the follower's facts() have what is to be told of them
+    Mutex work_mutex_;  // held by tick() and end()
+    Follower follower_ DEFT_GUARDED_BY(work_mutex_);
+    std::optional<Leader> leader_ DEFT_GUARDED_BY(work_mutex_);  // where this rank leads
+    // The follower's facts() have what is to be told of them.
+    bool plans_forgotten_ DEFT_GUARDED_BY(work_mutex_) = false;
 
-    std::mutex known_mutex_;
-    PlanFacts known_;  // what facts() tells while another thread has the work lock for long
+    Mutex known_mutex_;
+    // What facts() tells while another thread has the work lock for long.
+    PlanFacts known_ DEFT_GUARDED_BY(known_mutex_);
 };
 
 }  // namespace deft::director

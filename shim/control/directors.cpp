@@ -2,9 +2,9 @@
 #include "shim/control/directors.h"
 
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "shim/control/director.h"
 #include "shim/cuda/driver.h"
 #include "shim/settings/mode.h"
@@ -13,10 +13,11 @@ namespace deft::director {
 namespace {
 
 struct Directors {
-    std::mutex mutex;  // guards what follows
-    std::vector<Director*> alive;
-    std::vector<Director*> over;  // told of no more; a hook may know them still
-    deft_stats_t told{};          // by those
+    Mutex mutex;
+    std::vector<Director*> alive DEFT_GUARDED_BY(mutex);
+    // Told of no more; a hook may know them still.
+    std::vector<Director*> over DEFT_GUARDED_BY(mutex);
+    deft_stats_t told DEFT_GUARDED_BY(mutex){};  // by those
 };
 
 Directors& process() {
@@ -28,7 +29,7 @@ Directors& process() {
 // moment, and the others are the job's.
 std::vector<Director*> all() {
     Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
+    const MutexLock lock(directors.mutex);
     return directors.alive;
 }
 
@@ -45,12 +46,14 @@ void add(deft_stats_t& stats, const PlanFacts& facts) noexcept {
     stats.guard_decisions += facts.guard_decisions;
 }
 
-void set_aside_those_over(Directors& directors) {
+void set_aside_those_over(Directors& directors) DEFT_REQUIRES(directors.mutex) {
     auto& alive = directors.alive;
     const auto over = std::stable_partition(alive.begin(), alive.end(),
                                             [](const Director* d) { return !d->over(); });
     directors.over.insert(directors.over.end(), over, alive.end());
-    std::for_each(over, alive.end(), [&](Director* d) { add(directors.told, d->facts()); });
+    for (auto each = over; each != alive.end(); ++each) {
+        add(directors.told, (*each)->facts());
+    }
     alive.erase(over, alive.end());
 }
 
@@ -58,7 +61,7 @@ void set_aside_those_over(Directors& directors) {
 // for concerns its communicators alone. kAnyDevice where it cannot be told which those are.
 constexpr int kAnyDevice = -1;
 
-int device_here(const Directors& directors) {
+int device_here(const Directors& directors) DEFT_REQUIRES(directors.mutex) {
     const int device = cuda::current_device();
     for (const Director* const director : directors.alive) {
         if (device >= 0 && director->info().device == device) {
@@ -91,7 +94,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         info.device = communicator.device;
         info.network = communicator.network;
         Directors& directors = process();
-        const std::lock_guard lock(directors.mutex);
+        const MutexLock lock(directors.mutex);
         if (communicator.director.load(std::memory_order_acquire) != nullptr) {
             return;
         }
@@ -123,7 +126,7 @@ bool tick(int device, Track& track) noexcept {
         Director* director = nullptr;
         {
             Directors& directors = process();
-            const std::lock_guard lock(directors.mutex);
+            const MutexLock lock(directors.mutex);
             if (i >= directors.alive.size()) {
                 return any;
             }
@@ -137,7 +140,7 @@ bool tick(int device, Track& track) noexcept {
 
 void leave_off() noexcept {
     Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
+    const MutexLock lock(directors.mutex);
     for (Director* const director : directors.alive) {
         director->leave_off();
     }
@@ -145,7 +148,7 @@ void leave_off() noexcept {
 
 bool aborting() noexcept {
     Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
+    const MutexLock lock(directors.mutex);
     return std::any_of(directors.alive.begin(), directors.alive.end(),
                        [](const Director* director) { return director->aborting(); });
 }
@@ -154,7 +157,7 @@ bool should_step() noexcept {
     bool zeros = false;
     bool sums = false;
     Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
+    const MutexLock lock(directors.mutex);
     const int device = device_here(directors);
     for (Director* const director : directors.alive) {
         if (!is_on(*director, device)) {
@@ -169,7 +172,7 @@ bool should_step() noexcept {
 
 int flush() noexcept {
     Directors& directors = process();
-    const std::lock_guard lock(directors.mutex);
+    const MutexLock lock(directors.mutex);
     const int device = device_here(directors);
     // All of them first: -1 says that nothing was done.
     for (Director* const director : directors.alive) {
@@ -191,7 +194,7 @@ int flush() noexcept {
 void add_up(deft_stats_t& stats) noexcept {
     std::vector<Director*> directors;
     try {
-        const std::lock_guard lock(process().mutex);
+        const MutexLock lock(process().mutex);
         directors = process().alive;
         const std::size_t size = stats.size;
         stats = process().told;

@@ -25,7 +25,7 @@ agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
         if (switch_.ended() || !decode(proposal.body, order)) {
             return Answer::No;
         }
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!is_switch(order.kind)) {
             orders_.reserve(orders_.size() + prepared_.size() + 1);  // decided() must not throw
             prepared_.emplace_back(proposal.serial, std::move(order));
@@ -46,7 +46,7 @@ agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
 }
 
 void Inbox::decided(std::uint64_t serial, bool commit) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = std::find_if(prepared_.begin(), prepared_.end(),
                                     [serial](const auto& p) { return p.first == serial; });
     if (found == prepared_.end()) {
@@ -79,7 +79,7 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
     try {
         Staged staged;
         if (decode(report, staged)) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (staged.step == Step::Refused) {
                 lanes_.drop_stage(staged.stage);  // the background thread may wait for this rank
             }
@@ -89,7 +89,7 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
         guard::Statistics statistics;
         constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
         if (guard::decode(report, statistics)) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (measured_.size() < kMost) {
                 measured_.emplace_back(rank, statistics);
             }
@@ -99,12 +99,12 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
 }
 
 void Inbox::close() noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
 }
 
 bool Inbox::closed() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return closed_;
 }
 
@@ -127,13 +127,13 @@ void Inbox::unstage_locked() {
 }
 
 void Inbox::stage(std::uint64_t serial, executor::Executor* ready) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ready_stage_ = serial;
     ready_ = ready;
 }
 
 bool Inbox::unstage(const executor::Executor* staged) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (armed_committed_ || switch_.uses(staged)) {
         return false;
     }
@@ -142,7 +142,7 @@ bool Inbox::unstage(const executor::Executor* staged) {
 }
 
 Inbox::Switches Inbox::switches() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return {armed_committed_, forward_committed_};
 }
 
@@ -151,13 +151,13 @@ bool Inbox::armed() {
 }
 
 void Inbox::in_force() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     armed_committed_ = false;
     unstage_locked();
 }
 
 void Inbox::forwarding(bool armed) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     forward_committed_ = false;
     if (armed) {
         armed_committed_ = false;
@@ -166,24 +166,24 @@ void Inbox::forwarding(bool armed) {
 }
 
 bool Inbox::take_arm_cancelled() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(arm_cancelled_, false);
 }
 
 bool Inbox::take_forward_cancelled() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(forward_cancelled_, false) && !forward_committed_;
 }
 
 void Inbox::begin_staging() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     answers_.clear();
     stage_cancelled_ = false;
 }
 
 Inbox::Tally Inbox::tally(std::uint64_t stage) {
     Tally tally;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [rank, staged] : answers_) {
         if (staged.stage != stage) {
             continue;
@@ -210,7 +210,7 @@ Inbox::Tally Inbox::tally(std::uint64_t stage) {
 
 std::uint64_t Inbox::furthest() {
     std::uint64_t furthest = switch_.calls();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [rank, staged] : answers_) {
         furthest = std::max(furthest, staged.ordinal);
     }
@@ -218,12 +218,12 @@ std::uint64_t Inbox::furthest() {
 }
 
 Inbox::Measured Inbox::take_measured() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(measured_, {});
 }
 
 void Inbox::forget() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     measured_ = {};
     answers_.clear();
 }

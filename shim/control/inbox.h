@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "shim/agreement/council.h"
 #include "shim/control/lane_set.h"
 #include "shim/control/message.h"
@@ -38,7 +38,7 @@ public:
     // discard: what was staged before gives its memory back, and cannot be armed any more.
     template <class Take>
     void take_orders(Take&& take) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const bool arming = arming_locked();
         for (Order& order : orders_) {
             const bool discard = order_discards(order) && ready_ != nullptr && !arming;
@@ -93,26 +93,27 @@ public:
     void forget();
 
 private:
-    bool arming_locked() const;
-    bool order_discards(const Order& order) const;
-    void unstage_locked();
+    bool arming_locked() const DEFT_REQUIRES(mutex_);
+    bool order_discards(const Order& order) const DEFT_REQUIRES(mutex_);
+    void unstage_locked() DEFT_REQUIRES(mutex_);
 
     PlanSwitch& switch_;
     LaneSet& lanes_;
 
-    std::mutex mutex_;                                       // guards what follows
-    std::vector<std::pair<std::uint64_t, Order>> prepared_;  // by serial, until decided
-    std::vector<Order> orders_;                              // committed, but no switches
-    std::map<int, Staged> answers_;                          // leader: by rank
-    Measured measured_;
-    std::uint64_t ready_stage_ = 0;  // serial of the staging that can be armed
-    executor::Executor* ready_ = nullptr;
-    bool armed_committed_ = false;
-    bool forward_committed_ = false;
-    bool arm_cancelled_ = false;
-    bool forward_cancelled_ = false;
-    bool stage_cancelled_ = false;
-    bool closed_ = false;
+    Mutex mutex_;
+    // By serial, until decided.
+    std::vector<std::pair<std::uint64_t, Order>> prepared_ DEFT_GUARDED_BY(mutex_);
+    std::vector<Order> orders_ DEFT_GUARDED_BY(mutex_);      // committed, but no switches
+    std::map<int, Staged> answers_ DEFT_GUARDED_BY(mutex_);  // leader: by rank
+    Measured measured_ DEFT_GUARDED_BY(mutex_);
+    std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed
+    executor::Executor* ready_ DEFT_GUARDED_BY(mutex_) = nullptr;
+    bool armed_committed_ DEFT_GUARDED_BY(mutex_) = false;
+    bool forward_committed_ DEFT_GUARDED_BY(mutex_) = false;
+    bool arm_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
+    bool forward_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
+    bool stage_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
+    bool closed_ DEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace deft::director

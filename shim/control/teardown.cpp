@@ -50,14 +50,14 @@ void Director::end(bool abort) noexcept {
     lanes_.await_opening();
     lanes_.abort_opening();
     forget();
-    const std::lock_guard lock(work_mutex_);
+    const MutexLock lock(work_mutex_);
     remember_facts();
     closing_.store(true, std::memory_order_seq_cst);
     clean_up(false);
     closing_.store(false, std::memory_order_seq_cst);
 }
 
-// With work_mutex_ held, after end().
+// After end().
 void Director::clean_up(bool abort) noexcept {
     lanes_.close_all(abort);
     const bool all_gone = follower_.retire_all();

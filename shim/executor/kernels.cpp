@@ -2,9 +2,9 @@
 #include "shim/executor/kernels.h"
 
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "deft/abi/nccl.h"
 
 namespace deft::executor {
@@ -62,9 +62,10 @@ bool Kernels::load(const cuda::Execution& driver, cuda::Context context, cuda::S
         cuda::Context context;
         Kernels kernels;
     };
-    static std::mutex mutex;
-    static auto* const loaded = new std::vector<Loaded>();  // one per device; outlives everything
-    const std::lock_guard lock(mutex);
+    static Mutex mutex;
+    // One per device; outlives everything.
+    static auto* const loaded DEFT_PT_GUARDED_BY(mutex) = new std::vector<Loaded>();
+    const MutexLock lock(mutex);
     for (const Loaded& known : *loaded) {
         if (known.driver == &driver && known.context == context) {
             *this = known.kernels;

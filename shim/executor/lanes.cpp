@@ -4,9 +4,9 @@
 #include <time.h>
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "shim/executor/lane_config.h"
 
@@ -54,11 +54,12 @@ struct Lane::Opening {
     bool configured = false;
     std::string net_name;
 
-    std::mutex mutex;
-    bool finished = false;
-    bool unwanted = false;
-    int result = 0;
-    // NCCL sets it before it starts to wait, so that it can be aborted from elsewhere.
+    Mutex mutex;
+    bool finished DEFT_GUARDED_BY(mutex) = false;
+    bool unwanted DEFT_GUARDED_BY(mutex) = false;
+    int result DEFT_GUARDED_BY(mutex) = 0;
+    // The thread's until it has finished. NCCL sets it before it starts to wait, so that it can be
+    // aborted from elsewhere.
     deft_nccl_comm_t comm = nullptr;
 
     static void* run(void* argument) {
@@ -78,7 +79,7 @@ struct Lane::Opening {
         }
         bool abort = false;
         {
-            const std::lock_guard lock(self.mutex);
+            const MutexLock lock(self.mutex);
             self.result = result;
             self.finished = true;
             // In progress: something has made it nonblocking, and nobody will ask when it is done.
@@ -172,8 +173,9 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
 // True: the thread has made the communicator.
 bool Lane::await(Opening& opening, Clock::time_point until, std::string& problem) {
     for (;;) {
+        bool given_up = false;
         {
-            const std::lock_guard lock(opening.mutex);
+            const MutexLock lock(opening.mutex);
             if (opening.finished) {
                 if (opening.result != DEFT_NCCL_SUCCESS) {
                     return failed(problem, "its communicator", opening.result);
@@ -182,10 +184,10 @@ bool Lane::await(Opening& opening, Clock::time_point until, std::string& problem
                 return true;
             }
             if (stop_.load() || Clock::now() >= until) {
-                opening.unwanted = true;
+                opening.unwanted = given_up = true;
             }
         }
-        if (opening.unwanted) {
+        if (given_up) {
             // Not aborted from here: in a blocking initialisation NCCL frees the communicator
             // itself when it fails. The thread ends it, or waits in NCCL for the others.
             return failed(problem, "its communicator", 0);

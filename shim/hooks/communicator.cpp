@@ -5,13 +5,13 @@
 #include <unistd.h>
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/link_stats.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/presence.h"
 #include "shim/control/director.h"
 #include "shim/control/directors.h"
@@ -43,17 +43,17 @@ public:
     }
     // How many there were before this one.
     std::uint64_t next(std::uint32_t parent, std::uint64_t survivors) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return made_[{parent, survivors}]++;
     }
     void forget(std::uint32_t parent) noexcept {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         made_.erase(made_.lower_bound({parent, 0}), made_.upper_bound({parent, ~std::uint64_t{0}}));
     }
 
 private:
-    std::mutex mutex_;
-    std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> made_;
+    Mutex mutex_;
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> made_ DEFT_GUARDED_BY(mutex_);
 };
 
 // NULL: nothing is planned for this communicator.

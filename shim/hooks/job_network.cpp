@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/presence.h"
 #include "shim/cuda/execution.h"
 #include "shim/settings/mode.h"
@@ -108,10 +108,11 @@ void expect_on_deft() noexcept {
 // A copy of a name that stays; null if there is no memory for it.
 const char* kept(const char* name) noexcept {
     try {
-        static std::mutex mutex;
-        static auto& names = *new std::set<std::string>;  // never destroyed: directors keep them
-        const std::lock_guard lock(mutex);
-        return names.insert(name).first->c_str();
+        static Mutex mutex;
+        // Never destroyed: directors keep them.
+        static auto* const names DEFT_PT_GUARDED_BY(mutex) = new std::set<std::string>;
+        const MutexLock lock(mutex);
+        return names->insert(name).first->c_str();
     } catch (...) {
         return nullptr;
     }

@@ -33,7 +33,7 @@ UnfinishedChildren& UnfinishedChildren::process() {
 }
 
 void UnfinishedChildren::note(const group::Pending& child) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const std::uint64_t number = begun_.load(std::memory_order_relaxed) + 1;
     Child& place = children_[number % kCapacity];
     if (place.number == 0) {
@@ -58,7 +58,7 @@ CommunicatorPin UnfinishedChildren::claim(deft_nccl_comm_t comm, const NcclTable
     if (comm == nullptr) {
         return {};
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (CommunicatorPin known = Registry::process().find(comm)) {
         return known;  // another thread was first
     }
@@ -81,7 +81,7 @@ CommunicatorPin UnfinishedChildren::claim(deft_nccl_comm_t comm, const NcclTable
 
 void UnfinishedChildren::parent_done(std::uint32_t parent_serial, std::uint64_t begun,
                                      int error) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Child& child : children_) {
         if (child.number == 0 || child.number > begun ||
             child.begun.parent_serial != parent_serial) {
@@ -96,7 +96,7 @@ void UnfinishedChildren::parent_done(std::uint32_t parent_serial, std::uint64_t 
 }
 
 void UnfinishedChildren::reused(deft_nccl_comm_t* where, int count) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Child& child : children_) {
         if (child.number != 0 && child.begun.where >= where && child.begun.where < where + count) {
             look(child);
@@ -109,7 +109,7 @@ void UnfinishedChildren::reused(deft_nccl_comm_t* where, int count) noexcept {
 }
 
 void UnfinishedChildren::forget(std::uint32_t parent_serial) noexcept {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Child& child : children_) {
         if (child.number != 0 && child.begun.parent_serial == parent_serial) {
             drop(child);

@@ -12,8 +12,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "shim/hooks/group.h"
 #include "shim/nccl/registry.h"
 
@@ -60,13 +60,13 @@ private:
         std::uint64_t number = 0;           // from 1 on; 0: the place is free
     };
 
-    void look(Child& child) noexcept;
-    void drop(Child& child) noexcept;
+    void look(Child& child) noexcept DEFT_REQUIRES(mutex_);
+    void drop(Child& child) noexcept DEFT_REQUIRES(mutex_);
 
     std::atomic<std::size_t> count_{0};  // most processes never have any
     std::atomic<std::uint64_t> begun_{0};
-    std::mutex mutex_;  // guards what follows
-    std::array<Child, kCapacity> children_{};
+    Mutex mutex_;
+    std::array<Child, kCapacity> children_ DEFT_GUARDED_BY(mutex_){};
 };
 
 }  // namespace deft

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/runtime/background_thread.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "base/config.h"
@@ -42,24 +42,9 @@ std::array<std::atomic<std::uint64_t>, kFunctions> g_calls;
 std::atomic<std::uint64_t> g_captured{0};
 std::atomic<BackgroundThread*> g_running{nullptr};
 
-timespec deadline_in(std::int64_t nanoseconds) {
-    timespec when{};
-    ::clock_gettime(CLOCK_MONOTONIC, &when);
-    const std::int64_t total = when.tv_nsec + nanoseconds;
-    when.tv_sec += static_cast<time_t>(total / 1'000'000'000);
-    when.tv_nsec = static_cast<long>(total % 1'000'000'000);
-    return when;
+std::chrono::steady_clock::time_point deadline_in(std::int64_t nanoseconds) {
+    return std::chrono::steady_clock::now() + std::chrono::nanoseconds(nanoseconds);
 }
-
-class Lock {
-public:
-    explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { ::pthread_mutex_lock(&mutex_); }
-    ~Lock() { ::pthread_mutex_unlock(&mutex_); }
-    Lock(const Lock&) = delete;
-
-private:
-    pthread_mutex_t& mutex_;
-};
 
 // Observing is for its files; a mode that plans writes them where the operator asked for them.
 bool writes_files() {
@@ -82,14 +67,6 @@ BackgroundThread* BackgroundThread::running() noexcept {
     return g_running.load(std::memory_order_acquire);
 }
 
-BackgroundThread::BackgroundThread() {
-    pthread_condattr_t attributes;
-    ::pthread_condattr_init(&attributes);
-    ::pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    ::pthread_cond_init(&changed_, &attributes);
-    ::pthread_condattr_destroy(&attributes);
-}
-
 bool BackgroundThread::start() noexcept {
     static std::atomic<int> state{0};  // 0 not started, 1 starting, 2 running, 3 failed
     int fresh = 0;
@@ -100,8 +77,9 @@ bool BackgroundThread::start() noexcept {
     int error = ENOMEM;
     try {
         ForkGuard::process().arm();
-        auto* const background =
-            new BackgroundThread();  // never freed: threads may use it to the very end
+        // Never freed: threads may use it to the very end. "new BackgroundThread()" would fill the
+        // ring of calls with zeros first.
+        auto* const background = new BackgroundThread;
         // Where plans are made NCCL and the compiler of the kernels run on it.
         const std::size_t stack = plans(shim_mode()) ? 0 : 512 * 1024;
         error = start_thread("deft-observe", stack, thread_main, background);
@@ -128,7 +106,7 @@ void BackgroundThread::know(const Communicator& communicator) noexcept {
     facts.nranks = communicator.nranks;
     facts.device = communicator.device;
     try {
-        const Lock lock(mutex_);
+        const Monitor::Lock lock(monitor_);
         for (const CommunicatorFacts& known : communicators_) {
             if (known.serial == facts.serial) {
                 return;
@@ -156,9 +134,9 @@ int BackgroundThread::sample(int device, cuda::EventPool*& pool) noexcept {
 }
 
 void BackgroundThread::request_report() noexcept {
-    const Lock lock(mutex_);
+    Monitor::Lock lock(monitor_);
     report_wanted_ = true;
-    ::pthread_cond_broadcast(&changed_);
+    lock.notify();
 }
 
 void* BackgroundThread::thread_main(void* self) noexcept {
@@ -168,9 +146,9 @@ void* BackgroundThread::thread_main(void* self) noexcept {
     } catch (...) {
         DEFT_WARN_ONCE("observe stopped: out of memory");
     }
-    const Lock lock(background->mutex_);
+    Monitor::Lock lock(background->monitor_);
     background->finished_ = true;
-    ::pthread_cond_broadcast(&background->changed_);
+    lock.notify();
     return nullptr;
 }
 
@@ -181,10 +159,9 @@ void BackgroundThread::run() {
     for (;;) {
         bool wanted = false;
         {
-            const Lock lock(mutex_);
-            const timespec until = deadline_in(pause);
-            while (!stop_ && !report_wanted_ &&
-                   ::pthread_cond_timedwait(&changed_, &mutex_, &until) == 0) {
+            Monitor::Lock lock(monitor_);
+            const auto until = deadline_in(pause);
+            while (!stop_ && !report_wanted_ && lock.wait_until(until)) {
             }
             if (stop_) {
                 return;
@@ -343,7 +320,7 @@ void BackgroundThread::report(bool final_report) {
     }
     std::vector<CommunicatorFacts> communicators;
     {
-        const Lock lock(mutex_);
+        const Monitor::Lock lock(monitor_);
         communicators = communicators_;
     }
     for (const CommunicatorFacts& comm : communicators) {
@@ -408,13 +385,12 @@ void BackgroundThread::at_exit() noexcept {
     // and CUDA while they are taken down.
     director::leave_off();
     const std::int64_t abort_deadline = cuda::host_now() + kExitDeadline;
-    const timespec until = deadline_in(kExitDeadline);
+    const auto until = deadline_in(kExitDeadline);
     {
-        const Lock lock(background->mutex_);
+        Monitor::Lock lock(background->monitor_);
         background->stop_ = true;
-        ::pthread_cond_broadcast(&background->changed_);
-        while (!background->finished_ &&
-               ::pthread_cond_timedwait(&background->changed_, &background->mutex_, &until) == 0) {
+        lock.notify();
+        while (!background->finished_ && lock.wait_until(until)) {
         }
         if (!background->finished_) {
             return;  // it hangs in a driver call; the last periodic report stands

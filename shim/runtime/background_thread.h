@@ -3,7 +3,6 @@
 // the timing events and writes the report. docs/threads.md says who runs what.
 #pragma once
 
-#include <pthread.h>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/monitor.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/nccl/registry.h"
 #include "shim/runtime/report.h"
@@ -78,14 +78,13 @@ private:
     std::map<int, Rank> ranks_;  // by device; -1: unknown
     std::uint64_t lost_seen_ = 0;
 
-    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards what follows
-    pthread_cond_t changed_;
-    std::vector<CommunicatorFacts> communicators_;
-    bool report_wanted_ = false;
-    bool stop_ = false;
-    bool finished_ = false;
+    Monitor monitor_;
+    std::vector<CommunicatorFacts> communicators_ DEFT_GUARDED_BY(monitor_);
+    bool report_wanted_ DEFT_GUARDED_BY(monitor_) = false;
+    bool stop_ DEFT_GUARDED_BY(monitor_) = false;
+    bool finished_ DEFT_GUARDED_BY(monitor_) = false;
 
-    BackgroundThread();
+    BackgroundThread() = default;
     static void* thread_main(void* self) noexcept;
     static void at_exit() noexcept;
     void run();

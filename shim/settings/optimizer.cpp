@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/settings/optimizer.h"
 
-#include <mutex>
-
 #include "base/config.h"
 #include "base/fork_guard.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace deft::director {
 namespace {
@@ -16,11 +15,11 @@ struct Word {
 };
 
 struct Told {
-    std::mutex mutex;  // guards what follows
-    Word by_job;
-    Word by_observer;
-    bool scaled = false;
-    bool clipped = false;
+    Mutex mutex;
+    Word by_job DEFT_GUARDED_BY(mutex);
+    Word by_observer DEFT_GUARDED_BY(mutex);
+    bool scaled DEFT_GUARDED_BY(mutex) = false;
+    bool clipped DEFT_GUARDED_BY(mutex) = false;
 };
 
 Told& told() {
@@ -39,7 +38,7 @@ bool note(Word Told::*whose, std::string_view text) noexcept {
             return true;  // nothing is planned there, and the lock may be held for ever
         }
         Told& all = told();
-        const std::lock_guard lock(all.mutex);
+        const MutexLock lock(all.mutex);
         Word& word = all.*whose;
         if (word.text != text) {
             word.text = text;
@@ -55,7 +54,7 @@ bool note(Word Told::*whose, std::string_view text) noexcept {
     }
 }
 
-executor::Optimizer named_optimizer(const Told& all) {
+executor::Optimizer named_optimizer(const Told& all) DEFT_REQUIRES(all.mutex) {
     const std::string& set = Config::process().text(Key::Optimizer);
     if (set.empty()) {
         return (all.by_job.text.empty() ? all.by_observer : all.by_job).optimizer;
@@ -81,7 +80,7 @@ bool observe_optimizer(std::string_view text) noexcept {
 
 void set_gradient_scaling(bool scaled) noexcept {
     Told& all = told();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     if (all.scaled != scaled) {
         all.scaled = scaled;
         DEFT_INFO("the job %s its gradients", scaled ? "scales" : "no longer scales");
@@ -90,7 +89,7 @@ void set_gradient_scaling(bool scaled) noexcept {
 
 void set_gradient_clipping(bool clipped) noexcept {
     Told& all = told();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     if (all.clipped != clipped) {
         all.clipped = clipped;
         DEFT_INFO("the job %s its gradients", clipped ? "clips" : "no longer clips");
@@ -99,7 +98,7 @@ void set_gradient_clipping(bool clipped) noexcept {
 
 executor::Optimizer known_optimizer() {
     Told& all = told();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     executor::Optimizer optimizer = named_optimizer(all);
     optimizer.scaled = all.scaled;
     optimizer.clipped = all.clipped;

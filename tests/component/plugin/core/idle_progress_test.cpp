@@ -246,8 +246,8 @@ TEST(IdleProgress, AForkedChildClosesNothing) {
     scene.deregister(handle);
 }
 
-TEST(EndpointLock, KnowsIfNcclWasThere) {
-    EndpointLock lock;
+// Not analysed: GoogleTest's macros hide from clang what try_lock() has returned.
+void know_if_nccl_was_there(EndpointLock& lock) DEFT_NO_THREAD_SAFETY_ANALYSIS {
     EXPECT_TRUE(lock.left_alone());
     ASSERT_TRUE(lock.try_lock());
     EXPECT_FALSE(lock.left_alone()) << "it is there";
@@ -261,6 +261,11 @@ TEST(EndpointLock, KnowsIfNcclWasThere) {
     ASSERT_TRUE(lock.try_lock());
     lock.unlock();
     ASSERT_TRUE(lock.try_lock_spare()) << "having called does not keep others out";
+}
+
+TEST(EndpointLock, KnowsIfNcclWasThere) {
+    EndpointLock lock;
+    know_if_nccl_was_there(lock);
 }
 
 }  // namespace

@@ -157,8 +157,8 @@ TEST(IoThreads, EndWithTheirLastConnection) {
     EXPECT_TRUE(wait_for([] { return threads_named("deft-io") == 1; }));
 }
 
-TEST(EndpointLock, IsLeftToTheOneWhoWasRefused) {
-    EndpointLock lock;
+// Not analysed: GoogleTest's macros hide from clang what try_lock() has returned.
+void leave_to_the_one_who_was_refused(EndpointLock& lock) DEFT_NO_THREAD_SAFETY_ANALYSIS {
     ASSERT_TRUE(lock.try_lock_spare());
     EXPECT_FALSE(lock.try_lock());
     EXPECT_TRUE(lock.wanted());
@@ -166,6 +166,11 @@ TEST(EndpointLock, IsLeftToTheOneWhoWasRefused) {
     EXPECT_TRUE(lock.try_lock());
     EXPECT_FALSE(lock.wanted());
     EXPECT_FALSE(lock.try_lock_spare());
+}
+
+TEST(EndpointLock, IsLeftToTheOneWhoWasRefused) {
+    EndpointLock lock;
+    leave_to_the_one_who_was_refused(lock);
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <time.h>
 #include <chrono>
 
-namespace deft::agreement {
+#include "base/thread_annotations.h"
+
+namespace deft {
 
 // A mutex with a condition on the steady clock. Not std::condition_variable: its timed wait needs a
 // newer C library than the product may ask for.
-class Monitor {
+class DEFT_CAPABILITY("monitor") Monitor {
 public:
     Monitor() {
         pthread_condattr_t attributes;
@@ -24,12 +26,12 @@ public:
         ::pthread_mutex_destroy(&mutex_);
     }
 
-    class Lock {
+    class DEFT_SCOPED_CAPABILITY Lock {
     public:
-        explicit Lock(Monitor& monitor) : monitor_(monitor) {
+        explicit Lock(Monitor& monitor) DEFT_ACQUIRE(monitor) : monitor_(monitor) {
             ::pthread_mutex_lock(&monitor_.mutex_);
         }
-        ~Lock() { ::pthread_mutex_unlock(&monitor_.mutex_); }
+        ~Lock() DEFT_RELEASE() { ::pthread_mutex_unlock(&monitor_.mutex_); }
         Lock(const Lock&) = delete;
         // False once the deadline has passed.
         bool wait_until(std::chrono::steady_clock::time_point deadline) {
@@ -52,4 +54,4 @@ private:
     pthread_cond_t condition_;
 };
 
-}  // namespace deft::agreement
+}  // namespace deft
