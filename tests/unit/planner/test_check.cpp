@@ -64,11 +64,10 @@ std::vector<std::pair<const char*, Mutation>> mutations(std::mt19937_64& random,
                                                         const double second) {
     return {
         {"transfer lost",
-         [&random, second](Plan& p) {
+         [&random](Plan& p) {
              p.transfers.erase(p.transfers.begin() + long(random() % p.transfers.size()));
          }},
-        {"transfer twice",
-         [&random, second](Plan& p) { p.transfers.push_back(p.transfers.back()); }},
+        {"transfer twice", [](Plan& p) { p.transfers.push_back(p.transfers.back()); }},
         {"another bucket",
          [&random, second](Plan& p) {
              Transfer& t = p.transfers[random() % p.transfers.size()];
