@@ -18,8 +18,8 @@ struct ConnectionOptions {
     Nanos link_timeout = 30 * kSecond;
     const void* context = nullptr;    // NCCL's, which ends with it
     std::size_t streams = 1;          // paths over each pair of links, as far as there is room
-    std::string congestion = "auto";  // links/congestion.h
-    std::string zerocopy = "auto";    // links/page_pipes.h
+    std::string congestion = "auto";  // tcp/congestion.h
+    std::string zerocopy = "auto";    // tcp/page_pipes.h
     bool checksum = false;  // of what this end sends; the receiver learns it from the hello
 };
 

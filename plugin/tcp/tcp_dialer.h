@@ -49,9 +49,9 @@ class TcpDialer final : public Dialer {
 public:
     struct Options {
         Nanos dead_after = 5 * kSecond;    // SocketTuning
-        std::string congestion = "auto";   // links/congestion.h
+        std::string congestion = "auto";   // tcp/congestion.h
         std::shared_ptr<PagePipes> pages;  // TcpPath::Options
-        // The first attempt takes no pair of addresses that is known to be dead (links/reach.h),
+        // The first attempt takes no pair of addresses that is known to be dead (tcp/reach.h),
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
         std::shared_ptr<TcpHome> home;  // of this connection; NULL: none

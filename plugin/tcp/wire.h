@@ -74,7 +74,7 @@ void seal(std::span<std::byte> frame);
 inline constexpr std::uint8_t kFlagAsk = 1;
 // The bytes of every chunk of this path carry a checksum.
 inline constexpr std::uint8_t kFlagChecked = 2;
-// Large chunks may be sent without a copy (links/page_pipes.h).
+// Large chunks may be sent without a copy (tcp/page_pipes.h).
 inline constexpr std::uint8_t kFlagLent = 4;
 // Only a question, of a receiver that has lost every path: does the sending end of this connection
 // still live? Answered with a welcome (Accepted or Closed), then closed.

@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
-#include <thread>
 #include <vector>
+
+#include "tests/component/plugin/flag_reader.h"
 
 namespace deft::net::testing {
 namespace {
@@ -40,46 +39,21 @@ TEST_P(CopyInOrder, CopiesEveryByteAndNoOther) {
     }
 }
 
-// What a GPU does with LL128: it waits for the flag of a line, then takes what stands before it.
 TEST_P(CopyInOrder, AFlagNeverComesBeforeItsLine) {
 #ifdef __SANITIZE_THREAD__
     GTEST_SKIP() << "two threads at one place on purpose";
 #endif
-    constexpr std::size_t kWords = 4096;  // of 32 KiB
-    constexpr std::size_t kLine = 16;     // words, the last of which is the flag
+    constexpr std::size_t kBytes = 32768;
     constexpr std::uint64_t kRounds = 300;
-    struct alignas(128) Buffer {
-        std::uint64_t words[kWords] = {};
-    };
-    const auto from = std::make_unique<Buffer>();
-    const auto to = std::make_unique<Buffer>();
-    std::atomic<std::uint64_t> taken = 0;
-    std::uint64_t early = 0;
-    std::thread gpu([&] {
-        for (std::uint64_t round = 1; round <= kRounds; ++round) {
-            for (std::size_t line = 0; line < kWords; line += kLine) {
-                const auto word = [&](std::size_t at) {
-                    return std::atomic_ref(to->words[line + at]).load(std::memory_order_acquire);
-                };
-                while (word(kLine - 1) != round) {
-                }
-                for (std::size_t at = 0; at < kLine - 1; ++at) {
-                    early += word(at) == round ? 0 : 1;
-                }
-            }
-            taken.store(round, std::memory_order_release);
-        }
-    });
+    std::vector<std::uint64_t> from(kBytes / sizeof(std::uint64_t));
+    FlagReader gpu(kBytes, kRounds);
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
-        std::fill(std::begin(from->words), std::end(from->words), round);
-        copy_in_order(GetParam(), reinterpret_cast<std::byte*>(to->words),
-                      reinterpret_cast<const std::byte*>(from->words), sizeof(to->words));
-        while (taken.load(std::memory_order_acquire) < round) {
-            std::this_thread::yield();
-        }
+        std::fill(from.begin(), from.end(), round);
+        copy_in_order(GetParam(), gpu.data(), reinterpret_cast<const std::byte*>(from.data()),
+                      kBytes);
+        gpu.wait(round);
     }
-    gpu.join();
-    EXPECT_EQ(early, 0U);
+    EXPECT_EQ(gpu.early(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, CopyInOrder,
