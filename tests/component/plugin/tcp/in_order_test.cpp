@@ -23,7 +23,7 @@ TEST_P(InOrder, AFlagNeverComesBeforeItsLine) {
     GTEST_SKIP() << "two threads at one place on purpose";
 #endif
     const auto& [name, bytes, early, checksum] = GetParam();
-    constexpr std::uint64_t kRounds = 200;
+    constexpr std::uint64_t kRounds = 1000;
     ConnectionOptions options;
     options.checksum = checksum;
     TcpPair pair(1, 30 * kSecond, options);
@@ -61,8 +61,8 @@ TEST_P(InOrder, AFlagNeverComesBeforeItsLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, InOrder,
-                         ::testing::Values(Way{"staged", 16384, false, false},
-                                           Way{"early", 16384, true, false},
+                         ::testing::Values(Way{"staged", 32768, false, false},
+                                           Way{"early", 65536, true, false},
                                            Way{"verified", 65536, false, true}),
                          [](const auto& info) { return info.param.name; });
 
