@@ -244,7 +244,10 @@ TEST(Central, TheUsersOwnRequireHolds) {
                           job)) {
         GTEST_SKIP() << "no mount namespace can be made here";
     }
-    EXPECT_EQ(count(job.out, "failed: 4"), 1U) << job.out << job.err;
+    // Each of the job's ranks is a thread; the first that fails ends the process, others may have
+    // failed by then.
+    EXPECT_GE(count(job.out, "failed: 4"), 1U) << job.out << job.err;
+    EXPECT_EQ(count(job.out, "done"), 0U) << job.out << job.err;
 }
 
 TEST(Observe, APluginThatCannotStartFailsTheCommunicatorWhereDeftIsRequired) {
