@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace deft {
 
@@ -43,6 +47,29 @@ private:
     std::size_t at_ = 0;
 };
 
+// Bytes of which nobody knows beforehand how many they become.
+class ByteString {
+public:
+    template <class T>
+    void put(T value) {
+        static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+        put_bytes(&value, sizeof(value));
+    }
+    void put_bytes(const void* data, std::size_t size) {
+        const auto* from = static_cast<const std::byte*>(data);
+        bytes_.insert(bytes_.end(), from, from + size);
+    }
+    // Behind its length, eight bytes.
+    void put_sized_text(const std::string& text) {
+        put(std::uint64_t{text.size()});
+        put_bytes(text.data(), text.size());
+    }
+    std::vector<std::byte> take() { return std::move(bytes_); }
+
+private:
+    std::vector<std::byte> bytes_;
+};
+
 // Reads a buffer from its start. What would be behind its end is not read, and ok() is false from
 // then on.
 class ByteReader {
@@ -73,6 +100,17 @@ public:
                 text.push_back(c >= ' ' && c < 0x7f ? c : '?');
             }
         }
+        return text;
+    }
+    // What put_sized_text() wrote, whatever its characters.
+    std::string get_sized_text() {
+        const auto size = get<std::uint64_t>();
+        if (size > left()) {
+            ok_ = false;
+            return {};
+        }
+        std::string text(static_cast<std::size_t>(size), '\0');
+        get_bytes(text.data(), text.size());
         return text;
     }
     std::span<const std::byte> rest() const { return in_.subspan(at_); }

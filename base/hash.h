@@ -28,5 +28,9 @@ inline std::uint64_t fnv64(std::span<const std::byte> data, std::uint64_t hash =
 inline std::uint64_t fnv64(const void* data, std::size_t size, std::uint64_t hash = kFnv64Basis) {
     return fnv64({static_cast<const std::byte*>(data), size}, hash);
 }
+// With a number's eight bytes behind what comes before.
+inline std::uint64_t fnv64_mix(std::uint64_t hash, std::uint64_t value) {
+    return fnv64(&value, sizeof(value), hash);
+}
 
 }  // namespace deft

@@ -14,9 +14,24 @@ void JsonWriter::separate() {
     if (depth_ == 0) {
         return;
     }
-    text_ += first_ ? "\n" : ",\n";
+    if (!first_) {
+        text_ += ',';
+    }
     first_ = false;
-    text_.append(2 * static_cast<std::size_t>(depth_), ' ');
+    new_line();
+}
+
+void JsonWriter::new_line() {
+    if (lines_) {
+        text_ += '\n';
+        text_.append(2 * static_cast<std::size_t>(depth_), ' ');
+    }
+}
+
+JsonWriter& JsonWriter::literal(std::string_view text) {
+    separate();
+    text_ += text;
+    return *this;
 }
 
 JsonWriter& JsonWriter::open(char bracket) {
@@ -30,8 +45,7 @@ JsonWriter& JsonWriter::open(char bracket) {
 JsonWriter& JsonWriter::close(char bracket) {
     --depth_;
     if (!first_) {
-        text_ += '\n';
-        text_.append(2 * static_cast<std::size_t>(depth_), ' ');
+        new_line();
     }
     text_ += bracket;
     first_ = false;
@@ -59,7 +73,7 @@ void JsonWriter::quote(std::string_view text) {
 JsonWriter& JsonWriter::key(std::string_view name) {
     separate();
     quote(name);
-    text_ += ": ";
+    text_ += lines_ ? ": " : ":";
     after_key_ = true;
     return *this;
 }
@@ -71,29 +85,22 @@ JsonWriter& JsonWriter::value(std::string_view text) {
 }
 
 JsonWriter& JsonWriter::value(bool flag) {
-    separate();
-    text_ += flag ? "true" : "false";
-    return *this;
+    return literal(flag ? "true" : "false");
 }
 
 JsonWriter& JsonWriter::value(std::int64_t number) {
-    separate();
-    text_ += std::to_string(number);
-    return *this;
+    return literal(std::to_string(number));
 }
 
 JsonWriter& JsonWriter::value(std::uint64_t number) {
-    separate();
-    text_ += std::to_string(number);
-    return *this;
+    return literal(std::to_string(number));
 }
 
 JsonWriter& JsonWriter::value(double number) {
-    separate();
     if (!std::isfinite(number)) {
-        text_ += "null";
-        return *this;
+        return null();
     }
+    separate();
     // The job may have set a locale with a decimal comma; JSON has the point only.
     char digits[40];
     std::snprintf(digits, sizeof(digits), "%.9g", number);

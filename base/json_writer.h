@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes JSON into a string: enough for the observe report, with no library behind it.
+// Writes JSON into a string, with no library behind it: observe reports, plans.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,12 @@ namespace deft {
 // has no form for (infinite, not a number) become null.
 class JsonWriter {
 public:
+    enum class Layout : std::uint8_t {
+        Lines,   // for people: a member a line, indented
+        Compact  // for other ranks and programs
+    };
+    explicit JsonWriter(Layout layout = Layout::Lines) : lines_(layout == Layout::Lines) {}
+
     JsonWriter& begin_object() { return open('{'); }
     JsonWriter& end_object() { return close('}'); }
     JsonWriter& begin_array() { return open('['); }
@@ -25,6 +31,9 @@ public:
     JsonWriter& value(std::uint64_t number);
     JsonWriter& value(int number) { return value(static_cast<std::int64_t>(number)); }
     JsonWriter& value(double number);
+    // A number that is written already, such as one that must keep its digits.
+    JsonWriter& digits(std::string_view number) { return literal(number); }
+    JsonWriter& null() { return literal("null"); }
 
     template <typename Value>
     JsonWriter& member(std::string_view name, const Value& content) {
@@ -35,6 +44,7 @@ public:
 
 private:
     std::string text_;
+    bool lines_;
     unsigned depth_ = 0;
     bool first_ = true;       // nothing yet in the innermost object or array
     bool after_key_ = false;  // a value comes next, no comma
@@ -42,6 +52,8 @@ private:
     JsonWriter& open(char bracket);
     JsonWriter& close(char bracket);
     void separate();
+    void new_line();
+    JsonWriter& literal(std::string_view text);
     void quote(std::string_view text);
 };
 

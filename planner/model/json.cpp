@@ -5,27 +5,10 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/json_writer.h"
+
 namespace deft::planner {
 namespace {
-
-void write_text(const std::string& text, std::string& out) {
-    static const char kHex[] = "0123456789abcdef";
-    out += '"';
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20) {
-            out += "\\u00";
-            out += kHex[byte >> 4];
-            out += kHex[byte & 15];
-        } else {
-            out += c;
-        }
-    }
-    out += '"';
-}
 
 void append_utf8(unsigned code, std::string& out) {
     if (code < 0x80) {
@@ -380,42 +363,42 @@ const std::vector<Json>& Json::as_array(const std::string& at) const {
     return items_;
 }
 
-void Json::write(std::string& out) const {
+void Json::write(JsonWriter& out) const {
     switch (kind_) {
         case Kind::Null:
-            out += "null";
+            out.null();
             break;
         case Kind::Bool:
-            out += bool_ ? "true" : "false";
+            out.value(bool_);
             break;
         case Kind::Number:
-            out += text_;
+            out.digits(text_);
             break;
         case Kind::Text:
-            write_text(text_, out);
+            out.value(text_);
             break;
         case Kind::Array:
+            out.begin_array();
+            for (const Json& item : items_) {
+                item.write(out);
+            }
+            out.end_array();
+            break;
         case Kind::Object:
-            out += kind_ == Kind::Array ? '[' : '{';
+            out.begin_object();
             for (std::size_t i = 0; i < items_.size(); ++i) {
-                if (i > 0) {
-                    out += ',';
-                }
-                if (kind_ == Kind::Object) {
-                    write_text(names_[i], out);
-                    out += ':';
-                }
+                out.key(names_[i]);
                 items_[i].write(out);
             }
-            out += kind_ == Kind::Array ? ']' : '}';
+            out.end_object();
             break;
     }
 }
 
 std::string Json::dump() const {
-    std::string out;
+    JsonWriter out(JsonWriter::Layout::Compact);
     write(out);
-    return out;
+    return out.text();
 }
 
 }  // namespace deft::planner

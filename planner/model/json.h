@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A strict JSON reader and a writer, for plans that travel between ranks and files. Standard
-// library only: this code is part of the preloaded library, where no other may be.
+// A strict JSON reader, and values to write, for plans that travel between ranks and files.
+// Standard library and base/ only: this code is part of the preloaded library, where no other may
+// be.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,10 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+namespace deft {
+class JsonWriter;
+}
 
 namespace deft::planner {
 
@@ -51,7 +56,7 @@ public:
 
 private:
     explicit Json(Kind kind) : kind_(kind) {}
-    void write(std::string& out) const;
+    void write(JsonWriter& out) const;
 
     Kind kind_ = Kind::Null;
     bool bool_ = false;

@@ -5,21 +5,17 @@
 #include <map>
 #include <utility>
 
+#include "base/hash.h"
+
 namespace deft::planner {
 namespace {
 
-class Fnv1a {
+class Fingerprint {
 public:
-    void add(std::uint64_t value) {
-        for (int i = 0; i < 8; ++i) {
-            hash_ = (hash_ ^ ((value >> (8 * i)) & 0xff)) * 0x100000001b3ULL;
-        }
-    }
+    void add(std::uint64_t value) { hash_ = fnv64_mix(hash_, value); }
     void add(const std::string& text) {
         add(text.size());
-        for (const char c : text) {
-            hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-        }
+        hash_ = fnv64(text.data(), text.size(), hash_);
     }
     void add(const Generation& generation) {
         add(static_cast<std::uint64_t>(static_cast<std::int64_t>(generation.first)));
@@ -28,7 +24,7 @@ public:
     std::uint64_t value() const { return hash_; }
 
 private:
-    std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+    std::uint64_t hash_ = kFnv64Basis;
 };
 
 }  // namespace
@@ -47,7 +43,7 @@ bool Plan::complete_generations() const {
 }
 
 std::uint64_t Plan::fingerprint() const {
-    Fnv1a hash;
+    Fingerprint hash;
     hash.add(kVersion);
     hash.add(policy);
     hash.add(period);

@@ -3,7 +3,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "base/hash.h"
 
 namespace deft::net {
 namespace {
@@ -11,20 +16,12 @@ namespace {
 constexpr std::size_t kPlaces = 512;
 constexpr Nanos kStep = 100 * kMillisecond;  // of the times in the table
 
-std::uint32_t hash(const char* text) {
-    std::uint32_t hash = 2166136261U;  // FNV-1a
-    for (; *text != '\0'; ++text) {
-        hash = (hash ^ static_cast<unsigned char>(*text)) * 16777619U;
-    }
-    return hash;
-}
-
 }  // namespace
 
 bool may_warn(const char* about, Nanos now, Nanos pause) {
     // What it is about (its hash, above) and the step from which on it may be said again.
     static std::array<std::atomic<std::uint64_t>, kPlaces> table{};
-    const std::uint32_t subject = hash(about);
+    const std::uint32_t subject = fnv32(std::as_bytes(std::span(about, std::strlen(about))));
     const auto step = static_cast<std::uint32_t>(now / kStep);
     const std::uint64_t entry =
         std::uint64_t{subject} << 32 | static_cast<std::uint32_t>((now + pause) / kStep);

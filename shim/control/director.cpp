@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "shim/control/plan_facts.h"
+#include "shim/control/standing.h"
 
 namespace deft::director {
 
@@ -158,47 +158,13 @@ PlanFacts Director::facts() noexcept {
 }
 
 PlanFacts Director::remember_facts() noexcept {
-    PlanFacts facts = collect_facts();
+    PlanFacts facts = standing(council_, follower_, leading(), plans_forgotten_);
     try {
         const MutexLock lock(known_mutex_);
         known_ = facts;
     } catch (...) {
     }
     return facts;
-}
-
-PlanFacts Director::collect_facts() noexcept {
-    PlanFacts facts;
-    try {
-        facts = follower_.all_facts();
-        const agreement::Verdict verdict = council_.verdict();
-        const bool in_force = follower_.current() != nullptr;
-        facts.state = verdict == agreement::Verdict::Pending ? "agreeing"
-                      : verdict == agreement::Verdict::Off   ? "no agreement"
-                      : in_force                             ? "running"
-                      : follower_.staging()                  ? "staging"
-                      : leader_                              ? to_string(leader_->state())
-                                                             : follower_.state_name();
-        if (verdict == agreement::Verdict::Off) {
-            facts.reason = council_.reason();
-        } else if (!in_force) {
-            facts.reason = follower_.reason();
-        }
-        if (!plans_forgotten_) {
-            describe_plan(facts);
-        }
-    } catch (...) {
-    }
-    return facts;
-}
-
-void Director::describe_plan(PlanFacts& facts) const {
-    // A plan that is to take its place may still come to nothing.
-    describe(follower_.current() != nullptr ? follower_.in_force() : follower_.plan(), facts);
-    if (leader_) {
-        facts.before_ms = leader_->before_ms();
-        facts.guard_decisions = leader_->guard_decisions();
-    }
 }
 
 }  // namespace deft::director

@@ -107,9 +107,9 @@ private:
     void step(Track& track) DEFT_REQUIRES(work_mutex_);
     void take_note(Track& track) DEFT_REQUIRES(work_mutex_);
     void recover() DEFT_REQUIRES(work_mutex_);
-    PlanFacts collect_facts() noexcept DEFT_REQUIRES(work_mutex_);
     PlanFacts remember_facts() noexcept DEFT_REQUIRES(work_mutex_);
-    void describe_plan(PlanFacts& facts) const DEFT_REQUIRES(work_mutex_);
+    // NULL: another rank leads.
+    Leader* leading() DEFT_REQUIRES(work_mutex_) { return leader_ ? &*leader_ : nullptr; }
     // teardown.cpp
     void forget() noexcept;
     void abort_lanes() noexcept;

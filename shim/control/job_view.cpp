@@ -26,10 +26,6 @@ planner::Spread seconds(const Samples& milliseconds) {
     return {summary.median * 1e-3, summary.p10 * 1e-3, summary.p90 * 1e-3, summary.n};
 }
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-    return fnv64(&value, sizeof(value), hash);
-}
-
 const char* obstacle(const CallRecord& call, const CallRecord& first) {
     if (call.function != Function::AllReduce) {
         return "gradients travel by reduce-scatter (FSDP or a distributed optimizer)";
@@ -108,10 +104,10 @@ std::vector<executor::Shape> shapes_of(const JobView& view) {
 std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
     std::uint64_t signature = kFnv64Basis;
     for (const Gradient& gradient : gradients) {
-        signature = mix(signature, gradient.count);
-        signature = mix(signature, static_cast<std::uint64_t>(gradient.type));
-        signature = mix(signature, static_cast<std::uint64_t>(gradient.op));
-        signature = mix(signature, gradient.in_place ? 1 : 0);
+        signature = fnv64_mix(signature, gradient.count);
+        signature = fnv64_mix(signature, static_cast<std::uint64_t>(gradient.type));
+        signature = fnv64_mix(signature, static_cast<std::uint64_t>(gradient.op));
+        signature = fnv64_mix(signature, gradient.in_place ? 1 : 0);
     }
     return signature;
 }

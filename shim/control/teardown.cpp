@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "shim/control/director.h"
+#include "shim/control/standing.h"
 
 namespace deft::director {
 
@@ -69,7 +70,7 @@ void Director::clean_up(bool abort) noexcept {
 void Director::forget_plans() noexcept {
     try {
         if (!std::exchange(plans_forgotten_, true)) {
-            describe_plan(follower_.facts());
+            describe_plan(follower_, leading(), follower_.facts());
         }
     } catch (...) {
     }

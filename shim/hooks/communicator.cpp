@@ -25,10 +25,6 @@
 namespace deft::communicator {
 namespace {
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-    return fnv64(&value, sizeof(value), hash);
-}
-
 // No count of splits reaches it, so no split has the name of a shrunk communicator.
 constexpr std::uint64_t kShrunk = ~std::uint64_t{0};
 
@@ -80,9 +76,10 @@ std::uint64_t local_hash() noexcept {
     static std::atomic<std::uint64_t> made{0};
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    return mix(mix(mix(kFnv64Basis, made.fetch_add(1)), static_cast<std::uint64_t>(::getpid())),
-               static_cast<std::uint64_t>(now.tv_sec) * 1000000000u +
-                   static_cast<std::uint64_t>(now.tv_nsec));
+    return fnv64_mix(fnv64_mix(fnv64_mix(kFnv64Basis, made.fetch_add(1)),
+                               static_cast<std::uint64_t>(::getpid())),
+                     static_cast<std::uint64_t>(now.tv_sec) * 1000000000u +
+                         static_cast<std::uint64_t>(now.tv_nsec));
 }
 
 std::uint64_t split_hash(Hook& hook, std::uint64_t color) noexcept {
@@ -91,7 +88,7 @@ std::uint64_t split_hash(Hook& hook, std::uint64_t color) noexcept {
     }
     const std::uint64_t parent = hook.communicator()->hash.load(std::memory_order_relaxed);
     const std::uint64_t index = hook.communicator()->splits.fetch_add(1);
-    return parent == 0 ? 0 : mix(mix(parent, index), color);
+    return parent == 0 ? 0 : fnv64_mix(fnv64_mix(parent, index), color);
 }
 
 std::uint64_t shrunk_hash(Hook& hook, const int* excluded, int count) noexcept {
@@ -107,11 +104,11 @@ std::uint64_t shrunk_hash(Hook& hook, const int* excluded, int count) noexcept {
         std::vector<int> gone(excluded, excluded + count);
         std::sort(gone.begin(), gone.end());
         gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
-        std::uint64_t survivors = mix(parent, kShrunk);
+        std::uint64_t survivors = fnv64_mix(parent, kShrunk);
         for (const int rank : gone) {
-            survivors = mix(survivors, static_cast<std::uint64_t>(rank));
+            survivors = fnv64_mix(survivors, static_cast<std::uint64_t>(rank));
         }
-        return mix(survivors, Shrinks::process().next(entry->serial, survivors));
+        return fnv64_mix(survivors, Shrinks::process().next(entry->serial, survivors));
     } catch (...) {
         return 0;
     }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/hash.h"
 #include "softdev/nccl/log.h"
 
 namespace softdev::nccl {
@@ -55,13 +56,8 @@ Limits Limits::from_environment() {
 }
 
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
-    // FNV-1a over 64 bits: any mixing function will do, both ends are ours.
-    uint64_t hash = 0xcbf29ce484222325ull ^ seed;
-    const auto* at = static_cast<const unsigned char*>(data);
-    for (size_t i = 0; i < bytes; ++i) {
-        hash = (hash ^ at[i]) * 0x100000001b3ull;
-    }
-    return hash;
+    // Any mixing function will do: both ends are ours.
+    return deft::fnv64(data, bytes, deft::kFnv64Basis ^ seed);
 }
 
 std::string host_name() {

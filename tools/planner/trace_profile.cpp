@@ -16,6 +16,7 @@
 
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
+#include "tools/planner/trace_events.h"
 #include "tools/planner/trace_groups.h"
 
 namespace deft::tools {
@@ -25,99 +26,10 @@ using planner::Profile;
 
 namespace {
 
-struct Collective {
-    double start = 0;  // microseconds of the trace
-    double duration = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t external = 0;  // links the kernel to the operator that launched it
-    std::size_t group = 0;       // of groups_
-};
-
-struct Span {
-    double start = 0;
-    double end = 0;
-};
-
-bool has_args(const Field& event) {
-    return event.has("args") && event["args"].is_object();
-}
-
-bool tells_size(const Field& event) {
-    return has_args(event) && event["args"].has("In msg nelems") && event["args"].has("dtype");
-}
-
-// What the kernel says of its group.
-TraceGroup group_of(const Field& event) {
-    TraceGroup group;
-    if (has_args(event)) {
-        const Field args = event["args"];
-        group.name = args.text_or("Process Group Name", "");
-        group.description = args.text_or("Process Group Description", "");
-        if (args.has("Group size")) {
-            group.ranks = static_cast<std::uint32_t>(args["Group size"].whole(0, 1U << 30));
-        }
-    }
-    return group;
-}
-
-// The place of the group in `groups`, which grows by it.
-std::size_t place_of(const TraceGroup& group, std::vector<TraceGroup>& groups) {
-    const auto known = std::find_if(groups.begin(), groups.end(),
-                                    [&](const TraceGroup& other) { return other.is(group); });
-    const auto place = static_cast<std::size_t>(known - groups.begin());
-    if (known == groups.end()) {
-        groups.push_back(group);
-    }
-    return place;
-}
-
-// A kernel that does not tell what it sums.
-struct Unsized {
-    double start = 0;
-    TraceGroup group;  // without a name where the kernel does not tell that either
-};
-
-constexpr double kMost = 1e18;  // microseconds: no time stamp is beyond
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 46;
-
-// 0: not a known type.
-std::uint64_t element_size(const std::string& type) {
-    static const std::pair<const char*, std::uint64_t> kSizes[] = {
-        {"Float", 4}, {"Half", 2},  {"BFloat16", 2},   {"Double", 8}, {"Float8_e4m3fn", 1},
-        {"Long", 8},  {"Int", 4},   {"Byte", 1},       {"Char", 1},   {"Bool", 1},
-        {"Short", 2}, {"float", 4}, {"Float8_e5m2", 1}};
-    for (const auto& [name, size] : kSizes) {
-        if (type == name) {
-            return size;
-        }
-    }
-    return 0;
-}
-
-bool is_all_reduce_kernel(const std::string& name) {
-    return name.starts_with("nccl") && name.find("Kernel_AllReduce") != std::string::npos;
-}
-
-// FSDP and ZeRO sum so.
-bool is_reduce_scatter_kernel(const std::string& name) {
-    return name.starts_with("nccl") && name.find("Kernel_ReduceScatter") != std::string::npos;
-}
-
 class Trace {
 public:
     Trace(const std::string& name, const nlohmann::json& json, const TraceOptions& options)
-        : name_(name), root_(name, json), options_(options) {
-        const Field events = root_["traceEvents"];
-        const std::size_t n = events.size();
-        for (std::size_t i = 0; i < n; ++i) {
-            read(events[i]);
-        }
-        std::stable_sort(
-            kernels_.begin(), kernels_.end(),
-            [](const Collective& a, const Collective& b) { return a.start < b.start; });
-        std::stable_sort(steps_.begin(), steps_.end(),
-                         [](const Span& a, const Span& b) { return a.start < b.start; });
-    }
+        : name_(name), events_(name, json), options_(options) {}
 
     Profile profile();
 
@@ -140,14 +52,9 @@ private:
         // Iterations that are alike in these are the same work.
         std::pair<std::size_t, std::vector<std::uint64_t>> shape() const;
     };
-    void read(const Field& event);
-    void read_kernel(const Field& event);
-    void read_scatter(const Field& event);
-    void read_annotation(const Field& event, const std::string& name);
     void refuse_unusable() const;
     void measure(const Iteration& one, Measured& all) const;
-    std::uint32_t ranks();
-    bool in_forward(double at) const;
+    std::uint32_t ranks() const;
     void choose_group();
     std::vector<Iteration> iterations() const;
     std::vector<Iteration> iterations_of_steps() const;
@@ -157,17 +64,9 @@ private:
     void note(const std::string& text) const;
 
     const std::string name_;
-    const Field root_;
+    TraceEvents events_;
     const TraceOptions& options_;
-    TraceGroups groups_;
-    std::size_t group_ = 0;  // of groups_.reduced, whose sums are buckets
-    std::vector<Collective> kernels_;
-    std::vector<Collective> scatters_;
-    std::vector<Unsized> unsized_;
-    std::vector<Span> steps_;
-    std::vector<Span> backwards_;
-    std::vector<Span> forwards_;
-    std::map<std::uint64_t, double> issued_;  // by external id
+    std::size_t group_ = 0;  // of events_.groups.reduced, whose sums are buckets
 };
 
 std::pair<std::size_t, std::vector<std::uint64_t>> Trace::Iteration::shape() const {
@@ -184,106 +83,34 @@ void Trace::note(const std::string& text) const {
     }
 }
 
-void Trace::read_kernel(const Field& event) {
-    Collective one;
-    one.start = event["ts"].number(0, kMost);
-    one.duration = event["dur"].number(0, kMost);
-    if (!tells_size(event)) {
-        unsized_.push_back({one.start, group_of(event)});
-        return;
-    }
-    const Field args = event["args"];
-    const std::uint64_t element = element_size(args["dtype"].text());
-    if (element == 0) {
-        args["dtype"].fail("'" + args["dtype"].text() + "' is not a known type");
-    }
-    one.bytes = args["In msg nelems"].whole(0, kMostElements) * element;
-    if (args.has("External id")) {
-        one.external = args["External id"].whole(0, ~std::uint64_t{0});
-    }
-    if (one.bytes >= 1024) {  // flags, norms, metrics are no buckets
-        one.group = place_of(group_of(event), groups_.reduced);
-        kernels_.push_back(one);
-    }
-}
-
-void Trace::read_scatter(const Field& event) {
-    Collective one;
-    one.start = event["ts"].number(0, kMost);
-    if (tells_size(event)) {
-        const Field args = event["args"];
-        one.bytes =
-            args["In msg nelems"].whole(0, kMostElements) * element_size(args["dtype"].text());
-    }
-    one.group = place_of(group_of(event), groups_.scattered);
-    scatters_.push_back(one);
-}
-
-void Trace::read(const Field& event) {
-    if (!event.is_object() || !event.has("ph") || !event.has("name") || !event.has("dur") ||
-        event["ph"].text() != "X") {
-        return;
-    }
-    const std::string name = event["name"].text();
-    const std::string category = event.text_or("cat", "");
-    if (category == "kernel" && is_all_reduce_kernel(name)) {
-        read_kernel(event);
-    } else if (category == "kernel" && is_reduce_scatter_kernel(name)) {
-        read_scatter(event);
-    } else if (category == "cpu_op" && name == "c10d::allreduce_") {
-        const Field args = event["args"];
-        if (args.has("External id")) {
-            issued_[args["External id"].whole(0, ~std::uint64_t{0})] = event["ts"].number(0, kMost);
-        }
-    } else if (category == "user_annotation") {
-        read_annotation(event, name);
-    }
-}
-
-void Trace::read_annotation(const Field& event, const std::string& name) {
-    const double start = event["ts"].number(0, kMost);
-    const double end = start + event["dur"].number(0, kMost);
-    if (name.starts_with("ProfilerStep#")) {
-        steps_.push_back({start, end});
-    } else if (name == "DistributedDataParallel.forward") {
-        forwards_.push_back({start, end});
-    } else if (name.find("backward") != std::string::npos) {
-        backwards_.push_back({start, end});
-    }
-}
-
-bool Trace::in_forward(double at) const {
-    return std::any_of(forwards_.begin(), forwards_.end(),
-                       [at](const Span& span) { return at >= span.start && at < span.end; });
-}
-
 // Which kernels are gradients. Forgets the others.
 void Trace::choose_group() {
     for (const auto& [collectives, groups] :
-         {std::pair(&kernels_, &groups_.reduced), std::pair(&scatters_, &groups_.scattered)}) {
+         {std::pair(&events_.kernels, &events_.groups.reduced),
+          std::pair(&events_.scatters, &events_.groups.scattered)}) {
         for (const Collective& one : *collectives) {
             TraceGroup& group = (*groups)[one.group];
-            const auto issue = issued_.find(one.external == 0 ? 0 : one.external - 1);
+            const double* const issued = events_.issue(one);
             ++group.sums;
-            group.in_forward += in_forward(issue == issued_.end() ? one.start : issue->second);
+            group.in_forward += events_.in_forward(issued == nullptr ? one.start : *issued);
             group.bytes += one.bytes;
         }
     }
-    group_ = data_parallel_group(name_, groups_, options_.group);
-    const std::size_t unsized = std::erase_if(unsized_, [this](const Unsized& one) {
-        return is_beside(one.group, groups_, group_, !options_.group.empty());
+    group_ = data_parallel_group(name_, events_.groups, options_.group);
+    const std::size_t unsized = std::erase_if(events_.unsized, [this](const Unsized& one) {
+        return is_beside(one.group, events_.groups, group_, !options_.group.empty());
     });
     if (unsized > 0) {
         note(fmt::format("{} kernels of other process groups say no size and are left out",
                          unsized));
     }
-    for (std::size_t i = 0; i < groups_.reduced.size(); ++i) {
+    for (std::size_t i = 0; i < events_.groups.reduced.size(); ++i) {
         if (i != group_) {
-            note("process group " + groups_.reduced[i].text() +
+            note("process group " + events_.groups.reduced[i].text() +
                  " is left out, it is not the data-parallel one; --group takes another");
         }
     }
-    std::erase_if(kernels_, [this](const Collective& one) { return one.group != group_; });
+    std::erase_if(events_.kernels, [this](const Collective& one) { return one.group != group_; });
 }
 
 std::vector<Trace::Iteration> Trace::iterations_of_steps() const {
@@ -291,19 +118,20 @@ std::vector<Trace::Iteration> Trace::iterations_of_steps() const {
     std::size_t left_out = 0;
     Iteration next;
     next.steps = 0;
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
-        const double start = steps_[s].start;
-        const double end = s + 1 < steps_.size() ? steps_[s + 1].start : steps_[s].end;
+    for (std::size_t s = 0; s < events_.steps.size(); ++s) {
+        const double start = events_.steps[s].start;
+        const double end =
+            s + 1 < events_.steps.size() ? events_.steps[s + 1].start : events_.steps[s].end;
         const auto inside = [&](double at) { return at >= start && at < end; };
         next.span = {next.steps == 0 ? start : next.span.start, end};
         next.last_step = start;
         ++next.steps;
-        for (const Collective& one : kernels_) {
+        for (const Collective& one : events_.kernels) {
             if (inside(one.start)) {
                 next.sums.push_back(one);
             }
         }
-        const bool unsized = std::any_of(unsized_.begin(), unsized_.end(),
+        const bool unsized = std::any_of(events_.unsized.begin(), events_.unsized.end(),
                                          [&](const Unsized& one) { return inside(one.start); });
         left_out += unsized ? 1 : 0;
         if (!next.sums.empty() && !unsized) {
@@ -316,7 +144,7 @@ std::vector<Trace::Iteration> Trace::iterations_of_steps() const {
     }
     if (left_out > 0) {
         note(fmt::format("{} of {} steps left out: an NCCL kernel in it says neither size nor type",
-                         left_out, steps_.size()));
+                         left_out, events_.steps.size()));
     }
     // The trace may have begun in the middle of an accumulation.
     if (found.size() > 1 && found[0].steps < found[1].steps) {
@@ -327,19 +155,19 @@ std::vector<Trace::Iteration> Trace::iterations_of_steps() const {
 
 // The shortest sequence of sizes that the trace repeats from its start to its end.
 std::vector<Trace::Iteration> Trace::repeated_iterations() const {
-    if (!unsized_.empty()) {
+    if (!events_.unsized.empty()) {
         throw InputError(
             name_ +
             ": traceEvents: an NCCL kernel says neither size nor type, and without "
             "ProfilerStep annotations its step cannot be left out; record the trace with "
             "profiler.step() in each iteration");
     }
-    const std::size_t n = kernels_.size();
+    const std::size_t n = events_.kernels.size();
     std::size_t period = n;
     for (std::size_t p = 1; p < n && p <= 4096; ++p) {
         bool same = true;
         for (std::size_t i = p; i < n && same; ++i) {
-            same = kernels_[i].bytes == kernels_[i - p].bytes;
+            same = events_.kernels[i].bytes == events_.kernels[i - p].bytes;
         }
         if (same) {
             period = p;
@@ -349,8 +177,8 @@ std::vector<Trace::Iteration> Trace::repeated_iterations() const {
     std::vector<Iteration> found;
     for (std::size_t i = 0; i + period <= n; i += period) {
         Iteration next;
-        next.sums.assign(kernels_.begin() + static_cast<std::ptrdiff_t>(i),
-                         kernels_.begin() + static_cast<std::ptrdiff_t>(i + period));
+        next.sums.assign(events_.kernels.begin() + static_cast<std::ptrdiff_t>(i),
+                         events_.kernels.begin() + static_cast<std::ptrdiff_t>(i + period));
         found.push_back(std::move(next));
     }
     // An iteration runs from the end of the transfers before it to the end of its own.
@@ -365,7 +193,7 @@ std::vector<Trace::Iteration> Trace::repeated_iterations() const {
 }
 
 std::vector<Trace::Iteration> Trace::iterations() const {
-    return steps_.empty() ? repeated_iterations() : iterations_of_steps();
+    return events_.steps.empty() ? repeated_iterations() : iterations_of_steps();
 }
 
 // Those of the shape that most have; others (first iterations, evaluation) are left.
@@ -393,14 +221,14 @@ std::vector<Trace::Iteration> Trace::usual_iterations() const {
 double Trace::backward_start(const Iteration& iteration) const {
     const Collective& first = iteration.sums.front();
     double start = 0;
-    for (const Span& span : backwards_) {
+    for (const Span& span : events_.backwards) {
         if (span.start >= iteration.last_step && span.start <= first.start &&
             span.end <= iteration.span.end + 1) {
             start = start == 0 ? span.start : std::min(start, span.start);
         }
     }
     if (start == 0) {
-        for (const Span& forward : forwards_) {
+        for (const Span& forward : events_.forwards) {
             if (forward.end >= iteration.last_step && forward.end <= first.start) {
                 start = std::max(start, forward.end);
             }
@@ -411,20 +239,20 @@ double Trace::backward_start(const Iteration& iteration) const {
 
 // What is read without a way to tell gradients by their size is refused, with what helps.
 void Trace::refuse_unusable() const {
-    const bool of_others = std::all_of(unsized_.begin(), unsized_.end(), [](const Unsized& one) {
-        return sums_no_gradients(one.group);
-    });
-    if (kernels_.empty() && of_others && scatters_gradients(groups_)) {
+    const bool of_others =
+        std::all_of(events_.unsized.begin(), events_.unsized.end(),
+                    [](const Unsized& one) { return sums_no_gradients(one.group); });
+    if (events_.kernels.empty() && of_others && scatters_gradients(events_.groups)) {
         refuse_scattered(name_);
     }
-    if (kernels_.empty() && !unsized_.empty()) {
+    if (events_.kernels.empty() && !events_.unsized.empty()) {
         throw InputError(
             name_ +
             ": traceEvents: no NCCL kernel says its size; record with PyTorch 2.4 or later "
             "and the activities CPU and CUDA, or run the job with `deft run --mode "
             "observe` and give the file that it writes");
     }
-    if (kernels_.empty()) {
+    if (events_.kernels.empty()) {
         throw InputError(name_ + ": traceEvents: no NCCL all-reduce kernel of 1 KiB or more");
     }
 }
@@ -442,9 +270,9 @@ void Trace::measure(const Iteration& one, Measured& all) const {
     for (std::size_t i = 0; i < all.ready.size(); ++i) {
         double at = group[i].start;
         const bool queued = i > 0 && at - last_end < 20;  // microseconds
-        const auto issue = issued_.find(group[i].external == 0 ? 0 : group[i].external - 1);
-        if (queued && issue != issued_.end()) {
-            at = std::min(at, std::max(issue->second, last_ready));
+        const double* const issued = events_.issue(group[i]);
+        if (queued && issued != nullptr) {
+            at = std::min(at, std::max(*issued, last_ready));
         }
         at = std::max(at, last_ready);
         all.ready[i].push_back((at - start) * 1e-6);
@@ -459,13 +287,9 @@ void Trace::measure(const Iteration& one, Measured& all) const {
     all.backwards.push_back((last_ready - start) * 1e-6);
 }
 
-std::uint32_t Trace::ranks() {
-    const std::uint32_t told = groups_.reduced[group_].ranks;
-    const Field root = root_;
-    if (told != 0 || !root.has("distributedInfo") || !root["distributedInfo"].has("world_size")) {
-        return told;
-    }
-    return static_cast<std::uint32_t>(root["distributedInfo"]["world_size"].whole(0, 1U << 30));
+std::uint32_t Trace::ranks() const {
+    const std::uint32_t told = events_.groups.reduced[group_].ranks;
+    return told != 0 ? told : events_.world_size();
 }
 
 Profile Trace::profile() {
@@ -508,28 +332,6 @@ Profile Trace::profile() {
 }
 
 }  // namespace
-
-bool trace_event_matters(const nlohmann::json& event) {
-    if (!event.is_object()) {
-        return false;
-    }
-    for (const char* const name : {"ph", "name", "cat"}) {
-        const auto found = event.find(name);
-        if (found != event.end() && !found->is_null() && !found->is_string()) {
-            return true;
-        }
-    }
-    const auto text = [&](const char* name) {
-        const auto found = event.find(name);
-        return found != event.end() && found->is_string() ? found->get_ref<const std::string&>()
-                                                          : std::string();
-    };
-    const std::string category = text("cat");
-    return (category == "kernel" &&
-            (is_all_reduce_kernel(text("name")) || is_reduce_scatter_kernel(text("name")))) ||
-           (category == "cpu_op" && text("name") == "c10d::allreduce_") ||
-           category == "user_annotation";
-}
 
 Profile profile_from_trace(const std::string& name, const nlohmann::json& trace,
                            const TraceOptions& options) {

@@ -2,7 +2,11 @@
 // What directors say to each other, and how two ranks' views of one cycle are brought together.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <string>
+
 #include "base/config.h"
+#include "base/hash.h"
 #include "shim/control/guard_settings.h"
 #include "shim/control/job_view.h"
 #include "shim/control/message.h"
@@ -64,6 +68,19 @@ TEST(Message, AnswerSurvivesTheWire) {
     EXPECT_EQ(back.step, Step::Refused);
     EXPECT_TRUE(back.may_pass);
     EXPECT_EQ(back.reason, "why");
+}
+
+// Ranks of two builds of one release read each other's messages.
+TEST(Message, TheBytesOnTheWireStay) {
+    const std::string staged = std::string("S\x06\x09\0\0\0\0\0\0\0", 10) +
+                               std::string("M\0\0\0\0\0\0\0", 8) + std::string("\0\x01", 2) +
+                               std::string("\x03\0\0\0\0\0\0\0why", 11);
+    const std::vector<std::byte> bytes = encode(Staged{9, 77, Step::Refused, true, "why"});
+    ASSERT_EQ(bytes.size(), staged.size());
+    EXPECT_EQ(std::memcmp(bytes.data(), staged.data(), staged.size()), 0);
+    const std::vector<std::byte> order = encode(full_order());
+    EXPECT_EQ(order.size(), 332U);
+    EXPECT_EQ(fnv64(order), 0x3fa1b6f874922b12U);  // of the same bytes, written by hand
 }
 
 TEST(Message, NothingShorterLongerOrDamagedIsTaken) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The nearest caller among the libraries decides: what deft has the driver do is the driver's, what
 // it has the C library do is its own.
-#include "tests/system/shim/witness.h"
+#include "tests/system/shim/hooks/witness.h"
 
 #include <dlfcn.h>
 #include <link.h>

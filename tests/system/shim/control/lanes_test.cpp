@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "tests/system/shim/plan_job.h"
+#include "tests/system/shim/control/plan_job.h"
 
 namespace deft::test {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A module linked to NCCL: a shared library that a program opens, as Python opens an extension.
-#include "tests/system/shim/user.h"
+#include "tests/system/shim/nccl/user.h"
 
 #ifndef CALLS_ONLY  // no address of a function is taken
 extern "C" __attribute__((visibility("default"))) void user_run(int iterations, const char* label) {

@@ -18,7 +18,7 @@
 
 #include "deft/deft.h"
 #include "tests/system/shim/exchange_id.h"
-#include "tests/system/shim/witness.h"
+#include "tests/system/shim/hooks/witness.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/system/shim/plan_job.h"
+#include "tests/system/shim/control/plan_job.h"
 
 namespace deft::test {
 namespace {

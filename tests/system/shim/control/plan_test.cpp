@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "tests/system/shim/plan_job.h"
+#include "tests/system/shim/control/plan_job.h"
 
 namespace deft::test {
 namespace {

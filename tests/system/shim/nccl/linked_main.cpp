@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tests/system/shim/user.h"
+#include "tests/system/shim/nccl/user.h"
 
 namespace {
 

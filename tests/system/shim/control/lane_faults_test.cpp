@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tests/system/shim/plan_job.h"
+#include "tests/system/shim/control/plan_job.h"
 
 namespace deft::test {
 namespace {

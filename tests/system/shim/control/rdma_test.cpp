@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "tests/system/shim/plan_job.h"
+#include "tests/system/shim/control/plan_job.h"
 #include "tests/unit/topology/sysfs_tree.h"
 
 namespace deft::test {

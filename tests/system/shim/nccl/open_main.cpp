@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/system/shim/user.h"
+#include "tests/system/shim/nccl/user.h"
 
 namespace {
 

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/attempt.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "deft/abi/net.h"
+#include "plugin/tcp/descriptors.h"
+#include "plugin/tcp/tcp_path_source.h"
+#include "topology/kernel_links.h"
+
+namespace deft::net {
+namespace {
+
+// The only one of a sender: a new connection gets through sooner after an outage than TCP itself,
+// which repeats its packets at intervals as long as the outage.
+constexpr Nanos kOnlyDeadAfter = 10 * kSecond;
+constexpr Nanos kAskInterval = 50 * kMillisecond;
+constexpr Nanos kAskLimit = 10 * kSecond;  // then what the handle says has to do
+constexpr Nanos kAddressesFresh = 100 * kMillisecond;
+
+// The connections of a process share its links. Other ranks of the host do too, and know nothing of
+// each other's trials.
+constinit ProbeToken probe_token;
+
+Nanos sender_dead_after(std::size_t paths, Nanos link_timeout) {
+    return std::min(paths == 1 ? kOnlyDeadAfter : kDeadAfter, link_timeout / 2);
+}
+
+// Every address of this host, as the kernel says: one may have come since the process started.
+// Asked once for the connections of a moment.
+std::vector<Address> host_addresses(Nanos now) {
+    static Mutex mutex;
+    static Nanos asked DEFT_GUARDED_BY(mutex) = 0;
+    // Never destroyed: NCCL's threads may be inside while the process exits.
+    static auto* const known DEFT_PT_GUARDED_BY(mutex) = new std::vector<Address>;
+    const MutexLock lock(mutex);
+    std::vector<KernelAddress> found;
+    if ((asked == 0 || now < asked || now - asked > kAddressesFresh) &&
+        read_kernel_addresses(found)) {
+        asked = now;
+        known->clear();
+        for (const KernelAddress& each : found) {
+            known->push_back(each.address);
+        }
+    }
+    return *known;
+}
+
+// The routes from this device to a peer, without those that cannot lead to it.
+std::vector<Route> routes_to(const wire::EndpointList& peer, const Device& device, Nanos now) {
+    wire::EndpointList endpoints = peer;
+    std::vector<Interface> links = device.links;
+    const bool local = drop_doubles(host_addresses(now), links, endpoints);
+    std::vector<Route> routes = plan_routes(links, endpoints);
+    for (Route& route : routes) {
+        route.local = local;
+    }
+    return routes;
+}
+
+wire::Hello hello_of(const wire::Handle& handle) {
+    wire::Hello hello;
+    hello.listener = handle.listener;
+    hello.secret = handle.secret;
+    hello.paths = 1;
+    return hello;
+}
+
+// How many paths a connection may have: its first, and others as far as there are descriptors.
+std::size_t paths_allowed(std::size_t wanted, const Descriptors& descriptors) {
+    const std::size_t allowed = std::min(wanted, descriptors.spare() + 1);
+    if (allowed < wanted) {
+        DEFT_WARN_ONCE(
+            "file descriptors are short (%zu of %zu in use): connections have fewer paths than the "
+            "%zu that the links are good for; raise the limit (ulimit -n)",
+            descriptors.used, descriptors.limit, wanted);
+    }
+    return allowed;
+}
+
+// Those known to work, if there are any; of equal links each in its turn.
+void choose_routes(std::vector<Route>& routes, const std::vector<Interface>& links,
+                   std::size_t most) {
+    static std::atomic<std::size_t> turn{0};
+    const auto dead = std::stable_partition(routes.begin(), routes.end(), [&](const Route& route) {
+        return !known_dead(route, links[route.link]);
+    });
+    if (dead != routes.begin() && routes.size() > most) {
+        routes.erase(dead, routes.end());
+    }
+    thin_out(routes, links, most, turn.fetch_add(1, std::memory_order_relaxed));
+}
+
+// Each route so many times, all of them once before any of them twice.
+void multiply(std::vector<Route>& routes, std::size_t streams, std::size_t most) {
+    const std::size_t links = routes.size();
+    while (routes.size() < std::min(links * streams, most)) {
+        routes.push_back(routes[routes.size() - links]);
+    }
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        routes[i].streams = (routes.size() - i % links + links - 1) / links;
+    }
+}
+
+bool number_connection(wire::Hello& hello) {
+    while (hello.connection == 0) {
+        if (!random_bytes(&hello.connection, sizeof(hello.connection))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// How many paths there are, and which of them are known not to work. True if none is known to:
+// then all are tried.
+bool count_paths(const std::vector<Route>& routes, const std::vector<Interface>& links,
+                 wire::Hello& hello) {
+    hello.paths = static_cast<std::uint16_t>(routes.size());
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        hello.absent |=
+            static_cast<std::uint16_t>((known_dead(routes[i], links[routes[i].link]) ? 1 : 0) << i);
+    }
+    const bool all_dead = hello.absent == (1U << routes.size()) - 1;
+    if (all_dead) {
+        hello.absent = 0;
+    }
+    return all_dead;
+}
+
+int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                  Nanos now, Attempt& attempt) {
+    const wire::Handle& handle = attempt.handle;
+    std::vector<Route> routes = routes_to(handle.endpoints, *device, now);
+    if (routes.empty()) {
+        DEFT_WARN(
+            "none of this host's links can reach the peer at %s: they share no address family "
+            "(see DEFT_INTERFACES on both hosts)",
+            handle.endpoints.entries[0].address.text().c_str());
+        return DEFT_NET_SYSTEM_ERROR;
+    }
+    const Descriptors descriptors = Descriptors::now();
+    const std::size_t allowed =
+        paths_allowed(std::min(routes.size() * options.streams, wire::kMaxPaths), descriptors);
+    if (allowed < routes.size()) {
+        choose_routes(routes, device->links, allowed);
+    }
+    multiply(routes, options.streams, allowed);
+    // Its pipes are what a connection can do without, too.
+    const std::shared_ptr<PagePipes> pages =
+        descriptors.spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
+    wire::Hello hello = hello_of(handle);
+    hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
+    hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
+    if (!number_connection(hello)) {
+        DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
+        return DEFT_NET_SYSTEM_ERROR;
+    }
+    const bool all_dead = count_paths(routes, device->links, hello);
+    std::string problem;
+    const std::shared_ptr<TcpAcceptor> acceptor = Descriptors::now().spare() == 0
+                                                      ? TcpAcceptor::existing(device)
+                                                      : TcpAcceptor::process(device, problem);
+    const std::shared_ptr<TcpHome> home =
+        acceptor == nullptr ? nullptr
+                            : std::make_shared<TcpHome>(acceptor, hello.connection, hello.secret);
+    TcpDialer::Options dialer;
+    dialer.dead_after = sender_dead_after(routes.size(), options.link_timeout);
+    dialer.congestion = options.congestion;
+    dialer.pages = pages;
+    dialer.pass_over = !all_dead;
+    dialer.home = home;
+    std::vector<std::unique_ptr<Dialer>> dialers;
+    for (const Route& route : routes) {
+        hello.path = static_cast<std::uint16_t>(dialers.size());
+        dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
+    }
+    SenderOptions sender;
+    sender.link_timeout = options.link_timeout;
+    sender.early_done = !options.checksum;
+    sender.probe_token = &probe_token;
+    sender.home = home;
+    std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
+                  static_cast<unsigned long long>(hello.connection),
+                  handle.endpoints.entries[0].address.text().c_str());
+    std::snprintf(sender.peer, sizeof(sender.peer), "%s",
+                  handle.endpoints.entries[0].address.text().c_str());
+    attempt.sender = std::make_unique<Sender>(sender, std::move(dialers), now);
+    return DEFT_NET_SUCCESS;
+}
+
+// Asks over every route at once; the first answer counts.
+int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                 Nanos now, Attempt& attempt) {
+    wire::Hello hello = hello_of(attempt.handle);
+    hello.flags = wire::kFlagAsk;
+    TcpDialer::Options dialer;
+    dialer.dead_after = options.link_timeout;
+    dialer.congestion = options.congestion;
+    for (const Route& route : routes_to(attempt.handle.endpoints, *device, now)) {
+        attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
+        attempt.asking.back().dialer->start(++attempt.questions, now);
+    }
+    attempt.began = now;
+    return attempt.asking.empty() ? connect_paths(device, options, now, attempt) : DEFT_NET_SUCCESS;
+}
+
+}  // namespace
+
+int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                Nanos now, Attempt& attempt) {
+    bool answered = false;
+    const bool again = now >= attempt.ask_again;
+    attempt.ask_again = again ? now + kAskInterval : attempt.ask_again;
+    for (auto& [dialer, failed] : attempt.asking) {
+        if (failed && again) {
+            dialer->start(++attempt.questions, now);
+            failed = false;
+        }
+        Connected connected;
+        const Dialer::Result result = dialer->poll(now, connected);
+        if (result == Dialer::Result::Connected) {
+            attempt.handle.endpoints = dialer->endpoints();
+            answered = true;
+            break;
+        }
+        if (result == Dialer::Result::Fatal || result == Dialer::Result::Closed) {
+            DEFT_WARN("%s: %s", dialer->describe(), dialer->failure());
+            return DEFT_NET_REMOTE_ERROR;
+        }
+        if (result != Dialer::Result::Pending) {
+            failed = true;
+        }
+        if (dialer->reached(now)) {
+            attempt.began = now;  // it answers when its NCCL asks for connections
+        }
+    }
+    const Nanos patience = std::min(kAskLimit, options.link_timeout);
+    if (!answered && now - attempt.began < patience) {
+        return DEFT_NET_SUCCESS;
+    }
+    attempt.asking.clear();
+    return connect_paths(device, options, now, attempt);
+}
+
+int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                  const wire::Handle& handle, Nanos now, Attempt& attempt) {
+    attempt.context = options.context;
+    attempt.secret = handle.secret;
+    attempt.handle = handle;
+    return handle.total > handle.endpoints.count ? start_asking(device, options, now, attempt)
+                                                 : connect_paths(device, options, now, attempt);
+}
+
+}  // namespace deft::net

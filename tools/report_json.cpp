@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of a run for programs.
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tools/report.h"
+#include "tools/report_spread.h"
+
+namespace deft::tools {
+namespace {
+
+nlohmann::ordered_json json_value(const std::optional<double>& number) {
+    return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json json_spread(
+    const RunReport& run, const std::function<std::optional<double>(const ObserveFile&)>& of) {
+    const Spread values = spread(run, of);
+    return {{"median", json_value(values.middle)},
+            {"lowest", json_value(values.lowest)},
+            {"highest", json_value(values.highest)}};
+}
+
+nlohmann::ordered_json json_buckets(const ObserveFile& file) {
+    auto buckets = nlohmann::ordered_json::array();
+    for (const ObservedBucket& bucket : file.buckets) {
+        buckets.push_back({{"position", bucket.position},
+                           {"bytes", bucket.bytes},
+                           {"type", bucket.type},
+                           {"op", bucket.op},
+                           {"ready_ms", json_value(bucket.ready_ms.median)},
+                           {"transfer_ms", json_value(bucket.transfer_ms.median)}});
+    }
+    return buckets;
+}
+
+nlohmann::ordered_json json_links(const ObserveFile& file) {
+    auto links = nlohmann::ordered_json::array();
+    for (const ObservedLink& link : file.links) {
+        links.push_back({{"name", link.name},
+                         {"kind", link.kind},
+                         {"bytes_sent", link.bytes_sent},
+                         {"bytes_received", link.bytes_received},
+                         {"resent_bytes", link.resent_bytes},
+                         {"transitions", link.transitions},
+                         {"busy_ms", json_value(link.busy_ms)},
+                         {"speed_mbps", json_value(link.speed_mbps)}});
+    }
+    return links;
+}
+
+nlohmann::ordered_json json_plans(const ObserveFile& file) {
+    auto plans = nlohmann::ordered_json::array();
+    for (const ObservedPlan& plan : file.plans) {
+        plans.push_back({{"state", plan.state},
+                         {"reason", plan.reason},
+                         {"policy", plan.policy},
+                         {"predicted_ms", json_value(plan.predicted_ms)},
+                         {"baseline_ms", json_value(plan.baseline_ms)},
+                         {"before_ms", json_value(plan.before_ms)},
+                         {"switched", plan.switched}});
+    }
+    return plans;
+}
+
+}  // namespace
+
+std::string json_report(const RunReport& run) {
+    using Json = nlohmann::ordered_json;
+    Json document;
+    document["format"] = "deft-report";
+    document["version"] = 1;
+    document["time_ms"] = json_spread(run, [](const ObserveFile& f) { return f.time_ms.median; });
+    document["coverage_rate"] =
+        json_spread(run, [](const ObserveFile& f) { return f.coverage_rate.median; });
+    document["ranks"] = Json::array();
+    for (const ObserveFile& file : run.ranks) {
+        document["ranks"].push_back({{"file", file.path},
+                                     {"host", file.host},
+                                     {"mode", file.mode},
+                                     {"library_version", file.library_version},
+                                     {"nccl_version", file.nccl_version},
+                                     {"gradients", file.gradients},
+                                     {"rank", file.rank},
+                                     {"of", file.ranks},
+                                     {"calls", file.all_calls()},
+                                     {"plugin_loaded", file.plugin_loaded},
+                                     {"plugin_calls", file.plugin_calls},
+                                     {"stable", file.stable},
+                                     {"iterations", file.iterations_seen},
+                                     {"time_ms", json_value(file.time_ms.median)},
+                                     {"coverage_rate", json_value(file.coverage_rate.median)},
+                                     {"buckets", json_buckets(file)},
+                                     {"links", json_links(file)},
+                                     {"plans", json_plans(file)}});
+    }
+    document["notes"] = run.notes;
+    document["problems"] = run.problems;
+    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace deft::tools
