@@ -101,8 +101,8 @@ TightenedPlan tighten(std::string_view policy, const Profile& profile, const Fab
 double covap_coefficient(std::uint32_t interval, std::uint64_t iteration) {
     const double first = interval <= 8 ? 0.5 : 0.2;
     const std::uint64_t every = interval <= 8 ? 50 : 100;
-    const double steps = std::min((1 - first) / 0.1, static_cast<double>(iteration / every));
-    return first + 0.1 * steps;
+    const std::uint64_t steps = iteration / every;  // whole ones
+    return first + 0.1 * std::min((1 - first) / 0.1, static_cast<double>(steps));
 }
 
 double predicted_delivery_lead(double momentum, std::uint32_t delay) {

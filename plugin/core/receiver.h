@@ -56,7 +56,7 @@ class Receiver final : public ConnectionEnd {
 public:
     // `paths`: as many as the sender said it would make.
     Receiver(const ReceiverOptions& options, std::size_t paths, std::unique_ptr<PathSource> source);
-    ~Receiver();
+    ~Receiver() override;
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 

@@ -42,7 +42,7 @@ struct SenderOptions {
 class Sender final : public ConnectionEnd {
 public:
     Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers, Nanos now);
-    ~Sender();
+    ~Sender() override;
     Sender(const Sender&) = delete;
     Sender& operator=(const Sender&) = delete;
 

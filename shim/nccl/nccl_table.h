@@ -9,6 +9,7 @@ namespace deft {
 // Immutable once published. A pointer is null where the library lacks the function. Never freed:
 // the library stays loaded because the table holds a reference on it.
 struct NcclTable {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): parts of a declaration
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) result(*name) parameters = nullptr;
 #include "shim/nccl/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION

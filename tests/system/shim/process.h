@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sanitizers.h"
+
 extern char** environ;
 
 namespace deft::test {
@@ -100,10 +102,10 @@ using Environment = std::map<std::string, std::string>;
 // time, which the loader resolves from the program all the same. Any finding ends a program with
 // an error of its own.
 inline void add_sanitizer_options(std::vector<std::string>& environment) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TEST_ADDRESS_SANITIZER)
     const std::string name = "ASAN_OPTIONS=";
     const std::string options = "verify_asan_link_order=0:halt_on_error=1:detect_leaks=1";
-#elif defined(__SANITIZE_THREAD__)
+#elif defined(TEST_THREAD_SANITIZER)
     const std::string name = "TSAN_OPTIONS=";
     const std::string options = "exitcode=66:second_deadlock_stack=1";
 #else

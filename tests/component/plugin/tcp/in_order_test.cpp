@@ -5,6 +5,7 @@
 
 #include "tests/component/plugin/flag_reader.h"
 #include "tests/component/plugin/tcp_pair.h"
+#include "tests/sanitizers.h"
 
 namespace deft::net::testing {
 namespace {
@@ -19,7 +20,7 @@ struct Way {
 class InOrder : public ::testing::TestWithParam<Way> {};
 
 TEST_P(InOrder, AFlagNeverComesBeforeItsLine) {
-#ifdef __SANITIZE_THREAD__
+#ifdef TEST_THREAD_SANITIZER
     GTEST_SKIP() << "two threads at one place on purpose";
 #endif
     const auto& [name, bytes, early, checksum] = GetParam();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/component/plugin/flag_reader.h"
+#include "tests/sanitizers.h"
 
 namespace deft::net::testing {
 namespace {
@@ -40,7 +41,7 @@ TEST_P(CopyInOrder, CopiesEveryByteAndNoOther) {
 }
 
 TEST_P(CopyInOrder, AFlagNeverComesBeforeItsLine) {
-#ifdef __SANITIZE_THREAD__
+#ifdef TEST_THREAD_SANITIZER
     GTEST_SKIP() << "two threads at one place on purpose";
 #endif
     constexpr std::size_t kBytes = 32768;
