@@ -43,10 +43,10 @@
 #include <vector>
 
 #include "deft/deft.h"
-#include "tests/system/shim/exchange_id.h"
 #include "tests/system/shim/control/plan_endings.h"
 #include "tests/system/shim/control/plan_scenarios.h"
 #include "tests/system/shim/control/recurring.h"
+#include "tests/system/shim/exchange_id.h"
 #include "tests/system/shim/ways.h"
 
 namespace deft::test {
