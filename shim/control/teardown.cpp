@@ -37,6 +37,11 @@ void Director::cut() noexcept {
     abort_lanes();
 }
 
+void Director::suspend() noexcept {
+    switch_.end();
+    close_lanes();
+}
+
 void Director::end(bool abort) noexcept {
     switch_.end();
     council_.leave();  // releases whoever waits for a decision
@@ -44,6 +49,10 @@ void Director::end(bool abort) noexcept {
         abort_lanes();
         return;
     }
+    close_lanes();
+}
+
+void Director::close_lanes() noexcept {
     if (aborted_.load(std::memory_order_seq_cst)) {
         return;  // revoked or cut before: tick() cleans up
     }
