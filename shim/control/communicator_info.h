@@ -16,6 +16,7 @@ struct CommunicatorInfo {
     int rank = 0;
     int nranks = 0;
     int device = 0;
+    std::uint64_t calls = 0;        // gradient calls it has had before anything was planned
     const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
 };
 

@@ -14,10 +14,12 @@ namespace deft::director {
 Director::Director(const CommunicatorInfo& info, agreement::Council& council)
     : info_(info),
       council_(council),
-      switch_(info.rank,
-              [&council](std::uint64_t serial, agreement::Clock::time_point deadline) {
-                  return council.wait_decision(serial, deadline);
-              }),
+      switch_(
+          info.rank,
+          [&council](std::uint64_t serial, agreement::Clock::time_point deadline) {
+              return council.wait_decision(serial, deadline);
+          },
+          info.calls),
       lanes_(info_, switch_),
       inbox_(switch_, lanes_),
       follower_(info_, council_, inbox_, switch_, lanes_) {

@@ -60,6 +60,11 @@ public:
     // each other. Waits for nobody, as an abort.
     void cut() noexcept;
 
+    // The communicator is being suspended: its plan ends, its lanes go, and what they hold of the
+    // device's memory. It stays in the council, through which its ranks find each other again when
+    // it is resumed; then it gets another director. Waits as end() does.
+    void suspend() noexcept;
+
     // The communicator is being destroyed: its lanes go first. Waits as ncclCommDestroy does. Or it
     // is being aborted: the aborts of its lanes begin, each on a thread of its own, and go on
     // next to that of the communicator. Abort may come while another thread waits in here, and
@@ -113,6 +118,7 @@ private:
     // teardown.cpp
     void forget() noexcept;
     void abort_lanes() noexcept;
+    void close_lanes() noexcept;
     void clean_up(bool abort) noexcept DEFT_REQUIRES(work_mutex_);
     void forget_plans() noexcept DEFT_REQUIRES(work_mutex_);
 

@@ -92,6 +92,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         info.rank = communicator.rank;
         info.nranks = communicator.nranks;
         info.device = communicator.device;
+        info.calls = communicator.gradient_calls;
         info.network = communicator.network;
         Directors& directors = process();
         const MutexLock lock(directors.mutex);

@@ -40,7 +40,9 @@ public:
     using WaitDecision =
         std::function<agreement::Decision(std::uint64_t serial, agreement::Clock::time_point)>;
 
-    PlanSwitch(int rank, WaitDecision wait) : rank_(rank), wait_(std::move(wait)) {}
+    // `calls`: gradient calls the communicator has had already.
+    PlanSwitch(int rank, WaitDecision wait, std::uint64_t calls = 0)
+        : rank_(rank), wait_(std::move(wait)), ordinal_(calls) {}
     PlanSwitch(const PlanSwitch&) = delete;
 
     // Hooks: a gradient call of the job. As Director::all_reduce().
@@ -119,7 +121,7 @@ private:
     const int rank_;
     const WaitDecision wait_;
 
-    std::atomic<std::uint64_t> ordinal_{0};         // of the next gradient call
+    std::atomic<std::uint64_t> ordinal_;            // of the next gradient call
     std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
     std::atomic<std::uint64_t> serial_{0};  // of the switch, and what else it was named with
     std::atomic<std::uint64_t> named_at_{0};

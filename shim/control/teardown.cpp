@@ -38,6 +38,11 @@ void Director::cut() noexcept {
     abort_lanes();
 }
 
+void Director::suspend() noexcept {
+    switch_.end();
+    close_lanes();
+}
+
 void Director::end(bool abort) noexcept {
     switch_.end();
     council_.leave();  // releases whoever waits for a decision
@@ -45,6 +50,10 @@ void Director::end(bool abort) noexcept {
         abort_lanes();
         return;
     }
+    close_lanes();
+}
+
+void Director::close_lanes() noexcept {
     if (aborted_.load(std::memory_order_seq_cst)) {
         return;  // revoked or cut before: tick() cleans up
     }

@@ -27,6 +27,7 @@ namespace {
 
 // No count of splits reaches it, so no split has the name of a shrunk communicator.
 constexpr std::uint64_t kShrunk = ~std::uint64_t{0};
+constexpr std::uint64_t kResumed = ~std::uint64_t{1};
 
 // How often each communicator was shrunk to the same survivors. All of those, and they alone, make
 // each of these shrinks: their counts are equal, whatever the others do meanwhile. A count of all
@@ -63,6 +64,30 @@ director::Director* director_of(Hook& hook) {
 void forward_held(const Hook& hook) {
     if (hook.watched()) {
         held::forward();
+    }
+}
+
+bool usable(int result) {
+    return result == DEFT_NCCL_SUCCESS || result == DEFT_NCCL_IN_PROGRESS;
+}
+
+// Of one that was suspended: like a child of itself, with all its ranks.
+void plan_again(Hook& hook) {
+    Communicator* const entry = hook.watched() ? hook.communicator().get() : nullptr;
+    agreement::Council* const origin =
+        entry != nullptr ? entry->origin.load(std::memory_order_acquire) : nullptr;
+    if (origin == nullptr || entry->council.load(std::memory_order_acquire) != nullptr) {
+        return;
+    }
+    const std::uint64_t name = mix(mix(entry->hash.load(std::memory_order_relaxed), kResumed),
+                                   entry->suspensions.load(std::memory_order_relaxed));
+    agreement::Council* const council =
+        rendezvous::inherit(*origin, name, hook.table()->version, entry->nranks, entry->rank,
+                            entry->network.load(std::memory_order_acquire));
+    entry->council.store(council, std::memory_order_release);
+    if (council != nullptr) {
+        council->created();
+        director::introduce(*entry, council);
     }
 }
 
@@ -233,6 +258,10 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
                 hook.communicator()->council.exchange(nullptr, std::memory_order_acq_rel)) {
             council->leave();
         }
+        if (agreement::Council* const origin =
+                hook.communicator()->origin.exchange(nullptr, std::memory_order_acq_rel)) {
+            origin->leave();
+        }
     }
     if (BackgroundThread* const background = BackgroundThread::running();
         background != nullptr && hook.watched()) {
@@ -298,6 +327,38 @@ int finalized(Hook& hook, int result) noexcept {
     return result;
 }
 
+void suspending(Hook& hook) noexcept {
+    passing(hook, Function::CommSuspend);
+    Communicator* const entry = hook.watched() ? hook.communicator().get() : nullptr;
+    if (entry == nullptr) {
+        return;
+    }
+    const bool known = ask_details(*entry);
+    entry->suspensions.fetch_add(1, std::memory_order_relaxed);
+    if (auto* const director = entry->director.exchange(nullptr, std::memory_order_acq_rel)) {
+        director->suspend();
+    }
+    agreement::Council* const council = entry->council.exchange(nullptr, std::memory_order_acq_rel);
+    agreement::Council* none = nullptr;
+    if (council != nullptr && !(known && entry->origin.compare_exchange_strong(none, council))) {
+        council->leave();
+    }
+}
+
+int suspended(Hook& hook, int result) noexcept {
+    if (!usable(result)) {
+        plan_again(hook);
+    }
+    return result;
+}
+
+int resumed(Hook& hook, int result) noexcept {
+    if (usable(result)) {
+        plan_again(hook);
+    }
+    return result;
+}
+
 void cutting(Hook& hook) noexcept {
     forward_held(hook);
     if (auto* const director = director_of(hook)) {
@@ -337,6 +398,11 @@ void tell_about_plugin() noexcept {
             "the hooks are at work, but NCCL has not loaded deft as its network plugin; to use "
             "it set NCCL_NET_PLUGIN=deft, or start the job with `deft run`");
     }
+}
+
+void passing(const Hook& hook, Function function) noexcept {
+    forward_held(hook);
+    counted(hook, function);
 }
 
 void counted(const Hook& hook, Function function) noexcept {

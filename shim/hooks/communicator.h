@@ -67,6 +67,15 @@ void finalizing(Hook& hook) noexcept;
 // After the library's answer, which is the job's too.
 int finalized(Hook& hook, int result) noexcept;
 
+// Before one is suspended: the plan in force ends as by deft_flush(), the lanes go, and with both
+// what they hold of the device's memory. Waits as the end of one does.
+void suspending(Hook& hook) noexcept;
+// After the library's answer, which is the job's too. Where it has refused, as on every rank alike,
+// planning begins anew.
+int suspended(Hook& hook, int result) noexcept;
+// After it has been resumed: planning begins anew, by an agreement of its own.
+int resumed(Hook& hook, int result) noexcept;
+
 // Before one is revoked, or shrunk with NCCL_SHRINK_ABORT: ends the plan, begins to abort what is
 // in flight.
 // The rank stays in the council, through which the ranks of a child find each other.
@@ -82,6 +91,9 @@ int merge_async_error(Hook& hook, int result, std::uint64_t begun, int* error) n
 
 // Says once, at level INFO, if NCCL has made a communicator without deft as its network plugin.
 void tell_about_plugin() noexcept;
+
+// Before a call that changes nothing here, but must not overtake one that the shim holds.
+void passing(const Hook& hook, Function function) noexcept;
 
 // Counts a call that changes nothing here.
 void counted(const Hook& hook, Function function) noexcept;

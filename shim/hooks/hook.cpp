@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/hooks/hook.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/fork_guard.h"
 #include "base/log.h"
 #include "shim/hooks/group.h"
@@ -13,10 +16,19 @@ namespace {
 thread_local unsigned t_depth = 0;
 thread_local const NcclTable* t_library = nullptr;  // of the last call that was sure of it
 
-// Not what only asks: such a call may be about another library than the group is.
+// Not what only asks, nor memory that is of no communicator: such a call may be about another
+// library than the group is.
 bool belongs_to_group(Function function) {
-    return function != Function::GetVersion && function != Function::GetUniqueId &&
-           function != Function::GetErrorString && function != Function::CommGetAsyncError;
+    constexpr Function kOfNone[] = {Function::GetVersion,
+                                    Function::GetUniqueId,
+                                    Function::GetErrorString,
+                                    Function::GetLastError,
+                                    Function::CommGetAsyncError,
+                                    Function::MemAlloc,
+                                    Function::MemFree,
+                                    Function::GetPeerDevicePointer,
+                                    Function::GetLsaMultimemDevicePointer};
+    return std::find(std::begin(kOfNone), std::end(kOfNone), function) == std::end(kOfNone);
 }
 
 constexpr const char* since(Function function) {

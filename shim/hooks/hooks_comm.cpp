@@ -151,6 +151,28 @@ DEFT_HOOK int ncclCommGrow(deft_nccl_comm_t comm, int nranks, const deft_nccl_un
     return communicator::grown(hook, grown, comm != nullptr ? -1 : rank, nranks, own, result);
 }
 
+// For ncclCommGrow. It gets no trailer: the ranks of `comm` do not see it, but for one.
+DEFT_HOOK int ncclCommGetUniqueId(deft_nccl_comm_t comm, deft_nccl_unique_id_t* id) noexcept {
+    Hook hook(Function::CommGetUniqueId, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommGetUniqueId)
+    communicator::passing(hook, Function::CommGetUniqueId);
+    return hook.table()->CommGetUniqueId(comm, id);
+}
+
+DEFT_HOOK int ncclCommSuspend(deft_nccl_comm_t comm, int flags) noexcept {
+    Hook hook(Function::CommSuspend, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommSuspend)
+    communicator::suspending(hook);
+    return communicator::suspended(hook, hook.table()->CommSuspend(comm, flags));
+}
+
+DEFT_HOOK int ncclCommResume(deft_nccl_comm_t comm) noexcept {
+    Hook hook(Function::CommResume, comm, DEFT_CALLER);
+    DEFT_FORWARDABLE(CommResume)
+    communicator::passing(hook, Function::CommResume);
+    return communicator::resumed(hook, hook.table()->CommResume(comm));
+}
+
 DEFT_HOOK int ncclCommFinalize(deft_nccl_comm_t comm) noexcept {
     Hook hook(Function::CommFinalize, comm, DEFT_CALLER);
     DEFT_FORWARDABLE(CommFinalize)

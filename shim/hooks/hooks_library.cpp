@@ -54,3 +54,12 @@ DEFT_HOOK const char* ncclGetErrorString(int result) noexcept {
             return "unknown result code";
     }
 }
+
+DEFT_HOOK const char* ncclGetLastError(deft_nccl_comm_t comm) noexcept {
+    const Hook hook(Function::GetLastError, comm, DEFT_CALLER);
+    if (hook.table() == nullptr || hook.table()->GetLastError == nullptr) {
+        return "";
+    }
+    deft::communicator::counted(hook, Function::GetLastError);
+    return hook.table()->GetLastError(comm);
+}

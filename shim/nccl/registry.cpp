@@ -141,6 +141,8 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->asked = 0;
     entry->gradient_calls = 0;
     entry->council = nullptr;
+    entry->origin = nullptr;
+    entry->suspensions = 0;
     entry->parent = nullptr;
     entry->director = nullptr;
     entry->network = nullptr;

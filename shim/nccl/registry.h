@@ -34,6 +34,10 @@ struct Communicator {
     std::atomic<std::uint32_t> asked{0};                // times its details were asked for
     std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
     std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
+    // Of one that has been suspended: its first agreement, through which its ranks find each other
+    // again. Null before.
+    std::atomic<agreement::Council*> origin{nullptr};
+    std::atomic<std::uint32_t> suspensions{0};  // so far, equal on all its ranks
     std::atomic<agreement::Council*> parent{
         nullptr};  // of a child: its parent's, until it is asked
     std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned

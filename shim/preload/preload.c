@@ -35,7 +35,7 @@ enum {
 };
 
 /* No pointers: they would have to be relocated in every process. */
-static const char guest_names[kFunctions][28] = {
+static const char guest_names[kFunctions][32] = {
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) "nccl" #name,
 #define DEFT_NCCL_QUERY(name, result, parameters, since)
 #include "shim/nccl/nccl_functions.def"
@@ -90,6 +90,7 @@ static void* answer(unsigned function) {
 #include "shim/preload/api_functions.def"
 #undef DEFT_API_FUNCTION
         case kNcclGetErrorString:
+        case kNcclGetLastError:
             return (void*)answer_error_string;
         default:
             return (void*)answer_system_error;

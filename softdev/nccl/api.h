@@ -21,6 +21,18 @@
 
 namespace softdev::nccl {
 
+// Types that nccl.h has from 2.29 and 2.29.7 on.
+#if NCCL_VERSION_CODE >= 22900
+using WaitSignal = ncclWaitSignalDesc_t;
+#else
+using WaitSignal = void;
+#endif
+#if NCCL_VERSION_CODE >= 22907
+using MemoryStatistic = ncclCommMemStat_t;
+#else
+using MemoryStatistic = int;
+#endif
+
 // Runs one API call: exceptions become a code and the last error.
 template <class Call>
 ncclResult_t api(const char* name, Call&& call) noexcept {

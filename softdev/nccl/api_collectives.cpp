@@ -16,6 +16,9 @@ void require_ready(const Communicator& comm, const char* call) {
     if (comm.revoked()) {
         throw Error(ncclInvalidUsage, format("%s : communicator was revoked", call));
     }
+    if (comm.suspended()) {
+        throw Error(ncclInvalidUsage, format("%s : communicator is suspended", call));
+    }
     const ncclResult_t state = comm.async_result();
     if (state == ncclInProgress) {
         throw Error(

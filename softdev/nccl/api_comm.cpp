@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's life after its making, questions to it, registration, user reductions.
+// A communicator's life after its making, questions to it, suspension, user reductions.
 #include <cstring>
 #include <thread>
 
@@ -9,46 +9,8 @@
 
 using namespace softdev::nccl;
 
-// Handles of ncclCommRegister and ncclCommWindowRegister.
-struct ncclWindow_vidmem {
-    ncclComm_t communicator;
-    void* buffer;
-    size_t bytes;
-};
-
 namespace softdev::nccl {
 namespace {
-
-std::mutex g_windows_mutex;
-std::map<ncclWindow_vidmem*, std::unique_ptr<ncclWindow_vidmem>>& windows() {
-    static auto* const all = new std::map<ncclWindow_vidmem*, std::unique_ptr<ncclWindow_vidmem>>;
-    return *all;
-}
-
-ncclWindow_vidmem* add_window(ncclComm_t comm, void* buffer, size_t bytes) {
-    auto window = std::make_unique<ncclWindow_vidmem>(ncclWindow_vidmem{comm, buffer, bytes});
-    ncclWindow_vidmem* raw = window.get();
-    std::lock_guard lock(g_windows_mutex);
-    windows()[raw] = std::move(window);
-    return raw;
-}
-
-ncclResult_t remove_window(const char* call, ncclComm_t comm, void* handle) {
-    return api(call, [&] {
-        find_communicator(comm, call);
-        if (handle == nullptr) {
-            return ncclSuccess;
-        }
-        std::lock_guard lock(g_windows_mutex);
-        const auto found = windows().find(static_cast<ncclWindow_vidmem*>(handle));
-        if (found == windows().end() || found->second->communicator != comm) {
-            throw Error(ncclInvalidArgument,
-                        format("%s : %p was not registered with this communicator", call, handle));
-        }
-        windows().erase(found);
-        return ncclSuccess;
-    });
-}
 
 // Ends the communicator on a thread of its own, where NCCL calls a plugin's finalize.
 void end(const std::shared_ptr<Communicator>& comm, Communicator::End how) {
@@ -60,6 +22,10 @@ void end_in_background(std::shared_ptr<Communicator> comm) {
         comm->shut_down(Communicator::End::kDestroy);
     }).detach();
 }
+
+// NCCL_SUSPEND_MEM and ncclCommMemStat_t, which nccl.h has from 2.29.7 on.
+constexpr int kSuspendMemory = 1;
+enum { kMemorySuspendable = 0, kMemorySuspended = 1, kMemoryPersistent = 2, kMemoryTotal = 3 };
 
 void refuse_inside_group(const Communicator& comm, const char* call) {
     if (group_depth() > 0 && group_queued(&comm) > 0) {
@@ -198,62 +164,58 @@ SOFTNCCL_API ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank) {
 }
 SOFTNCCL_ALIAS(ncclResult_t, ncclCommUserRank, (const ncclComm_t, int*))
 
-SOFTNCCL_API ncclResult_t pncclCommRegister(const ncclComm_t handle, void* buffer, size_t bytes,
-                                            void** out) {
-    return api("CommRegister", [&] {
-        find_communicator(handle, "CommRegister");
-        require_pointer(out, "CommRegister", "handle");
-        *out = nullptr;
-        if (buffer == nullptr || bytes == 0) {
-            throw Error(ncclInvalidArgument, "CommRegister : buffer is NULL or size is 0");
+// Of nccl.h 2.29.7.
+SOFTNCCL_API ncclResult_t pncclCommSuspend(ncclComm_t handle, int flags) {
+    return api("CommSuspend", [&] {
+        const auto comm = find_communicator(handle, "CommSuspend");
+        require_ready(*comm, "CommSuspend");
+        if (comm->shares_network()) {
+            throw Error(ncclInvalidUsage,
+                        "CommSuspend : not with a communicator that shares resources");
         }
-        if (softdevCheckRange(buffer, bytes, "ncclCommRegister") != CUDA_SUCCESS) {
-            throw Error(
-                ncclInvalidArgument,
-                format("CommRegister : %p is not %zu bytes of device memory", buffer, bytes));
+        if ((flags & kSuspendMemory) == 0) {
+            return ncclSuccess;
         }
-        *out = add_window(handle, buffer, bytes);
-        return ncclSuccess;
+        refuse_inside_group(*comm, "ncclCommSuspend");
+        return implicit_group([&] { group_add(Job{comm, [comm] { comm->suspend(); }}); });
     });
 }
-SOFTNCCL_ALIAS(ncclResult_t, ncclCommRegister, (const ncclComm_t, void*, size_t, void**))
+SOFTNCCL_ALIAS(ncclResult_t, ncclCommSuspend, (ncclComm_t, int))
 
-SOFTNCCL_API ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle) {
-    return remove_window("CommDeregister", comm, handle);
-}
-SOFTNCCL_ALIAS(ncclResult_t, ncclCommDeregister, (const ncclComm_t, void*))
-
-SOFTNCCL_API ncclResult_t pncclCommWindowRegister(ncclComm_t handle, void* buffer, size_t bytes,
-                                                  ncclWindow_t* out, int flags) {
-    return api("CommWindowRegister", [&] {
-        find_communicator(handle, "CommWindowRegister");
-        require_pointer(out, "CommWindowRegister", "win");
-        *out = nullptr;
-        if (buffer == nullptr || bytes == 0 || (flags & ~NCCL_WIN_COLL_SYMMETRIC) != 0) {
-            throw Error(ncclInvalidArgument,
-                        "CommWindowRegister : buffer is NULL, size is 0 or flags are unknown");
+SOFTNCCL_API ncclResult_t pncclCommResume(ncclComm_t handle) {
+    return api("CommResume", [&] {
+        const auto comm = find_communicator(handle, "CommResume");
+        if (!comm->suspended()) {
+            throw Error(ncclInvalidUsage, "CommResume : communicator is not suspended");
         }
-        if (reinterpret_cast<uintptr_t>(buffer) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
-            throw Error(ncclInvalidArgument,
-                        format("CommWindowRegister : %p is not aligned to %d bytes", buffer,
-                               NCCL_WIN_REQUIRED_ALIGNMENT));
-        }
-        if (softdevCheckRange(buffer, bytes, "ncclCommWindowRegister") != CUDA_SUCCESS) {
-            throw Error(
-                ncclInvalidArgument,
-                format("CommWindowRegister : %p is not %zu bytes of device memory", buffer, bytes));
-        }
-        *out = add_window(handle, buffer, bytes);
-        return ncclSuccess;
+        return implicit_group([&] { group_add(Job{comm, [comm] { comm->resume(); }}); });
     });
 }
-SOFTNCCL_ALIAS(ncclResult_t, ncclCommWindowRegister,
-               (ncclComm_t, void*, size_t, ncclWindow_t*, int))
+SOFTNCCL_ALIAS(ncclResult_t, ncclCommResume, (ncclComm_t))
 
-SOFTNCCL_API ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
-    return remove_window("CommWindowDeregister", comm, window);
+SOFTNCCL_API ncclResult_t pncclCommMemStats(ncclComm_t handle, MemoryStatistic which,
+                                            uint64_t* value) {
+    return api("CommMemStats", [&] {
+        const auto comm = find_communicator(handle, "CommMemStats");
+        require_pointer(value, "CommMemStats", "value");
+        switch (static_cast<int>(which)) {
+            case kMemorySuspendable:
+            case kMemoryTotal:
+                *value = comm->buffer_bytes();
+                return ncclSuccess;
+            case kMemorySuspended:
+                *value = comm->suspended() ? 1 : 0;
+                return ncclSuccess;
+            case kMemoryPersistent:
+                *value = 0;
+                return ncclSuccess;
+            default:
+                throw Error(ncclInvalidArgument, format("CommMemStats : there is no statistic %d",
+                                                        static_cast<int>(which)));
+        }
+    });
 }
-SOFTNCCL_ALIAS(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t))
+SOFTNCCL_ALIAS(ncclResult_t, ncclCommMemStats, (ncclComm_t, MemoryStatistic, uint64_t*))
 
 SOFTNCCL_API ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar,
                                                     ncclDataType_t type,

@@ -92,6 +92,13 @@ public:
     // communicators' operations too: NCCL's abort frees memory, which CUDA does when it is idle.
     void reclaim();
     void revoke();
+    // Collective: waits until the device is idle and all ranks have come. No call may come until
+    // resume(). The step buffers stay where they are; buffer_bytes() says what NCCL would give up.
+    void suspend();
+    void resume();  // collective
+    bool suspended() const { return suspended_.load(); }
+    bool shares_network() const { return resources_ != nullptr && resources_.use_count() > 1; }
+    size_t buffer_bytes();
     bool ended() const { return ended_.load(); }
 
     // ---- state
@@ -175,6 +182,8 @@ private:
     std::atomic<bool> abort_{false};
     std::atomic<bool> revoked_{false};
     std::atomic<bool> finalized_{false};
+    std::atomic<bool> suspended_{false};
+    std::atomic<uint64_t> suspensions_{0};
     std::atomic<bool> ended_{false};
     std::atomic<bool> leaving_{false};  // destroy has begun: lost peers are no news
     std::mutex failing_mutex_;  // held by the one failure that sets the text and then the code

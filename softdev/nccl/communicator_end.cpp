@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a communicator ends: finalize, destroy, abort, revoke.
+// How a communicator ends: finalize, destroy, abort, revoke; or is suspended for a while.
 #include <chrono>
 
 #include "softdev/cuda/softdev.h"
@@ -11,6 +11,12 @@
 namespace softdev::nccl {
 
 using namespace std::chrono_literals;
+
+namespace {
+
+constexpr uint64_t kGatherSuspend = 4ull << 32;  // next to those of communicator_init.cpp
+
+}  // namespace
 
 // Until no operation runs and (unless operations_only) no other thread is inside a call. As in NCCL
 // this waits for graphs that hold captured operations to be destroyed, but here not for ever.
@@ -80,6 +86,30 @@ void Communicator::revoke() {
     revoked_.store(true);
     ring_all();
     wait_idle(true);
+}
+
+void Communicator::suspend() {
+    log_set_device(device);
+    cuCtxSetCurrent(context);
+    cuCtxSynchronize();
+    control_->all_gather(kGatherSuspend + 2 * suspensions_.fetch_add(1), "", patience(),
+                         "ncclCommSuspend");
+    suspended_.store(true);
+}
+
+void Communicator::resume() {
+    control_->all_gather(kGatherSuspend + 2 * suspensions_.load() - 1, "", patience(),
+                         "ncclCommResume");
+    suspended_.store(false);
+}
+
+size_t Communicator::buffer_bytes() {
+    std::lock_guard lock(connections_mutex_);
+    size_t bytes = 0;
+    for (const auto& [wish, connection] : connections_) {
+        bytes += connection->bytes();
+    }
+    return bytes;
 }
 
 void Communicator::close_connections() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <numeric>
 
 #include "softdev/net/net.h"
 
@@ -83,6 +84,7 @@ public:
 
     const ConnectionKey& key() const { return key_; }
     bool sender() const { return sender_; }
+    size_t bytes() const { return std::accumulate(sizes_.begin(), sizes_.end(), size_t{0}); }
     int peer() const { return sender_ ? key_.to : key_.from; }
 
     // ---- kernel side

@@ -124,6 +124,13 @@ def run_script(options):
     # CPU tensors are ordinary memory; a real device would want its own.
     os.environ.setdefault("SOFTDEV_PAGEABLE", "1")
     sys.path.insert(0, HERE)
+    # Before PyTorch: where it is built for CUDA it would load an NCCL of its own, and there would
+    # be two. By its name it takes the one that is there.
+    from softdev_torch import binding
+    try:
+        library = binding.Library([options.libs] if options.libs else [], options.bind)
+    except binding.NcclError as error:
+        sys.exit(f"softdev-torch: {error}")
     try:
         import torch.distributed
     except ImportError as error:
@@ -132,12 +139,8 @@ def run_script(options):
                  "and use /usr/bin/python3")
     if not torch.distributed.is_available():
         sys.exit("softdev-torch: this PyTorch was built without torch.distributed")
-    from softdev_torch import binding, completion, group, patch
+    from softdev_torch import completion, group, patch
     sys.path.remove(HERE)
-    try:
-        library = binding.Library([options.libs] if options.libs else [], options.bind)
-    except binding.NcclError as error:
-        sys.exit(f"softdev-torch: {error}")
     group.NcclGroup.library = library
     group.NcclGroup.tracker = completion.Tracker(library)
     group.NcclGroup.device = int(os.environ.get("LOCAL_RANK", "0"))

@@ -6,12 +6,13 @@
  *
  * Why our own: the library must build without the vendor's headers and serve any NCCL it meets.
  *
- * Plain C11 and C++; no includes beyond <stddef.h>.
+ * Plain C11 and C++; no includes beyond <stddef.h> and <stdint.h>.
  */
 #ifndef DEFT_ABI_NCCL_H
 #define DEFT_ABI_NCCL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,6 +22,11 @@ typedef struct deft_nccl_comm* deft_nccl_comm_t; /* ncclComm_t: never wrapped, n
 typedef struct deft_nccl_config deft_nccl_config_t;     /* ncclConfig_t: passed on as it is */
 typedef struct deft_nccl_sim_info deft_nccl_sim_info_t; /* ncclSimInfo_t: passed on as it is */
 typedef struct deft_cuda_stream* deft_cuda_stream_t;    /* cudaStream_t, CUstream */
+typedef struct deft_nccl_window* deft_nccl_window_t;    /* ncclWindow_t, of registered memory */
+/* ncclWaitSignalDesc_t, ncclDevCommRequirements_t, ncclDevComm_t: passed on as they are */
+typedef struct deft_nccl_wait_signal deft_nccl_wait_signal_t;
+typedef struct deft_nccl_dev_requirements deft_nccl_dev_requirements_t;
+typedef struct deft_nccl_dev_comm deft_nccl_dev_comm_t;
 
 enum { DEFT_NCCL_UNIQUE_ID_BYTES = 128 };
 typedef struct {

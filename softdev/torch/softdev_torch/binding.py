@@ -10,7 +10,7 @@ NCCL by ctypes or dlsym.
 import ctypes
 import os
 import threading
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 
 UNIQUE_ID_BYTES = 128
 IN_PROGRESS = 7            # ncclInProgress
@@ -40,6 +40,7 @@ class UniqueId(ctypes.Structure):
 _NCCL_ARGUMENTS = {
     "ncclGetUniqueId": [POINTER(UniqueId)],
     "ncclCommInitRank": [POINTER(c_void_p), c_int, UniqueId, c_int],
+    "ncclCommSplit": [c_void_p, c_int, c_int, POINTER(c_void_p), c_void_p],
     "ncclCommDestroy": [c_void_p],
     "ncclCommAbort": [c_void_p],
     "ncclCommGetAsyncError": [c_void_p, POINTER(c_int)],
@@ -55,6 +56,12 @@ _NCCL_ARGUMENTS = {
     "ncclRedOpCreatePreMulSum": [POINTER(c_int), c_void_p, c_int, c_int, c_void_p],
     "ncclRedOpDestroy": [c_int, c_void_p],
     "ncclGetVersion": [POINTER(c_int)],
+}
+# Not of every release.
+_NEWER_ARGUMENTS = {
+    "ncclCommSuspend": [c_void_p, c_int],
+    "ncclCommResume": [c_void_p],
+    "ncclCommMemStats": [c_void_p, c_int, POINTER(c_uint64)],
 }
 _CUDA_ARGUMENTS = {
     "cuInit": [c_int],
@@ -100,11 +107,11 @@ class Library:
                                 "or build the software device") from error
             self.paths[name] = path
         scope = ctypes.CDLL(None)
-        self._nccl = self._functions(handles[NCCL_LIBRARY] if bind == "handle" else scope,
-                                     _NCCL_ARGUMENTS, NCCL_LIBRARY)
+        source = handles[NCCL_LIBRARY] if bind == "handle" else scope
+        self._nccl = self._functions(source, _NCCL_ARGUMENTS, NCCL_LIBRARY)
+        self._nccl.update(self._functions(source, _NEWER_ARGUMENTS, NCCL_LIBRARY, needed=False))
         self._cuda = self._functions(handles[CUDA_LIBRARY] if bind == "handle" else scope,
                                      _CUDA_ARGUMENTS, CUDA_LIBRARY)
-        source = handles[NCCL_LIBRARY] if bind == "handle" else scope
         self._last_error = source.ncclGetLastError
         self._last_error.argtypes, self._last_error.restype = [c_void_p], c_char_p
         self._error_string = source.ncclGetErrorString
@@ -113,19 +120,23 @@ class Library:
         self._thread = threading.local()
 
     @staticmethod
-    def _functions(scope, table, library):
+    def _functions(scope, table, library, needed=True):
         functions = {}
         for name, arguments in table.items():
             try:
                 functions[name] = scope[name]
             except AttributeError as error:
-                raise NcclError(f"{library} has no {name}") from error
+                if needed:
+                    raise NcclError(f"{library} has no {name}") from error
+                continue
             functions[name].argtypes, functions[name].restype = arguments, c_int
         return functions
 
     def nccl(self, function, *arguments, comm=None):
         """Calls a function of NCCL; raises NcclError with the result's text and NCCL's own last
         error."""
+        if function not in self._nccl:
+            raise NcclError(f"{NCCL_LIBRARY} has no {function}")
         result = self._nccl[function](*arguments)
         if result not in (0, IN_PROGRESS):
             raise NcclError(self.describe(function, result, comm))

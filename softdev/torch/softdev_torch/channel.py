@@ -21,6 +21,7 @@ for _name, _code in (("uint32", 3), ("uint64", 5), ("float8_e4m3fn", 10), ("floa
 _KINDS = dist.ReduceOp.RedOpType
 _OPERATIONS = {_KINDS.SUM: 0, _KINDS.PRODUCT: 1, _KINDS.MAX: 2, _KINDS.MIN: 3, _KINDS.AVG: 4}
 MAXIMUM = _OPERATIONS[_KINDS.MAX]
+NO_COLOR = -1              # NCCL_SPLIT_NOCOLOR
 _SCALAR_ON_HOST = 1        # ncclScalarHostImmediate
 
 
@@ -67,24 +68,43 @@ def give_way():
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
 
 
-class Channel:
-    """One communicator and the stream its operations go to."""
-
-    def __init__(self, library, tracker, store, key, rank, size, device, timeout):
-        self.rank, self.size, self.timeout, self.error = rank, size, timeout, None
-        self._library, self._tracker, self._closing = library, tracker, threading.Lock()
-        library.open_device(device)
+def by_unique_id(library, store, key, rank, size):
+    """How a channel meets the other ranks: rank 0's unique id travels through the store."""
+    def make(comm):
         unique = UniqueId()
         if rank == 0:
             library.nccl("ncclGetUniqueId", byref(unique))
             store.set(key, unique.to_hex())
         else:
             unique = UniqueId.from_hex(store.get(key).decode())
+        library.nccl("ncclCommInitRank", byref(comm), size, unique, rank)
+    return make
+
+
+def by_split(parent, color, rank):
+    """How a channel meets the other ranks: all ranks of its parent split, as `rank` of `color`."""
+    def make(comm):
+        parent.split(color, rank, comm)
+    return make
+
+
+class Channel:
+    """One communicator and the stream its operations go to. `make` fills in the communicator."""
+
+    def __init__(self, library, tracker, rank, size, device, timeout, make):
+        self.rank, self.size, self.timeout, self.error = rank, size, timeout, None
+        self._library, self._tracker, self._closing = library, tracker, threading.Lock()
+        library.open_device(device)
         self.stream = library.make_stream()
         self.comm = c_void_p()
-        library.nccl("ncclCommInitRank", byref(self.comm), size, unique, rank)
+        make(self.comm)
         tracker.add_channel(self)
         give_way()
+
+    def split(self, color, rank, child):
+        """ncclCommSplit, into `child`; which stays empty with color NO_COLOR."""
+        self._library.enter()
+        self.nccl("ncclCommSplit", self.comm, color, rank, byref(child), None)
 
     def trouble(self, seconds):
         """What is wrong with the communicator, given how long its oldest operation runs; None if

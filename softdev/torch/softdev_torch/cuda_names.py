@@ -111,24 +111,24 @@ def install():
         finally:
             current[0] = before
 
-    def nothing(*_, **__):
-        return None
-
-    def zero(*_, **__):
-        return 0
+    # A function of its own for each name: PyTorch's compiler has rules by function.
+    def answering(value):
+        return lambda *_, **__: value
 
     names = {"is_available": lambda: True, "device_count": lambda: count,
              "current_device": lambda: current[0], "set_device": set_device, "device": device,
              "Stream": Stream, "Event": Event, "current_stream": lambda *_: Stream(),
              "default_stream": lambda *_: Stream(),
              "stream": lambda stream=None: contextlib.nullcontext(stream),
-             "is_initialized": lambda: True, "init": nothing,
+             "is_initialized": lambda: True, "init": answering(None),
              "get_device_name": lambda *_: "softdev", "get_device_capability": lambda *_: (0, 0),
              "mem_get_info": lambda *_: (0, 0)}
-    names.update(dict.fromkeys(["synchronize", "empty_cache", "manual_seed", "manual_seed_all",
-                                "ipc_collect", "reset_peak_memory_stats"], nothing))
-    names.update(dict.fromkeys(["memory_allocated", "max_memory_allocated", "memory_reserved",
-                                "max_memory_reserved"], zero))
+    for name in ("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "ipc_collect",
+                 "reset_peak_memory_stats"):
+        names[name] = answering(None)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved",
+                 "max_memory_reserved"):
+        names[name] = answering(0)
     for name, value in names.items():
         setattr(torch.cuda, name, value)
     torch.Tensor.cuda = lambda self, *_, **__: self

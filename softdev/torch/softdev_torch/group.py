@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .binding import NcclError
-from .channel import Channel, address, check_dense, data_type
+from .channel import Channel, address, by_unique_id, check_dense, data_type
 
 
 class Options:
@@ -25,6 +25,7 @@ class Options:
         self.split_color = None
         self.global_ranks_in_group = []
         self.group_name = ""
+        self.lazy_init = False
 
 
 class NcclGroup(dist.ProcessGroup):
@@ -50,8 +51,11 @@ class NcclGroup(dist.ProcessGroup):
     # -------------------------------------------------------------------------------------------
 
     def _make(self, key, rank, size):
-        return Channel(self.library, self.tracker, self._store, "softdev/" + key, rank, size,
-                       self.device, self._seconds)
+        return self._open(rank, size,
+                          by_unique_id(self.library, self._store, "softdev/" + key, rank, size))
+
+    def _open(self, rank, size, make):
+        return Channel(self.library, self.tracker, rank, size, self.device, self._seconds, make)
 
     def channel(self):
         if self._channel is None:
@@ -76,6 +80,8 @@ class NcclGroup(dist.ProcessGroup):
                 channel.destroy()
             else:
                 channel.abort()
+
+    _shutdown = shutdown  # PyTorch 2.6's name
 
     def abort(self, *_):
         for channel in (self._channel, *self._pairs.values()):
@@ -293,6 +299,17 @@ class NcclGroup(dist.ProcessGroup):
         raise RuntimeError("monitored_barrier is only implemented for the backend "
                            "gloo, not for nccl")
 
+    def gather_single(self, output, part, opts):
+        pieces = list(output.chunk(self._size)) if self._rank == opts.rootRank else []
+        return self.gather([pieces], [part], opts)
+
+    # PyTorch 2.15's names.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
     # --- what torch.distributed asks a group for
     # ------------------------------------------------------------------
 
@@ -305,11 +322,24 @@ class NcclGroup(dist.ProcessGroup):
     def name(self):
         return "nccl"
 
+    def _has_hooks(self):
+        return False
+
     def _set_sequence_number_for_group(self):
         pass
 
     def _get_sequence_number_for_group(self):
         return 0
+
+    # From 2.1 a group has a backend for each kind of device. This one is its own, for all.
+
+    supports_splitting = False
+
+    def _get_backend(self, device):
+        return self
+
+    def eager_connect_single_device(self, device):
+        self.channel()
 
     # PyTorch 2.x gives a group its name, and its C++ asks for it.
 

@@ -12,9 +12,11 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch._C import _distributed_c10d as native
 
+from . import fsdp
 from .binding import NcclError
 from .channel import PremulFactors
 from .group import NcclGroup
+from .nccl2 import NcclGroup2, NcclLazyGroup, default_group
 
 NO_TIMEOUT = datetime.timedelta(0)
 
@@ -37,9 +39,14 @@ def install():
         if hasattr(c10d, name):
             original = getattr(c10d, name)
             setattr(c10d, name, functools.partial(_device_of, original, cpu))
+    if hasattr(native, "ProcessGroupNCCL2"):
+        _install_nccl2()
+    _publish("init_process_group", _without_device(c10d.init_process_group))
+    _publish("new_group", _without_device(c10d.new_group))
     _publish("destroy_process_group", _destroying(c10d.destroy_process_group))
     _raise_in_wait()
     _complete_before_callbacks()
+    fsdp.install()
     make = native._make_nccl_premul_sum
 
     def recording(factor):
@@ -47,6 +54,41 @@ def install():
         return make(factor)
     native._make_nccl_premul_sum = recording
     _publish("_make_nccl_premul_sum", recording)
+
+
+def _install_nccl2():
+    """The same for PyTorch 2.15's backends. TORCH_DIST_USE_NCCL2=0 chooses the older one for
+    "nccl", as it does without a launcher."""
+    for name, group in (("ProcessGroupNCCL2", NcclGroup2), ("ProcessGroupNCCLLazy", NcclLazyGroup)):
+        _publish(name, group)
+        setattr(dist, name, group)
+        setattr(native, name, group)
+    # There need not be a CUDA device.
+    c10d._nccl2_device = lambda options: None
+    make = c10d._new_process_group_helper
+
+    @functools.wraps(make)
+    def new_process_group(group_size, group_rank, ranks, backend, *arguments, **named):
+        parent = default_group() if ranks else None
+        made = make(group_size, group_rank, ranks, backend, *arguments, **named)
+        lazy = getattr(named.get("backend_options"), "lazy_init", False)
+        if (parent is not None and not lazy and parent.rank() not in ranks and
+            str(backend) in ("nccl", "nccl2", "nccl-lazy", "cuda:nccl")):
+            parent.perform_nocolor_split()
+        return made
+    c10d._new_process_group_helper = new_process_group
+
+
+def _without_device(original):
+    """A device named for a group is a GPU, and says that the communicator is made at once."""
+    @functools.wraps(original)
+    def make_group(*arguments, device_id=None, **named):
+        made = original(*arguments, **named)
+        group = made or c10d.GroupMember.WORLD
+        if device_id is not None and isinstance(group, NcclGroup):
+            group.eager_connect_single_device(device_id)
+        return made
+    return make_group
 
 
 def _device_of(original, cpu, group=None):

@@ -20,12 +20,7 @@
 #include <thread>
 #include <vector>
 
-// Of nccl.h 2.29.
-extern "C" {
-ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);
-ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
-                          ncclComm_t* grown, ncclConfig_t* config);
-}
+#include "tests/system/shim/newer_nccl.h"
 
 namespace {
 

@@ -10,6 +10,7 @@
 //   step     asks deft_should_step() and prints nothing where there is no update
 //   change   then gives the buckets other sizes, prints "changed", and does it all again
 //   flush    then calls deft_flush(), prints "flushed N", and does it all again
+//   suspend  then suspends and resumes its communicator, prints "resumed", and does it all again
 //   unsteady waits for no plan, and has other buckets every ten iterations
 //   recurring
 //            waits for a plan for each of three pairs of buckets, then has another of them every
@@ -24,6 +25,7 @@
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
 //   foreign  under the plan makes the calls of one iteration on a stream of another context, which
 //            NCCL may refuse; prints "foreign" and the results
+//   grow     under the plan makes a larger communicator with a rank that joins, prints "grown"
 //   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
 //   stall-N  iteration N (-1: the last one) is not made by rank 1, and rank 0 aborts its
@@ -43,6 +45,7 @@
 #include <vector>
 
 #include "deft/deft.h"
+#include "tests/system/shim/control/plan_changes.h"
 #include "tests/system/shim/control/plan_endings.h"
 #include "tests/system/shim/control/plan_scenarios.h"
 #include "tests/system/shim/control/recurring.h"
@@ -86,7 +89,8 @@ public:
           host_(total_ + kMetrics + scenario.biases),
           recurring_(ranks),
           left_(scenario.counted == Counted::AtOnce ? iterations : -1),
-          rounds_(scenario.sizes == Sizes::ChangeOnce || scenario.flushes ? 2 : 1),
+          rounds_(scenario.sizes == Sizes::ChangeOnce || scenario.flushes || scenario.suspends ? 2
+                                                                                               : 1),
           plans_wanted_(scenario.sizes == Sizes::Recurring ? float{Recurring::kPairs} : 1) {}
 
     void run() {
@@ -238,6 +242,9 @@ private:
                 std::printf("paired\n");
                 check(ncclGroupStart(), "ncclGroupStart");
                 break;
+            case Middle::Grow:
+                grow(rank_, ranks_, comm_);
+                break;
             case Middle::Nothing:
                 break;
         }
@@ -318,6 +325,8 @@ private:
         if (rounds_ > 0) {
             if (scenario_.flushes) {
                 std::printf("flushed %d\n", flush_());
+            } else if (scenario_.suspends) {
+                suspend_and_resume(comm_, data_);
             } else {
                 resize(first_ - 1'000);
                 std::printf("changed\n");

@@ -21,7 +21,7 @@ enum class Making { Usual, Nonblocking, Scalable, Split };
 enum class Sizes { Constant, ChangeOnce, Unsteady, Recurring };
 
 // In one iteration in the middle of those that are counted.
-enum class Middle { Nothing, Pair, Premultiplied, ForeignStream };
+enum class Middle { Nothing, Pair, Premultiplied, ForeignStream, Grow };
 
 enum class Ending { Destroy, Abort, Busy, Stall, Shrink, Revoke };
 
@@ -37,6 +37,7 @@ struct Scenario {
     bool doubled = false;    // every gradient is reduced by an operation that doubles it
     bool grouped = false;    // every call is in a group of its own, two levels deep
     bool flushes = false;    // calls deft_flush(), and then counts the iterations once more
+    bool suspends = false;   // suspends and resumes its communicator, and then counts them again
     bool simulates = false;  // rank 1 alone has a group simulated
     bool asks = false;       // calls deft_should_step()
     std::size_t biases = 0;  // numbers of a sum between the buckets, too small for plans
@@ -54,6 +55,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "flush", .flushes = true},
     {.name = "foreign", .middle = Middle::ForeignStream},
     {.name = "grouped", .grouped = true},
+    {.name = "grow", .middle = Middle::Grow},
     {.name = "large", .first = kLarge},
     {.name = "pair", .middle = Middle::Pair},
     {.name = "plain", .counted = Counted::AtOnce},
@@ -73,6 +75,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "split", .making = Making::Split},
     {.name = "stall", .ending = Ending::Stall},
     {.name = "step", .asks = true},
+    {.name = "suspend", .suspends = true},
     {.name = "step biased", .asks = true, .biases = 100},
     {.name = "unsteady", .counted = Counted::AtOnce, .sizes = Sizes::Unsteady},
     {.name = "until", .counted = Counted::BehindStop},

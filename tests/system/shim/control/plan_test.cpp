@@ -181,6 +181,32 @@ TEST(Plan, AFlushMakesTheJobSynchronousForAWhile) {
     EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 2u) << "it comes back";
 }
 
+// NCCL gives up the communicator's memory, and so does deft: the plan, its copies, its lanes.
+TEST(Plan, ASuspendedCommunicatorIsPlannedForAgainWhenItIsResumed) {
+    for (const int ranks : {2, 3}) {
+        const Job job =
+            run(ranks, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "suspend");
+        expect_sound(job);
+        const auto [before, after] = around(job, "resumed");
+        EXPECT_EQ(before.bucket[0], before.iteration) << "the plan was in force";
+        EXPECT_EQ(after.bucket[0], after.iteration + 1) << "it ended with the suspension";
+        EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration) << "it comes back";
+        EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 2u) << job.ranks[0].err;
+        EXPECT_EQ(count(job.ranks[0].err, "of the communicator agree"), 2u) << job.ranks[0].err;
+    }
+}
+
+TEST(Plan, APlanStaysInForceWhileALargerCommunicatorIsMade) {
+    const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "grow");
+    expect_sound(job);
+    const auto [before, after] = around(job, "grown");
+    EXPECT_EQ(before.bucket[0], before.iteration) << "the plan was in force";
+    EXPECT_EQ(after.bucket[0], after.iteration) << "it still is";
+    EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration);
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    EXPECT_EQ(count(job.ranks[0].err, "the plan ends"), 0u) << job.ranks[0].err;
+}
+
 // As PyTorch before 2.1 makes it.
 TEST(Plan, ACallAloneInItsGroupIsAnyOther) {
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "grouped");

@@ -67,11 +67,33 @@ constexpr bool same_shape =
 
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) \
     static_assert(same_shape<decltype(deft::NcclTable::name), decltype(&::nccl##name)>, #name);
+extern "C" {
 #if NCCL_VERSION_CODE < 22900
-// As nccl.h 2.29 has it.
-extern "C" ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId,
-                                     int rank, ncclComm_t* newcomm, ncclConfig_t* config);
+// As nccl.h 2.29 has them.
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
+                          ncclComm_t* grown, ncclConfig_t* config);
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** pointer);
+ncclResult_t ncclPutSignal(const void* send, size_t count, ncclDataType_t type, int peer,
+                           ncclWindow_t window, size_t offset, int signal, int context,
+                           unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream);
+ncclResult_t ncclWaitSignal(int count, void* awaited, ncclComm_t comm, cudaStream_t stream);
 #endif
+#if NCCL_VERSION_CODE < 22907
+// As nccl.h 2.29.7 has them.
+enum MemoryStatistic : unsigned {};
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t ncclCommResume(ncclComm_t comm);
+ncclResult_t ncclCommMemStats(ncclComm_t comm, MemoryStatistic which, uint64_t* value);
+#endif
+// As nccl_device.h has them, which needs a compiler for CUDA.
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wanted, void* made);
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* made);
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** pointer);
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** pointer);
+}
 #if NCCL_VERSION_CODE >= 22809
 #include "shim/nccl/nccl_functions.def"
 #endif

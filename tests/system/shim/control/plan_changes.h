@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to the communicator of a rank of plan_main while the job goes on with it.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "tests/system/shim/newer_nccl.h"
+#include "tests/system/shim/plan_endings.h"
+
+namespace deft::test {
+
+// Between two iterations, on all ranks alike.
+inline void suspend_and_resume(ncclComm_t comm, float* at) {
+    check(ncclCommSuspend(comm, kSuspendMemory), "ncclCommSuspend");
+    // Neither carried out nor held: it is NCCL's to refuse.
+    check(ncclAllReduce(at, at, 1'000, ncclFloat, ncclSum, comm, nullptr) != ncclInvalidUsage,
+          "a call on a suspended communicator");
+    check(ncclCommResume(comm), "ncclCommResume");
+    std::printf("resumed\n");
+}
+
+// A sum over a communicator of so many ranks, as large as a gradient.
+inline void sum_alone(ncclComm_t comm, int ranks) {
+    constexpr std::size_t kCount = 50'001;
+    CUdeviceptr memory = 0;
+    CUstream stream = nullptr;
+    std::vector<float> host(kCount, 1);
+    check(cuMemAlloc(&memory, kCount * sizeof(float)), "cuMemAlloc");
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(cuMemcpyHtoD(memory, host.data(), kCount * sizeof(float)), "cuMemcpyHtoD");
+    auto* const at = reinterpret_cast<float*>(memory);
+    check(ncclAllReduce(at, at, kCount, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
+    check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    check(cuMemcpyDtoH(host.data(), memory, kCount * sizeof(float)), "cuMemcpyDtoH");
+    check(same_everywhere(host.data(), kCount, "a grown communicator") != ranks, "its sum");
+    check(cuStreamDestroy(stream), "cuStreamDestroy");
+    check(cuMemFree(memory), "cuMemFree");
+}
+
+// A rank that joins: a thread of rank 0's process, with a device of its own.
+inline void join_grown(const ncclUniqueId& id, int ranks) {
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    check(cuDeviceGet(&device, 1), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    ncclComm_t grown = nullptr;
+    check(ncclCommGrow(nullptr, ranks + 1, &id, ranks, &grown, nullptr), "ncclCommGrow");
+    sum_alone(grown, ranks + 1);
+    check(ncclCommDestroy(grown), "ncclCommDestroy");
+}
+
+// A larger communicator is made of the job's, and used; the job goes on with its own.
+inline void grow(int rank, int ranks, ncclComm_t comm) {
+    ncclUniqueId id{};
+    std::thread joining;
+    if (rank == 0) {
+        check(ncclCommGetUniqueId(comm, &id), "ncclCommGetUniqueId");
+        joining = std::thread([&] { join_grown(id, ranks); });
+    }
+    ncclComm_t grown = nullptr;
+    check(ncclCommGrow(comm, ranks + 1, rank == 0 ? &id : nullptr, -1, &grown, nullptr),
+          "ncclCommGrow");
+    sum_alone(grown, ranks + 1);
+    check(ncclCommDestroy(grown), "ncclCommDestroy");
+    if (joining.joinable()) {
+        joining.join();
+    }
+    std::printf("grown\n");
+}
+
+}  // namespace deft::test

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 and HSDP are recognised, and left alone in every mode: the bits of plain, whatever the
+operator asks for."""
+
+import json
+import os
+
+import support
+
+SCRIPT = os.path.join(support.HERE, "sharded_kinds.py")
+RANKS = 4
+REASON = "gradients travel by reduce-scatter (FSDP or a distributed optimizer)"
+MODES = {"observe": {}, "exact": {},
+         "deft": {"DEFT_GRADIENTS": "trust", "DEFT_PLAN": "delay1"},
+         "covap": {"DEFT_GRADIENTS": "trust", "DEFT_PLAN": "covap2"}}
+
+
+class Sharded(support.TorchTest):
+    def results(self, prefix=(), **env):
+        job = self.job(RANKS, SCRIPT, env={"OUT": "out.json", **env}, prefix=prefix)
+        self.succeed(job)
+        with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
+            return json.load(file), job
+
+    def under_deft(self, kind, mode):
+        results, job = self.results([support.DEFT, "run", "--mode", mode, "--log", "info", "--out",
+                                     "seen-%r.json", "--library", support.LIBRARY, "--"],
+                                    KINDS=kind, DEFT_WARMUP="0", **MODES[mode])
+        seen = []
+        for rank in range(RANKS):
+            with open(os.path.join(job.folder.name, f"seen-{rank}.json"), encoding="utf-8") as file:
+                seen.append(json.load(file))
+        return results, seen, job
+
+    def left_alone(self, kind):
+        plain, _ = self.results(KINDS=kind)
+        self.assertTrue(plain[kind]["equal"])
+        self.assertLess(plain[kind]["losses"][-1], plain[kind]["losses"][0])
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                results, seen, job = self.under_deft(kind, mode)
+                self.assertEqual(results, plain)
+                for report in seen:
+                    calls = report["calls"]
+                    self.assertGreater(calls["ncclReduceScatter"], 100, calls)
+                    self.assertEqual(sum(plan["switched"] for plan in report["plans"]), 0,
+                                     job.outputs())
+                    reasons = [plan["reason"] for plan in report["plans"]]
+                    if mode != "observe":
+                        self.assertIn(REASON, reasons, report["plans"])
+                self.assertNotIn("plan in force", job.outputs())
+
+    def test_fsdp2(self):
+        self.left_alone("fsdp2")
+
+    def test_hsdp(self):
+        self.left_alone("hsdp")
+
+
+support.main(__name__)
