@@ -2,6 +2,7 @@
 #include "softdev/cuda/capture.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "softdev/cuda/memory.h"
 
@@ -12,14 +13,39 @@ Captures& captures() {
     return *value;
 }
 
+UserObject::~UserObject() {
+    // As on a GPU, where the driver's thread calls it: it must not use the API.
+    ThreadState& thread = thread_state();
+    const char* const outer = std::exchange(thread.host_function, "a user object's destructor");
+    destroy(pointer);
+    thread.host_function = outer;
+}
+
+std::shared_ptr<UserObject> drop_references(UserObject& object, unsigned count) {
+    object.references -= std::min(count, object.references);
+    return object.references == 0 ? captures().objects.remove(object.handle) : nullptr;
+}
+
 Graph::~Graph() {
-    if (memory.empty()) {
+    if (memory.empty() && objects.empty()) {
         return;
     }
-    std::lock_guard<std::mutex> lock(device().mutex);
+    std::vector<std::shared_ptr<UserObject>> ended;  // destroyed after the lock's end
+    const std::lock_guard<std::mutex> lock(device().mutex);
     for (const std::uintptr_t base : memory) {
         release(base, "the end of its graph");
     }
+    for (const auto& [object, references] : objects) {
+        object->held_by_graphs -= references;
+        ended.push_back(drop_references(*object, references));
+    }
+}
+
+GraphNode* Graph::find(CUgraphNode handle) const {
+    const auto it = std::find_if(nodes.begin(), nodes.end(), [&](const auto& node) {
+        return reinterpret_cast<CUgraphNode>(node.get()) == handle;
+    });
+    return it != nodes.end() ? it->get() : nullptr;
 }
 
 CUresult invalidate(Capture& capture, CUresult why) {
@@ -157,11 +183,12 @@ void leave_capture(Stream& stream) {
     }
     const std::shared_ptr<Capture> capture = std::move(stream.capture);
     stream.capture = nullptr;
+    capture->left.insert(capture->left.end(), stream.capture_front.begin(),
+                         stream.capture_front.end());
     stream.capture_front.clear();
-    capture->invalidated = true;
-    auto& streams = capture->streams;
-    std::erase_if(streams, [&](const StreamPtr& s) { return s.get() == &stream; });
-    if (streams.empty() || capture->origin == &stream) {
+    std::erase_if(capture->streams, [&](const StreamPtr& s) { return s.get() == &stream; });
+    if (capture->origin == &stream) {
+        capture->invalidated = true;
         end_capture(capture);
     }
 }

@@ -11,11 +11,7 @@ using softdev::captures;
 
 namespace {
 
-CUgraphNode handle_of(softdev::GraphNode* node) {
-    return reinterpret_cast<CUgraphNode>(node);
-}
-
-// Whether the last nodes of every stream in the capture come before the origin's.
+// Whether the last nodes of every stream that was in the capture come before the origin's.
 bool joined(const softdev::Capture& capture) {
     std::set<const softdev::GraphNode*> reached;
     std::vector<softdev::GraphNode*> open = capture.origin->capture_front;
@@ -26,11 +22,14 @@ bool joined(const softdev::Capture& capture) {
             open.insert(open.end(), node->follows.begin(), node->follows.end());
         }
     }
-    return std::all_of(
-        capture.streams.begin(), capture.streams.end(), [&](const softdev::StreamPtr& stream) {
-            return std::all_of(stream->capture_front.begin(), stream->capture_front.end(),
-                               [&](auto* node) { return reached.count(node) > 0; });
-        });
+    const auto all_reached = [&](const std::vector<softdev::GraphNode*>& nodes) {
+        return std::all_of(nodes.begin(), nodes.end(),
+                           [&](auto* node) { return reached.count(node) > 0; });
+    };
+    return all_reached(capture.left) && std::all_of(capture.streams.begin(), capture.streams.end(),
+                                                    [&](const softdev::StreamPtr& stream) {
+                                                        return all_reached(stream->capture_front);
+                                                    });
 }
 
 struct CaptureInfo {
@@ -107,16 +106,13 @@ CUresult update_dependencies(const char* name, CUstream handle, CUgraphNode* nod
     if (flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES) {
         front = stream->capture_front;
     }
-    const auto& known = stream->capture->graph->nodes;
     for (std::size_t i = 0; i < count; ++i) {
-        const auto it = std::find_if(known.begin(), known.end(), [&](const auto& node) {
-            return handle_of(node.get()) == nodes[i];
-        });
-        if (it == known.end()) {
+        softdev::GraphNode* node = stream->capture->graph->find(nodes[i]);
+        if (node == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (std::find(front.begin(), front.end(), it->get()) == front.end()) {
-            front.push_back(it->get());
+        if (std::find(front.begin(), front.end(), node) == front.end()) {
+            front.push_back(node);
         }
     }
     stream->capture_front = front;
