@@ -94,7 +94,8 @@ GraphNode* add_node(Stream& stream, GraphNode node) {
     Graph& graph = *stream.capture->graph;
     node.follows = stream.capture_front;
     graph.nodes.push_back(std::make_shared<GraphNode>(std::move(node)));
-    stream.capture_front = {graph.nodes.back().get()};
+    stream.capture_last = graph.nodes.back().get();
+    stream.capture_front = {stream.capture_last};
     return graph.nodes.back().get();
 }
 
@@ -169,6 +170,7 @@ std::shared_ptr<Graph> end_capture(const std::shared_ptr<Capture>& capture) {
     for (const StreamPtr& stream : capture->streams) {
         stream->capture = nullptr;
         stream->capture_front.clear();
+        stream->capture_last = nullptr;
     }
     capture->streams.clear();
     capture->ended = true;
@@ -183,8 +185,10 @@ void leave_capture(Stream& stream) {
     }
     const std::shared_ptr<Capture> capture = std::move(stream.capture);
     stream.capture = nullptr;
-    capture->left.insert(capture->left.end(), stream.capture_front.begin(),
-                         stream.capture_front.end());
+    if (stream.capture_last != nullptr) {
+        capture->left.push_back(stream.capture_last);
+    }
+    stream.capture_last = nullptr;
     stream.capture_front.clear();
     std::erase_if(capture->streams, [&](const StreamPtr& s) { return s.get() == &stream; });
     if (capture->origin == &stream) {

@@ -11,7 +11,9 @@ using softdev::captures;
 
 namespace {
 
-// Whether the last nodes of every stream that was in the capture come before the origin's.
+// Whether what every stream of the capture captured last comes before the origin's end. Nodes that
+// a stream was only told to follow do not count, nor does what such a call took away
+// (cuStreamUpdateCaptureDependencies).
 bool joined(const softdev::Capture& capture) {
     std::set<const softdev::GraphNode*> reached;
     std::vector<softdev::GraphNode*> open = capture.origin->capture_front;
@@ -22,14 +24,14 @@ bool joined(const softdev::Capture& capture) {
             open.insert(open.end(), node->follows.begin(), node->follows.end());
         }
     }
-    const auto all_reached = [&](const std::vector<softdev::GraphNode*>& nodes) {
-        return std::all_of(nodes.begin(), nodes.end(),
-                           [&](auto* node) { return reached.count(node) > 0; });
+    const auto counts = [&](const softdev::GraphNode* node) {
+        return node == nullptr || reached.count(node) > 0;
     };
-    return all_reached(capture.left) && std::all_of(capture.streams.begin(), capture.streams.end(),
-                                                    [&](const softdev::StreamPtr& stream) {
-                                                        return all_reached(stream->capture_front);
-                                                    });
+    return std::all_of(capture.left.begin(), capture.left.end(), counts) &&
+           std::all_of(capture.streams.begin(), capture.streams.end(),
+                       [&](const softdev::StreamPtr& stream) {
+                           return stream.get() == capture.origin || counts(stream->capture_last);
+                       });
 }
 
 struct CaptureInfo {
@@ -116,6 +118,9 @@ CUresult update_dependencies(const char* name, CUstream handle, CUgraphNode* nod
         }
     }
     stream->capture_front = front;
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        stream->capture_last = nullptr;
+    }
     return CUDA_SUCCESS;
 }
 

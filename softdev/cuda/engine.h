@@ -94,6 +94,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
 
     std::shared_ptr<Capture> capture;
     std::vector<GraphNode*> capture_front;  ///< nodes that the next captured operation follows
+    GraphNode* capture_last = nullptr;  ///< what it captured last: its capture's origin has to join
 
     bool blocking() const {
         return kind != StreamKind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0;

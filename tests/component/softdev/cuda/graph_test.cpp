@@ -169,6 +169,30 @@ TEST_F(Graphs, WhatADestroyedStreamCapturedHasToBeJoined) {
     EXPECT_EQ(cuStreamEndCapture(origin, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 }
 
+// NCCL's way to let later work outside of the graph wait for it.
+TEST_F(Graphs, WhatAStreamIsToldToFollowNeedsNoJoin) {
+    const CUstream origin = stream();
+    const CUstream forked = stream();
+    const CUevent e = event();
+    const CUevent recorded = event();
+    const CUdeviceptr p = memory(16);
+    begin(origin);
+    ASSERT_EQ(cuEventRecord(e, origin), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamWaitEvent(forked, e, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemsetD8Async(p, 5, 16, forked), CUDA_SUCCESS);
+    std::vector<CUgraphNode> work = front_of(forked);
+    ASSERT_EQ(cuStreamUpdateCaptureDependencies_v2(origin, work.data(), nullptr, 1,
+                                                   CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+              CUDA_SUCCESS);
+    CUgraphNode node = nullptr;
+    ASSERT_EQ(cuGraphAddEventRecordNode(&node, graph_of(origin), work.data(), 1, recorded),
+              CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamUpdateCaptureDependencies_v2(forked, &node, nullptr, 1,
+                                                   CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+              CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(end(origin)), CUDA_SUCCESS);
+}
+
 TEST_F(Graphs, WithoutItsOriginACaptureIsOver) {
     const CUstream origin = stream();
     const CUstream forked = stream();
