@@ -79,8 +79,9 @@ void plan_again(Hook& hook) {
     if (origin == nullptr || entry->council.load(std::memory_order_acquire) != nullptr) {
         return;
     }
-    const std::uint64_t name = mix(mix(entry->hash.load(std::memory_order_relaxed), kResumed),
-                                   entry->suspensions.load(std::memory_order_relaxed));
+    const std::uint64_t name =
+        fnv64_mix(fnv64_mix(entry->hash.load(std::memory_order_relaxed), kResumed),
+                  entry->suspensions.load(std::memory_order_relaxed));
     agreement::Council* const council =
         rendezvous::inherit(*origin, name, hook.table()->version, entry->nranks, entry->rank,
                             entry->network.load(std::memory_order_acquire));

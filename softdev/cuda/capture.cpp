@@ -2,6 +2,7 @@
 #include "softdev/cuda/capture.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "softdev/cuda/memory.h"
 
@@ -12,14 +13,39 @@ Captures& captures() {
     return *value;
 }
 
+UserObject::~UserObject() {
+    // As on a GPU, where the driver's thread calls it: it must not use the API.
+    ThreadState& thread = thread_state();
+    const char* const outer = std::exchange(thread.host_function, "a user object's destructor");
+    destroy(pointer);
+    thread.host_function = outer;
+}
+
+std::shared_ptr<UserObject> drop_references(UserObject& object, unsigned count) {
+    object.references -= std::min(count, object.references);
+    return object.references == 0 ? captures().objects.remove(object.handle) : nullptr;
+}
+
 Graph::~Graph() {
-    if (memory.empty()) {
+    if (memory.empty() && objects.empty()) {
         return;
     }
-    std::lock_guard<std::mutex> lock(device().mutex);
+    std::vector<std::shared_ptr<UserObject>> ended;  // destroyed after the lock's end
+    const std::lock_guard<std::mutex> lock(device().mutex);
     for (const std::uintptr_t base : memory) {
         release(base, "the end of its graph");
     }
+    for (const auto& [object, references] : objects) {
+        object->held_by_graphs -= references;
+        ended.push_back(drop_references(*object, references));
+    }
+}
+
+GraphNode* Graph::find(CUgraphNode handle) const {
+    const auto it = std::find_if(nodes.begin(), nodes.end(), [&](const auto& node) {
+        return reinterpret_cast<CUgraphNode>(node.get()) == handle;
+    });
+    return it != nodes.end() ? it->get() : nullptr;
 }
 
 CUresult invalidate(Capture& capture, CUresult why) {
@@ -68,7 +94,8 @@ GraphNode* add_node(Stream& stream, GraphNode node) {
     Graph& graph = *stream.capture->graph;
     node.follows = stream.capture_front;
     graph.nodes.push_back(std::make_shared<GraphNode>(std::move(node)));
-    stream.capture_front = {graph.nodes.back().get()};
+    stream.capture_last = graph.nodes.back().get();
+    stream.capture_front = {stream.capture_last};
     return graph.nodes.back().get();
 }
 
@@ -143,6 +170,7 @@ std::shared_ptr<Graph> end_capture(const std::shared_ptr<Capture>& capture) {
     for (const StreamPtr& stream : capture->streams) {
         stream->capture = nullptr;
         stream->capture_front.clear();
+        stream->capture_last = nullptr;
     }
     capture->streams.clear();
     capture->ended = true;
@@ -157,11 +185,14 @@ void leave_capture(Stream& stream) {
     }
     const std::shared_ptr<Capture> capture = std::move(stream.capture);
     stream.capture = nullptr;
+    if (stream.capture_last != nullptr) {
+        capture->left.push_back(stream.capture_last);
+    }
+    stream.capture_last = nullptr;
     stream.capture_front.clear();
-    capture->invalidated = true;
-    auto& streams = capture->streams;
-    std::erase_if(streams, [&](const StreamPtr& s) { return s.get() == &stream; });
-    if (streams.empty() || capture->origin == &stream) {
+    std::erase_if(capture->streams, [&](const StreamPtr& s) { return s.get() == &stream; });
+    if (capture->origin == &stream) {
+        capture->invalidated = true;
         end_capture(capture);
     }
 }

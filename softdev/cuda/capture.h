@@ -2,6 +2,8 @@
 // Stream capture, and the graphs it makes.
 #pragma once
 
+#include <map>
+
 #include "softdev/cuda/history.h"
 #include "softdev/cuda/thread.h"
 
@@ -18,12 +20,26 @@ struct GraphNode {
     std::vector<GraphNode*> follows;
 };
 
-/// Nodes in the order of capture, which is an order they may run in. Shared with the executable
-/// graphs made of it.
+/// What a job ties to the life of graphs (cuUserObjectCreate): its destructor runs when the last
+/// reference, of the job or of a graph, is gone.
+struct UserObject {
+    ~UserObject();  ///< calls the job back: never while the lock is held (ThreadState::trash)
+    void* pointer = nullptr;
+    CUhostFn destroy = nullptr;
+    unsigned references = 0;
+    unsigned held_by_graphs = 0;  ///< of the references
+    CUuserObject handle = nullptr;
+};
+
+/// Nodes in an order they may run in: that of capture, unless later dependencies forbid it. Shared
+/// with the executable graphs made of it.
 struct Graph {
     ~Graph();  ///< takes the lock: never the last owner while it is held (ThreadState::trash)
     std::vector<std::shared_ptr<GraphNode>> nodes;
-    std::vector<std::uintptr_t> memory;  ///< allocated by captured cuMemAllocAsync calls
+    std::vector<std::uintptr_t> memory;       ///< allocated by captured cuMemAllocAsync calls
+    std::map<UserObject*, unsigned> objects;  ///< references that the graph holds
+
+    GraphNode* find(CUgraphNode handle) const;
 };
 
 struct GraphExec {
@@ -41,12 +57,14 @@ struct Capture {
     CUgraph handle = nullptr;
     Stream* origin = nullptr;
     std::vector<StreamPtr> streams;
+    std::vector<GraphNode*> left;  ///< what destroyed streams captured last: the origin has to join
 };
 
 struct Captures {
     std::vector<std::shared_ptr<Capture>> active;
     HandleTable<Graph, HandleKind::graph> graphs;
     HandleTable<GraphExec, HandleKind::graph_exec> execs;
+    HandleTable<UserObject, HandleKind::user_object> objects;
     std::uint64_t next_id = 1;
 };
 Captures& captures();
@@ -67,7 +85,11 @@ CUresult capture_wait(const StreamPtr& stream, const std::shared_ptr<Event>& eve
 /// All its streams are free again. The graph is the caller's; nobody else's, its destructor runs
 /// after the lock's end.
 std::shared_ptr<Graph> end_capture(const std::shared_ptr<Capture>& capture);
-/// A destroyed stream leaves its capture, which is then invalid.
+/// A destroyed stream leaves its capture. The capture goes on without a stream that was forked off;
+/// without its origin it is invalid.
 void leave_capture(Stream& stream);
+/// Takes references away from an object. After the last one its destructor is due: it is returned,
+/// to be dropped when the lock is not held.
+std::shared_ptr<UserObject> drop_references(UserObject& object, unsigned count);
 
 }  // namespace softdev

@@ -11,11 +11,9 @@ using softdev::captures;
 
 namespace {
 
-CUgraphNode handle_of(softdev::GraphNode* node) {
-    return reinterpret_cast<CUgraphNode>(node);
-}
-
-// Whether the last nodes of every stream in the capture come before the origin's.
+// Whether what every stream of the capture captured last comes before the origin's end. Nodes that
+// a stream was only told to follow do not count, nor does what such a call took away
+// (cuStreamUpdateCaptureDependencies).
 bool joined(const softdev::Capture& capture) {
     std::set<const softdev::GraphNode*> reached;
     std::vector<softdev::GraphNode*> open = capture.origin->capture_front;
@@ -26,11 +24,14 @@ bool joined(const softdev::Capture& capture) {
             open.insert(open.end(), node->follows.begin(), node->follows.end());
         }
     }
-    return std::all_of(
-        capture.streams.begin(), capture.streams.end(), [&](const softdev::StreamPtr& stream) {
-            return std::all_of(stream->capture_front.begin(), stream->capture_front.end(),
-                               [&](auto* node) { return reached.count(node) > 0; });
-        });
+    const auto counts = [&](const softdev::GraphNode* node) {
+        return node == nullptr || reached.count(node) > 0;
+    };
+    return std::all_of(capture.left.begin(), capture.left.end(), counts) &&
+           std::all_of(capture.streams.begin(), capture.streams.end(),
+                       [&](const softdev::StreamPtr& stream) {
+                           return stream.get() == capture.origin || counts(stream->capture_last);
+                       });
 }
 
 struct CaptureInfo {
@@ -107,19 +108,19 @@ CUresult update_dependencies(const char* name, CUstream handle, CUgraphNode* nod
     if (flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES) {
         front = stream->capture_front;
     }
-    const auto& known = stream->capture->graph->nodes;
     for (std::size_t i = 0; i < count; ++i) {
-        const auto it = std::find_if(known.begin(), known.end(), [&](const auto& node) {
-            return handle_of(node.get()) == nodes[i];
-        });
-        if (it == known.end()) {
+        softdev::GraphNode* node = stream->capture->graph->find(nodes[i]);
+        if (node == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (std::find(front.begin(), front.end(), it->get()) == front.end()) {
-            front.push_back(it->get());
+        if (std::find(front.begin(), front.end(), node) == front.end()) {
+            front.push_back(node);
         }
     }
     stream->capture_front = front;
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        stream->capture_last = nullptr;
+    }
     return CUDA_SUCCESS;
 }
 

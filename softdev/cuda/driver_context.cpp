@@ -229,6 +229,25 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, std::size_t value) {
+    SOFTDEV_CALL(call);
+    if (limit < 0 || limit >= CU_LIMIT_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    call.context().limits[limit] = value;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxGetLimit(std::size_t* value, CUlimit limit) {
+    SOFTDEV_CALL(call);
+    if (value == nullptr || limit < 0 || limit >= CU_LIMIT_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto set = call.context().limits.find(limit);
+    *value = set != call.context().limits.end() ? set->second : 1024;
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuCtxSynchronize(void) {
     SOFTDEV_CALL(call);
     if (const CUresult refused = softdev::unsafe_call(); refused != CUDA_SUCCESS) {

@@ -230,6 +230,35 @@ CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, 
     return copy(call, stream, {to, from, bytes, Use::kernel, Use::kernel, false});
 }
 
+// Copies in no order among each other; here they run one after the other.
+CUresult CUDAAPI cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
+                                       std::size_t count, CUmemcpyAttributes* attributes,
+                                       std::size_t* indices, std::size_t attribute_count,
+                                       CUstream stream) {
+    SOFTDEV_CALL(call);
+    const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
+    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 ||
+        attributes == nullptr || indices == nullptr || attribute_count == 0 ||
+        attribute_count > count || legacy) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const softdev::StreamPtr known = call.stream(stream);
+    if (known == nullptr) {
+        return call.result();
+    }
+    if (known->capture != nullptr) {
+        return softdev::invalidate(*known->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        const CUresult result =
+            copy(call, stream, {to[i], from[i], bytes[i], Use::copy, Use::copy, false});
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemsetD8(CUdeviceptr to, unsigned char value, std::size_t count) {
     SOFTDEV_CALL(call);
     return fill(call, nullptr, to, value, count, true);

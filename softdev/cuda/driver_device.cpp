@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver API: initialisation and devices.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "softdev/cuda/kernels.h"
 #include "softdev/cuda/report.h"
 #include "softdev/cuda/thread.h"
 
@@ -12,6 +15,15 @@ namespace {
 
 bool known(CUdevice device) {
     return device >= 0 && device < softdev::settings().devices;
+}
+
+const std::string& place_of(CUdevice device) {
+    return softdev::settings().places[static_cast<std::size_t>(device)];
+}
+
+// One of the hexadecimal numbers of "0000:01:00.0".
+int pci_number(CUdevice device, std::size_t at) {
+    return static_cast<int>(std::strtol(place_of(device).c_str() + at, nullptr, 16));
 }
 
 int attribute(CUdevice_attribute attribute, CUdevice device) {
@@ -67,8 +79,12 @@ int attribute(CUdevice_attribute attribute, CUdevice device) {
                        : 1;
         case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
             return 2;
+        case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+            return pci_number(device, 0);
         case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-            return device + 1;
+            return pci_number(device, 5);
+        case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+            return pci_number(device, 8);
         default:
             // About 150 attributes, most of them of features that are absent here: dma-buf,
             // multicast, NUMA.
@@ -95,8 +111,15 @@ CUresult CUDAAPI cuInit(unsigned flags) {
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    SOFTDEV_CALL(call, Call::Needs::nothing);
-    return softdev::initialise();
+    CUresult result = CUDA_SUCCESS;
+    {
+        SOFTDEV_CALL(call, Call::Needs::nothing);
+        result = softdev::initialise();
+    }
+    if (result == CUDA_SUCCESS && !softdev::open_kernel_libraries()) {
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+    }
+    return result;
 }
 
 CUresult CUDAAPI cuDriverGetVersion(int* version) {
@@ -180,7 +203,7 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     if (!known(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
+    std::snprintf(text, static_cast<std::size_t>(length), "%s", place_of(device).c_str());
     return CUDA_SUCCESS;
 }
 
@@ -188,13 +211,19 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     SOFTDEV_CALL(call, Call::Needs::driver);
     unsigned domain = 0;
     unsigned bus = 0;
-    if (device == nullptr || text == nullptr || std::sscanf(text, "%x:%x:", &domain, &bus) != 2) {
+    unsigned slot = 0;
+    if (device == nullptr || text == nullptr ||
+        std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!known(static_cast<CUdevice>(bus) - 1)) {
+    char place[32];
+    std::snprintf(place, sizeof place, "%04x:%02x:%02x.0", domain, bus, slot);
+    const auto& places = softdev::settings().places;
+    const auto found = std::find(places.begin(), places.end(), place);
+    if (found == places.end()) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *device = static_cast<CUdevice>(bus) - 1;
+    *device = static_cast<CUdevice>(found - places.begin());
     return CUDA_SUCCESS;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver API: graphs made by capture. A launch puts the nodes on the stream one after the other, in
-// the order of capture: correct, if less parallel than a GPU could be.
+// an order that keeps all dependencies: correct, if less parallel than a GPU could be.
 #include <algorithm>
+#include <set>
 
 #include "softdev/cuda/capture.h"
 #include "softdev/cuda/report.h"
@@ -34,6 +35,60 @@ CUresult launch_node(Call& call, const softdev::StreamPtr& stream, const softdev
         }
     }
     return CUDA_ERROR_UNKNOWN;
+}
+
+// Nodes after what they follow, else in the order they have. False, and nothing changed, for a
+// cycle.
+bool put_in_order(softdev::Graph& graph) {
+    std::vector<std::shared_ptr<softdev::GraphNode>> ordered;
+    std::set<const softdev::GraphNode*> placed;
+    while (ordered.size() < graph.nodes.size()) {
+        const auto next =
+            std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const auto& node) {
+                return placed.count(node.get()) == 0 &&
+                       std::all_of(node->follows.begin(), node->follows.end(),
+                                   [&](const auto* before) { return placed.count(before) > 0; });
+            });
+        if (next == graph.nodes.end()) {
+            return false;
+        }
+        placed.insert(next->get());
+        ordered.push_back(*next);
+    }
+    graph.nodes = std::move(ordered);
+    return true;
+}
+
+CUresult add_dependencies(const char* name, CUgraph handle, const CUgraphNode* from,
+                          const CUgraphNode* to, std::size_t count) {
+    Call call(name, Call::Needs::driver);
+    if (call.refused()) {
+        return call.result();
+    }
+    softdev::Graph* graph = captures().graphs.find(handle);
+    if (graph == nullptr || (count > 0 && (from == nullptr || to == nullptr))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::vector<std::pair<softdev::GraphNode*, softdev::GraphNode*>> edges;
+    for (std::size_t i = 0; i < count; ++i) {
+        edges.emplace_back(graph->find(from[i]), graph->find(to[i]));
+        const auto& [before, after] = edges.back();
+        // As the real one: an edge that is there already is an error.
+        if (before == nullptr || after == nullptr ||
+            std::count(after->follows.begin(), after->follows.end(), before) > 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    for (const auto& [before, after] : edges) {
+        after->follows.push_back(before);
+    }
+    if (!put_in_order(*graph)) {
+        for (const auto& [before, after] : edges) {
+            std::erase(after->follows, before);
+        }
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult instantiate(const char* name, CUgraphExec* exec, CUgraph handle) {
@@ -95,6 +150,44 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, std::size_t
                                            : nullptr;
     }
     *count = std::min(*count, graph->nodes.size());
+    return CUDA_SUCCESS;
+}
+
+#undef cuGraphAddDependencies
+SOFTDEV_EXPORT CUresult CUDAAPI cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from,
+                                                       const CUgraphNode* to, std::size_t count) {
+    return add_dependencies(__func__, graph, from, to, count);
+}
+
+CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from,
+                                           const CUgraphNode* to, const CUgraphEdgeData*,
+                                           std::size_t count) {
+    return add_dependencies(__func__, graph, from, to, count);
+}
+
+CUresult CUDAAPI cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph handle,
+                                           const CUgraphNode* dependencies, std::size_t count,
+                                           CUevent event_handle) {
+    SOFTDEV_CALL(call, Call::Needs::driver);
+    softdev::Graph* graph = captures().graphs.find(handle);
+    if (node == nullptr || graph == nullptr || (count > 0 && dependencies == nullptr)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    softdev::GraphNode made;
+    made.kind = softdev::GraphNode::Kind::record_event;
+    made.label = call.name();
+    made.event = call.event(event_handle);
+    if (made.event == nullptr) {
+        return call.result();
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        made.follows.push_back(graph->find(dependencies[i]));
+        if (made.follows.back() == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    graph->nodes.push_back(std::make_shared<softdev::GraphNode>(std::move(made)));
+    *node = reinterpret_cast<CUgraphNode>(graph->nodes.back().get());
     return CUDA_SUCCESS;
 }
 
@@ -164,11 +257,11 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
             return result;
         }
     }
-    if (exec->graph->memory.empty()) {
+    if (exec->graph->memory.empty() && exec->graph->objects.empty()) {
         return CUDA_SUCCESS;
     }
-    // Queued nodes share their tasks; the graph itself, which owns memory, lives until they have
-    // run.
+    // Queued nodes share their tasks; the graph itself, which owns memory and user objects, lives
+    // until they have run.
     softdev::Work keep;
     keep.label = call.name();
     keep.task = softdev::make_task([graph = exec->graph] { return CUDA_SUCCESS; });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver API: allocation, freeing and questions about pointers.
 #include <algorithm>
+#include <memory>
 
 #include "softdev/cuda/capture.h"
 #include "softdev/cuda/memory.h"
@@ -42,7 +43,7 @@ Allocation* to_free(Call& call, std::uintptr_t base, bool on_device) {
         softdev::report("%s: %p lies inside an allocation that begins at %p", call.name(), pointer,
                         reinterpret_cast<const void*>(a->base));
     } else if (a->freeing) {
-        softdev::report("%s: %p is freed already by cuMemFreeAsync", call.name(), pointer);
+        softdev::report("%s: %p is freed already", call.name(), pointer);
     } else if (a->on_device() != on_device || a->kind == MemoryKind::registered) {
         softdev::report("%s: %p is of another kind of memory", call.name(), pointer);
     } else {
@@ -52,15 +53,56 @@ Allocation* to_free(Call& call, std::uintptr_t base, bool on_device) {
     return nullptr;
 }
 
-// cuMemFree and cuMemFreeHost wait for the device first, as the real ones do.
-CUresult free_now(Call& call, std::uintptr_t base, bool on_device) {
+// Gives a range back when the last operation that was queued before is complete.
+class LaterRelease {
+public:
+    LaterRelease(std::uintptr_t base, const char* how) : base_(base), how_(how) {}
+    ~LaterRelease() { softdev::release(base_, how_); }
+    LaterRelease(const LaterRelease&) = delete;
+    LaterRelease& operator=(const LaterRelease&) = delete;
+
+private:
+    std::uintptr_t base_;
+    const char* how_;
+};
+
+// Pinned memory is the job's no more at once, and its bytes go when the work that may still use
+// them is over. It does not wait: a kernel that runs may itself wait for the thread that frees (a
+// collective of another communicator).
+CUresult free_host(Call& call, std::uintptr_t base) {
     if (base == 0) {
         return CUDA_SUCCESS;
     }
     if (const CUresult refused = softdev::unsafe_call(); refused != CUDA_SUCCESS) {
         return refused;
     }
-    Allocation* a = to_free(call, base, on_device);
+    Allocation* a = to_free(call, base, false);
+    if (a == nullptr) {
+        return call.result();
+    }
+    a->freeing = true;
+    const auto later = std::make_shared<LaterRelease>(base, "cuMemFreeHost");
+    const auto keep = [&](const softdev::Stream& stream) {
+        if (!stream.idle()) {
+            stream.last->keeps.push_back(later);
+        }
+    };
+    keep(*a->context->legacy);
+    for (const softdev::StreamPtr& stream : a->context->streams) {
+        keep(*stream);
+    }
+    return CUDA_SUCCESS;
+}
+
+// cuMemFree waits for the device first, as the real one does.
+CUresult free_now(Call& call, std::uintptr_t base) {
+    if (base == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (const CUresult refused = softdev::unsafe_call(); refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    Allocation* a = to_free(call, base, true);
     if (a == nullptr) {
         return call.result();
     }
@@ -85,7 +127,7 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
 
 CUresult CUDAAPI cuMemFree(CUdeviceptr pointer) {
     SOFTDEV_CALL(call);
-    return free_now(call, pointer, true);
+    return free_now(call, pointer);
 }
 
 CUresult CUDAAPI cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
@@ -104,7 +146,7 @@ CUresult CUDAAPI cuMemAllocHost(void** pointer, std::size_t bytes) {
 
 CUresult CUDAAPI cuMemFreeHost(void* pointer) {
     SOFTDEV_CALL(call);
-    return free_now(call, reinterpret_cast<std::uintptr_t>(pointer), false);
+    return free_host(call, reinterpret_cast<std::uintptr_t>(pointer));
 }
 
 CUresult CUDAAPI cuMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -146,9 +188,9 @@ CUresult CUDAAPI cuMemHostUnregister(void* pointer) {
         softdev::report("%s: %p is not registered", call.name(), pointer);
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    const CUresult result = softdev::synchronize_context(call.lock(), *a->context, call.name());
+    // As cuMemFreeHost it does not wait for kernels. The bytes stay the job's.
     softdev::release(reinterpret_cast<std::uintptr_t>(pointer), call.name());
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {

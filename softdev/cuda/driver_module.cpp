@@ -275,6 +275,17 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction funct
     if (config == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        // Recorded when all blocks have begun: here, when the kernel's turn comes. Other attributes
+        // say how fast it should be.
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            const CUresult recorded =
+                cuEventRecord(config->attrs[i].value.launchCompletionEvent.event, config->hStream);
+            if (recorded != CUDA_SUCCESS) {
+                return recorded;
+            }
+        }
+    }
     return launch(__func__, function,
                   {{config->gridDimX, config->gridDimY, config->gridDimZ},
                    {config->blockDimX, config->blockDimY, config->blockDimZ}},

@@ -122,6 +122,7 @@ void finish(const OpPtr& op, std::vector<StreamPtr>& next) {
         }
     }
     op->dependents.clear();
+    op->keeps.clear();
     for (std::condition_variable* waiter : op->waiters) {
         waiter->notify_all();
     }

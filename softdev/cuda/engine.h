@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -65,6 +66,7 @@ struct Op {
                           ///< functions and value writes
     std::int64_t finished_ns = 0;
     std::vector<std::shared_ptr<Op>> dependents;
+    std::vector<std::shared_ptr<void>> keeps;  ///< let go, under the lock, when it is complete
     std::vector<std::condition_variable*> waiters;
 };
 using OpPtr = std::shared_ptr<Op>;
@@ -92,6 +94,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
 
     std::shared_ptr<Capture> capture;
     std::vector<GraphNode*> capture_front;  ///< nodes that the next captured operation follows
+    GraphNode* capture_last = nullptr;  ///< what it captured last: its capture's origin has to join
 
     bool blocking() const {
         return kind != StreamKind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0;
@@ -119,6 +122,7 @@ struct Context {
     bool active = false;
     unsigned references = 0;
     CUresult sticky = CUDA_SUCCESS;
+    std::map<int, std::size_t> limits;  ///< as set; they limit nothing here
     StreamPtr legacy;
     std::vector<StreamPtr> streams;  ///< live, or destroyed with work left; without the legacy one
     std::uint64_t tasks_done = 0;    ///< tells a stuck wait from a long one

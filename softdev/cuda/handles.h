@@ -20,6 +20,7 @@ enum class HandleKind : std::uint64_t {
     library = 0x5d08,
     pool = 0x5d09,
     node = 0x5d0a,
+    user_object = 0x5d0b,
 };
 
 enum class HandleState { live, destroyed, unknown };

@@ -2,16 +2,19 @@
 #include "softdev/cuda/kernels.h"
 
 #include <cxxabi.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "softdev/cuda/engine.h"
 #include "softdev/cuda/executor_kernels.h"
+#include "softdev/cuda/report.h"
 
 namespace softdev {
 namespace {
@@ -79,6 +82,22 @@ std::optional<std::size_t> size_of_type(std::string type) {
 }
 
 }  // namespace
+
+bool open_kernel_libraries() {
+    static const bool opened = [] {
+        const char* const names = std::getenv("SOFTDEV_KERNELS");
+        std::istringstream list(names != nullptr ? names : "");
+        bool all = true;
+        for (std::string name; std::getline(list, name, ':');) {
+            if (!name.empty() && dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+                report("SOFTDEV_KERNELS: %s", dlerror());
+                all = false;
+            }
+        }
+        return all;
+    }();
+    return opened;
+}
 
 std::shared_ptr<Kernel> find_kernel(const std::string& name) {
     const auto found = kernels().find(name);

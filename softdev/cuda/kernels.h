@@ -19,6 +19,10 @@ struct Kernel {
     std::optional<std::vector<std::size_t>> sizes;  ///< of the parameters, where they are known
 };
 
+/// Opens the libraries that SOFTDEV_KERNELS names, once; they register their kernels. Without the
+/// lock. False, and a report, where one cannot be opened.
+bool open_kernel_libraries();
+
 /// The registered twin, or nullptr. The engine's lock is held.
 std::shared_ptr<Kernel> find_kernel(const std::string& name);
 

@@ -22,7 +22,7 @@ struct Allocation {
     unsigned flags = 0;
     std::uint64_t id = 0;
     std::uint64_t pool = 0;  ///< of stream-ordered memory
-    bool freeing = false;    ///< cuMemFreeAsync was called; the bytes go when its turn comes
+    bool freeing = false;    ///< freed; the bytes go when work queued before is over
 
     bool on_device() const { return kind != MemoryKind::host && kind != MemoryKind::registered; }
 };

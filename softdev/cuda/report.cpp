@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "softdev/cuda/softdev.h"
 #include "softdev/cuda/thread.h"
@@ -37,9 +38,39 @@ double number(const char* name, double fallback, double low, double high) {
     return value;
 }
 
+// SOFTDEV_PCI: places in the order of the devices; devices it does not name get buses of their own.
+std::vector<std::string> read_places(int devices) {
+    std::vector<std::string> places;
+    const char* const text = std::getenv("SOFTDEV_PCI");
+    std::istringstream list(text != nullptr ? text : "");
+    std::string item;
+    while (static_cast<int>(places.size()) < devices && std::getline(list, item, ',')) {
+        unsigned domain = 0;
+        unsigned bus = 0;
+        unsigned slot = 0;
+        char place[32];
+        if (std::sscanf(item.c_str(), "%x:%x:%x.0", &domain, &bus, &slot) != 3 || domain > 0xffff ||
+            bus > 0xff || slot > 0x1f) {
+            std::fprintf(stderr,
+                         "softdev: warning: SOFTDEV_PCI: %s is no place like 0000:01:00.0\n",
+                         item.c_str());
+            break;
+        }
+        std::snprintf(place, sizeof place, "%04x:%02x:%02x.0", domain, bus, slot);
+        places.emplace_back(place);
+    }
+    for (int device = static_cast<int>(places.size()); device < devices; ++device) {
+        char place[32];
+        std::snprintf(place, sizeof place, "%04x:%02x:00.0", device / 255, device % 255 + 1);
+        places.emplace_back(place);
+    }
+    return places;
+}
+
 Settings read_settings() {
     Settings s;
     s.devices = static_cast<int>(number("SOFTDEV_DEVICES", s.devices, 0, kMostDevices));
+    s.places = read_places(s.devices);
     s.pageable = number("SOFTDEV_PAGEABLE", 0, 0, 1) != 0;
     s.deadline_s = number("SOFTDEV_DEADLINE", s.deadline_s, 0.001, 1e9);
     s.memory_bytes = static_cast<std::size_t>(

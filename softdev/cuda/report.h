@@ -5,6 +5,7 @@
 #include <cstdarg>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace softdev {
 
@@ -17,6 +18,7 @@ struct Settings {
     double deadline_s = 60;
     std::string rank;                                  ///< of this process; empty: by device
     std::size_t memory_bytes = std::size_t{16} << 30;  ///< of each device
+    std::vector<std::string> places;  ///< on PCI, "0000:01:00.0", one for each device
 };
 
 /// Read from the environment once, at the first call.

@@ -161,7 +161,9 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
         p->maxThreadsDim[i] = attribute(block[i], device);
         p->maxGridSize[i] = attribute(grid[i], device);
     }
+    p->pciDomainID = attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, device);
     p->pciBusID = attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device);
+    p->pciDeviceID = attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device);
     p->asyncEngineCount = attribute(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, device);
     p->unifiedAddressing = 1;
     p->canMapHostMemory = 1;
@@ -192,6 +194,14 @@ cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int, unsigned) {
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
     return in_context([] { return cuCtxSynchronize(); });
+}
+
+cudaError_t CUDARTAPI cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
+    return in_context([&] { return cuCtxSetLimit(static_cast<CUlimit>(limit), value); });
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetLimit(std::size_t* value, cudaLimit limit) {
+    return in_context([&] { return cuCtxGetLimit(value, static_cast<CUlimit>(limit)); });
 }
 
 cudaError_t CUDARTAPI cudaDeviceReset(void) {

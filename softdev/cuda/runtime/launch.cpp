@@ -153,6 +153,18 @@ SOFTDEV_RUNTIME cudaError_t CUDARTAPI __cudaLaunchKernel(cudaKernel_t kernel, di
     return launch(reinterpret_cast<HostKernel*>(kernel), {grid, block, shared, stream}, arguments);
 }
 
+cudaError_t CUDARTAPI cudaGetFuncBySymbol(cudaFunction_t* function, const void* stub) {
+    HostKernel* kernel = kernel_at(stub);
+    if (function == nullptr || kernel == nullptr) {
+        return finish(function == nullptr ? cudaErrorInvalidValue : cudaErrorInvalidDeviceFunction);
+    }
+    return in_context([&] {
+        const CUresult result = resolve(*kernel);
+        *function = reinterpret_cast<cudaFunction_t>(kernel->kernel);
+        return result;
+    });
+}
+
 cudaError_t CUDARTAPI cudaLaunchKernel(const void* stub, dim3 grid, dim3 block, void** arguments,
                                        std::size_t shared, cudaStream_t stream) {
     return launch(kernel_at(stub), {grid, block, shared, stream}, arguments);

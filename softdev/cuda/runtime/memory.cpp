@@ -128,6 +128,20 @@ cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* to, int, const void* from, int, 
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
+cudaError_t CUDARTAPI cudaMemcpyBatchAsync(void* const* to, const void* const* from,
+                                           const std::size_t* bytes, std::size_t count,
+                                           cudaMemcpyAttributes* attributes, std::size_t* indices,
+                                           std::size_t attribute_count, cudaStream_t stream) {
+    // The driver's form takes the same lists, not const.
+    return in_context([&] {
+        return cuMemcpyBatchAsync(reinterpret_cast<CUdeviceptr*>(const_cast<void**>(to)),
+                                  reinterpret_cast<CUdeviceptr*>(const_cast<void**>(from)),
+                                  const_cast<std::size_t*>(bytes), count,
+                                  reinterpret_cast<CUmemcpyAttributes*>(attributes), indices,
+                                  attribute_count, stream);
+    });
+}
+
 cudaError_t CUDARTAPI cudaMemset(void* pointer, int value, std::size_t count) {
     const bool own = thread_state().per_thread_default;
     return in_context([&] {

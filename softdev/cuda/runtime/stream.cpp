@@ -98,6 +98,16 @@ cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCa
         return result;
     });
 }
+cudaError_t CUDARTAPI cudaStreamUpdateCaptureDependencies(cudaStream_t stream,
+                                                          cudaGraphNode_t* dependencies,
+                                                          const cudaGraphEdgeData* edges,
+                                                          std::size_t count, unsigned flags) {
+    return in_context([&] {
+        return cuStreamUpdateCaptureDependencies_v2(stream_of(stream), dependencies,
+                                                    reinterpret_cast<const CUgraphEdgeData*>(edges),
+                                                    count, flags);
+    });
+}
 cudaError_t CUDARTAPI cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
     return in_context([&] {
         return cuThreadExchangeStreamCaptureMode(reinterpret_cast<CUstreamCaptureMode*>(mode));
@@ -124,4 +134,39 @@ cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph) {
     return in_context([&] { return cuGraphDestroy(graph); });
+}
+cudaError_t CUDARTAPI cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from,
+                                               const cudaGraphNode_t* to,
+                                               const cudaGraphEdgeData* edges, std::size_t count) {
+    return in_context([&] {
+        return cuGraphAddDependencies_v2(graph, from, to,
+                                         reinterpret_cast<const CUgraphEdgeData*>(edges), count);
+    });
+}
+cudaError_t CUDARTAPI cudaGraphAddEventRecordNode(cudaGraphNode_t* node, cudaGraph_t graph,
+                                                  const cudaGraphNode_t* dependencies,
+                                                  std::size_t count, cudaEvent_t event) {
+    return in_context(
+        [&] { return cuGraphAddEventRecordNode(node, graph, dependencies, count, event); });
+}
+
+cudaError_t CUDARTAPI cudaUserObjectCreate(cudaUserObject_t* object, void* pointer,
+                                           cudaHostFn_t destroy, unsigned references,
+                                           unsigned flags) {
+    return in_context(
+        [&] { return cuUserObjectCreate(object, pointer, destroy, references, flags); });
+}
+cudaError_t CUDARTAPI cudaUserObjectRetain(cudaUserObject_t object, unsigned count) {
+    return in_context([&] { return cuUserObjectRetain(object, count); });
+}
+cudaError_t CUDARTAPI cudaUserObjectRelease(cudaUserObject_t object, unsigned count) {
+    return in_context([&] { return cuUserObjectRelease(object, count); });
+}
+cudaError_t CUDARTAPI cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                                unsigned count, unsigned flags) {
+    return in_context([&] { return cuGraphRetainUserObject(graph, object, count, flags); });
+}
+cudaError_t CUDARTAPI cudaGraphReleaseUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                                 unsigned count) {
+    return in_context([&] { return cuGraphReleaseUserObject(graph, object, count); });
 }

@@ -123,6 +123,17 @@ inline void add_sanitizer_options(std::vector<std::string>& environment) {
     }
 }
 
+// What NCCL's own library needs on the software device: see tests/system/realnccl/with_library.sh.
+inline std::vector<std::string> nccl_settings() {
+    const char* const text = std::getenv("TEST_NCCL_SETTINGS");
+    std::istringstream words(text != nullptr ? text : "");
+    std::vector<std::string> settings;
+    for (std::string word; words >> word;) {
+        settings.push_back(word);
+    }
+    return settings;
+}
+
 // The caller's environment without anything of deft's or NCCL's, and with `extra`.
 inline Started start(const std::vector<std::string>& command, const Environment& extra,
                      const Folder& folder, const std::string& name = "job") {
@@ -133,6 +144,11 @@ inline Started start(const std::vector<std::string>& command, const Environment&
         if (!text.starts_with("DEFT_") && !text.starts_with("NCCL_") && key != "LD_PRELOAD" &&
             extra.count(key) == 0) {
             environment.push_back(text);
+        }
+    }
+    for (const std::string& setting : nccl_settings()) {
+        if (extra.count(setting.substr(0, setting.find('='))) == 0) {
+            environment.push_back(setting);
         }
     }
     for (const auto& [key, value] : extra) {

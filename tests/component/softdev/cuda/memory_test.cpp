@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies, fills, kernels by name, pointers, values in memory.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -109,6 +110,28 @@ TEST_F(Memory, AnAsynchronousCopyHasTakenItsPageableSourceWhenItReturns) {
     char result[16] = "";
     ASSERT_EQ(cuMemcpyDtoHAsync(result, p, sizeof result, s), CUDA_SUCCESS);
     EXPECT_STREQ(result, "before") << "to pageable memory the call itself waits";
+}
+
+// A kernel may run until another thread does something, and that thread may free first.
+TEST_F(Memory, FreeingPinnedMemoryDoesNotWaitForAKernel) {
+    const CUstream s = stream();
+    void* pinned = nullptr;
+    ASSERT_EQ(cuMemHostAlloc(&pinned, 64, 0), CUDA_SUCCESS);
+    Gate gate;
+    ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+    *static_cast<volatile char*>(pinned) = 1;  // as the kernel may still do
+    expect_reports(2);
+    EXPECT_EQ(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE) << "a second time";
+    gate.open();
+    ASSERT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE) << "it is gone";
+    void* registered = std::malloc(4096);
+    ASSERT_EQ(cuMemHostRegister(registered, 4096, 0), CUDA_SUCCESS);
+    Gate again;
+    ASSERT_EQ(again.hold(s), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemHostUnregister(registered), CUDA_SUCCESS);
+    std::free(registered);
 }
 
 TEST_F(Memory, KnowsItsRangesAndPointers) {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/system/shim/control/plan_endings.h"
 #include "tests/system/shim/newer_nccl.h"
-#include "tests/system/shim/plan_endings.h"
 
 namespace deft::test {
 

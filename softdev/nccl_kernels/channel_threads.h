@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that stand for the blocks of a kernel. They must all run at the same time, in all kernels
+// of the process, so there are as many as are asked for. Idle ones are kept.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace softdev::nccl_kernels {
+
+/// Calls body(0) ... body(count - 1) at the same time, the first of them on this thread, and
+/// returns when all are over. An exception of any of them is thrown here.
+void run_together(std::size_t count, const std::function<void(std::size_t)>& body);
+
+}  // namespace softdev::nccl_kernels
