@@ -13,7 +13,7 @@ TEST(Checksum, FlippedBitsInTheFirstFramesAreTriedAgain) {
     for (const bool to_receiver : {true, false}) {
         for (const long at : {to_receiver ? 36 : 20, to_receiver ? 100 : 28}) {
             SCOPED_TRACE(std::to_string(to_receiver) + ": byte " + std::to_string(at));
-            Scene scene(2, 2, true);
+            DamagedScene scene(2, 2, true);
             scene.relay[0]->damage = [=, done = false](bool towards, std::uint64_t begin,
                                                        std::size_t size) mutable -> long {
                 const long byte = at - static_cast<long>(begin);
@@ -36,7 +36,7 @@ TEST(Checksum, FlippedBitsInTheFirstFramesAreTriedAgain) {
 TEST(Checksum, FlippedAcknowledgementsAreNoticed) {
     for (const std::size_t links : {1, 2}) {
         SCOPED_TRACE(links);
-        Scene scene(links, links, true);
+        DamagedScene scene(links, links, true);
         for (auto& relay : scene.relay) {
             relay->damage = once_in(1500, false, 700);
         }
@@ -75,7 +75,7 @@ TEST(Checksum, HeadersAndAcknowledgementsHaveTheirsAlways) {
     for (const std::size_t size : {std::size_t{8}, std::size_t{3000}, std::size_t{40'000}}) {
         for (const bool to_receiver : {true, false}) {
             SCOPED_TRACE(std::to_string(size) + (to_receiver ? " headers" : " acknowledgements"));
-            Scene scene(1, 1, false);
+            DamagedScene scene(1, 1, false);
             const EachByte damage =
                 to_receiver
                     ? EachByte{true, wire::kHelloBytes, wire::kChunkBytes + size, wire::kChunkBytes}

@@ -11,7 +11,7 @@ namespace {
 // brings later, damaged, must not stay in the place of what the second has stored already: the
 // second's checksum, taken of what it read, is right.
 TEST(Checksum, AChunkThatTwoPathsBringIsWhatWasSent) {
-    Scene scene(2, 2, true);
+    DamagedScene scene(2, 2, true);
     ASSERT_TRUE(scene.establish());
     ASSERT_TRUE(run(scene, 40, 400000).complete);  // both paths are trusted
     constexpr long kUnlimited = 1L << 40;
@@ -72,7 +72,7 @@ TEST(Checksum, AChunkThatTwoPathsBringIsWhatWasSent) {
 // The path that was overtaken is only slow: what it brings goes nowhere, and it lives on. (Ending
 // it would make the sender repeat what the other path is bringing, which would end that one.)
 TEST(Checksum, APathThatIsOvertakenLivesOn) {
-    Scene scene(2, 2, true);
+    DamagedScene scene(2, 2, true);
     ASSERT_TRUE(scene.establish());
     ASSERT_TRUE(run(scene, 40, 400000).complete);  // both paths are trusted
     constexpr long kUnlimited = 1L << 40;

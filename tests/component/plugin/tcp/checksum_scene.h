@@ -21,8 +21,9 @@ inline ConnectionOptions checked(bool on) {
     return options;
 }
 
-struct Scene : RelayedPair {
-    Scene(std::size_t links, std::size_t relays, bool checksum, Nanos link_timeout = 30 * kSecond)
+struct DamagedScene : RelayedPair {
+    DamagedScene(std::size_t links, std::size_t relays, bool checksum,
+                 Nanos link_timeout = 30 * kSecond)
         : RelayedPair(links, relays, link_timeout, checked(checksum)) {}
     std::uint64_t flips() const {
         std::uint64_t sum = 0;
@@ -39,7 +40,8 @@ struct Outcome {
 };
 
 // Messages of random sizes, up to `depth` in flight, each compared byte by byte.
-inline Outcome run(Scene& scene, std::size_t messages, std::size_t largest, std::size_t depth = 4) {
+inline Outcome run(DamagedScene& scene, std::size_t messages, std::size_t largest,
+                   std::size_t depth = 4) {
     struct Flight {
         Request* send = nullptr;
         Request* receive = nullptr;
@@ -100,7 +102,7 @@ inline Outcome run(Scene& scene, std::size_t messages, std::size_t largest, std:
 }
 
 // One message through the relay; false if the connection gives up.
-inline bool exchange(Scene& scene, const std::vector<std::byte>& data,
+inline bool exchange(DamagedScene& scene, const std::vector<std::byte>& data,
                      std::vector<std::byte>& buffer) {
     Sender& sender = *scene.pair.sender;
     Receiver& receiver = *scene.pair.receiver;

@@ -8,7 +8,7 @@ namespace deft::net::testing {
 namespace {
 
 TEST(Checksum, WithoutItAFlippedBitIsDelivered) {
-    Scene scene(1, 1, false);
+    DamagedScene scene(1, 1, false);
     ASSERT_TRUE(scene.establish());
     // In the midst of the payload of a large message.
     scene.relay[0]->damage = [done = false](bool towards, std::uint64_t begin,
@@ -44,7 +44,7 @@ TEST(Checksum, WithoutItAFlippedBitIsDelivered) {
 TEST(Checksum, FlippedBitsAreSentAgain) {
     for (const std::size_t links : {1, 2}) {
         SCOPED_TRACE(links);
-        Scene scene(links, links, true);
+        DamagedScene scene(links, links, true);
         for (auto& relay : scene.relay) {
             relay->damage = once_in(1'000'000, true);
         }
@@ -66,7 +66,7 @@ TEST(Checksum, FlippedBitsAreSentAgain) {
 
 // Small messages are done for NCCL before they are acknowledged: their copies are sent again.
 TEST(Checksum, FlippedBitsOfSmallMessagesAreSentAgain) {
-    Scene scene(1, 1, true);
+    DamagedScene scene(1, 1, true);
     scene.relay[0]->damage = once_in(200'000, true);
     ASSERT_TRUE(scene.establish());
     const Outcome outcome = run(scene, 400, 6000, 8);
@@ -83,7 +83,7 @@ TEST(Checksum, BytesAreSeenOnlyOnceTheyAreVerified) {
             for (const std::size_t links : {1, 2}) {
                 SCOPED_TRACE(std::to_string(size) + (flip ? ", damaged" : "") +
                              ", links: " + std::to_string(links));
-                Scene scene(links, links, true);
+                DamagedScene scene(links, links, true);
                 ASSERT_TRUE(scene.establish());
                 const std::vector<std::byte> data(size, std::byte{0x55});
                 const std::vector<std::byte> nothing(size);
@@ -134,7 +134,7 @@ TEST(Checksum, BytesAreSeenOnlyOnceTheyAreVerified) {
 }
 
 TEST(Checksum, PathThatOnlyDamagesIsGivenUpInTime) {
-    Scene scene(1, 1, true, 1500 * kMillisecond);
+    DamagedScene scene(1, 1, true, 1500 * kMillisecond);
     scene.relay[0]->damage = once_in(1, true);
     ASSERT_TRUE(scene.establish());
     const Outcome outcome = run(scene, 3, 100000);
