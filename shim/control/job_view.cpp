@@ -53,6 +53,12 @@ bool is_used_map(const CallRecord& call, const CallRecord& gradient) {
            call.comm_serial == gradient.comm_serial;
 }
 
+bool scatters(const std::vector<CallRecord>& shape) {
+    return std::any_of(shape.begin(), shape.end(), [](const CallRecord& call) {
+        return carries_gradient(call) && call.function != Function::AllReduce;
+    });
+}
+
 std::uint64_t bytes_of(const Gradient& gradient) {
     return gradient.count * element_size(gradient.type);
 }
@@ -228,12 +234,15 @@ bool correct_by_starts(const Track& track, planner::Profile& profile) {
 JobView view_job(const Track& track, bool times) {
     JobView view;
     const CallTimes* const profile = track.current_profile();
-    if (profile == nullptr || track.iteration_start() == CallRecord::kNoOrdinal) {
+    const std::vector<CallRecord>& shape = track.current_shape();
+    // All-reduces alone are numbered: where no gradient travels by one, there is no start to wait
+    // for.
+    if (profile == nullptr ||
+        (track.iteration_start() == CallRecord::kNoOrdinal && !scatters(shape))) {
         view.reason = "no iteration has been learned yet";
         return view;
     }
     view.learned = true;
-    const std::vector<CallRecord>& shape = track.current_shape();
     planner::MeasuredJob job;
     const CallRecord* first = nullptr;
     view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;

@@ -122,7 +122,10 @@ JobView view_of(const std::vector<CallRecord>& iteration) {
     std::uint64_t ordinal = 0;
     for (int i = 0; i < 8; ++i) {
         for (CallRecord record : iteration) {
-            record.ordinal = carries_gradient(record) ? ordinal++ : CallRecord::kNoOrdinal;
+            // As the hooks number them: all-reduces alone.
+            const bool numbered =
+                record.function == Function::AllReduce && carries_gradient(record);
+            record.ordinal = numbered ? ordinal++ : CallRecord::kNoOrdinal;
             track.feed(record);
         }
     }
