@@ -91,7 +91,7 @@ class InstallTest(unittest.TestCase):
         folder = next(self.stage.rglob("deft.pc")).parent
         env = {**ENVIRONMENT, "PKG_CONFIG_PATH": str(folder)}
         self.assertEqual(run("pkg-config", "--modversion", "deft", env=env).stdout.strip(),
-                         run(self.deft, "--version").stdout.split()[1])
+                         run(self.deft, "--version").stdout.split()[1].split("+")[0])
         preload = run("pkg-config", "--variable=preload", "deft", env=env).stdout.strip()
         self.assertTrue(str(self.library).endswith(preload), preload)
 
