@@ -4,6 +4,7 @@
 
 usage: run_test.py DEFT LIBRARY PROBE [STATIC_PROBE]   (probes: tests/system/preload/guest_probe.c)
 """
+import glob
 import os
 import pathlib
 import re
@@ -18,12 +19,17 @@ import unittest
 
 DEFT, LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:4])
 STATIC_PROBE = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
-# LD_PRELOAD splits at blanks: where the build folder's path has one, deft run names the library by
-# its file name and puts the folder on the loader's search path.
-PRELOAD = os.path.basename(LIBRARY) if " " in LIBRARY else LIBRARY
-SEARCH = {"LD_LIBRARY_PATH": os.path.dirname(LIBRARY)} if " " in LIBRARY else {}
 # Of deft.py, for jobs that import it: beside the command in the build tree.
 MODULE = {"PYTHONPATH": os.path.join(os.path.dirname(DEFT), "python")}
+
+
+def preload():
+    """What deft run has put into LD_PRELOAD. The loader splits that at blanks: where the build
+    folder's path has one, a link stands for the library."""
+    if " " not in LIBRARY:
+        return LIBRARY
+    links = glob.glob(f"/tmp/deft-{os.getuid()}/*/{os.path.basename(LIBRARY)}")
+    return next(link for link in links if os.readlink(link) == LIBRARY)
 
 
 class RunTest(unittest.TestCase):
@@ -60,7 +66,7 @@ class RunTest(unittest.TestCase):
     def test_names_library_and_plugin_and_nothing_else(self):
         plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
         self.assertEqual(self.seen(),
-                         {**plain, **SEARCH, **MODULE, "LD_PRELOAD": PRELOAD,
+                         {**plain, **MODULE, "LD_PRELOAD": preload(),
                           "NCCL_NET_PLUGIN": "deft"})
 
     def test_options_become_variables(self):
@@ -110,6 +116,26 @@ class RunTest(unittest.TestCase):
                 result = self.deft("run", "--library", library, "--", "cat", "/proc/self/maps")
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
                 self.assertIn(str(folder), result.stdout)
+                # As conda and module files do.
+                script = "LD_LIBRARY_PATH=/opt/conda/lib cat /proc/self/maps"
+                result = self.deft("run", "--library", library, "--", "sh", "-c", script)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn(str(folder), result.stdout)
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no python3")
+    def test_the_guest_opens_the_library_from_any_path(self):
+        for name in ("plain", "with blank", "with:colon"):
+            with self.subTest(folder=name):
+                folder = pathlib.Path(self.folder) / name
+                folder.mkdir()
+                shutil.copy(LIBRARY, folder)
+                guest = shutil.copy(os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so"),
+                                    folder)
+                script = "import deft; deft.version(); print(open('/proc/self/maps').read())"
+                result = self.deft("run", "--library", guest, "--", "/usr/bin/python3", "-B", "-c",
+                                   script)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn(f"{folder}/libnccl-net-deft.so", result.stdout)
 
     def test_is_the_command_itself(self):
         """Same process id, exit code, signals, streams, arguments."""
@@ -125,8 +151,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0)
         plain = subprocess.run([PROBE, "state"],
                                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C",
-                                    "NCCL_NET_PLUGIN": "deft", **SEARCH,
-                                         **MODULE},
+                                    "NCCL_NET_PLUGIN": "deft", **MODULE},
                                cwd=self.folder, capture_output=True, text=True,
                                stdin=subprocess.DEVNULL, timeout=60)
         self.assertEqual(result.stdout, plain.stdout, "descriptors, signals, environment")
@@ -549,8 +574,7 @@ class RunTest(unittest.TestCase):
             os.chmod(program, 0o755 | stat.S_ISUID)
             self.assertIn("raised privileges", self.deft("run", "--", program, "threads").stderr)
 
-    @unittest.skipUnless(os.path.exists("/usr/bin/python3") and " " not in LIBRARY,
-                         "no python3, or a blank in the path")
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no python3")
     def test_preload_that_a_program_takes_for_its_own(self):
         other = shutil.copy(LIBRARY,
                             os.path.join(tempfile.mkdtemp(prefix="own-", dir="/tmp"),
@@ -568,10 +592,11 @@ class RunTest(unittest.TestCase):
         launcher = os.path.join(self.folder, "srun")
         pathlib.Path(launcher).write_text('#!/bin/sh\nexec env\n')
         os.chmod(launcher, 0o755)
-        self.assertIn(f"LD_PRELOAD={LIBRARY}:{other}\n",
+        own = os.path.basename(LIBRARY) if " " in LIBRARY else LIBRARY
+        self.assertIn(f"LD_PRELOAD={own}:{other}\n",
                       self.deft("run", "--", launcher, env={"LD_PRELOAD": other}).stdout)
         self.assertEqual(self.seen(env={"LD_PRELOAD": f"{other} {other}"})["LD_PRELOAD"],
-                         f"{LIBRARY}:{other} {other}")
+                         f"{preload()}:{other} {other}")
 
     def other_program(self, loader_content):
         """The probe as a program of another loader, whose file has this content; None: there is
@@ -650,7 +675,6 @@ class RunTest(unittest.TestCase):
                          (125, "", 1))
         self.assertIn("is a program of musl", result.stderr)
         guest = os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so")
-        # By name: LD_PRELOAD splits at blanks.
         result = self.deft("run", "--library", guest, "--", program)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "hello\n", ""))
 
