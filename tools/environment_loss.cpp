@@ -117,6 +117,23 @@ std::string su_loss(const Words& command, std::string_view name) {
                  : std::string();
 }
 
+// Programs that run what stands behind their options and so many operands.
+struct Prefix {
+    std::string_view name;
+    std::string_view letters_with_value;
+    std::size_t operands;
+};
+constexpr Prefix kPrefixes[] = {{"chrt", "DPT", 1},   {"ionice", "cnPpu", 0},  {"nice", "n", 0},
+                                {"nohup", "", 0},     {"numactl", "CNimp", 0}, {"setsid", "", 0},
+                                {"stdbuf", "eio", 0}, {"taskset", "", 1},      {"time", "fo", 0},
+                                {"timeout", "ks", 1}};
+
+std::string loss_behind(const Prefix& prefix, const Words& words) {
+    const std::size_t at = options_of(words, prefix.letters_with_value).end + prefix.operands;
+    return environment_loss(Words(
+        words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()));
+}
+
 }  // namespace
 
 std::string environment_loss(const Words& command) {
@@ -156,7 +173,13 @@ std::string environment_loss(const Words& command) {
     if (name == "env") {
         return env_loss(command);
     }
-    return name == "srun" ? srun_loss(command) : std::string();
+    if (name == "srun") {
+        return srun_loss(command);
+    }
+    const auto* const prefix =
+        std::find_if(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](const Prefix& known) { return known.name == name; });
+    return prefix == std::end(kPrefixes) ? std::string() : loss_behind(*prefix, command);
 }
 
 }  // namespace deft::tools

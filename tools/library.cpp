@@ -20,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// In LD_PRELOAD, to the loader.
+constexpr const char* kSpecial = ":;$ \t\n";
+
 std::string own_executable() {
     std::error_code error;
     return fs::read_symlink("/proc/self/exe", error).string();
@@ -70,7 +73,10 @@ std::string plain_name(const std::string& path, std::string& error) {
         error = fmt::format("cannot make {}: {}", subfolder, std::strerror(errno));
         return {};
     }
-    const std::string link = fmt::format("{}/{}", subfolder, kLibraryName);
+    // Under its own name: the guest looks for the library next to itself.
+    const std::string name = fs::path(path).filename().string();
+    const bool plain = name.find_first_of(kSpecial) == name.npos;
+    const std::string link = fmt::format("{}/{}", subfolder, plain ? name : kLibraryName);
     std::error_code ignored;
     if (fs::read_symlink(link, ignored) == path) {
         return link;
@@ -188,29 +194,32 @@ std::string library_version(const std::string& path) {
     return version != nullptr ? version() : "unknown version (no deft_version in it)";
 }
 
-std::string add_preload(Environment& environment, const std::string& path, bool keep_sole) {
+std::string add_preload(Environment& environment, const std::string& path, bool here) {
     std::string entry = path;
-    if (path.find_first_of(":;$") != path.npos) {
+    if (path.find_first_of(kSpecial) != path.npos) {
+        const fs::path file(path);
+        const std::string name = file.filename().string();
+        const bool has_name =
+            path.find_first_of(":;$") == path.npos && name.find_first_of(kSpecial) == name.npos;
         std::string error;
-        entry = plain_name(path, error);
-        if (!error.empty()) {
+        if (here || !has_name) {
+            entry = plain_name(path, error);
+        }
+        if (!error.empty() && !has_name) {
             return fmt::format(
-                "the loader cannot preload {} because of the ':', ';' or '$' in its "
-                "path, and no link to it can be made: {}",
+                "the loader cannot preload {} because of the blank, ':', ';' or '$' in its path, "
+                "and no link to it can be made: {}",
                 path, error);
         }
-    } else if (path.find_first_of(" \t\n") != path.npos) {
-        const fs::path file(path);
-        entry = file.filename().string();
-        if (entry.find_first_of(" \t\n") != entry.npos) {
-            return fmt::format("the loader cannot preload {}: a blank in the file name", path);
+        if ((!here && has_name) || !error.empty()) {
+            entry = name;
+            const std::string search = environment.get("LD_LIBRARY_PATH").value_or("");
+            const std::string folder = file.parent_path().string();
+            environment.set("LD_LIBRARY_PATH", search.empty() ? folder : folder + ":" + search);
         }
-        const std::string search = environment.get("LD_LIBRARY_PATH").value_or("");
-        const std::string folder = file.parent_path().string();
-        environment.set("LD_LIBRARY_PATH", search.empty() ? folder : folder + ":" + search);
     }
     const std::string others = environment.get("LD_PRELOAD").value_or("");
-    if (keep_sole && is_another(others) && entry.starts_with('/')) {
+    if (here && is_another(others) && entry.starts_with('/')) {
         const std::string name = name_before_another(path);
         entry = name.empty() ? entry : name;
     }

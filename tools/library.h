@@ -35,12 +35,15 @@ std::string find_python_module();
 std::string library_version(const std::string& path);
 
 // Puts the library first in LD_PRELOAD and keeps what is there. The loader splits LD_PRELOAD at
-// blanks and colons and expands '$' (ld.so(8)), with no way to quote: a path with a blank goes by
-// name and LD_LIBRARY_PATH, one with ':', ';' or '$' by a symbolic link in a private folder.
-// keep_sole: a program that is preloaded by its maker (memory savers are) may take the whole
-// variable for the path of its own library. If there is just one such path, the library is put
-// before it by a name in the private folder under which the whole variable still names that file.
+// blanks and colons and expands '$' (ld.so(8)), with no way to quote: a path with a blank, ':', ';'
+// or '$' goes by a symbolic link in a private folder.
+// here: the command runs on this host and not on others, which have no such link. Otherwise, and
+// where no link can be made, a path with a blank goes by name and LD_LIBRARY_PATH; that is the
+// second choice, as jobs may set LD_LIBRARY_PATH themselves. And only here: a program that is
+// preloaded by its maker (memory savers are) may take the whole variable for the path of its own
+// library. If there is just one such path, the library is put before it by a name in the private
+// folder under which the whole variable still names that file.
 // Returns an empty string, or what went wrong.
-std::string add_preload(Environment& environment, const std::string& path, bool keep_sole = false);
+std::string add_preload(Environment& environment, const std::string& path, bool here = false);
 
 }  // namespace deft::tools

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/build_version.h"
 #include "base/nearest.h"
 #include "tools/env.h"
 #include "tools/library.h"
@@ -171,7 +172,7 @@ int unknown_command(const CommandLine& line, const std::string& word) {
 
 int show_version(const std::string& wanted) {
     const Library library = find_library(wanted);
-    std::string text = "deft " DEFT_VERSION "\n";
+    std::string text = fmt::format("deft {}\n", build_version());
     if (!library.error.empty()) {
         print(text);
         complain(library.error);
@@ -180,9 +181,9 @@ int show_version(const std::string& wanted) {
     const std::string version = library_version(library.path);
     text += fmt::format("library {} {}\n", printable(library.path), printable(version));
     const int printed = print(text);
-    if (version != DEFT_VERSION) {
-        complain(fmt::format("{}: {}, this command is {}; install both from one release",
-                             library.path, version, DEFT_VERSION));
+    if (version != build_version()) {
+        complain(fmt::format("{}: {}, this command is {}; install both from one build",
+                             library.path, version, build_version()));
         return kProblem;
     }
     return printed;

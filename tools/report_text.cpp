@@ -127,8 +127,9 @@ std::string path_lines(const RunReport& run) {
     return text;
 }
 
-// Whether a plan is in force, and if not, why not.
-std::string plan_words(const ObservedPlan& plan) {
+// Whether a plan is in force, and if not, why not. `takes`: an iteration, measured since the plan
+// came into force.
+std::string plan_words(const ObservedPlan& plan, const std::optional<double>& takes) {
     const std::string why = plan.reason.empty() ? "" : ": " + printable(plan.reason);
     if (plan.policy.empty() || (plan.state != "running" && plan.switched == 0 && !why.empty())) {
         return fmt::format("none in force, state {}{}", printable(plan.state), why);
@@ -142,7 +143,9 @@ std::string plan_words(const ObservedPlan& plan) {
                                             ms(timed ? plan.before_ms : plan.baseline_ms));
     const std::string policy = printable(plan.policy);
     if (plan.state == "running") {
-        return fmt::format("'{}' in force: {}", policy, figures);
+        return fmt::format("'{}' in force: {}{}", policy,
+                           takes ? fmt::format("measured {} ms per iteration, ", ms(takes)) : "",
+                           figures);
     }
     return fmt::format("'{}' {}, state {}{}: {}", policy,
                        plan.switched > 0 ? "was in force and is not any more" : "not in force",
@@ -154,6 +157,7 @@ struct PlanGroup {
     std::size_t communicator;
     const ObservedPlan* plan;
     std::vector<std::int64_t> ranks;
+    std::optional<double> takes;  // of the first rank; of several plans nobody knows whose it is
 
     bool tells(std::size_t of, const ObservedPlan& other) const {
         return communicator == of && plan->state == other.state && plan->policy == other.policy &&
@@ -173,7 +177,9 @@ std::string plan_lines(const RunReport& run) {
             if (known != groups.end()) {
                 known->ranks.push_back(file.rank);
             } else {
-                groups.push_back({i, &file.plans[i], {file.rank}});
+                const bool its_own = file.plans.size() == 1 && file.stable;
+                groups.push_back(
+                    {i, &file.plans[i], {file.rank}, its_own ? file.time_ms.median : std::nullopt});
             }
         }
     }
@@ -194,7 +200,7 @@ std::string plan_lines(const RunReport& run) {
                         alone ? ""
                               : fmt::format("{} {}: ", group.ranks.size() == 1 ? "rank" : "ranks",
                                             ranges(group.ranks)),
-                        plan_words(*group.plan));
+                        plan_words(*group.plan, group.takes));
     }
     if (differ) {
         text +=

@@ -192,6 +192,13 @@ std::uint64_t parse_rate(std::string_view text) {
 InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::string_view list,
                                      std::string_view variable, bool strict) {
     InterfaceSelection selection;
+    if (all.empty()) {
+        // Every network namespace has its loopback.
+        selection.problem =
+            "the kernel lists no network interface, not even loopback: most likely a sandbox "
+            "forbids netlink sockets (AF_NETLINK)";
+        return selection;
+    }
     const List named = parse_list(list, strict);
     if (named.items.empty()) {
         choose_default(all, all, selection);

@@ -13,7 +13,9 @@
 extern "C" {
 #endif
 
-/* "0.1.0": the version of the library. A string that is never freed. Any thread, at any time. */
+/* "0.1.0+9e0a02f8d1c3": the version of the library and the commit that it was built from; "-dirty"
+ * at the end where sources had been changed since. "0.1.0" where git did not tell. A string that is
+ * never freed. Any thread, at any time. */
 const char* deft_version(void);
 
 /* The next two concern the communicators on the current CUDA device of the calling thread, so that

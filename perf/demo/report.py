@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import platform
 
 from ..common import bounds, hosts, iterations
 
@@ -199,6 +200,34 @@ def comparison(phases, shaped, limits):
 def _time(quantiles):
     return (f"{quantiles['median']:.1f}" if quantiles and quantiles.get("median") is not None
             else "-")
+
+
+def verdict_sentence(phases, good, same, shaped):
+    """What came out, in one sentence for the top of the page."""
+    before, parts = settled_ms(phases["plain"]), []
+    for name, phase in phases.items():
+        if name == "plain":
+            continue
+        what = f"mode {name} ran"
+        if shaped and before:
+            what = f"mode {name} took {settled_ms(phase) / before:.2f} of the time without deft"
+        how = same.get(name)
+        losses = {"bitwise": "equal losses", "no": "other losses"}.get(how, f"losses {how}")
+        parts.append(f"{what}, with {losses}")
+    all_well = "Everything went well" if good else "NOT everything went well, see what was printed"
+    return f"{all_well}: {'; '.join(parts)}."
+
+
+def circumstances(options, network, described, when):
+    """Where, when and with what the runs were made: sentences for the page."""
+    cpu = described["cpu"] or "unknown CPU"
+    ranks = f"{options.ranks_per_host} rank{'' if options.ranks_per_host == 1 else 's'} each"
+    return [f"{when} on {platform.node()}: {described['cpus']} x {cpu}, Linux "
+            f"{described['kernel']}, load {described['load_before']} before; {network.describe()}.",
+            f"{options.hosts} hosts with {ranks}, links {', '.join(options.rates)}; model "
+            f"{options.model}, {options.epochs} epochs, batch {options.batch}, optimizer "
+            f"{options.optimizer}, buckets of {options.bucket_cap_mb:g} MB, seed {options.seed}. "
+            "result.json has all figures."]
 
 
 def buckets(file):

@@ -269,10 +269,13 @@ def conclude(options, network, reason, phases, folder, seconds):
               "run without deft has the whole loopback; the times cannot be compared")
     for phase in phases.values():
         phase["job"].pop("format", None)
+    described = machine.describe()
     with open(os.path.join(folder, "timeline.html"), "w", encoding="utf-8") as file:
-        file.write(timeline.page(phases, rows, options.rates, limits))
+        about = [report.verdict_sentence(phases, good, same, network.shaped),
+                 *report.circumstances(options, network, described, time.strftime("%F %T %Z"))]
+        file.write(timeline.page(phases, rows, options.rates, limits, about))
     records.replace(os.path.join(folder, "result.json"), {
-        "format": "deft-demo", "version": 3, "machine": machine.describe(),
+        "format": "deft-demo", "version": 3, "machine": described,
         "seconds": round(seconds, 1),
         "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason,
                     "hosts": options.hosts, "ranks_per_host": options.ranks_per_host,

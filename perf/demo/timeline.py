@@ -9,6 +9,8 @@ from . import report
 
 COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "deft": "#228833",
            "covap": "#aa3377"}
+# None is the colour of compute, of waiting, of a link or of a bound.
+BUCKETS = ("#44aa99", "#332288", "#88ccee", "#aa4499", "#117733", "#999999")
 WIDTH = 900
 
 
@@ -16,6 +18,10 @@ def _text(x, y, words, size=12, anchor="start", colour="#222222"):
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
             f'fill="{colour}">'
             f"{html.escape(words)}</text>")
+
+
+def _bucket(index):
+    return BUCKETS[index % len(BUCKETS)]
 
 
 def _box(x, y, width, height, colour, title):
@@ -84,7 +90,7 @@ def _bars(phase, rates):
             continue
         start = max(ready, before)
         before = start + took
-        bars.append((1, start, took, f"hsl({(index * 47) % 360},55%,55%)",
+        bars.append((1, start, took, _bucket(index),
                      f"bucket {index}, {bucket['bytes'] / 1e6:.1f} MB: ready at {ready:.0f} ms, "
                      f"takes {took:.0f} ms"))
     for number, (name, rate) in enumerate(links):
@@ -195,12 +201,12 @@ def plan(facts, observed):
         for index, value in enumerate(ready):
             if start + value - forward <= end:
                 parts.append(_box(left + (start + value - forward) * scale - 1, row + 4, 3, row - 8,
-                                  "#cc3311", f"bucket {index} ready, {value - forward:.0f} ms "
+                                  _bucket(index), f"bucket {index} ready, {value - forward:.0f} ms "
                                              "after the start of backward"))
     for transfer in facts["transfers"]:
         parts.append(_box(left + transfer["start_ms"] * scale, row * (transfer["link"] + 2) + 2,
                           (transfer["finish_ms"] - transfer["start_ms"]) * scale, row - 6,
-                          f"hsl({(transfer['bucket'] * 47) % 360},55%,55%)",
+                          _bucket(transfer["bucket"]),
                           f"bucket {transfer['bucket']}: {transfer['start_ms']:.1f} to "
                           f"{transfer['finish_ms']:.1f} ms"))
     for number in range(max(1, facts["period"]) + 1):
@@ -210,10 +216,11 @@ def plan(facts, observed):
     return "\n".join(parts + ["</svg>"])
 
 
-def page(phases, rows, rates, limits):
+def page(phases, rows, rates, limits, about):
     """The whole page; `rows` is the comparison as a table, the first row its head; `limits` the
-    lower bounds in ms."""
-    body = ["<h1>deft demo</h1>", "<table>"]
+    lower bounds in ms. `about`: sentences that stand above the table, the first one the verdict."""
+    body = ["<h1>deft demo</h1>", f"<p><strong>{html.escape(about[0])}</strong></p>",
+            *(f"<p>{html.escape(sentence)}</p>" for sentence in about[1:]), "<table>"]
     for number, row in enumerate(rows):
         cell = "th" if number == 0 else "td"
         body.append("<tr>" + "".join(f"<{cell}>{html.escape(text)}</{cell}>" for text in row) +
@@ -256,7 +263,9 @@ def page(phases, rows, rates, limits):
                              f"{facts['updates_per_iteration']:g} updates per iteration; state: "
                              f"{html.escape(facts['state'])}</p>", plan(facts, observed)]
     return ("<!doctype html>\n"
-            "<html lang=\"en\"><head><meta charset=\"utf-8\"><title>deft demo</title><style>\n"
+            "<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+            "<title>deft demo</title><style>\n"
             "body{font:15px/1.4 sans-serif;max-width:960px;margin:2em auto;padding:0 "
             "1em;color:#222}\n"
             "table{border-collapse:collapse}td,th{border-bottom:1px solid #ddd;padding:.2em "

@@ -19,8 +19,14 @@ public:
     static constexpr std::uint32_t kSmallPacket = 1200;
     static constexpr Nanos kFirstBackOff = kSecond;
     static constexpr Nanos kMaxBackOff = 300 * kSecond;
+    // Between trials whether full packets pass again.
+    static constexpr Nanos kFirstTrial = 30 * kSecond;
+    static constexpr Nanos kMaxTrial = 300 * kSecond;
 
-    void connected() { proven_ = sent_ = came_ = false; }
+    void connected() {
+        proven_ = sent_ = came_ = false;
+        trial_at_ = 0;
+    }
     void posted(std::uint32_t bytes) {
         if (bytes > kSmallPacket) {
             sent_ = true;
@@ -47,7 +53,26 @@ public:
     bool wants_small() const { return swallowed_ >= 2 || small_helped_; }
     void small(bool small) { small_ = small; }
     // The link may not be what it was.
-    void link_returned() { small_helped_ = false; }
+    void link_returned() {
+        small_helped_ = false;
+        pause_ = 0;
+    }
+
+    // Small packets get through, and it is time to see whether full ones do again.
+    bool trial_due(Nanos now) {
+        if (!small_ || !came_) {
+            trial_at_ = 0;
+            return false;
+        }
+        if (trial_at_ == 0) {
+            plan_trial(now);
+        }
+        return now >= trial_at_;
+    }
+    void tried(bool passed, Nanos now) {
+        small_helped_ = small_helped_ && !passed;
+        plan_trial(now);
+    }
 
     bool proven() const { return proven_; }
     // Connections in a row that took a large piece and never answered for one.
@@ -60,11 +85,19 @@ public:
     }
 
 private:
+    void plan_trial(Nanos now) {
+        pause_ = pause_ == 0 ? kFirstTrial : std::min(2 * pause_, kMaxTrial);
+        trial_at_ = now + pause_;
+    }
+
     // Of this connection:
     bool proven_ = false;  // it has carried a piece of kPiece
     bool sent_ = false;    // it was given more than a small packet
     bool came_ = false;    // and the peer has answered for it
     bool small_ = false;   // its packets are kept small
+    Nanos trial_at_ = 0;   // 0: not planned
+    // Of the path:
+    Nanos pause_ = 0;  // before the trial that is planned
     bool small_helped_ = false;
     int swallowed_ = 0;
 };

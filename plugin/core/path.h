@@ -138,6 +138,10 @@ public:
     virtual void cancel() = 0;
     // Whether the next attempts keep to packets that pass everywhere.
     virtual void keep_small(bool /*small*/) {}
+    // Whether packets of full size get to the peer's host now, seen without the path that stands.
+    // Begins a trial, or goes on with one, and says what came out once.
+    enum class Trial { Pending, Passed, Swallowed };
+    virtual Trial try_full_size(Nanos /*now*/) { return Trial::Swallowed; }
     // The peer's host has taken this attempt's connection and nobody has closed it since: what is
     // missing is an answer, which comes no earlier than the peer's NCCL asks for the connection.
     virtual bool reached(Nanos /*now*/) const { return false; }

@@ -163,6 +163,7 @@ private:
     void lose(PathSlot& link, const char* why, Nanos now, How how = How::Broken);
     void hasten(Nanos now, Nanos limit);
     void tell_of_swallowing(const PathSlot& link, Nanos now);
+    void try_full_size(PathSlot& link, Nanos now);
     void requeue(PathSlot& link);
     void keep(const PathSlot& link);
     void idle(PathSlot& link, Nanos now);

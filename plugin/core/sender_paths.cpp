@@ -237,6 +237,25 @@ void Sender::tell_of_swallowing(const PathSlot& link, Nanos now) {
                     : "There is no other path: its packets are kept small, which is slower");
 }
 
+// A path that keeps its packets small is made anew once full ones pass again. Not the only one
+// while it carries what NCCL was told is sent: see check_silence().
+void Sender::try_full_size(PathSlot& link, Nanos now) {
+    const bool promised = links_.size() == 1 && !held() && oldest_ < next_message_;
+    if (link.state != PathState::Up || promised || !link.full_size.trial_due(now)) {
+        return;
+    }
+    const Dialer::Trial result = link.dialer->try_full_size(now);
+    if (result == Dialer::Trial::Pending) {
+        return;
+    }
+    const bool passed = result == Dialer::Trial::Passed;
+    link.full_size.tried(passed, now);
+    if (passed) {
+        lose(link, "made anew, as full-size packets pass again", now);
+        link.retry_at = now;
+    }
+}
+
 void Sender::timers(Nanos now) {
     next_timers_ = now + kTimerInterval;
     for (auto& link : links_) {
@@ -245,6 +264,7 @@ void Sender::timers(Nanos now) {
             case PathState::Suspect:
                 link->path->look_after(now);
                 check_silence(*link, now);
+                try_full_size(*link, now);
                 break;
             case PathState::Down:
             case PathState::Probing:

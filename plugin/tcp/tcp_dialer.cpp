@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "plugin/tcp/carrier_watch.h"
+#include "plugin/tcp/full_size_trial.h"
 #include "plugin/tcp/reach.h"
 #include "plugin/tcp/tcp_path.h"
 
@@ -59,6 +60,8 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
     std::strncpy(hello_.link, link.name.c_str(), sizeof(hello_.link) - 1);
     description_ = link.name;
 }
+
+TcpDialer::~TcpDialer() = default;
 
 bool known_dead(const Route& route, const Interface& link) {
     return CarrierWatch::down(link.name) ||
@@ -130,6 +133,17 @@ bool TcpDialer::reached(Nanos now) const {
 void TcpDialer::cancel() {
     fd_.reset();
     stage_ = Stage::Idle;
+}
+
+Dialer::Trial TcpDialer::try_full_size(Nanos now) {
+    if (trial_ == nullptr) {
+        trial_ = std::make_unique<FullSizeTrial>(device_, route_, hello_);
+    }
+    const Trial result = trial_->poll(preferred_, now);
+    if (result != Trial::Pending) {
+        trial_.reset();
+    }
+    return result;
 }
 
 Carrier TcpDialer::carrier() const {

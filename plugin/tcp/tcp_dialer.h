@@ -44,6 +44,8 @@ std::vector<Route> plan_routes(const std::vector<Interface>& links,
 void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
               std::size_t first);
 
+class FullSizeTrial;
+
 // Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
 class TcpDialer final : public Dialer {
 public:
@@ -58,11 +60,13 @@ public:
     };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
               const Options& options);
+    ~TcpDialer() override;
 
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
     void keep_small(bool small) override { small_ = small; }
+    Trial try_full_size(Nanos now) override;
     bool reached(Nanos now) const override;
     Carrier carrier() const override;
     const char* failure() const override { return failure_.c_str(); }
@@ -92,6 +96,7 @@ private:
     std::shared_ptr<TcpHome> home_;
     bool pass_over_;
     bool small_ = false;
+    std::unique_ptr<FullSizeTrial> trial_;  // while one is under way
     LinkCounters& counters_;
     wire::EndpointList endpoints_;
     std::size_t candidate_ = 0;

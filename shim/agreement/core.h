@@ -122,7 +122,7 @@ struct Party {
     int rank = 0;
     int nranks = 0;
     int nccl_version = 0;
-    std::string deft_version;
+    std::string deft_version;  // of the build: it says which commit
     std::string host;
     std::string settings;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/build_version.h"
 #include "base/log.h"
 
 namespace deft::agreement {
@@ -59,7 +60,7 @@ void LeaderRole::adopt(Stream&& stream, const wire::Hello& hello) {
     const Party leader{core_.council->rank(),
                        core_.council->nranks(),
                        core_.terms.nccl_version,
-                       DEFT_VERSION,
+                       build_version(),
                        own_host(),
                        core_.terms.settings};
     const Party member{static_cast<int>(hello.rank),

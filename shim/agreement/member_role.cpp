@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/build_version.h"
 #include "base/log.h"
 
 namespace deft::agreement {
@@ -164,7 +165,7 @@ void MemberRole::greet(Clock::time_point now) {
     hello.nranks = static_cast<std::uint32_t>(core_.council->nranks());
     hello.rank = static_cast<std::uint32_t>(core_.council->rank());
     hello.nccl_version = core_.terms.nccl_version;
-    hello.deft_version = DEFT_VERSION;
+    hello.deft_version = build_version();
     hello.host = own_host();
     hello.settings = core_.terms.settings;
     state_ = State::Greeted;

@@ -14,7 +14,7 @@
 
 namespace deft::agreement::wire {
 
-inline constexpr std::uint8_t kVersion = 2;
+inline constexpr std::uint8_t kVersion = 3;
 
 // ---- the trailer: bytes 64..127 of a unique id --------------------------------------------------
 
@@ -90,7 +90,7 @@ struct Hello {
     std::uint32_t nranks = 0;
     std::uint32_t rank = 0;
     std::int32_t nccl_version = 0;
-    std::string deft_version;  // at most 15 bytes
+    std::string deft_version;  // at most 47 bytes
     std::string host;          // at most 63 bytes
     std::string settings;
 };

@@ -72,6 +72,9 @@ void Leader::note_forwarding() {
     if (again && !fallen) {
         selector_.drop_networks();
     }
+    if (ending_ == Ending::NoGain && !fallen) {
+        follower_.say(review_.loss_words().c_str());
+    }
     if (outdated) {
         selector_.note_outdated();
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "base/log.h"
@@ -89,8 +90,11 @@ std::optional<PlanReview::Gain> PlanReview::loss(const Track& track, const JobVi
 
 void PlanReview::note_loss(const Gain& gain) {
     gain_checked_ = true;
-    DEFT_INFO("no gain: %.2f ms per iteration, %.2f ms before; the plan is given up", gain.now_ms,
-              gain.before_ms);
+    char words[128];
+    std::snprintf(words, sizeof(words), "no gain: %.2f ms per iteration under it, %.2f ms before",
+                  gain.now_ms, gain.before_ms);
+    loss_words_ = words;
+    DEFT_INFO("%s; the plan is given up", words);
 }
 
 // When the data of a call were ready that waited for the call before it can only be guessed

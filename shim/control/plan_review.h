@@ -46,6 +46,8 @@ public:
     // The plan is slower than none; null: it is not, or that is not known yet.
     std::optional<Gain> loss(const Track& track, const JobView& view);
     void note_loss(const Gain& gain);
+    // The latest, for people.
+    const std::string& loss_words() const { return loss_words_; }
 
     // What a plan takes that was made from guesses is known better: a plan that is better by that,
     // and what it was made for. Null: there is none. Looked at once for each plan made from
@@ -84,6 +86,7 @@ private:
     PlanSelector& selector_;
     std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
     bool gain_checked_ = false;
+    std::string loss_words_;
     bool tightening_ = false;
     bool guard_missed_ = false;  // and said so
 };

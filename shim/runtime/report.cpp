@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/build_version.h"
 #include "base/config.h"
 #include "base/json_writer.h"
 #include "base/link_stats.h"
@@ -196,7 +197,7 @@ ReportFacts process_facts() {
 std::string make_report(const ReportFacts& facts, const Track* track) {
     JsonWriter json;
     json.begin_object().member("format", "deft-observe").member("version", 1);
-    json.key("library").begin_object().member("version", DEFT_VERSION);
+    json.key("library").begin_object().member("version", build_version());
     json.member("path", facts.library_path).end_object();
     json.key("nccl").begin_object().member("version", facts.nccl_version);
     json.member("path", facts.nccl_path).end_object();

@@ -94,14 +94,18 @@ private:
         return true;
     }
 
-    // <net name="mlx5_0" speed="200000"/>: names of NCCL's plugin, most often RDMA devices.
+    // <net name="mlx5_0" speed="200000" port="1"/>: names of NCCL's plugin, most often RDMA
+    // devices, whose ports count from 1. NCCL's Socket transport names interfaces, which have port
+    // 0; so do deft's own devices.
     void nets(const XmlElement& element, const Nic& card) {
         for (const XmlElement& net : element.children) {
             if (net.name != "net" || net["name"].empty()) {
                 continue;
             }
             Nic nic = card;
-            nic.name = nic.rdma = net["name"];
+            nic.name = net["name"];
+            nic.has_interface = net["port"] == "0" && !nic.name.starts_with("deft");
+            nic.rdma = nic.has_interface ? "" : nic.name;
             nic.kind = nic.kind.empty() ? "virtual" : nic.kind;
             nic.speed_mbps = std::atoll(std::string(net["speed"]).c_str());
             machine_.nics.push_back(std::move(nic));

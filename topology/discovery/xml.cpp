@@ -215,6 +215,10 @@ std::string_view XmlElement::operator[](std::string_view attribute) const {
 }
 
 bool parse_xml(std::string_view text, XmlElement& root, std::string& problem) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    if (text.starts_with(kByteOrderMark)) {
+        text.remove_prefix(kByteOrderMark.size());
+    }
     Parser parser(text);
     const bool good = parser.document(root);
     problem = parser.problem();

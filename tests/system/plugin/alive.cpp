@@ -3,7 +3,9 @@
 //
 // usage: alive LIBRARY CASE
 //   hole, hole-alone     a link whose far end takes no frames of full size, next to another, or
-//   alone flap1, flap2         the carriers of one or two links: down 1 s, up 0.1 s, down 7 s
+//                        alone
+//   hole-heals           alone, until the far end takes them again
+//   flap1, flap2         the carriers of one or two links: down 1 s, up 0.1 s, down 7 s
 //   dark1, dark2         no carrier for twice DEFT_LINK_TIMEOUT
 //   silent1, silent2     every frame is lost for 12 s
 //   killed-sender        SIGKILL, while its peer only waits for messages
@@ -239,6 +241,22 @@ void over_a_hole(const End ends[2], std::size_t /*links*/) {
     expect_progress(ends[1], kEnough, "over a hole alone");
 }
 
+// The switch is set right, which no carrier tells of. The job goes on all the time.
+void heal(const End ends[2], std::size_t /*links*/) {
+    expect_progress(ends[1], kEnough, "over a hole alone");
+    if (!run(in_namespace(ends[1].pid, "ip link set eth0 mtu 9000"))) {
+        die("could not heal the hole");
+    }
+    const auto start = Clock::now();
+    while (!run("grep -q 'full-size packets pass again' \"$DEFT_LOG_FILE\"")) {
+        if (Clock::now() - start > 2 * kPatience) {
+            die("the path still keeps its packets small");
+        }
+        expect_progress(ends[1], 1, "over a healed hole");
+    }
+    expect_progress(ends[1], kEnough, "over a path made anew");
+}
+
 void flap(const End ends[2], std::size_t links) {
     for (int round = 0; round < 2; ++round) {
         set_carriers(ends[1], links, false);
@@ -300,6 +318,7 @@ struct Case {
 
 const Case kCases[] = {{"hole", 2, nullptr, next_to_a_hole},
                        {"hole-alone", 1, nullptr, over_a_hole},
+                       {"hole-heals", 1, nullptr, heal},
                        {"flap1", 1, nullptr, flap},
                        {"flap2", 2, nullptr, flap},
                        {"dark1", 1, "4s", go_dark},
@@ -353,7 +372,7 @@ int main(int arguments_count, char** arguments) {
         dig_hole(ends, static_cast<int>(links) - 1);
     }
     connect_ends(ends[0], ends[1]);
-    if (what != "hole-alone") {
+    if (!hole || links > 1) {
         expect_progress(ends[1], kWarmUp, "before the fault");
     }
     chosen->fault(ends, links);

@@ -27,9 +27,10 @@ TEST(Product, LoadsWithEverythingResolved) {
     using Version = const char* (*)();
     const auto version = reinterpret_cast<Version>(::dlsym(handle, "deft_version"));
     ASSERT_NE(version, nullptr) << ::dlerror();
-    EXPECT_STREQ(version(), DEFT_VERSION);
+    const std::string before = version();
+    EXPECT_TRUE(before == DEFT_VERSION || before.starts_with(DEFT_VERSION "+")) << before;
     EXPECT_EQ(::dlclose(handle), 0);
-    EXPECT_STREQ(version(), DEFT_VERSION) << "it stays loaded: NCCL threads may still be inside";
+    EXPECT_EQ(version(), before) << "it stays loaded: NCCL threads may still be inside";
 }
 
 TEST(Product, IsOneObjectHoweverOftenItIsOpened) {

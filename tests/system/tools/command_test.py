@@ -55,6 +55,12 @@ class CommandTest(unittest.TestCase):
             result = self.deft(*arguments)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertRegex(result.stdout, rf"^deft (\S+)\nlibrary {re.escape(LIBRARY)} \1\n$")
+        # Of a clone that git looks at, the revision too: two builds differ in it.
+        in_git = shutil.which("git") is not None and subprocess.run(
+            ["git", "--git-dir", f"{ROOT}/.git", "rev-parse", "HEAD"],
+            capture_output=True).returncode == 0
+        revision = r"\+[0-9a-f]{12}(-dirty)?" if in_git else ""
+        self.assertRegex(result.stdout, rf"^deft \d+\.\d+\.\d+{revision}\n")
         result = self.deft("version", "--library", "/no/lib.so")
         self.assertEqual(result.returncode, 1)
         self.assertIn("/no/lib.so", result.stderr)

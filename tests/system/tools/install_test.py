@@ -6,6 +6,7 @@ usage: install_test.py BUILD_ROOT SANITIZED(true|false)
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -78,20 +79,31 @@ class InstallTest(unittest.TestCase):
         ends = ("bin/deft", "libnccl-net-deft.so", "libdeft-preload.so", "pkgconfig/deft.pc",
                 "include/deft/deft.h", "include/deft/abi/net.h", "man1/deft.1", "man5/deft.conf.5",
                 "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
-                "doc/deft/configuration.md", "share/deft/python/deft.py",
+                "doc/deft/docs/configuration.md", "share/deft/python/deft.py",
                 "share/deft/observer/sitecustomize.py")
         for end in ends:
             self.assertTrue(any(name.endswith(end) for name in files), f"{end} is missing")
         unexpected = [name for name in files if not name.endswith(ends)
-                      and "/include/deft/" not in name]
+                      and "/include/deft/" not in name and "/doc/deft/" not in name]
         self.assertEqual(unexpected, [])
+
+    def test_links_between_the_pages_lead_to_pages(self):
+        folder = next(self.stage.rglob("doc/deft"))
+        pages = sorted(folder.rglob("*.md"))
+        self.assertGreater(len(pages), 20)
+        dead = []
+        for page in pages:
+            for link in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+                if "://" not in link and not (page.parent / link).exists():
+                    dead.append(f"{page.relative_to(folder)}: {link}")
+        self.assertEqual(dead, [])
 
     @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
     def test_pkg_config(self):
         folder = next(self.stage.rglob("deft.pc")).parent
         env = {**ENVIRONMENT, "PKG_CONFIG_PATH": str(folder)}
         self.assertEqual(run("pkg-config", "--modversion", "deft", env=env).stdout.strip(),
-                         run(self.deft, "--version").stdout.split()[1])
+                         run(self.deft, "--version").stdout.split()[1].split("+")[0])
         preload = run("pkg-config", "--variable=preload", "deft", env=env).stdout.strip()
         self.assertTrue(str(self.library).endswith(preload), preload)
 

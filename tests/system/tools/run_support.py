@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of deft run share: the programs they are given, and a folder of their own."""
+import glob
 import os
 import shutil
 import subprocess
@@ -9,12 +10,17 @@ import unittest
 
 DEFT, LIBRARY, PROBE = map(os.path.abspath, sys.argv[1:4])
 STATIC_PROBE = os.path.abspath(sys.argv[4]) if len(sys.argv) > 4 else None
-# LD_PRELOAD splits at blanks: where the build folder's path has one, deft run names the library by
-# its file name and puts the folder on the loader's search path.
-PRELOAD = os.path.basename(LIBRARY) if " " in LIBRARY else LIBRARY
-SEARCH = {"LD_LIBRARY_PATH": os.path.dirname(LIBRARY)} if " " in LIBRARY else {}
 # Of deft.py, for jobs that import it: beside the command in the build tree.
 MODULE = {"PYTHONPATH": os.path.join(os.path.dirname(DEFT), "python")}
+
+
+def preload():
+    """What deft run has put into LD_PRELOAD. The loader splits that at blanks: where the build
+    folder's path has one, a link stands for the library."""
+    if " " not in LIBRARY:
+        return LIBRARY
+    links = glob.glob(f"/tmp/deft-{os.getuid()}/*/{os.path.basename(LIBRARY)}")
+    return next(link for link in links if os.readlink(link) == LIBRARY)
 
 
 class RunTest(unittest.TestCase):

@@ -16,14 +16,14 @@ import unittest
 import run_observed
 import run_programs
 import run_settings
-from run_support import DEFT, LIBRARY, MODULE, PRELOAD, PROBE, SEARCH, RunTest
+from run_support import DEFT, LIBRARY, MODULE, PROBE, RunTest, preload
 
 
 class Seen(RunTest):
     def test_names_library_and_plugin_and_nothing_else(self):
         plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
         self.assertEqual(self.seen(),
-                         {**plain, **SEARCH, **MODULE, "LD_PRELOAD": PRELOAD,
+                         {**plain, **MODULE, "LD_PRELOAD": preload(),
                           "NCCL_NET_PLUGIN": "deft"})
 
     def test_options_become_variables(self):
@@ -73,6 +73,26 @@ class Seen(RunTest):
                 result = self.deft("run", "--library", library, "--", "cat", "/proc/self/maps")
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
                 self.assertIn(str(folder), result.stdout)
+                # As conda and module files do.
+                script = "LD_LIBRARY_PATH=/opt/conda/lib cat /proc/self/maps"
+                result = self.deft("run", "--library", library, "--", "sh", "-c", script)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn(str(folder), result.stdout)
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no python3")
+    def test_the_guest_opens_the_library_from_any_path(self):
+        for name in ("plain", "with blank", "with:colon"):
+            with self.subTest(folder=name):
+                folder = pathlib.Path(self.folder) / name
+                folder.mkdir()
+                shutil.copy(LIBRARY, folder)
+                guest = shutil.copy(os.path.join(os.path.dirname(LIBRARY), "libdeft-preload.so"),
+                                    folder)
+                script = "import deft; deft.version(); print(open('/proc/self/maps').read())"
+                result = self.deft("run", "--library", guest, "--", "/usr/bin/python3", "-B", "-c",
+                                   script)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn(f"{folder}/libnccl-net-deft.so", result.stdout)
 
     def test_is_the_command_itself(self):
         """Same process id, exit code, signals, streams, arguments."""
@@ -88,8 +108,7 @@ class Seen(RunTest):
         self.assertEqual(result.returncode, 0)
         plain = subprocess.run([PROBE, "state"],
                                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C",
-                                    "NCCL_NET_PLUGIN": "deft", **SEARCH,
-                                         **MODULE},
+                                    "NCCL_NET_PLUGIN": "deft", **MODULE},
                                cwd=self.folder, capture_output=True, text=True,
                                stdin=subprocess.DEVNULL, timeout=60)
         self.assertEqual(result.stdout, plain.stdout, "descriptors, signals, environment")

@@ -20,7 +20,7 @@ LINES = (
     "plugin > plugin/tcp > plugin/core > topology > base > include",
     f"tools > shim/settings topology/discovery {PLANNER} > topology > base > include",
     "topology/discovery > topology > base > include",
-    "packaging > include",
+    "packaging > base > include",
     "softdev > softdev/nccl > softdev/cuda softdev/net > base > include",
 )
 # The planner is pure: it includes itself and these files of base/, nothing else below it.

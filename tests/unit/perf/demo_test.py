@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo says of its lower bound: its compute was measured while the same cores carried
-bytes. Runs no job."""
+"""What the demo says of its runs, in words and on its page. Its lower bound has a compute that was
+measured while the same cores carried bytes. Runs no job."""
 
 import contextlib
 import html
 import io
 import os
+import platform
+import re
 import tempfile
+import time
 import types
 import unittest
 import unittest.mock
 
-from perf.demo import report
+from perf.demo import report, timeline
 from perf.demo import run as demo
 
 
@@ -22,21 +25,24 @@ def phase(took, **more):
             "traffic": [{"eth0": {"sent": 1000}}], "transport": "", "seconds": 1.0, **more}
 
 
-OBSERVED = {"buckets": [{"bytes": 1000, "ready_ms": {"median": 5.0}}],
+OBSERVED = {"buckets": [{"bytes": 1000, "ready_ms": {"median": 5.0},
+                         "transfer_ms": {"median": 2.0}}],
             "iterations": {"compute_ms": {"median": 10.0}}}
 PHASES = {"plain": phase(20.0),
           "exact": phase(15.0, mode="exact", observed=[OBSERVED], complaints=[])}
 
 
-class LowerBound(unittest.TestCase):
+class Conclusion(unittest.TestCase):
     def conclude(self, rates):
         """What is printed, and the page."""
         with tempfile.TemporaryDirectory() as folder:
-            options = types.SimpleNamespace(hosts=2, ranks_per_host=1, modes=["exact"], rates=rates)
-            network = types.SimpleNamespace(shaped=True, kind="namespaces", hosts=[])
+            options = demo.parse(["--modes", "exact", "--links", ",".join(rates)])
+            network = types.SimpleNamespace(shaped=True, kind="namespaces", hosts=[],
+                                            describe=lambda: "two <hosts>")
             said = io.StringIO()
             with (contextlib.redirect_stdout(said),
-                  unittest.mock.patch.object(demo, "judge", lambda *_: (True, {}))):
+                  unittest.mock.patch.object(demo, "judge",
+                                             lambda *_: (True, {"exact": "bitwise"}))):
                 demo.conclude(options, network, "", {name: {**one} for name, one in PHASES.items()},
                               folder, 1.0)
             with open(os.path.join(folder, "timeline.html"), encoding="utf-8") as file:
@@ -53,6 +59,23 @@ class LowerBound(unittest.TestCase):
 
     def test_without_one_nothing_is_said_of_it(self):
         self.assertNotIn(report.BOUND, self.conclude(["unshaped"])[0])
+
+    def test_the_page_says_what_came_out_where_when_and_with_which_settings(self):
+        page = self.conclude(["400mbit", "200mbit"])[1]
+        self.assertIn("<strong>Everything went well: mode exact took 0.75 of the time without "
+                      "deft, with equal losses.</strong>", page)
+        for words in (time.strftime("%F"), platform.node(), "two &lt;hosts&gt;",
+                      "400mbit, 200mbit", "batch 32", 'name="viewport"'):
+            self.assertIn(words, page)
+
+    def test_a_bucket_has_a_colour_of_its_own(self):
+        page = self.conclude(["400mbit"])[1]
+        drawn = re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"[^>]*><title>(\w+)', page)
+        buckets = {colour for colour, what in drawn if what == "bucket"}
+        others = {colour for colour, what in drawn if what != "bucket"}
+        self.assertEqual(buckets, {timeline.BUCKETS[0]})
+        self.assertGreaterEqual(len(others), 5, "compute, waiting, link, iteration, bound")
+        self.assertEqual(others & set(timeline.BUCKETS), set())
 
 
 if __name__ == "__main__":

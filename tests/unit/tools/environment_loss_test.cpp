@@ -78,6 +78,21 @@ TEST(EnvironmentLoss, OtherProgramsThatHandNothingOn) {
     EXPECT_EQ(environment_loss({}), "");
 }
 
+TEST(EnvironmentLoss, LooksBehindProgramsThatOnlyRunAnother) {
+    for (const char* line :
+         {"nice sudo true", "nice -n 5 ssh host true", "nice -n5 ssh host true", "nohup ssh host",
+          "timeout 5 sudo true", "timeout -k 1 -s KILL 5 sudo true", "stdbuf -oL -e 0 env -i true",
+          "taskset -c 0-3 docker run image", "numactl -N 0 --membind=0 sudo true",
+          "setsid nohup nice sudo true", "time -f %e sudo true", "ionice -c 3 sudo true"}) {
+        EXPECT_NE(loss(line), "") << line;
+    }
+    for (const char* line : {"nice", "nice -n", "timeout", "timeout 5", "timeout 5 python sudo",
+                             "nice python train.py", "timeout sudo python",
+                             "nice sudo deft run -- python", "taskset -c 0-3 torchrun x.py"}) {
+        EXPECT_EQ(loss(line), "") << line;
+    }
+}
+
 TEST(EnvironmentLoss, ACommandThatNamesDeftAgainIsQuiet) {
     for (const char* line :
          {"ssh host1 deft run -- python train.py", "sudo /opt/deft/bin/deft run -- python",

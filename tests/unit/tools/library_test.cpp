@@ -48,21 +48,29 @@ TEST(AddPreload, PutsItFirstAndKeepsTheOthers) {
     EXPECT_EQ(environment.get("LD_LIBRARY_PATH"), std::nullopt);
 }
 
-TEST(AddPreload, APathWithABlankGoesByName) {
+TEST(AddPreload, OnOtherHostsAPathWithABlankGoesByName) {
     const char* entries[] = {"LD_LIBRARY_PATH=/x", nullptr};
     Environment environment(entries);
-    EXPECT_EQ(add_preload(environment, "/my files/libnccl-net-deft.so"), "");
+    EXPECT_EQ(add_preload(environment, "/my files/libnccl-net-deft.so", false), "");
     EXPECT_EQ(environment.get("LD_PRELOAD"), "libnccl-net-deft.so");
     EXPECT_EQ(environment.get("LD_LIBRARY_PATH"), "/my files:/x");
 }
 
-TEST(AddPreload, APathWithAColonGoesByALink) {
-    for (const char* path : {"/a:b/libnccl-net-deft.so", "/$LIB/libnccl-net-deft.so"}) {
-        Environment environment(nullptr);
-        ASSERT_EQ(add_preload(environment, path), "");
+// A job may set LD_LIBRARY_PATH anew, so that is not what the library is found by.
+TEST(AddPreload, APathThatTheLoaderWouldSplitGoesByALink) {
+    for (const char* path :
+         {"/a:b/libnccl-net-deft.so", "/$LIB/libnccl-net-deft.so", "/my files/libnccl-net-deft.so",
+          "/my files/libdeft-preload.so", "/a:b/libdeft-preload.so", "/a/my library.so"}) {
+        const char* entries[] = {"LD_LIBRARY_PATH=/x", nullptr};
+        Environment environment(entries);
+        ASSERT_EQ(add_preload(environment, path, true), "");
+        EXPECT_EQ(environment.get("LD_LIBRARY_PATH"), "/x");
         const std::string link = environment.get("LD_PRELOAD").value_or("");
         EXPECT_EQ(link.find_first_of(" :;$"), link.npos);
         EXPECT_EQ(fs::read_symlink(link), path);
+        const fs::path name = fs::path(path).filename();
+        EXPECT_EQ(fs::path(link).filename(), name == "my library.so" ? "libnccl-net-deft.so" : name)
+            << "the guest looks for the library next to itself";
         fs::remove(link);
         fs::remove(fs::path(link).parent_path());
     }

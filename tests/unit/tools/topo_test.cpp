@@ -214,6 +214,25 @@ TEST(Topo, InfiniBandOnTheSerialBusClass) {
     EXPECT_EQ(nic(machine, "eth7").link, "tcp");
 }
 
+// A dump of a job that used NCCL's Socket transport names interfaces.
+TEST(Topo, NcclFileOfTheSocketTransport) {
+    const std::string text =
+        "\xef\xbb\xbf<system version=\"1\"><cpu numaid=\"0\">"
+        "<pci busid=\"0000:16:00.0\" class=\"0x020000\" vendor=\"0x8086\" device=\"0x159b\"><nic>"
+        "<net name=\"eth0\" dev=\"0\" speed=\"25000\" port=\"0\" guid=\"0x0\" maxconn=\"65536\"/>"
+        "</nic></pci><nic><net name=\"deft\" dev=\"0\" speed=\"25000\" port=\"0\"/>"
+        "<net name=\"mlx5_0\" dev=\"0\" speed=\"100000\" port=\"1\"/></nic></cpu></system>";
+    const Folder folder;
+    const Machine machine = read(folder.write("n.xml", text));
+    EXPECT_EQ(nic(machine, "eth0").link, "tcp");
+    EXPECT_EQ(nic(machine, "eth0").rdma, "");
+    EXPECT_EQ(nic(machine, "mlx5_0").rdma, "mlx5_0");
+    EXPECT_EQ(nic(machine, "mlx5_0").link, "");
+    EXPECT_EQ(nic(machine, "deft").link, "");
+    ASSERT_EQ(machine.devices.size(), 1U);
+    EXPECT_EQ(machine.devices[0].speed_mbps, 25000);
+}
+
 // What NCCL dumps of an NVLink domain: all its hosts, each with a NUMA node 0.
 TEST(Topo, NcclFileOfSeveralHosts) {
     const auto cpu = [](const char* host, const char* numa, const char* bus) {

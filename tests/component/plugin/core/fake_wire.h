@@ -45,6 +45,8 @@ struct FakeLink {
     Nanos crowded_until = 0;
     int connections = 0;
     int attempts = 0;
+    bool small = false;       // the latest connection keeps its packets small
+    int trials = 0;           // whether full packets pass
     std::uint64_t told = 0;   // control frames of the receiver
     std::uint64_t looks = 0;  // of the sender, for them
     std::uint64_t looked_after = 0;
@@ -345,6 +347,7 @@ private:
             connected.speed_mbps = link().nominal_mbps;
             connected.round_trip = 2 * link().latency;
             ++link().connections;
+            link().small = small_;
             failures_ = 0;
             ring = Ring{};
             return Result::Connected;
@@ -357,6 +360,16 @@ private:
             ring = Ring{};
         }
         void keep_small(bool small) override { small_ = small; }
+        Trial try_full_size(Nanos now) override {
+            trial_began_ = trial_began_ == 0 ? now : trial_began_;
+            const bool vanishes = link().narrow != 0 || link().black_hole || !link().carrier;
+            if (now - trial_began_ < (vanishes ? 2 * kSecond : 3 * link().latency)) {
+                return Trial::Pending;
+            }
+            trial_began_ = 0;
+            ++link().trials;
+            return vanishes ? Trial::Swallowed : Trial::Passed;
+        }
         bool reached(Nanos now) const override {
             const Ring& ring = fake_.ringing_[index_];
             const FakeLink& link = fake_.links[index_];
@@ -382,6 +395,7 @@ private:
         int failures_ = 0;  // attempts since the last connection
         bool wrong_ = false;
         bool small_ = false;
+        Nanos trial_began_ = 0;
     };
 
     class FakePathSource final : public PathSource {

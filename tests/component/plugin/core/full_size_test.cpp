@@ -141,6 +141,76 @@ TEST(FullSize, TheOnlyPathKeepsItsPacketsSmall) {
     }
 }
 
+// Over a hole alone, with small packets: until now nothing but the loss of its link ended that.
+struct OverAHole {
+    OverAHole() : scene({swallowing()}) {
+        link().small_helps = true;
+        ::testing::internal::CaptureStderr();
+        move();
+        EXPECT_TRUE(link().small);
+    }
+    ~OverAHole() { said = ::testing::internal::GetCapturedStderr(); }
+    FakeLink& link() { return scene.wire.links[0]; }
+    void move() {
+        scene.sent = scene.received = false;
+        scene.post();
+        scene.send();
+        scene.drive(kMinute, [&] { return scene.sent && scene.received; });
+        EXPECT_TRUE(scene.sent && scene.received);
+    }
+
+    OneMessage scene;
+    std::string said;
+};
+
+TEST(FullSize, SmallPacketsEndOnceTheHoleHasHealed) {
+    OverAHole over;
+    over.link().narrow = 0;
+    over.scene.drive(2 * FullSize::kFirstTrial);
+    EXPECT_EQ(over.link().trials, 1);
+    EXPECT_FALSE(over.link().small);
+    over.move();
+    EXPECT_LE(over.scene.since(), kSecond);
+}
+
+TEST(FullSize, ThatIsSeenInMidTransferToo) {
+    OverAHole over;
+    over.link().bytes_per_second = 40e3;  // the message takes 26 s
+    over.scene.drive(FullSize::kFirstTrial / 2);
+    over.link().narrow = 0;
+    over.move();
+    EXPECT_FALSE(over.link().small);
+}
+
+TEST(FullSize, WhileThereIsAHoleTrialsAreSeldomAndTouchNothing) {
+    OverAHole over;
+    const int before = over.link().connections;
+    over.scene.drive(30 * kMinute);
+    EXPECT_GE(over.link().trials, 6);
+    EXPECT_LE(over.link().trials, 12);
+    EXPECT_EQ(over.link().connections, before);
+    EXPECT_TRUE(over.link().small);
+    over.move();
+    EXPECT_LE(over.scene.since(), kSecond);
+}
+
+// A hole that heals and opens again costs more and more time between the two.
+TEST(FullSize, AHoleThatComesAndGoesIsTriedLessAndLess) {
+    OverAHole over;
+    for (int round = 0; round < 6; ++round) {
+        over.link().narrow = 0;
+        over.scene.drive(2 * FullSize::kMaxTrial, [&] { return !over.link().small; });
+        EXPECT_FALSE(over.link().small) << round;
+        over.link().narrow = 1400;
+        over.move();
+        EXPECT_TRUE(over.link().small) << round;
+    }
+    const Nanos began = over.scene.wire.now;
+    over.link().narrow = 0;
+    over.scene.drive(2 * FullSize::kMaxTrial, [&] { return !over.link().small; });
+    EXPECT_GE(over.scene.wire.now - began, FullSize::kMaxTrial / 2);
+}
+
 // Every connection would have to find out, and each attempt costs a little.
 TEST(FullSize, ASwallowingPathIsTriedLessAndLess) {
     FakeWire wire({link(1), swallowing()});

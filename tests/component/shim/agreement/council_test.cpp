@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks agree on, with all of them in this process.
 #include "tests/component/shim/agreement/council_scene.h"
+#include "tests/component/shim/agreement/raw_peer.h"
 
 namespace deft::agreement::test {
 namespace {
@@ -97,6 +98,20 @@ TEST(Council, OtherNcclVersionIsNamed) {
     scene.join(1, other)->created();
     ASSERT_TRUE(scene.all(Verdict::Off));
     EXPECT_NE(scene[1].reason().find("NCCL 22707"), std::string::npos) << scene[1].reason();
+}
+
+// One release number may have many builds: what tells them apart comes through whole.
+TEST(Council, AnotherBuildOfTheReleaseIsNamed) {
+    Scene scene(2);
+    scene.join(0)->created();
+    const wire::Trailer trailer = trailer_of(scene.id);
+    wire::Hello hello = hello_for(trailer, 1, 2);
+    hello.deft_version += "+0123456789ab-dirty";
+    const UniqueFd fd = call(trailer);
+    say(fd, frame(wire::Type::Hello, wire::encode(hello)));
+    ASSERT_TRUE(eventually([&] { return scene[0].verdict() == Verdict::Off; }));
+    EXPECT_NE(scene[0].reason().find("deft " + hello.deft_version), std::string::npos)
+        << scene[0].reason();
 }
 
 TEST(Council, WithoutATrailerThereIsNone) {

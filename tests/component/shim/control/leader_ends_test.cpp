@@ -20,6 +20,7 @@ TEST_F(Leader, APlanThatIsSlowerThanNoneIsGivenUp) {
     iterate(kHidden, false);
     ASSERT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
     EXPECT_EQ(director_->facts().dropped, 0U);
+    EXPECT_EQ(director_->facts().reason.find("no gain: "), 0U) << director_->facts().reason;
     iterate(kHidden, false, 20);
     linger();
     EXPECT_EQ(director_->facts().switched, 1U);
