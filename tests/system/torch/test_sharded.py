@@ -48,9 +48,11 @@ class Sharded(support.TorchTest):
                     self.assertEqual(sum(plan["switched"] for plan in report["plans"]), 0,
                                      job.outputs())
                 self.assertNotIn("plan in force", job.outputs())
-                if mode != "observe":  # rank 0 leads each of its communicators, and tells
-                    self.assertEqual({plan["reason"] for plan in seen[0]["plans"]}, {REASON},
-                                     seen[0]["plans"])
+                if mode != "observe":
+                    # Rank 0 leads its communicators, and tells; not of one made at the very end.
+                    reasons = [plan["reason"] for plan in seen[0]["plans"]]
+                    self.assertIn(REASON, reasons)
+                    self.assertLessEqual(set(reasons), {REASON, ""})
 
     def test_fsdp2(self):
         self.left_alone("fsdp2")
