@@ -14,9 +14,11 @@ import unittest
 ROOT = pathlib.Path(sys.argv[1])
 VENDOR = "-Dvendor_include=" + ",".join(sys.argv[2:])
 MESON, NINJA = shutil.which("meson"), shutil.which("ninja")
-# One source a room, by the folder of what it is built into. The first two take headers of deft.
+# One source a library, by the folder of what it is built into. The first two take headers of deft.
 ONE_EACH = ("net/libsoftnet.a.p/socket_comm.cpp.o", "nccl/libnccl.so.2.p/socket.cpp.o",
-            "cuda/libcuda.so.1.p/errors.cpp.o")
+            "cuda/libcuda.so.1.p/errors.cpp.o", "cuda/libcudart.so.13.p/runtime_errors.cpp.o",
+            "nvml/libnvidia-ml.so.1.p/nvml.cpp.o",
+            "nccl_kernels/libsoftdev-nccl-kernels.so.p/register.cpp.o")
 USER = {
     "meson.build": """
 project('user', 'cpp', default_options: ['cpp_std=c++20'])
@@ -42,7 +44,8 @@ class Project(unittest.TestCase):
         self.build = self.folder / "build"
 
     def do(self, *command):
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                              timeout=280)
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
