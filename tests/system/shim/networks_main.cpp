@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/system/shim/must.h"
 #include "tests/system/shim/newer_nccl.h"
 
 namespace {
@@ -27,14 +28,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr size_t kCount = 100'000;
 
-void check(int result, const char* what) {
-    if (result != 0) {
-        std::printf("%s failed: %d (%s)\n", what, result, ncclGetLastError(nullptr));
-        std::fflush(stdout);
-        std::_Exit(1);
-    }
-}
-#define MUST(call) check(static_cast<int>(call), #call)
+using deft::test::check;
 
 void use(int device) {
     CUcontext context = nullptr;

@@ -4,8 +4,6 @@
 
 #include <nccl.h>
 
-#include <cstdint>
-
 extern "C" {
 #if NCCL_VERSION_CODE < 22900
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);

@@ -263,17 +263,19 @@ Job run_ranks(const Folder& folder, const Environment& extra, const std::string&
     return finish_ranks(start_ranks(folder, 2, 40, environment, how, own), folder);
 }
 
-// A plan that is carried out whatever it gains: gradients travel over IB and deft's links.
-TEST(RdmaJob, LanesGoOverDeftsLinksBesideNcclsIb) {
+// On hosts with an active RDMA port.
+Job run_next_to_a_port(const Folder& folder, Environment extra, const std::string& how) {
     SysfsTree tree;
     tree.port("mlx5_0", 1);
+    extra["DEFT_SYSFS"] = extra["SOFTDEV_SYSFS"] = tree.root();
+    return run_ranks(folder, extra, how);
+}
+
+// A plan that is carried out whatever it gains: gradients travel over IB and deft's links.
+TEST(RdmaJob, LanesGoOverDeftsLinksBesideNcclsIb) {
     const Folder folder;
-    const Job job = run_ranks(folder,
-                              {{"DEFT_MODE", "deft"},
-                               {"DEFT_PLAN", "delay0"},
-                               {"DEFT_SYSFS", tree.root()},
-                               {"SOFTDEV_SYSFS", tree.root()}},
-                              "large");
+    const Job job =
+        run_next_to_a_port(folder, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay0"}}, "large");
     expect_sound(job);
     const Bytes bytes = bytes_in(folder);
     EXPECT_GE(bytes.at("IB"), 1u << 20);
@@ -294,15 +296,9 @@ TEST(RdmaJob, LanesGoOverDeftsLinksBesideNcclsIb) {
 
 // Nobody asks for lanes: everything is IB's.
 TEST(RdmaJob, WithoutLanesEverythingIsIbs) {
-    SysfsTree tree;
-    tree.port("mlx5_0", 1);
     const Folder folder;
-    const Job job = run_ranks(folder,
-                              {{"DEFT_MODE", "exact"},
-                               {"DEFT_LANES", "none"},
-                               {"DEFT_SYSFS", tree.root()},
-                               {"SOFTDEV_SYSFS", tree.root()}},
-                              "plain large");
+    const Job job =
+        run_next_to_a_port(folder, {{"DEFT_MODE", "exact"}, {"DEFT_LANES", "none"}}, "plain large");
     expect_sound(job);
     Bytes bytes = bytes_in(folder);
     EXPECT_GE(bytes["IB"], 1u << 20);

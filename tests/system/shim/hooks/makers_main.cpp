@@ -25,19 +25,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/system/shim/must.h"
+
 namespace {
 
 constexpr int kRanks = 2;
 constexpr size_t kCount = 50'000;
 
-void check(int result, const char* what) {
-    if (result != 0) {
-        std::printf("%s failed: %d (%s)\n", what, result, ncclGetLastError(nullptr));
-        std::fflush(stdout);
-        std::_Exit(1);
-    }
-}
-#define MUST(call) check(static_cast<int>(call), #call)
+using deft::test::check;
 
 // One rank's device, stream and buffer.
 struct Rank {
@@ -168,15 +163,20 @@ void scalable() {
     });
 }
 
+ncclComm_t new_nonblocking(const ncclUniqueId& id, int rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    check(ncclCommInitRankConfig(&comm, kRanks, id, rank, &config) != ncclInProgress,
+          "ncclInProgress of the initialisation");
+    wait_ready(comm);
+    return comm;
+}
+
 void nonblocking() {
     const ncclUniqueId id = new_id();
     in_threads("Nonblocking", [&](const Rank& self) {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        ncclComm_t comm = nullptr;
-        check(ncclCommInitRankConfig(&comm, kRanks, id, self.rank, &config) != ncclInProgress,
-              "ncclInProgress of the initialisation");
-        wait_ready(comm);
+        ncclComm_t comm = new_nonblocking(id, self.rank);
         self.fill(1);
         for (int i = 0; i < 3; ++i) {
             check(self.reduce(comm) != ncclInProgress, "ncclInProgress of a call");
@@ -310,12 +310,7 @@ void late() {
         self.expect(kRanks);
     };
     in_threads("Late", [&](const Rank& self) {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        ncclComm_t parent = nullptr;
-        check(ncclCommInitRankConfig(&parent, kRanks, id, self.rank, &config) != ncclInProgress,
-              "ncclInProgress of the initialisation");
-        wait_ready(parent);
+        ncclComm_t parent = new_nonblocking(id, self.rank);
         ncclComm_t hasty = nullptr;  // used when it is there, without asking whether it may be
         MUST(ncclCommSplit(parent, 0, self.rank, &hasty, nullptr));
         while (__atomic_load_n(&hasty, __ATOMIC_ACQUIRE) == nullptr) {
@@ -372,12 +367,7 @@ private:
 void gone(const std::string& when) {
     const ncclUniqueId id = new_id();
     in_threads("Gone", [&](const Rank& self) {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        ncclComm_t parent = nullptr;
-        check(ncclCommInitRankConfig(&parent, kRanks, id, self.rank, &config) != ncclInProgress,
-              "ncclInProgress of the initialisation");
-        wait_ready(parent);
+        ncclComm_t parent = new_nonblocking(id, self.rank);
         const Page page;
         *page.handle() = nullptr;
         MUST(ncclCommSplit(parent, 0, self.rank, page.handle(), nullptr));

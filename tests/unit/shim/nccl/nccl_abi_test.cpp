@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "shim/nccl/nccl_table.h"
+#include "tests/system/shim/newer_nccl.h"
 
 namespace {
 
@@ -70,9 +71,6 @@ constexpr bool same_shape =
 extern "C" {
 #if NCCL_VERSION_CODE < 22900
 // As nccl.h 2.29 has them.
-ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
-                          ncclComm_t* grown, ncclConfig_t* config);
-ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** pointer);
 ncclResult_t ncclPutSignal(const void* send, size_t count, ncclDataType_t type, int peer,
                            ncclWindow_t window, size_t offset, int signal, int context,
@@ -84,11 +82,10 @@ ncclResult_t ncclWaitSignal(int count, void* awaited, ncclComm_t comm, cudaStrea
 #if NCCL_VERSION_CODE < 22907
 // As nccl.h 2.29.7 has them.
 enum MemoryStatistic : unsigned {};
-ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
-ncclResult_t ncclCommResume(ncclComm_t comm);
 ncclResult_t ncclCommMemStats(ncclComm_t comm, MemoryStatistic which, uint64_t* value);
 #endif
-// As nccl_device.h has them, which needs a compiler for CUDA.
+// As nccl_device.h has them, which needs a compiler for CUDA: these four are compared with what is
+// written here, and with nothing of the vendor's.
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wanted, void* made);
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* made);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** pointer);
