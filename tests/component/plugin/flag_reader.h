@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -17,8 +19,8 @@ public:
     static constexpr std::size_t kLine =
         128 / sizeof(std::uint64_t);  // words, the last is the flag
 
-    // Of messages whose words are all 1, then all 2, and so on up to `rounds`. Waits for each
-    // without end: a test that fails in between has to call give_up().
+    // Of messages whose words are all 1, then all 2, and so on up to `rounds`, or to the reader's
+    // own end.
     FlagReader(std::size_t bytes, std::uint64_t rounds)
         : words_(bytes / sizeof(std::uint64_t)),
           buffer_(static_cast<std::uint64_t*>(std::aligned_alloc(128, bytes)), &std::free) {
@@ -26,21 +28,24 @@ public:
         thread_ = std::thread([this, rounds] { read(rounds); });
     }
     ~FlagReader() {
-        give_up();
-        if (thread_.joinable()) {
-            thread_.join();
-        }
+        over_.store(true, std::memory_order_relaxed);
+        thread_.join();
     }
     FlagReader(const FlagReader&) = delete;
     FlagReader& operator=(const FlagReader&) = delete;
 
     std::byte* data() { return reinterpret_cast<std::byte*>(buffer_.get()); }
-    void wait(std::uint64_t round) const {
+    // False: a flag has not come, and never will.
+    bool wait(std::uint64_t round) const {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (taken_.load(std::memory_order_acquire) < round) {
+            if (std::chrono::steady_clock::now() > deadline) {
+                return false;
+            }
             std::this_thread::yield();
         }
+        return true;
     }
-    void give_up() { over_.store(true, std::memory_order_relaxed); }
     // Words that had not come with their flag; to be asked once all is taken.
     std::uint64_t early() const { return early_.load(std::memory_order_acquire); }
 

@@ -16,6 +16,8 @@
 #include "tests/component/plugin/tcp_pair.h"
 
 namespace deft::net::testing {
+// Its names are of this header alone: other tests of the same program have some of them too.
+inline namespace admission {
 
 // A blocking client of the listener at link 0.
 inline UniqueFd next(const wire::Handle& handle, const char* from = nullptr) {
@@ -82,4 +84,5 @@ inline void expect_works(TcpPair& pair) {
     EXPECT_TRUE(std::equal(data.begin(), data.end(), buffer.begin()));
 }
 
+}  // namespace admission
 }  // namespace deft::net::testing

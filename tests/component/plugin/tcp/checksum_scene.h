@@ -14,6 +14,8 @@
 #include "tests/component/plugin/relayed_pair.h"
 
 namespace deft::net::testing {
+// Its names are of this header alone: other tests of the same program have some of them too.
+inline namespace damaged {
 
 inline ConnectionOptions checked(bool on) {
     ConnectionOptions options;
@@ -156,4 +158,5 @@ inline std::uint64_t resent() {
     return sum_of(&LinkCounters::resent_bytes);
 }
 
+}  // namespace damaged
 }  // namespace deft::net::testing

@@ -3,6 +3,7 @@
 // which the plugin itself copies them there (core/copy_in_order.h).
 #include <gtest/gtest.h>
 
+#include "base/link_stats.h"
 #include "tests/component/plugin/flag_reader.h"
 #include "tests/component/plugin/tcp_pair.h"
 #include "tests/sanitizers.h"
@@ -16,6 +17,14 @@ struct Way {
     bool early;  // it comes before its receive is posted
     bool checksum;
 };
+
+std::uint64_t received_bytes() {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < LinkStats::process().size(); ++i) {
+        sum += LinkStats::process()[i].bytes_received.load();
+    }
+    return sum;
+}
 
 class InOrder : public ::testing::TestWithParam<Way> {};
 
@@ -33,9 +42,10 @@ TEST_P(InOrder, AFlagNeverComesBeforeItsLine) {
     Receiver& receiver = *pair.receiver;
     std::vector<std::uint64_t> data(bytes / sizeof(std::uint64_t));
     FlagReader gpu(bytes, kRounds);
-    const Nanos deadline = steady_now() + kPatience;
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
+        const Nanos deadline = steady_now() + kPatience;
         std::fill(data.begin(), data.end(), round);
+        const std::uint64_t before = received_bytes();
         Request* receive = nullptr;
         if (!early) {
             receive = receiver.irecv(gpu.data(), bytes, false, steady_now());
@@ -43,7 +53,10 @@ TEST_P(InOrder, AFlagNeverComesBeforeItsLine) {
         Request* const send = sender.isend(data.data(), bytes, steady_now());
         ASSERT_NE(send, nullptr);
         if (early) {
-            for (int polls = 0; polls < 20; ++polls) {
+            // What is counted has been read, and nothing is posted that it could have gone to.
+            while (received_bytes() < before + bytes) {
+                ASSERT_LT(steady_now(), deadline);
+                sender.progress(steady_now());
                 receiver.progress(steady_now());
             }
             receive = receiver.irecv(gpu.data(), bytes, false, steady_now());
@@ -56,7 +69,7 @@ TEST_P(InOrder, AFlagNeverComesBeforeItsLine) {
             received = received || receiver.test(receive, steady_now(), nullptr);
             sent = sent || sender.test(send, steady_now(), nullptr);
         }
-        gpu.wait(round);
+        ASSERT_TRUE(gpu.wait(round));
     }
     EXPECT_EQ(gpu.early(), 0U);
 }

@@ -52,7 +52,7 @@ TEST_P(CopyInOrder, AFlagNeverComesBeforeItsLine) {
         std::fill(from.begin(), from.end(), round);
         copy_in_order(GetParam(), gpu.data(), reinterpret_cast<const std::byte*>(from.data()),
                       kBytes);
-        gpu.wait(round);
+        ASSERT_TRUE(gpu.wait(round));
     }
     EXPECT_EQ(gpu.early(), 0U);
 }
