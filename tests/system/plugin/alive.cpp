@@ -241,9 +241,20 @@ void over_a_hole(const End ends[2], std::size_t /*links*/) {
     expect_progress(ends[1], kEnough, "over a hole alone");
 }
 
+constexpr const char* kSmallPackets = "1[01][0-9]{2}";
+
+// Whether the kernel cuts what a connection of this host sends into packets of so many bytes.
+bool has_packets_of(const End& end, const std::string& bytes) {
+    return run(
+        in_namespace(end.pid, "ss -tinH state established | grep -qE ' mss:" + bytes + " '"));
+}
+
 // The switch is set right, which no carrier tells of. The job goes on all the time.
 void heal(const End ends[2], std::size_t /*links*/) {
     expect_progress(ends[1], kEnough, "over a hole alone");
+    if (!has_packets_of(ends[0], kSmallPackets)) {
+        die("packets of full size get over the hole");
+    }
     if (!run(in_namespace(ends[1].pid, "ip link set eth0 mtu 9000"))) {
         die("could not heal the hole");
     }
@@ -255,6 +266,9 @@ void heal(const End ends[2], std::size_t /*links*/) {
         expect_progress(ends[1], 1, "over a healed hole");
     }
     expect_progress(ends[1], kEnough, "over a path made anew");
+    if (!has_packets_of(ends[0], "8[0-9]{3}") || has_packets_of(ends[0], kSmallPackets)) {
+        die("the log says that packets are full, and they are not");
+    }
 }
 
 void flap(const End ends[2], std::size_t links) {

@@ -68,6 +68,15 @@ class Conclusion(unittest.TestCase):
                       "400mbit, 200mbit", "batch 32", 'name="viewport"'):
             self.assertIn(words, page)
 
+    def test_the_verdict_says_what_went_wrong(self):
+        for good, same, shaped, words in (
+                (False, "no", True,
+                 "NOT everything went well, see what was printed: mode exact took 0.75 of the time "
+                 "without deft, with other losses."),
+                (True, "within 2 %", False, "Everything went well: mode exact ran, with losses "
+                                            "within 2 %.")):
+            self.assertEqual(report.verdict_sentence(PHASES, good, {"exact": same}, shaped), words)
+
     def test_a_bucket_has_a_colour_of_its_own(self):
         page = self.conclude(["400mbit"])[1]
         drawn = re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"[^>]*><title>(\w+)', page)
