@@ -208,7 +208,7 @@ std::string add_preload(Environment& environment, const std::string& path, bool 
         if (!error.empty() && !has_name) {
             return fmt::format(
                 "the loader cannot preload {} because of the blank, ':', ';' or '$' in its path, "
-                "and no link to it can be made: {}",
+                "and no link to it can be made: {}; install deft in a folder without these",
                 path, error);
         }
         if ((!here && has_name) || !error.empty()) {

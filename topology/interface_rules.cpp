@@ -196,7 +196,7 @@ InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::str
         // Every network namespace has its loopback.
         selection.problem =
             "the kernel lists no network interface, not even loopback: most likely a sandbox "
-            "forbids netlink sockets (AF_NETLINK)";
+            "forbids netlink sockets; allow AF_NETLINK (systemd: RestrictAddressFamilies)";
         return selection;
     }
     const List named = parse_list(list, strict);
