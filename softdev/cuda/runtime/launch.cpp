@@ -16,7 +16,6 @@ namespace {
 
 struct HostKernel {
     std::string name;
-    CUkernel kernel = nullptr;
 };
 
 struct Configuration {
@@ -51,7 +50,8 @@ HostKernel* kernel_at(const void* stub) {
     return found != r.kernels.end() ? found->second : nullptr;
 }
 
-CUresult resolve(HostKernel& kernel) {
+// Into the caller's own variable: other threads resolve the same kernel meanwhile.
+CUresult resolve(const HostKernel& kernel, CUkernel& function) {
     Registry& r = registry();
     const std::lock_guard<std::mutex> lock(r.mutex);
     if (r.library == nullptr) {
@@ -62,7 +62,7 @@ CUresult resolve(HostKernel& kernel) {
         }
     }
     // Each time: the twin may be registered, or replaced, at any moment.
-    const CUresult result = cuLibraryGetKernel(&kernel.kernel, r.library, kernel.name.c_str());
+    const CUresult result = cuLibraryGetKernel(&function, r.library, kernel.name.c_str());
     if (result == CUDA_ERROR_NOT_FOUND) {
         softdevReport("kernel %s has no CPU twin: softdevRegisterKernel(\"%s\", ...)",
                       kernel.name.c_str(), kernel.name.c_str());
@@ -76,12 +76,13 @@ cudaError_t launch(HostKernel* kernel, const Configuration& c, void** arguments)
         return finish(cudaErrorInvalidDeviceFunction);
     }
     return in_context([&] {
-        CUresult result = resolve(*kernel);
+        CUkernel function = nullptr;
+        CUresult result = resolve(*kernel, function);
         if (result == CUDA_SUCCESS) {
-            result = cuLaunchKernel(reinterpret_cast<CUfunction>(kernel->kernel), c.grid.x,
-                                    c.grid.y, c.grid.z, c.block.x, c.block.y, c.block.z,
-                                    static_cast<unsigned>(c.shared), stream_of(c.stream), arguments,
-                                    nullptr);
+            result =
+                cuLaunchKernel(reinterpret_cast<CUfunction>(function), c.grid.x, c.grid.y, c.grid.z,
+                               c.block.x, c.block.y, c.block.z, static_cast<unsigned>(c.shared),
+                               stream_of(c.stream), arguments, nullptr);
             if (result == CUDA_ERROR_INVALID_VALUE) {
                 result = static_cast<CUresult>(cudaErrorInvalidConfiguration);
             }
@@ -159,8 +160,9 @@ cudaError_t CUDARTAPI cudaGetFuncBySymbol(cudaFunction_t* function, const void* 
         return finish(function == nullptr ? cudaErrorInvalidValue : cudaErrorInvalidDeviceFunction);
     }
     return in_context([&] {
-        const CUresult result = resolve(*kernel);
-        *function = reinterpret_cast<cudaFunction_t>(kernel->kernel);
+        CUkernel resolved = nullptr;
+        const CUresult result = resolve(*kernel, resolved);
+        *function = reinterpret_cast<cudaFunction_t>(resolved);
         return result;
     });
 }

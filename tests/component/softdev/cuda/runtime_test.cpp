@@ -5,6 +5,10 @@
 #pragma GCC visibility pop
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "softdev/cuda/softdev.h"
 
 extern "C" void __cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*, uint3*,
@@ -37,6 +41,30 @@ TEST(Runtime, AStubLeadsToItsFunction) {
     EXPECT_EQ(runs, 1);
     EXPECT_EQ(cudaGetFuncBySymbol(&function, &unknown), cudaErrorInvalidDeviceFunction);
     cudaGetLastError();
+}
+
+TEST(Runtime, ThreadsMayResolveOneKernelAtATime) {
+    static char stub;
+    softdevRegisterKernelSized(
+        "runtime_test_shared", [](const unsigned*, const unsigned*, void**) {}, nullptr, 0);
+    __cudaRegisterFunction(nullptr, &stub, nullptr, "runtime_test_shared", 0, nullptr, nullptr,
+                           nullptr, nullptr, nullptr);
+    std::atomic<int> without{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+            for (int times = 0; times < 200000; ++times) {
+                cudaFunction_t function = nullptr;
+                if (cudaGetFuncBySymbol(&function, &stub) != cudaSuccess || function == nullptr) {
+                    ++without;
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(without, 0);
 }
 
 TEST(Runtime, MemoryComesFromAPool) {
