@@ -40,19 +40,46 @@ protected:
                   CUDA_SUCCESS);
         return made;
     }
+    // Begins a capture whose graph alone holds an object.
+    CUuserObject begin_with_object(CUstream s, int* ended) {
+        begin(s);
+        const CUuserObject made = object(ended);
+        EXPECT_EQ(cuGraphRetainUserObject(graph_of(s), made, 1, CU_GRAPH_USER_OBJECT_MOVE),
+                  CUDA_SUCCESS);
+        return made;
+    }
+    CUgraphExec executable(CUgraph graph) {
+        CUgraphExec exec = nullptr;
+        EXPECT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+        return exec;
+    }
+    // Begins a capture on `origin` that `forked` joins, where it captures a fill of 16 bytes.
+    void capture_on_fork(CUstream origin, CUstream forked, CUdeviceptr p) {
+        const CUevent e = event();
+        begin(origin);
+        ASSERT_EQ(cuEventRecord(e, origin), CUDA_SUCCESS);
+        ASSERT_EQ(cuStreamWaitEvent(forked, e, 0), CUDA_SUCCESS);
+        ASSERT_EQ(cuMemsetD8Async(p, 5, 16, forked), CUDA_SUCCESS);
+    }
+    unsigned char byte_at(CUdeviceptr p) {
+        unsigned char byte = 0;
+        EXPECT_EQ(cuMemcpyDtoH(&byte, p, 1), CUDA_SUCCESS);
+        return byte;
+    }
+    void end_of(CUgraphExec exec, CUgraph graph) {
+        EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+        EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    }
 };
 
 TEST_F(Graphs, AUserObjectEndsWithTheLastGraphThatHoldsIt) {
     const CUstream s = stream();
     const CUdeviceptr p = memory(16);
     int ended = 0;
-    begin(s);
-    ASSERT_EQ(cuGraphRetainUserObject(graph_of(s), object(&ended), 1, CU_GRAPH_USER_OBJECT_MOVE),
-              CUDA_SUCCESS);
+    begin_with_object(s, &ended);
     ASSERT_EQ(cuMemsetD8Async(p, 1, 16, s), CUDA_SUCCESS);
     const CUgraph graph = end(s);
-    CUgraphExec exec = nullptr;
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    const CUgraphExec exec = executable(graph);
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
     EXPECT_EQ(ended, 0) << "the executable graph holds it";
     EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
@@ -62,15 +89,12 @@ TEST_F(Graphs, AUserObjectEndsWithTheLastGraphThatHoldsIt) {
 TEST_F(Graphs, AUserObjectOutlivesALaunchThatIsUnderWay) {
     const CUstream s = stream();
     int ended = 0;
-    begin(s);
-    ASSERT_EQ(cuGraphRetainUserObject(graph_of(s), object(&ended), 1, CU_GRAPH_USER_OBJECT_MOVE),
-              CUDA_SUCCESS);
+    begin_with_object(s, &ended);
     ASSERT_EQ(cuLaunchHostFunc(
                   s, [](void*) {}, nullptr),
               CUDA_SUCCESS);
     const CUgraph graph = end(s);
-    CUgraphExec exec = nullptr;
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    const CUgraphExec exec = executable(graph);
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
     Gate gate;
     ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
@@ -85,9 +109,7 @@ TEST_F(Graphs, AUserObjectOutlivesALaunchThatIsUnderWay) {
 TEST_F(Graphs, AnInvalidCaptureLetsGoOfItsUserObjects) {
     const CUstream s = stream();
     int ended = 0;
-    begin(s);
-    ASSERT_EQ(cuGraphRetainUserObject(graph_of(s), object(&ended), 1, CU_GRAPH_USER_OBJECT_MOVE),
-              CUDA_SUCCESS);
+    begin_with_object(s, &ended);
     EXPECT_EQ(cuStreamSynchronize(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     CUgraph graph = nullptr;
     EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -131,12 +153,8 @@ TEST_F(Graphs, ADestructorMayNotCallTheDevice) {
 TEST_F(Graphs, AForkedStreamMayBeDestroyedBeforeTheEnd) {
     const CUstream origin = stream();
     const CUstream forked = stream();
-    const CUevent event_of_origin = event();
     const CUdeviceptr p = memory(16);
-    begin(origin);
-    ASSERT_EQ(cuEventRecord(event_of_origin, origin), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(forked, event_of_origin, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemsetD8Async(p, 5, 16, forked), CUDA_SUCCESS);
+    capture_on_fork(origin, forked, p);
     std::vector<CUgraphNode> front = front_of(forked);
     ASSERT_EQ(front.size(), 1u);
     ASSERT_EQ(cuStreamDestroy(forked), CUDA_SUCCESS);
@@ -144,26 +162,18 @@ TEST_F(Graphs, AForkedStreamMayBeDestroyedBeforeTheEnd) {
                                                    CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
               CUDA_SUCCESS);
     const CUgraph graph = end(origin);
-    CUgraphExec exec = nullptr;
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    const CUgraphExec exec = executable(graph);
     ASSERT_EQ(cuGraphLaunch(exec, origin), CUDA_SUCCESS);
     ASSERT_EQ(cuStreamSynchronize(origin), CUDA_SUCCESS);
-    unsigned char byte = 0;
-    ASSERT_EQ(cuMemcpyDtoH(&byte, p, 1), CUDA_SUCCESS);
-    EXPECT_EQ(byte, 5);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(byte_at(p), 5);
+    end_of(exec, graph);
 }
 
 TEST_F(Graphs, WhatADestroyedStreamCapturedHasToBeJoined) {
     const CUstream origin = stream();
     const CUstream forked = stream();
-    const CUevent e = event();
     const CUdeviceptr p = memory(16);
-    begin(origin);
-    ASSERT_EQ(cuEventRecord(e, origin), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(forked, e, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemsetD8Async(p, 5, 16, forked), CUDA_SUCCESS);
+    capture_on_fork(origin, forked, p);
     ASSERT_EQ(cuStreamDestroy(forked), CUDA_SUCCESS);
     CUgraph graph = nullptr;
     EXPECT_EQ(cuStreamEndCapture(origin, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
@@ -173,13 +183,9 @@ TEST_F(Graphs, WhatADestroyedStreamCapturedHasToBeJoined) {
 TEST_F(Graphs, WhatAStreamIsToldToFollowNeedsNoJoin) {
     const CUstream origin = stream();
     const CUstream forked = stream();
-    const CUevent e = event();
     const CUevent recorded = event();
     const CUdeviceptr p = memory(16);
-    begin(origin);
-    ASSERT_EQ(cuEventRecord(e, origin), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(forked, e, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemsetD8Async(p, 5, 16, forked), CUDA_SUCCESS);
+    capture_on_fork(origin, forked, p);
     std::vector<CUgraphNode> work = front_of(forked);
     ASSERT_EQ(cuStreamUpdateCaptureDependencies_v2(origin, work.data(), nullptr, 1,
                                                    CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
@@ -234,19 +240,15 @@ TEST_F(Graphs, AnEventNodeRunsAfterWhatItWasTiedTo) {
     ASSERT_EQ(cuGraphGetNodes(graph, nodes, &count), CUDA_SUCCESS);
     EXPECT_EQ(nodes[0], work[0]);
     EXPECT_EQ(nodes[1], node);
-    CUgraphExec exec = nullptr;
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    const CUgraphExec exec = executable(graph);
     Gate gate;
     ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
     ASSERT_EQ(cuGraphLaunch(exec, s), CUDA_SUCCESS);
     EXPECT_EQ(cuEventQuery(recorded), CUDA_ERROR_NOT_READY) << "its turn has not come";
     gate.open();
     ASSERT_EQ(cuEventSynchronize(recorded), CUDA_SUCCESS);
-    unsigned char byte = 0;
-    ASSERT_EQ(cuMemcpyDtoH(&byte, p, 1), CUDA_SUCCESS);
-    EXPECT_EQ(byte, 9);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(byte_at(p), 9);
+    end_of(exec, graph);
 }
 
 }  // namespace
