@@ -26,19 +26,47 @@ std::shared_ptr<UserObject> drop_references(UserObject& object, unsigned count) 
     return object.references == 0 ? captures().objects.remove(object.handle) : nullptr;
 }
 
-Graph::~Graph() {
-    if (memory.empty() && objects.empty()) {
-        return;
-    }
-    std::vector<std::shared_ptr<UserObject>> ended;  // destroyed after the lock's end
-    const std::lock_guard<std::mutex> lock(device().mutex);
-    for (const std::uintptr_t base : memory) {
-        release(base, "the end of its graph");
-    }
+namespace {
+
+// The objects that end with these references: to be destroyed after the lock's end.
+std::vector<std::shared_ptr<UserObject>> let_go(const std::map<UserObject*, unsigned>& objects) {
+    std::vector<std::shared_ptr<UserObject>> ended;
     for (const auto& [object, references] : objects) {
         object->held_by_graphs -= references;
         ended.push_back(drop_references(*object, references));
     }
+    return ended;
+}
+
+}  // namespace
+
+Graph::~Graph() {
+    if (memory.empty() && objects.empty()) {
+        return;
+    }
+    std::vector<std::shared_ptr<UserObject>> ended;
+    const std::lock_guard<std::mutex> lock(device().mutex);
+    for (const std::uintptr_t base : memory) {
+        release(base, "the end of its graph");
+    }
+    ended = let_go(objects);
+}
+
+GraphExec::GraphExec(std::shared_ptr<Graph> source)
+    : graph(std::move(source)), nodes(graph->nodes), objects(graph->objects) {
+    for (const auto& [object, references] : objects) {
+        object->references += references;
+        object->held_by_graphs += references;
+    }
+}
+
+GraphExec::~GraphExec() {
+    if (objects.empty()) {
+        return;
+    }
+    std::vector<std::shared_ptr<UserObject>> ended;
+    const std::lock_guard<std::mutex> lock(device().mutex);
+    ended = let_go(objects);
 }
 
 GraphNode* Graph::find(CUgraphNode handle) const {

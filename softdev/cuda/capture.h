@@ -31,8 +31,7 @@ struct UserObject {
     CUuserObject handle = nullptr;
 };
 
-/// Nodes in an order they may run in: that of capture, unless later dependencies forbid it. Shared
-/// with the executable graphs made of it.
+/// Nodes in an order they may run in: that of capture, unless later dependencies forbid it.
 struct Graph {
     ~Graph();  ///< takes the lock: never the last owner while it is held (ThreadState::trash)
     std::vector<std::shared_ptr<GraphNode>> nodes;
@@ -42,9 +41,16 @@ struct Graph {
     GraphNode* find(CUgraphNode handle) const;
 };
 
+/// A graph as it was when it was made executable. What is done to the graph later changes nothing
+/// here.
 struct GraphExec {
-    std::shared_ptr<Graph> graph;
-    std::size_t nodes = 0;
+    explicit GraphExec(std::shared_ptr<Graph> source);
+    GraphExec(const GraphExec&) = delete;
+    GraphExec& operator=(const GraphExec&) = delete;
+    ~GraphExec();                  ///< as the graph's
+    std::shared_ptr<Graph> graph;  ///< owns the memory
+    std::vector<std::shared_ptr<GraphNode>> nodes;
+    std::map<UserObject*, unsigned> objects;  ///< references of its own
 };
 
 struct Capture {

@@ -100,10 +100,8 @@ CUresult instantiate(const char* name, CUgraphExec* exec, CUgraph handle) {
     if (exec == nullptr || graph == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    auto made = std::make_shared<softdev::GraphExec>();
-    made->graph = graph;
-    made->nodes = graph->nodes.size();
-    *exec = static_cast<CUgraphExec>(captures().execs.add(made));
+    *exec =
+        static_cast<CUgraphExec>(captures().execs.add(std::make_shared<softdev::GraphExec>(graph)));
     return CUDA_SUCCESS;
 }
 
@@ -251,19 +249,19 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (stream->capture != nullptr) {
         return softdev::invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    for (std::size_t i = 0; i < exec->nodes; ++i) {
-        const CUresult result = launch_node(call, stream, *exec->graph->nodes[i]);
+    for (const auto& node : exec->nodes) {
+        const CUresult result = launch_node(call, stream, *node);
         if (result != CUDA_SUCCESS) {
             return result;
         }
     }
-    if (exec->graph->memory.empty() && exec->graph->objects.empty()) {
+    if (exec->graph->memory.empty() && exec->objects.empty()) {
         return CUDA_SUCCESS;
     }
-    // Queued nodes share their tasks; the graph itself, which owns memory and user objects, lives
-    // until they have run.
+    // Queued nodes share their tasks. The executable graph, which holds memory and user objects,
+    // lives until they have run.
     softdev::Work keep;
     keep.label = call.name();
-    keep.task = softdev::make_task([graph = exec->graph] { return CUDA_SUCCESS; });
+    keep.task = softdev::make_task([exec] { return CUDA_SUCCESS; });
     return softdev::submit(call, stream, std::move(keep));
 }

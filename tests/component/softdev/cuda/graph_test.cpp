@@ -86,6 +86,21 @@ TEST_F(Graphs, AUserObjectEndsWithTheLastGraphThatHoldsIt) {
     EXPECT_EQ(ended, 1);
 }
 
+TEST_F(Graphs, AnExecutableGraphHasReferencesOfItsOwn) {
+    const CUstream s = stream();
+    int ended = 0;
+    const CUuserObject one = begin_with_object(s, &ended);
+    const CUgraph graph = end(s);
+    const CUgraphExec exec = executable(graph);
+    EXPECT_EQ(cuGraphReleaseUserObject(graph, one, 1), CUDA_SUCCESS);
+    EXPECT_EQ(ended, 0) << "the executable graph holds it";
+    EXPECT_EQ(cuUserObjectRelease(one, 1), CUDA_ERROR_INVALID_VALUE) << "none is the job's";
+    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(ended, 1);
+}
+
 TEST_F(Graphs, AUserObjectOutlivesALaunchThatIsUnderWay) {
     const CUstream s = stream();
     int ended = 0;
@@ -248,6 +263,30 @@ TEST_F(Graphs, AnEventNodeRunsAfterWhatItWasTiedTo) {
     gate.open();
     ASSERT_EQ(cuEventSynchronize(recorded), CUDA_SUCCESS);
     EXPECT_EQ(byte_at(p), 9);
+    end_of(exec, graph);
+}
+
+TEST_F(Graphs, WhatIsAddedLaterIsNotInAnExecutableGraph) {
+    const CUstream s = stream();
+    const CUevent recorded = event();
+    const CUdeviceptr p = memory(16);
+    begin(s);
+    ASSERT_EQ(cuMemsetD8Async(p, 1, 16, s), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemsetD8Async(p, 2, 16, s), CUDA_SUCCESS);
+    const std::vector<CUgraphNode> last = front_of(s);
+    ASSERT_EQ(last.size(), 1u);
+    const CUgraph graph = end(s);
+    const CUgraphExec exec = executable(graph);
+    CUgraphNode node = nullptr;
+    ASSERT_EQ(cuGraphAddEventRecordNode(&node, graph, nullptr, 0, recorded), CUDA_SUCCESS);
+    ASSERT_EQ(cuGraphAddDependencies_v2(graph, &node, last.data(), nullptr, 1), CUDA_SUCCESS);
+    Gate gate;
+    ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
+    ASSERT_EQ(cuGraphLaunch(exec, s), CUDA_SUCCESS);
+    EXPECT_EQ(cuEventQuery(recorded), CUDA_SUCCESS) << "nothing recorded it";
+    gate.open();
+    ASSERT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT_EQ(byte_at(p), 2) << "the last node ran";
     end_of(exec, graph);
 }
 
