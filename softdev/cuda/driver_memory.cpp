@@ -42,7 +42,7 @@ Allocation* to_free(Call& call, std::uintptr_t base, bool on_device) {
     } else if (a->base != base) {
         softdev::report("%s: %p lies inside an allocation that begins at %p", call.name(), pointer,
                         reinterpret_cast<const void*>(a->base));
-    } else if (a->freeing) {
+    } else if (a->freed_by != nullptr) {
         softdev::report("%s: %p is freed already", call.name(), pointer);
     } else if (a->on_device() != on_device || a->kind == MemoryKind::registered) {
         softdev::report("%s: %p is of another kind of memory", call.name(), pointer);
@@ -80,8 +80,8 @@ CUresult free_host(Call& call, std::uintptr_t base) {
     if (a == nullptr) {
         return call.result();
     }
-    a->freeing = true;
-    const auto later = std::make_shared<LaterRelease>(base, "cuMemFreeHost");
+    a->freed_by = "cuMemFreeHost";
+    const auto later = std::make_shared<LaterRelease>(base, a->freed_by);
     const auto keep = [&](const softdev::Stream& stream) {
         if (!stream.idle()) {
             stream.last->keeps.push_back(later);
@@ -227,6 +227,6 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
     // Only now, and before the operation can run: later uses are errors, whatever stream they are
     // on.
     const CUresult result = softdev::submit(call, stream, std::move(work));
-    a->freeing = result == CUDA_SUCCESS;
+    a->freed_by = result == CUDA_SUCCESS ? "cuMemFreeAsync" : nullptr;
     return result;
 }

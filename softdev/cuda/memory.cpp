@@ -157,9 +157,9 @@ CUresult check_range(std::uintptr_t address, std::size_t bytes, Use use, const s
     }
     const auto* pointer = reinterpret_cast<const void*>(address);
     if (const Allocation* a = find_allocation(address)) {
-        if (a->freeing) {
-            report("%s%s uses %p (%zu bytes), which cuMemFreeAsync frees", label.c_str(),
-                   place.c_str(), pointer, bytes);
+        if (a->freed_by != nullptr) {
+            report("%s%s uses %p (%zu bytes), which %s frees", label.c_str(), place.c_str(),
+                   pointer, bytes, a->freed_by);
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (bytes > a->bytes - (address - a->base)) {

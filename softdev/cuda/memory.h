@@ -22,7 +22,8 @@ struct Allocation {
     unsigned flags = 0;
     std::uint64_t id = 0;
     std::uint64_t pool = 0;  ///< of stream-ordered memory
-    bool freeing = false;    ///< freed; the bytes go when work queued before is over
+    /// The call that freed it, whose bytes go when work queued before is over; else nullptr.
+    const char* freed_by = nullptr;
 
     bool on_device() const { return kind != MemoryKind::host && kind != MemoryKind::registered; }
 };

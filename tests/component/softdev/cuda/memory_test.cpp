@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies, fills, kernels by name, pointers, values in memory.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -132,6 +134,21 @@ TEST_F(Memory, FreeingPinnedMemoryDoesNotWaitForAKernel) {
     ASSERT_EQ(again.hold(s), CUDA_SUCCESS);
     EXPECT_EQ(cuMemHostUnregister(registered), CUDA_SUCCESS);
     std::free(registered);
+}
+
+TEST_F(Memory, AReportNamesTheCallThatFrees) {
+    const CUstream s = stream();
+    void* pinned = nullptr;
+    ASSERT_EQ(cuMemHostAlloc(&pinned, 64, 0), CUDA_SUCCESS);
+    Gate gate;
+    ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+    expect_reports(1);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(pinned), 0, 64, s),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::HasSubstr("which cuMemFreeHost frees"));
 }
 
 TEST_F(Memory, KnowsItsRangesAndPointers) {
