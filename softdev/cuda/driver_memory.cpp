@@ -87,9 +87,14 @@ CUresult free_host(Call& call, std::uintptr_t base) {
             stream.last->keeps.push_back(later);
         }
     };
-    keep(*a->context->legacy);
-    for (const softdev::StreamPtr& stream : a->context->streams) {
-        keep(*stream);
+    // All contexts' streams reach pinned memory.
+    for (const auto& context : softdev::device().primary) {
+        if (context->legacy != nullptr) {
+            keep(*context->legacy);
+        }
+        for (const softdev::StreamPtr& stream : context->streams) {
+            keep(*stream);
+        }
     }
     return CUDA_SUCCESS;
 }

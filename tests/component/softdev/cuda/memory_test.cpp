@@ -136,6 +136,27 @@ TEST_F(Memory, FreeingPinnedMemoryDoesNotWaitForAKernel) {
     std::free(registered);
 }
 
+TEST_F(Memory, PinnedMemoryStaysWhileAnyContextWorks) {
+    void* pinned = nullptr;
+    ASSERT_EQ(cuMemHostAlloc(&pinned, 64, CU_MEMHOSTALLOC_PORTABLE), CUDA_SUCCESS);
+    CUcontext other = nullptr;
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&other, 1), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxSetCurrent(other), CUDA_SUCCESS);
+    const CUstream s = stream();
+    Gate gate;
+    ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+    *static_cast<volatile char*>(pinned) = 1;  // as the other device may still do
+    gate.open();
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(1), CUDA_SUCCESS);
+    expect_reports(1);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("uses freed memory"))
+        << "it is gone when the work is";
+}
+
 TEST_F(Memory, AReportNamesTheCallThatFrees) {
     const CUstream s = stream();
     void* pinned = nullptr;
