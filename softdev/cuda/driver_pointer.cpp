@@ -12,6 +12,14 @@ using softdev::MemoryKind;
 
 namespace {
 
+// Pinned memory that is freed is the job's no more, though its bytes may stay for a while.
+template <typename Pointer>
+const Allocation* known_allocation(Pointer pointer) {
+    const Allocation* a = softdev::find_allocation(pointer);
+    const bool gone = a != nullptr && a->kind == MemoryKind::host && a->freed_by != nullptr;
+    return gone ? nullptr : a;
+}
+
 template <typename T>
 CUresult put(void* data, T value) {
     std::memcpy(data, &value, sizeof value);
@@ -63,7 +71,7 @@ CUresult answer(void* data, CUpointer_attribute attribute, CUdeviceptr pointer,
 CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
                                        CUdeviceptr pointer) {
     SOFTDEV_CALL(call, Call::Needs::driver);
-    const Allocation* a = softdev::find_allocation(pointer);
+    const Allocation* a = known_allocation(pointer);
     if (data == nullptr || a == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -77,7 +85,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute* att
         return CUDA_ERROR_INVALID_VALUE;
     }
     // A pointer that is not CUDA's is no error here: each answer is a zero of its type.
-    const Allocation* a = softdev::find_allocation(pointer);
+    const Allocation* a = known_allocation(pointer);
     for (unsigned i = 0; i < count; ++i) {
         if (a != nullptr) {
             answer(data[i], attributes[i], pointer, *a);
@@ -109,13 +117,13 @@ CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute at
     if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const Allocation* a = softdev::find_allocation(pointer);
+    const Allocation* a = known_allocation(pointer);
     return a != nullptr && a->on_device() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {
     SOFTDEV_CALL(call);
-    const Allocation* a = softdev::find_allocation(pointer);
+    const Allocation* a = known_allocation(pointer);
     if (a == nullptr) {
         return CUDA_ERROR_NOT_FOUND;
     }
@@ -131,7 +139,7 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUd
 CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr* device_pointer, void* pointer,
                                            unsigned flags) {
     SOFTDEV_CALL(call);
-    const Allocation* a = softdev::find_allocation(pointer);
+    const Allocation* a = known_allocation(pointer);
     if (device_pointer == nullptr || flags != 0 || a == nullptr || a->on_device()) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -141,7 +149,7 @@ CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr* device_pointer, void* po
 
 CUresult CUDAAPI cuMemHostGetFlags(unsigned* flags, void* pointer) {
     SOFTDEV_CALL(call);
-    const Allocation* a = softdev::find_allocation(pointer);
+    const Allocation* a = known_allocation(pointer);
     if (flags == nullptr || a == nullptr || a->on_device()) {
         return CUDA_ERROR_INVALID_VALUE;
     }

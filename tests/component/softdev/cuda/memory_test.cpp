@@ -172,6 +172,29 @@ TEST_F(Memory, AReportNamesTheCallThatFrees) {
                 ::testing::HasSubstr("which cuMemFreeHost frees"));
 }
 
+TEST_F(Memory, NothingIsKnownOfPinnedMemoryThatIsFreed) {
+    const CUstream s = stream();
+    void* pinned = nullptr;
+    ASSERT_EQ(cuMemHostAlloc(&pinned, 64, 0), CUDA_SUCCESS);
+    const auto address = reinterpret_cast<CUdeviceptr>(pinned);
+    Gate gate;
+    ASSERT_EQ(gate.hold(s), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+    unsigned type = 1;
+    EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
+              CUDA_ERROR_INVALID_VALUE);
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    void* values[] = {&type};
+    EXPECT_EQ(cuPointerGetAttributes(1, names, values, address), CUDA_SUCCESS);
+    EXPECT_EQ(type, 0u);
+    CUdeviceptr found = 0;
+    unsigned flags = 0;
+    std::size_t bytes = 0;
+    EXPECT_EQ(cuMemHostGetDevicePointer(&found, pinned, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemHostGetFlags(&flags, pinned), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemGetAddressRange(&found, &bytes, address), CUDA_ERROR_NOT_FOUND);
+}
+
 TEST_F(Memory, KnowsItsRangesAndPointers) {
     const CUdeviceptr p = memory(1000);
     CUdeviceptr base = 0;
