@@ -275,6 +275,7 @@ std::shared_ptr<Service::Batch> Communicator::begin_connect(const std::set<Wish>
             if (!slot) {
                 slot = std::make_unique<Connection>(wish.key, wish.sender, top_ranks[wish.key.from],
                                                     resources_->memory);
+                slot->device = resources_->devices[wish.key.channel % networks_];
                 missing.push_back(slot.get());
             }
         }

@@ -37,7 +37,7 @@ namespace softdev::nccl {
 // splitShare. The last user ends it: threads joined, then finalize, then perhaps dlclose.
 struct Resources {
     net::CommNet net;
-    int device = 0;
+    std::vector<int> devices;  // of the network: the channels take turns on them
     MemoryRules memory;
     Service service;
     Progress progress;
@@ -58,7 +58,7 @@ public:
     int device = -1;
     CUcontext context = nullptr;
     uint64_t hash = 0;
-    int channels = 1;
+    int channels = 1;            // ring and tree; two for each network device unless told otherwise
     int p2p_channels = 1;        // connections to each peer for messages
     std::vector<int> top_ranks;  // of each rank, in the communicator all this was split from
     std::string name() const;    // "rank 1 of 4 (communicator 0x...)" for reports
@@ -176,6 +176,7 @@ private:
     std::unique_ptr<Control> control_;
     std::unique_ptr<CallCheck> check_;
     std::shared_ptr<Resources> resources_;
+    int networks_ = 1;  // of resources_->devices those that every rank has a match for
     std::mutex connections_mutex_;
     std::map<Wish, std::unique_ptr<Connection>> connections_;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a communicator comes into being: by unique id, or from a parent.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -29,7 +30,8 @@ struct PeerInfo {
     int32_t version;
     int32_t min_ctas;
     int32_t max_ctas;
-    int32_t p2p_channels;
+    int32_t asked_per_peer;  // connections to each peer for messages; 0: as many as are good
+    int32_t networks;        // devices that carry its channels
 };
 
 struct ChildInfo {
@@ -56,14 +58,27 @@ UniqueFd listen_control(Address& address) {
     return listen_on(address);
 }
 
-// Channels as NCCL bounds them: two by default here, within [min, max] of configuration and
+// Channels as NCCL bounds them: two for each network device, within [min, max] of configuration and
 // environment.
-int wanted_channels(int min_ctas, int max_ctas) {
+int wanted_channels(int networks, int min_ctas, int max_ctas) {
     const int64_t low = env_int("NCCL_MIN_NCHANNELS", env_int("NCCL_MIN_NRINGS", 1));
     const int64_t high = env_int("NCCL_MAX_NCHANNELS", env_int("NCCL_MAX_NRINGS", 64));
-    const int64_t asked = std::clamp<int64_t>(2, std::max<int64_t>(low, min_ctas), 64);
+    const int64_t asked = std::clamp<int64_t>(
+        std::max<int64_t>(2 * networks, std::max<int64_t>(low, min_ctas)), 1, 64);
     return static_cast<int>(
         std::clamp<int64_t>(std::min<int64_t>(asked, std::min<int64_t>(high, max_ctas)), 1, 64));
+}
+
+// Connections to each peer for messages, of all channels there are: unless told otherwise two,
+// fewer where there are many peers, and enough for all network devices. A power of two, as in NCCL.
+int channels_for_messages(int asked, int channels, int networks, int nranks) {
+    const auto all = static_cast<int>(std::bit_ceil(static_cast<unsigned>(channels)));
+    if (asked <= 0) {
+        const bool many = 2 * nranks > 4 * channels;
+        asked = std::max(networks, many ? 1 : 2);
+    }
+    const int wanted = std::min(asked, channels);
+    return std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(wanted))), all);
 }
 
 }  // namespace
@@ -114,26 +129,29 @@ void Communicator::exchange_peers() {
     own.version = nccl_version();
     own.min_ctas = config.min_ctas;
     own.max_ctas = config.max_ctas;
-    own.p2p_channels =
+    own.asked_per_peer =
         static_cast<int32_t>(env_int("NCCL_NCHANNELS_PER_NET_PEER", config.channels_per_net_peer));
     if (cuDeviceGetPCIBusId(own.bus, sizeof own.bus, device) != CUDA_SUCCESS) {
         std::snprintf(own.bus, sizeof own.bus, "device %d", device);
     }
+    own.networks = resources_ == nullptr ? 1 : static_cast<int32_t>(resources_->devices.size());
     const auto blobs = control_->all_gather(kGatherPeers, blob_of(own), patience(),
                                             "exchange of peer information");
     std::vector<PeerInfo> peers;
     int most = 64;
     int least = 1;
-    int for_messages = 64;
+    int per_peer = 64;
+    networks_ = 64;
     for (const std::string& blob : blobs) {
         const PeerInfo& peer = peers.emplace_back(from_blob<PeerInfo>(blob));
         // Every rank must come to the same number.
         most = std::min(most, peer.max_ctas);
         least = std::max(least, peer.min_ctas);
-        for_messages = std::min(for_messages, peer.p2p_channels);
+        per_peer = std::min(per_peer, peer.asked_per_peer);
+        networks_ = std::min(networks_, peer.networks);
     }
-    channels = wanted_channels(least, most);
-    p2p_channels = std::clamp(for_messages, 1, most);
+    channels = wanted_channels(networks_, least, most);
+    p2p_channels = channels_for_messages(per_peer, channels, networks_, nranks);
     for (int a = 0; a < nranks; ++a) {
         if (peers[a].version != own.version) {
             throw Error(
@@ -150,70 +168,6 @@ void Communicator::exchange_peers() {
             }
         }
     }
-}
-
-void Communicator::open_network(std::shared_ptr<Resources> shared) {
-    if (shared != nullptr) {
-        std::lock_guard lock(parts_mutex_);
-        resources_ = std::move(shared);
-        return;
-    }
-    auto fresh = std::make_shared<Resources>();
-    net::CommRequest request;
-    request.comm_id = hash;
-    request.net_name = config.net_name.empty() ? nullptr : config.net_name.c_str();
-    request.traffic_class = config.traffic_class == NCCL_CONFIG_UNDEF_INT
-                                ? DEFT_NET_TRAFFIC_CLASS_UNDEF
-                                : config.traffic_class;
-    request.logger = plugin_logger;
-    if (log_enabled(kLogVersion, kSubsysAll)) {
-        net::set_logger(plugin_logger);  // else that room says its warnings on stderr
-    }
-    const int result = net::NetRegistry::process().open(request, &fresh->net);
-    if (result != 0) {
-        throw Error(static_cast<ncclResult_t>(result),
-                    format("no usable network%s%s; NCCL_NET=%s, NCCL_NET_PLUGIN=%s",
-                           request.net_name == nullptr ? "" : " named ", config.net_name.c_str(),
-                           env_text("NCCL_NET").value_or("(not set)").c_str(),
-                           env_text("NCCL_NET_PLUGIN").value_or("(not set)").c_str()));
-    }
-    // The topology stage asks for every device; the fastest (the first of equals) is taken.
-    int best = -1;
-    for (int i = 0; i < fresh->net.devices(); ++i) {
-        net::Properties properties;
-        if (fresh->net->get_properties(i, &properties) != 0) {
-            throw Error(ncclInternalError,
-                        format("getProperties of %s failed", fresh->net->name()));
-        }
-        if (properties.maxCollBytes == 0 || properties.maxP2pBytes == 0) {
-            throw Error(ncclInternalError, format("%s device %d allows messages of 0 bytes only",
-                                                  fresh->net->name(), i));
-        }
-        if (properties.speed > best) {
-            best = properties.speed;
-            fresh->device = i;
-        }
-    }
-    // GPU direct, as NCCL decides it where the NIC is near; NCCL_NET_GDR_LEVEL=LOC says no.
-    net::Properties chosen;
-    if (fresh->net->get_properties(fresh->device, &chosen) != 0) {
-        throw Error(ncclInternalError, format("getProperties of %s failed", fresh->net->name()));
-    }
-    const std::string level = env_text("NCCL_NET_GDR_LEVEL").value_or("");
-    fresh->memory.device =
-        (chosen.ptrSupport & DEFT_NET_PTR_CUDA) != 0 && level != "LOC" && level != "0";
-    // Before Hopper a GPU may see a flag before the data written ahead of it.
-    int major = 0;
-    cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
-    fresh->memory.flush = fresh->memory.device && (chosen.forceFlush != 0 || major < 9 ||
-                                                   env_int("NCCL_NET_FORCE_FLUSH", 0) != 0);
-    fresh->memory.context = context;
-    log_info(kSubsysInit | kSubsysNet, "Using network %s%s", fresh->net->name(),
-             fresh->memory.device ? " with GPU Direct" : "");
-    fresh->service.start(&fresh->net, fresh->device);
-    fresh->progress.start(&fresh->net);
-    std::lock_guard lock(parts_mutex_);
-    resources_ = std::move(fresh);
 }
 
 void Communicator::init(const std::vector<ncclUniqueId>& ids) {
@@ -234,9 +188,11 @@ void Communicator::init(const std::vector<ncclUniqueId>& ids) {
     UniqueFd listener = listen_control(own);
     const auto addresses = check_in(ids, nranks, rank, own, patience());
     meet(std::move(listener), addresses, head.magic);
-    exchange_peers();
     if (nranks > 1) {
         open_network(nullptr);
+    }
+    exchange_peers();
+    if (nranks > 1) {
         control_->all_gather(kGatherReady, "", patience(), "end of the initialisation");
     }
     log_info(kSubsysInit,
@@ -325,12 +281,14 @@ void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Commun
                               wanted.shrink ? 1u : 0u};
     child->hash = hash_bytes(seed, sizeof seed);
     child->meet(std::move(listener), addresses, child->hash);
-    child->exchange_peers();
     if (child->nranks > 1) {
         if (wanted.share) {
             check_shared_network(*child);
         }
         child->open_network(wanted.share ? resources_ : nullptr);
+    }
+    child->exchange_peers();
+    if (child->nranks > 1) {
         child->control_->all_gather(kGatherReady, "", child->patience(), what);
     }
     log_info(kSubsysInit, "%s comm %p rank %d nranks %d cudaDev %d commId 0x%llx - Init COMPLETE",

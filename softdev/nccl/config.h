@@ -17,7 +17,7 @@ struct Config {
     bool shrink_share = false;
     int traffic_class = NCCL_CONFIG_UNDEF_INT;
     std::string comm_name;
-    int channels_per_net_peer = 2;  // NCCL: two, fewer at large scale
+    int channels_per_net_peer = 0;  // as many as are good
 };
 
 // Reads by the size and version written in the structure, never past them. NULL: `inherited`, else

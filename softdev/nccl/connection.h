@@ -120,6 +120,7 @@ public:
     bool drained() const;  // nothing posted that is not done
 
     // ---- service side --------------------------------------------------------------------------
+    int device = 0;                           // of the network, that carries it
     void* comm = nullptr;                     // sendComm or recvComm
     std::array<void*, kProtocols> handles{};  // memory registrations of the buffers
     int register_buffers(net::Net& net);

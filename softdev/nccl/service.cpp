@@ -29,9 +29,8 @@ std::string Service::Batch::waiting_for() const {
     return text;
 }
 
-void Service::start(net::CommNet* net, int device) {
+void Service::start(net::CommNet* net) {
     net_ = net;
-    device_ = device;
     thread_ = std::thread([this] { run(); });
 }
 
@@ -197,17 +196,18 @@ int Service::step(Batch& batch, Batch::Attempt& attempt, std::string* error) {
             attempt.have_handle = true;
         }
         net::DeviceHandle* device = nullptr;
-        result = net.connect(net_->context(), device_, attempt.handle, &connection.comm, &device);
+        result = net.connect(net_->context(), connection.device, attempt.handle, &connection.comm,
+                             &device);
         if (result != 0) {
             return failed("connect", result);
         }
     } else if (connection.comm == nullptr) {
         if (attempt.listen_comm == nullptr) {
             net::Properties properties;
-            if ((result = net.get_properties(device_, &properties)) != 0) {
+            if ((result = net.get_properties(connection.device, &properties)) != 0) {
                 return failed("getProperties", result);
             }
-            if ((result = net.listen(net_->context(), device_, attempt.handle,
+            if ((result = net.listen(net_->context(), connection.device, attempt.handle,
                                      &attempt.listen_comm)) != 0) {
                 return failed("listen", result);
             }
@@ -233,7 +233,7 @@ int Service::step(Batch& batch, Batch::Attempt& attempt, std::string* error) {
         log_info(kSubsysNet, "%s Channel %02d : %d -> %d [%s] via NET/%s/%d",
                  pattern_name(connection.key().pattern), connection.key().channel,
                  connection.key().from, connection.key().to,
-                 connection.sender() ? "send" : "receive", net.name(), device_);
+                 connection.sender() ? "send" : "receive", net.name(), connection.device);
     }
     return 0;
 }

@@ -49,7 +49,7 @@ public:
     };
 
     ~Service() { stop(); }
-    void start(net::CommNet* net, int device);
+    void start(net::CommNet* net);
 
     std::shared_ptr<Batch> connect(Control* control, std::vector<Connection*> wanted,
                                    const std::array<Traffic, kPatterns>& traffic);
@@ -68,7 +68,6 @@ private:
     void close_listeners(Batch& batch);
 
     net::CommNet* net_ = nullptr;
-    int device_ = 0;
     std::mutex mutex_;
     std::vector<std::shared_ptr<Batch>> batches_;
     std::vector<std::function<void()>> calls_;

@@ -250,6 +250,7 @@ TEST_F(Plugins, GetTheConnectionsPerPeerThatAreAskedFor) {
         exchange(self, 1 << 20);
         exchange(self, 3);
     };
+    set("NCCL_MIN_NCHANNELS", "4");
     for (const int channels : {1, 2, 4}) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.nChannelsPerNetPeer = channels;
@@ -257,7 +258,9 @@ TEST_F(Plugins, GetTheConnectionsPerPeerThatAreAskedFor) {
         EXPECT_EQ(count(log, " accept\n"), 2 * static_cast<size_t>(channels)) << log;
     }
     set("NCCL_NCHANNELS_PER_NET_PEER", "3");
-    EXPECT_EQ(count(run(body), " accept\n"), 6u);
+    EXPECT_EQ(count(run(body), " accept\n"), 8u) << "a power of two";
+    set("NCCL_MIN_NCHANNELS", "1");
+    EXPECT_EQ(count(run(body), " accept\n"), 4u) << "no more than there are channels";
 }
 
 TEST_F(Plugins, AreClosedAfterTheLastCommunicatorAndOpenedAgain) {
