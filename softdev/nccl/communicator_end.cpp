@@ -86,6 +86,18 @@ void Communicator::revoke() {
     revoked_.store(true);
     ring_all();
     wait_idle(true);
+    // As NCCL's, the progress thread sees the flag: what its operations have left is not waited
+    // for.
+    std::vector<Connection*> mine;
+    {
+        std::lock_guard lock(connections_mutex_);
+        for (auto& [wish, connection] : connections_) {
+            mine.push_back(connection.get());
+        }
+    }
+    if (resources_) {
+        resources_->progress.remove(mine);
+    }
 }
 
 void Communicator::suspend() {

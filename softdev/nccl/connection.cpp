@@ -196,8 +196,9 @@ void Connection::release() {
     consumed_.store(consumed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-void Connection::expect(const Shape& shape, size_t slices) {
-    if (slices == 0) {
+void Connection::open(const Shape& shape, size_t slices) {
+    opened_.fetch_add(slices);
+    if (slices == 0 || sender_) {
         return;
     }
     std::lock_guard lock(expected_mutex_);
@@ -219,7 +220,6 @@ bool Connection::starting(Shape* wanted) {
 }
 
 Connection::Poll Connection::progress_send(net::Net& net, int* error) {
-    Poll result = Poll::kIdle;
     while (started_ != posted_.load(std::memory_order_acquire)) {
         const unsigned at = slot(started_);
         requests_[at] = nullptr;
@@ -229,7 +229,6 @@ Connection::Poll Connection::progress_send(net::Net& net, int* error) {
             return Poll::kFailed;
         }
         if (requests_[at] == nullptr) {
-            result = Poll::kBlocked;
             break;
         }
         ++started_;
@@ -243,13 +242,12 @@ Connection::Poll Connection::progress_send(net::Net& net, int* error) {
             return Poll::kFailed;
         }
         if (finished == 0) {
-            result = Poll::kBlocked;
             break;
         }
         done_.store(++done, std::memory_order_release);
         worked = true;
     }
-    return worked ? Poll::kWorked : result;
+    return worked ? Poll::kWorked : Poll::kIdle;
 }
 
 bool Connection::next_expected() {
@@ -276,7 +274,6 @@ bool Connection::next_expected() {
 }
 
 Connection::Poll Connection::progress_receive(net::Net& net, bool optional_completion, int* error) {
-    Poll result = Poll::kIdle;
     while (next_expected()) {
         const uint64_t posted = posted_.load(std::memory_order_relaxed);
         if (posted - consumed_.load(std::memory_order_acquire) >= depth()) {
@@ -301,20 +298,17 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
             return Poll::kFailed;
         }
         if (request == nullptr) {
-            result = Poll::kBlocked;
             break;
         }
         requests_[at] = request;
         posted_.store(posted + 1, std::memory_order_relaxed);
         --left_to_post_;
     }
-    const Poll finished = finish_receives(net, error);
-    return finished == Poll::kIdle ? result : finished;
+    return finish_receives(net, error);
 }
 
 // Tests the oldest receives and flushes what came, oldest first both.
 Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
-    Poll result = Poll::kIdle;
     while (started_ != posted_.load(std::memory_order_relaxed)) {
         const unsigned at = slot(started_);
         int finished = 0;
@@ -324,7 +318,6 @@ Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
             return Poll::kFailed;
         }
         if (finished == 0) {
-            result = Poll::kBlocked;
             break;
         }
         bytes_[at] = static_cast<size_t>(size);
@@ -351,18 +344,21 @@ Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
             }
         }
         if (finished == 0) {
-            result = Poll::kBlocked;
             break;
         }
         flush = nullptr;
         done_.store(++done, std::memory_order_release);
         worked = true;
     }
-    return worked ? Poll::kWorked : result;
+    return worked ? Poll::kWorked : Poll::kIdle;
 }
 
 bool Connection::drained() const {
     return !sender_ || done_.load() == posted_.load();
+}
+
+bool Connection::is_open() const {
+    return opened_.load() != (sender_ ? done_.load() : consumed_.load());
 }
 
 int Connection::register_buffers(net::Net& net) {

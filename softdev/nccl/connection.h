@@ -103,21 +103,18 @@ public:
     // Slices filled or taken so far: LL flags are made from it, it is equal on both ends.
     uint64_t sequence() const { return sender_ ? posted_.load() : consumed_.load(); }
 
-    // Receiver: `slices` slices of this shape will be expected, in the order of these calls.
-    void expect(const Shape& shape, size_t slices);
+    // An operation that will send or receive `slices` slices of this shape is launched. A receiver
+    // expects them in the order of these calls.
+    void open(const Shape& shape, size_t slices);
 
     // ---- progress side
     // ----------------------------------------------------------------------------
-    enum class Poll {
-        kIdle,
-        kBlocked,
-        kWorked,
-        kFailed
-    };  // kBlocked: the plugin must be asked again
+    enum class Poll { kIdle, kWorked, kFailed };
     Poll progress(net::Net& net, bool optional_completion, int* error);
     // The use that the next isend or irecv belongs to, if there is something to start.
     bool starting(Shape* shape);
     bool drained() const;  // nothing posted that is not done
+    bool is_open() const;  // an operation that was launched has not had all its slices
 
     // ---- service side --------------------------------------------------------------------------
     int device = 0;                           // of the network, that carries it
@@ -156,7 +153,8 @@ private:
     // shape does so when all slices are at rest, and publishes it: the sender's kernel by posted_,
     // the receiver's progress thread by shape_.
     std::atomic<uint32_t> shape_;
-    uint64_t base_ = 0;  // counter at which the present shape began
+    uint64_t base_ = 0;                // counter at which the present shape began
+    std::atomic<uint64_t> opened_{0};  // where the counters will be after all that is launched
     std::atomic<uint64_t> posted_{0};
     std::atomic<uint64_t> done_{0};
     std::atomic<uint64_t> consumed_{0};

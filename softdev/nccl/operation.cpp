@@ -39,7 +39,10 @@ void Operation::begin() {
     for (const Work& work : works) {
         for (const Program& program : work.programs) {
             for (Connection* connection : program.receive) {
-                connection->expect(program.shape, program.count_flag(Step::kReceive));
+                connection->open(program.shape, program.count_flag(Step::kReceive));
+            }
+            for (Connection* connection : program.send) {
+                connection->open(program.shape, program.count_flag(Step::kSend));
             }
         }
     }

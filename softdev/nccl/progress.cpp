@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,14 +15,6 @@ namespace softdev::nccl {
 using namespace std::chrono_literals;
 
 namespace {
-
-// Between two looks that brought nothing. A step of a link takes milliseconds, and a look costs
-// several system calls on every path: who looked without a pause would take the cores from the
-// bytes. Few yields keep a short exchange fast; the naps grow to what a link of some Gbit/s brings
-// into its socket's buffer meanwhile.
-constexpr unsigned kYields = 16;
-constexpr auto kFirstNap = 4us;
-constexpr auto kLongestNap = 100us;
 
 uint32_t algorithm_bit(Pattern pattern) {
     switch (pattern) {
@@ -72,19 +63,25 @@ void Progress::start(net::CommNet* net) {
 }
 
 void Progress::add(Connection* connection, const Traffic& traffic, Failure failure) {
+    waiting_.fetch_add(1);
     {
         std::lock_guard lock(mutex_);
         entries_.push_back({connection, traffic, std::move(failure)});
     }
+    waiting_.fetch_sub(1);
     work_.ring();
 }
 
 void Progress::remove(const std::vector<Connection*>& connections) {
-    std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [&](const Entry& entry) {
-        return std::find(connections.begin(), connections.end(), entry.connection) !=
-               connections.end();
-    });
+    waiting_.fetch_add(1);
+    {
+        std::lock_guard lock(mutex_);
+        std::erase_if(entries_, [&](const Entry& entry) {
+            return std::find(connections.begin(), connections.end(), entry.connection) !=
+                   connections.end();
+        });
+    }
+    waiting_.fetch_sub(1);
 }
 
 void Progress::stop() {
@@ -114,7 +111,7 @@ int Progress::tell_attributes(Entry& entry) {
     return (*net_)->set_net_attr(net_->context(), &now);
 }
 
-bool Progress::round(bool* worked, bool* blocked) {
+bool Progress::round(bool* worked, bool* open) {
     std::lock_guard lock(mutex_);
     for (Entry& entry : entries_) {
         int error = tell_attributes(entry);
@@ -122,9 +119,6 @@ bool Progress::round(bool* worked, bool* blocked) {
                     ? Connection::Poll::kFailed
                     : entry.connection->progress(*net_->net(), optional_completion_, &error)) {
             case Connection::Poll::kIdle:
-                break;
-            case Connection::Poll::kBlocked:
-                *blocked = true;
                 break;
             case Connection::Poll::kWorked:
                 *worked = true;
@@ -136,32 +130,34 @@ bool Progress::round(bool* worked, bool* blocked) {
                 }
                 return false;
         }
+        if (entry.connection->is_open()) {
+            *open = true;
+        }
     }
     return true;
 }
 
 void Progress::run() {
     pthread_setname_np(pthread_self(), "NCCL Progress");
-    prctl(PR_SET_TIMERSLACK, 1000ul);  // sleeps of some microseconds are meant
-    unsigned quiet = 0;
     while (!stop_.load()) {
         const uint64_t seen = work_.seen();
         bool worked = false;
-        bool blocked = false;
-        if (!round(&worked, &blocked)) {
+        bool open = false;
+        while (waiting_.load() > 0) {
+            sched_yield();
+        }
+        if (!round(&worked, &open)) {
             // As in NCCL, an error ends the thread; the communicator is dead.
             moved_.ring();
             return;
         }
         if (worked) {
-            quiet = 0;
-        } else if (!blocked) {
-            quiet = 0;
-            work_.sleep(seen, 1s);
-        } else if (++quiet < kYields) {
+            continue;
+        }
+        if (open) {
             sched_yield();
         } else {
-            work_.sleep(seen, std::min(kFirstNap * (quiet - kYields + 1), kLongestNap));
+            work_.sleep(seen, 1s);
         }
     }
 }

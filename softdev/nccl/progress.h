@@ -25,10 +25,10 @@ struct Traffic {
 net::Attributes attributes_of(const Connection& connection, const Traffic& traffic,
                               const Shape* shape);
 
-// The "NCCL Progress" thread of one communicator: the only one that calls isend, irecv and test. It
-// polls while the plugin has something outstanding (yielding, then in short sleeps: NCCL only
-// yields, but has a core to itself) and sleeps while it has not. Communicators split with
-// splitShare use their parent's.
+// The "NCCL Progress" thread of one communicator: the only one that calls isend, irecv and test. As
+// NCCL's it never sleeps while an operation is open, from its launch until its last slice is sent
+// or consumed: it looks around and yields. Otherwise it sleeps. Communicators split with splitShare
+// use their parent's.
 class Progress {
 public:
     using Failure = std::function<void(const Connection&, int result)>;
@@ -54,13 +54,14 @@ private:
         Failure failure;
     };
     void run();
-    bool round(bool* worked, bool* blocked);  // false: a call failed
+    bool round(bool* worked, bool* open);  // false: a call failed
     int tell_attributes(Entry& entry);
 
     net::CommNet* net_ = nullptr;
     std::optional<net::Attributes> told_;  // what setNetAttr was last called with
     bool optional_completion_ = true;
-    std::mutex mutex_;  // held during a round
+    std::mutex mutex_;             // held during a round
+    std::atomic<int> waiting_{0};  // for the mutex, which a spinning thread would not let go
     std::vector<Entry> entries_;
     Gate work_;
     Gate moved_;
