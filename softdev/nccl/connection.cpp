@@ -222,7 +222,6 @@ bool Connection::starting(Shape* wanted) {
 Connection::Poll Connection::progress_send(net::Net& net, int* error) {
     while (started_ != posted_.load(std::memory_order_acquire)) {
         const unsigned at = slot(started_);
-        requests_[at] = nullptr;
         *error = net.isend(comm, address(started_), bytes_[at], tag_,
                            handles[static_cast<size_t>(shape().protocol)], nullptr, &requests_[at]);
         if (*error != 0) {
@@ -273,10 +272,36 @@ bool Connection::next_expected() {
     return true;
 }
 
+// Any value: the caller of isend and irecv owes none.
+std::array<void*, kSteps> Connection::filled_with_junk() {
+    std::array<void*, kSteps> junk{};
+    junk.fill(reinterpret_cast<void*>(0xdeadbeefdeadbeef));
+    return junk;
+}
+
+// Every receive that the kernel has consumed is told to the plugin once, in order.
+int Connection::tell_consumed(net::Net& net) {
+    uint64_t told = told_consumed_.load(std::memory_order_relaxed);
+    for (; told < consumed_.load(std::memory_order_acquire); ++told) {
+        const int result = net.irecv_consumed(comm, 1, received_[told % kSteps]);
+        if (result != 0) {
+            return result;
+        }
+        told_consumed_.store(told + 1, std::memory_order_release);
+    }
+    return 0;
+}
+
 Connection::Poll Connection::progress_receive(net::Net& net, bool optional_completion, int* error) {
+    const bool consumed = told_consumed_.load(std::memory_order_relaxed) != consumed_.load();
+    *error = tell_consumed(net);
+    if (*error != 0) {
+        return Poll::kFailed;
+    }
     while (next_expected()) {
         const uint64_t posted = posted_.load(std::memory_order_relaxed);
-        if (posted - consumed_.load(std::memory_order_acquire) >= depth()) {
+        // Of what is consumed only what the plugin knows to be: its request is kept until then.
+        if (posted - told_consumed_.load(std::memory_order_relaxed) >= depth()) {
             break;
         }
         const unsigned at = slot(posted);
@@ -286,8 +311,10 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
         void* handle = handles[static_cast<size_t>(shape().protocol)];
         int tag = tag_;
         void* phandle = nullptr;
-        void* request =
-            low_latency && optional_completion ? DEFT_NET_OPTIONAL_RECV_COMPLETION : nullptr;
+        void* request = requests_[at];
+        if (low_latency && optional_completion) {
+            request = DEFT_NET_OPTIONAL_RECV_COMPLETION;
+        }
         *error = net.irecv(comm, 1, &data, &bytes, &tag, &handle, &phandle, &request);
         if (*error != 0) {
             return Poll::kFailed;
@@ -301,10 +328,12 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
             break;
         }
         requests_[at] = request;
+        received_[posted % kSteps] = request;
         posted_.store(posted + 1, std::memory_order_relaxed);
         --left_to_post_;
     }
-    return finish_receives(net, error);
+    const Poll finished = finish_receives(net, error);
+    return finished == Poll::kIdle && consumed ? Poll::kWorked : finished;
 }
 
 // Tests the oldest receives and flushes what came, oldest first both.
@@ -321,7 +350,7 @@ Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
             break;
         }
         bytes_[at] = static_cast<size_t>(size);
-        requests_[at] = nullptr;
+        flushes_[at] = nullptr;
         const auto protocol = static_cast<size_t>(shape().protocol);
         if (rules_.flush && shape().protocol == Protocol::kSimple && size > 0) {
             void* data = address(started_);
@@ -329,6 +358,7 @@ Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
             if (*error != 0) {
                 return Poll::kFailed;
             }
+            flushes_[at] = requests_[at];
         }
         ++started_;
     }
@@ -336,7 +366,7 @@ Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
     bool worked = false;
     while (done != started_) {
         int finished = 1;
-        void*& flush = requests_[slot(done)];
+        void*& flush = flushes_[slot(done)];
         if (flush != nullptr) {
             *error = net.test(flush, &finished, nullptr);
             if (*error != 0) {
@@ -354,11 +384,11 @@ Connection::Poll Connection::finish_receives(net::Net& net, int* error) {
 }
 
 bool Connection::drained() const {
-    return !sender_ || done_.load() == posted_.load();
+    return sender_ ? done_.load() == posted_.load() : told_consumed_.load() == consumed_.load();
 }
 
 bool Connection::is_open() const {
-    return opened_.load() != (sender_ ? done_.load() : consumed_.load());
+    return opened_.load() != (sender_ ? done_.load() : told_consumed_.load());
 }
 
 int Connection::register_buffers(net::Net& net) {

@@ -113,7 +113,7 @@ public:
     Poll progress(net::Net& net, bool optional_completion, int* error);
     // The use that the next isend or irecv belongs to, if there is something to start.
     bool starting(Shape* shape);
-    bool drained() const;  // nothing posted that is not done
+    bool drained() const;  // nothing posted that is not done, nothing consumed that is not told
     bool is_open() const;  // an operation that was launched has not had all its slices
 
     // ---- service side --------------------------------------------------------------------------
@@ -138,6 +138,8 @@ private:
     Poll progress_receive(net::Net& net, bool optional_completion, int* error);
     bool next_expected();
     Poll finish_receives(net::Net& net, int* error);
+    int tell_consumed(net::Net& net);
+    static std::array<void*, kSteps> filled_with_junk();
     bool on_device(size_t protocol) const;
 
     const ConnectionKey key_;
@@ -160,7 +162,11 @@ private:
     std::atomic<uint64_t> consumed_{0};
     uint64_t started_ = 0;
     std::array<size_t, kSteps> bytes_{};
-    std::array<void*, kSteps> requests_{};
+    // As NCCL's, which nobody clears: a call finds there what an earlier one has left.
+    std::array<void*, kSteps> requests_ = filled_with_junk();
+    std::array<void*, kSteps> flushes_{};
+    std::array<void*, kSteps> received_{};    // requests of what the kernel has not consumed
+    std::atomic<uint64_t> told_consumed_{0};  // of which the plugin has been told so
 
     std::mutex expected_mutex_;
     std::deque<Expected> expected_;  // receiver: not yet begun

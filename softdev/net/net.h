@@ -56,18 +56,18 @@ public:
                               int fd, void** mhandle) = 0;
     virtual int dereg_mr(void* comm, void* mhandle) = 0;
 
-    // Success with a NULL request: not now, call again with the same arguments.
+    // Success with a NULL request: not now, call again with the same arguments. What *request holds
+    // on entry means nothing, here and in irecv: NCCL passes what an earlier call has left there.
     virtual int isend(void* send_comm, void* data, size_t bytes, int tag, void* mhandle,
                       void* phandle, void** request) = 0;
-    // *request holds DEFT_NET_OPTIONAL_RECV_COMPLETION on entry where the caller allows early
-    // completion, NULL otherwise.
+    // DEFT_NET_OPTIONAL_RECV_COMPLETION in *request on entry: the caller allows early completion.
     virtual int irecv(void* recv_comm, int n, void** data, size_t* bytes, int* tags,
                       void** mhandles, void** phandles, void** request) = 0;
     virtual int iflush(void* recv_comm, int n, void** data, int* bytes, void** mhandles,
                        void** request) = 0;
     virtual int test(void* request, int* done, int* bytes) = 0;
     virtual int get_device_mr(void* comm, void* mhandle, void** device_mhandle) = 0;
-    virtual int irecv_consumed(void* recv_comm, int n, void* request) = 0;
+    virtual int irecv_consumed(void* recv_comm, int n, void* request) = 0;  // no-op where absent
 
     virtual int close_send(void* send_comm) = 0;
     virtual int close_recv(void* recv_comm) = 0;

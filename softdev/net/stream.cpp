@@ -146,7 +146,6 @@ bool Stream::post() {
     }
     int tag = 0;
     if (kind_ == Kind::Send) {
-        slot.request = nullptr;
         check(net_->isend(comm_, data, slot.bytes, tag, mhandle_, nullptr, &slot.request), *net_,
               "isend");
     } else {
@@ -155,7 +154,9 @@ bool Stream::post() {
         int tags[1] = {tag};
         void* mhandles[1] = {mhandle_};
         void* phandles[1] = {nullptr};
-        slot.request = early_ ? DEFT_NET_OPTIONAL_RECV_COMPLETION : nullptr;
+        if (early_) {
+            slot.request = DEFT_NET_OPTIONAL_RECV_COMPLETION;
+        }
         check(net_->irecv(comm_, 1, buffers, sizes, tags, mhandles, phandles, &slot.request), *net_,
               "irecv");
         if (slot.request == DEFT_NET_OPTIONAL_RECV_COMPLETION) {
@@ -184,7 +185,6 @@ bool Stream::test_oldest() {
     if (done == 0) {
         return false;
     }
-    slot.request = nullptr;
     if (kind_ == Kind::Receive) {
         // Plugins need not report sizes of sends.
         if (size < 0 && !early_) {

@@ -91,7 +91,8 @@ private:
     std::vector<char> buffer_;
     void* mhandle_ = nullptr;
     struct Slot {
-        void* request = nullptr;
+        // As NCCL's, which nobody clears between calls.
+        void* request = reinterpret_cast<void*>(0xdeadbeefdeadbeef);
         size_t bytes = 0;
     };
     std::vector<Slot> slots_;

@@ -319,7 +319,7 @@ public:
                 return table_->irecvConsumed(recv_comm, n, request);
             }
         }
-        return refuse("irecvConsumed");
+        return DEFT_NET_SUCCESS;
     }
 
     int close_send(void* send_comm) override { return table_->closeSend(send_comm); }

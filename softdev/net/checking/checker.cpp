@@ -307,8 +307,11 @@ int close(void* comm, CommKind kind) {
         violation("close of a comm of another kind");
     }
     if (kind == CommKind::Receive) {
-        note("closeRecv after %zu to flush, %zu flushed, %zu early, largest %zu, deepest %zu",
-             ours->to_flush, ours->flushed, ours->early, ours->largest, ours->deepest);
+        note(
+            "closeRecv after %zu to flush, %zu flushed, %zu early, largest %zu, deepest %zu, %zu "
+            "consumed, %zu not, %zu with junk",
+            ours->to_flush, ours->flushed, ours->early, ours->largest, ours->deepest,
+            ours->consumed, ours->unconsumed.size(), ours->junk);
     }
     if (!ours->regions.empty()) {
         violation("close with %zu memory regions registered", ours->regions.size());
@@ -340,9 +343,9 @@ void set_attributes(void* ctx, const deft_net_attr_t* attributes) {
         violation("setNetAttr without attributes or a context that init gave");
         return;
     }
+    // A connection for messages alone is for several operations.
     const auto one_or_all = [](uint32_t mask) { return mask == ~0u || (mask & (mask - 1)) == 0; };
-    if (!one_or_all(attributes->op) || !one_or_all(attributes->algo) ||
-        !one_or_all(attributes->proto)) {
+    if (attributes->op == 0 || !one_or_all(attributes->algo) || !one_or_all(attributes->proto)) {
         violation("setNetAttr with masks %x %x %x", attributes->op, attributes->algo,
                   attributes->proto);
     }

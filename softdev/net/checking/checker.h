@@ -36,6 +36,7 @@ int dereg_mr(void* comm, void* mhandle);
 int isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request);
 int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, void** request);
 int iflush(void* comm, int n, void** data, const int* bytes, void** mhandles, void** request);
+int consumed(void* comm, int n, void* request);
 void set_attributes(void* ctx, const deft_net_attr_t* attributes);
 int test(void* request, int* done, int* sizes);
 enum class CommKind { Send, Receive, Listen };

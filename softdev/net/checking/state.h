@@ -42,10 +42,13 @@ struct Comm {
     std::deque<std::unique_ptr<Request>> in_flight;
     std::deque<std::unique_ptr<Request>> background;  // said to be done early, still on their way
     std::deque<std::unique_ptr<Request>> finished;    // the last ones, to notice a second test
+    std::deque<const Request*> unconsumed;  // received, and the caller has not said it read them
     std::thread::id progress{};
     size_t to_flush = 0;
     size_t flushed = 0;
     size_t early = 0;
+    size_t consumed = 0;
+    size_t junk = 0;     // calls that found something in *request
     size_t largest = 0;  // bytes of one request
     size_t deepest = 0;  // requests at a time
     // The call answered "not now", which must come again as it was.

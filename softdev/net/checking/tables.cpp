@@ -155,24 +155,17 @@ int isend_v10(void* comm, void* data, size_t bytes, int tag, void* mhandle, void
 
 int irecv_int(void* comm, int n, void** data, int* bytes, int*, void** mhandles, void** request) {
     check_int_size(bytes[0]);
-    if (*request != nullptr) {
-        violation("irecv through a table before v9 with *request set");
+    if (*request == DEFT_NET_OPTIONAL_RECV_COMPLETION) {
+        violation("irecv through a table before v9 with the early completion marker");
     }
     const size_t size = bytes[0];
     return irecv(comm, n, data, &size, mhandles, request);
 }
-void check_marker(void* request) {
-    if (request != nullptr && request != DEFT_NET_OPTIONAL_RECV_COMPLETION) {
-        violation("irecv with *request neither NULL nor the early completion marker");
-    }
-}
 int irecv_v9(void* comm, int n, void** data, size_t* bytes, int*, void** mhandles, void** request) {
-    check_marker(*request);
     return irecv(comm, n, data, bytes, mhandles, request);
 }
 int irecv_v10(void* comm, int n, void** data, size_t* bytes, int*, void** mhandles, void** phandles,
               void** request) {
-    check_marker(*request);
     if (phandles == nullptr) {
         violation("irecv without profiler handles");
     }
@@ -214,7 +207,7 @@ CHECKING_EXPORT deft_net_v7_t ncclNetPlugin_v7 = {
     listen_old,    connect_v7,  accept_v7,  reg_mr_int,
     nullptr,       dereg_mr,    isend_int,  irecv_int,
     flush,         test,        close_send, close_recv,
-    close_listen,  nullptr,     nullptr};
+    close_listen,  nullptr,     consumed};
 #endif
 #if CHECKING_NEWEST >= 8
 CHECKING_EXPORT deft_net_v8_t ncclNetPlugin_v8 = {
@@ -222,7 +215,7 @@ CHECKING_EXPORT deft_net_v8_t ncclNetPlugin_v8 = {
     listen_old,    connect_v7,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,    isend_int,  irecv_int,
     flush,         test,        close_send, close_recv,
-    close_listen,  nullptr,     nullptr};
+    close_listen,  nullptr,     consumed};
 #endif
 #if CHECKING_NEWEST >= 9
 CHECKING_EXPORT deft_net_v9_t ncclNetPlugin_v9 = {
@@ -230,7 +223,7 @@ CHECKING_EXPORT deft_net_v9_t ncclNetPlugin_v9 = {
     listen_old,    connect_v7,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,    isend,      irecv_v9,
     flush,         test,        close_send, close_recv,
-    close_listen,  nullptr,     nullptr,    nullptr};
+    close_listen,  nullptr,     consumed,   nullptr};
 #endif
 #if CHECKING_NEWEST >= 10
 CHECKING_EXPORT deft_net_v10_t ncclNetPlugin_v10 = {
@@ -238,7 +231,7 @@ CHECKING_EXPORT deft_net_v10_t ncclNetPlugin_v10 = {
     listen_old,    connect_v10, accept_v7,  reg_mr,
     nullptr,       dereg_mr,    isend_v10,  irecv_v10,
     flush,         test,        close_send, close_recv,
-    close_listen,  nullptr,     nullptr,    nullptr};
+    close_listen,  nullptr,     consumed,   nullptr};
 #endif
 #if CHECKING_NEWEST >= 11
 CHECKING_EXPORT deft_net_v11_t ncclNetPlugin_v11 = {
@@ -246,7 +239,7 @@ CHECKING_EXPORT deft_net_v11_t ncclNetPlugin_v11 = {
     listen,        connect_v11,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,     isend_v10,  irecv_v10,
     flush,         test,         close_send, close_recv,
-    close_listen,  nullptr,      nullptr,    nullptr,
+    close_listen,  nullptr,      consumed,   nullptr,
     finalize,      set_attr};
 #endif
 #if CHECKING_NEWEST >= 12
@@ -255,6 +248,6 @@ CHECKING_EXPORT deft_net_v12_t ncclNetPlugin_v12 = {
     listen,        connect_v11,  accept_v7,  reg_mr,
     nullptr,       dereg_mr,     isend_v10,  irecv_v10,
     flush,         test,         close_send, close_recv,
-    close_listen,  nullptr,      nullptr,    nullptr,
+    close_listen,  nullptr,      consumed,   nullptr,
     finalize,      set_attr};
 #endif

@@ -100,6 +100,7 @@ int isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** r
         return DEFT_NET_INTERNAL_ERROR;
     }
     const std::lock_guard<std::mutex> lock(ours->mutex);
+    ours->junk += *request != nullptr;
     check_post(*ours, "isend", data, bytes, mhandle);
     if (tag < 0) {
         violation("isend with tag %d", tag);
@@ -121,6 +122,7 @@ int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, 
     }
     const std::lock_guard<std::mutex> lock(ours->mutex);
     const bool may_be_early = *request == DEFT_NET_OPTIONAL_RECV_COMPLETION;
+    ours->junk += *request != nullptr && !may_be_early;
     check_post(*ours, "irecv", data[0], bytes[0], mhandles[0]);
     void* inner_request = nullptr;
     int result = DEFT_NET_SUCCESS;
@@ -132,6 +134,7 @@ int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, 
     }
     Request* made = finish_post(*ours, result, inner_request, data[0], bytes[0], request);
     if (made != nullptr) {
+        ours->unconsumed.push_back(made);
         made->to_flush = !may_be_early && static_cast<Region*>(mhandles[0])->device;
         if (may_be_early && enabled("SOFTNET_CHECK_EARLY")) {
             made->kind = Request::Kind::early;
@@ -170,6 +173,27 @@ int iflush(void* comm, int n, void** data, const int* bytes, void** mhandles, vo
         ours->finished.push_back(std::move(made));
         *request = ours->finished.back().get();
     }
+    return DEFT_NET_SUCCESS;
+}
+
+int consumed(void* comm, int n, void* request) {
+    Comm* ours = known(comm, "irecvConsumed");
+    if (ours == nullptr || ours->kind != CommKind::Receive || n != 1) {
+        violation("irecvConsumed of %d buffers, or on something else than a receive comm", n);
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    const std::lock_guard<std::mutex> lock(ours->mutex);
+    if (ours->unconsumed.empty() || ours->unconsumed.front() != request) {
+        violation("irecvConsumed of a receive that is not the oldest one");
+        return DEFT_NET_INTERNAL_ERROR;
+    }
+    ours->unconsumed.pop_front();
+    for (const auto& waiting : ours->in_flight) {
+        if (waiting.get() == request) {
+            violation("irecvConsumed of a receive that is not done");
+        }
+    }
+    ++ours->consumed;
     return DEFT_NET_SUCCESS;
 }
 
