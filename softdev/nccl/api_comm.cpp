@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator's life after its making, questions to it, suspension, user reductions.
 #include <cstring>
-#include <thread>
 
 #include "softdev/cuda/softdev.h"
 #include "softdev/nccl/api.h"
@@ -11,17 +10,6 @@ using namespace softdev::nccl;
 
 namespace softdev::nccl {
 namespace {
-
-// Ends the communicator on a thread of its own, where NCCL calls a plugin's finalize.
-void end(const std::shared_ptr<Communicator>& comm, Communicator::End how) {
-    std::thread([&] { comm->shut_down(how); }).join();
-}
-
-void end_in_background(std::shared_ptr<Communicator> comm) {
-    std::thread([comm = std::move(comm)]() mutable {
-        comm->shut_down(Communicator::End::kDestroy);
-    }).detach();
-}
 
 // NCCL_SUSPEND_MEM and ncclCommMemStat_t, which nccl.h has from 2.29.7 on.
 constexpr int kSuspendMemory = 1;
@@ -75,11 +63,10 @@ SOFTNCCL_API ncclResult_t pncclCommDestroy(ncclComm_t handle) {
         forget_communicator(handle);
         // A failed communicator has nothing to wait for.
         const bool good = comm->async_result() == ncclSuccess;
-        if (!comm->config.blocking && good) {
-            end_in_background(comm);
-        } else {
-            end(comm, good ? Communicator::End::kDestroy : Communicator::End::kAbort);
-        }
+        // This call waits for it, also that of a nonblocking communicator: as in NCCL.
+        on_job_thread([&] {
+            comm->shut_down(good ? Communicator::End::kDestroy : Communicator::End::kAbort);
+        });
         return ncclSuccess;
     });
 }
@@ -97,7 +84,7 @@ SOFTNCCL_API ncclResult_t pncclCommAbort(ncclComm_t handle) {
             group_add_abort(comm);  // what follows of it comes when the group ends
             return ncclSuccess;
         }
-        std::thread([&] { comm->reclaim(); }).join();
+        on_job_thread([&] { comm->reclaim(); });
         return ncclSuccess;
     });
 }

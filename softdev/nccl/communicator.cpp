@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <tuple>
 
 #include "softdev/cuda/softdev.h"
 #include "softdev/nccl/env.h"
@@ -17,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr uint64_t kMagic = 0x4c43434e54464f53ull;
+constexpr int kMessagesOfAChannel = 8;  // that NCCL's kernel has at a time
 
 struct Table {
     std::mutex mutex;
@@ -279,6 +281,19 @@ std::shared_ptr<Service::Batch> Communicator::begin_connect(const std::set<Wish>
                 missing.push_back(slot.get());
             }
         }
+        // NCCL's order: peer by peer, the nearest first, what comes from it before what goes to it.
+        // The connections are closed in the order in which they are made.
+        const auto turn = [this](const Connection* connection) {
+            const int distance =
+                connection->sender() ? connection->peer() - rank : rank - connection->peer();
+            return std::tuple((distance + nranks) % nranks, connection->sender(),
+                              connection->key().pattern, connection->key().channel);
+        };
+        std::sort(missing.begin(), missing.end(),
+                  [&](const Connection* a, const Connection* b) { return turn(a) < turn(b); });
+        for (Connection* connection : missing) {
+            connection->number = next_number_++;
+        }
     }
     return missing.empty() ? nullptr
                            : resources_->service.connect(
@@ -290,11 +305,10 @@ std::shared_ptr<Service::Batch> Communicator::begin_connect(const std::set<Wish>
 Traffic Communicator::traffic_of(Pattern pattern) const {
     switch (pattern) {
         case Pattern::kRing:
-            return {1, 1, channels};
         case Pattern::kTree:
-            return {std::min(3, nranks - 1), 1, channels};
+            return {std::min(kTreePeers, nranks), channels};
         case Pattern::kP2p:
-            return {nranks - 1, 1, p2p_channels};
+            return {std::min(kMessagesOfAChannel * channels, nranks), p2p_channels};
     }
     return {};
 }
@@ -341,8 +355,7 @@ void Communicator::finish_connect(std::shared_ptr<Service::Batch> batch) {
     if (batch->result == 0) {
         for (Connection* connection : batch->wanted) {
             resources_->progress.add(
-                connection, traffic_of(connection->key().pattern),
-                [weak = weak_from_this()](const Connection& c, int result) {
+                connection, [weak = weak_from_this()](const Connection& c, int result) {
                     if (const auto self = weak.lock()) {
                         self->fail(
                             ncclRemoteError,

@@ -17,6 +17,7 @@
 #include "softdev/nccl/config.h"
 #include "softdev/nccl/control.h"
 #include "softdev/nccl/env.h"
+#include "softdev/nccl/net_attributes.h"
 #include "softdev/nccl/progress.h"
 #include "softdev/nccl/reduce.h"
 #include "softdev/nccl/service.h"
@@ -39,6 +40,7 @@ struct Resources {
     net::CommNet net;
     std::vector<int> devices;  // of the network: the channels take turns on them
     MemoryRules memory;
+    NetAttributes attributes;
     Service service;
     Progress progress;
     ~Resources();
@@ -179,6 +181,7 @@ private:
     int networks_ = 1;  // of resources_->devices those that every rank has a match for
     std::mutex connections_mutex_;
     std::map<Wish, std::unique_ptr<Connection>> connections_;
+    uint64_t next_number_ = 0;  // of a connection
 
     std::atomic<bool> abort_{false};
     std::atomic<bool> revoked_{false};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a communicator ends: finalize, destroy, abort, revoke; or is suspended for a while.
+#include <algorithm>
 #include <chrono>
 
 #include "softdev/cuda/softdev.h"
@@ -134,6 +135,8 @@ void Communicator::close_connections() {
     for (auto& [wish, connection] : taken) {
         mine.push_back(connection.get());
     }
+    std::sort(mine.begin(), mine.end(),
+              [](const Connection* a, const Connection* b) { return a->number < b->number; });
     if (resources_ && !mine.empty()) {
         resources_->progress.remove(mine);
         resources_->service.close(mine);

@@ -83,8 +83,8 @@ void Communicator::open_network(std::shared_ptr<Resources> shared) {
     fresh->memory.context = context;
     log_info(kSubsysInit | kSubsysNet, "Using network %s%s", fresh->net->name(),
              fresh->memory.device ? " with GPU Direct" : "");
-    fresh->service.start(&fresh->net);
-    fresh->progress.start(&fresh->net);
+    fresh->service.start(&fresh->net, &fresh->attributes, device);
+    fresh->progress.start(&fresh->net, &fresh->attributes, device);
     std::lock_guard lock(parts_mutex_);
     resources_ = std::move(fresh);
 }

@@ -13,9 +13,12 @@
 namespace softdev::nccl {
 namespace {
 
+// The buffers in the order in which NCCL registers them.
+constexpr Protocol kRegistered[] = {Protocol::kLL, Protocol::kLL128, Protocol::kSimple};
+
 uint32_t pack(const Shape& shape) {
-    return (static_cast<uint32_t>(shape.protocol) << 16) | (static_cast<uint32_t>(shape.op) << 8) |
-           shape.steps_per_slice;
+    return static_cast<uint32_t>(shape.protocol) | static_cast<uint32_t>(shape.op) << 2 |
+           shape.steps_per_slice << 6 | (shape.flows & 0x7f) << 10 | (shape.peers & 0x7fff) << 17;
 }
 
 size_t env_size(const char* name, size_t fallback) {
@@ -119,8 +122,8 @@ Connection::~Connection() {
 
 Shape Connection::shape() const {
     const uint32_t packed = shape_.load(std::memory_order_acquire);
-    return {static_cast<Protocol>(packed >> 16), packed & 0xff,
-            static_cast<NetOp>(packed >> 8 & 0xff)};
+    return {static_cast<Protocol>(packed & 3), packed >> 6 & 0xf,
+            static_cast<NetOp>(packed >> 2 & 0xf), packed >> 10 & 0x7f, packed >> 17};
 }
 
 void Connection::set_shape(const Shape& shape, uint64_t base) {
@@ -392,7 +395,8 @@ bool Connection::is_open() const {
 }
 
 int Connection::register_buffers(net::Net& net) {
-    for (size_t i = 0; i < buffers_.size(); ++i) {
+    for (const Protocol protocol : kRegistered) {
+        const auto i = static_cast<size_t>(protocol);
         if (buffers_[i] != nullptr) {
             const int result =
                 net.reg_mr(comm, buffers_[i], sizes_[i],
@@ -411,7 +415,8 @@ int Connection::close(net::Net& net) {
     }
     int first = 0;
     const auto keep = [&first](int result) { first = first != 0 ? first : result; };
-    for (void*& handle : handles) {
+    for (const Protocol protocol : kRegistered) {
+        void*& handle = handles[static_cast<size_t>(protocol)];
         if (handle != nullptr) {
             keep(net.dereg_mr(comm, handle));
             handle = nullptr;

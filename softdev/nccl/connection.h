@@ -65,11 +65,17 @@ struct MemoryRules {
     CUcontext context = nullptr;
 };
 
+// What NCCL says of a tree, whatever its shape: two children and a parent of two trees.
+inline constexpr int kTreePeers = 4;
+
 // How one operation uses the step buffer of a connection.
 struct Shape {
     Protocol protocol = Protocol::kSimple;
     unsigned steps_per_slice = 1;
     NetOp op = NetOp::kAllReduce;
+    // For setNetAttr: connections to each peer, and peers, that the operation uses at a time.
+    unsigned flows = 1;
+    unsigned peers = 1;
     bool operator==(const Shape&) const = default;
 };
 
@@ -118,6 +124,7 @@ public:
 
     // ---- service side --------------------------------------------------------------------------
     int device = 0;                           // of the network, that carries it
+    uint64_t number = 0;                      // in the order in which they are made
     void* comm = nullptr;                     // sendComm or recvComm
     std::array<void*, kProtocols> handles{};  // memory registrations of the buffers
     int register_buffers(net::Net& net);

@@ -2,7 +2,6 @@
 #include "softdev/nccl/control.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -76,6 +75,7 @@ void Control::meet(UniqueFd listener, const std::vector<Address>& addresses,
 void Control::start(Handlers handlers) {
     handlers_ = std::move(handlers);
     thread_ = std::thread([this] { run(); });
+    name_thread(thread_, "NCCL UDS Service");
 }
 
 void Control::stop() {
@@ -92,7 +92,6 @@ void Control::stop() {
 }
 
 void Control::run() {
-    pthread_setname_np(pthread_self(), "NCCL Control");
     std::vector<pollfd> waiting;
     std::vector<int> who;
     while (!stop_.load()) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "softdev/nccl/env.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -36,6 +38,13 @@ int64_t env_int(const char* name, int64_t fallback) {
         return fallback;
     }
     return value;
+}
+
+void name_thread(std::thread& thread, std::string name) {
+    if (env_int("NCCL_SET_THREAD_NAME", 0) == 1) {
+        name.resize(std::min<size_t>(name.size(), 15));
+        pthread_setname_np(thread.native_handle(), name.c_str());
+    }
 }
 
 int nccl_version() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 
 namespace softdev::nccl {
 
@@ -14,6 +15,8 @@ std::optional<std::string> env_text(const char* name);
 // Integer variable (decimal, 0x..., negative); malformed text is logged and the default is used, as
 // NCCL does.
 int64_t env_int(const char* name, int64_t fallback);
+// As NCCL names its threads: with NCCL_SET_THREAD_NAME=1 only, cut to what Linux takes.
+void name_thread(std::thread& thread, std::string name);
 
 int nccl_version();  // SOFTDEV_NCCL_VERSION, default 22809
 

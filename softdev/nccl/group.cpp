@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "softdev/cuda/softdev.h"
+#include "softdev/nccl/env.h"
 #include "softdev/nccl/error.h"
 #include "softdev/nccl/log.h"
 
@@ -54,10 +55,33 @@ struct Group {
 
 thread_local Group t_group;
 
+// The application's thread keeps the device it has chosen, whatever a job does on it.
+class KeepsContext {
+public:
+    KeepsContext() { cuCtxGetCurrent(&before_); }
+    KeepsContext(const KeepsContext&) = delete;
+    ~KeepsContext() { cuCtxSetCurrent(before_); }
+
+private:
+    CUcontext before_ = nullptr;
+};
+
+bool single_jobs_on_caller() {
+    static const bool yes = nccl_version() >= 22800;
+    return yes;
+}
+
 void run_jobs(std::vector<Job>& jobs) {
+    // As in NCCL: a single one on the calling thread (from 2.28 on), several on threads of their
+    // own.
+    if (jobs.size() == 1 && single_jobs_on_caller()) {
+        const KeepsContext keeps;
+        jobs[0].run();
+        jobs[0].good = true;
+        return;
+    }
     std::vector<std::exception_ptr> errors(jobs.size());
     std::vector<std::thread> threads;
-    // NCCL runs these on threads of its own as well, also a single one.
     for (size_t i = 0; i < jobs.size(); ++i) {
         threads.emplace_back([&, i] {
             try {
@@ -246,6 +270,15 @@ ncclResult_t run_group(Content content) {
 }
 
 }  // namespace
+
+void on_job_thread(const std::function<void()>& job) {
+    if (single_jobs_on_caller()) {
+        const KeepsContext keeps;
+        job();
+    } else {
+        std::thread(job).join();
+    }
+}
 
 int group_depth() {
     return t_group.depth;

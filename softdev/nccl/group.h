@@ -26,6 +26,8 @@ void group_start();
 // ncclSuccess, ncclInProgress for nonblocking communicators, or throws Error.
 ncclResult_t group_end();
 int group_depth();
+// Where NCCL carries out a single job of its group: from 2.28 on the calling thread.
+void on_job_thread(const std::function<void()>& job);
 void group_add(Task task);
 void group_add(Job job);
 // Already told to abort: its end comes with that of the group, all of these side by side.

@@ -69,6 +69,7 @@ Work collective_work(const Task& task, const Choice& choice) {
             const RingKind kind = ring_kind(task.function);
             Program program;
             program.shape = ring_shape(kind, choice.protocol);
+            program.shape.flows = static_cast<unsigned>(choice.channels);
             program.receive = {comm.connection(Pattern::kRing, channel,
                                                (comm.rank + comm.nranks - 1) % comm.nranks, false)};
             program.send = {
@@ -81,7 +82,8 @@ Work collective_work(const Task& task, const Choice& choice) {
         const TreeNode node = tree_node(comm.rank, comm.nranks, channel);
         Program up;
         Program down;
-        up.shape = down.shape = {choice.protocol, 1};
+        up.shape = down.shape = {choice.protocol, 1, NetOp::kAllReduce,
+                                 static_cast<unsigned>(choice.channels), kTreePeers};
         const bool root = node.parent < 0;
         for (const int child : node.children) {
             (root ? down : up)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "softdev/nccl/error.h"
@@ -81,6 +82,7 @@ void add_message(Communicator& comm, const Message& message, Programs& programs)
         const Part part = channel_part(message.bytes, 1, channel, channels);
         Program& program = programs[{message.peer, message.sending, channel}];
         program.shape.op = message.sending ? NetOp::kSend : NetOp::kRecv;
+        program.shape.flows = std::max(program.shape.flows, static_cast<unsigned>(channels));
         Connection* connection =
             comm.connection(Pattern::kP2p, channel, message.peer, message.sending);
         (message.sending ? program.send : program.receive) = {connection};
@@ -145,7 +147,12 @@ Work message_work(Communicator& comm, const std::vector<Task>& tasks,
             work.programs.push_back(std::move(program));
         }
     }
+    std::set<int> peers[2];
+    for (const auto& [key, program] : programs) {
+        peers[std::get<1>(key)].insert(std::get<0>(key));
+    }
     for (auto& [key, program] : programs) {
+        program.shape.peers = static_cast<unsigned>(peers[std::get<1>(key)].size());
         work.programs.push_back(std::move(program));
     }
     return work;

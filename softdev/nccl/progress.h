@@ -4,28 +4,17 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "softdev/nccl/connection.h"
 #include "softdev/nccl/gate.h"
+#include "softdev/nccl/net_attributes.h"
 #include "softdev/net/plugin_loader.h"
 
 namespace softdev::nccl {
 
-// How the connections of one pattern of a communicator are used, for setNetAttr.
-struct Traffic {
-    int most_peers = 1;
-    int fewest_peers = 1;
-    int flows = 1;  // connections to each peer
-};
-// Attributes of connections of this pattern before they are made (shape NULL: any operation), or
-// while an operation of this shape runs.
-net::Attributes attributes_of(const Connection& connection, const Traffic& traffic,
-                              const Shape* shape);
-
-// The "NCCL Progress" thread of one communicator: the only one that calls isend, irecv and test. As
+// The progress thread of one communicator: the only one that calls isend, irecv and test. As
 // NCCL's it never sleeps while an operation is open, from its launch until its last slice is sent
 // or consumed: it looks around and yields. Otherwise it sleeps. Communicators split with splitShare
 // use their parent's.
@@ -34,8 +23,8 @@ public:
     using Failure = std::function<void(const Connection&, int result)>;
 
     ~Progress() { stop(); }
-    void start(net::CommNet* net);
-    void add(Connection* connection, const Traffic& traffic, Failure failure);
+    void start(net::CommNet* net, NetAttributes* attributes, int device);
+    void add(Connection* connection, Failure failure);
     void remove(
         const std::vector<Connection*>& connections);  // afterwards the thread does not use them
     void stop();                                       // joins
@@ -50,7 +39,6 @@ public:
 private:
     struct Entry {
         Connection* connection;
-        Traffic traffic;
         Failure failure;
     };
     void run();
@@ -58,7 +46,7 @@ private:
     int tell_attributes(Entry& entry);
 
     net::CommNet* net_ = nullptr;
-    std::optional<net::Attributes> told_;  // what setNetAttr was last called with
+    NetAttributes* attributes_ = nullptr;
     bool optional_completion_ = true;
     std::mutex mutex_;             // held during a round
     std::atomic<int> waiting_{0};  // for the mutex, which a spinning thread would not let go

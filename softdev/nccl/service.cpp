@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "softdev/nccl/service.h"
 
-#include <pthread.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
+#include "softdev/nccl/env.h"
 #include "softdev/nccl/error.h"
 #include "softdev/nccl/log.h"
 
@@ -29,9 +29,11 @@ std::string Service::Batch::waiting_for() const {
     return text;
 }
 
-void Service::start(net::CommNet* net) {
+void Service::start(net::CommNet* net, NetAttributes* attributes, int device) {
     net_ = net;
+    attributes_ = attributes;
     thread_ = std::thread([this] { run(); });
+    name_thread(thread_, format("NCCL Service %2d", device));
 }
 
 std::shared_ptr<Service::Batch> Service::connect(Control* control, std::vector<Connection*> wanted,
@@ -102,7 +104,6 @@ void Service::call(const std::function<void()>& fn) {
 }
 
 void Service::run() {
-    pthread_setname_np(pthread_self(), "NCCL Service");
     for (;;) {
         const uint64_t seen = wake_.seen();
         std::vector<std::shared_ptr<Batch>> batches;
@@ -137,104 +138,120 @@ void Service::run() {
 }
 
 bool Service::step(Batch& batch) {
-    if (!batch.begun) {
-        batch.begun = true;
-        for (Connection* connection : batch.wanted) {
-            batch.attempts.emplace_back().connection = connection;
+    using Step = int (Service::*)(Batch&, Batch::Attempt&, std::string*);
+    // False: a call failed, and the batch says so.
+    const auto each = [&](Step what) {
+        for (Batch::Attempt& attempt : batch.attempts) {
+            if (attempt.done) {
+                continue;
+            }
+            batch.result = (this->*what)(batch, attempt, &batch.error);
+            if (batch.result != 0) {
+                const Connection& c = *attempt.connection;
+                batch.error =
+                    format("%s of the network plugin failed with %d (%s connection %s rank %d)",
+                           batch.error.c_str(), batch.result, pattern_name(c.key().pattern),
+                           c.sender() ? "to" : "from", c.peer());
+                close_listeners(batch);
+                return false;
+            }
         }
-    }
+        return true;
+    };
     if (batch.cancelled.load()) {
         close_listeners(batch);
         batch.result = ncclInternalError;
         batch.error = "cancelled";
         return true;
     }
-    bool all = true;
-    for (Batch::Attempt& attempt : batch.attempts) {
-        if (attempt.done) {
-            continue;
+    if (!batch.begun) {
+        batch.begun = true;
+        for (Connection* connection : batch.wanted) {
+            batch.attempts.emplace_back().connection = connection;
         }
-        batch.result = step(batch, attempt, &batch.error);
-        if (batch.result != 0) {
-            const Connection& c = *attempt.connection;
-            batch.error =
-                format("%s of the network plugin failed with %d (%s connection %s rank %d)",
-                       batch.error.c_str(), batch.result, pattern_name(c.key().pattern),
-                       c.sender() ? "to" : "from", c.peer());
-            close_listeners(batch);
+        if (!each(&Service::set_up)) {
             return true;
         }
-        all &= attempt.done;
     }
-    return all;
+    if (!each(&Service::step)) {
+        return true;
+    }
+    return std::all_of(batch.attempts.begin(), batch.attempts.end(),
+                       [](const Batch::Attempt& attempt) { return attempt.done; });
+}
+
+int Service::set_up(Batch& batch, Batch::Attempt& attempt, std::string* error) {
+    Connection& connection = *attempt.connection;
+    net::Net& net = *net_->net();
+    net::Properties properties;
+    *error = "getProperties";
+    int result = net.get_properties(connection.device, &properties);
+    if (result != 0 || connection.sender()) {
+        return result;
+    }
+    *error = "listen";
+    result = net.listen(net_->context(), connection.device, attempt.handle, &attempt.listen_comm);
+    if (result == 0) {
+        batch.control->send(connection.peer(), Letter::kHandle, connection.key().packed(),
+                            std::string(attempt.handle, sizeof attempt.handle));
+    }
+    return result;
 }
 
 int Service::step(Batch& batch, Batch::Attempt& attempt, std::string* error) {
-    Control& control = *batch.control;
     Connection& connection = *attempt.connection;
     net::Net& net = *net_->net();
-    const auto failed = [error](const char* call, int result) {
-        *error = call;
-        return result;
-    };
-    int result = 0;
-    if (!attempt.told) {
-        const Traffic& traffic = batch.traffic[static_cast<size_t>(connection.key().pattern)];
-        net::Attributes attributes = attributes_of(connection, traffic, nullptr);
-        attempt.told = true;
-        if ((result = net.set_net_attr(net_->context(), &attributes)) != 0) {
-            return failed("setNetAttr", result);
+    if (connection.sender() && !attempt.have_handle) {
+        const auto handle =
+            batch.control->take_handle(connection.peer(), connection.key().packed());
+        if (!handle || handle->size() != sizeof attempt.handle) {
+            return 0;
         }
+        std::memcpy(attempt.handle, handle->data(), sizeof attempt.handle);
+        attempt.have_handle = true;
     }
-    if (connection.comm == nullptr && connection.sender()) {
-        if (!attempt.have_handle) {
-            const auto handle = control.take_handle(connection.peer(), connection.key().packed());
-            if (!handle || handle->size() != sizeof attempt.handle) {
-                return 0;
-            }
-            std::memcpy(attempt.handle, handle->data(), sizeof attempt.handle);
-            attempt.have_handle = true;
-        }
-        net::DeviceHandle* device = nullptr;
+    const Pattern pattern = connection.key().pattern;
+    *error = "setNetAttr";
+    int result = attributes_->tell_connecting(*net_, batch.traffic[static_cast<size_t>(pattern)],
+                                              pattern == Pattern::kP2p);
+    if (result != 0) {
+        return result;
+    }
+    net::DeviceHandle* device = nullptr;
+    if (connection.sender()) {
+        *error = "connect";
         result = net.connect(net_->context(), connection.device, attempt.handle, &connection.comm,
                              &device);
-        if (result != 0) {
-            return failed("connect", result);
-        }
-    } else if (connection.comm == nullptr) {
-        if (attempt.listen_comm == nullptr) {
-            net::Properties properties;
-            if ((result = net.get_properties(connection.device, &properties)) != 0) {
-                return failed("getProperties", result);
-            }
-            if ((result = net.listen(net_->context(), connection.device, attempt.handle,
-                                     &attempt.listen_comm)) != 0) {
-                return failed("listen", result);
-            }
-            control.send(connection.peer(), Letter::kHandle, connection.key().packed(),
-                         std::string(attempt.handle, sizeof attempt.handle));
-        }
-        net::DeviceHandle* device = nullptr;
-        if ((result = net.accept(attempt.listen_comm, &connection.comm, &device)) != 0) {
-            return failed("accept", result);
-        }
-        if (connection.comm != nullptr) {
-            void* listen_comm = std::exchange(attempt.listen_comm, nullptr);
-            if ((result = net.close_listen(listen_comm)) != 0) {
-                return failed("closeListen", result);
-            }
+    } else {
+        *error = "accept";
+        result = net.accept(attempt.listen_comm, &connection.comm, &device);
+    }
+    if (result != 0 || connection.comm == nullptr) {
+        return result;
+    }
+    result = connected(attempt, error);
+    attempt.listen_comm = nullptr;
+    attempt.done = true;
+    return result;
+}
+
+int Service::connected(const Batch::Attempt& attempt, std::string* error) {
+    Connection& connection = *attempt.connection;
+    net::Net& net = *net_->net();
+    if (attempt.listen_comm != nullptr) {
+        *error = "closeListen";
+        if (const int result = net.close_listen(attempt.listen_comm); result != 0) {
+            return result;
         }
     }
-    if (connection.comm != nullptr) {
-        if ((result = connection.register_buffers(net)) != 0) {
-            return failed("regMr", result);
-        }
-        attempt.done = true;
-        log_info(kSubsysNet, "%s Channel %02d : %d -> %d [%s] via NET/%s/%d",
-                 pattern_name(connection.key().pattern), connection.key().channel,
-                 connection.key().from, connection.key().to,
-                 connection.sender() ? "send" : "receive", net.name(), connection.device);
+    *error = "regMr";
+    if (const int result = connection.register_buffers(net); result != 0) {
+        return result;
     }
+    log_info(kSubsysNet, "%s Channel %02d : %d -> %d [%s] via NET/%s/%d",
+             pattern_name(connection.key().pattern), connection.key().channel,
+             connection.key().from, connection.key().to, connection.sender() ? "send" : "receive",
+             net.name(), connection.device);
     return 0;
 }
 

@@ -13,16 +13,17 @@
 #include "softdev/nccl/connection.h"
 #include "softdev/nccl/control.h"
 #include "softdev/nccl/gate.h"
-#include "softdev/nccl/progress.h"
+#include "softdev/nccl/net_attributes.h"
 #include "softdev/net/plugin_loader.h"
 
 namespace softdev::nccl {
 
-// The "NCCL Service" thread of one communicator: the only one that calls listen, connect, accept,
+// The service thread of one communicator: the only one that calls listen, connect, accept,
 // regMr, deregMr and close*.
 class Service {
 public:
-    // A set of connections that are being made; poll with finished(), then read result.
+    // A set of connections that are being made; poll with finished(), then read result. As in NCCL
+    // all of them listen before the first connects or accepts.
     struct Batch {
         std::vector<Connection*> wanted;
         std::array<Traffic, kPatterns> traffic{};  // by Pattern
@@ -39,7 +40,6 @@ public:
             void* listen_comm = nullptr;
             alignas(16) char handle[DEFT_NET_HANDLE_MAXSIZE] = {};
             bool have_handle = false;
-            bool told = false;  // its attributes
             bool done = false;
         };
         std::vector<Attempt> attempts;
@@ -49,7 +49,7 @@ public:
     };
 
     ~Service() { stop(); }
-    void start(net::CommNet* net);
+    void start(net::CommNet* net, NetAttributes* attributes, int device);
 
     std::shared_ptr<Batch> connect(Control* control, std::vector<Connection*> wanted,
                                    const std::array<Traffic, kPatterns>& traffic);
@@ -64,10 +64,13 @@ public:
 private:
     void run();
     bool step(Batch& batch);  // true: finished
+    int set_up(Batch& batch, Batch::Attempt& attempt, std::string* error);
     int step(Batch& batch, Batch::Attempt& attempt, std::string* error);
+    int connected(const Batch::Attempt& attempt, std::string* error);
     void close_listeners(Batch& batch);
 
     net::CommNet* net_ = nullptr;
+    NetAttributes* attributes_ = nullptr;
     std::mutex mutex_;
     std::vector<std::shared_ptr<Batch>> batches_;
     std::vector<std::function<void()>> calls_;

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// An idle communicator leaves the processor alone: its threads hardly ever wake up.
+// An idle communicator leaves the processor alone: its threads hardly ever wake up. While an
+// operation is open its progress thread never sleeps: as NCCL's.
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <latch>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "tests/component/softdev/nccl/ranks.h"
@@ -40,6 +46,71 @@ TEST(Idle, ThreadsOfACommunicatorSleep) {
     });
     EXPECT_GE(woken, 1) << "the test's own sleep";
     EXPECT_LE(woken, 200);
+}
+
+// How often the thread of this name went to sleep, and the clock ticks it had a CPU.
+struct Sleeps {
+    long voluntary = -1;
+    long ticks = -1;
+};
+Sleeps sleeps_of(const std::string& name) {
+    Sleeps found;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string comm;
+        std::getline(std::ifstream(task.path() / "comm"), comm);
+        if (comm != name) {
+            continue;
+        }
+        std::ifstream status(task.path() / "status");
+        for (std::string line; std::getline(status, line);) {
+            if (line.starts_with("voluntary_ctxt_switches:")) {
+                found.voluntary = std::stol(line.substr(line.find(':') + 1));
+            }
+        }
+        std::string text;
+        std::getline(std::ifstream(task.path() / "stat"), text);
+        std::istringstream fields(text.substr(text.rfind(')') + 1));
+        std::string field;
+        long user = 0;
+        long system = 0;
+        for (int i = 3; i < 14; ++i) {
+            fields >> field;
+        }
+        fields >> user >> system;
+        found.ticks = user + system;
+    }
+    return found;
+}
+
+// A receive is open for half a second before it is sent: napping would be thousands of sleeps.
+TEST(Open, TheProgressThreadNeverSleeps) {
+    setenv("NCCL_SET_THREAD_NAME", "1", 1);
+    Sleeps before;
+    Sleeps after;
+    std::latch looked(1);
+    run_ranks(2, [&](Rank& self) {
+        Device<int> data(std::vector<int>(10, self.rank));
+        for (int turn = 0; turn < 2; ++turn) {
+            if (self.rank == 0) {
+                NC(ncclRecv(data.get(), 10, ncclInt32, 1, self.comm, self.nccl_stream()));
+                if (turn == 1) {
+                    before = sleeps_of("NCCL Progress 0");
+                    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                    after = sleeps_of("NCCL Progress 0");
+                    looked.count_down();
+                }
+            } else {
+                if (turn == 1) {
+                    looked.wait();
+                }
+                NC(ncclSend(data.get(), 10, ncclInt32, 0, self.comm, self.nccl_stream()));
+            }
+            self.sync();
+        }
+    });
+    ASSERT_GE(before.voluntary, 0) << "the thread has its name";
+    EXPECT_LE(after.voluntary - before.voluntary, 50);
+    EXPECT_GE(after.ticks - before.ticks, 2);
 }
 
 }  // namespace

@@ -100,17 +100,18 @@ protected:
     }
 
     struct Received {
-        size_t to_flush, flushed, early, largest, deepest;
+        size_t to_flush, flushed, early, largest, deepest, consumed, unconsumed, junk;
     };
     static std::vector<Received> receivers(const std::string& text) {
         static const std::regex line(
             "closeRecv after (\\d+) to flush, (\\d+) flushed, (\\d+) early, largest (\\d+), "
             "deepest "
-            "(\\d+)");
+            "(\\d+), (\\d+) consumed, (\\d+) not, (\\d+) with junk");
         std::vector<Received> all;
         for (std::sregex_iterator it(text.begin(), text.end(), line), end; it != end; ++it) {
             all.push_back({std::stoul((*it)[1]), std::stoul((*it)[2]), std::stoul((*it)[3]),
-                           std::stoul((*it)[4]), std::stoul((*it)[5])});
+                           std::stoul((*it)[4]), std::stoul((*it)[5]), std::stoul((*it)[6]),
+                           std::stoul((*it)[7]), std::stoul((*it)[8])});
         }
         return all;
     }
@@ -165,18 +166,39 @@ TEST_F(Plugins, AreToldWhatTransfersAreFor) {
         all_reduce(self, 100000);
         exchange(self, 1000);
     };
+    set("NCCL_SET_THREAD_NAME", "1");
     const std::string log = run(body);
-    // Before a connection is made: peers and flows, any operation.
-    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Service op ffffffff algo 2 proto ffffffff send "
-                               "1,1,2,1 recv -1,-1,-1,-1"));
-    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Service op ffffffff algo 2 proto ffffffff send "
-                               "-1,-1,-1,-1 recv 1,1,2,1"));
-    // Before the transfers of an operation, when they differ from the last ones.
-    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Progress op 10 algo 2 proto 4 send 1,1,2,1"));
-    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Progress op 40 algo ffffffff proto 4"));
-    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Progress op 80 algo ffffffff proto 4"));
+    // Before each poll of connect and accept: both directions, for any operation, or messages only.
+    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Service  0 op ffffffff algo ffffffff proto "
+                               "ffffffff send 2,1,2,1 recv 2,1,2,1"));
+    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Service  1 op 7c0 algo ffffffff proto ffffffff "
+                               "send 2,1,2,1 recv 2,1,2,1"));
+    EXPECT_GE(count(log, "setNetAttr on NCCL Service"), 16u) << "8 connections of each rank";
+    // Before the transfers of an operation, when they differ from the last ones; the other
+    // direction stays as it was, as do algorithm and protocol where a message follows a collective.
+    EXPECT_THAT(log, HasSubstr("setNetAttr on NCCL Progress 0 op 10 algo 2 proto 4 send "));
+    EXPECT_THAT(log, HasSubstr("send 1,1,2,2 recv 1,1,2,2"));
+    EXPECT_THAT(log, HasSubstr(" op 40 "));
+    EXPECT_THAT(log, HasSubstr(" op 80 "));
+    EXPECT_THAT(log, Not(HasSubstr("-1,")));
+    EXPECT_LT(count(log, "setNetAttr on NCCL Progress"), 40u) << "on change only";
     set("SOFTDEV_NET_ABI", "10");
     EXPECT_EQ(count(run(body), "setNetAttr"), 0u) << "v10 has no such call";
+}
+
+TEST_F(Plugins, AreToldWhatIsConsumedAndMindNoJunk) {
+    set("NCCL_PROTO", "Simple");
+    size_t junk = 0;
+    for (const Received& r : receivers(run(exercise))) {
+        EXPECT_GT(r.consumed, 0u);
+        EXPECT_EQ(r.unconsumed, 0u);
+        junk += r.junk;
+    }
+    EXPECT_GT(junk, 0u) << "nobody clears a request";
+    set("SOFTDEV_NET_ABI", "6");
+    for (const Received& r : receivers(run(exercise))) {
+        EXPECT_EQ(r.consumed, 0u) << "v6 has no such call";
+    }
 }
 
 TEST_F(Plugins, ForDeviceMemoryAreAskedToFlushIt) {
