@@ -72,6 +72,21 @@ Protocol choose_protocol(const std::string& protocols, size_t bytes) {
     return ll128 && (!simple || bytes <= 1 << 20) ? Protocol::kLL128 : Protocol::kSimple;
 }
 
+// A further channel is worth it where each has that many bytes of the call: NCCL's threads of a
+// channel times its threshold for each.
+size_t bytes_for_a_channel(const Choice& choice, int nranks) {
+    switch (choice.protocol) {
+        case Protocol::kSimple:
+            return 16 << 10;
+        case Protocol::kLL:
+            return (size_t{4} << 10) *
+                   (choice.pattern == Pattern::kRing ? static_cast<size_t>(nranks) : 1);
+        case Protocol::kLL128:
+            return 5 << 10;
+    }
+    return 16 << 10;
+}
+
 }  // namespace
 
 Choice choose(const Task& task) {
@@ -99,9 +114,8 @@ Choice choose(const Task& task) {
             choice.pattern = Pattern::kTree;
         }
     }
-    const size_t grain = choice.protocol == Protocol::kLL ? 16 << 10 : 128 << 10;
-    choice.channels =
-        static_cast<int>(std::clamp<size_t>(bytes / grain, 1, task.communicator->channels));
+    choice.channels = static_cast<int>(std::clamp<size_t>(
+        bytes / bytes_for_a_channel(choice, nranks), 1, task.communicator->channels));
     return choice;
 }
 
