@@ -163,9 +163,13 @@ ncclResult_t enqueue(const Call& call, ncclComm_t handle) {
             }
             if (call.count >
                 SIZE_MAX / 2 / type_size(call.type) / static_cast<size_t>(comm.nranks)) {
-                throw Error(ncclInvalidArgument,
-                            format("%s : %s: count %zu of %s is more than memory can hold", name,
-                                   comm.name().c_str(), call.count, type_name(call.type)));
+                // NCCL does not look: its kernel would fault. As other misuse of memory it is
+                // refused.
+                const std::string text =
+                    format("nccl%s: count %zu of %s is more than memory can hold", name, call.count,
+                           type_name(call.type));
+                softdevReportOn(comm.device, "nccl: %s: %s", comm.name().c_str(), text.c_str());
+                throw Error(ncclInvalidArgument, text);
             }
             const bool message =
                 call.function == Function::kSend || call.function == Function::kRecv;

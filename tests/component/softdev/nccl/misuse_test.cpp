@@ -62,8 +62,11 @@ TEST_F(Misuse, RefusesCountsThatNoMemoryHolds) {
                   ncclInvalidArgument);
         abort(self);
     });
-    EXPECT_THAT(reports(), HasSubstr("ncclAllReduce(count=1152921504606846976, float32, sum) runs "
-                                     "past the end"));
+    const std::string said = reports();
+    EXPECT_THAT(said, HasSubstr("ncclAllReduce(count=1152921504606846976, float32, sum) runs "
+                                "past the end"));
+    EXPECT_THAT(said, HasSubstr("count 18446744073709551615 of float32 is more than memory can "
+                                "hold"));
 }
 
 TEST_F(Misuse, SaysBuffersThatOverlap) {

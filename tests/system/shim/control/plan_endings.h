@@ -115,10 +115,11 @@ inline void simulate(ncclComm_t comm, CUstream stream, float* data, size_t count
     check(!(info.estimatedTime > 0), "the estimate");
 }
 
-// A call that NCCL refuses fails its group, whenever NCCL hears of it.
-inline void refused(ncclComm_t comm, CUstream stream, float* data) {
+// A call that NCCL refuses, for an operation that nobody has made, fails its group, whenever NCCL
+// hears of it.
+inline void refused(ncclComm_t comm, CUstream stream, float* data, size_t count) {
     check(ncclGroupStart(), "ncclGroupStart");
-    (void)ncclAllReduce(data, data, SIZE_MAX / 8, ncclFloat, ncclSum, comm, stream);
+    (void)ncclAllReduce(data, data, count, ncclFloat, static_cast<ncclRedOp_t>(1000), comm, stream);
     check(ncclGroupEnd() != ncclInvalidArgument, "the group's error");
 }
 

@@ -268,7 +268,7 @@ private:
             simulate(comm_, stream_, data_, first_);
         }
         if (scenario_.grouped && t == 3) {
-            refused(comm_, stream_, data_);
+            refused(comm_, stream_, data_, first_);
         }
         begin_middle(middle);
         // Forward, and backward until the first bucket is complete.
