@@ -137,9 +137,11 @@ SOFTNCCL_API ncclResult_t pncclCommInitAll(ncclComm_t* comms, int ndev, const in
             throw Error(ncclUnhandledCudaError,
                         "Cuda failure 'no CUDA-capable device is detected'");
         }
-        if (ndev < 1 || (devices == nullptr && ndev > available)) {
-            throw Error(ncclInvalidArgument,
-                        format("Invalid device count requested : %d (of %d)", ndev, available));
+        if (ndev < 1) {
+            throw Error(ncclInvalidArgument, format("Invalid device count requested : %d", ndev));
+        }
+        if (devices == nullptr && ndev > available) {
+            throw Error(ncclUnhandledCudaError, "Cuda failure 'invalid device ordinal'");
         }
         for (int i = 0; i < ndev && devices != nullptr; ++i) {
             if (devices[i] < 0 || devices[i] >= available) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "softdev/net/checking/state.h"
+#include "softdev/net/checking/trace.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,6 +34,7 @@ struct State {
     std::mutex mutex;
     std::set<Comm*> comms;
     std::set<Context*> contexts;
+    int made[3] = {};        // comms of each kind
     void* shared = nullptr;  // Socket's context for versions up to v10
 };
 
@@ -68,6 +70,7 @@ void* add_comm(CommKind kind, void* inner_comm) {
     Comm* comm = new Comm{};
     comm->kind = kind;
     comm->inner = inner_comm;
+    comm->number = all.made[static_cast<int>(kind)]++;
     all.comms.insert(comm);
     return comm;
 }
@@ -156,6 +159,7 @@ void violation(const char* format, ...) {
 int init(int abi, void** ctx, uint64_t comm_id, const deft_net_comm_config_t* config) {
     note("init v%d comm %llx traffic class %d", abi, static_cast<unsigned long long>(comm_id),
          config != nullptr ? config->trafficClass : DEFT_NET_TRAFFIC_CLASS_UNDEF);
+    trace("init v%d", abi);
     if (fails("init")) {
         return DEFT_NET_SYSTEM_ERROR;
     }
@@ -183,6 +187,7 @@ int init(int abi, void** ctx, uint64_t comm_id, const deft_net_comm_config_t* co
 
 int finalize(void* ctx) {
     note("finalize");
+    trace("finalize");
     if (ctx == nullptr) {
         return DEFT_NET_SUCCESS;  // after a failed init
     }
@@ -202,6 +207,7 @@ int finalize(void* ctx) {
 
 int devices(int* count) {
     note("devices");
+    trace("devices");
     if (fails("devices")) {
         return DEFT_NET_SYSTEM_ERROR;
     }
@@ -213,6 +219,7 @@ int devices(int* count) {
 }
 
 int properties(int device, deft_net_props_v12_t* props) {
+    trace("getProperties %d", device);
     const int result = inner().getProperties(device, props);
     if (result == DEFT_NET_SUCCESS && enabled("SOFTNET_CHECK_GDR")) {
         props->ptrSupport |= DEFT_NET_PTR_CUDA;
@@ -228,6 +235,7 @@ int listen(void* ctx, int device, void* handle, void** listen_comm) {
     void* inner_comm = nullptr;
     const int result = inner().listen(inner_context, device, handle, &inner_comm);
     *listen_comm = result == DEFT_NET_SUCCESS ? add_comm(CommKind::Listen, inner_comm) : nullptr;
+    trace("listen %d %s", device, label(static_cast<Comm*>(*listen_comm)).text);
     return result;
 }
 
@@ -249,6 +257,7 @@ int connect(void* ctx, int device, void* handle, void** send_comm) {
         *send_comm = add_comm(CommKind::Send, inner_comm);
         note("connect device %d", device);
     }
+    trace("connect %d %s %p", device, label(static_cast<Comm*>(*send_comm)).text, handle);
     return result;
 }
 
@@ -267,6 +276,7 @@ int accept(void* listen_comm, void** recv_comm) {
         *recv_comm = add_comm(CommKind::Receive, inner_comm);
         note("accept");
     }
+    trace("accept %s %s", label(listening).text, label(static_cast<Comm*>(*recv_comm)).text);
     return result;
 }
 
@@ -277,6 +287,7 @@ int reg_mr(void* comm, void* data, size_t bytes, int type, void** mhandle) {
         (!device && type != DEFT_NET_PTR_HOST)) {
         return DEFT_NET_INTERNAL_ERROR;
     }
+    trace("regMr %s %zu %s", label(ours).text, bytes, device ? "device" : "host");
     const std::lock_guard<std::mutex> lock(ours->mutex);
     Region* region = new Region{static_cast<const char*>(data), bytes, device};
     ours->regions.insert(region);
@@ -289,6 +300,7 @@ int dereg_mr(void* comm, void* mhandle) {
     if (ours == nullptr) {
         return DEFT_NET_INTERNAL_ERROR;
     }
+    trace("deregMr %s", label(ours).text);
     const std::lock_guard<std::mutex> lock(ours->mutex);
     if (ours->regions.erase(static_cast<Region*>(mhandle)) == 0) {
         violation("deregMr of a handle not registered on this comm");
@@ -303,6 +315,7 @@ int close(void* comm, CommKind kind) {
     if (ours == nullptr) {
         return DEFT_NET_INTERNAL_ERROR;
     }
+    trace("close %s", label(ours).text);
     if (ours->kind != kind) {
         violation("close of a comm of another kind");
     }
@@ -351,6 +364,10 @@ void set_attributes(void* ctx, const deft_net_attr_t* attributes) {
     }
     const auto& send = attributes->sendCommAttr;
     const auto& receive = attributes->recvCommAttr;
+    trace("setNetAttr op %x algo %x proto %x send %d,%d,%d,%d recv %d,%d,%d,%d", attributes->op,
+          attributes->algo, attributes->proto, send.maxConcurrentPeers, send.minConcurrentPeers,
+          send.maxFlowsPerPeer, send.minFlowsPerPeer, receive.maxConcurrentPeers,
+          receive.minConcurrentPeers, receive.maxFlowsPerPeer, receive.minFlowsPerPeer);
     char thread[16] = "";
     pthread_getname_np(pthread_self(), thread, sizeof thread);
     note("setNetAttr on %s op %x algo %x proto %x send %d,%d,%d,%d recv %d,%d,%d,%d", thread,

@@ -6,7 +6,7 @@
 // SOFTNET_CHECK_NULLS=K (every K-th connect, accept, isend, irecv on average is answered "not
 // now"), SOFTNET_CHECK_FAIL=NAME:init|devices|nodevices, SOFTNET_CHECK_GDR=1 (takes device memory
 // and has to be asked to flush it), SOFTNET_CHECK_EARLY=1 (receives that allow it are said to be
-// done before their bytes are there).
+// done before their bytes are there), SOFTNET_CHECK_CALLS=FILE (trace.h).
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,8 @@ int accept(void* listen_comm, void** recv_comm);
 int reg_mr(void* comm, void* data, size_t bytes, int type, void** mhandle);
 int dereg_mr(void* comm, void* mhandle);
 int isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** request);
-int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, void** request);
+int irecv(void* comm, int n, void** data, const size_t* bytes, const int* tags, void** mhandles,
+          void** request);
 int iflush(void* comm, int n, void** data, const int* bytes, void** mhandles, void** request);
 int consumed(void* comm, int n, void* request);
 void set_attributes(void* ctx, const deft_net_attr_t* attributes);

@@ -37,6 +37,7 @@ struct Region {
 struct Comm {
     CommKind kind;
     void* inner;
+    int number = 0;    // of those of its kind
     std::mutex mutex;  // regMr may come from another thread than isend, irecv and test
     std::set<Region*> regions;
     std::deque<std::unique_ptr<Request>> in_flight;

@@ -153,23 +153,25 @@ int isend_v10(void* comm, void* data, size_t bytes, int tag, void* mhandle, void
     return isend(comm, data, bytes, tag, mhandle, request);
 }
 
-int irecv_int(void* comm, int n, void** data, int* bytes, int*, void** mhandles, void** request) {
+int irecv_int(void* comm, int n, void** data, int* bytes, int* tags, void** mhandles,
+              void** request) {
     check_int_size(bytes[0]);
     if (*request == DEFT_NET_OPTIONAL_RECV_COMPLETION) {
         violation("irecv through a table before v9 with the early completion marker");
     }
     const size_t size = bytes[0];
-    return irecv(comm, n, data, &size, mhandles, request);
+    return irecv(comm, n, data, &size, tags, mhandles, request);
 }
-int irecv_v9(void* comm, int n, void** data, size_t* bytes, int*, void** mhandles, void** request) {
-    return irecv(comm, n, data, bytes, mhandles, request);
+int irecv_v9(void* comm, int n, void** data, size_t* bytes, int* tags, void** mhandles,
+             void** request) {
+    return irecv(comm, n, data, bytes, tags, mhandles, request);
 }
-int irecv_v10(void* comm, int n, void** data, size_t* bytes, int*, void** mhandles, void** phandles,
-              void** request) {
+int irecv_v10(void* comm, int n, void** data, size_t* bytes, int* tags, void** mhandles,
+              void** phandles, void** request) {
     if (phandles == nullptr) {
         violation("irecv without profiler handles");
     }
-    return irecv(comm, n, data, bytes, mhandles, request);
+    return irecv(comm, n, data, bytes, tags, mhandles, request);
 }
 
 int flush(void* comm, int n, void** data, int* bytes, void** mhandles, void** request) {

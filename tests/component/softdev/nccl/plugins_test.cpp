@@ -91,6 +91,23 @@ protected:
         return text.str();
     }
 
+    // The plugin's calls in each of the two ranks, as SOFTNET_CHECK_CALLS has them.
+    std::vector<std::string> calls_of_ranks(const std::function<void(Rank&)>& body) {
+        std::vector<std::string> all;
+        options_.of_rank = {{{"SOFTNET_CHECK_CALLS", log_ + ".0"}},
+                            {{"SOFTNET_CHECK_CALLS", log_ + ".1"}}};
+        run(body);
+        options_.of_rank = {};
+        for (const char* rank : {".0", ".1"}) {
+            std::ifstream file(log_ + rank);
+            std::stringstream text;
+            text << file.rdbuf();
+            all.push_back(text.str());
+            unlink((log_ + rank).c_str());
+        }
+        return all;
+    }
+
     static size_t count(const std::string& text, const std::string& what) {
         size_t n = 0;
         for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
@@ -198,6 +215,32 @@ TEST_F(Plugins, AreToldWhatIsConsumedAndMindNoJunk) {
     set("SOFTDEV_NET_ABI", "6");
     for (const Received& r : receivers(run(exercise))) {
         EXPECT_EQ(r.consumed, 0u) << "v6 has no such call";
+    }
+}
+
+TEST_F(Plugins, AreMadeAndEndedOnTheCallersThread) {
+    for (const char* version : {"22809", "22705"}) {
+        set("SOFTDEV_NCCL_VERSION", version);
+        for (const std::string& calls : calls_of_ranks([](Rank& self) { all_reduce(self, 10); })) {
+            const size_t expected = version == std::string("22809") ? 1 : 0;
+            EXPECT_EQ(count(calls, "main init"), expected) << calls;
+            EXPECT_EQ(count(calls, "main devices"), expected) << calls;
+            EXPECT_EQ(count(calls, " devices\n"), 1u) << calls;
+            EXPECT_EQ(count(calls, "main listen"), 0u) << calls;
+        }
+    }
+}
+
+TEST_F(Plugins, AreCalledInNcclsOrder) {
+    for (const std::string& calls : calls_of_ranks([](Rank& self) { all_reduce(self, 100000); })) {
+        EXPECT_LT(calls.rfind(" listen "), calls.find(" accept ")) << "all listen first";
+        EXPECT_LT(calls.rfind(" listen "), calls.find(" connect ")) << "all listen first";
+        EXPECT_LT(calls.find(" regMr R0 524288"), calls.find(" regMr R0 4915200")) << "LL first";
+        EXPECT_LT(calls.find(" regMr R0 4915200"), calls.find(" regMr R0 4194304"))
+            << "Simple last";
+        EXPECT_NE(calls.find(" regMr R0 4194304"), calls.npos);
+        EXPECT_LT(calls.rfind(" close R"), calls.find(" close S")) << "receives first";
+        EXPECT_NE(calls.find(" close S"), calls.npos);
     }
 }
 
