@@ -66,7 +66,7 @@ def parse(arguments):
     parser.add_argument("--apart", action="store_true",
                         help="two links: deft's plugin drives the first, "
                              "NCCL's Socket transport the second (DEFT_LANES); "
-                             "plain uses the faster one")
+                             "plain is Socket alone")
     parser.add_argument("--bind", default="ddp,ddp-cores",
                         help="jobs whose ranks get a CPU each, "
                              "where there are enough (a list; default: ddp,ddp-cores)")
@@ -196,9 +196,22 @@ def shape_of_ddp(alone):
     return compute, ready, [bucket["bytes"] for bucket in buckets[0]], cpu / 1e3
 
 
+def without_deft(options, network, parts, command, bind):
+    """The run without deft that a user would take: NCCL's Socket transport over all links, which
+    carry equal shares, or over the fastest one. (the faster run, its links, ms of all)"""
+    fast = max(range(len(network.rates)), key=lambda link: hosts.rate_bits(network.rates[link]))
+    choices = {"the fastest link": [fast]}
+    if len(network.rates) > 1:
+        choices["all links"] = None
+    runs = {name: undisturbed(network, parts, command, None, {}, links, options.timeout, bind)
+            for name, links in choices.items()}
+    times = {name: settled(run, options.window) for name, run in runs.items()}
+    best = min(times, key=times.__getitem__)
+    return runs[best], best, times
+
+
 def one_round(job, coverage, options, parts, network, gbit):
     """The modes one after the other: {mode: figures}."""
-    fast = max(range(len(network.rates)), key=lambda link: hosts.rate_bits(network.rates[link]))
     command = command_of(job, coverage, options, parts, gbit, options.iterations)
     bind, runs, alone = job in options.bind, {}, []
 
@@ -209,12 +222,15 @@ def one_round(job, coverage, options, parts, network, gbit):
                                      "observe", timeout=options.timeout, bind=bind, alone=True))
     run_alone()
     for mode in options.modes:
+        if mode == "plain":
+            runs[mode], socket_links, socket_ms = without_deft(options, network, parts, command,
+                                                               bind)
+            continue
         settings = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP),
                     "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
-        if options.apart and mode != "plain":
+        if options.apart:
             settings.update(APART)
-        runs[mode] = undisturbed(network, parts, command, None if mode == "plain" else mode,
-                                 settings, [fast] if mode == "plain" else None, options.timeout,
+        runs[mode] = undisturbed(network, parts, command, mode, settings, None, options.timeout,
                                  bind)
     run_alone()
     carry = None
@@ -252,6 +268,7 @@ def one_round(job, coverage, options, parts, network, gbit):
                 "carry_ms": carry * 1e3})
         if "cpu_ms" in run.results:
             figures[mode]["cpu_raw_ms"] = run.results["cpu_ms"]["raw"]
+    figures["plain"].update({"links": socket_links, "links_ms": socket_ms})
     if alone:
         figures["plain"].update({"ready_ms": [1e3 * at for at in ready],
                                  "alone_raw_ms": [[one.results["iteration_ms"]["raw"]
@@ -297,7 +314,7 @@ def measure(job, coverage, rates, options, parts, revision):
 def plan_words(mode, rounds):
     """What happened to the plan, in a few words."""
     if mode == "plain":
-        return "-"
+        return " or ".join(sorted({one.get("links", "the fastest link") for one in rounds}))
     last = rounds[-1]
     if last["state"] == "running":
         running = sum(one["state"] == "running" for one in rounds)
