@@ -145,7 +145,7 @@ size_t Connection::capacity(const Shape& shape) const {
         case Protocol::kLL:
             return wire / 2;
         case Protocol::kLL128:
-            return wire / kLL128Line * kLL128Payload;
+            return wire / (kLL128Lines * kLL128Line) * kLL128Lines * kLL128Payload;
     }
     return wire;
 }

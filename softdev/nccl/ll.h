@@ -2,7 +2,8 @@
 // The wire formats whose reader needs no completion from the network. LL: every 4 bytes of payload
 // travel with a 4-byte flag in one 8-byte word, 16-byte lines of two words. LL128: 120 bytes of
 // payload and an 8-byte flag in a line of 128 bytes, which must become visible as a whole, or in
-// ascending order. The flag changes with every slice of a connection.
+// ascending order; sent is what a whole warp moves, 16 lines. The flag changes with every slice of
+// a connection.
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,11 @@ inline size_t ll_wire_bytes(size_t payload) {
 
 inline constexpr size_t kLL128Line = 128;
 inline constexpr size_t kLL128Payload = 120;
+inline constexpr size_t kLL128Lines = 16;  // of a warp
 
 inline size_t ll128_wire_bytes(size_t payload) {
-    return (payload + kLL128Payload - 1) / kLL128Payload * kLL128Line;
+    constexpr size_t kPayload = kLL128Lines * kLL128Payload;
+    return (payload + kPayload - 1) / kPayload * kLL128Lines * kLL128Line;
 }
 
 inline uint32_t ll_flag(uint64_t sequence) {
