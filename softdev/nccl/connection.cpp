@@ -199,13 +199,13 @@ void Connection::release() {
     consumed_.store(consumed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-void Connection::open(const Shape& shape, size_t slices) {
+void Connection::open(const Shape& shape, size_t slices, size_t most_bytes) {
     opened_.fetch_add(slices);
     if (slices == 0 || sender_) {
         return;
     }
     std::lock_guard lock(expected_mutex_);
-    expected_.push_back({shape, slices});
+    expected_.push_back({shape, slices, most_bytes});
     expected_count_.fetch_add(1);
 }
 
@@ -270,6 +270,7 @@ bool Connection::next_expected() {
         set_shape(next.shape, posted);
     }
     left_to_post_ = next.slices;
+    most_bytes_ = next.most_bytes;
     expected_.pop_front();
     expected_count_.fetch_sub(1);
     return true;
@@ -309,7 +310,7 @@ Connection::Poll Connection::progress_receive(net::Net& net, bool optional_compl
         }
         const unsigned at = slot(posted);
         void* data = address(posted);
-        size_t bytes = slice_bytes();
+        size_t bytes = std::min(slice_bytes(), most_bytes_);
         const bool low_latency = shape().protocol != Protocol::kSimple;
         void* handle = handles[static_cast<size_t>(shape().protocol)];
         int tag = tag_;

@@ -110,8 +110,8 @@ public:
     uint64_t sequence() const { return sender_ ? posted_.load() : consumed_.load(); }
 
     // An operation that will send or receive `slices` slices of this shape is launched. A receiver
-    // expects them in the order of these calls.
-    void open(const Shape& shape, size_t slices);
+    // expects them in the order of these calls, none with more than `most_bytes`.
+    void open(const Shape& shape, size_t slices, size_t most_bytes);
 
     // ---- progress side
     // ----------------------------------------------------------------------------
@@ -134,6 +134,7 @@ private:
     struct Expected {
         Shape shape;
         size_t slices;
+        size_t most_bytes;
     };
     unsigned depth() const { return kSteps / shape().steps_per_slice; }
     Shape shape() const;
@@ -179,6 +180,7 @@ private:
     std::deque<Expected> expected_;  // receiver: not yet begun
     std::atomic<size_t> expected_count_{0};
     size_t left_to_post_ = 0;
+    size_t most_bytes_ = 0;  // of each of them
 };
 
 }  // namespace softdev::nccl

@@ -39,10 +39,12 @@ void Operation::begin() {
     for (const Work& work : works) {
         for (const Program& program : work.programs) {
             for (Connection* connection : program.receive) {
-                connection->open(program.shape, program.count_flag(Step::kReceive));
+                connection->open(program.shape, program.count_flag(Step::kReceive),
+                                 program.most_bytes());
             }
             for (Connection* connection : program.send) {
-                connection->open(program.shape, program.count_flag(Step::kSend));
+                connection->open(program.shape, program.count_flag(Step::kSend),
+                                 program.most_bytes());
             }
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -39,6 +40,17 @@ struct Program {
             n += (step.flags & flag) != 0;
         }
         return n;
+    }
+    // No slice has more. NCCL posts whole buffers, but for a message no more than the message.
+    size_t most_bytes() const {
+        if (shape.op != NetOp::kSend && shape.op != NetOp::kRecv) {
+            return SIZE_MAX;
+        }
+        size_t most = 0;
+        for (const Step& step : steps) {
+            most = std::max(most, step.count);
+        }
+        return most;
     }
 };
 
