@@ -188,9 +188,7 @@ void Communicator::init(const std::vector<ncclUniqueId>& ids) {
     UniqueFd listener = listen_control(own);
     const auto addresses = check_in(ids, nranks, rank, own, patience());
     meet(std::move(listener), addresses, head.magic);
-    if (nranks > 1) {
-        open_network(nullptr);
-    }
+    open_network(nullptr);  // whatever a single rank wants of it: as in NCCL
     exchange_peers();
     if (nranks > 1) {
         control_->all_gather(kGatherReady, "", patience(), "end of the initialisation");
@@ -281,12 +279,10 @@ void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Commun
                               wanted.shrink ? 1u : 0u};
     child->hash = hash_bytes(seed, sizeof seed);
     child->meet(std::move(listener), addresses, child->hash);
-    if (child->nranks > 1) {
-        if (wanted.share) {
-            check_shared_network(*child);
-        }
-        child->open_network(wanted.share ? resources_ : nullptr);
+    if (child->nranks > 1 && wanted.share) {
+        check_shared_network(*child);
     }
+    child->open_network(wanted.share ? resources_ : nullptr);
     child->exchange_peers();
     if (child->nranks > 1) {
         child->control_->all_gather(kGatherReady, "", child->patience(), what);
