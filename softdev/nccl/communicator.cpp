@@ -3,6 +3,7 @@
 #include "softdev/nccl/communicator.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <deque>
 #include <tuple>
@@ -266,6 +267,20 @@ Connection* Communicator::connection(Pattern pattern, int channel, int peer, boo
     const auto found =
         connections_.find({{pattern, static_cast<uint8_t>(channel), from, to}, sender});
     return found == connections_.end() ? nullptr : found->second.get();
+}
+
+// The channel of a part of a message, equal on both sides. As in NCCL, peers have different first
+// channels: their distance with its bits reversed, so that near peers are far apart. NCCL counts
+// the distance in hosts, which here is right for one GPU a host.
+int Communicator::message_channel(int peer, bool sending, int part) const {
+    const int distance = sending ? peer - rank : rank - peer;
+    const auto all = std::bit_ceil(static_cast<unsigned>(channels));
+    auto left = static_cast<unsigned>((distance + nranks) % nranks);
+    unsigned first = 0;
+    for (unsigned bit = all / 2; bit != 0; bit /= 2, left /= 2) {
+        first += left % 2 != 0 ? bit : 0;
+    }
+    return static_cast<int>((first + static_cast<unsigned>(part)) % all);
 }
 
 std::shared_ptr<Service::Batch> Communicator::begin_connect(const std::set<Wish>& wishes) {

@@ -60,8 +60,9 @@ public:
     int device = -1;
     CUcontext context = nullptr;
     uint64_t hash = 0;
-    int channels = 1;            // ring and tree; two for each network device unless told otherwise
-    int p2p_channels = 1;        // connections to each peer for messages
+    int channels = 1;      // ring and tree; two for each network device unless told otherwise
+    int p2p_channels = 1;  // connections to each peer for messages
+    int message_channel(int peer, bool sending, int part) const;
     std::vector<int> top_ranks;  // of each rank, in the communicator all this was split from
     std::string name() const;    // "rank 1 of 4 (communicator 0x...)" for reports
 

@@ -53,15 +53,33 @@ Work local_work(const Task& task) {
     return work;
 }
 
+// NCCL's shares are whole cells of 16 KiB of traffic, which LL has four times as much of.
+size_t cell_bytes(const Task& task, Protocol protocol) {
+    constexpr size_t kTraffic = 16 << 10;
+    const bool per_rank =
+        task.function == Function::kAllGather || task.function == Function::kReduceScatter;
+    size_t per_byte = per_rank ? static_cast<size_t>(task.communicator->nranks) : 1;
+    if (task.function == Function::kAllReduce) {
+        per_byte = 2;
+    }
+    if (protocol == Protocol::kLL) {
+        per_byte *= 4;
+    }
+    constexpr size_t kAligned = 16;
+    const size_t unit = per_byte * kAligned;
+    return (kTraffic + unit - 1) / unit * kAligned;
+}
+
 Work collective_work(const Task& task, const Choice& choice) {
     Communicator& comm = *task.communicator;
     Work work{task.reduction, {}};
     work.reduction.type = task.type;
     const size_t element = type_size(task.type);
+    const size_t cell = cell_bytes(task, choice.protocol);
     const Buffers buffers{static_cast<const std::byte*>(task.send),
                           static_cast<std::byte*>(task.receive)};
     for (int channel = 0; channel < choice.channels; ++channel) {
-        const Part part = channel_part(task.count, element, channel, choice.channels);
+        const Part part = channel_part(task.count, cell / element, channel, choice.channels);
         if (part.count == 0) {
             continue;
         }
@@ -209,8 +227,9 @@ std::set<Communicator::Wish> Launch::wishes() const {
             for (const Message& message : messages_of(task)) {
                 // All channels at once here too: a size that does not fit is found afterwards.
                 const int used = message.peer == comm.rank ? 0 : comm.p2p_channels;
-                for (int channel = 0; channel < used; ++channel) {
-                    wish(Pattern::kP2p, channel, message.peer, message.sending);
+                for (int part = 0; part < used; ++part) {
+                    wish(Pattern::kP2p, comm.message_channel(message.peer, message.sending, part),
+                         message.peer, message.sending);
                 }
             }
             continue;

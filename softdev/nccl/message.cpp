@@ -2,6 +2,7 @@
 #include "softdev/nccl/message.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 #include <tuple>
@@ -66,10 +67,23 @@ std::vector<Message> messages_of(const Task& task) {
 
 namespace {
 
-// How many connections to its peer carry a message; equal on both sides.
+constexpr size_t kPartUnit = 4096;  // bytes
+
+// How many connections to its peer carry a message; equal on both sides. NCCL's rule: so few that a
+// message to each rank finds room, and twice as many while a part is more than one chunk.
 int message_channels(const Communicator& comm, size_t bytes) {
-    return static_cast<int>(std::clamp<size_t>(bytes / BufferSizes::process().p2p_chunk, 1,
-                                               static_cast<size_t>(comm.p2p_channels)));
+    const size_t chunk = BufferSizes::process().p2p_chunk;
+    const auto all = static_cast<int>(std::bit_ceil(static_cast<unsigned>(comm.channels)));
+    int channels = comm.p2p_channels;
+    while (channels > 1 && channels * comm.nranks > all) {
+        channels /= 2;
+    }
+    channels = static_cast<int>(std::clamp<size_t>((bytes + chunk / 2 - 1) / (chunk / 2), 1,
+                                                   static_cast<size_t>(channels)));
+    while (bytes > chunk * static_cast<size_t>(channels) && channels <= comm.p2p_channels / 2) {
+        channels *= 2;
+    }
+    return channels;
 }
 
 using Programs = std::map<std::tuple<int, bool, int>, Program>;  // peer, sending, channel
@@ -78,8 +92,9 @@ using Programs = std::map<std::tuple<int, bool, int>, Program>;  // peer, sendin
 // empty chunk.
 void add_message(Communicator& comm, const Message& message, Programs& programs) {
     const int channels = message_channels(comm, message.bytes);
-    for (int channel = 0; channel < channels; ++channel) {
-        const Part part = channel_part(message.bytes, 1, channel, channels);
+    for (int index = 0; index < channels; ++index) {
+        const Part part = channel_part(message.bytes, kPartUnit, index, channels);
+        const int channel = comm.message_channel(message.peer, message.sending, index);
         Program& program = programs[{message.peer, message.sending, channel}];
         program.shape.op = message.sending ? NetOp::kSend : NetOp::kRecv;
         program.shape.flows = std::max(program.shape.flows, static_cast<unsigned>(channels));

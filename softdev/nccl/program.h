@@ -65,8 +65,8 @@ struct Part {
     size_t offset;  // elements
     size_t count;
 };
-// Channel `index` of `channels` gets an equal share in whole 512-byte units (the last the rest).
-Part channel_part(size_t count, size_t element, int index, int channels);
+// Channel `index` of `channels` gets an equal share in whole units of elements (the last the rest).
+Part channel_part(size_t count, size_t unit, int index, int channels);
 
 // Slices of one chunk (or of two steps of NCCL's ring: slices_per_chunk of them, the later ones
 // empty when the chunk is short: they are sent with size 0).

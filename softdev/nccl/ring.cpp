@@ -14,8 +14,7 @@ size_t round_up(size_t value, size_t unit) {
 
 }  // namespace
 
-Part channel_part(size_t count, size_t element, int index, int channels) {
-    const size_t unit = std::max<size_t>(512 / element, 1);
+Part channel_part(size_t count, size_t unit, int index, int channels) {
     const size_t share = round_up((count + channels - 1) / channels, unit);
     const size_t begin = std::min(count, share * index);
     return {begin, std::min(share, count - begin)};

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "softdev/nccl/testing/rank_harness.h"
 #include "tests/component/softdev/nccl/ranks.h"
@@ -104,9 +105,11 @@ std::map<std::string, int> devices_of_connections(const std::vector<std::string>
 
 std::map<std::string, int> expected(int channels, int message_channels, int networks) {
     std::map<std::string, int> all;
-    for (const auto& [pattern, count] :
-         {std::pair{"Ring", channels}, std::pair{"P2P", message_channels}}) {
-        for (int channel = 0; channel < count; ++channel) {
+    // Messages to the next rank begin in the middle of all channels.
+    for (const auto& [pattern, first, count] :
+         {std::tuple{"Ring", 0, channels}, std::tuple{"P2P", channels / 2, message_channels}}) {
+        for (int at = first; at < first + count; ++at) {
+            const int channel = at % channels;
             for (const char* way :
                  {"0 -> 1 send", "0 -> 1 receive", "1 -> 0 send", "1 -> 0 receive"}) {
                 all[std::string(pattern) + " 0" + std::to_string(channel) + " " + way] =
