@@ -2,7 +2,6 @@
 // Which network devices carry the channels: on hosts with several interfaces, as NCCL's Socket
 // transport uses all that are named. In a network namespace of its own, with two interfaces.
 #include <gmock/gmock.h>
-#include <sched.h>
 
 #include <fstream>
 #include <map>
@@ -11,6 +10,7 @@
 #include <tuple>
 
 #include "softdev/nccl/testing/rank_harness.h"
+#include "tests/component/softdev/nccl/own_network.h"
 #include "tests/component/softdev/nccl/ranks.h"
 
 namespace softdev::test {
@@ -21,30 +21,6 @@ using softdev::testing::Process;
 using softdev::testing::run_processes;
 
 constexpr int kSkipped = 77;
-
-// Namespaces of the network are for root: the program starts again as root of a user namespace.
-bool enter_own_network(char** arguments) {
-    if (geteuid() != 0) {
-        if (std::getenv("SOFTNCCL_TEST_INSIDE") != nullptr) {
-            return false;
-        }
-        setenv("SOFTNCCL_TEST_INSIDE", "1", 1);
-        std::vector<const char*> command = {"unshare", "-Urn", "--"};
-        for (; *arguments != nullptr; ++arguments) {
-            command.push_back(*arguments);
-        }
-        command.push_back(nullptr);
-        execvp(command[0], const_cast<char**>(command.data()));
-        return false;
-    }
-    return unshare(CLONE_NEWNET) == 0 &&
-           std::system(
-               "ip link set lo up && for i in 0 1; do ip link add eth$i type veth peer name peer$i "
-               "&& "
-               "ip link set peer$i up && ip address add 192.0.$i.1/24 dev eth$i && ip link set "
-               "eth$i up || exit 1; "
-               "done") == 0;
-}
 
 // What two ranks said about their connections: "Ring 00 0 -> 1 send" -> network device.
 std::map<std::string, int> devices_of_connections(const std::vector<std::string>& interfaces,

@@ -12,6 +12,7 @@ here. --write: the library that the loader finds is real NCCL; its output become
 import difflib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -20,6 +21,10 @@ KNOWN = {
     "CommInitRankConfig netName unknown leaves a handle":
         "NCCL's communicator has to be destroyed after an init that failed; here there is none",
 }
+
+# NCCL registers one buffer that all connections for messages share, of 16 chunks for each channel.
+# The stand-in has one of 8 chunks for each connection.
+SHARED = re.compile(r"(, device \d: registers )(1048576|2097152|4194304|8388608) host$")
 
 
 def version_number(release):
@@ -31,14 +36,14 @@ def comparable(golden, text):
     """Lines of both; a function that is absent in the golden file takes its answers out of the
     other."""
     absent = {line.split(" -> ")[0] for line in golden if line.endswith(" -> absent")}
-    golden = [line for line in golden
+    golden = [SHARED.sub(r"\1SHARED host", line) for line in golden
               if not line.endswith(" -> absent") and line.split(" -> ")[0] not in KNOWN]
     kept, dropping = [], False
     for line in text:
         follows = line.startswith("... ")
         dropping = (dropping and follows) or line.split(" -> ")[0] in absent | set(KNOWN)
         if not dropping:
-            kept.append(line)
+            kept.append(SHARED.sub(r"\1SHARED host", line))
     return golden, kept
 
 
@@ -49,6 +54,9 @@ def main(arguments):
     release = file.name.split("-")[0]
     environment = dict(os.environ, SOFTDEV_NCCL_VERSION=str(version_number(release)))
     ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=400)
+    if ran.returncode == 77:
+        print(f"{command[0]} cannot run here")
+        return 77
     if ran.returncode != 0:
         print(f"{command[0]}: exit {ran.returncode}; its last lines:")
         print(*ran.stdout.splitlines()[-5:], sep="\n")

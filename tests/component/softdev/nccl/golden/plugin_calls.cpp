@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How NCCL calls a network plugin in a fixed job of two ranks: which thread makes which call, in
-// which order connections are made and closed, what is registered, sent and received. Printed so
-// that nothing depends on time: polls and interleavings are left out.
+// How NCCL calls a network plugin in a fixed job of two ranks, and of one: which thread makes which
+// call, in which order connections are made and closed, what is registered, sent and received.
+// Printed so that nothing depends on time: polls and interleavings are left out.
 //
-// usage: plugin_calls CHECKING_PLUGIN
+// usage: plugin_calls CHECKING_PLUGIN [two-networks]
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/component/softdev/nccl/golden/two_ranks.h"
+#include "tests/component/softdev/nccl/own_network.h"
 
 namespace softdev::test {
 namespace {
@@ -49,6 +50,19 @@ void job(TwoRanks& self) {
         check(cudaStreamSynchronize(stream), "messages");
     }
     self.meet();
+    check(ncclCommDestroy(comm), "ncclCommDestroy");
+}
+
+// Each rank by itself: NCCL opens the network, whatever it is good for.
+void job_alone() {
+    ncclUniqueId id{};
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    ncclComm_t comm = nullptr;
+    check(ncclCommInitRank(&comm, 1, id, 0), "ncclCommInitRank");
+    char* data = nullptr;
+    check(cudaMalloc(reinterpret_cast<void**>(&data), 4096), "cudaMalloc");
+    check(ncclAllReduce(data, data, 1024, ncclInt, ncclSum, comm, nullptr), "all-reduce");
+    check(cudaDeviceSynchronize(), "all-reduce");
     check(ncclCommDestroy(comm), "ncclCommDestroy");
 }
 
@@ -285,7 +299,18 @@ int run(const char* plugin) {
     }
     setenv("NCCL_NET_PLUGIN", plugin, 1);
     setenv("SOFTNET_CHECK_LOG", "/dev/null", 1);
-    int bad = 0;
+    const std::string alone = std::string(folder) + "/alone";
+    int bad = run_two_ranks(
+        [&](TwoRanks& self) {
+            if (self.rank == 0) {
+                setenv("SOFTNET_CHECK_CALLS", alone.c_str(), 1);
+                job_alone();
+            }
+        },
+        100);
+    std::printf("one rank\n");
+    Log(calls_of(alone)).print();
+    unlink(alone.c_str());
     for (const char* protocol : {"Simple", "LL", "LL128"}) {
         setenv("NCCL_PROTO", protocol, 1);
         const auto file = [&](int rank) {
@@ -311,9 +336,16 @@ int run(const char* plugin) {
 }  // namespace softdev::test
 
 int main(int count, char** arguments) {
-    if (count != 2) {
-        std::fprintf(stderr, "usage: plugin_calls CHECKING_PLUGIN\n");
+    const bool two_networks = count == 3 && std::string(arguments[2]) == "two-networks";
+    if (count != 2 && !two_networks) {
+        std::fprintf(stderr, "usage: plugin_calls CHECKING_PLUGIN [two-networks]\n");
         return 2;
+    }
+    if (two_networks) {
+        if (!softdev::test::enter_own_network(arguments)) {
+            return 77;
+        }
+        setenv("NCCL_SOCKET_IFNAME", "eth", 1);
     }
     return softdev::test::run(arguments[1]);
 }

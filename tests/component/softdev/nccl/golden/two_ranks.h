@@ -67,7 +67,7 @@ inline int run_two_ranks(const std::function<void(TwoRanks&)>& body, unsigned se
             alarm(seconds);
             // Two hosts, so that there is nothing but the network between them.
             setenv("NCCL_HOSTID", rank == 0 ? "golden-0" : "golden-1", 1);
-            cudaSetDevice(rank);
+            cudaSetDevice(0);  // the first one of each host: NCCL takes networks by its number
             TwoRanks self(rank, meeting);
             body(self);
             std::fflush(nullptr);
