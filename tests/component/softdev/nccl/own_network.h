@@ -26,13 +26,21 @@ inline bool enter_own_network(char** arguments) {
         execvp(command[0], const_cast<char**>(command.data()));
         return false;
     }
-    return unshare(CLONE_NEWNET) == 0 &&
-           std::system(
-               "ip link set lo up && for i in 0 1; do ip link add eth$i type veth peer name peer$i "
-               "&& "
-               "ip link set peer$i up && ip address add 192.0.$i.1/24 dev eth$i && ip link set "
-               "eth$i up || exit 1; "
-               "done") == 0;
+    // The kernel says a moment later that a link is up; a program may look before.
+    static const char commands[] = R"(
+        ip link set lo up || exit 1
+        for i in 0 1; do
+            ip link add eth$i type veth peer name peer$i && ip link set peer$i up &&
+            ip address add 192.0.$i.1/24 dev eth$i && ip link set eth$i up || exit 1
+        done
+        for i in 0 1; do
+            tries=0
+            until ip -o link show eth$i | grep -q 'state UP'; do
+                tries=$((tries + 1))
+                [ $tries -lt 1000 ] && sleep 0.01 || exit 1
+            done
+        done)";
+    return unshare(CLONE_NEWNET) == 0 && std::system(commands) == 0;
 }
 
 }  // namespace softdev::test
