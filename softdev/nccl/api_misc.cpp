@@ -47,7 +47,9 @@ SOFTNCCL_API const char* pncclGetErrorString(ncclResult_t code) {
         case ncclInProgress:
             return "NCCL operation in progress";
         default:
-            return "unknown result code";
+            // ncclTimeout of nccl.h 2.30.
+            return static_cast<int>(code) == 8 && nccl_version() >= 23000 ? "timeout"
+                                                                          : "unknown result code";
     }
 }
 SOFTNCCL_ALIAS(const char*, ncclGetErrorString, (ncclResult_t))

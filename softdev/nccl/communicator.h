@@ -39,6 +39,7 @@ namespace softdev::nccl {
 struct Resources {
     net::CommNet net;
     std::vector<int> devices;  // of the network: the channels take turns on them
+    int mbits = 0;             // a second, of all these together
     MemoryRules memory;
     NetAttributes attributes;
     Service service;

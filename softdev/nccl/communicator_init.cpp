@@ -24,6 +24,11 @@ constexpr uint64_t kGatherSplit = 1ull << 32;
 constexpr uint64_t kGatherShrink = 2ull << 32;
 constexpr uint64_t kGatherGrow = 3ull << 32;
 
+struct Networks {
+    int32_t devices;  // that carry a rank's channels
+    int32_t mbits;    // a second, of all of them
+};
+
 struct PeerInfo {
     uint64_t host;
     char bus[32];
@@ -31,7 +36,7 @@ struct PeerInfo {
     int32_t min_ctas;
     int32_t max_ctas;
     int32_t asked_per_peer;  // connections to each peer for messages; 0: as many as are good
-    int32_t networks;        // devices that carry its channels
+    Networks networks;
 };
 
 struct ChildInfo {
@@ -69,13 +74,36 @@ int wanted_channels(int networks, int min_ctas, int max_ctas) {
         std::clamp<int64_t>(std::min<int64_t>(asked, std::min<int64_t>(high, max_ctas)), 1, 64));
 }
 
+// Since 2.30: one for each network device or each 14 GB/s, and fewer where peers are so many that
+// their messages, eight of a channel at a time, do not find room.
+int channels_by_bandwidth(int asked, int all, const Networks& networks, int nranks) {
+    constexpr int kMbitsOfAChannel = 14 * 8 * 1000;
+    constexpr int kMessagesOfAChannel = 8;
+    const int wanted = asked > 0
+                           ? asked
+                           : std::max(networks.devices,
+                                      (networks.mbits + kMbitsOfAChannel - 1) / kMbitsOfAChannel);
+    auto each = static_cast<int>(std::bit_ceil(static_cast<unsigned>(wanted)));
+    if (asked > 0) {
+        return std::min(all, each);
+    }
+    const int rounds = (nranks + kMessagesOfAChannel - 1) / kMessagesOfAChannel;
+    while (each > 1 && each * rounds > all) {
+        each /= 2;
+    }
+    return each;
+}
+
 // Connections to each peer for messages, of all channels there are: unless told otherwise two,
 // fewer where there are many peers, and enough for all network devices. A power of two, as in NCCL.
-int channels_for_messages(int asked, int channels, int networks, int nranks) {
+int channels_for_messages(int asked, int channels, const Networks& networks, int nranks) {
     const auto all = static_cast<int>(std::bit_ceil(static_cast<unsigned>(channels)));
+    if (nccl_version() >= 23000) {
+        return channels_by_bandwidth(asked, all, networks, nranks);
+    }
     if (asked <= 0) {
         const bool many = 2 * nranks > 4 * channels;
-        asked = std::max(networks, many ? 1 : 2);
+        asked = std::max(networks.devices, many ? 1 : 2);
     }
     const int wanted = std::min(asked, channels);
     return std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(wanted))), all);
@@ -134,24 +162,26 @@ void Communicator::exchange_peers() {
     if (cuDeviceGetPCIBusId(own.bus, sizeof own.bus, device) != CUDA_SUCCESS) {
         std::snprintf(own.bus, sizeof own.bus, "device %d", device);
     }
-    own.networks = resources_ == nullptr ? 1 : static_cast<int32_t>(resources_->devices.size());
+    own.networks = {static_cast<int32_t>(resources_->devices.size()), resources_->mbits};
     const auto blobs = control_->all_gather(kGatherPeers, blob_of(own), patience(),
                                             "exchange of peer information");
     std::vector<PeerInfo> peers;
     int most = 64;
     int least = 1;
     int per_peer = 64;
-    networks_ = 64;
+    Networks networks{64, INT32_MAX};
     for (const std::string& blob : blobs) {
         const PeerInfo& peer = peers.emplace_back(from_blob<PeerInfo>(blob));
         // Every rank must come to the same number.
         most = std::min(most, peer.max_ctas);
         least = std::max(least, peer.min_ctas);
         per_peer = std::min(per_peer, peer.asked_per_peer);
-        networks_ = std::min(networks_, peer.networks);
+        networks.devices = std::min(networks.devices, peer.networks.devices);
+        networks.mbits = std::min(networks.mbits, peer.networks.mbits);
     }
+    networks_ = networks.devices;
     channels = wanted_channels(networks_, least, most);
-    p2p_channels = channels_for_messages(per_peer, channels, networks_, nranks);
+    p2p_channels = channels_for_messages(per_peer, channels, networks, nranks);
     for (int a = 0; a < nranks; ++a) {
         if (peers[a].version != own.version) {
             throw Error(

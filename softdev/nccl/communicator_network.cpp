@@ -21,7 +21,8 @@ net::Properties properties_of(net::CommNet& net, int device) {
 
 // The topology stage asks for every device. Channels take turns on all that are fast enough for a
 // channel; NCCL's search leaves out a device of less than about half the fastest one's speed.
-std::vector<int> devices_for_channels(net::CommNet& net) {
+void choose_devices(Resources& resources) {
+    net::CommNet& net = resources.net;
     std::vector<int> speeds;
     for (int i = 0; i < net.devices(); ++i) {
         const net::Properties properties = properties_of(net, i);
@@ -32,13 +33,12 @@ std::vector<int> devices_for_channels(net::CommNet& net) {
         speeds.push_back(properties.speed);
     }
     const int fastest = *std::max_element(speeds.begin(), speeds.end());
-    std::vector<int> devices;
     for (size_t i = 0; i < speeds.size(); ++i) {
         if (2L * speeds[i] >= fastest) {
-            devices.push_back(static_cast<int>(i));
+            resources.devices.push_back(static_cast<int>(i));
+            resources.mbits += speeds[i];
         }
     }
-    return devices;
 }
 
 }  // namespace
@@ -68,10 +68,14 @@ void Communicator::open_network(std::shared_ptr<Resources> shared) {
                            env_text("NCCL_NET").value_or("(not set)").c_str(),
                            env_text("NCCL_NET_PLUGIN").value_or("(not set)").c_str()));
     }
-    fresh->devices = devices_for_channels(fresh->net);
+    choose_devices(*fresh);
     // GPU direct, as NCCL decides it where the NIC is near; NCCL_NET_GDR_LEVEL=LOC says no. The
     // devices of one plugin are taken to be alike.
     const net::Properties chosen = properties_of(fresh->net, fresh->devices.front());
+    int again = 0;  // since 2.30 their number is asked for once more
+    if (nccl_version() >= 23000 && fresh->net->devices(&again) != 0) {
+        throw Error(ncclInternalError, format("devices of %s failed", fresh->net->name()));
+    }
     const std::string level = env_text("NCCL_NET_GDR_LEVEL").value_or("");
     fresh->memory.device =
         (chosen.ptrSupport & DEFT_NET_PTR_CUDA) != 0 && level != "LOC" && level != "0";

@@ -6,6 +6,7 @@
 
 #include "softdev/cuda/softdev.h"
 #include "softdev/nccl/cuda_check.h"
+#include "softdev/nccl/env.h"
 #include "softdev/nccl/error.h"
 #include "softdev/nccl/log.h"
 #include "softdev/nccl/message.h"
@@ -53,9 +54,10 @@ Work local_work(const Task& task) {
     return work;
 }
 
-// NCCL's shares are whole cells of 16 KiB of traffic, which LL has four times as much of.
+// NCCL's shares are whole cells of traffic, which LL has four times as much of: 16 KiB,
+// since 2.30 32.
 size_t cell_bytes(const Task& task, Protocol protocol) {
-    constexpr size_t kTraffic = 16 << 10;
+    const size_t traffic = (nccl_version() >= 23000 ? 32 : 16) << 10;
     const bool per_rank =
         task.function == Function::kAllGather || task.function == Function::kReduceScatter;
     size_t per_byte = per_rank ? static_cast<size_t>(task.communicator->nranks) : 1;
@@ -67,7 +69,7 @@ size_t cell_bytes(const Task& task, Protocol protocol) {
     }
     constexpr size_t kAligned = 16;
     const size_t unit = per_byte * kAligned;
-    return (kTraffic + unit - 1) / unit * kAligned;
+    return (traffic + unit - 1) / unit * kAligned;
 }
 
 Work collective_work(const Task& task, const Choice& choice) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "softdev/nccl/connection.h"
+#include "softdev/nccl/env.h"
 #include "softdev/nccl/reduce.h"
 
 namespace softdev::nccl {
@@ -41,9 +42,10 @@ struct Program {
         }
         return n;
     }
-    // No slice has more. NCCL posts whole buffers, but for a message no more than the message.
+    // No slice has more. NCCL posts whole buffers, but before 2.30 for a message no more than it
+    // has.
     size_t most_bytes() const {
-        if (shape.op != NetOp::kSend && shape.op != NetOp::kRecv) {
+        if ((shape.op != NetOp::kSend && shape.op != NetOp::kRecv) || nccl_version() >= 23000) {
             return SIZE_MAX;
         }
         size_t most = 0;
