@@ -29,7 +29,7 @@ std::function<void(bool)> drop_on_failure(std::shared_ptr<Communicator> comm, nc
 }
 
 void add_init(ncclComm_t* out, int nranks, std::vector<ncclUniqueId> ids, int rank,
-              const Config& config, const char* name) {
+              const Config& config, const char* name, bool on_caller = false) {
     require_pointer(out, name, "newcomm");
     *out = nullptr;
     if (nranks < 1 || rank < 0 || rank >= nranks) {
@@ -39,17 +39,17 @@ void add_init(ncclComm_t* out, int nranks, std::vector<ncclUniqueId> ids, int ra
     comm->use_current_device();
     *out = register_communicator(comm);
     name_device_rank(*comm);
-    group_add(
-        Job{comm, [comm, ids = std::move(ids)] { comm->init(ids); }, drop_on_failure(comm, out)});
+    group_add(Job{comm, [comm, ids = std::move(ids)] { comm->init(ids); },
+                  drop_on_failure(comm, out), on_caller});
 }
 
 ncclResult_t init_rank(ncclComm_t* out, int nranks, std::vector<ncclUniqueId> ids, int rank,
-                       const ncclConfig_t* config, const char* name) {
+                       const ncclConfig_t* config, const char* name, bool on_caller = false) {
     return api(name, [&] {
         log_version();
         return implicit_group([&] {
             const Config chosen = read_config(config, Config{});
-            add_init(out, nranks, std::move(ids), rank, chosen, name);
+            add_init(out, nranks, std::move(ids), rank, chosen, name, on_caller);
         });
     });
 }
@@ -100,7 +100,8 @@ ncclResult_t begin_derivation(Queue&& queue) {
 
 SOFTNCCL_API ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id,
                                             int rank) {
-    return init_rank(comm, nranks, {id}, rank, nullptr, "CommInitRank");
+    // The only call that NCCL before 2.28 carries out without a group of its own.
+    return init_rank(comm, nranks, {id}, rank, nullptr, "CommInitRank", group_depth() == 0);
 }
 SOFTNCCL_ALIAS(ncclResult_t, ncclCommInitRank, (ncclComm_t*, int, ncclUniqueId, int))
 

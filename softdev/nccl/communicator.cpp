@@ -270,17 +270,23 @@ Connection* Communicator::connection(Pattern pattern, int channel, int peer, boo
 }
 
 // The channel of a part of a message, equal on both sides. As in NCCL, peers have different first
-// channels: their distance with its bits reversed, so that near peers are far apart. NCCL counts
-// the distance in hosts, which here is right for one GPU a host.
+// channels: their distance with its bits reversed, so that near peers are far apart. Before 2.28
+// the part's bits were reversed instead. NCCL counts the distance in hosts, which here is right for
+// one GPU a host.
 int Communicator::message_channel(int peer, bool sending, int part) const {
-    const int distance = sending ? peer - rank : rank - peer;
     const auto all = std::bit_ceil(static_cast<unsigned>(channels));
-    auto left = static_cast<unsigned>((distance + nranks) % nranks);
-    unsigned first = 0;
-    for (unsigned bit = all / 2; bit != 0; bit /= 2, left /= 2) {
-        first += left % 2 != 0 ? bit : 0;
-    }
-    return static_cast<int>((first + static_cast<unsigned>(part)) % all);
+    const auto reversed = [all](int number) {
+        auto left = static_cast<unsigned>(number);
+        unsigned result = 0;
+        for (unsigned bit = all / 2; bit != 0; bit /= 2, left /= 2) {
+            result += left % 2 != 0 ? bit : 0;
+        }
+        return static_cast<int>(result);
+    };
+    const int distance = ((sending ? peer - rank : rank - peer) + nranks) % nranks;
+    const int channel =
+        nccl_version() >= 22800 ? reversed(distance) + part : distance + reversed(part);
+    return channel % static_cast<int>(all);
 }
 
 std::shared_ptr<Service::Batch> Communicator::begin_connect(const std::set<Wish>& wishes) {

@@ -68,13 +68,23 @@ void Communicator::open_network(std::shared_ptr<Resources> shared) {
                            env_text("NCCL_NET").value_or("(not set)").c_str(),
                            env_text("NCCL_NET_PLUGIN").value_or("(not set)").c_str()));
     }
-    choose_devices(*fresh);
     // GPU direct, as NCCL decides it where the NIC is near; NCCL_NET_GDR_LEVEL=LOC says no. The
-    // devices of one plugin are taken to be alike.
-    const net::Properties chosen = properties_of(fresh->net, fresh->devices.front());
-    int again = 0;  // since 2.30 their number is asked for once more
-    if (nccl_version() >= 23000 && fresh->net->devices(&again) != 0) {
-        throw Error(ncclInternalError, format("devices of %s failed", fresh->net->name()));
+    // devices of one plugin are taken to be alike, and the first is asked.
+    const net::Properties chosen = properties_of(fresh->net, 0);
+    // 2.27 asks for their number once more before it asks for each, 2.30 after that, 2.28 not at
+    // all.
+    const auto count_again = [&] {
+        int again = 0;
+        if (fresh->net->devices(&again) != 0) {
+            throw Error(ncclInternalError, format("devices of %s failed", fresh->net->name()));
+        }
+    };
+    if (nccl_version() < 22800) {
+        count_again();
+    }
+    choose_devices(*fresh);
+    if (nccl_version() >= 23000) {
+        count_again();
     }
     const std::string level = env_text("NCCL_NET_GDR_LEVEL").value_or("");
     fresh->memory.device =

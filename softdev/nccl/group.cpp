@@ -74,7 +74,7 @@ bool single_jobs_on_caller() {
 void run_jobs(std::vector<Job>& jobs) {
     // As in NCCL: a single one on the calling thread (from 2.28 on), several on threads of their
     // own.
-    if (jobs.size() == 1 && single_jobs_on_caller()) {
+    if (jobs.size() == 1 && (single_jobs_on_caller() || jobs[0].on_caller)) {
         const KeepsContext keeps;
         jobs[0].run();
         jobs[0].good = true;

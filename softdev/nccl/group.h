@@ -17,6 +17,7 @@ struct Job {
     std::function<void()> run;                   // throws Error
     // When nobody is inside the communicator any more; good: run did not throw.
     std::function<void(bool good)> after = {};
+    bool on_caller = false;  // whatever the release does with the jobs of a group
     bool good = false;
 };
 

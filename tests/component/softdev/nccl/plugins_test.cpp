@@ -222,10 +222,11 @@ TEST_F(Plugins, AreMadeAndEndedOnTheCallersThread) {
     for (const char* version : {"22809", "22705"}) {
         set("SOFTDEV_NCCL_VERSION", version);
         for (const std::string& calls : calls_of_ranks([](Rank& self) { all_reduce(self, 10); })) {
-            const size_t expected = version == std::string("22809") ? 1 : 0;
-            EXPECT_EQ(count(calls, "main init"), expected) << calls;
-            EXPECT_EQ(count(calls, "main devices"), expected) << calls;
-            EXPECT_EQ(count(calls, " devices\n"), 1u) << calls;
+            // ncclCommInitRankConfig of 2.27 has a thread, and asks twice for the devices.
+            const bool newer = version == std::string("22809");
+            EXPECT_EQ(count(calls, "main init"), newer ? 1u : 0u) << calls;
+            EXPECT_EQ(count(calls, "main devices"), newer ? 1u : 0u) << calls;
+            EXPECT_EQ(count(calls, " devices\n"), newer ? 1u : 2u) << calls;
             EXPECT_EQ(count(calls, "main listen"), 0u) << calls;
         }
     }

@@ -16,10 +16,12 @@ import re
 import subprocess
 import sys
 
-# Where the stand-in still answers otherwise, and what it does.
+# Where the stand-in still answers otherwise, and what it does. Of one release alone: "2.27.7 call".
 KNOWN = {
     "CommInitRankConfig netName unknown leaves a handle":
         "NCCL's communicator has to be destroyed after an init that failed; here there is none",
+    "2.27.7 CommShrink by rank 1":
+        "NCCL calls it an internal error, though the child is whole; here it succeeds, as in 2.28",
 }
 
 # NCCL registers one buffer that all connections for messages share, of 16 chunks for each channel.
@@ -32,17 +34,18 @@ def version_number(release):
     return major * 10000 + minor * 100 + patch
 
 
-def comparable(golden, text):
+def comparable(release, golden, text):
     """Lines of both; a function that is absent in the golden file takes its answers out of the
     other."""
+    known = {name.removeprefix(release + " ") for name in KNOWN}
     absent = {line.split(" -> ")[0] for line in golden if line.endswith(" -> absent")}
     golden = [SHARED.sub(r"\1SHARED host", line) for line in golden
-              if not line.endswith(" -> absent") and line.split(" -> ")[0] not in KNOWN]
+              if not line.endswith(" -> absent") and line.split(" -> ")[0] not in known]
     kept, dropping = [], False
     for line in text:
         follows = line.startswith("... ")
-        dropping = (dropping and follows) or line.split(" -> ")[0] in absent | set(KNOWN)
-        if not dropping:
+        dropping = (dropping and follows) or line.split(" -> ")[0] in absent
+        if not dropping and line.split(" -> ")[0] not in known:
             kept.append(SHARED.sub(r"\1SHARED host", line))
     return golden, kept
 
@@ -64,7 +67,7 @@ def main(arguments):
     if write:
         file.write_text(ran.stdout, encoding="ascii")
         return 0
-    golden, text = comparable(file.read_text(encoding="ascii").splitlines(),
+    golden, text = comparable(release, file.read_text(encoding="ascii").splitlines(),
                               ran.stdout.splitlines())
     difference = list(difflib.unified_diff(golden, text, f"NCCL {release}", "the stand-in",
                                            lineterm=""))
