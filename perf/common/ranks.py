@@ -30,9 +30,10 @@ def free_port():
 
 class Parts:
     """The files of one build that whole jobs need; hosts.SetupError names the first that is
-    missing."""
+    missing. nccl: the file of NCCL's own library that the jobs run on (softdev/nccl_kernels), or
+    None for the stand-in."""
 
-    def __init__(self, build, root):
+    def __init__(self, build, root, nccl=None):
         build = os.path.abspath(build)
         self.deft = os.path.join(build, "tools", "deft")
         self.library = os.path.join(build, "packaging", "libnccl-net-deft.so")
@@ -41,10 +42,29 @@ class Parts:
         self.libraries = os.path.join(build, "softdev")
         self.launcher = os.path.join(root, "softdev", "torch", "launch.py")
         self.ddp = os.path.join(root, "perf", "jobs", "ddp.py")
-        for path in (self.deft, self.library, self.replay, self.raw_tcp,
+        self.kernels = os.path.join(self.libraries, "nccl_kernels",
+                                    "libsoftdev-nccl-kernels.so")
+        for path in (self.deft, self.library, self.replay, self.raw_tcp, self.kernels,
                      os.path.join(self.libraries, "nccl", "libnccl.so.2")):
             if not os.path.exists(path):
                 raise hosts.SetupError(f"{path} is missing; remedy: ./dev build")
+        self.nccl = nccl and os.path.abspath(nccl)
+        if self.nccl and (os.path.basename(nccl) != "libnccl.so.2" or not os.path.exists(nccl)):
+            raise hosts.SetupError(f"--nccl {nccl}: there has to be a file named libnccl.so.2; "
+                                   "remedy: softdev/nccl_kernels/README.md says how to build one")
+
+    def nccl_environment(self, mode):
+        """What lets a rank find its NCCL and, for NCCL's own, run it without a GPU. mode: None
+        without deft."""
+        def folders(*first):
+            return ":".join([*first, *(os.path.join(self.libraries, part)
+                                       for part in ("cuda", "nvml" if first else "nccl"))])
+        if not self.nccl:
+            return {"LD_LIBRARY_PATH": folders()}
+        return {"LD_LIBRARY_PATH": folders(os.path.dirname(self.nccl)),
+                "SOFTDEV_KERNELS": self.kernels, "NCCL_ALGO": "Ring", "NCCL_P2P_DISABLE": "1",
+                "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_RAS_ENABLE": "0",
+                "NCCL_NET": "Socket" if mode is None else "deft"}
 
 
 class Run:
@@ -124,8 +144,7 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
                     # with shared memory.
                     "NCCL_HOSTID": host.name,
                     "NCCL_SOCKET_IFNAME": "=" + ",".join(f"eth{link}" for link in used),
-                    "LD_LIBRARY_PATH": ":".join(os.path.join(parts.libraries, part)
-                                                for part in ("cuda", "nccl")),
+                    **parts.nccl_environment(mode),
                     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
                     # Of one CPU the network's threads take theirs first: a GPU's host has cores for
                     # them.
@@ -193,7 +212,7 @@ def raw_gbit(network, parts, seconds=0.5, port=5001):
         pairs = [f"{network.hosts[0].address(link)}={network.hosts[1].address(link)}"
                  for link in range(len(network.rates))]
         return json.loads(network.hosts[0].run([parts.raw_tcp, "stream", str(port), str(seconds),
-                                                "1", *pairs]))["lanes"]
+                                                "1", *pairs]))["flows"]
     except hosts.SetupError as error:
         raise RunFailed(str(error)) from error
     finally:

@@ -81,6 +81,8 @@ def parse(arguments):
                         help="seconds one run may take (180)")
     parser.add_argument("--json", help="write figures and raw samples to this file; "
                                        "cases that are there already are kept")
+    parser.add_argument("--nccl", help="NCCL's own libnccl.so.2 in place of the stand-in "
+                                       "(softdev/nccl_kernels/README.md says how to build one)")
     parser.add_argument("--python", default="/usr/bin/python3",
                         help="Python that has torch and sklearn, for the DDP job")
     options = parser.parse_args(arguments)
@@ -141,7 +143,9 @@ def command_of(job, coverage, options, parts, gbit, count):
                 "--id-file", os.path.join(folder, "id"), "--json", results]
 
     def ddp(results, _folder):
-        return [options.python, parts.launcher, "--libs", parts.libraries, parts.ddp, "--epochs",
+        # NCCL's own library is found by LD_LIBRARY_PATH, with the device that it runs on.
+        libraries = [] if parts.nccl else ["--libs", parts.libraries]
+        return [options.python, parts.launcher, *libraries, parts.ddp, "--epochs",
                 "100", "--iterations", str(count), "--bucket-cap-mb", "5", "--print-every", "1000",
                 "--json", results, *(ON_A_GPU if job == "ddp" else [])]
     return replay if job == "replay" else ddp
@@ -285,7 +289,8 @@ def measure(job, coverage, rates, options, parts, revision):
             raw.append(lanes)
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
     title = ((job if coverage is None else f"{job}, coverage {coverage:g}")
-             + (", networks apart" if options.apart else ""))
+             + (", networks apart" if options.apart else "")
+             + (", NCCL's own library" if options.nccl else ""))
     result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load,
               "rounds": rounds, "bars": [], "modes": {}, "revision": revision, "burst_ms": BURST_MS,
               "iterations": options.iterations, "window": options.window,
@@ -415,7 +420,7 @@ def main():
         results = [{"machine": options.before.get("machine", {}), **known, **result}
                    for result in options.before["results"]]
     try:
-        parts = ranks.Parts(options.build, ROOT)
+        parts = ranks.Parts(options.build, ROOT, options.nccl)
         if hosts.choose("namespaces")[0] == "userns":
             hosts.enter_user_namespace()
         for rates in options.cases:
