@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "shim/executor/counters.h"
+#include "shim/executor/lease.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
 
@@ -30,6 +31,8 @@ const char* to_string(BreakReason reason) {
             return "it was ended";
         case BreakReason::Misplaced:
             return "its first call is in the middle of an iteration";
+        case BreakReason::Lease:
+            return "not every rank could vouch for it";
     }
     return "?";
 }
@@ -76,10 +79,13 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
         executor->counters_ = std::make_unique<Counters>();
         const std::uint32_t lane_count = executor->script_.lanes;
         Correlation correlation(executor->script_);
-        executor->shadow_ = Shadow::create(
-            driver, device, executor->script_, options.max_shadow_bytes,
-            options.statistics ? Sampler::device_bytes(lane_count) + correlation.device_bytes() : 0,
-            options.statistics ? Sampler::events(lane_count) : 0, problem);
+        const std::uint64_t measured_bytes =
+            options.statistics ? Sampler::device_bytes(lane_count) + correlation.device_bytes() : 0;
+        const std::uint32_t measured_events = options.statistics ? Sampler::events(lane_count) : 0;
+        executor->shadow_ =
+            Shadow::create(driver, device, executor->script_, options.max_shadow_bytes,
+                           measured_bytes + (options.lease ? Lease::kDeviceBytes : 0),
+                           measured_events + (options.lease ? 1 : 0), problem);
         if (executor->shadow_ == nullptr) {
             return nullptr;
         }
@@ -97,11 +103,65 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
             }
             executor->sampling_ = true;
         }
+        if (options.lease) {
+            const Shadow& shadow = *executor->shadow_;
+            executor->lease_ =
+                Lease::create(driver, shadow.context(), shadow.extra_memory() + measured_bytes,
+                              shadow.extra_event(measured_events), problem);
+            if (executor->lease_ == nullptr) {
+                return nullptr;
+            }
+        }
         return executor;
     } catch (...) {
         problem = "no memory";
         return nullptr;
     }
+}
+
+// Before an iteration: false where the plan ends, on every rank alike, or NCCL refuses.
+bool Executor::renew_lease(std::uint64_t iteration) noexcept {
+    if (!Lease::asks(iteration) && !Lease::hears(iteration)) {
+        return true;
+    }
+    inside_.fetch_add(1);
+    bool goes_on = why() != BreakReason::Stopped;  // else the lanes may be gone
+    if (goes_on) {
+        const cuda::Current current(*driver_.driver, shadow_->context());
+        if (!current) {
+            refused("context");
+        } else if (Lease::hears(iteration)) {
+            goes_on = hear_lease();
+        } else if (const int result =
+                       lease_->ask(nccl_, lanes_.front()->comm(), lanes_.front()->stream());
+                   result != DEFT_NCCL_SUCCESS) {
+            failed("lease", result);
+        }
+    }
+    inside_.fetch_sub(1);
+    return goes_on && !broken();
+}
+
+bool Executor::hear_lease() noexcept {
+    const cuda::Relaxed relaxed(*driver_.driver);
+    if (!over([&] { return lease_->arrived(lanes_.front()->stream()); })) {
+        refused("answer of the other ranks");
+        return false;
+    }
+    if (!lease_->holds()) {
+        end(BreakReason::Lease);
+    }
+    return true;
+}
+
+void Executor::vouch(std::int64_t until_ns) noexcept {
+    if (lease_ != nullptr) {
+        lease_->vouch(until_ns);
+    }
+}
+
+bool Executor::vouched() const noexcept {
+    return lease_ == nullptr || lease_->vouched();
 }
 
 const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexcept {
@@ -124,6 +184,9 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
         return nullptr;
     }
     if (position == 0) {
+        if (lease_ != nullptr && !renew_lease(iteration)) {
+            return nullptr;
+        }
         Counters::add(counters_->iterations);
         if (sampling_) {
             sampler_->begin(iteration);

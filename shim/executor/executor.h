@@ -20,12 +20,14 @@ namespace deft::executor {
 
 class Shadow;
 class Sampler;
+class Lease;
 
 struct ExecutorOptions {
     std::uint64_t max_shadow_bytes = ~0ULL;  // create() refuses a script that needs more
     Prediction prediction{};
     std::uint64_t first_iteration = 0;  // where covap's coefficient schedule stands
     bool statistics = false;            // measure norms, for take()
+    bool lease = false;                 // the plan ends where not every rank vouch()es for it
     std::uint32_t complete_every = 8;   // iterations between two complete measurements, at least
 };
 
@@ -51,7 +53,8 @@ enum class BreakReason : std::uint8_t {
     Capture,
     Error,
     Stopped,
-    Misplaced  // the director's: before its first call
+    Misplaced,  // the director's: before its first call
+    Lease,      // not every rank has vouched for it
 };
 const char* to_string(BreakReason reason);
 
@@ -74,7 +77,8 @@ public:
     // The next gradient call of the job. The first one is position 0 of iteration 0, so the
     // director arms the executor between two iterations. True: `result` is what the hook returns.
     // False: the hook forwards the call as it is (by plan, or because the executor is broken).
-    // Never waits, allocates or locks. An error of the executor's own CUDA calls is never the
+    // Never allocates or locks, and does not wait: under a lease it looks at an answer for which
+    // the device had eight iterations. An error of the executor's own CUDA calls is never the
     // result: the plan ends with one WARN, and the call is forwarded. Only where transfers of the
     // call are under way already, which the others take part in, it is carried through: then this
     // thread waits for them.
@@ -97,6 +101,11 @@ public:
     // Generations of regions that have been begun and not delivered. The thread of the calls, or
     // any once it makes none.
     std::uint64_t in_flight() const noexcept;
+    // Under a lease: this rank vouches for the plan until then, in nanoseconds of CLOCK_MONOTONIC;
+    // 0: it does not. Any thread.
+    void vouch(std::int64_t until_ns) noexcept;
+    // It has, when the ranks asked each other last.
+    bool vouched() const noexcept;
     // Takes the statistics of the oldest finished iteration not yet taken. False if there is none.
     // One background thread.
     bool take(Statistics& statistics) noexcept;
@@ -109,6 +118,8 @@ private:
     Executor(const cuda::Execution& driver, const Nccl& nccl, int device, std::vector<Lane*> lanes,
              Script script, const ExecutorOptions& options) noexcept;
     static constexpr int kForward = -1;  // a result: the call is left to the hook
+    bool renew_lease(std::uint64_t iteration) noexcept;
+    bool hear_lease() noexcept;
     // What the script has for this call, which the call now counts as. Null: forward.
     const Action* begin_call(const Call& call, cuda::Stream stream) noexcept;
     // What the hook returns, or kForward.
@@ -147,6 +158,7 @@ private:
     const ExecutorOptions options_;
     std::unique_ptr<Shadow> shadow_;
     std::unique_ptr<Sampler> sampler_;
+    std::unique_ptr<Lease> lease_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<std::uint32_t> position_{0};
     std::atomic<std::uint8_t> why_{0};

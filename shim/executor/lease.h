@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan that delays or merges goes on only as long as every rank vouches for it. The ranks ask
+// each other through NCCL itself, with one byte beside the gradients: what NCCL answers is the same
+// on all of them, so they end the plan at the same call without another word. docs/director.md.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "shim/cuda/execution.h"
+#include "shim/executor/nccl.h"
+
+namespace deft::executor {
+
+// The hook's thread asks and hears, any thread vouches. All ranks ask in the same iterations.
+class Lease {
+public:
+    // Every so many iterations the ranks are asked; so many later their answer counts. Till then
+    // the device has long been through.
+    static constexpr std::uint64_t kEvery = 16;
+    static constexpr std::uint64_t kAfter = 8;
+    // A plan ends so many iterations after a rank has stopped vouching, at most.
+    static constexpr std::uint64_t kMostLate = kEvery + kAfter;
+
+    // What it needs of the device's memory, beside one event.
+    static constexpr std::uint64_t kDeviceBytes = 16;
+
+    static std::unique_ptr<Lease> create(const cuda::Execution& driver, cuda::Context context,
+                                         cuda::DevicePointer memory, cuda::Event event,
+                                         std::string& problem);
+    ~Lease();
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+    // This rank vouches for the plan until then, in nanoseconds of CLOCK_MONOTONIC; 0: it does not.
+    void vouch(std::int64_t until_ns) noexcept {
+        until_ns_.store(until_ns, std::memory_order_relaxed);
+    }
+    // What this rank has answered last.
+    bool vouched() const noexcept { return vouched_.load(std::memory_order_relaxed); }
+
+    static bool asks(std::uint64_t iteration) { return iteration % kEvery == 0 && iteration > 0; }
+    static bool hears(std::uint64_t iteration) {
+        return iteration % kEvery == kAfter && iteration > kEvery;
+    }
+    // Puts the question on a lane. NCCL's result.
+    int ask(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream) noexcept;
+    // CUDA's word on whether the answer is there. The answer itself is the same on all ranks, so a
+    // copy of it that CUDA refused is asked for again.
+    int arrived(cuda::Stream stream) noexcept;
+    // All ranks have vouched, once it has arrived.
+    bool holds() const noexcept { return *answer_ != 0; }
+
+private:
+    Lease(const cuda::Execution& driver, cuda::Context context, cuda::DevicePointer memory,
+          cuda::Event event)
+        : driver_(driver), context_(context), memory_(memory), event_(event) {}
+    int tell(cuda::Stream stream) noexcept;
+
+    const cuda::Execution& driver_;
+    const cuda::Context context_;
+    const cuda::DevicePointer memory_;
+    const cuda::Event event_;
+    volatile std::uint8_t* answer_ = nullptr;  // pinned
+    bool told_ = true;                         // the copy of the answer is on its way
+    std::atomic<std::int64_t> until_ns_{0};
+    std::atomic<bool> vouched_{true};
+};
+
+}  // namespace deft::executor

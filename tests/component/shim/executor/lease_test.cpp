@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan goes on only as long as every rank vouches for it, and ends at one call on all of them.
+#include <algorithm>
+#include <limits>
+
+#include "shim/executor/lease.h"
+#include "tests/component/shim/executor/job.h"
+
+namespace deft::executor::test {
+namespace {
+
+constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+const std::vector<std::uint64_t> kCounts{5003, 129};
+
+struct Ended {
+    std::uint64_t iteration = 0;  // in which the plan was found to have ended; 0: it goes on
+    BreakReason why = BreakReason::None;
+    bool vouched = true;
+};
+
+// So many ranks run so many iterations under a plan that delays; before each of them every rank
+// says until when it vouches.
+std::vector<Ended> run(int nranks, std::int64_t iterations,
+                       const std::function<std::int64_t(int rank, std::int64_t iteration)>& until) {
+    const auto shapes = shapes_of(kCounts);
+    const Plan plan = uniform_plan(bytes_of(shapes), 1, 1, {{1, 0}});
+    CompileOptions options;
+    options.forward_lane = kNoLane;
+    std::string problem;
+    const Script script = compile(plan, shapes, options, problem);
+    EXPECT_EQ(problem, "");
+    const Ids ids(1);
+    std::vector<Ended> ended(static_cast<std::size_t>(nranks));
+    softdev::test::run_ranks(nranks, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        ExecutorOptions execution;
+        execution.lease = true;
+        std::string why;
+        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
+                                         lanes.pointers, script, execution, why);
+        ASSERT_NE(executor, nullptr) << why;
+        Ended& end = ended[static_cast<std::size_t>(self.rank)];
+        for (std::int64_t t = 0; t < iterations; ++t) {
+            executor->vouch(until(self.rank, t));
+            for (std::uint32_t b = 0; b < shapes.size(); ++b) {
+                Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
+                ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
+                                            buffer.get(), shapes[b]),
+                          ncclSuccess);
+                self.sync();
+                if (executor->broken() && b == 0 && end.iteration == 0) {
+                    end = {static_cast<std::uint64_t>(t), executor->why(), executor->vouched()};
+                }
+                // Late by one under the plan, and at once after it.
+                const std::int64_t from = end.iteration > 0 ? t : t - 1;
+                expect_delivered(
+                    buffer.host(), shapes[b],
+                    [&](std::uint64_t i) {
+                        return from < 0 ? 0 : reduced(nranks, from, b, i, ncclSum);
+                    },
+                    "rank " + std::to_string(self.rank) + " iteration " + std::to_string(t));
+            }
+        }
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+    return ended;
+}
+
+class OnRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(OnRanks, APlanGoesOnWhileAllVouch) {
+    for (const Ended& end :
+         run(GetParam(), 4 * Lease::kEvery, [](int, std::int64_t) { return kForEver; })) {
+        EXPECT_EQ(end.why, BreakReason::None);
+    }
+}
+
+TEST_P(OnRanks, APlanEndsOnAllRanksAlikeWhereOneDoesNot) {
+    for (const std::int64_t last : {3, 16, 25, 31}) {
+        const int silent = static_cast<int>(last) % GetParam();
+        const auto ended = run(
+            GetParam(), last + 2 * static_cast<std::int64_t>(Lease::kEvery + 1),
+            [&](int rank, std::int64_t t) { return rank == silent && t > last ? 0 : kForEver; });
+        for (const Ended& end : ended) {
+            EXPECT_EQ(end.why, BreakReason::Lease);
+            EXPECT_EQ(end.iteration, ended.front().iteration);
+            EXPECT_GT(end.iteration, static_cast<std::uint64_t>(last));
+            EXPECT_LE(end.iteration, static_cast<std::uint64_t>(last) + Lease::kMostLate + 1);
+        }
+        EXPECT_FALSE(ended[static_cast<std::size_t>(silent)].vouched);
+        EXPECT_EQ(
+            std::count_if(ended.begin(), ended.end(), [](const Ended& e) { return e.vouched; }),
+            GetParam() - 1);
+    }
+}
+
+// Its thread is stuck: what it has said runs out.
+TEST_P(OnRanks, APlanEndsWhereNobodySaysAnythingAnyMore) {
+    const std::int64_t at_once = 1;  // long over
+    for (const Ended& end : run(GetParam(), 2 * Lease::kEvery, [&](int rank, std::int64_t) {
+             return rank == 0 ? at_once : kForEver;
+         })) {
+        EXPECT_EQ(end.why, BreakReason::Lease);
+        EXPECT_EQ(end.iteration, Lease::kEvery + Lease::kAfter);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OnRanks, ::testing::Values(2, 3, 4));
+
+}  // namespace
+}  // namespace deft::executor::test
