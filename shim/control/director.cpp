@@ -80,11 +80,15 @@ void Director::step(Track& track) {
     follower_.make_ready(view, [this] {
         work_mutex_.assert_held();  // make_ready() calls it, and keeps it no longer
         remember_facts();
+        if (!leader_) {  // whose guard is blind meanwhile
+            follower_.vouch_while_waiting();
+        }
     });
     follower_.report_measured();
     if (leader_ && council_.open()) {
         leader_->lead(track, view);
     }
+    follower_.vouch(leader_ ? leader_->why_not_vouch() : "");
 }
 
 // Of what hooks and council have done since the last look.

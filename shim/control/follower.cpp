@@ -21,6 +21,10 @@ constexpr std::int64_t kLearnDeadline = 20 * kSecond;
 // A rank that leaves finishes the lane that it is making; torn down here, the lane would look to
 // that rank like a link that died.
 constexpr std::int64_t kLanesGrace = 3 * kSecond;
+// For so long a rank vouches for a plan. Looks are a fraction of a second apart, but one that makes
+// lanes takes as long as the other ranks want, a minute at most.
+constexpr std::int64_t kVouchNs = 10 * kSecond;
+constexpr std::int64_t kVouchWaitingNs = 70 * kSecond;
 constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
 
 }  // namespace
@@ -89,9 +93,15 @@ bool Follower::take_end() {
     const bool misplaced = why == executor::BreakReason::Misplaced;
     const bool counted = misplaced && interrupted_;
     plan_failed_ = plan_failed_ || why == executor::BreakReason::Error;
-    interrupted_ = !asked && !misplaced;
+    plan_lapsed_ = why == executor::BreakReason::Lease;
+    if (plan_lapsed_ && !current_->vouched()) {
+        DEFT_WARN("rank %d: the plan has ended, because %s", info_.rank,
+                  why_not_vouched_.empty() ? "deft's thread was held up for ten seconds"
+                                           : why_not_vouched_.c_str());
+    }
+    interrupted_ = !asked && !misplaced && !plan_lapsed_;
     retire(std::move(current_));
-    if (!asked && !counted) {
+    if (!asked && !counted && !plan_lapsed_) {
         pause_after_end("iteration");
     }
     facts_.ended += asked ? 0 : 1;
@@ -308,6 +318,7 @@ Problem Follower::stage_plan(const cuda::Execution& driver, const Settings& sett
     // The guard judges by reports of late and merged gradients.
     options.statistics =
         guard_settings().mode != guard::Mode::Off && plan.predicted.late_or_merged();
+    options.lease = guard_settings().mode == guard::Mode::Strict && plan.predicted.late_or_merged();
     executor::CompileOptions compile = compile_options(settings, options.prediction);
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
@@ -338,8 +349,27 @@ void Follower::report_measured() {
         return;
     }
     executor::Statistics statistics;
+    const bool counts = guard::reports(info_.rank, info_.nranks);
     while (current_->take(statistics)) {
-        council_.report(guard::encode(statistics));
+        if (council_.is_leader() || (counts && statistics.complete)) {
+            council_.report(guard::encode(statistics));
+        }
+    }
+}
+
+void Follower::vouch(const char* why_not) {
+    why_not_vouched_ = council_.open() ? why_not : council_.reason();
+    const std::int64_t until = why_not_vouched_.empty() ? cuda::host_now() + kVouchNs : 0;
+    for (executor::Executor* const executor : {current_.get(), staged_.get()}) {
+        if (executor != nullptr) {
+            executor->vouch(until);
+        }
+    }
+}
+
+void Follower::vouch_while_waiting() {
+    if (current_ != nullptr && why_not_vouched_.empty()) {
+        current_->vouch(cuda::host_now() + kVouchWaitingNs);
     }
 }
 

@@ -56,8 +56,15 @@ public:
     // The next step towards the plan that the leader has sent, if there is one. May wait for other
     // ranks; `before_each` is called before each wait.
     void make_ready(JobView& view, const std::function<void()>& before_each);
-    // Sends the leader what the plan in force has measured.
+    // Sends the leader what the plan in force has measured, as far as the leader needs it of this
+    // rank.
     void report_measured();
+    // This rank vouches for the plan in force, unless it is told why not: then the plan ends on all
+    // ranks, soon. So it does where the rank is not told for ten seconds. Nothing is asked where
+    // the guard only warns, and of plans that neither delay nor merge.
+    void vouch(const char* why_not);
+    // The same, before this thread waits for other ranks.
+    void vouch_while_waiting();
 
     // The job has ended a plan by a change of `what`. Nothing is planned for a while if that
     // happens often.
@@ -76,6 +83,8 @@ public:
     bool staging() const { return staging_ != nullptr; }
     // Of the gradients that the plan being made ready is for; empty: there is none.
     std::vector<executor::Shape> staging_shapes() const;
+    // The last plan ended because a rank did not vouch for it.
+    bool plan_lapsed() const { return plan_lapsed_; }
     // An operation of a plan has failed: no other is carried out.
     bool plan_failed() const { return plan_failed_; }
 
@@ -141,12 +150,14 @@ private:
     planner::Plan in_force_;                   // and that of current_
     PlanFacts facts_;
     std::string said_;
+    std::string why_not_vouched_;
 
     // The plan that was in force last: gradients in its iteration, and how long it was.
     std::uint64_t ended_length_ = 0;
     std::uint64_t ended_iterations_ = 0;
     PlanBackoff backoff_;
     bool interrupted_ = false;  // the last plan in force was, and that has been counted
+    bool plan_lapsed_ = false;
     bool plan_failed_ = false;
 
     // When the council was seen to have closed (0: it has not), and the job's call then.

@@ -85,6 +85,9 @@ void Leader::note_end() {
     selector_.select_anew();
     leave_staging();
     review_.set_tightening(false);
+    if (follower_.plan_lapsed()) {
+        review_.note_lapsed();
+    }
     review_.note_none();
     enter(follower_.plan_failed() ? LeaderEvent::PlanOverForGood
           : review_.fallen()      ? LeaderEvent::PlanFell  // so it may not come back

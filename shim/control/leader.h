@@ -48,6 +48,8 @@ public:
     LeaderState state() const { return state_; }
     // Something is under way, so that the next look should come soon.
     bool busy() const { return making_ready(); }
+    // As PlanReview's.
+    const char* why_not_vouch() { return review_.why_not_vouch(); }
     double before_ms() const { return selector_.before_ms(); }
     std::uint64_t guard_decisions() const { return review_.decisions(); }
     // The communicator has ended.

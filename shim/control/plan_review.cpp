@@ -10,6 +10,7 @@
 #include "shim/control/guard_settings.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/reestimate.h"
+#include "shim/cuda/event_pool.h"
 #include "shim/settings/optimizer.h"
 #include "shim/settings/settings.h"
 
@@ -23,6 +24,12 @@ constexpr std::uint64_t kLookIterations = 12;
 // Under a plan, behind the close of the council. A rank whose end has closed it is a few iterations
 // ahead at most.
 constexpr std::uint64_t kMissedIterations = 64;
+// Every 8th iteration or so is measured completely. Without a word of so many iterations, and for
+// so long, the guard is blind.
+constexpr std::uint64_t kBlindIterations = 64;
+constexpr std::int64_t kBlindNs = 2'000'000'000;
+// So many iterations an agreed switch has time to end a plan that has fallen.
+constexpr std::uint64_t kFallIterations = 32;
 
 void say_decision(const guard::Decision& decision) {
     DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
@@ -38,8 +45,9 @@ void PlanReview::note_in_force() {
         return;
     }
     if (guard_ == nullptr) {
-        guard_ = std::make_unique<guard::Guard>(guard_settings(), info_.nranks);
+        guard_ = std::make_unique<guard::Guard>(guard_settings(), info_.nranks, info_.rank);
     }
+    note_seen();
     guard_->optimizer(guard_settings());
     // Of the plan before, which nobody has looked at since this one was armed.
     inbox_.take_measured();
@@ -167,6 +175,37 @@ void PlanReview::plan_tighter(const guard::Decision& decision) {
 
 void PlanReview::tightened_in_vain() {
     say_decision(guard_->tightened_in_vain(follower_.iteration()));
+}
+
+void PlanReview::note_seen() {
+    seen_ = guard_->seen();
+    seen_at_ = follower_.iteration();
+    seen_ns_ = cuda::host_now();
+}
+
+const char* PlanReview::why_not_vouch() {
+    if (guard_ == nullptr || follower_.current() == nullptr) {
+        return "";
+    }
+    if (guard_->fallen()) {
+        return guard_->fallen_for(follower_.iteration()) > kFallIterations
+                   ? "the accuracy guard has ended it, and the ranks did not agree on where"
+                   : "";
+    }
+    if (seen_ != guard_->seen()) {
+        note_seen();
+    }
+    const std::uint64_t patience =
+        std::max<std::uint64_t>(kBlindIterations, std::uint64_t{4} * follower_.in_force().period);
+    const bool blind =
+        follower_.iteration() > seen_at_ + patience && cuda::host_now() - seen_ns_ > kBlindNs;
+    return blind ? "the accuracy guard has not seen its sums for a while" : "";
+}
+
+void PlanReview::note_lapsed() {
+    if (guard_ != nullptr) {
+        guard_->lapsed(follower_.iteration());
+    }
 }
 
 bool PlanReview::misses_guard() {

@@ -75,11 +75,18 @@ public:
     // The council has closed, so the guard hears nothing of other ranks and cannot end the plan:
     // true once, where the job goes on like that.
     bool misses_guard();
+    // Why this rank does not vouch for the plan in force: its guard is blind, or has been passed
+    // over. "": it does.
+    const char* why_not_vouch();
+    // The plan has ended because a rank did not vouch for it.
+    void note_lapsed();
 
     // The communicator has ended.
     void forget() noexcept { guard_.reset(); }
 
 private:
+    void note_seen();
+
     const CommunicatorInfo& info_;
     Inbox& inbox_;
     Follower& follower_;
@@ -89,6 +96,9 @@ private:
     std::string loss_words_;
     bool tightening_ = false;
     bool guard_missed_ = false;  // and said so
+    std::uint64_t seen_ = 0;  // what the guard had seen, and when that was: iteration, host_now()
+    std::uint64_t seen_at_ = 0;
+    std::int64_t seen_ns_ = 0;
 };
 
 }  // namespace deft::director

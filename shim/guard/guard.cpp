@@ -11,7 +11,7 @@ namespace deft::guard {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3164726175670002ULL;  // with the version of the layout
-constexpr std::size_t kMostRounds = 64;
+constexpr std::size_t kMostRounds = 8;                   // that wait for a rank which is slow
 constexpr std::uint32_t kHighInARow = 2;
 constexpr std::uint32_t kLowInARow = 4;
 constexpr std::size_t kEnough = 5;  // norms for a median
@@ -92,6 +92,15 @@ Noise noise_of(double local_square, double reduced_square, int ranks, double mer
     return {signal / (merged * merged), n * variance / merged};
 }
 
+Guard::Guard(const Settings& settings, int ranks, int own)
+    : settings_(settings), ranks_(ranks), own_(own), reporters_([=] {
+          std::size_t count = 0;
+          for (int rank = 0; rank < ranks; ++rank) {
+              count += rank == own || reports(rank, ranks) ? 1 : 0;
+          }
+          return count;
+      }()) {}
+
 void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
     plan_ = plan;
     delay_ = 0;
@@ -130,35 +139,45 @@ void Guard::report(int rank, const Statistics& statistics) {
         alarm_ = text;
         return;
     }
-    if (rank == 0) {  // equal on all ranks
+    const bool complete = statistics.complete && statistics.bytes > 0;
+    if (rank == own_) {  // equal on all ranks
         judge_swing(statistics);
+        if (complete) {
+            ++seen_;
+            // Of one gradient: the first sums of a plan may hold fewer than those that follow.
+            judge_norm(
+                std::sqrt(statistics.reduced_square / static_cast<double>(statistics.bytes)) /
+                    statistics.merged,
+                statistics.iteration);
+        }
     }
-    if (!statistics.complete || statistics.bytes == 0) {
+    if (!complete) {
         return;
     }
     Round& round = rounds_[statistics.iteration];
     round.local[rank] = statistics.local_square;
-    if (!round.have_reduced) {
-        round.have_reduced = true;
-        round.reduced = statistics;  // equal on all ranks
-    }
-    if (round.local.size() == static_cast<std::size_t>(ranks_)) {
-        judge(round);
-        rounds_.erase(rounds_.begin(), std::next(rounds_.find(statistics.iteration)));
+    round.reduced = statistics;  // equal on all ranks
+    if (round.local.size() == reporters_) {
+        end_round(statistics.iteration);
     } else if (rounds_.size() > kMostRounds) {
-        rounds_.erase(rounds_.begin());
+        end_round(rounds_.begin()->first);
     }
 }
 
-void Guard::judge(const Round& round) {
+// All have reported, or those that have not are not waited for: most of them say enough.
+void Guard::end_round(std::uint64_t iteration) {
+    const auto round = rounds_.find(iteration);
+    if (round->second.local.size() * 2 > reporters_) {
+        judge_noise(round->second);
+    }
+    rounds_.erase(rounds_.begin(), std::next(round));
+}
+
+void Guard::judge_noise(const Round& round) {
     double local = 0;
     for (const auto& [rank, square] : round.local) {
-        local += square / ranks_;
+        local += square / static_cast<double>(round.local.size());
     }
-    // Of one gradient: the first sums of a plan may hold fewer than those that follow.
-    judge_norm(std::sqrt(round.reduced.reduced_square / static_cast<double>(round.reduced.bytes)) /
-                   round.reduced.merged,
-               round.reduced.iteration);
     noises_.push_back(noise_of(local, round.reduced.reduced_square, ranks_, round.reduced.merged));
     if (noises_.size() > settings_.window) {
         noises_.pop_front();
@@ -279,7 +298,15 @@ void Guard::fall(std::uint64_t iteration) {
     ++falls_;
     hold_ = std::uint64_t{settings_.hold} << std::min(falls_ - 1, 20U);
     fallen_at_ = iteration;
+    decided_at_ = iteration;
     state_ = falls_ > settings_.most_falls ? State::GivenUp : State::Fallen;
+}
+
+void Guard::lapsed(std::uint64_t iteration) {
+    if (strict() && !fallen()) {
+        ++decisions_;
+        fall(iteration);
+    }
 }
 
 Decision Guard::tightened_in_vain(std::uint64_t iteration) {

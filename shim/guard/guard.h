@@ -26,6 +26,14 @@ enum class Mode : std::uint8_t {
     Off,
 };
 
+// Which ranks report to the one that decides. Their sums are equal, so one report tells of those;
+// what a rank contributed differs, and the mean of some says as much as that of all. The one that
+// decides always knows its own.
+inline constexpr int kReporters = 64;
+constexpr bool reports(int rank, int ranks) {
+    return rank % ((ranks + kReporters - 1) / kReporters) == 0;
+}
+
 // What one rank reports to the one that decides.
 inline constexpr std::size_t kReportBytes = 72;
 std::array<std::byte, kReportBytes> encode(const Statistics& statistics);
@@ -90,7 +98,8 @@ Noise noise_of(double local_square, double reduced_square, int ranks, double mer
 // Lives on the rank that decides. One thread.
 class Guard {
 public:
-    Guard(const Settings& settings, int ranks) : settings_(settings), ranks_(ranks) {}
+    // `own`: the rank that decides, whose reports tell what is equal on all ranks.
+    Guard(const Settings& settings, int ranks, int own = 0);
 
     // Switched to: a plan, or (one without deliveries) forwarding, from which on a fall is counted
     // in iterations. A plan that comes although a fall has been decided does not undo that.
@@ -103,6 +112,10 @@ public:
     }
     // A report of one rank.
     void report(int rank, const Statistics& statistics);
+    // Complete measurements of the sums that it has had: without new ones it is blind.
+    std::uint64_t seen() const { return seen_; }
+    // The plan has ended because a rank did not vouch for it: that is a fall.
+    void lapsed(std::uint64_t iteration);
     // Once per iteration or so, whether or not there are reports: what to do now. A decision other
     // than Keep is made once; the next comes after plan_in_force() or, in mode warn, later. After
     // Tighten the plan in force may still have to fall. A fall is repeated if its cause is reported
@@ -113,6 +126,10 @@ public:
 
     // What has been decided and holds until plan_in_force() or Resume: no plan at all, another one.
     bool fallen() const { return state_ == State::Fallen || state_ == State::GivenUp; }
+    // fallen(), for so many iterations.
+    std::uint64_t fallen_for(std::uint64_t iteration) const {
+        return fallen() && iteration > decided_at_ ? iteration - decided_at_ : 0;
+    }
     bool tightening() const { return state_ == State::Tightening; }
 
     const Noise& noise() const { return noise_; }
@@ -125,12 +142,12 @@ private:
     struct Round {
         std::map<int, double> local;
         Statistics reduced;
-        bool have_reduced = false;
     };
     void judge_norm(double rms, std::uint64_t iteration);
     void judge_collapse(double rms, std::uint64_t iteration);
     void judge_swing(const Statistics& statistics);
-    void judge(const Round& round);
+    void judge_noise(const Round& round);
+    void end_round(std::uint64_t iteration);
     void fall(std::uint64_t iteration);
     Decision tighten(std::uint64_t iteration, const std::string& problem);
     // In mode warn the plan stays, and the same thing is said again only when it happens again.
@@ -141,11 +158,14 @@ private:
 
     Settings settings_;
     const int ranks_;
+    const int own_;
+    const std::size_t reporters_;
     State state_ = State::Synchronous;
     planner::Plan plan_;
     std::uint32_t delay_ = 0;  // of the plan in force
     std::uint32_t merge_ = 1;
     std::uint64_t fallen_at_ = 0;
+    std::uint64_t decided_at_ = 0;  // of the fall, however often it is repeated
     std::uint64_t hold_ = 0;
     std::uint32_t falls_ = 0;
     std::uint32_t high_ = 0;      // complete measurements in a row beyond the growth limit
@@ -153,6 +173,7 @@ private:
     std::uint32_t measured_ = 0;  // complete measurements since the switch
     double at_switch_ = 0;        // the larger norm of the first two
     std::uint64_t decisions_ = 0;
+    std::uint64_t seen_ = 0;
     std::map<std::uint64_t, Round> rounds_;  // by iteration; few
     std::deque<double> norms_;               // root mean squares of complete measurements
     std::deque<Noise> noises_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the leader does of what the accuracy guard decides: another plan, none, the plan again. Up
 // to three gradients may be merged here.
+#include <bit>
+
 #include "tests/component/shim/control/leader.h"
 
 namespace deft::director::test {
@@ -42,14 +44,18 @@ protected:
     // is a step of another kind.
     void report_noise(double merged) {
         constexpr double kNoise = 1e6;  // against a signal of 1
+        // The sums are as large as those of the lanes, which the leader measures too.
+        const double lanes_sum = std::bit_cast<float>(0x02020202);
         for (int i = 0; i < 12; ++i) {
             guard::Statistics measured;
             measured.iteration = 1'000'000 + measured_++;  // beyond the leader's own
             measured.complete = true;
             measured.bytes = 4;
             measured.merged = merged;
-            measured.local_square = merged * merged + merged * kNoise;
-            measured.reduced_square = kRanks * kRanks * merged * merged + kRanks * merged * kNoise;
+            const double sum = kRanks * kRanks * merged * merged + kRanks * merged * kNoise;
+            measured.local_square =
+                lanes_sum * lanes_sum / sum * (merged * merged + merged * kNoise);
+            measured.reduced_square = lanes_sum * lanes_sum;
             report(measured);
         }
     }

@@ -40,6 +40,7 @@ struct Fake {
     std::atomic<bool> torn{false};            // a communicator was aborted under a call
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
+    std::atomic<bool> refused{false};         // the other rank does not vouch for the plan
     std::atomic<bool> job_stuck{false};       // on the device: the job's communicator has a kernel
     std::atomic<bool> connecting{false};      // who calls an all-reduce, until an abort
     std::atomic<bool> waited_in_vain{false};  // a call or an abort of a lane
@@ -56,7 +57,7 @@ inline Fake g_lanes;
 
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
-    g_lanes.connecting = false;
+    g_lanes.connecting = g_lanes.refused = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
     g_lanes.asking = g_lanes.called = 0;
@@ -90,6 +91,12 @@ inline int make_configured(deft_nccl_comm_t* comm, int ranks, deft_nccl_unique_i
 inline int all_reduce(const void* send, void* receive, size_t count, int type, int op,
                       deft_nccl_comm_t, deft_cuda_stream_t stream) {
     auto* const on = reinterpret_cast<CUstream>(stream);
+    if (type == ncclUint8 && op == ncclMin) {  // the ranks ask each other whether the plan goes on
+        const bool refused = g_lanes.refused;
+        return refused ? cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), 0, count, on)
+                       : cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(receive),
+                                           reinterpret_cast<CUdeviceptr>(send), count, on);
+    }
     ++g_lanes.calling;
     if (!eventually([] { return !g_lanes.held_calls.load() && !g_lanes.connecting.load(); })) {
         g_lanes.waited_in_vain = true;

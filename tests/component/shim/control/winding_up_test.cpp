@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank does when the council has closed and the job goes on.
+#include <optional>
+
+#include "shim/control/guard_settings.h"
+#include "shim/executor/lease.h"
 #include "tests/component/shim/control/follower.h"
 #include "tests/component/shim/control/leader.h"
 
@@ -85,8 +89,107 @@ TEST_F(Leader, RestsWhereTheCouncilClosesWhileAPlanIsArmed) {
     EXPECT_EQ(director_->facts().state, "resting");
 }
 
+class Lapses : public Follower {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
+        stage();
+        order(Kind::Arm, ordinal_);
+        director_->tick(track_);
+        job_.emplace();
+        job_->iteration(*director_, ordinal_);
+        director_->tick(track_);
+        ASSERT_EQ(director_->facts().state, "running");
+    }
+    void TearDown() override {
+        Follower::TearDown();
+        job_.reset();
+    }
+    // Iterations that the plan in force goes on for, at most so many, and what is said meanwhile.
+    int lasts(int most) {
+        testing::internal::CaptureStderr();
+        int iterations = 0;
+        for (bool taken = true; iterations < most;) {
+            taken = job_->make(*director_, ordinal_, kCounts[0]);
+            EXPECT_EQ(job_->make(*director_, ordinal_ + 1, kCounts[1]), taken);
+            ordinal_ += 2;
+            director_->tick(track_);
+            if (!taken) {
+                break;
+            }
+            ++iterations;
+        }
+        said_ = testing::internal::GetCapturedStderr();
+        return iterations;
+    }
+
+    std::optional<Job> job_;
+    std::string said_;
+};
+
+constexpr int kMostLate = static_cast<int>(executor::Lease::kMostLate);
+
+TEST_F(Lapses, APlanGoesOnWhileTheCouncilIsOpen) {
+    EXPECT_EQ(lasts(5 * kMostLate), 5 * kMostLate);
+    EXPECT_EQ(said_.find("WARN"), said_.npos) << said_;
+}
+
+TEST_F(Lapses, APlanEndsSoonAfterTheCouncilHasClosed) {
+    scene_.leave(0);
+    ASSERT_TRUE(eventually([&] { return !scene_[1].open(); }));
+    director_->tick(track_);
+    EXPECT_LE(lasts(5 * kMostLate), kMostLate);
+    EXPECT_NE(said_.find("rank 1: the plan has ended, because"), said_.npos) << said_;
+    EXPECT_EQ(director_->facts().ended, 1U);
+}
+
+// Which this rank cannot know but through NCCL.
+TEST_F(Lapses, APlanEndsSoonAfterAnotherRankHasLostTheOthers) {
+    g_lanes.refused = true;
+    EXPECT_LE(lasts(5 * kMostLate), kMostLate);
+    EXPECT_EQ(said_.find("WARN"), said_.npos) << "it is not this rank's to explain: " << said_;
+    EXPECT_EQ(director_->facts().ended, 1U);
+}
+
+TEST_F(Leader, APlanThatLapsedStaysAwayAsOneThatFell) {
+    bring_into_force();
+    g_lanes.refused = true;
+    for (int i = 0; i < 2 * kMostLate && director_->facts().ended == 0; ++i) {
+        job_->make(*director_, ordinal_, kGradients[0]);
+        job_->make(*director_, ordinal_ + 1, kGradients[1]);
+        ordinal_ += 2;
+        director_->tick(track_);
+    }
+    EXPECT_EQ(director_->facts().ended, 1U);
+    EXPECT_EQ(director_->facts().state, "fallen");
+    EXPECT_EQ(director_->facts().guard_decisions, 1U);
+}
+
 // Only where the job goes on: its end is no reason to warn.
-TEST_F(Leader, ThatTheGuardCannotActAnyMoreIsSaidOnce) {
+TEST_F(Leader, ThatTheOthersAreLostIsSaidOnceAndThePlanEnds) {
+    bring_into_force();
+    scene_.leave(1);
+    EXPECT_TRUE(eventually([&] { return !scene_[0].open(); }));
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 4 * kMostLate; ++i) {
+        job_->make(*director_, ordinal_, kGradients[0]);
+        job_->make(*director_, ordinal_ + 1, kGradients[1]);
+        ordinal_ += 2;
+        director_->tick(track_);
+    }
+    const std::string said = testing::internal::GetCapturedStderr();
+    constexpr char kLost[] = "rank 0: the plan has ended, because";
+    const std::size_t at = said.find(kLost);
+    EXPECT_NE(at, said.npos) << said;
+    EXPECT_EQ(said.find("WARN", at), said.npos) << said;
+    EXPECT_EQ(director_->facts().ended, 1U);
+}
+
+// There is no lease then, and the plan goes on.
+TEST_F(Leader, WarnedThatTheGuardCannotActAnyMoreIsSaidOnce) {
+    if (guard_settings().mode != guard::Mode::Warn) {
+        GTEST_SKIP() << "run once more with DEFT_GUARD=warn";
+    }
     bring_into_force();
     const std::uint64_t closed_at = ordinal_;
     scene_.leave(1);

@@ -2,14 +2,20 @@
 // What happens to the communicator of a rank of plan_main while the job goes on with it.
 #pragma once
 
+#include <arpa/inet.h>
 #include <cuda.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdio>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/system/shim/control/plan_endings.h"
+#include "tests/system/shim/exchange_id.h"
 #include "tests/system/shim/newer_nccl.h"
 
 namespace deft::test {
@@ -22,6 +28,30 @@ inline void suspend_and_resume(ncclComm_t comm, float* at) {
           "a call on a suspended communicator");
     check(ncclCommResume(comm), "ncclCommResume");
     std::printf("resumed\n");
+}
+
+// The network on which deft's ranks agree fails this one. What connects it with the leader goes to
+// a port that stands in the unique id (docs/agreement.md, "Meeting").
+inline void cut_off(const std::string& id_file) {
+    const ncclUniqueId id = exchange_id(1, id_file);
+    const auto* const trailer = reinterpret_cast<const unsigned char*>(id.internal) + 64;
+    std::set<int> ports;
+    const unsigned char* at = trailer + 24;
+    for (int address = 0; address < trailer[5]; ++address) {
+        ports.insert(at[1] | at[2] << 8);
+        at += at[0] == 6 ? 19 : 7;
+    }
+    int cut = 0;
+    for (int fd = 3; fd < 1024; ++fd) {
+        sockaddr_storage peer{};
+        socklen_t length = sizeof(peer);
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
+            (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) &&
+            ports.count(ntohs(reinterpret_cast<sockaddr_in*>(&peer)->sin_port)) > 0) {
+            cut += ::shutdown(fd, SHUT_RDWR) == 0 ? 1 : 0;
+        }
+    }
+    check(cut != 1, "the connection with the leader");
 }
 
 // A sum over a communicator of so many ranks, as large as a gradient.

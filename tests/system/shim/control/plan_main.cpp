@@ -25,6 +25,7 @@
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
 //   foreign  under the plan makes the calls of one iteration on a stream of another context, which
 //            NCCL may refuse; prints "foreign" and the results
+//   cut off  under the plan the last rank loses its connection with the leader; prints "cut off"
 //   grow     under the plan makes a larger communicator with a rank that joins, prints "grown"
 //   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
@@ -241,6 +242,12 @@ private:
             case Middle::Pair:
                 std::printf("paired\n");
                 check(ncclGroupStart(), "ncclGroupStart");
+                break;
+            case Middle::CutOff:
+                std::printf("cut off\n");
+                if (rank_ + 1 == ranks_) {
+                    cut_off(file_);
+                }
                 break;
             case Middle::Grow:
                 grow(rank_, ranks_, comm_);

@@ -21,7 +21,7 @@ enum class Making { Usual, Nonblocking, Scalable, Split };
 enum class Sizes { Constant, ChangeOnce, Unsteady, Recurring };
 
 // In one iteration in the middle of those that are counted.
-enum class Middle { Nothing, Pair, Premultiplied, ForeignStream, Grow };
+enum class Middle { Nothing, CutOff, Pair, Premultiplied, ForeignStream, Grow };
 
 enum class Ending { Destroy, Abort, Busy, Stall, Shrink, Revoke };
 
@@ -52,6 +52,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "abort", .ending = Ending::Abort},
     {.name = "busy", .ending = Ending::Busy},
     {.name = "change", .sizes = Sizes::ChangeOnce},
+    {.name = "cut off", .middle = Middle::CutOff},
     {.name = "flush", .flushes = true},
     {.name = "foreign", .middle = Middle::ForeignStream},
     {.name = "grouped", .grouped = true},

@@ -63,6 +63,23 @@ TEST(Plan, MergedAndLate) {
     EXPECT_EQ(lags(job.rows[0], 1).rbegin()->first, 2);
 }
 
+// Its guard has nobody to agree with any more, and the ranks have no word but NCCL's.
+TEST(Plan, APlanEndsOnAllRanksAlikeWhereOneIsCutOff) {
+    for (const char* plan : {"delay1", "merge2-delay1"}) {
+        const Job job = run(3, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", plan}}, "cut off");
+        expect_sound(job, "the plan has ended, because");
+        const Row before = around(job, "cut off").first;
+        EXPECT_NE(before.bucket[0], before.iteration + 1) << "the plan was in force";
+        int late = 0;  // iterations that it went on for
+        for (const Row& row : job.rows[0]) {
+            late += row.iteration > before.iteration && row.bucket[0] != row.iteration + 1 ? 1 : 0;
+        }
+        EXPECT_LE(late, 26) << plan;
+        EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration + 1);
+        EXPECT_EQ(count(job.ranks[2].err, "the plan has ended, because"), 1u) << job.ranks[2].err;
+    }
+}
+
 TEST(Plan, ASplitCommunicatorInheritsTheAgreement) {
     const Job job = run(3, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "split");
     expect_sound(job);

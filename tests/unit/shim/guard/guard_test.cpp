@@ -111,6 +111,80 @@ TEST(Guard, LeavesAHealthyPlanAlone) {
     EXPECT_NEAR(guard.noise().noise_square, kRanks * 0.5, 1e-9);
 }
 
+constexpr int kMany = 2000;
+
+// What the leader measures of one iteration, its own gradients and the sums, and what other ranks
+// send it.
+void report_some(Guard& guard, std::uint64_t iteration, double signal, int first, int last) {
+    for (int rank = first; rank < last; ++rank) {
+        if (reports(rank, kMany)) {
+            Statistics s;
+            s.iteration = iteration;
+            s.complete = true;
+            s.local_square = signal + 1;
+            s.reduced_square = double(kMany) * kMany * signal + kMany;
+            s.bytes = 4096;
+            guard.report(rank, s);
+        }
+    }
+}
+
+TEST(Guard, NeedsOneReportOfWhatIsEqualOnAllRanks) {
+    Guard guard({}, kMany);
+    guard.plan_in_force(plan(1, 1), 0);
+    for (std::uint64_t t = 0; t < 80; t += 8) {
+        report_some(guard, t, 1, 0, 1);
+        EXPECT_EQ(guard.decide(t).action, Action::Keep) << t;
+    }
+    EXPECT_EQ(guard.seen(), 10U);
+    for (const std::uint64_t t : {80, 88}) {
+        report_some(guard, t, 400, 0, 1);
+    }
+    EXPECT_EQ(guard.decide(88).action, Action::FallBack);
+}
+
+TEST(Guard, DoesNotWaitForARankThatIsSilent) {
+    Guard guard({}, kMany);
+    guard.plan_in_force(plan(1, 1), 0);
+    for (std::uint64_t t = 0; t < 160; t += 8) {
+        report_some(guard, t, 1, 0, kMany / 2 + 50);
+    }
+    EXPECT_NEAR(guard.noise().noise_square, kMany, 1e-6);
+    EXPECT_NEAR(guard.noise().mean_square, double(kMany) * kMany, 1);
+}
+
+TEST(Guard, HearsOfSixtyFourRanksAtMostAndOfAllWhereTheyAreFewer) {
+    for (const int ranks : {1, 2, 63, 64, 65, 127, 128, 129, 1024, 1025, 10'000}) {
+        int count = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+            count += reports(rank, ranks) ? 1 : 0;
+        }
+        EXPECT_LE(count, kReporters) << ranks;
+        EXPECT_GT(count, std::min(ranks, kReporters) / 2) << ranks;
+        EXPECT_TRUE(ranks > kReporters || count == ranks) << ranks;
+    }
+}
+
+TEST(Guard, APlanThatLapsedFell) {
+    Guard guard({}, kRanks);
+    guard.plan_in_force(plan(1, 1), 0);
+    guard.lapsed(100);
+    EXPECT_TRUE(guard.fallen());
+    EXPECT_EQ(guard.decisions(), 1U);
+    guard.lapsed(100);
+    EXPECT_EQ(guard.decisions(), 1U) << "once";
+    EXPECT_EQ(guard.fallen_for(130), 30U);
+    guard.plan_in_force({}, 100);
+    EXPECT_EQ(guard.decide(299).action, Action::Keep);
+    EXPECT_EQ(guard.decide(300).action, Action::Resume);
+    Settings warn;
+    warn.mode = Mode::Warn;
+    Guard other(warn, kRanks);
+    other.plan_in_force(plan(1, 1), 0);
+    other.lapsed(100);
+    EXPECT_FALSE(other.fallen());
+}
+
 TEST(Guard, FallsBackOnValuesThatAreNotFinite) {
     Guard guard({}, kRanks);
     guard.plan_in_force(plan(1, 1), 0);
