@@ -145,7 +145,7 @@ std::string unknown_speeds(const Machine& machine) {
 std::string rdma_text(const RdmaChoice& rdma) {
     std::vector<Row> rows = {{"port", "link layer", "speed", "interfaces", ""}};
     for (const RdmaPort& port : rdma.ports) {
-        rows.push_back({printable(port.name()), port.ethernet ? "Ethernet" : "InfiniBand",
+        rows.push_back({printable(port.name()), port.ethernet() ? "Ethernet" : "InfiniBand",
                         speed(port.speed_mbps),
                         or_dash(fmt::format("{}", fmt::join(port.interfaces, " "))),
                         port.usable() ? "usable" : printable(port.obstacle)});
@@ -263,12 +263,13 @@ std::string topo_json(const Machine& machine) {
         all["carrier"] = carrier_of(machine);
         all["rdma_ports"] = nlohmann::json::array();
         for (const RdmaPort& port : machine.rdma.ports) {
-            all["rdma_ports"].push_back({{"name", port.name()},
-                                         {"link_layer", port.ethernet ? "Ethernet" : "InfiniBand"},
-                                         {"speed_mbps", port.speed_mbps},
-                                         {"interfaces", port.interfaces},
-                                         {"usable", port.usable()},
-                                         {"obstacle", port.obstacle}});
+            all["rdma_ports"].push_back(
+                {{"name", port.name()},
+                 {"link_layer", port.ethernet() ? "Ethernet" : "InfiniBand"},
+                 {"speed_mbps", port.speed_mbps},
+                 {"interfaces", port.interfaces},
+                 {"usable", port.usable()},
+                 {"obstacle", port.obstacle}});
         }
     }
     if (!machine.problem.empty()) {
