@@ -157,6 +157,8 @@ const RdmaChoice& process_rdma() {
     return choice;
 }
 
+const char* const kWireOfRdma = "shares the wire of an RDMA port, which NCCL's IB uses";
+
 InterfaceSelection process_links() {
     InterfaceSelection selection = process_interfaces();
     const RdmaChoice& rdma = process_rdma();
@@ -166,8 +168,7 @@ InterfaceSelection process_links() {
     std::vector<Interface> apart;
     for (Interface& link : selection.links) {
         if (rdma.shares_wire(link)) {
-            selection.skipped.push_back(
-                {link.name, "shares the wire of an RDMA port, which NCCL's IB uses"});
+            selection.skipped.push_back({link.name, kWireOfRdma});
         } else {
             apart.push_back(std::move(link));
         }

@@ -54,6 +54,9 @@ RdmaChoice choose_rdma(const std::string& sysfs, bool replace);
 // Of this process: DEFT_RDMA, DEFT_SYSFS. Made at the first call, then constant. Any thread.
 const RdmaChoice& process_rdma();
 
+// Why a link is not among them.
+extern const char* const kWireOfRdma;
+
 // Links that deft drives: process_interfaces(), and where NCCL's IB carries the job none of those
 // that share its wire, unless DEFT_INTERFACES names them.
 InterfaceSelection process_links();

@@ -256,6 +256,8 @@ std::string closed_node(const std::string& sysfs, const std::string& nodes,
 
 }  // namespace
 
+const char* const kManagesSwitch = "manages an NVLink switch";
+
 const char* RdmaPort::kind() const {
     return layer == "InfiniBand" ? "ib" : ethernet() ? "roce" : layer.empty() ? "rdma" : "other";
 }
@@ -281,7 +283,7 @@ std::vector<RdmaPort> list_rdma_ports(const std::string& sysfs, const std::strin
             RdmaPort port = tree.port(name, number, numbers.size());
             if (port.usable() && !asked) {
                 asked = true;
-                obstacle = tree.manages_switch(name) ? "manages an NVLink switch"
+                obstacle = tree.manages_switch(name) ? kManagesSwitch
                            : nodes.empty()           ? ""
                                                      : closed_node(sysfs, nodes, name);
             }

@@ -21,7 +21,7 @@ struct RdmaGid {
 
 struct RdmaPort {
     std::string device;                   // "mlx5_0"
-    int number = 0;                       // from 1
+    int number = 0;                       // from 1; 0: not known, of files that name no ports
     std::string layer;                    // "InfiniBand", "Ethernet", another; empty: not known
     std::string state;                    // "ACTIVE", "DOWN", ...; empty: not known
     std::int64_t speed_mbps = 0;          // 0: unknown
@@ -35,7 +35,9 @@ struct RdmaPort {
 
     bool usable() const { return obstacle.empty(); }
     bool ethernet() const { return layer == "Ethernet"; }
-    std::string name() const { return device + ":" + std::to_string(number); }
+    std::string name() const {
+        return number == 0 ? device : device + ":" + std::to_string(number);
+    }
     // "ib", "roce"; "rdma" if it is not known which; "other", as EFA's.
     const char* kind() const;
 };
@@ -45,6 +47,9 @@ enum class SysfsOf {
     ThisHost,  // those of the calling process count, and those that the tree shows
     Another    // a copy of another host's tree: only those that the tree shows count
 };
+
+// The obstacle of a port by which an NVLink switch is managed.
+extern const char* const kManagesSwitch;
 
 // All ports, two of one card as two. `sysfs`: where sysfs is mounted. `nodes`: where the device
 // nodes of libibverbs are ("/dev/infiniband"); empty: they are not looked at.
