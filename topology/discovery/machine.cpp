@@ -45,6 +45,9 @@ constexpr const char* kAnew =
 
 // A machine of a file, whose settings are not known: as NCCL and deft decide without any.
 void complete(Machine& machine) {
+    std::vector<int>& nodes = machine.numa_nodes;
+    std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     const auto linked = [](const Gpu& gpu) { return !gpu.nvlinks.empty(); };
     if (machine.gpus.size() > 1 && std::none_of(machine.gpus.begin(), machine.gpus.end(), linked)) {
         machine.notes.emplace_back("NVLinks: none, or not written into the file");
@@ -120,8 +123,10 @@ std::string read_topology(const XmlElement& root, const std::string& path, std::
             root.line, root.name, kAnew);
     }
     if (why.empty() && (machine.gpus.size() > kMostGpus || machine.nics.size() > kMostNics)) {
-        why = fmt::format("{} GPUs and {} NICs in one host, {} and {} are allowed",
-                          machine.gpus.size(), machine.nics.size(), kMostGpus, kMostNics);
+        why = fmt::format(
+            "{} GPUs and {} NICs in one host, at most {} and {} are read; is it the "
+            "right file?",
+            machine.gpus.size(), machine.nics.size(), kMostGpus, kMostNics);
     }
     if (why.empty() && host > machine.hosts) {
         why = fmt::format("there is no host {}, the file holds {}", host, machine.hosts);
