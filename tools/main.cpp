@@ -107,11 +107,14 @@ private:
             app.add_subcommand("topo", "Show GPUs, NICs, their distances, and what deft would use")
                 ->allow_extras();
         topo_command->add_option("--input", topo.input,
-                                 "A topology file (hwloc's or NCCL's XML) instead of this host");
+                                 "Instead of this host: hwloc's or NCCL's XML, or a folder with a "
+                                 "copy of another host's /sys");
         topo_command
             ->add_option("--host", topo.host,
                          "Which host of a file that holds several (NCCL's dumps of NVLink domains)")
             ->check(CLI::Range(1U, 1000000U));
+        topo_command->add_flag("-m,--matrix", topo.matrix,
+                               "Only the matrix of GPUs and NICs, in full");
         topo_command->add_flag("--json", topo.json, "For programs");
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `deft topo`: what links a host has, how near they are to its GPUs, and what deft would use.
+// `deft topo`: how GPUs and links to other hosts hang together, and who would drive what.
 #pragma once
 
 #include <string>
@@ -11,19 +11,25 @@ namespace deft::tools {
 using discovery::Machine;
 
 struct TopoOptions {
-    std::string input;     // an XML file; empty: this host
+    std::string input;     // an XML file, or a copy of a sysfs; empty: this host
     std::size_t host = 1;  // of a file that holds several
     bool json = false;
+    bool matrix = false;  // nothing else
 };
 
 int topo(const TopoOptions& options);
 
-// Reads one host, counted from 1, of a file: hwloc's XML or NCCL's. False and one line in
-// `problem`.
+// Reads one host, counted from 1, of a file (hwloc's XML or NCCL's) or of a folder (a copy of a
+// host's sysfs). False and one line in `problem`.
 bool read_machine_file(const std::string& path, std::size_t host, Machine& machine,
                        std::string& problem);
 
 std::string topo_text(const Machine& machine);
 std::string topo_json(const Machine& machine);
+// GPUs and NICs against each other, as `nvidia-smi topo -m` prints them, with a legend.
+std::string topo_matrix(const Machine& machine);
+
+// In words: who carries a job of this host.
+const char* carrier_of(const Machine& machine);
 
 }  // namespace deft::tools

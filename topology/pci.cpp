@@ -63,6 +63,9 @@ Distance distance(const PciPlace& a, const PciPlace& b) {
     if (a.address == b.address) {
         return Distance::Same;
     }
+    if (a.bridges.empty() || b.bridges.empty()) {
+        return Distance::Unknown;
+    }
     const std::size_t depth = std::min(a.bridges.size(), b.bridges.size());
     std::size_t common = 0;
     while (common < depth && a.bridges[common] == b.bridges[common]) {

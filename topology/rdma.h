@@ -4,32 +4,16 @@
 // device, whatever its speed.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "topology/interfaces.h"
+#include "topology/rdma_ports.h"
 #include "topology/verbs.h"
 
 namespace deft {
-
-struct RdmaPort {
-    std::string device;                   // "mlx5_0"
-    int number = 0;                       // from 1
-    bool ethernet = false;                // RoCE; else InfiniBand
-    std::int64_t speed_mbps = 0;          // 0: unknown
-    std::vector<std::string> interfaces;  // network interfaces of this host that share its wire
-    std::string obstacle;                 // why NCCL's IB has no use for it; empty: it has
-
-    bool usable() const { return obstacle.empty(); }
-    std::string name() const { return device + ":" + std::to_string(number); }
-};
-
-// Ports as sysfs shows them. `nodes`: where the device nodes of libibverbs are
-// ("/dev/infiniband"); empty: they are not looked at.
-std::vector<RdmaPort> list_rdma_ports(const std::string& sysfs, const std::string& nodes);
 
 // True if NCCL_IB_HCA (a list of NAME or NAME:PORT, prefixes; '^' in front excludes, '=' means
 // exact names) takes this port. Pure.
@@ -69,6 +53,9 @@ RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings
 RdmaChoice choose_rdma(const std::string& sysfs, bool replace);
 // Of this process: DEFT_RDMA, DEFT_SYSFS. Made at the first call, then constant. Any thread.
 const RdmaChoice& process_rdma();
+
+// Why a link is not among them.
+extern const char* const kWireOfRdma;
 
 // Links that deft drives: process_interfaces(), and where NCCL's IB carries the job none of those
 // that share its wire, unless DEFT_INTERFACES names them.

@@ -50,6 +50,7 @@ struct Hop {
 
 struct Link {
     std::string name;
+    std::string kind;        // "tcp", "ib", "roce", "nvlink", "pci"; empty: not told
     CostCurve cost;          // of a whole all-reduce; ignored when hops are given
     std::vector<Hop> hops;   // empty: one resource of its own
     double per_message = 0;  // seconds of launch and negotiation on top of the curve, per message

@@ -46,6 +46,25 @@ unsigned links() {
     return device_count() > 1 && count <= kMostLinks ? count : 0;
 }
 
+// "12@switch": all of them lead to an NVSwitch, which no PCI device stands for, as in a virtual
+// machine.
+bool switched() {
+    const char* const text = std::getenv("SOFTDEV_NVLINK");
+    return text != nullptr && std::string_view(text).ends_with("@switch");
+}
+
+// SOFTDEV_CLIQUE: the number of the clique in an NVLink domain, the same cluster for all; -1: there
+// is no domain.
+int clique() {
+    const char* const text = std::getenv("SOFTDEV_CLIQUE");
+    int number = -1;
+    if (text != nullptr) {
+        const std::string_view all = text;
+        std::from_chars(all.data(), all.data() + all.size(), number);
+    }
+    return number;
+}
+
 int peer_of(int number, unsigned link) {
     const int others = device_count() - 1;
     const int step = static_cast<int>(link) % others + 1;
@@ -274,8 +293,8 @@ SOFTDEV_NVML_FUNCTION Result nvmlDeviceGetNvLinkRemotePciInfo(Device device, uns
     if (out == nullptr || number < 0) {
         return SOFTDEV_NVML_INVALID_ARGUMENT;
     }
-    return link < links() ? describe(peer_of(number, link), out)
-                          : static_cast<Result>(SOFTDEV_NVML_NOT_SUPPORTED);
+    return link < links() && !switched() ? describe(peer_of(number, link), out)
+                                         : static_cast<Result>(SOFTDEV_NVML_NOT_SUPPORTED);
 }
 
 SOFTDEV_NVML_FUNCTION Result nvmlDeviceGetFieldValues(Device device, int count,
@@ -291,7 +310,8 @@ SOFTDEV_NVML_FUNCTION Result nvmlDeviceGetFieldValues(Device device, int count,
     return SOFTDEV_NVML_SUCCESS;
 }
 
-// ---- what is not there --------------------------------------------------------------------------
+// ---- fabric, and what is not there
+// --------------------------------------------------------------------------
 
 SOFTDEV_NVML_FUNCTION Result nvmlDeviceGetGpuFabricInfoV(Device device, softdev_nvml_fabric* out) {
     if (out == nullptr || ordinal(device) < 0) {
@@ -300,7 +320,12 @@ SOFTDEV_NVML_FUNCTION Result nvmlDeviceGetGpuFabricInfoV(Device device, softdev_
     const unsigned version = out->version;
     std::memset(out, 0, sizeof *out);
     out->version = version;
-    return SOFTDEV_NVML_SUCCESS;  // state 0: no fabric
+    if (const int number = clique(); number >= 0) {
+        std::memset(out->cluster_uuid, 0x5d, sizeof out->cluster_uuid);
+        out->clique = static_cast<unsigned>(number);
+        out->state = SOFTDEV_NVML_FABRIC_COMPLETED;
+    }
+    return SOFTDEV_NVML_SUCCESS;
 }
 SOFTDEV_NVML_FUNCTION Result nvmlDeviceGetPlatformInfo(Device, void*) {
     return SOFTDEV_NVML_NOT_SUPPORTED;

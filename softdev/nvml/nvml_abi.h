@@ -57,6 +57,8 @@ struct softdev_nvml_field {
     } value;
 };
 
+enum { SOFTDEV_NVML_FABRIC_COMPLETED = 3 };
+
 /* Version 2. */
 struct softdev_nvml_fabric {
     unsigned version;

@@ -9,7 +9,6 @@
 #include "planner/policies/policy.h"
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
-#include "tools/planner/links_reader.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
 
@@ -62,7 +61,7 @@ Advised advise_on(const PlannerOptions& options, const std::string& input) {
     one.input = input;
     one.profile = options.read(input, &one.rank);
     if (!options.links.empty()) {
-        one.fabric = read_links(options.links, options.ranks_for(one.profile));
+        one.fabric = options.fabric(options.ranks_for(one.profile));
     } else {
         planner::Link link = planner::link_from_transfers(one.profile);
         if (link.name.empty()) {

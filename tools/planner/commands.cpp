@@ -15,6 +15,8 @@
 
 #include "planner/policies/policy.h"
 #include "tools/planner/fields.h"
+#include "tools/planner/links_reader.h"
+#include "tools/planner/machine_links.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
 
@@ -68,7 +70,31 @@ planner::Profile PlannerOptions::read(const std::string& what, std::int64_t* ran
 }
 
 std::uint32_t PlannerOptions::ranks_for(const planner::Profile& read) const {
+    if (nodes != 0) {
+        if (ranks != 0) {
+            throw InputError("--nodes and --ranks: name one of the two");
+        }
+        if (!names_machine(links)) {
+            throw InputError("--nodes: " + links +
+                             " does not say what a node has; --links takes topo or a file of "
+                             "deft topo --input");
+        }
+        return nodes * read_node(links).gpus;
+    }
     return ranks != 0 ? ranks : read.ranks != 0 ? read.ranks : 16;
+}
+
+planner::Fabric PlannerOptions::fabric(std::uint32_t ranks_of_job) const {
+    return names_machine(links) ? fabric_of(read_node(links), ranks_of_job)
+                                : read_links(links, ranks_of_job);
+}
+
+std::uint32_t PlannerOptions::nodes_of(std::uint32_t ranks_of_job) const {
+    if (!names_machine(links)) {
+        return 0;
+    }
+    const std::uint32_t gpus = read_node(links).gpus;
+    return (ranks_of_job + gpus - 1) / gpus;
 }
 
 std::string verdict_text(const planner::Prediction& p) {
@@ -108,7 +134,7 @@ void PlannerCommands::add_common(CLI::App* command) {
     command->add_option(
         "--links", options.links,
         "Presets separated by , or + (\"nvlink-a100,2x10GbE\"), or a .toml or .json file "
-        "(docs/planner.md)");
+        "(docs/planner.md), or hosts like this one (\"topo\") or one of deft topo --input");
     command->add_option("--group", options.group,
                         "Of a trace: the process group that sums gradients, by name or "
                         "description; default: the data-parallel one");
@@ -116,6 +142,11 @@ void PlannerCommands::add_common(CLI::App* command) {
         ->add_option("--ranks", options.ranks,
                      "Ranks of the job; default: as in the profile, else 16")
         ->check(number_in(2U, 1000000U));
+    command
+        ->add_option("--nodes", options.nodes,
+                     "Nodes of the job, where the links are those of a topology: a rank for each "
+                     "GPU")
+        ->check(number_in(1U, 100000U));
     command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
         ->check(number_in(0U, 1000U))
         ->capture_default_str();

@@ -25,6 +25,7 @@ struct PlannerOptions {
     std::vector<std::string> inputs;  // advise
     std::string links;
     std::uint32_t ranks = 0;  // 0: of the profile, else 16
+    std::uint32_t nodes = 0;  // of a topology, all its GPUs each; 0: as the ranks need
     std::string policy;
     std::uint32_t max_delay = 1;
     std::uint32_t max_merge = 2;
@@ -46,7 +47,12 @@ struct PlannerOptions {
     planner::Options options() const;
     // The profile of this file or model; complains of what was left out. Throws InputError.
     planner::Profile read(const std::string& what, std::int64_t* rank = nullptr) const;
+    // Throws InputError where --nodes is asked for of links that are no topology.
     std::uint32_t ranks_for(const planner::Profile& profile) const;
+    // The links of the job. Throws InputError.
+    planner::Fabric fabric(std::uint32_t ranks) const;
+    // Nodes that so many ranks are on; 0 if the links do not tell. Throws InputError.
+    std::uint32_t nodes_of(std::uint32_t ranks) const;
 };
 
 // Adds the three subcommands; each runs and sets `exit_code` from its callback.

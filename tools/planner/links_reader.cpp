@@ -96,9 +96,10 @@ Link hierarchical(const Field& from, const std::string& name, std::uint32_t rank
 }
 
 Link link_from(const Field& from, std::uint32_t ranks) {
-    from.only({"name", "preset", "gbit_per_s", "points", "alpha_s", "beta_s_per_byte", "latency_us",
-               "algorithm", "per_message_us", "compute_slowdown", "overlap_penalty", "in_flight",
-               "group", "source", "ranks_per_node", "node_gbit_per_s", "node_latency_us"});
+    from.only({"name", "kind", "preset", "gbit_per_s", "points", "alpha_s", "beta_s_per_byte",
+               "latency_us", "algorithm", "per_message_us", "compute_slowdown", "overlap_penalty",
+               "in_flight", "group", "source", "ranks_per_node", "node_gbit_per_s",
+               "node_latency_us"});
     const int ways = int(from.has("preset")) + int(from.has("gbit_per_s")) +
                      int(from.has("points")) + int(from.has("beta_s_per_byte"));
     if (ways != 1) {
@@ -142,6 +143,7 @@ Link link_from(const Field& from, std::uint32_t ranks) {
         link.cost.beta = from["beta_s_per_byte"].number(1e-18, 1);
     }
     link.name = name;
+    link.kind = from.text_or("kind", link.kind);
     link.per_message = from.number_or("per_message_us", link.per_message * 1e6, 0, 1e12) * 1e-6;
     link.compute_slowdown = from.number_or("compute_slowdown", 0, 0, 100);
     link.overlap_penalty = from.number_or("overlap_penalty", 0, 0, 100);

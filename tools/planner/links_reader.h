@@ -26,6 +26,7 @@ namespace deft::tools {
 //     ranks_per_node, node_gbit_per_s, node_latency_us   # hierarchical: inside the node;
 //                                          # gbit_per_s is then the uplink all its ranks share
 //     per_message_us, compute_slowdown, overlap_penalty, in_flight, group, source
+//     kind = "tcp"                         # for people
 //     [[groups]]
 //     name = "uplink", gbit_per_s = 40     # shared by the links that name it
 //

@@ -10,7 +10,6 @@
 #include "planner/simulator/check.h"
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
-#include "tools/planner/links_reader.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
 
@@ -71,7 +70,7 @@ int check_saved(const PlannerOptions& options, const planner::Profile& profile,
 
 int plan_command(const PlannerOptions& options) {
     const planner::Profile profile = options.read(options.profile);
-    const planner::Fabric read = read_links(options.links, options.ranks_for(profile));
+    const planner::Fabric read = options.fabric(options.ranks_for(profile));
     const planner::Fabric fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
     if (!options.check.empty()) {
         return check_saved(options, profile, fabric);

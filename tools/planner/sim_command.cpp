@@ -10,7 +10,6 @@
 #include "planner/solver/bounds.h"
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
-#include "tools/planner/links_reader.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
 
@@ -56,6 +55,7 @@ planner::RateChange rate_change_from(const std::string& text, const planner::Fab
 struct Simulated {
     planner::Profile profile;
     std::uint32_t ranks = 0;
+    std::uint32_t nodes = 0;  // 0: not known
     planner::Fabric fabric;
     planner::Options options;
     planner::Simulation simulation;
@@ -67,8 +67,9 @@ Simulated simulate_policies(const PlannerOptions& options) {
     Simulated all;
     all.profile = options.read(options.profile);
     all.ranks = options.ranks_for(all.profile);
-    const planner::Fabric read = read_links(options.links, all.ranks);
+    const planner::Fabric read = options.fabric(all.ranks);
     all.fabric = read.striped && read.links.size() > 1 ? read.merged() : read;
+    all.nodes = options.nodes_of(all.ranks);
     all.options = options.options();
     all.simulation.jitter = options.jitter;
     all.simulation.ranks = all.ranks;
@@ -116,8 +117,12 @@ nlohmann::json to_json(const Simulated& all) {
                            {"profile", profile_to_json(all.profile)},
                            {"ranks", all.ranks},
                            {"coverage_rate", coverage_rate(all)}};
+    if (all.nodes > 0) {
+        json["nodes"] = all.nodes;
+    }
     for (const planner::Link& link : all.fabric.links) {
-        json["links"].push_back({{"name", link.name}, {"source", link.source}});
+        json["links"].push_back(
+            {{"name", link.name}, {"kind", link.kind}, {"source", link.source}});
     }
     for (const Result& result : all.results) {
         const planner::Prediction& p = result.plan.predicted;
@@ -149,9 +154,10 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
         static_cast<double>(all.profile.bytes()) / 0x1p20, all.ranks, all.profile.compute() * 1e3,
         coverage_rate(all));
     for (const planner::Link& link : all.fabric.links) {
-        text += fmt::format("link {}: {:.2f} GB/s all-reduce{}{}\n", printable(link.name),
-                            link.best_rate() / 1e9, link.source.empty() ? "" : "; ",
-                            printable(link.source));
+        const bool shown = link.kind.empty() || link.kind == link.name;
+        text += fmt::format("link {}{}: {:.2f} GB/s all-reduce{}{}\n", printable(link.name),
+                            shown ? "" : printable(" (" + link.kind + ")"), link.best_rate() / 1e9,
+                            link.source.empty() ? "" : "; ", printable(link.source));
     }
     text += fmt::format("\n{:<14} {:>12} {:>8} {:>11} {:>9} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
                         "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "late",

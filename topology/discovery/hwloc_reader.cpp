@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 #include <hwloc.h>
+#include <hwloc/distances.h>
 
 #include <memory>
+#include <utility>
 
 namespace deft::discovery {
 namespace {
@@ -83,6 +85,38 @@ void read_nic(hwloc_obj_t device, const std::string& kind, Machine& machine) {
     }
 }
 
+hwloc_obj_t pci_above(hwloc_obj_t object) {
+    while (object != nullptr && object->type != HWLOC_OBJ_PCI_DEVICE) {
+        object = object->parent;
+    }
+    return object;
+}
+
+// hwloc makes it where it was built with NVML.
+void read_matrix(hwloc_topology_t topology, Machine& machine) {
+    unsigned count = 1;
+    hwloc_distances_s* distances = nullptr;
+    if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &distances, 0) != 0 ||
+        count == 0) {
+        return;
+    }
+    const std::size_t n = distances->nbobjs;
+    NvLinkMatrix matrix;
+    matrix.mbytes.assign(distances->values, distances->values + n * n);
+    for (std::size_t i = 0; i < n; ++i) {
+        NvLinkMatrix::Object object{NvLinkEnd::Cpu, ""};
+        if (hwloc_obj_t device = pci_above(distances->objs[i])) {
+            object.address = address_of(device->attr->pcidev);
+            object.end = is_gpu(pci_class(device), device->attr->pcidev.vendor_id)
+                             ? NvLinkEnd::Gpu
+                             : NvLinkEnd::Switch;
+        }
+        matrix.objects.push_back(std::move(object));
+    }
+    hwloc_distances_release(topology, distances);
+    add_nvlinks(matrix, machine);
+}
+
 void read(hwloc_topology_t topology, Machine& machine) {
     for (hwloc_obj_t node = nullptr;
          (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
@@ -92,14 +126,17 @@ void read(hwloc_topology_t topology, Machine& machine) {
          (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
         const auto& pci = device->attr->pcidev;
         if (is_gpu(pci_class(device), pci.vendor_id)) {
-            machine.gpus.push_back(
-                {place_of(device), info(device, "PCIDevice"), static_cast<double>(pci.linkspeed)});
+            Gpu gpu{place_of(device), info(device, "PCIDevice"),
+                    static_cast<double>(pci.linkspeed)};
+            gpu.sm = nvidia_capability(pci.device_id);
+            machine.gpus.push_back(std::move(gpu));
         } else if (const std::string kind =
                        nic_kind(pci_class(device), pci.vendor_id, pci.device_id);
                    !kind.empty()) {
             read_nic(device, kind, machine);
         }
     }
+    read_matrix(topology, machine);
 }
 
 Topology make() {

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
 #include <algorithm>
+#include <cstdio>
 
 #include "topology/discovery/xml.h"
 #include "topology/link_relations.h"
@@ -15,9 +17,18 @@ namespace {
 constexpr std::uint32_t kNvidia = 0x10de;
 constexpr std::uint32_t kAmazon = 0x1d0f;
 
-const char* why_not_rdma(const Nic& nic) {
-    return nic.kind == "efa" ? "EFA: deft has no driver for it"
-                             : "no network interface, and deft drives only TCP so far";
+// Why deft has no TCP link over a card without a network interface.
+std::string why_not_rdma(const Machine& machine, const Nic& nic) {
+    if (nic.kind == "efa") {
+        return "EFA, which only AWS's plugin for NCCL drives";
+    }
+    for (const RdmaPort& port : machine.rdma.ports) {
+        if (machine.rdma.use == RdmaUse::Aside && port.usable() &&
+            (port.device == nic.rdma || port.device == nic.name)) {
+            return "NCCL's IB drives it";
+        }
+    }
+    return "no network interface, and deft drives only TCP so far";
 }
 
 Nic* find_nic(Machine& machine, const Interface& link) {
@@ -29,6 +40,23 @@ Nic* find_nic(Machine& machine, const Interface& link) {
     return nullptr;
 }
 
+constexpr const char* kAnew =
+    "; write the file anew with lstopo --of xml, or as NCCL's NCCL_TOPO_DUMP_FILE";
+
+// A machine of a file, whose settings are not known: as NCCL and deft decide without any.
+void complete(Machine& machine) {
+    std::vector<int>& nodes = machine.numa_nodes;
+    std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    const auto linked = [](const Gpu& gpu) { return !gpu.nvlinks.empty(); };
+    if (machine.gpus.size() > 1 && std::none_of(machine.gpus.begin(), machine.gpus.end(), linked)) {
+        machine.notes.emplace_back("NVLinks: none, or not written into the file");
+    }
+    machine.rdma = choose_rdma(std::move(machine.rdma.ports), RdmaSettings{});
+    judge_by_hardware(machine);
+    add_devices(machine);
+}
+
 const char* virtual_kind(const Interface& link) {
     if (link.loopback) {
         return "loopback";
@@ -38,8 +66,27 @@ const char* virtual_kind(const Interface& link) {
 
 }  // namespace
 
+std::string pci_address_of(std::string_view text) {
+    unsigned domain = 0;
+    unsigned bus = 0;
+    unsigned device = 0;
+    unsigned function = 0;
+    int end = 0;
+    const std::string whole(text);
+    const bool parsed = std::sscanf(whole.c_str(), "%8x:%2x:%2x.%1x%n", &domain, &bus, &device,
+                                    &function, &end) == 4;
+    return parsed && whole.size() == static_cast<std::size_t>(end)
+               ? fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function)
+               : whole;
+}
+
 bool is_gpu(std::uint32_t pci_class, std::uint32_t vendor) {
     return vendor == kNvidia && (pci_class >> 8 == 0x0300 || pci_class >> 8 == 0x0302);
+}
+
+bool manages_switch(std::uint32_t vendor, std::uint32_t device, double pci_gbytes) {
+    constexpr double kTwoLanes = 8;  // of Gen 5
+    return vendor == 0x15b3 && device == 0x1021 && pci_gbytes > 0 && pci_gbytes < kTwoLanes;
 }
 
 std::string nic_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device) {
@@ -57,38 +104,71 @@ std::string nic_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_
     }
 }
 
+namespace {
+
+// By the outermost element: which kind of file it is. Returns what is wrong with it.
+std::string read_topology(const XmlElement& root, const std::string& path, std::size_t host,
+                          Machine& machine) {
+    std::string why;
+    if (root.name == "system") {
+        machine.source = path + " (NCCL topology)";
+        read_nccl_xml(root, host, machine, why);
+    } else if (root.name == "topology") {
+        machine.source = path + " (hwloc)";
+        read_hwloc_xml(root, machine, why);
+    } else {
+        why = fmt::format(
+            "line {}: the outermost element is <{}>, neither hwloc's <topology> nor NCCL's "
+            "<system>{}",
+            root.line, root.name, kAnew);
+    }
+    if (why.empty() && (machine.gpus.size() > kMostGpus || machine.nics.size() > kMostNics)) {
+        why = fmt::format(
+            "{} GPUs and {} NICs in one host, at most {} and {} are read; is it the "
+            "right file?",
+            machine.gpus.size(), machine.nics.size(), kMostGpus, kMostNics);
+    }
+    if (why.empty() && host > machine.hosts) {
+        why = fmt::format("there is no host {}, the file holds {}", host, machine.hosts);
+    }
+    return why;
+}
+
+}  // namespace
+
 bool read_machine_text(const std::string& path, const std::string& text, std::size_t host,
                        Machine& machine, std::string& problem) {
     XmlElement root;
-    std::string why;
-    bool good = true;
     if (text.empty()) {
-        good = false;
-        why = "the file is empty";
-    }
-    good = good && parse_xml(text, root, why);
-    if (good && root.name == "system") {
-        good = read_nccl_xml(root, host, machine, why);
-        machine.source = path + " (NCCL topology)";
-    } else if (good && root.name == "topology") {
-        good = read_hwloc_xml(root, machine, why);
-        machine.source = path + " (hwloc)";
-    } else if (good) {
-        good = false;
-        why = fmt::format(
-            "the outermost element is <{}>, neither hwloc's <topology> nor NCCL's <system>",
-            root.name);
-    }
-    if (good && host > machine.hosts) {
-        good = false;
-        why = fmt::format("there is no host {}, the file holds {}", host, machine.hosts);
-    }
-    if (!good) {
-        problem = why;
+        problem = "the file is empty";
         return false;
     }
-    judge_by_hardware(machine);
-    add_devices(machine);
+    if (!parse_xml(text, root, problem)) {
+        problem += problem.starts_with("line ") ? kAnew : "";
+        return false;
+    }
+    problem = read_topology(root, path, host, machine);
+    if (!problem.empty()) {
+        return false;
+    }
+    complete(machine);
+    return true;
+}
+
+bool read_sysfs_copy(const std::string& root, Machine& machine, std::string& problem) {
+    const auto holds = [&](const char* folder) {
+        return ::access((root + folder).c_str(), F_OK) == 0;
+    };
+    if (!holds("/bus/pci/devices") && !holds("/class/infiniband")) {
+        problem =
+            "a folder, and no copy of a host's sysfs (it has neither bus/pci/devices nor "
+            "class/infiniband); name a file in it";
+        return false;
+    }
+    read_sysfs_machine(root, machine);
+    machine.source = root + " (sysfs)";
+    machine.rdma.ports = list_rdma_ports(root, "", SysfsOf::Another);
+    complete(machine);
     return true;
 }
 
@@ -100,26 +180,33 @@ void judge_by_hardware(Machine& machine) {
             Interface& link = interfaces.emplace_back();
             link.name = nic.name;
             link.loopback = nic.name == "lo";
-            link.up = true;
+            link.up = nic.state != "down";
             link.speed_mbps = nic.speed_mbps;
             link.addresses.emplace_back();
         }
     }
     const InterfaceSelection selection = select_interfaces(interfaces, "", "", false);
     for (Nic& nic : machine.nics) {
-        if (nic.has_interface) {
-            const auto skipped =
-                std::find_if(selection.skipped.begin(), selection.skipped.end(),
-                             [&](const auto& other) { return other.name == nic.name; });
-            nic.link = skipped == selection.skipped.end() ? "tcp" : "";
-            nic.reason = skipped == selection.skipped.end() ? "" : skipped->reason;
-        } else if (!nic.rdma.empty() || nic.kind == "efa") {
-            nic.reason = why_not_rdma(nic);
-        } else {
-            // NCCL's files name no interfaces; such a card most often has one.
-            nic.link = nic.kind == "ethernet" || nic.kind == "infiniband" ? "tcp" : "";
-            nic.reason = nic.link.empty() ? "no network interface" : "";
+        if (!nic.reason.empty()) {
+            continue;  // the reader knows better
         }
+        if (nic.has_interface) {
+            for (const auto& skipped : selection.skipped) {
+                if (skipped.name == nic.name) {
+                    nic.reason = skipped.reason;
+                }
+            }
+            Interface link;
+            link.name = nic.name;
+            if (nic.reason.empty() && machine.rdma.use == RdmaUse::Aside &&
+                machine.rdma.shares_wire(link)) {
+                nic.reason = kWireOfRdma;
+            }
+        } else if (nic.kind != "ethernet" || !nic.rdma.empty()) {
+            nic.reason = why_not_rdma(machine, nic);
+        }
+        // NCCL's files name no interfaces; a card of Ethernet most often has one.
+        nic.link = nic.reason.empty() ? "tcp" : "";
     }
 }
 
@@ -176,7 +263,7 @@ void add_interfaces(const std::vector<Interface>& all, const InterfaceSelection&
     }
     for (Nic& nic : machine.nics) {
         if (!nic.has_interface) {
-            nic.reason = why_not_rdma(nic);
+            nic.reason = why_not_rdma(machine, nic);
         } else if (nic.link.empty() && nic.reason.empty()) {
             nic.reason = "not in this network namespace";
         }
@@ -223,6 +310,7 @@ Machine this_machine() {
         read_sysfs_machine("/sys", machine);
     }
     machine.live = true;
+    read_nvml(machine);
     machine.rdma = process_rdma();
     add_interfaces(list_interfaces(), process_links(), machine);
     add_devices(machine);

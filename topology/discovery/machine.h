@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topology/affinity.h"
+#include "topology/discovery/nvlink.h"
 #include "topology/interfaces.h"
 #include "topology/pci.h"
 #include "topology/rdma.h"
@@ -17,6 +19,17 @@ struct Gpu {
     PciPlace pci;
     std::string model;
     double pci_gbytes = 0;  // of its PCI link, GB/s; 0: not known
+    std::string uuid;
+    int sm = 0;  // compute capability, 90 for 9.0; 0: not known
+    std::vector<NvLinks> nvlinks;
+    // Who says what they carry: "nvml" and "hwloc" tell nominal rates, "nccl" what NCCL counts
+    // with.
+    std::string nvlink_source;
+    double c2c_gbytes = 0;  // NVLink-C2C to its CPU, GB/s
+    // NVLink across hosts: GPUs of hosts with the same cluster and clique reach each other.
+    std::string cluster;  // a UUID; empty: none
+    unsigned clique = 0;
+    bool hidden = false;  // the host has it, and this process may not use it
 };
 
 struct Nic {
@@ -35,6 +48,10 @@ struct Nic {
     std::string link;               // how deft uses it: "tcp"; empty if it does not
     std::string reason;             // why not
 };
+
+// A host that holds more of either is a broken or a hostile file.
+constexpr std::size_t kMostGpus = 512;
+constexpr std::size_t kMostNics = 4096;
 
 // What NCCL would be shown.
 struct ShownDevice {
@@ -55,7 +72,8 @@ struct Machine {
     std::vector<Gpu> gpus;
     std::vector<Nic> nics;
     std::vector<ShownDevice> devices;
-    RdmaChoice rdma;  // live: the host's RDMA ports, and who carries a job over them
+    RdmaChoice rdma;                 // its RDMA ports, and who carries a job over them
+    std::vector<std::string> notes;  // what could not be found out, and why
 };
 
 // Reads one host, counted from 1, of a file's text: hwloc's XML or NCCL's. False and what is wrong,
@@ -64,6 +82,8 @@ bool read_machine_text(const std::string& path, const std::string& text, std::si
                        Machine& machine, std::string& problem);
 // `root`: where sysfs is mounted.
 void read_sysfs_machine(const std::string& root, Machine& machine);
+// Another host by a copy of its sysfs. False and one line in `problem` if the folder is none.
+bool read_sysfs_copy(const std::string& root, Machine& machine, std::string& problem);
 // This host: its devices by hwloc, where the command was built with it, else by sysfs; its
 // interfaces, and which of them the settings choose.
 Machine this_machine();
@@ -82,9 +102,18 @@ bool read_nccl_xml(const XmlElement& system, std::size_t host, Machine& machine,
                    std::string& problem);
 bool read_hwloc_xml(const XmlElement& topology, Machine& machine, std::string& problem);
 bool read_hwloc_live(Machine& machine);  // false without hwloc
+// The GPUs of this host by NVML: names, NVLinks, NVLink domains. Where it cannot tell there is a
+// note.
+void read_nvml(Machine& machine);
+
+// "0000:10:1c.0" of "00000000:10:1C.0"; `text` itself if it is no address of a PCI device.
+std::string pci_address_of(std::string_view text);
 
 // What a PCI class (0xCCSSPP) and vendor make of a device.
 bool is_gpu(std::uint32_t pci_class, std::uint32_t vendor);
+// The ports by which the NVLink switches of HGX systems are managed: a ConnectX-7 with a PCI link
+// of one or two lanes (GB/s; 0: not known).
+bool manages_switch(std::uint32_t vendor, std::uint32_t device, double pci_gbytes);
 std::string nic_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
 
 }  // namespace deft::discovery

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "topology/discovery/machine.h"
 
@@ -29,26 +30,20 @@ std::vector<std::string> names_in(const fs::path& folder) {
     return names;
 }
 
-// "16.0 GT/s PCIe" times "16", in GB/s (128b/130b from 8 GT/s on).
+// "16.0 GT/s PCIe" times "16", in GB/s (128b/130b from 8 GT/s on). An idle GPU lowers its speed, so
+// what it can do counts.
 double pci_rate(const fs::path& device) {
     std::string speed;
     std::string width;
-    if (!read_sysfs(device / "current_link_speed", speed) ||
+    if ((!read_sysfs(device / "max_link_speed", speed) &&
+         !read_sysfs(device / "current_link_speed", speed)) ||
         !read_sysfs(device / "current_link_width", width)) {
         return 0;
     }
     const double transfers = std::strtod(speed.c_str(), nullptr);
     const double lanes = std::strtod(width.c_str(), nullptr);
-    return transfers * lanes / 8 * (transfers < 8 ? 0.8 : 128.0 / 130);
-}
-
-// "400 Gb/sec (4X NDR)"
-std::int64_t rdma_speed(const fs::path& device, const std::string& name) {
-    std::string rate;
-    if (!read_sysfs(device / "infiniband" / name / "ports/1/rate", rate)) {
-        return 0;
-    }
-    return static_cast<std::int64_t>(std::strtod(rate.c_str(), nullptr) * 1000);
+    const bool sane = transfers > 0 && transfers < 1000 && lanes > 0 && lanes <= 64;
+    return !sane ? 0 : transfers * lanes / 8 * (transfers < 8 ? 0.8 : 128.0 / 130);
 }
 
 std::int64_t interface_speed(const fs::path& device, const std::string& name) {
@@ -57,6 +52,16 @@ std::int64_t interface_speed(const fs::path& device, const std::string& name) {
                            ? std::strtol(speed.c_str(), nullptr, 10)
                            : 0;
     return value > 0 ? value : 0;
+}
+
+// Of the RDMA port that the interface lies on: IPoIB tells no speed of its own.
+std::int64_t port_speed(const fs::path& device, const std::string& name, const std::string& rdma) {
+    std::string text;
+    const int port =
+        read_sysfs(device / "net" / name / "dev_port", text) ? std::atoi(text.c_str()) : 0;
+    const fs::path folder = device / "infiniband" / rdma / "ports" / std::to_string(port + 1);
+    const bool active = !read_sysfs(folder / "state", text) || text.find("ACTIVE") != text.npos;
+    return active && read_sysfs(folder / "rate", text) ? rdma_rate(text) : 0;
 }
 
 void read_nic(const fs::path& device, const PciPlace& place, const std::string& kind,
@@ -70,15 +75,19 @@ void read_nic(const fs::path& device, const PciPlace& place, const std::string& 
     const std::vector<std::string> rdma = names_in(device / "infiniband");
     std::vector<std::string> interfaces = names_in(device / "net");
     nic.rdma = rdma.empty() ? "" : rdma.front();
-    nic.speed_mbps = rdma.empty() ? 0 : rdma_speed(device, nic.rdma);
     nic.has_interface = !interfaces.empty();
     if (interfaces.empty()) {
         interfaces.push_back(rdma.empty() ? place.address : nic.rdma);
     }
     for (const std::string& name : interfaces) {
         nic.name = name;
-        if (const std::int64_t speed = interface_speed(device, name)) {
-            nic.speed_mbps = speed;
+        std::string state;
+        if (read_sysfs(device / "net" / name / "operstate", state) && state != "unknown") {
+            nic.state = state == "up" ? "up" : "down";
+        }
+        nic.speed_mbps = interface_speed(device, name);
+        if (nic.speed_mbps == 0 && !rdma.empty()) {
+            nic.speed_mbps = port_speed(device, name, nic.rdma);
         }
         machine.nics.push_back(nic);
     }
@@ -108,7 +117,9 @@ void read_sysfs_machine(const std::string& root, Machine& machine) {
         const std::uint32_t vendor = number(device / "vendor");
         const std::string kind = nic_kind(pci_class, vendor, number(device / "device"));
         if (is_gpu(pci_class, vendor)) {
-            machine.gpus.push_back({place, "", pci_rate(device)});
+            Gpu gpu{place, "", pci_rate(device)};
+            gpu.sm = nvidia_capability(number(device / "device"));
+            machine.gpus.push_back(std::move(gpu));
         } else if (!kind.empty()) {
             read_nic(device, place, kind, machine);
         } else if (fs::exists(device / "net", error)) {

@@ -10,6 +10,10 @@ namespace deft::discovery {
 namespace {
 
 constexpr std::size_t kMaxDepth = 64;
+// A host of 64 sockets has a tenth of it. What a file of the largest size could otherwise hold
+// would take gigabytes.
+constexpr std::size_t kMostElements = 500000;
+constexpr std::size_t kMostAttributes = 64;
 
 class Parser {
 public:
@@ -43,11 +47,16 @@ private:
         advance(found - at_ + end.size());
         return true;
     }
-    // Passes over what is no element; stops at '<' of one, at "</", or at the end.
-    bool skip_to_markup() {
+    // Passes over what is no element; stops at '<' of one, at "</", or at the end. Text that is
+    // more than blank goes into `seen`.
+    bool skip_to_markup(std::string* seen = nullptr) {
         for (;;) {
-            const std::size_t open = text_.find('<', at_);
-            advance((open == std::string_view::npos ? text_.size() : open) - at_);
+            const std::size_t open = std::min(text_.find('<', at_), text_.size());
+            const std::string_view between = text_.substr(at_, open - at_);
+            if (seen != nullptr && between.find_first_not_of(" \t\r\n") != between.npos) {
+                seen->append(between);
+            }
+            advance(open - at_);
             if (at("<!--")) {
                 if (!skip_past("-->", "a comment")) {
                     return false;
@@ -123,6 +132,9 @@ private:
         if (depth == kMaxDepth) {
             return fail("nested too deeply");
         }
+        if (++elements_ > kMostElements) {
+            return fail(fmt::format("more than {} elements, which no topology has", kMostElements));
+        }
         out.line = line_;
         advance(1);
         if (!name(out.name)) {
@@ -148,10 +160,18 @@ private:
             if (ended()) {
                 return fail(fmt::format("<{}> is cut off", out.name));
             }
-            auto& [key, text] = out.attributes.emplace_back();
+            if (out.attributes.size() == kMostAttributes) {
+                return fail(
+                    fmt::format("<{}> has more than {} attributes", out.name, kMostAttributes));
+            }
+            std::string key;
             if (!name(key)) {
                 return false;
             }
+            if (out.has(key)) {
+                return fail(fmt::format("<{}> has {} twice", out.name, key));
+            }
+            auto& text = out.attributes.emplace_back(key, "").second;
             skip_space();
             if (!at("=")) {
                 return fail(fmt::format("attribute {} has no value", key));
@@ -167,7 +187,7 @@ private:
     // Children, up to the closing tag.
     bool content(XmlElement& out, std::size_t depth) {
         for (;;) {
-            if (!skip_to_markup()) {
+            if (!skip_to_markup(&out.text)) {
                 return false;
             }
             if (ended()) {
@@ -200,6 +220,7 @@ private:
     std::string_view text_;
     std::size_t at_ = 0;
     int line_ = 1;
+    std::size_t elements_ = 0;
     std::string problem_;
 };
 
@@ -214,10 +235,38 @@ std::string_view XmlElement::operator[](std::string_view attribute) const {
     return {};
 }
 
+bool XmlElement::has(std::string_view attribute) const {
+    return std::any_of(attributes.begin(), attributes.end(),
+                       [&](const auto& each) { return each.first == attribute; });
+}
+
+namespace {
+
+// What a file is that begins like this and is no XML of ours; empty: it may be some.
+const char* other_format(std::string_view text) {
+    using namespace std::string_view_literals;
+    return text.starts_with("\x1f\x8b") ? "this is compressed: unpack it with gunzip"
+           : text.starts_with(
+                 "\xfd"
+                 "7zXZ")
+               ? "this is compressed: unpack it with unxz"
+           : text.starts_with("BZh") ? "this is compressed: unpack it with bunzip2"
+           : text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff") ||
+                   text.starts_with("<\0"sv)
+               ? "this is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
+               : "";
+}
+
+}  // namespace
+
 bool parse_xml(std::string_view text, XmlElement& root, std::string& problem) {
     constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
     if (text.starts_with(kByteOrderMark)) {
         text.remove_prefix(kByteOrderMark.size());
+    }
+    problem = other_format(text);
+    if (!problem.empty()) {
+        return false;
     }
     Parser parser(text);
     const bool good = parser.document(root);

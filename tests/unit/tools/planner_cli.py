@@ -15,6 +15,16 @@ POLICIES = ["none", "wfbp", "mg-wfbp", "bytescheduler", "us-byte", "dear", "deft
             "fewest-links", "best"]
 
 
+# NCCL's file of a host with four GPUs behind a switch of NVLinks, and two ports and one interface.
+NODE = ('<system version="1"><cpu numaid="0">' + "".join(
+    f'<pci busid="0000:1{gpu}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">'
+    f'<gpu dev="{gpu}" sm="90"><nvlink target="0000:05:00.0" count="18" tclass="0x068000"/></gpu>'
+    "</pci>" for gpu in range(4)) + "".join(
+    f'<pci busid="0000:2{port}:00.0" class="0x020700"><nic><net name="mlx5_{port}" speed="200000" '
+    'port="1"/></nic></pci>' for port in range(2)) +
+    '<nic><net name="eth0" speed="25000" port="0"/></nic></cpu></system>')
+
+
 class PlannerCommands(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -48,6 +58,63 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("ddl-benchmarks", out)  # where the link's rate comes from
         self.assertIn("2 merged, in turns (", out)
         self.assertIn("mode deft by default does one of the two, and merges whole", out)
+
+    def test_sim_knows_nodes(self):
+        """NVLink inside, NICs between: from the file of a machine, for one node and for several."""
+        machine = self.file("node.xml", NODE)
+        arguments = ("--profile", "model:gpt2", "--links", machine, "--json")
+        inside = json.loads(self.deft("sim", *arguments, "--ranks", "4"))
+        [link] = inside["links"]
+        self.assertEqual((link["name"], link["kind"], inside["nodes"]), ("nvlink", "nvlink", 1))
+        self.assertIn("4 of the 4 GPUs of one node, 371 GB/s each", link["source"])
+        between = json.loads(self.deft("sim", *arguments, "--nodes", "2"))
+        self.assertEqual((between["ranks"], between["nodes"]), (8, 2))
+        self.assertEqual([link["kind"] for link in between["links"]], ["ib", "tcp"])
+        self.assertIn("2 nodes of 4 GPUs, NVLink 371 GB/s inside, 2 x ib 200 Gbit/s between, "
+                      "nominal", between["links"][0]["source"])
+        self.assertIn("1 x tcp 25 Gbit/s between", between["links"][1]["source"])
+        self.assertGreater(self.iteration(between), self.iteration(inside))
+        more = json.loads(self.deft("sim", *arguments, "--nodes", "16"))
+        self.assertGreater(self.iteration(more), self.iteration(between))
+        # A tenth of the rate between nodes is what an iteration feels.
+        slow = self.file("slow.xml", NODE.replace('speed="200000"', 'speed="20000"'))
+        slower = json.loads(self.deft("sim", "--profile", "model:gpt2", "--links", slow, "--json",
+                                      "--nodes", "2"))
+        self.assertGreater(self.iteration(slower), 2 * self.iteration(between))
+        # And what is inside, if that is slow.
+        pci = self.file("pci.xml", re.sub("<nvlink[^>]*>", "", NODE))
+        without = json.loads(self.deft("sim", "--profile", "model:gpt2", "--links", pci, "--json",
+                                       "--nodes", "2"))
+        self.assertIn("PCI (no NVLink is known) 48 GB/s inside", without["links"][0]["source"])
+        self.assertGreater(self.iteration(without), self.iteration(between))
+
+    @staticmethod
+    def iteration(simulated):
+        return next(row["iteration_ms"] for row in simulated["policies"] if row["policy"] == "none")
+
+    def test_plan_on_a_topology(self):
+        machine = self.file("node.xml", NODE)
+        plan = json.loads(self.deft("plan", "--profile", "model:gpt2", "--links", machine,
+                                    "--nodes", "2", "--json"))
+        self.assertEqual(plan["format"], "deft-plan")
+
+    def test_topologies_that_make_no_fabric(self):
+        machine = self.file("node.xml", NODE)
+        for links, extra, *mentions in (
+                (machine, ("--ranks", "6"), "6 ranks", "nodes of 4 GPUs", "--nodes"),
+                (machine, ("--ranks", "8", "--nodes", "2"), "--nodes and --ranks"),
+                ("10GbE", ("--nodes", "2"), "--nodes", "--links takes topo"),
+                (self.file("none.xml", re.sub(r"<pci.*?</pci>", "", NODE, flags=re.DOTALL)),
+                 ("--nodes", "2"), "no GPU"),
+                (self.file("alone.xml", re.sub(r"<nic>.*?</nic>", "", NODE, flags=re.DOTALL)
+                           .replace('class="0x020700"', 'class="0x010802"')),
+                 ("--nodes", "2"), "neither NCCL nor deft would drive", "deft topo"),
+                (self.file("broken.xml", NODE[:-9]), ("--nodes", "2"), "not closed"),
+                ("missing.xml", ("--nodes", "2"), "No such file")):
+            with self.subTest(links=links, extra=extra):
+                said = self.deft("sim", "--profile", "model:gpt2", "--links", links, *extra, code=1)
+                for mention in mentions:
+                    self.assertIn(mention, said)
 
     def test_sim_json_agrees_with_one_policy(self):
         arguments = ("sim", "--profile", "model:gpt2", "--links", "100Gb-IB,10GbE", "--ranks", "8",

@@ -34,7 +34,7 @@ TEST(RdmaPorts, AnActiveInfiniBandPortIsUsable) {
     ASSERT_EQ(ports.size(), 1u);
     EXPECT_EQ(ports[0].name(), "mlx5_0:1");
     EXPECT_EQ(ports[0].obstacle, "");
-    EXPECT_FALSE(ports[0].ethernet);
+    EXPECT_FALSE(ports[0].ethernet());
     EXPECT_EQ(ports[0].speed_mbps, 400000);
     EXPECT_THAT(ports[0].interfaces, ElementsAre("ib0"));
 }
@@ -49,7 +49,7 @@ TEST(RdmaPorts, ARoCEPortIsUsableThroughAnInterfaceOfThisNamespace) {
     ASSERT_EQ(ports.size(), 3u);
     EXPECT_EQ(ports[2].obstacle, "");
     EXPECT_EQ(ports[0].obstacle, "");
-    EXPECT_TRUE(ports[0].ethernet);
+    EXPECT_TRUE(ports[0].ethernet());
     EXPECT_THAT(ports[0].interfaces, ElementsAre("lo"));
     EXPECT_THAT(ports[1].obstacle, HasSubstr("another network namespace"));
 }
@@ -131,6 +131,95 @@ TEST(RdmaPorts, OfOneCardHaveTheirOwnInterfaces) {
     ASSERT_EQ(ports.size(), 2u);
     EXPECT_THAT(ports[0].interfaces, ElementsAre("ib0"));
     EXPECT_THAT(ports[1].interfaces, ElementsAre("lo", "eth7"));
+}
+
+// Two ports of one card are two links, each with its own state and rate.
+TEST(RdmaPorts, TwoPortsOfACardAreTwoLinks) {
+    SysfsTree tree;
+    SysfsTree::Port slow;
+    slow.rate = "56 Gb/sec (4X FDR)";
+    slow.gid = "fe80:0000:0000:0000:506b:4b03:00aa:0002";
+    tree.port("mlx5_0", 1)
+        .port("mlx5_0", 2, slow)
+        .put("mlx5_0/sys_image_guid", "506b:4b03:00aa:0000");
+    const std::vector<RdmaPort> ports = ports_of(tree);
+    ASSERT_EQ(ports.size(), 2u);
+    EXPECT_EQ(ports[0].name(), "mlx5_0:1");
+    EXPECT_EQ(ports[1].name(), "mlx5_0:2");
+    EXPECT_EQ(ports[0].speed_mbps, 400000);
+    EXPECT_EQ(ports[1].speed_mbps, 56000);
+    EXPECT_EQ(ports[0].card, "506b:4b03:00aa:0000");
+    EXPECT_EQ(ports[1].card, ports[0].card);
+    EXPECT_STREQ(ports[1].kind(), "ib");
+    EXPECT_EQ(ports[1].state, "ACTIVE");
+}
+
+// A container shares the host's GID table: what belongs to others has an interface that is not
+// here, or a type that cannot be read.
+TEST(RdmaPorts, AContainersGidTable) {
+    SysfsTree tree;
+    tree.interface("net1");
+    SysfsTree::Port own;
+    own.layer = "Ethernet";
+    own.gid = "fe80:0000:0000:0000:506b:4bff:fe00:0001";
+    own.interface = "host0";
+    tree.port("mlx5_0", 1, own);
+    const std::string types = "mlx5_0/ports/1/gid_attrs/types/";
+    tree.gid("mlx5_0", 1, 2, "0000:0000:0000:0000:0000:ffff:0a00:0001", "");
+    std::filesystem::create_directories(tree.root() + "/class/infiniband/" + types + "2");
+    tree.gid("mlx5_0", 1, 10, "0000:0000:0000:0000:0000:ffff:0a00:0002", "net1");
+    tree.put(types + "10", "RoCE v2").gid("mlx5_0", 1, 11, kZero, "net1");
+    const std::vector<RdmaPort> ports = ports_of(tree);
+    ASSERT_EQ(ports.at(0).gids.size(), 3u);
+    EXPECT_EQ(ports[0].obstacle, "");
+    EXPECT_FALSE(ports[0].gids[0].here);
+    EXPECT_FALSE(ports[0].gids[1].here);
+    EXPECT_EQ(ports[0].gids[2].index, 10);
+    EXPECT_TRUE(ports[0].gids[2].here);
+    EXPECT_EQ(ports[0].gids[2].type, "RoCE v2");
+    EXPECT_THAT(ports[0].interfaces, ElementsAre("net1"));
+    EXPECT_STREQ(ports[0].kind(), "roce");
+    // The same table seen from a container that has no interface of the card.
+    std::filesystem::remove(tree.root() + "/class/net/net1");
+    EXPECT_THAT(ports_of(tree)[0].obstacle, HasSubstr("another network namespace"));
+}
+
+// Of a copy of another host's tree this host's interfaces say nothing.
+TEST(RdmaPorts, ACopiedTreeHasItsOwnInterfaces) {
+    SysfsTree tree;
+    tree.roce("mlx5_0", "lo").interface("eth0");
+    EXPECT_EQ(ports_of(tree).at(0).obstacle, "");
+    EXPECT_NE(list_rdma_ports(tree.root(), "", SysfsOf::Another).at(0).obstacle, "");
+}
+
+TEST(RdmaPorts, VirtualFunctionsNameTheirCard) {
+    SysfsTree tree;
+    tree.port("mlx5_0", 1).port("mlx5_2", 1);
+    std::filesystem::create_directories(tree.root() +
+                                        "/class/infiniband/mlx5_2/device/physfn/infiniband/mlx5_0");
+    const std::vector<RdmaPort> ports = ports_of(tree);
+    EXPECT_FALSE(ports.at(0).virtual_function);
+    EXPECT_TRUE(ports.at(1).virtual_function);
+    EXPECT_EQ(ports[1].physical, "mlx5_0");
+}
+
+TEST(RdmaPorts, WhatCannotBeReadIsSaid) {
+    SysfsTree tree;
+    tree.port("mlx5_0", 1).put("mlx5_0/ports/x/state", "4: ACTIVE").put("mlx5_0/ports/0/state", "");
+    std::filesystem::remove(tree.root() + "/class/infiniband/mlx5_0/ports/1/state");
+    const std::vector<RdmaPort> ports = ports_of(tree);
+    ASSERT_EQ(ports.size(), 1u);
+    EXPECT_THAT(ports[0].obstacle, HasSubstr("ports/1/state cannot be read: No such file"));
+}
+
+TEST(RdmaPorts, RatesAsTheKernelWritesThem) {
+    EXPECT_EQ(rdma_rate("400 Gb/sec (4X NDR)"), 400000);
+    EXPECT_EQ(rdma_rate("2.5 Gb/sec (1X SDR)"), 2500);
+    EXPECT_EQ(rdma_rate("100 Mb/sec"), 100);
+    for (const char* odd :
+         {"", "fast", "400", "-1 Gb/sec", "nan Gb/sec", "1e300 Gb/sec", "0 Gb/sec"}) {
+        EXPECT_EQ(rdma_rate(odd), 0) << odd;
+    }
 }
 
 // A container sees the host's ports in sysfs, but has no device nodes.
