@@ -288,6 +288,19 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
     }
 }
 
+// Whole buckets may be faster than pieces that fit their windows, where start-ups count.
+void offer_deft(const Profile& profile, const Fabric& fabric, const Options& options,
+                Choice& choice) {
+    Plan plan = plan_deft(profile, fabric, options);
+    const bool cut = plan.transfers.size() > profile.size() * plan.period;
+    choice.offer(std::move(plan));
+    if (cut) {
+        Options whole = options;
+        whole.allow_split = false;
+        choice.offer(plan_deft(profile, fabric, whole));
+    }
+}
+
 }  // namespace
 
 Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& options) {
@@ -313,13 +326,13 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
         choice.offer(plan_covap(profile, fabric, drafts));
     }
     if (!choice.settled(least) && options.max_delay > 0) {
-        choice.offer(plan_deft(profile, fabric, drafts));
+        offer_deft(profile, fabric, drafts, choice);
         // Its knapsacks fall differently under other caps: wider ones must not lose what equal ones
         // gain.
         const std::uint32_t both = std::min(options.max_delay, options.max_merge);
         if (both > 1 && options.max_delay != options.max_merge && !choice.settled(least)) {
             drafts.max_delay = drafts.max_merge = both;
-            choice.offer(plan_deft(profile, fabric, drafts));
+            offer_deft(profile, fabric, drafts, choice);
         }
     }
     Plan plan = std::move(choice.best());
