@@ -36,7 +36,7 @@ struct Options {
     // Policies of others, at the values they publish; 0 lets the policy choose.
     std::uint64_t partition_bytes = 32ULL << 20;  // ByteScheduler, all-reduce: 8 M parameters
     std::uint64_t credit_bytes = 64ULL << 20;     // ByteScheduler, all-reduce: 16 M parameters
-    std::uint64_t fusion_bytes = 25ULL << 20;     // DeAR
+    std::uint64_t fusion_bytes = 0;               // DeAR: 0 is tuned; theirs before tuning: 25 MB
     std::uint32_t covap_interval = 0;             // COVAP: 0 is ceil(CCR)
     double startup_seconds = 0;                   // MG-WFBP plans with it: 0 is the link's own
     double target_seconds = 0;                    // fewest-links: 0 is the time all links reach
