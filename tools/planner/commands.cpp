@@ -46,8 +46,16 @@ planner::Options PlannerOptions::options() const {
     result.max_merge = max_merge;
     result.complete_generations = merge == "whole";
     result.barrier = barrier == "layer" ? planner::Barrier::Layer : planner::Barrier::Update;
-    result.objective =
-        objective == "update" ? planner::Objective::UpdateTime : planner::Objective::IterationTime;
+    result.objective = objective == "update"     ? planner::Objective::UpdateTime
+                       : objective == "progress" ? planner::Objective::Progress
+                                                 : planner::Objective::IterationTime;
+    result.mixed_ages = mixed_ages;
+    if (noise_scale >= 0) {
+        result.noise_scale = noise_scale;
+    }
+    if (age_price >= 0) {
+        result.age_price = age_price;
+    }
     const auto bytes = [](double mb) { return static_cast<std::uint64_t>(mb * 0x1p20); };
     if (partition_mb >= 0) {
         result.partition_bytes = bytes(partition_mb);
@@ -83,6 +91,10 @@ std::string verdict_text(const planner::Prediction& p) {
     const double each = gain * p.updates;
     return fmt::format("{}: {:.2f}x per iteration, {:.2f}x per update{}", verdict, gain, each,
                        each > 1 ? "" : " (no gain where the number of updates counts)");
+}
+
+std::string policy_text(const planner::Plan& plan) {
+    return plan.origin.empty() ? plan.policy : fmt::format("{} ({})", plan.policy, plan.origin);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -136,9 +148,21 @@ void PlannerCommands::add_common(CLI::App* command) {
         ->check(CLI::IsMember({"update", "layer"}))
         ->capture_default_str();
     command
-        ->add_option("--objective", options.objective, "iteration or update: what `best` shortens")
-        ->check(CLI::IsMember({"iteration", "update"}))
+        ->add_option("--objective", options.objective,
+                     "What `best` shortens: iteration, update, or the time to equal progress")
+        ->check(CLI::IsMember({"iteration", "update", "progress"}))
         ->capture_default_str();
+    command->add_flag("--mixed-ages", options.mixed_ages,
+                      "`best`: only what backward ends with may be late (no mode of the library "
+                      "does it yet)");
+    command
+        ->add_option("--noise-scale", options.noise_scale,
+                     "progress: gradient noise scale over an iteration's batch; default 1")
+        ->check(number_in(0.0, 1e9));
+    command
+        ->add_option("--age-price", options.age_price,
+                     "progress: what a missed update costs of a late byte; default 0.4")
+        ->check(number_in(0.0, 1e3));
     command
         ->add_option("--partition-mb", options.partition_mb,
                      "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")

@@ -31,6 +31,8 @@ struct PlannerOptions {
     std::string merge = "turns";
     std::string barrier = "update";
     std::string objective = "iteration";
+    bool mixed_ages = false;
+    double noise_scale = -1, age_price = -1;   // below 0: the planner's own
     double partition_mb = -1, credit_mb = -1;  // below 0: as published
     double jitter = 0;
     double straggler = 1;
@@ -74,6 +76,9 @@ int advise_command(const PlannerOptions& options);
 
 // "use: 2.30x per iteration, 1.15x per update", as far as the plan updates in every iteration.
 std::string verdict_text(const planner::Prediction& predicted);
+
+// "best (us-byte)" where `best` took the plan of another policy.
+std::string policy_text(const planner::Plan& plan);
 
 // Writes --svg and --trace where asked. Throws InputError.
 void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines);

@@ -63,6 +63,21 @@ class PlannerCommands(unittest.TestCase):
                 # the noise of "do nothing"
                 self.assertLessEqual(best["iteration_ms"], row["iteration_ms"] * 1.03)
 
+    def test_best_names_the_policy_and_may_delay_the_tail_alone(self):
+        job = ("sim", "--profile", "model:bert-base,seconds=0.3", "--links", "10GbE",
+               "--ranks", "16", "--policy", "best", "--max-merge", "1", "--json")
+        late = json.loads(self.deft(*job))["policies"][0]
+        self.assertEqual((late["origin"], late["late"]), ("generations", 1))
+        tail = json.loads(self.deft(*job, "--mixed-ages"))["policies"][0]
+        self.assertEqual(tail["origin"], "mixed-ages")
+        self.assertLess(tail["late"], 1)
+        self.assertLess(tail["iteration_ms"], late["iteration_ms"] * 1.001)
+        fresh = json.loads(self.deft(*job, "--objective", "progress", "--age-price", "100",
+                                     "--mixed-ages"))["policies"][0]
+        self.assertEqual((fresh["late"], fresh["progress"]), (0, 1))
+        self.assertIn("best (mixed-ages)", self.deft(*job[:-1], "--mixed-ages"))
+        self.assertIn("% of the bytes late", self.deft("plan", *job[1:7], "--mixed-ages"))
+
     def test_plan_writes_what_it_is_asked_for(self):
         self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
                   "deft", "--svg", "a.svg", "--trace", "a.json", "--out", "p.json",
