@@ -97,6 +97,17 @@ std::string policy_text(const planner::Plan& plan) {
     return plan.origin.empty() ? plan.policy : fmt::format("{} ({})", plan.policy, plan.origin);
 }
 
+std::string beyond_text(const planner::Fabric& fabric, const char* indent) {
+    std::string text;
+    for (const planner::Link& link : fabric.links) {
+        if (!link.beyond.empty()) {
+            text += fmt::format("{}beyond its measurements: {} ({}); its times are extrapolated\n",
+                                indent, printable(link.name), link.beyond);
+        }
+    }
+    return text;
+}
+
 void write_file(const std::string& path, const std::string& text) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
                                                                &std::fclose);
@@ -205,7 +216,13 @@ void PlannerCommands::add_to(CLI::App& app) {
                     "LINK:MS:FACTOR, from then on the link has this part of its rate; repeatable");
     advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");
     add_common(advise);
-    advise->add_option("input", options.inputs, "Observe reports or PyTorch profiler traces");
+    advise->add_option(
+        "input", options.inputs,
+        "Observe reports, PyTorch profiler traces, or model:NAME[,...] with --links");
+    advise->add_flag("--curve", options.curve,
+                     "The benefit of each kind of help over the ratio of compute to communication, "
+                     "and where the (first) job stands");
+    advise->add_option("--svg", options.svg, "With --curve: draw it into this file");
 }
 
 int PlannerCommands::run(const CLI::App* command) const {
@@ -221,6 +238,10 @@ int PlannerCommands::run(const CLI::App* command) const {
             return kUsage;
         }
         if (command == advise) {
+            if (!options.svg.empty() && !options.curve) {
+                complain("advise: --svg draws the curve; add --curve");
+                return kUsage;
+            }
             if (options.inputs.empty()) {
                 complain("advise: name a trace or a report");
                 return kUsage;

@@ -39,6 +39,7 @@ struct PlannerOptions {
     std::vector<std::string> rate_changes;
     std::uint64_t seed = 1;
     bool json = false;
+    bool curve = false;  // advise: benefit over the ratio of compute to communication
     std::string svg;
     std::string trace;
     std::string save_profile;
@@ -79,6 +80,9 @@ std::string verdict_text(const planner::Prediction& predicted);
 
 // "best (us-byte)" where `best` took the plan of another policy.
 std::string policy_text(const planner::Plan& plan);
+
+// A line for each link that is used where nobody measured it: what the figures are then worth.
+std::string beyond_text(const planner::Fabric& fabric, const char* indent = "");
 
 // Writes --svg and --trace where asked. Throws InputError.
 void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines);

@@ -33,6 +33,7 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
         "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged, "
         "{:.0f} % of the bytes late\n",
         p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late);
+    text += beyond_text(fabric);
     text += fmt::format("verdict: {}\n\n", verdict_text(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
                         "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",

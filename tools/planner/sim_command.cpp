@@ -118,7 +118,8 @@ nlohmann::json to_json(const Simulated& all) {
                            {"ranks", all.ranks},
                            {"coverage_rate", coverage_rate(all)}};
     for (const planner::Link& link : all.fabric.links) {
-        json["links"].push_back({{"name", link.name}, {"source", link.source}});
+        json["links"].push_back(
+            {{"name", link.name}, {"source", link.source}, {"beyond", link.beyond}});
     }
     for (const Result& result : all.results) {
         const planner::Prediction& p = result.plan.predicted;
@@ -157,6 +158,7 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
                             link.best_rate() / 1e9, link.source.empty() ? "" : "; ",
                             printable(link.source));
     }
+    text += beyond_text(all.fabric);
     text += fmt::format(
         "\n{:<18} {:>12} {:>8} {:>11} {:>10} {:>8} {:>6} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
         "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "progress", "late",

@@ -78,6 +78,27 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("best (mixed-ages)", self.deft(*job[:-1], "--mixed-ages"))
         self.assertIn("% of the bytes late", self.deft("plan", *job[1:7], "--mixed-ages"))
 
+    def test_advise_draws_the_curve(self):
+        job = ("advise", "model:bert-large,seconds=0.5", "--links", "10GbE,10GbE", "--ranks", "16",
+               "--curve")
+        out = self.deft(*job, "--svg", "curve.svg")
+        self.assertIn("you are here: compute is ", out)
+        self.assertIn("no mode does it yet", out)
+        self.assertIn("ordering over overlap: 1.33x", out)
+        xml.dom.minidom.parse(os.path.join(self.folder.name, "curve.svg"))
+        curve = json.loads(self.deft(*job, "--json"))[0]["curve"]
+        self.assertEqual(len(curve["points"]), 33)
+        self.assertIn("add --curve", self.deft(*job[:-1], "--svg", "x.svg", code=2))
+        self.assertIn("is the batch meant", self.deft("advise", "model:vgg19,batch=1", "--links",
+                                                      "10GbE", "--ranks", "16"))
+
+    def test_links_say_where_nobody_measured(self):
+        job = ("--profile", "model:resnet50", "--links", "10GbE", "--ranks")
+        self.assertNotIn("beyond", self.deft("sim", *job, "32", "--policy", "none"))
+        self.assertIn("beyond its measurements: 10GbE (measured with 8 to 32 ranks, used for 4096)",
+                      self.deft("sim", *job, "4096", "--policy", "none"))
+        self.assertIn("beyond its measurements", self.deft("plan", *job, "4096"))
+
     def test_plan_writes_what_it_is_asked_for(self):
         self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
                   "deft", "--svg", "a.svg", "--trace", "a.json", "--out", "p.json",
