@@ -126,7 +126,7 @@ Row dear_row(const std::string& model, const std::string& link, std::uint32_t gp
 }
 
 SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
-    enum Method { kWfbp = 1, kMgWfbp = 2 };
+    constexpr int kWfbp = 1;
     const auto& constants = anchors::kConstants[static_cast<std::size_t>(link)];
     const int n = static_cast<int>(gpus);
     const Profile tensors = profile_of(model, seconds_2080ti(model), 1);
@@ -138,7 +138,7 @@ SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
     row.setup = model + ", " + anchors::kLinkNames[link];
     row.gpus = gpus;
     row.wfbp = measured(kWfbp);
-    row.mg_wfbp = measured(kMgWfbp);
+    row.mg_wfbp = measured(anchors::kMgWfbp);
     row.bytescheduler = measured(anchors::kByteScheduler);
     const Profile profile = anchors::handled(tensors, constants[kWfbp]);
     const Fabric fabric = anchors::link_of(constants[kWfbp], kWfbp, n);
