@@ -12,7 +12,7 @@ namespace deft::planner {
 namespace {
 
 struct Bounds {
-    double order, links, delay, merge, coverage, measured;
+    double order, striped, links, delay, merge, coverage, measured;
 };
 
 std::vector<double> transfer_costs(const Profile& profile, const Link& link,
@@ -36,6 +36,7 @@ Bounds bounds_for(const Profile& profile, const std::vector<double>& costs, doub
     }
     Bounds b{};
     b.order = time_optimal(profile, costs);
+    b.striped = time_ddp(profile, shared);
     b.links = time_optimal(profile, shared);
     b.delay = time_delayed(profile, costs, speeds, 1);
     b.merge = time_delayed(profile, costs, speeds, 1 / merge);
@@ -103,11 +104,12 @@ void judge(Advice& advice, double noise) {
         advice.verdict =
             "little to gain: keep the job as it is; at most " + range(advice.gain_delay);
     } else if (cr <= 1.3) {
-        advice.verdict = "ordering and cutting can give " + range(advice.gain_order) +
-                         ", one late update per iteration " + range(advice.gain_delay);
+        advice.verdict = "one late update per iteration can give " + range(advice.gain_delay) +
+                         "; the best order " + range(advice.gain_order) +
+                         ", where layers wait for their own gradients only (no mode does that yet)";
     } else {
         advice.verdict = "communication is " + text("%.1f", cr) +
-                         " times the compute: only more links (" + range(advice.gain_links) +
+                         " times the compute: only more links (" + range(advice.gain_striped) +
                          ") or fewer bytes (" + range(advice.gain_merge) + ") help";
     }
 }
@@ -131,7 +133,16 @@ void note_other_links(Advice& advice, const Profile& profile, const Link& refere
     }
 }
 
+// More than a hundred iterations' compute on the links: hardly a job that anybody runs.
+constexpr double kMostCoverage = 100;
+
 void add_notes(Advice& advice, const Profile& profile, const Fabric& fabric) {
+    if (advice.coverage.middle > kMostCoverage) {
+        advice.notes.push_back(
+            text("the transfers take %.0f times the compute: is the batch meant, or the time of an "
+                 "iteration (model:NAME,batch=N or seconds=S)?",
+                 advice.coverage.middle));
+    }
     if (profile.iteration.measured() && advice.overhead > 0.05 * advice.measured) {
         advice.notes.push_back(
             text("%.0f %% of the iteration is neither compute nor transfers in "
@@ -193,6 +204,15 @@ Link link_from_transfers(const Profile& profile) {
     return link;
 }
 
+Benefit benefit_of(const Profile& profile, const Fabric& fabric, const Options& options) {
+    const std::vector<double> costs =
+        transfer_costs(profile, fabric.links.front(), &Spread::median);
+    const double speeds = relative_speed(fabric);
+    const double merge = std::max(1U, options.max_merge);
+    return {benefit_bounds(profile), benefit_at(profile, costs, speeds, merge),
+            benefit_curve(profile, costs, speeds, merge)};
+}
+
 Advice advise(const Profile& profile, const Fabric& fabric, const Options& options) {
     const Link& reference = fabric.links.front();
     const double speeds = relative_speed(fabric);
@@ -211,6 +231,7 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
     advice.communication = mid.coverage * advice.compute;
     advice.coverage = {fast.coverage, mid.coverage, slow.coverage};
     advice.bound_order = mid.order;
+    advice.bound_striped = mid.striped;
     advice.bound_links = mid.links;
     advice.bound_delay = mid.delay;
     advice.bound_merge = mid.merge;
@@ -228,6 +249,7 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
         return Estimate{std::min({a, b, middle}), middle, std::max({a, b, middle})};
     };
     advice.gain_order = gain(&Bounds::order);
+    advice.gain_striped = gain(&Bounds::striped);
     advice.gain_links = gain(&Bounds::links);
     advice.gain_delay = gain(&Bounds::delay);
     advice.gain_merge = gain(&Bounds::merge);

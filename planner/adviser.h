@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/benefit_curve.h"
 #include "planner/model/plan.h"
 
 namespace deft::planner {
@@ -22,10 +23,12 @@ struct Advice {
     double communication = 0;  // sum of all-reduce times on the reference link
     Estimate coverage;         // CR = communication / (F + B)
     double bound_order = 0;    // no order and no cut of today's transfers is faster
+    double bound_striped = 0;  // today's order over all links of the fabric, each message over all
     double bound_links = 0;    // the same with all links of the fabric
     double bound_delay = 0;    // one late update per iteration, all links
     double bound_merge = 0;    // max_merge iterations per update, all links
     Estimate gain_order;       // measured / bound
+    Estimate gain_striped;
     Estimate gain_links;
     Estimate gain_delay;
     Estimate gain_merge;
@@ -35,6 +38,14 @@ struct Advice {
     std::string verdict;  // one line
     std::vector<std::string> notes;
 };
+
+// The job's place on the curve of benefit over the ratio of compute to communication.
+struct Benefit {
+    BenefitBounds bounds;
+    BenefitPoint here;
+    std::vector<BenefitPoint> curve;
+};
+Benefit benefit_of(const Profile& profile, const Fabric& fabric, const Options& options);
 
 // costs_low/high: the reference link's all-reduce time of each bucket at the 10th and 90th
 // percentile, where measured (Bucket::transfer); else the link's curve for all three.

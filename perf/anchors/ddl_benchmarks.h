@@ -19,6 +19,7 @@ inline constexpr const char* kLinkNames[kLinks] = {"10GbE", "100Gb IB"};
 // BSP: all-reduce after backward; WFBP: a message per tensor, overlapped; MG-WFBP: merged;
 // BS: ByteScheduler.
 inline constexpr const char* kMethodNames[kMethods] = {"BSP", "WFBP", "MG-WFBP", "BS"};
+inline constexpr int kMgWfbp = 2;
 inline constexpr int kByteScheduler = 3;
 inline constexpr double kOneGpu[kModels] = {253.1, 212.8};
 

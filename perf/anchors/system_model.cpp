@@ -14,7 +14,9 @@ using planner::Fabric;
 using planner::Link;
 using planner::Profile;
 
-// Every tensor is a bucket of its own, as these systems see them; MG-WFBP merges them itself.
+}  // namespace
+
+// As these systems see them; MG-WFBP merges them itself.
 const Profile& tensors_of(int model) {
     static const std::array<Profile, kModels> kProfiles = [] {
         std::array<Profile, kModels> all;
@@ -29,8 +31,6 @@ const Profile& tensors_of(int model) {
     }();
     return kProfiles[static_cast<std::size_t>(model)];
 }
-
-}  // namespace
 
 Fabric link_of(const Constants& c, int method, int gpus) {
     Fabric fabric;
@@ -66,11 +66,13 @@ double simulated(int /*link*/, int model, int method, int size, const Constants&
 }
 
 double system_seconds(const Profile& tensors, int method, int gpus, const Constants& c) {
-    const Profile profile = handled(tensors, c);
-    const Fabric fabric = link_of(c, method, gpus);
+    return system_seconds(handled(tensors, c), link_of(c, method, gpus), method, 0);
+}
+
+double system_seconds(const Profile& profile, const Fabric& fabric, int method, double startup) {
     planner::Options options;
     // A start-up nothing is worth: BSP sends everything in one message.
-    options.startup_seconds = method == 0 ? 1.0 : 0.0;
+    options.startup_seconds = method == 0 ? 1.0 : startup;
     switch (method) {
         case 0:  // after backward, everything in one fused message
             return plan_mg_wfbp(profile.without_overlap(), fabric, options).predicted.iteration;

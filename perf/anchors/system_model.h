@@ -33,6 +33,14 @@ planner::Profile handled(planner::Profile tensors, const Constants& constants);
 double system_seconds(const planner::Profile& tensors, int method, int gpus,
                       const Constants& constants);
 
+// The same over this link and with the tensors as handled. `startup`: what MG-WFBP decides with, in
+// seconds; 0: the link's own.
+double system_seconds(const planner::Profile& handled, const planner::Fabric& fabric, int method,
+                      double startup);
+
+// Of a measured model: every tensor is a bucket of its own.
+const planner::Profile& tensors_of(int model);
+
 // The same for one of the measured rows; indices as in ddl_benchmarks.h. WFBP and MG-WFBP pay
 // per_message on the link. ByteScheduler negotiates the messages its credit allows while others
 // travel, one at a time: there it holds a resource of its own in front of the link.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // headlines          the papers' headline figures beside what the simulator gives in their set-ups
 // headlines --json   the rows for programs
+// headlines --csv    every policy over models, links and coverage rates (policies.csv)
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
+#include "perf/headlines/matrix.h"
 #include "perf/headlines/setups.h"
 
 namespace deft::headlines {
@@ -196,8 +198,12 @@ void print_json() {
 
 int main(int argc, char** argv) {
     using namespace deft::headlines;
+    if (argc == 2 && std::strcmp(argv[1], "--csv") == 0) {
+        deft::headlines::print_matrix();
+        return 0;
+    }
     if (argc > 2 || (argc == 2 && std::strcmp(argv[1], "--json") != 0)) {
-        std::fprintf(stderr, "headlines: usage: headlines [--json]\n");
+        std::fprintf(stderr, "headlines: usage: headlines [--json | --csv]\n");
         return 2;
     }
     if (argc == 2) {

@@ -126,7 +126,7 @@ Row dear_row(const std::string& model, const std::string& link, std::uint32_t gp
 }
 
 SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
-    enum Method { kWfbp = 1, kMgWfbp = 2 };
+    constexpr int kWfbp = 1;
     const auto& constants = anchors::kConstants[static_cast<std::size_t>(link)];
     const int n = static_cast<int>(gpus);
     const Profile tensors = profile_of(model, seconds_2080ti(model), 1);
@@ -138,7 +138,7 @@ SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
     row.setup = model + ", " + anchors::kLinkNames[link];
     row.gpus = gpus;
     row.wfbp = measured(kWfbp);
-    row.mg_wfbp = measured(kMgWfbp);
+    row.mg_wfbp = measured(anchors::kMgWfbp);
     row.bytescheduler = measured(anchors::kByteScheduler);
     const Profile profile = anchors::handled(tensors, constants[kWfbp]);
     const Fabric fabric = anchors::link_of(constants[kWfbp], kWfbp, n);
@@ -147,12 +147,8 @@ SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
         options.fusion_bytes = fusion;
         return make_plan("dear", profile, fabric, options).predicted.iteration;
     };
-    row.dear_unfused = dear(0);
-    row.dear_fused = INFINITY;
-    for (std::uint64_t mb = 1; mb <= 256; mb *= 2) {
-        row.dear_fused = std::min(row.dear_fused, dear(mb * 1000000));
-    }
-    row.dear_fused = std::min(row.dear_fused, dear(25000000));
+    row.dear_unfused = dear(1);
+    row.dear_fused = dear(0);  // tuned
     row.us_byte = make_plan("us-byte", profile, fabric).predicted.iteration;
     return row;
 }

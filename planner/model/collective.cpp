@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/model/collective.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace deft::planner {
@@ -20,6 +21,26 @@ Link tree_link(std::string name, std::uint32_t ranks, double hop, double rate) {
     if (ranks > 1) {
         link.cost.alpha = 2 * std::ceil(std::log2(static_cast<double>(ranks))) * hop;
         link.cost.beta = 2 / rate;
+    }
+    return link;
+}
+
+Link nccl_link(std::string name, std::uint32_t ranks, std::uint32_t per_node, double inner,
+               double outer, double rate) {
+    constexpr double kTreeRate = 0.92;
+    const double n = std::max(2U, ranks);
+    const double local = std::min(std::max(1U, per_node), std::max(2U, ranks));
+    const double nodes = std::ceil(n / local);
+    const double steps = 2 * (n - 1);
+    const double crossing = nodes > 1 ? std::min(steps, 2 * nodes) : 0;
+    Link link;
+    link.name = std::move(name);
+    link.cost.algorithms.push_back(
+        {crossing * outer + (steps - crossing) * inner, 2 * (n - 1) / n / rate});
+    if (nodes > 1) {
+        link.cost.algorithms.push_back(
+            {2 * ((local - 1) * inner + std::ceil(std::log2(nodes)) * outer),
+             2 / (kTreeRate * rate)});
     }
     return link;
 }

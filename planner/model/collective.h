@@ -17,6 +17,15 @@ Link ring_link(std::string name, std::uint32_t ranks, double hop, double rate);
 // Pipelined double binary tree: 2 ceil(log2 n) steps to fill it, every byte up and down once.
 Link tree_link(std::string name, std::uint32_t ranks, double hop, double rate);
 
+// What NCCL does with n ranks on nodes of `per_node`: for every message the faster of
+//  - a ring through all ranks: 2(n-1) steps, of which 2 per node cross to the next one; and
+//  - from two nodes on, a tree over the nodes, with chains inside each: 2 (per_node - 1) steps
+//    inside, 2 ceil(log2 nodes) between, at a little less than a ring's rate (NCCL's own tuning
+//    takes 0.92, from memory).
+// inner, outer: seconds per step inside a node and between nodes; rate: as above.
+Link nccl_link(std::string name, std::uint32_t ranks, std::uint32_t per_node, double inner,
+               double outer, double rate);
+
 // Reduce-scatter inside each node, all-reduce between nodes (one ring per local rank, sharing the
 // node's uplink), all-gather inside. Three hops: the node's own links are one resource crossed
 // twice, the uplink the other, so consecutive messages overlap.

@@ -27,6 +27,13 @@ bool valid(double value) {
 }  // namespace
 
 double CostCurve::seconds(double bytes) const {
+    if (!algorithms.empty()) {
+        double least = INFINITY;
+        for (const CostLine& line : algorithms) {
+            least = std::min(least, line.alpha + line.beta * bytes);
+        }
+        return least;
+    }
     if (points.empty()) {
         return alpha + beta * bytes;
     }
@@ -46,6 +53,9 @@ double CostCurve::seconds(double bytes) const {
 }
 
 double CostCurve::latency() const {
+    if (!algorithms.empty()) {
+        return seconds(0);
+    }
     if (points.empty()) {
         return alpha;
     }
@@ -59,6 +69,13 @@ double CostCurve::latency() const {
 }
 
 double CostCurve::best_rate() const {
+    if (!algorithms.empty()) {
+        double rate = 0;  // of the one that ends as the fastest
+        for (const CostLine& line : algorithms) {
+            rate = std::max(rate, line.beta > 0 ? 1 / line.beta : INFINITY);
+        }
+        return rate;
+    }
     if (points.empty()) {
         return beta > 0 ? 1 / beta : INFINITY;
     }
@@ -75,6 +92,15 @@ double CostCurve::best_rate() const {
 }
 
 double CostCurve::bytes_within(double limit) const {
+    if (!algorithms.empty()) {
+        double most = 0;
+        for (const CostLine& line : algorithms) {
+            if (limit > line.alpha) {
+                most = std::max(most, line.beta > 0 ? (limit - line.alpha) / line.beta : INFINITY);
+            }
+        }
+        return most;
+    }
     if (points.empty()) {
         if (limit <= alpha) {
             return 0;
@@ -108,6 +134,11 @@ std::string CostCurve::problem() const {
     }
     if (!valid(beta)) {
         return "beta: not a time per byte";
+    }
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+        if (!valid(algorithms[i].alpha) || !valid(algorithms[i].beta)) {
+            return "algorithms[" + std::to_string(i) + "]: not a time, or not one per byte";
+        }
     }
     for (std::size_t i = 0; i < points.size(); ++i) {
         const std::string at = "points[" + std::to_string(i) + "]";
@@ -276,11 +307,15 @@ Fabric Fabric::merged() const {
     all.name = "striped";
     all.source = "all links of the fabric, water-filled";
     for (const Link& link : links) {
+        if (!link.beyond.empty()) {
+            all.beyond += (all.beyond.empty() ? "" : "; ") + link.name + " " + link.beyond;
+        }
         all.compute_slowdown = std::max(all.compute_slowdown, link.compute_slowdown);
         all.overlap_penalty = std::max(all.overlap_penalty, link.overlap_penalty);
     }
     const bool lines = std::all_of(links.begin(), links.end(), [](const Link& link) {
-        return link.hops.empty() && link.cost.points.empty() && link.latency() == 0;
+        return link.hops.empty() && link.cost.points.empty() && link.cost.algorithms.empty() &&
+               link.latency() == 0;
     });
     const double cap = best_rate();
     if (lines) {

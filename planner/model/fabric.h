@@ -14,17 +14,26 @@ struct CostPoint {
     bool operator==(const CostPoint&) const = default;
 };
 
+// Seconds of one algorithm for any size: alpha + beta * bytes.
+struct CostLine {
+    double alpha = 0;
+    double beta = 0;
+    bool operator==(const CostLine&) const = default;
+};
+
 // Seconds an all-reduce of some size takes on an idle link. Either a line alpha + beta * bytes, or
 // measured points between which the time is linear in the logarithm of the size: one line is off
 // by a third on real curves (nccl-tests on 8 A100, see docs/planner.md). Sizes that lie much
 // further apart than a benchmark's tell nothing of how the time bends between them: it is linear in
 // the size itself there, if `straight`. Below the first point the time is that of the first point;
-// beyond the last it grows at the rate of the last two.
+// beyond the last it grows at the rate of the last two. Or several lines, one for each algorithm
+// that is chosen between for every message (rings, trees): the fastest counts.
 struct CostCurve {
-    double alpha = 0;               // seconds
-    double beta = 0;                // seconds per byte
-    std::vector<CostPoint> points;  // ascending sizes; empty: the line
-    bool straight = false;          // between the points, in the size and not in its logarithm
+    double alpha = 0;                  // seconds
+    double beta = 0;                   // seconds per byte
+    std::vector<CostPoint> points;     // ascending sizes; empty: the line
+    std::vector<CostLine> algorithms;  // not empty: instead of points and the line
+    bool straight = false;             // between the points, in the size and not in its logarithm
 
     bool operator==(const CostCurve&) const = default;
 
@@ -59,6 +68,7 @@ struct Link {
     std::uint32_t in_flight = 1;  // messages whose latencies may overlap; bytes move one by one
     std::string group;            // contention group; empty: shares nothing
     std::string source;           // where the rate comes from
+    std::string beyond;           // not empty: it is used where nobody measured it, and how
 
     bool operator==(const Link&) const = default;
 

@@ -12,10 +12,13 @@ enum class Barrier {
     Layer,  // forward of a layer waits for its own gradient only (ByteScheduler, P3, DeAR, US-Byte)
 };
 
-// What `best` minimises first; ties always go to fewer stale steps and then to fewer links.
+// What `best` minimises first; ties go to fewer stale steps and then to fewer links.
 enum class Objective {
     IterationTime,  // seconds per iteration
     UpdateTime,     // seconds per update: a merged plan pays for the updates it skips
+    // Seconds per synchronous update that the plan is worth (progress.h): expected time to the same
+    // loss. Ties go to more updates, then to less late bytes.
+    Progress,
 };
 
 struct Options {
@@ -26,17 +29,27 @@ struct Options {
     Objective objective = Objective::IterationTime;
     std::uint32_t max_period = 64;  // longest repeating pattern a policy may return
 
-    bool allow_split = true;               // buckets may be cut
-    bool allow_fusion = true;              // buckets may share one message (`best`)
-    bool complete_generations = false;     // an update gets a generation whole or not (`best`)
+    bool allow_split = true;            // buckets may be cut
+    bool allow_fusion = true;           // buckets may share one message (`best`)
+    bool complete_generations = false;  // an update gets a generation whole or not (`best`)
+    // What only some executors can carry out: an update may get some buckets, or a part of one, an
+    // iteration late and the others fresh (`best`). deft's own cannot yet, and leaves it off.
+    bool mixed_ages = false;
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this
     double noise = 0.02;                   // gains below this fraction are "do nothing"
 
+    // Objective::Progress. The gradient noise scale over the batch of one iteration: 1 is a batch
+    // at which half of the steps are lost to noise. What one missed update costs, as a part of the
+    // late bytes' progress: small trainings with everything one late needed a third more
+    // iterations and were not level yet (docs/planner.md).
+    double noise_scale = 1;
+    double age_price = 0.4;
+
     // Policies of others, at the values they publish; 0 lets the policy choose.
     std::uint64_t partition_bytes = 32ULL << 20;  // ByteScheduler, all-reduce: 8 M parameters
     std::uint64_t credit_bytes = 64ULL << 20;     // ByteScheduler, all-reduce: 16 M parameters
-    std::uint64_t fusion_bytes = 25ULL << 20;     // DeAR
+    std::uint64_t fusion_bytes = 0;               // DeAR: 0 is tuned; theirs before tuning: 25 MB
     std::uint32_t covap_interval = 0;             // COVAP: 0 is ceil(CCR)
     double startup_seconds = 0;                   // MG-WFBP plans with it: 0 is the link's own
     double target_seconds = 0;                    // fewest-links: 0 is the time all links reach

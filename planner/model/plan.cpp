@@ -42,6 +42,28 @@ bool Plan::complete_generations() const {
                        [model](const auto& one) { return one.second == model; });
 }
 
+bool Plan::whole_updates() const {
+    std::uint64_t model = 0;
+    for (const std::uint64_t bytes : bucket_bytes) {
+        model += bytes;
+    }
+    std::uint64_t update = 0;
+    for (std::size_t i = 0; i < deliveries.size(); ++i) {  // by iteration, bucket, begin
+        const Delivery& d = deliveries[i];
+        const bool again = i > 0 && d.iteration == deliveries[i - 1].iteration &&
+                           d.bucket == deliveries[i - 1].bucket &&
+                           d.begin == deliveries[i - 1].begin;
+        update += again ? 0 : d.end - d.begin;
+        if (i + 1 == deliveries.size() || deliveries[i + 1].iteration != d.iteration) {
+            if (update != model) {
+                return false;
+            }
+            update = 0;
+        }
+    }
+    return true;
+}
+
 std::uint64_t Plan::fingerprint() const {
     Fingerprint hash;
     hash.add(kVersion);

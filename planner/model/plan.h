@@ -74,6 +74,7 @@ struct Prediction {
     std::uint32_t max_age = 0;    // iterations, oldest gradient
     std::uint32_t max_merge = 1;
     double mean_age = 0;           // iterations, over bytes and the gradients in them
+    double late = 0;               // part of the delivered bytes whose newest gradient is late
     double bound = 0;              // no plan of this kind can be faster, seconds per iteration
     double gap = 0;                // iteration / bound - 1
     double exposed = 0;            // seconds per iteration compute waits for links
@@ -81,6 +82,8 @@ struct Prediction {
     std::vector<double> cycles{};  // start of backward of each iteration of the period, seconds
     Verdict verdict = Verdict::Use;
 
+    // Updates get a part of their bytes late and a part in time.
+    bool mixed_ages() const { return late > 0 && late < 1; }
     bool late_or_merged() const { return max_delay > 0 || max_merge > 1; }
 
     bool operator==(const Prediction&) const = default;
@@ -90,6 +93,7 @@ struct Plan {
     static constexpr std::uint32_t kVersion = 1;
 
     std::string policy;
+    std::string origin;        // of `best`: the policy whose plan it is
     std::uint32_t period = 1;  // iterations after which everything repeats
     Barrier barrier = Barrier::Update;
     std::vector<std::uint64_t> bucket_bytes;  // what it was made for
@@ -103,6 +107,10 @@ struct Plan {
     // Whether every update gets the generations it gets of all buckets, as a job's own clipping and
     // statistics expect; not so where buckets take turns, as in COVAP's.
     bool complete_generations() const;
+
+    // Whether every update gets all bytes or none, of whatever age: a global norm is then one over
+    // the whole model, though over gradients of different iterations where ages are mixed.
+    bool whole_updates() const;
 
     // 64-bit FNV-1a over everything that must agree between ranks (predicted times left out).
     std::uint64_t fingerprint() const;

@@ -71,6 +71,7 @@ Json to_json(const Prediction& p) {
     json.set("max_age", Json::number(std::uint64_t{p.max_age}));
     json.set("max_merge", Json::number(std::uint64_t{p.max_merge}));
     json.set("mean_age", Json::number(p.mean_age));
+    json.set("late", Json::number(p.late));
     json.set("bound_s", Json::number(p.bound));
     json.set("gap", Json::number(p.gap));
     json.set("exposed_s", Json::number(p.exposed));
@@ -103,6 +104,7 @@ std::string plan_to_json(const Plan& plan) {
     json.set("format", Json::text("deft-plan"));
     json.set("version", Json::number(std::uint64_t{Plan::kVersion}));
     json.set("policy", Json::text(plan.policy));
+    json.set("origin", Json::text(plan.origin));
     json.set("period", Json::number(std::uint64_t{plan.period}));
     json.set("barrier", Json::text(to_string(plan.barrier)));
     Json buckets = Json::array();
@@ -167,6 +169,7 @@ Prediction prediction_from(const Json& from, const std::string& at) {
     p.max_age = number32(from, "max_age", at);
     p.max_merge = number32(from, "max_merge", at);
     p.mean_age = real(from, "mean_age", at);
+    p.late = real(from, "late", at);
     p.bound = real(from, "bound_s", at);
     p.gap = real(from, "gap", at);
     p.exposed = real(from, "exposed_s", at);
@@ -192,6 +195,7 @@ Plan plan_from_json(std::string_view text) {
     }
     Plan plan;
     plan.policy = json.get("policy", "").as_text("policy");
+    plan.origin = json.get("origin", "").as_text("origin");
     plan.period = static_cast<std::uint32_t>(json.get("period", "").as_unsigned("period", 1000000));
     plan.barrier = one_of(json.get("barrier", ""), "barrier", {Barrier::Update, Barrier::Layer});
     const auto& sizes = json.get("bucket_bytes", "").as_array("bucket_bytes");

@@ -43,35 +43,37 @@ const CostPoint kH200Points[] = {
 
 const std::vector<LinkPreset>& link_presets() {
     static const std::vector<LinkPreset> kPresets = {
-        {"10GbE", "1.16 GB/s per rank ring over TCP: ddl-benchmarks, 1.11-1.22 GB/s"},
-        {"10GbE-gloo", "10GbE slowed by 1.65: the second link of the DeFT paper (from memory)"},
-        {"100Gb-IB",
+        {"10GbE", 8, 32, 4, "1.16 GB/s per rank ring over TCP: ddl-benchmarks, 1.11-1.22 GB/s"},
+        {"10GbE-gloo", 8, 32, 4,
+         "10GbE slowed by 1.65: the second link of the DeFT paper (from memory)"},
+        {"100Gb-IB", 8, 32, 4,
          "4.5 GB/s per rank ring: ddl-benchmarks, 4.45-6.3 GB/s, bound inside the node"},
-        {"56Gb-IB", "start-up and rate stored in dear_pytorch for 8 to 64 GPUs"},
-        {"100Gb-NIC",
+        {"56Gb-IB", 8, 64, 4, "start-up and rate stored in dear_pytorch for 8 to 64 GPUs"},
+        {"100Gb-NIC", 32, 32, 8,
          "7.4 GB/s per 100 Gb/s EFA NIC: a quarter of what 4 p4d nodes reached with four"},
-        {"4x100Gb-EFA",
+        {"4x100Gb-EFA", 32, 32, 8,
          "29.6 GB/s bus rate: nccl-tests, 1 GiB on 4 p4d nodes (NVIDIA/nccl issue 527)"},
-        {"400Gb-IB",
+        {"400Gb-IB", 2, 2, 1,
          "41 GB/s bus rate: nccl-tests, 32 MiB, one H100 a node (NVIDIA/nccl-tests issue 232)"},
-        {"nvlink-a100", "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
-        {"nvlink-h200", "8 H200: measured curve, 1 MiB to 16 GiB"},
+        {"nvlink-a100", 8, 8, 8, "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
+        {"nvlink-h200", 8, 8, 8, "8 H200: measured curve, 1 MiB to 16 GiB"},
     };
     return kPresets;
 }
 
-Link preset_link(std::string_view name, std::uint32_t ranks) {
-    const std::string label(name);
-    ranks = std::max(ranks, 2U);
+namespace {
+
+Link measured_link(const std::string& label, std::uint32_t ranks, std::uint32_t per_node) {
+    const std::string_view name = label;
     if (name == "10GbE" || name == "10GbE-gloo") {
-        // Start-ups stored in dear_pytorch: 0.52 ms at 8, 0.91 ms at 16: about 30 us a step.
+        // Start-ups stored in dear_pytorch: 0.52 ms at 8, 0.91 ms at 16, nodes of 4.
         const double slow = name == "10GbE" ? 1 : 1.65;
-        Link link = ring_link(label, ranks, 30e-6 * slow, 1.16e9 / slow);
+        Link link = nccl_link(label, ranks, per_node, 5e-6 * slow, 105e-6 * slow, 1.16e9 / slow);
         link.source = kDdl;
         return link;
     }
     if (name == "100Gb-IB") {
-        Link link = ring_link(label, ranks, 5e-6, 4.5e9);
+        Link link = nccl_link(label, ranks, per_node, 3e-6, 12e-6, 4.5e9);
         link.source = kDdl;
         return link;
     }
@@ -93,13 +95,15 @@ Link preset_link(std::string_view name, std::uint32_t ranks) {
         return link;
     }
     if (name == "100Gb-NIC" || name == "4x100Gb-EFA") {
-        Link link = ring_link(label, ranks, 10e-6, name == "100Gb-NIC" ? 29.6e9 / 4 : 29.6e9);
+        // 0.6 ms of start-up over 4 nodes of 8.
+        const double rate = name == "100Gb-NIC" ? 29.6e9 / 4 : 29.6e9;
+        Link link = nccl_link(label, ranks, per_node, 4e-6, 50e-6, rate);
         link.source = kEfa;
         return link;
     }
     if (name == "400Gb-IB") {
         // 113 us at 2 MiB, 154 at 4, 231 at 8, 421 at 16, 812 at 32, all between two ranks.
-        Link link = ring_link(label, ranks, 25e-6, 41.3e9);
+        Link link = nccl_link(label, ranks, per_node, 3e-6, 25e-6, 41.3e9);
         link.source = kNdr;
         return link;
     }
@@ -112,6 +116,27 @@ Link preset_link(std::string_view name, std::uint32_t ranks) {
         } else {
             link.cost.points.assign(std::begin(kH200Points), std::end(kH200Points));
             link.source = kH200;
+        }
+        return link;
+    }
+    throw std::invalid_argument("no link is called \"" + label + "\"");
+}
+
+}  // namespace
+
+Link preset_link(std::string_view name, std::uint32_t ranks) {
+    const std::string label(name);
+    ranks = std::max(ranks, 2U);
+    for (const LinkPreset& preset : link_presets()) {
+        if (name != preset.name) {
+            continue;
+        }
+        Link link = measured_link(label, ranks, preset.per_node);
+        if (ranks < preset.least_ranks || ranks > preset.most_ranks) {
+            const std::string from = std::to_string(preset.least_ranks);
+            const std::string to = std::to_string(preset.most_ranks);
+            link.beyond = "measured with " + (from == to ? from : from + " to " + to) +
+                          " ranks, used for " + std::to_string(ranks);
         }
         return link;
     }

@@ -132,7 +132,8 @@ private:
 WaterFilling water_fill(const Fabric& fabric, double bytes, const std::vector<double>& busy_until) {
     const Vessel vessel(fabric, busy_until);
     const bool lines = std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
-        return link.hops.empty() && link.cost.points.empty() && link.cost.beta > 0;
+        return link.hops.empty() && link.cost.points.empty() && link.cost.algorithms.empty() &&
+               link.cost.beta > 0;
     });
     return lines ? vessel.fill_lines(bytes) : vessel.fill_curves(bytes);
 }

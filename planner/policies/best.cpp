@@ -6,15 +6,17 @@
 //   - whole buckets spread over links, largest first or deadline first;
 //   - the same over fewer links, where links share a pipe or disturb the compute;
 //   - generations of 1..max_merge iterations delivered 1..max_delay iterations late;
+//   - the same of which only what backward ends with is late (Options::mixed_ages);
 //   - reduce-scatters and all-gathers as separate items, where layers wait for themselves only.
 // "Do nothing" wins unless something beats it by more than the noise. Ties go to less staleness,
-// then to fewer links.
+// then to fewer links; where progress counts, to more updates and then to less late bytes.
 #include <algorithm>
 #include <cmath>
-#include <set>
-#include <tuple>
 
+#include "planner/model/progress.h"
 #include "planner/policies/builder.h"
+#include "planner/policies/choice.h"
+#include "planner/policies/mixed_ages.h"
 #include "planner/policies/policy.h"
 #include "planner/policies/spreading.h"
 #include "planner/simulator/evaluate.h"
@@ -23,14 +25,6 @@
 
 namespace deft::planner {
 namespace {
-
-std::size_t links_used(const Plan& plan) {
-    std::set<std::uint32_t> used;
-    for (const Transfer& t : plan.transfers) {
-        used.insert(t.link);
-    }
-    return used.size();
-}
 
 // Sets of links that may be faster than all together, these left out: the k fastest, and, where
 // links share or disturb and are few, every other set.
@@ -68,83 +62,6 @@ Plan renumbered(Plan plan, const std::vector<std::uint32_t>& links, const Profil
     arrange(plan, profile, fabric);
     return plan;
 }
-
-bool fuses(const Plan& plan) {
-    std::set<std::pair<std::uint32_t, std::uint32_t>> messages;
-    return !std::all_of(plan.transfers.begin(), plan.transfers.end(), [&](const Transfer& t) {
-        return messages.emplace(t.link, t.message).second;
-    });
-}
-
-// Takes plans without predicted times and simulates those that may still win.
-class Choice {
-public:
-    Choice(const Profile& profile, const Fabric& fabric, const Options& options, Plan first)
-        : profile_(profile), fabric_(fabric), options_(options), best_(std::move(first)) {}
-
-    // Seconds that count, of a plan that takes `iteration` for each.
-    double seconds(const Plan& plan, double iteration) const {
-        return options_.objective == Objective::UpdateTime && plan.predicted.updates > 0
-                   ? iteration / plan.predicted.updates
-                   : iteration;
-    }
-    double seconds(const Plan& plan) const { return seconds(plan, plan.predicted.iteration); }
-
-    // Seconds per iteration in which compute waits; infinite if the plan was not simulated.
-    double offer(Plan plan) {
-        if (!allowed(plan)) {
-            return INFINITY;
-        }
-        const double least = seconds(plan, plan_floor(plan, profile_, fabric_) * (1 - 1e-9));
-        const bool preferred = secondary(plan) < secondary(best_);
-        if (hopeless(least, preferred ? 0 : UINT32_MAX)) {
-            return INFINITY;
-        }
-        evaluate(plan, profile_, fabric_);
-        if (!std::isfinite(plan.predicted.iteration)) {
-            return INFINITY;
-        }
-        // A tie is measured against the fastest seen, so that ties do not add up.
-        const double waits = plan.predicted.exposed;
-        const double mine = seconds(plan);
-        const double theirs = seconds(best_);
-        fastest_ = std::min(fastest(), mine);
-        if (theirs > fastest_ * kTie ? mine <= fastest_ : mine <= fastest_ * kTie && preferred) {
-            best_ = std::move(plan);
-        }
-        return waits;
-    }
-    // No plan that takes so long at least, its oldest gradient so late at least, can win.
-    bool hopeless(double least, std::uint32_t age) const {
-        return least * kTie >= seconds(best_) &&
-               !(age <= best_.predicted.max_age && least <= fastest() * kTie);
-    }
-    // Nothing of this kind can be better by more than a tie.
-    bool settled(double bound) const { return seconds(best_) <= bound * kTie; }
-    Plan& best() { return best_; }
-
-private:
-    static constexpr double kTie = 1 + 1e-4;
-
-    double fastest() const { return std::min(fastest_, seconds(best_)); }
-    bool allowed(const Plan& plan) const {
-        const Prediction& p = plan.predicted;
-        return p.max_delay <= options_.max_delay && p.max_merge <= options_.max_merge &&
-               plan.period <= options_.max_period && (options_.allow_fusion || !fuses(plan)) &&
-               (options_.barrier == Barrier::Layer || plan.barrier == Barrier::Update) &&
-               (!options_.complete_generations || plan.complete_generations());
-    }
-    static std::tuple<std::uint32_t, double, std::size_t, std::size_t> secondary(const Plan& plan) {
-        return {plan.predicted.max_age, plan.predicted.mean_age, links_used(plan),
-                plan.transfers.size()};
-    }
-
-    const Profile& profile_;
-    const Fabric& fabric_;
-    const Options& options_;
-    Plan best_;
-    double fastest_ = INFINITY;
-};
 
 // Plans that change no numbers.
 class Synchronous {
@@ -248,6 +165,33 @@ void offer(std::vector<Draft> drafts, double nothing, Choice& choice) {
     }
 }
 
+// An iteration of a plan whose updates each sum so many iterations counts for this much at most.
+double most_worth(const Options& options, double merge) {
+    switch (options.objective) {
+        case Objective::IterationTime:
+            return 1;
+        case Objective::UpdateTime:
+            return 1 / merge;
+        case Objective::Progress:
+            return merged_worth(merge, options.noise_scale) / merge;
+    }
+    return 1;
+}
+
+// No plan within the options needs fewer seconds that count. Where progress counts: an update of k
+// iterations is worth less than k, so least is gained by merging no more than the links need.
+double least_that_counts(const Profile& profile, const Fabric& fabric, const Options& options,
+                         double least) {
+    if (options.objective != Objective::Progress || options.max_merge <= 1) {
+        return least;
+    }
+    const double full = static_cast<double>(profile.bytes()) / fabric.best_rate();
+    const double merge =
+        std::clamp(full / profile.compute(), 1.0, static_cast<double>(options.max_merge));
+    return std::max(least, std::max(profile.compute(), full / merge) /
+                               most_worth(options, std::isfinite(merge) ? merge : 1.0));
+}
+
 // Late and merged generations, those that can be fastest first, the less stale of two alike.
 void offer_generations(const Profile& profile, const Fabric& fabric, const Options& options,
                        Choice& choice, Shares& cut) {
@@ -261,8 +205,7 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
     for (std::uint32_t merge = most_late > 0 ? 1 : 2;
          merge <= std::min({options.max_merge, options.max_period, 8U}); ++merge) {
         const double reach = lower_bound(profile, fabric, Barrier::Update, most_late, merge);
-        kinds.push_back(
-            {options.objective == Objective::UpdateTime ? reach * merge : reach, merge});
+        kinds.push_back({reach / most_worth(options, merge), merge});
     }
     std::stable_sort(kinds.begin(), kinds.end(),
                      [](const Kind& a, const Kind& b) { return a.least < b.least; });
@@ -288,6 +231,55 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
     }
 }
 
+// The fewest late bytes at the time of everything late; where progress counts, less late ones too.
+void offer_mixed_ages(const Profile& profile, const Fabric& fabric, const Options& options,
+                      Choice& choice, Shares& cut) {
+    constexpr std::size_t kTried = 24;  // numbers of fresh buckets
+    const bool split = fabric.links.size() > 1 && options.allow_split;
+    const std::vector<std::uint32_t> spread_whole = largest_first(profile, fabric);
+    const double rate = fabric.best_rate();
+    const double total = static_cast<double>(profile.bytes());
+    for (const bool parts : {false, true}) {
+        if (parts && !split) {
+            continue;
+        }
+        const auto whole = parts ? std::vector<std::uint32_t>() : spread_whole;
+        const auto offer = [&](std::uint64_t fresh) {
+            choice.offer(mixed_ages(profile, fabric, options, fresh, whole, cut));
+        };
+        Plan late = mixed_ages(profile, fabric, options, 0, whole, cut);
+        evaluate(late, profile, fabric);
+        offer(most_fresh(profile, fabric, options, late.predicted.iteration * (1 + 1e-5), whole,
+                         cut));
+        if (options.objective != Objective::Progress) {
+            continue;
+        }
+        std::uint64_t fresh = 0;
+        for (std::size_t i = 0; i + 1 < profile.size(); ++i) {
+            fresh += profile.buckets[i].bytes;
+            const bool tried = profile.size() <= kTried || i % (profile.size() / kTried) == 0;
+            const double in_time = static_cast<double>(fresh) / total;
+            const double worth = in_time + (1 - in_time) * late_worth(1, options.age_price);
+            if (tried && !choice.hopeless(mixed_ages_floor(profile, rate, fresh) / worth, 0)) {
+                offer(fresh);
+            }
+        }
+    }
+}
+
+// Whole buckets may be faster than pieces that fit their windows, where start-ups count.
+void offer_deft(const Profile& profile, const Fabric& fabric, const Options& options,
+                Choice& choice) {
+    Plan plan = plan_deft(profile, fabric, options);
+    const bool cut = plan.transfers.size() > profile.size() * plan.period;
+    choice.offer(std::move(plan));
+    if (cut) {
+        Options whole = options;
+        whole.allow_split = false;
+        choice.offer(plan_deft(profile, fabric, whole));
+    }
+}
+
 }  // namespace
 
 Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& options) {
@@ -297,6 +289,7 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     drafts.predict = false;
     Shares cut(fabric, options);
     const double least = lower_bound(profile, fabric, options);
+    const double counts = least_that_counts(profile, fabric, options, least);
     const double same_numbers = lower_bound(profile, fabric, options.barrier, 0, 1);
     Synchronous synchronous(profile, fabric, drafts, choice, cut);
     // First what can be fastest: the rest falls by its floors. Ties go to what changes no numbers.
@@ -305,27 +298,39 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
         synchronous.offer_all();
     } else {
         synchronous.offer_all();
-        if (!choice.settled(least)) {
+        if (!choice.settled(counts)) {
             offer_generations(profile, fabric, drafts, choice, cut);
         }
     }
-    if (!choice.settled(least) && options.max_merge > 1 && !options.complete_generations) {
+    // Where progress counts, an equally fast plan may still have more updates or less late bytes.
+    const auto open = [&] {
+        const Prediction& p = choice.best().predicted;
+        const bool ties = options.objective == Objective::Progress && (p.late > 0 || p.updates < 1);
+        return ties || !choice.settled(counts);
+    };
+    const bool mixed =
+        choice.best().predicted.late > 0 || (options.objective == Objective::Progress && open());
+    if (options.mixed_ages && options.max_delay > 0 && mixed) {
+        offer_mixed_ages(profile, fabric, drafts, choice, cut);
+    }
+    if (open() && options.max_merge > 1 && !options.complete_generations) {
         choice.offer(plan_covap(profile, fabric, drafts));
     }
-    if (!choice.settled(least) && options.max_delay > 0) {
-        choice.offer(plan_deft(profile, fabric, drafts));
+    if (open() && options.max_delay > 0) {
+        offer_deft(profile, fabric, drafts, choice);
         // Its knapsacks fall differently under other caps: wider ones must not lose what equal ones
         // gain.
         const std::uint32_t both = std::min(options.max_delay, options.max_merge);
-        if (both > 1 && options.max_delay != options.max_merge && !choice.settled(least)) {
+        if (both > 1 && options.max_delay != options.max_merge && open()) {
             drafts.max_delay = drafts.max_merge = both;
-            choice.offer(plan_deft(profile, fabric, drafts));
+            offer_deft(profile, fabric, drafts, choice);
         }
     }
     Plan plan = std::move(choice.best());
     if (choice.seconds(plan) >= choice.seconds(as_is) * (1 - options.noise)) {
         plan = as_is;
     }
+    plan.origin = plan.policy;
     plan.policy = "best";
     plan.predicted.bound = least;
     plan.predicted.gap = gap_to(least, plan.predicted.iteration);

@@ -4,7 +4,8 @@
 // goes out in iteration t iff (p + t) mod I = 0 with I = ceil(communication / computation); the
 // others are kept as residuals (error feedback) and their update receives zeros. Sharding of large
 // buckets as in the code: t = int(n / median - 0.3); 1 piece if t <= 0, else min(t + 1, I).
-// Deviations: the interval is at most Options::max_merge. Pieces are contiguous, not strided (NCCL
+// Deviations: the interval follows the ratio as far as Options::max_merge, the operator's cap,
+// goes: residuals are merged gradients. Pieces are contiguous, not strided (NCCL
 // needs contiguous buffers). The residual coefficient kappa(t) is the executor's business (see
 // covap_coefficient in convergence.h).
 #include <algorithm>

@@ -5,11 +5,21 @@
 // accumulates (merges) the gradients made since. When the current queue is empty the generation is
 // complete: the next update uses it, and the future queue becomes current. A bucket is cut so that
 // it fits the smaller window. The update frequency follows: k = CR / sum(1/mu) iterations each.
-// Deviations: the internals are reconstructed, the paper gives no code (docs/planner.md). This is
-// the conservative variant: a gradient is never sent in the backward that makes it, so updates lag
-// by one iteration at least. Caps on delay and merging are ours: the knapsacks grow until they
-// hold, and where that merges more, a generation waits for the backward that starts it
-// (Queues::reset). The repeating period is found by running the queues until they repeat.
+// Deviations: the internals are reconstructed from the abstract (docs/planner.md). Of the authors'
+// code the scheduler's executor is public (github meng980626/DeFT, reducer.cpp); its solver is not.
+// There, as here, two queues take turns when the current one is empty, merged gradients are summed
+// and updates in between get zeros, at the end of a backward. It differs in three things.
+//  - It takes a fixed number of buckets per stage, given from outside; here knapsacks decide.
+//  - What is left of a backward once the current queue is empty goes to the future queue, with the
+//    gradients that this backward makes, at regular intervals. Here it goes to the generation
+//    behind, without them: such transfers need not wait for backward, so the window holds no
+//    bubble, and updates are more frequent.
+//  - It drives one process group; the second link is not in what is public.
+// So a gradient is never sent in the backward that makes it, and updates lag by one iteration at
+// least. Caps on delay and merging are ours: the knapsacks grow until they hold, and where that
+// merges more, a generation waits for the backward that starts it (Queues::reset). The repeating
+// period is found by running the queues until they repeat. A piece is never cut so small that its
+// start-up outweighs it, and a plan that is slower than the job as it is is not returned.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -21,6 +31,9 @@
 
 namespace deft::planner {
 namespace {
+
+// A piece moves bytes for at least this many times as long as it starts up.
+constexpr double kStartups = 4;
 
 struct Piece {
     std::uint32_t bucket = 0;
@@ -102,8 +115,10 @@ void Queues::cut() {
         const double cost = fabric_.links[0].seconds(static_cast<double>(bytes));
         double count = 1;
         if (options_.allow_split && window > 0 && cost > window * (1 + 1e-9)) {
-            const double longest = std::max(fabric_.links[0].bytes_within(window),
-                                            static_cast<double>(options_.least_piece));
+            const Link& link = fabric_.links[0];
+            const double longest =
+                std::max({link.bytes_within(window), static_cast<double>(options_.least_piece),
+                          kStartups * link.latency() * std::min(link.best_rate(), 1e15)});
             count = std::ceil(static_cast<double>(bytes) / longest - 1e-9);
         }
         const auto at = cuts(bytes, static_cast<std::uint64_t>(count), options_.grain);
@@ -280,58 +295,76 @@ Plan Queues::plan() const {
     return builder.finish(profile_, fabric_, options_);
 }
 
+// The tightening loop for the caps: larger knapsacks accept bubbles, and in the limit every
+// generation fits: one update per iteration, one iteration late.
+Plan within_caps(const Profile& profile, const Fabric& fabric, const Options& options) {
+    Options widened = options;
+    Queues queues(profile, fabric, widened);
+    // A generation has max_delay iterations to travel in and stands for max_merge of them.
+    const double least =
+        std::max(options.capacity_factor,
+                 queues.load() / std::min(options.max_delay, std::max(1U, options.max_merge)));
+    const auto at = [&](int step, bool patient) {
+        queues.reset(patient);
+        widened.capacity_factor = least * std::pow(1.05, step);
+        return queues.run();
+    };
+    if (at(0, false)) {
+        return queues.plan();
+    }
+    // The least step that works: patient ones in turn, where generations may merge, then below
+    // that the others by halving. With the last everything fits, as with none of the steps
+    // tried before the effort is used up.
+    constexpr int kSteps = 200;
+    constexpr int kPatientSteps = 20;
+    int works = kSteps;
+    bool patient = false;
+    const bool merges = options.max_delay > 1 && options.max_merge > 1;
+    for (int step = 0; merges && !patient && step < kPatientSteps && !queues.exhausted(); ++step) {
+        if (at(step, true)) {
+            works = step;
+            patient = true;
+        }
+    }
+    for (int fails = 0; works - fails > 1 && !queues.exhausted();) {
+        const int middle = (works + fails) / 2;
+        if (at(middle, false)) {
+            works = middle;
+            patient = false;
+        } else {
+            fails = middle;
+        }
+    }
+    widened.effort = UINT64_MAX;
+    return at(works, patient) ? queues.plan() : Plan();
+}
+
 }  // namespace
 
 Plan plan_deft(const Profile& profile, const Fabric& fabric, const Options& options) {
-    // The tightening loop for the caps: larger knapsacks accept bubbles, and in the limit every
-    // generation fits: one update per iteration, one iteration late. "No delay" is not DeFT: then
-    // the job stays as it is.
-    if (options.max_delay > 0) {
-        Options widened = options;
-        Queues queues(profile, fabric, widened);
-        // A generation has max_delay iterations to travel in and stands for max_merge of them.
-        const double least =
-            std::max(options.capacity_factor,
-                     queues.load() / std::min(options.max_delay, std::max(1U, options.max_merge)));
-        const auto at = [&](int step, bool patient) {
-            queues.reset(patient);
-            widened.capacity_factor = least * std::pow(1.05, step);
-            return queues.run();
-        };
-        if (at(0, false)) {
-            return queues.plan();
+    // "No delay" is not DeFT: then the job stays as it is.
+    Plan plan = options.max_delay > 0 ? within_caps(profile, fabric, options) : Plan();
+    Plan as_is = plan_none(profile, fabric, options);
+    as_is.policy = "deft";
+    if (!options.predict) {  // the caller compares
+        return plan.transfers.empty() ? as_is : plan;
+    }
+    const auto offer = [&plan](Plan other) {
+        const bool none = plan.transfers.empty();
+        if (none || other.predicted.iteration < plan.predicted.iteration * (1 - 1e-9)) {
+            plan = std::move(other);
         }
-        // The least step that works: patient ones in turn, where generations may merge, then below
-        // that the others by halving. With the last everything fits, as with none of the steps
-        // tried before the effort is used up.
-        constexpr int kSteps = 200;
-        constexpr int kPatientSteps = 20;
-        int works = kSteps;
-        bool patient = false;
-        const bool merges = options.max_delay > 1 && options.max_merge > 1;
-        for (int step = 0; merges && !patient && step < kPatientSteps && !queues.exhausted();
-             ++step) {
-            if (at(step, true)) {
-                works = step;
-                patient = true;
-            }
-        }
-        for (int fails = 0; works - fails > 1 && !queues.exhausted();) {
-            const int middle = (works + fails) / 2;
-            if (at(middle, false)) {
-                works = middle;
-                patient = false;
-            } else {
-                fails = middle;
-            }
-        }
-        widened.effort = UINT64_MAX;
-        if (at(works, patient)) {
-            return queues.plan();
+    };
+    // Where start-ups count, whole buckets that overflow their windows may be faster than pieces
+    // that fit.
+    if (plan.transfers.size() > profile.size() * plan.period) {
+        Options whole = options;
+        whole.allow_split = false;
+        if (Plan other = within_caps(profile, fabric, whole); !other.transfers.empty()) {
+            offer(std::move(other));
         }
     }
-    Plan plan = plan_none(profile, fabric, options);
-    plan.policy = "deft";
+    offer(std::move(as_is));
     return plan;
 }
 

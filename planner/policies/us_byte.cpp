@@ -4,8 +4,9 @@
 // Deviations: the paper's formulas are not public; this is a reconstruction from its abstract.
 // Phase 1 sends, whenever the link is free, the most urgent bytes at hand in one block that ends
 // when the next gradient arrives or backward ends, so that few start-ups are paid and the link is
-// neither idle nor blocked. Phase 2 sends the rest input side first in blocks that end no later
-// than forward needs them. Forward of a layer waits for its own gradient only.
+// neither idle nor blocked. Phase 2 sends the rest input side first in blocks of neighbours; which
+// neighbours share a block is found by dynamic programming, exact for a link that serves one
+// message at a time. Forward of a layer waits for its own gradient only.
 #include <algorithm>
 #include <cmath>
 
@@ -91,32 +92,49 @@ private:
         }
     }
 
+    // Input side first, in blocks of neighbours. `rest[k]` is the least time from the moment the
+    // link takes up the k-th of them until the iteration ends: the block that begins with it holds
+    // up the forward of its first bucket, and the blocks after it theirs. Nothing else depends on
+    // when the link gets there, so the recursion from the last block on is exact.
     void under_forward() {
-        double compute = profile_.backward;  // forward has work until then
-        now_ = std::max(now_, profile_.backward);
+        std::vector<std::size_t> order;  // what is left, input side first
         for (std::size_t i = profile_.size(); i-- > 0;) {
-            if (left(i) == 0) {
-                compute = std::max(compute, now_) + profile_.buckets[i].forward;
-                continue;
+            if (left(i) > 0) {
+                order.push_back(i);
             }
-            // Take further buckets along while the block still ends before compute runs dry.
-            std::uint64_t size = left(i);
-            std::size_t last = i;
-            while (last > 0) {
-                const std::uint64_t more = size + left(last - 1);
-                if (now_ + link_.seconds(static_cast<double>(more)) > compute) {
-                    break;
+        }
+        const std::size_t n = order.size();
+        const std::vector<double> tails = profile_.tails();
+        std::vector<double> rest(n + 1, 0.0);
+        std::vector<std::size_t> until(n, n);  // the first bucket behind the block that begins here
+        for (std::size_t k = n; k-- > 0;) {
+            double bytes = 0;
+            rest[k] = INFINITY;
+            for (std::size_t end = k + 1; end <= n; ++end) {
+                bytes += static_cast<double>(left(order[end - 1]));
+                const double takes = link_.seconds(bytes);
+                if (takes >= rest[k]) {
+                    break;  // longer blocks take longer still
                 }
-                size = more;
-                --last;
+                const double until_end = takes + std::max(tails[order[k]], rest[end]);
+                if (until_end < rest[k]) {
+                    rest[k] = until_end;
+                    until[k] = end;
+                }
             }
-            send(i + 1, size);
-            now_ += link_.seconds(static_cast<double>(size));
-            compute = std::max(compute, now_);
-            for (; i > last; --i) {
-                compute += profile_.buckets[i].forward;
+        }
+        for (std::size_t k = 0; k < n; k = until[k]) {
+            block(order, k, until[k]);
+        }
+    }
+
+    void block(const std::vector<std::size_t>& order, std::size_t from, std::size_t to) {
+        for (std::size_t k = from; k < to; ++k) {
+            const std::size_t i = order[k];
+            if (k > from) {
+                builder_.fuse();
             }
-            compute += profile_.buckets[i].forward;
+            builder_.add(static_cast<std::uint32_t>(i), sent_[i], profile_.buckets[i].bytes, 0);
         }
     }
 

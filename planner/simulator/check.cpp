@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "planner/model/progress.h"
 #include "planner/simulator/simulator.h"
 
 namespace deft::planner {
@@ -331,6 +332,9 @@ void Checker::check_caps() {
     }
     if (p.max_delay != delay || p.max_merge != merge) {
         report("predicted: max_delay or max_merge is not what the deliveries say");
+    }
+    if (!(std::abs(p.late - late_part(plan_)) <= 1e-9)) {
+        report("predicted.late: not what the deliveries say");
     }
 }
 

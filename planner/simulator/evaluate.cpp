@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "planner/model/progress.h"
 #include "planner/simulator/simulator.h"
 #include "planner/solver/bounds.h"
 
@@ -44,6 +45,7 @@ void count_updates(Plan& plan, const Profile& profile) {
     const double total = static_cast<double>(profile.bytes());
     p.updates = updated / (total * plan.period);
     p.mean_age = gradients > 0 ? aged / gradients : 0;
+    p.late = late_part(plan);
 }
 
 }  // namespace

@@ -10,13 +10,26 @@ namespace deft::planner {
 
 namespace {
 
+double synchronous(const Profile& profile, Barrier barrier, const std::vector<double>& costs) {
+    return barrier == Barrier::Update ? time_ddp(profile, costs) : time_optimal(profile, costs);
+}
+
 double synchronous(const Profile& profile, Barrier barrier, double rate) {
     std::vector<double> costs;
     costs.reserve(profile.size());
     for (const Bucket& bucket : profile.buckets) {
         costs.push_back(static_cast<double>(bucket.bytes) / rate);
     }
-    return barrier == Barrier::Update ? time_ddp(profile, costs) : time_optimal(profile, costs);
+    return synchronous(profile, barrier, costs);
+}
+
+// What is used by its own iteration's update, in a plan of one iteration: nothing else waits.
+double fresh_bytes(const Plan& plan, const Profile& profile, double rate) {
+    std::vector<double> costs(profile.size(), 0.0);
+    for (const Delivery& d : plan.deliveries) {
+        costs[d.bucket] += d.delay() == 0 ? static_cast<double>(d.end - d.begin) / rate : 0.0;
+    }
+    return synchronous(profile, plan.barrier, costs);
 }
 
 // The update that gets a whole generation waits for all of it, the iterations between for nothing.
@@ -52,7 +65,9 @@ double lower_bound(const Plan& plan, const Profile& profile, const Fabric& fabri
     if (delay == 0 && merge > 1 && !staggered) {
         return whole_generations(profile, plan.barrier, fabric.best_rate(), merge);
     }
-    return lower_bound(profile, fabric, plan.barrier, delay, merge);
+    const double least = lower_bound(profile, fabric, plan.barrier, delay, merge);
+    const bool mixed = delay > 0 && merge == 1 && plan.period == 1;
+    return mixed ? std::max(least, fresh_bytes(plan, profile, fabric.best_rate())) : least;
 }
 
 double lower_bound(const Profile& profile, const Fabric& fabric, const Options& options) {

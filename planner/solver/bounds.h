@@ -19,7 +19,8 @@ double lower_bound(const Profile& profile, const Fabric& fabric, Barrier barrier
 // The bound over all plans that `options` allow.
 double lower_bound(const Profile& profile, const Fabric& fabric, const Options& options);
 
-// The bound for what this plan does: its barrier, largest delay and merge.
+// The bound for what this plan does: its barrier, largest delay and merge. Of mixed ages, every
+// iteration waits for its fresh bytes and carries all of them.
 double lower_bound(const Plan& plan, const Profile& profile, const Fabric& fabric);
 
 }  // namespace deft::planner

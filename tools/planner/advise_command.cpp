@@ -8,6 +8,7 @@
 #include "planner/adviser.h"
 #include "planner/policies/policy.h"
 #include "tools/planner/commands.h"
+#include "tools/planner/curve.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
 #include "tools/text_output.h"
@@ -22,6 +23,30 @@ nlohmann::json to_json(const Estimate& e) {
     return {{"low", e.low}, {"middle", e.middle}, {"high", e.high}};
 }
 
+nlohmann::json to_json(const planner::BenefitPoint& point) {
+    return {{"ratio", point.ratio},
+            {"no_overlap_ms", point.no_overlap * 1e3},
+            {"as_is_ms", point.as_is * 1e3},
+            {"striped_ms", point.striped * 1e3},
+            {"layered_ms", point.layered * 1e3},
+            {"late_ms", point.late * 1e3},
+            {"merged_ms", point.merged * 1e3},
+            {"compute_ms", point.compute * 1e3}};
+}
+
+nlohmann::json to_json(const planner::Benefit& benefit) {
+    nlohmann::json points = nlohmann::json::array();
+    for (const planner::BenefitPoint& point : benefit.curve) {
+        points.push_back(to_json(point));
+    }
+    return {{"here", to_json(benefit.here)},
+            {"points", points},
+            {"bounds",
+             {{"three_resources", benefit.bounds.three_resources},
+              {"order", benefit.bounds.order},
+              {"order_over_overlap", benefit.bounds.over_overlap}}}};
+}
+
 std::string row(const char* name, const Estimate& gain, double bound) {
     return fmt::format("  {:<44} {:>9.3f} ms {:>7.2f}x  ({:.2f}-{:.2f})\n", name, bound * 1e3,
                        gain.middle, gain.low, gain.high);
@@ -34,6 +59,7 @@ struct Advised {
     planner::Profile profile;
     planner::Fabric fabric;
     Advice advice;
+    planner::Benefit benefit;
     planner::Prediction best;  // of the best plan; its verdict holds for the job as it was timed
 };
 
@@ -71,6 +97,7 @@ Advised advise_on(const PlannerOptions& options, const std::string& input) {
     }
     const planner::Options with = options.options();
     one.advice = advise(one.profile, one.fabric, with);
+    one.benefit = benefit_of(one.profile, one.fabric, with);
     one.best = make_plan("best", one.profile, one.fabric, with).predicted;
     reconcile(one, with.noise);
     return one;
@@ -86,6 +113,9 @@ nlohmann::json to_json(const Advised& one) {
         {"compute_ms", advice.compute * 1e3},
         {"communication_ms", advice.communication * 1e3},
         {"coverage_rate", to_json(advice.coverage)},
+        {"striped",
+         {{"bound_ms", advice.bound_striped * 1e3}, {"gain", to_json(advice.gain_striped)}}},
+        {"curve", to_json(one.benefit)},
         {"order", {{"bound_ms", advice.bound_order * 1e3}, {"gain", to_json(advice.gain_order)}}},
         {"links", {{"bound_ms", advice.bound_links * 1e3}, {"gain", to_json(advice.gain_links)}}},
         {"delay", {{"bound_ms", advice.bound_delay * 1e3}, {"gain", to_json(advice.gain_delay)}}},
@@ -146,15 +176,18 @@ std::string body(const Advised& one, const planner::Options& with) {
     text +=
         "  no plan can be faster than                        bound    gain  (10th-90th "
         "percentile)\n";
-    text += row("ordering and cutting, same links", advice.gain_order, advice.bound_order);
-    text += row("all links given", advice.gain_links, advice.bound_links);
+    text += row("today's order over all links given", advice.gain_striped, advice.bound_striped);
+    text += row("best order, same links, layers wait*", advice.gain_order, advice.bound_order);
+    text += row("best order, all links given, layers wait*", advice.gain_links, advice.bound_links);
     text += row("updates one iteration late", advice.gain_delay, advice.bound_delay);
     text += row(fmt::format("{} iterations per update, late", with.max_merge).c_str(),
                 advice.gain_merge, advice.bound_merge);
+    text += "  * where each layer waits for its own gradient only: no mode does that yet\n";
     text +=
         fmt::format("  ordering never adds more than {:.2f}x to plain overlap\n", advice.order_cap);
     text += fmt::format("  best plan within delay {}, merge {}: {:.3f} ms ({})\n", with.max_delay,
                         with.max_merge, one.best.iteration * 1e3, verdict_text(one.best));
+    text += beyond_text(one.fabric, "  ");
     for (const std::string& note : advice.notes) {
         text += "  note: " + note + "\n";
     }
@@ -197,11 +230,28 @@ std::string text_of(const Group& group, const planner::Options& with) {
 
 }  // namespace
 
+namespace {
+
+BenefitPicture picture_of(const Advised& one, const planner::Options& with) {
+    return {one.profile.name.empty() ? one.input : one.profile.name, one.benefit.bounds,
+            one.benefit.here, one.benefit.curve, static_cast<double>(with.max_merge)};
+}
+
+}  // namespace
+
 int advise_command(const PlannerOptions& options) {
+    std::string curves;
     nlohmann::json all = nlohmann::json::array();
     std::vector<Group> groups;
     for (const std::string& input : options.inputs) {
         Advised one = advise_on(options, input);
+        if (options.curve && curves.empty()) {
+            const BenefitPicture picture = picture_of(one, options.options());
+            curves = fmt::format("{}:\n", printable(picture.title)) + benefit_table(picture);
+            if (!options.svg.empty()) {
+                write_file(options.svg, benefit_svg(picture));
+            }
+        }
         if (options.json) {
             all.push_back(to_json(one));
         } else {
@@ -215,7 +265,7 @@ int advise_command(const PlannerOptions& options) {
     for (const Group& group : groups) {
         text += text_of(group, options.options());
     }
-    return print(text);
+    return print(text + curves);
 }
 
 }  // namespace deft::tools

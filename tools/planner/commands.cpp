@@ -48,8 +48,16 @@ planner::Options PlannerOptions::options() const {
     result.max_merge = max_merge;
     result.complete_generations = merge == "whole";
     result.barrier = barrier == "layer" ? planner::Barrier::Layer : planner::Barrier::Update;
-    result.objective =
-        objective == "update" ? planner::Objective::UpdateTime : planner::Objective::IterationTime;
+    result.objective = objective == "update"     ? planner::Objective::UpdateTime
+                       : objective == "progress" ? planner::Objective::Progress
+                                                 : planner::Objective::IterationTime;
+    result.mixed_ages = mixed_ages;
+    if (noise_scale >= 0) {
+        result.noise_scale = noise_scale;
+    }
+    if (age_price >= 0) {
+        result.age_price = age_price;
+    }
     const auto bytes = [](double mb) { return static_cast<std::uint64_t>(mb * 0x1p20); };
     if (partition_mb >= 0) {
         result.partition_bytes = bytes(partition_mb);
@@ -111,6 +119,21 @@ std::string verdict_text(const planner::Prediction& p) {
                        each > 1 ? "" : " (no gain where the number of updates counts)");
 }
 
+std::string policy_text(const planner::Plan& plan) {
+    return plan.origin.empty() ? plan.policy : fmt::format("{} ({})", plan.policy, plan.origin);
+}
+
+std::string beyond_text(const planner::Fabric& fabric, const char* indent) {
+    std::string text;
+    for (const planner::Link& link : fabric.links) {
+        if (!link.beyond.empty()) {
+            text += fmt::format("{}beyond its measurements: {} ({}); its times are extrapolated\n",
+                                indent, printable(link.name), link.beyond);
+        }
+    }
+    return text;
+}
+
 void write_file(const std::string& path, const std::string& text) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
                                                                &std::fclose);
@@ -167,9 +190,21 @@ void PlannerCommands::add_common(CLI::App* command) {
         ->check(CLI::IsMember({"update", "layer"}))
         ->capture_default_str();
     command
-        ->add_option("--objective", options.objective, "iteration or update: what `best` shortens")
-        ->check(CLI::IsMember({"iteration", "update"}))
+        ->add_option("--objective", options.objective,
+                     "What `best` shortens: iteration, update, or the time to equal progress")
+        ->check(CLI::IsMember({"iteration", "update", "progress"}))
         ->capture_default_str();
+    command->add_flag("--mixed-ages", options.mixed_ages,
+                      "`best`: only what backward ends with may be late (no mode of the library "
+                      "does it yet)");
+    command
+        ->add_option("--noise-scale", options.noise_scale,
+                     "progress: gradient noise scale over an iteration's batch; default 1")
+        ->check(number_in(0.0, 1e9));
+    command
+        ->add_option("--age-price", options.age_price,
+                     "progress: what a missed update costs of a late byte; default 0.4")
+        ->check(number_in(0.0, 1e3));
     command
         ->add_option("--partition-mb", options.partition_mb,
                      "ByteScheduler's partition, MiB; default 32; 0: its ideal, no overhead")
@@ -212,7 +247,13 @@ void PlannerCommands::add_to(CLI::App& app) {
                     "LINK:MS:FACTOR, from then on the link has this part of its rate; repeatable");
     advise = app.add_subcommand("advise", "Say what a job could gain at most, and from what");
     add_common(advise);
-    advise->add_option("input", options.inputs, "Observe reports or PyTorch profiler traces");
+    advise->add_option(
+        "input", options.inputs,
+        "Observe reports, PyTorch profiler traces, or model:NAME[,...] with --links");
+    advise->add_flag("--curve", options.curve,
+                     "The benefit of each kind of help over the ratio of compute to communication, "
+                     "and where the (first) job stands");
+    advise->add_option("--svg", options.svg, "With --curve: draw it into this file");
 }
 
 int PlannerCommands::run(const CLI::App* command) const {
@@ -228,6 +269,10 @@ int PlannerCommands::run(const CLI::App* command) const {
             return kUsage;
         }
         if (command == advise) {
+            if (!options.svg.empty() && !options.curve) {
+                complain("advise: --svg draws the curve; add --curve");
+                return kUsage;
+            }
             if (options.inputs.empty()) {
                 complain("advise: name a trace or a report");
                 return kUsage;

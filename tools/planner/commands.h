@@ -32,12 +32,15 @@ struct PlannerOptions {
     std::string merge = "turns";
     std::string barrier = "update";
     std::string objective = "iteration";
+    bool mixed_ages = false;
+    double noise_scale = -1, age_price = -1;   // below 0: the planner's own
     double partition_mb = -1, credit_mb = -1;  // below 0: as published
     double jitter = 0;
     double straggler = 1;
     std::vector<std::string> rate_changes;
     std::uint64_t seed = 1;
     bool json = false;
+    bool curve = false;  // advise: benefit over the ratio of compute to communication
     std::string svg;
     std::string trace;
     std::string save_profile;
@@ -80,6 +83,12 @@ int advise_command(const PlannerOptions& options);
 
 // "use: 2.30x per iteration, 1.15x per update", as far as the plan updates in every iteration.
 std::string verdict_text(const planner::Prediction& predicted);
+
+// "best (us-byte)" where `best` took the plan of another policy.
+std::string policy_text(const planner::Plan& plan);
+
+// A line for each link that is used where nobody measured it: what the figures are then worth.
+std::string beyond_text(const planner::Fabric& fabric, const char* indent = "");
 
 // Writes --svg and --trace where asked. Throws InputError.
 void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines);

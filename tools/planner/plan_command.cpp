@@ -21,7 +21,7 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
     const planner::Prediction& p = plan.predicted;
     std::string text = fmt::format(
         "policy {} for {}: {} buckets, {:.1f} MiB, forward {:.3f} ms, backward {:.3f} ms\n",
-        plan.policy, printable(profile.name), profile.size(),
+        policy_text(plan), printable(profile.name), profile.size(),
         static_cast<double>(profile.bytes()) / 0x1p20, profile.forward * 1e3,
         profile.backward * 1e3);
     text += fmt::format(
@@ -29,8 +29,10 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
         "%)\n",
         p.iteration * 1e3, p.baseline * 1e3, p.bound * 1e3, p.gap * 100);
     text += fmt::format(
-        "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged\n",
-        p.updates, p.max_delay, p.max_age, p.max_merge);
+        "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged, "
+        "{:.0f} % of the bytes late\n",
+        p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late);
+    text += beyond_text(fabric);
     text += fmt::format("verdict: {}\n\n", verdict_text(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
                         "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",

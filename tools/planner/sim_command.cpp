@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "planner/model/progress.h"
 #include "planner/policies/policy.h"
 #include "planner/solver/bounds.h"
 #include "tools/planner/commands.h"
@@ -121,8 +122,10 @@ nlohmann::json to_json(const Simulated& all) {
         json["nodes"] = all.nodes;
     }
     for (const planner::Link& link : all.fabric.links) {
-        json["links"].push_back(
-            {{"name", link.name}, {"kind", link.kind}, {"source", link.source}});
+        json["links"].push_back({{"name", link.name},
+                                 {"kind", link.kind},
+                                 {"source", link.source},
+                                 {"beyond", link.beyond}});
     }
     for (const Result& result : all.results) {
         const planner::Prediction& p = result.plan.predicted;
@@ -135,6 +138,9 @@ nlohmann::json to_json(const Simulated& all) {
                                     {"speedup", all.baseline / result.run.iteration},
                                     {"exposed_ms", result.run.exposed * 1e3},
                                     {"updates_per_iteration", p.updates},
+                                    {"progress", progress_per_iteration(result.plan, all.options)},
+                                    {"origin", result.plan.origin},
+                                    {"late", p.late},
                                     {"max_delay", p.max_delay},
                                     {"max_age", p.max_age},
                                     {"max_merge", p.max_merge},
@@ -159,20 +165,24 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
                             shown ? "" : printable(" (" + link.kind + ")"), link.best_rate() / 1e9,
                             link.source.empty() ? "" : "; ", printable(link.source));
     }
-    text += fmt::format("\n{:<14} {:>12} {:>8} {:>11} {:>9} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
-                        "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "late",
-                        "age", "merged", "bound ms", "gap %", "waits for");
+    text += beyond_text(all.fabric);
+    text += fmt::format(
+        "\n{:<18} {:>12} {:>8} {:>11} {:>10} {:>8} {:>6} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
+        "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "progress", "late",
+        "late %", "age", "merged", "bound ms", "gap %", "waits for");
     for (const Result& result : all.results) {
         const planner::Prediction& p = result.plan.predicted;
         text += fmt::format(
-            "{:<14} {:>12.3f} {:>8.3f} {:>11.3f} {:>10.3f} {:>6} {:>4} {:>6} {:>9.3f} {:>8.2f}  "
-            "{}\n",
-            result.plan.policy, result.run.iteration * 1e3, all.baseline / result.run.iteration,
-            result.run.exposed * 1e3, p.updates, p.max_delay, p.max_age, p.max_merge, p.bound * 1e3,
-            p.gap * 100, to_string(result.plan.barrier));
+            "{:<18} {:>12.3f} {:>8.3f} {:>11.3f} {:>10.3f} {:>8.3f} {:>6} {:>6.0f} {:>4} {:>6} "
+            "{:>9.3f} {:>8.2f}  {}\n",
+            policy_text(result.plan), result.run.iteration * 1e3,
+            all.baseline / result.run.iteration, result.run.exposed * 1e3, p.updates,
+            progress_per_iteration(result.plan, all.options), p.max_delay, p.late * 100, p.max_age,
+            p.max_merge, p.bound * 1e3, p.gap * 100, to_string(result.plan.barrier));
     }
     text +=
         "\nspeed-up is per iteration against the job as it is; a merged update counts once.\n"
+        "progress: synchronous updates that an iteration is worth (--noise-scale, --age-price).\n"
         "\"waits for: layer\" needs a framework that lets a layer wait for its own gradient "
         "only.\n";
     text += fmt::format(

@@ -36,7 +36,9 @@ std::string label(const Interval& bar) {
                        bar.end);
 }
 
-std::string escaped(const std::string& text) {
+}  // namespace
+
+std::string xml_text(const std::string& text) {
     std::string out;
     for (const char c : text) {
         switch (c) {
@@ -58,8 +60,6 @@ std::string escaped(const std::string& text) {
     }
     return out;
 }
-
-}  // namespace
 
 Timeline timeline_of(const planner::Plan& plan, const planner::Profile& profile,
                      const planner::Fabric& fabric, const planner::Simulation& simulation) {
@@ -205,12 +205,12 @@ std::string svg_timeline(const std::vector<Timeline>& timelines) {
         y += 14;
         out += fmt::format(
             "<text x=\"4\" y=\"{:.1f}\" font-weight=\"bold\">{} ({:.3f} ms{})</text>\n", y,
-            escaped(timeline.title), timeline.length * 1e3,
+            xml_text(timeline.title), timeline.length * 1e3,
             timeline.iterations > 0 ? fmt::format(", {} iterations", timeline.iterations) : "");
         y += 10;
         for (std::size_t r = 0; r <= timeline.links.size(); ++r) {
             out += fmt::format("<text x=\"4\" y=\"{:.1f}\">{}</text>\n", y + kRow * double(r) + 14,
-                               escaped(r == 0 ? "compute" : timeline.links[r - 1]));
+                               xml_text(r == 0 ? "compute" : timeline.links[r - 1]));
         }
         for (const Interval& bar : timeline.bars) {
             const bool transfer = bar.kind == Kind::Transfer;
@@ -224,7 +224,7 @@ std::string svg_timeline(const std::vector<Timeline>& timelines) {
                 "{:.3f}-{:.3f} ms</title></rect>\n",
                 kLeft + bar.start * scale, y + kRow * row,
                 std::max(0.3, (bar.finish - bar.start) * scale), kRow - 3, colour,
-                escaped(label(bar)), bar.start * 1e3, bar.finish * 1e3);
+                xml_text(label(bar)), bar.start * 1e3, bar.finish * 1e3);
         }
         y += kRow * static_cast<double>(timeline.links.size() + 1) + 12;
     }

@@ -40,6 +40,52 @@ TEST(Adviser, MoreLinksWhereCommunicationDominates) {
     EXPECT_GT(advice.gain_merge.middle, advice.gain_delay.middle);
 }
 
+// The parts of the gain add up, no point beats a bound, and each curve has one hump at most.
+TEST(Adviser, TheBenefitCurveKeepsToItsBounds) {
+    for (const testing::Shape& shape :
+         {testing::vgg16_shape(), testing::gpt2_shape(), testing::equal_shape(16)}) {
+        const Profile profile = testing::profile_of(shape);
+        const Benefit benefit = benefit_of(profile, testing::fabric_of(1.3, {1}), {});
+        EXPECT_NEAR(benefit.here.ratio, 1 / 1.3, 1e-6);
+        EXPECT_NEAR(benefit.bounds.over_overlap, 4.0 / 3, 1e-9);
+        ASSERT_EQ(benefit.curve.size(), 33U);
+        EXPECT_NEAR(benefit.curve[16].ratio, 1, 1e-9);
+        bool falls = false;
+        double before = 0;
+        for (const BenefitPoint& point : benefit.curve) {
+            EXPECT_GE(point.no_overlap, point.as_is * (1 - 1e-12));
+            EXPECT_GE(point.as_is, point.striped * (1 - 1e-12));
+            EXPECT_GE(point.striped, point.layered * (1 - 1e-12));
+            EXPECT_GE(point.layered, point.late * (1 - 1e-12));
+            EXPECT_GE(point.late, point.merged * (1 - 1e-12));
+            EXPECT_GE(point.merged, point.compute * (1 - 1e-12));
+            EXPECT_LE(point.no_overlap / point.layered, benefit.bounds.order * (1 + 1e-12));
+            EXPECT_LE(point.as_is / point.layered, benefit.bounds.over_overlap * (1 + 1e-12));
+            EXPECT_LE(point.no_overlap / point.merged,
+                      benefit.bounds.three_resources * (1 + 1e-12));
+            const double gain = point.no_overlap / point.layered;
+            EXPECT_FALSE(falls && gain > before * (1 + 1e-9)) << shape.name << " " << point.ratio;
+            falls = falls || gain < before * (1 - 1e-9);
+            before = gain;
+        }
+    }
+}
+
+TEST(Adviser, AsksWhatIsMeantByAJobThatOnlyTransfers) {
+    const Profile profile = testing::profile_of(testing::equal_shape(16));
+    const auto asks = [&](double coverage) {
+        for (const std::string& note :
+             advise(profile, testing::fabric_of(coverage, {1}), {}).notes) {
+            if (note.find("is the batch meant") != std::string::npos) {
+                return true;
+            }
+        }
+        return false;
+    };
+    EXPECT_TRUE(asks(150));
+    EXPECT_FALSE(asks(50));
+}
+
 TEST(Adviser, IntervalFollowsTheSpread) {
     Profile profile = testing::profile_of(testing::equal_shape(8));
     for (Bucket& bucket : profile.buckets) {

@@ -75,7 +75,7 @@ TEST_P(ClosedForms, OptimalIsReachedByIdealPriority) {
 TEST_P(ClosedForms, Dear) {
     const Case one = draw();
     Options options;
-    options.fusion_bytes = 0;
+    options.fusion_bytes = 1;  // none are fused
     const Plan plan = plan_dear(one.profile, one.fabric, options);
     expect_equal(plan.predicted.iteration, time_dear(one.profile, one.costs));
 }

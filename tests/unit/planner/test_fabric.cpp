@@ -149,6 +149,47 @@ TEST(Collective, RingTreeHierarchical) {
               ring_link("r", 256, 1e-5, 1e9).seconds(1e4));
 }
 
+// Rings by few ranks and for large messages, trees by many and for small ones: never worse than
+// either, and start-ups that grow with the logarithm of the nodes.
+TEST(NcclLink, TakesTheFasterAlgorithmForEveryMessage) {
+    for (const std::uint32_t ranks : {2U, 4U, 8U, 64U, 1024U, 10000U}) {
+        const Link link = nccl_link("l", ranks, 4, 5e-6, 100e-6, 1e9);
+        const double n = ranks;
+        const double nodes = std::ceil(n / 4);
+        const double crossing = nodes > 1 ? std::min(2 * (n - 1), 2 * nodes) : 0;
+        const double ring = crossing * 100e-6 + (2 * (n - 1) - crossing) * 5e-6;
+        const double tree =
+            nodes > 1 ? 2 * ((std::min(4.0, n) - 1) * 5e-6 + std::ceil(std::log2(nodes)) * 100e-6)
+                      : INFINITY;
+        EXPECT_NEAR(link.latency(), std::min(ring, tree), 1e-12) << ranks;
+        for (double bytes = 1; bytes < 1e12; bytes *= 3) {
+            const double expected =
+                std::min(ring + bytes * 2 * (n - 1) / n / 1e9, tree + bytes * 2 / 0.92e9);
+            EXPECT_NEAR(link.seconds(bytes), expected, 1e-9 * expected) << ranks;
+            EXPECT_NEAR(link.bytes_within(link.seconds(bytes)), bytes, 1e-6 * bytes) << ranks;
+        }
+        EXPECT_NEAR(link.best_rate(), 1e9 * n / (2 * (n - 1)), 1);
+    }
+    // 256 times the ranks, 8 more levels.
+    const double few = nccl_link("l", 64, 8, 1e-6, 10e-6, 1e9).latency();
+    const double many = nccl_link("l", 16384, 8, 1e-6, 10e-6, 1e9).latency();
+    EXPECT_NEAR(many - few, 2 * 8 * 10e-6, 1e-9);
+    Fabric broken;
+    broken.links.push_back(nccl_link("l", 8, 4, 1e-6, 1e-6, 1e9));
+    broken.links[0].cost.algorithms[0].beta = -1;
+    EXPECT_NE(broken.problem(), "");
+}
+
+TEST(Presets, SayWhereNobodyMeasured) {
+    EXPECT_EQ(preset_link("10GbE", 8).beyond, "");
+    EXPECT_EQ(preset_link("10GbE", 32).beyond, "");
+    EXPECT_EQ(preset_link("10GbE", 33).beyond, "measured with 8 to 32 ranks, used for 33");
+    EXPECT_EQ(preset_link("nvlink-a100", 4).beyond, "measured with 8 ranks, used for 4");
+    Fabric two;
+    two.links = {preset_link("10GbE", 64), preset_link("100Gb-IB", 64)};
+    EXPECT_NE(two.merged().links[0].beyond.find("10GbE measured"), std::string::npos);
+}
+
 TEST(Presets, EveryOneHasARateAndASource) {
     EXPECT_GE(link_presets().size(), 5U);
     for (const LinkPreset& preset : link_presets()) {

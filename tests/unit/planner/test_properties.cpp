@@ -8,8 +8,10 @@
 #include <cmath>
 
 #include "planner/model/plan_json.h"
+#include "planner/model/progress.h"
 #include "planner/model/water_filling.h"
 #include "planner/policies/builder.h"
+#include "planner/policies/mixed_ages.h"
 #include "planner/policies/policy.h"
 #include "planner/simulator/check.h"
 #include "planner/simulator/simulator.h"
@@ -42,6 +44,7 @@ Case draw() {
     one.options.max_merge = static_cast<std::uint32_t>(*rc::gen::inRange(1, 5).as("max_merge"));
     one.options.barrier =
         *rc::gen::arbitrary<bool>().as("layer barrier") ? Barrier::Layer : Barrier::Update;
+    one.options.mixed_ages = *rc::gen::arbitrary<bool>().as("mixed ages");
     return one;
 }
 
@@ -51,6 +54,12 @@ Options caps_of(const Plan& plan, Options options) {
     options.max_merge = std::max(options.max_merge, plan.predicted.max_merge);
     options.max_period = std::max(options.max_period, plan.period);
     return options;
+}
+
+// A tie; next to `fewest-links` the noise: its branch and bound may pack a subset of the links
+// better than what `best` has time for.
+double slack_beside(const std::string& policy) {
+    return policy == "fewest-links" ? 1.02 : 1 + 2e-4;
 }
 
 std::string first_problem(const std::vector<std::string>& problems) {
@@ -88,7 +97,8 @@ RC_GTEST_PROP(Property, BestIsTheFastestWithinTheCaps, ()) {
         if (allowed) {
             RC_LOG() << policy.name << ": " << plan.predicted.iteration << " s, best "
                      << best.predicted.iteration << std::endl;
-            RC_ASSERT(best.predicted.iteration <= plan.predicted.iteration * (1 + 2e-4));
+            RC_ASSERT(best.predicted.iteration <=
+                      plan.predicted.iteration * slack_beside(plan.policy));
         }
     }
     for (std::uint32_t merge = 1; merge <= one.options.max_merge; ++merge) {
@@ -105,12 +115,92 @@ RC_GTEST_PROP(Property, BestDeliversCompleteGenerationsWhereOnlyTheyAreAllowed, 
     Case one = draw();
     one.options.complete_generations = true;
     const Plan plan = make_plan("best", one.profile, one.fabric, one.options);
-    RC_ASSERT(plan.complete_generations());
+    RC_ASSERT(plan.complete_generations() || plan.predicted.mixed_ages());
+    RC_ASSERT(!plan.predicted.mixed_ages() || one.options.mixed_ages);
+    RC_ASSERT(plan.whole_updates());
     RC_ASSERT(plan.predicted.iteration >= plan.predicted.bound * (1 - 1e-9));
     for (std::uint32_t merge = 1; merge <= one.options.max_merge; ++merge) {
         for (std::uint32_t delay = 0; delay <= one.options.max_delay; ++delay) {
             RC_ASSERT(plan_generations(one.profile, one.fabric, one.options, merge, delay)
                           .complete_generations());
+        }
+    }
+}
+
+// Every plan that `best` may choose from, as far as this file can make it.
+std::vector<Plan> candidates(const Case& one) {
+    std::vector<Plan> all;
+    for (const Policy& policy : policies()) {
+        all.push_back(make_plan(policy.name, one.profile, one.fabric, one.options));
+    }
+    for (std::uint32_t merge = 1; merge <= one.options.max_merge; ++merge) {
+        for (std::uint32_t delay = 0; delay <= one.options.max_delay; ++delay) {
+            all.push_back(plan_generations(one.profile, one.fabric, one.options, merge, delay));
+        }
+    }
+    Shares cut(one.fabric, one.options);
+    const auto whole = largest_first(one.profile, one.fabric);
+    std::uint64_t fresh = 0;
+    for (std::size_t i = 0; one.options.mixed_ages && i < one.profile.size(); ++i) {
+        all.push_back(mixed_ages(one.profile, one.fabric, one.options, fresh, whole, cut));
+        fresh += one.profile.buckets[i].bytes;
+    }
+    const auto left_out = [&](const Plan& plan) {
+        return plan.predicted.max_delay > one.options.max_delay ||
+               plan.predicted.max_merge > one.options.max_merge ||
+               (plan.barrier == Barrier::Layer && one.options.barrier == Barrier::Update) ||
+               !std::isfinite(plan.predicted.iteration);
+    };
+    all.erase(std::remove_if(all.begin(), all.end(), left_out), all.end());
+    return all;
+}
+
+RC_GTEST_PROP(Property, NoMixedAgesBeatTheBoundOfTheirKindAndEachPassesItsCheck, ()) {
+    Case one = draw();
+    Shares cut(one.fabric, one.options);
+    const auto whole = *rc::gen::arbitrary<bool>().as("whole buckets")
+                           ? largest_first(one.profile, one.fabric)
+                           : std::vector<std::uint32_t>();
+    const double part = *rc::gen::inRange(0, 101).as("per cent fresh") / 100.0;
+    const auto fresh =
+        static_cast<std::uint64_t>(part * static_cast<double>(one.profile.bytes())) / 512 * 512;
+    const Plan plan = mixed_ages(one.profile, one.fabric, one.options, fresh, whole, cut);
+    RC_ASSERT(
+        first_problem(check_plan(plan, one.profile, one.fabric, caps_of(plan, one.options))) == "");
+    RC_ASSERT(plan.predicted.iteration >= plan.predicted.bound * (1 - 1e-9));
+    const double rate = one.fabric.best_rate();
+    RC_ASSERT(plan.predicted.iteration >= mixed_ages_floor(one.profile, rate, fresh) * (1 - 1e-9));
+    RC_ASSERT(plan_floor(plan, one.profile, one.fabric) <= plan.predicted.iteration * (1 + 1e-9));
+    Plan other = plan;
+    other.predicted.late += 0.01;
+    RC_ASSERT(!check_plan(other, one.profile, one.fabric, caps_of(plan, one.options)).empty());
+}
+
+// Objective::Progress: no other plan reaches the same loss sooner, and of plans equally fast none
+// with more updates, or as many and less late, is passed over.
+RC_GTEST_PROP(Property, EquallyFastPlansChooseMoreUpdatesAndLessLateBytes, ()) {
+    Case one = draw();
+    one.options.noise = 0;
+    one.options.objective = Objective::Progress;
+    one.options.noise_scale = *rc::gen::inRange(0, 40).as("noise scale");
+    one.options.age_price = 0.05 * *rc::gen::inRange(0, 21).as("age price");
+    const Plan best = make_plan("best", one.profile, one.fabric, one.options);
+    RC_ASSERT(first_problem(check_plan(best, one.profile, one.fabric, one.options)) == "");
+    RC_ASSERT(best.predicted.iteration >=
+              lower_bound(one.profile, one.fabric, one.options) * (1 - 1e-9));
+    const auto seconds = [&](const Plan& plan) {
+        return plan.predicted.iteration / progress_per_iteration(plan, one.options);
+    };
+    for (const Plan& plan : candidates(one)) {
+        RC_LOG() << plan.policy << ": " << plan.predicted.iteration << " s, "
+                 << plan.predicted.updates << " updates, " << plan.predicted.late << " late, "
+                 << seconds(plan) << " s a step; best (" << best.origin << ") " << seconds(best)
+                 << std::endl;
+        RC_ASSERT(seconds(best) <= seconds(plan) * slack_beside(plan.policy));
+        if (std::abs(seconds(plan) / seconds(best) - 1) <= 1e-9) {
+            const double more = plan.predicted.updates - best.predicted.updates;
+            RC_ASSERT(more <= 1e-9);
+            RC_ASSERT(more < -1e-9 || plan.predicted.late >= best.predicted.late - 1e-9);
         }
     }
 }

@@ -130,6 +130,42 @@ class PlannerCommands(unittest.TestCase):
                 # the noise of "do nothing"
                 self.assertLessEqual(best["iteration_ms"], row["iteration_ms"] * 1.03)
 
+    def test_best_names_the_policy_and_may_delay_the_tail_alone(self):
+        job = ("sim", "--profile", "model:bert-base,seconds=0.3", "--links", "10GbE",
+               "--ranks", "16", "--policy", "best", "--max-merge", "1", "--json")
+        late = json.loads(self.deft(*job))["policies"][0]
+        self.assertEqual((late["origin"], late["late"]), ("generations", 1))
+        tail = json.loads(self.deft(*job, "--mixed-ages"))["policies"][0]
+        self.assertEqual(tail["origin"], "mixed-ages")
+        self.assertLess(tail["late"], 1)
+        self.assertLess(tail["iteration_ms"], late["iteration_ms"] * 1.001)
+        fresh = json.loads(self.deft(*job, "--objective", "progress", "--age-price", "100",
+                                     "--mixed-ages"))["policies"][0]
+        self.assertEqual((fresh["late"], fresh["progress"]), (0, 1))
+        self.assertIn("best (mixed-ages)", self.deft(*job[:-1], "--mixed-ages"))
+        self.assertIn("% of the bytes late", self.deft("plan", *job[1:7], "--mixed-ages"))
+
+    def test_advise_draws_the_curve(self):
+        job = ("advise", "model:bert-large,seconds=0.5", "--links", "10GbE,10GbE", "--ranks", "16",
+               "--curve")
+        out = self.deft(*job, "--svg", "curve.svg")
+        self.assertIn("you are here: compute is ", out)
+        self.assertIn("no mode does it yet", out)
+        self.assertIn("ordering over overlap: 1.33x", out)
+        xml.dom.minidom.parse(os.path.join(self.folder.name, "curve.svg"))
+        curve = json.loads(self.deft(*job, "--json"))[0]["curve"]
+        self.assertEqual(len(curve["points"]), 33)
+        self.assertIn("add --curve", self.deft(*job[:-1], "--svg", "x.svg", code=2))
+        self.assertIn("is the batch meant", self.deft("advise", "model:vgg19,batch=1", "--links",
+                                                      "10GbE", "--ranks", "16"))
+
+    def test_links_say_where_nobody_measured(self):
+        job = ("--profile", "model:resnet50", "--links", "10GbE", "--ranks")
+        self.assertNotIn("beyond", self.deft("sim", *job, "32", "--policy", "none"))
+        self.assertIn("beyond its measurements: 10GbE (measured with 8 to 32 ranks, used for 4096)",
+                      self.deft("sim", *job, "4096", "--policy", "none"))
+        self.assertIn("beyond its measurements", self.deft("plan", *job, "4096"))
+
     def test_plan_writes_what_it_is_asked_for(self):
         self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
                   "deft", "--svg", "a.svg", "--trace", "a.json", "--out", "p.json",

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/policies/assignment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "planner/policies/builder.h"
+#include "planner/policies/policy.h"
+
+namespace deft::planner {
+namespace {
+
+constexpr double kHair = 1 + 1e-12;     // rounding must not decide whether the optimum is feasible
+constexpr double kNear = 1e-4;          // how closely the shortest length is searched for
+constexpr std::size_t kExchanges = 64;  // buckets up to which exchanges are tried
+
+}  // namespace
+
+Assignment::Assignment(const Profile& profile, const Fabric& fabric, Barrier barrier)
+    : profile_(profile), n_(static_cast<std::uint32_t>(profile.size())), barrier_(barrier) {
+    slack_.assign(n_, profile.forward);
+    if (barrier == Barrier::Layer) {
+        slack_ = profile.tails();
+    }
+    for (const Link& link : fabric.links) {
+        costs_.push_back(bucket_costs(profile, link));
+    }
+    links_ = by_speed(fabric, static_cast<double>(profile.bytes()) / std::max(1U, n_));
+    by_size_.resize(n_);
+    std::iota(by_size_.begin(), by_size_.end(), 0U);
+    std::stable_sort(by_size_.begin(), by_size_.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return profile.buckets[a].bytes > profile.buckets[b].bytes;
+    });
+}
+
+// One deadline for all: first ready, first sent is as good as any order. Else, of those that exist,
+// the one needed first.
+double Assignment::link_length(std::uint32_t link, const Set& set,
+                               std::vector<double>* starts) const {
+    const std::vector<double>& cost = costs_[link];
+    double now = 0;
+    double length = 0;
+    const auto send = [&](std::uint32_t i) {
+        now = std::max(now, profile_.buckets[i].ready);
+        if (starts != nullptr) {
+            (*starts)[i] = now;
+        }
+        now += cost[i];
+        length = std::max(length, now + slack_[i]);
+    };
+    if (barrier_ == Barrier::Update) {
+        for (const std::uint32_t i : set) {
+            send(i);
+        }
+        return length;
+    }
+    Set arrived;  // a heap, the one needed first on top
+    const auto later = [&](std::uint32_t a, std::uint32_t b) {
+        return slack_[a] != slack_[b] ? slack_[a] < slack_[b] : a > b;
+    };
+    for (std::size_t next = 0; next < set.size() || !arrived.empty();) {
+        while (next < set.size() && (arrived.empty() || profile_.buckets[set[next]].ready <= now)) {
+            now = std::max(now, arrived.empty() ? profile_.buckets[set[next]].ready : now);
+            arrived.push_back(set[next++]);
+            std::push_heap(arrived.begin(), arrived.end(), later);
+        }
+        std::pop_heap(arrived.begin(), arrived.end(), later);
+        send(arrived.back());
+        arrived.pop_back();
+    }
+    return length;
+}
+
+bool Assignment::in_time(std::uint32_t link, const Set& set, double length) const {
+    if (barrier_ == Barrier::Layer) {
+        // Most sets fail even if transfers could be interrupted: that is quickly seen.
+        double rest = 0;
+        for (std::size_t k = set.size(); k-- > 0;) {
+            rest += costs_[link][set[k]];
+            if (profile_.buckets[set[k]].ready + rest + slack_[set[k]] > length * kHair) {
+                return false;
+            }
+        }
+    }
+    return link_length(link, set, nullptr) <= length * kHair;
+}
+
+Assignment::LinkOf Assignment::fill(double length, Order order) const {
+    std::vector<std::uint32_t> left = by_size_;
+    if (order == Order::DeadlineFirst) {
+        std::stable_sort(left.begin(), left.end(),
+                         [&](std::uint32_t a, std::uint32_t b) { return slack_[a] > slack_[b]; });
+    }
+    LinkOf link_of(n_, kNone);
+    std::vector<std::uint32_t> late;
+    Set set;
+    for (const std::uint32_t j : links_) {
+        late.clear();
+        set.clear();
+        for (const std::uint32_t i : left) {
+            const auto at = set.insert(std::lower_bound(set.begin(), set.end(), i), i);
+            if (in_time(j, set, length)) {
+                link_of[i] = j;
+            } else {
+                set.erase(at);
+                late.push_back(i);
+            }
+        }
+        left.swap(late);
+    }
+    return left.empty() ? link_of : LinkOf();
+}
+
+std::vector<Assignment::Set> Assignment::sets_of(const LinkOf& link_of) const {
+    std::vector<Set> sets(costs_.size());
+    for (std::uint32_t i = 0; i < n_; ++i) {
+        sets[link_of[i]].push_back(i);
+    }
+    return sets;
+}
+
+double Assignment::length(const LinkOf& link_of) const {
+    if (link_of.size() != n_) {
+        return INFINITY;
+    }
+    const std::vector<Set> sets = sets_of(link_of);
+    double length = profile_.compute();
+    for (std::uint32_t j = 0; j < sets.size(); ++j) {
+        length = std::max(length, link_length(j, sets[j], nullptr));
+    }
+    return length;
+}
+
+std::vector<double> Assignment::starts(const LinkOf& link_of) const {
+    std::vector<double> starts(n_, 0.0);
+    const std::vector<Set> sets = sets_of(link_of);
+    for (std::uint32_t j = 0; j < sets.size(); ++j) {
+        link_length(j, sets[j], &starts);
+    }
+    return starts;
+}
+
+Assignment::LinkOf Assignment::shortest(double least) const {
+    LinkOf best;
+    double high = INFINITY;
+    for (const Order order : {Order::DeadlineFirst, Order::LargestFirst}) {
+        // One deadline for all: the two orders are one.
+        if (order == Order::LargestFirst && barrier_ == Barrier::Update) {
+            break;
+        }
+        double low = least;
+        double mine = INFINITY;
+        double reach = least;
+        for (int i = 0; i < 100 && mine - low > kNear * low; ++i) {
+            const LinkOf found = fill(reach, order);
+            if (found.empty()) {
+                low = reach;
+            } else {
+                mine = std::min(reach, length(found));
+                if (mine < high) {
+                    high = mine;
+                    best = found;
+                }
+            }
+            reach = std::isfinite(mine) ? 0.5 * (low + mine) : reach * 1.25 + 1e-9;
+        }
+    }
+    while (!best.empty() && length(best) > least * (1 + kNear) && improve(best)) {
+    }
+    return best;
+}
+
+// One bucket of the link that ends last moves to another link, or changes places with one there.
+bool Assignment::improve(LinkOf& link_of) const {
+    std::vector<Set> sets = sets_of(link_of);
+    std::vector<double> lengths;
+    for (std::uint32_t j = 0; j < sets.size(); ++j) {
+        lengths.push_back(link_length(j, sets[j], nullptr));
+    }
+    const auto last = static_cast<std::uint32_t>(std::max_element(lengths.begin(), lengths.end()) -
+                                                 lengths.begin());
+    const double goal = lengths[last] * (1 - 1e-9);
+    const auto with = [&](std::uint32_t link, std::uint32_t out, std::uint32_t in) {
+        Set set = sets[link];
+        if (out != kNone) {
+            set.erase(std::lower_bound(set.begin(), set.end(), out));
+        }
+        if (in != kNone) {
+            set.insert(std::lower_bound(set.begin(), set.end(), in), in);
+        }
+        return in_time(link, set, goal);
+    };
+    for (const std::uint32_t i : sets[last]) {
+        for (const std::uint32_t j : links_) {
+            if (j == last) {
+                continue;
+            }
+            if (with(j, kNone, i) && with(last, i, kNone)) {
+                link_of[i] = j;
+                return true;
+            }
+            for (std::size_t k = 0; n_ <= kExchanges && k < sets[j].size(); ++k) {
+                if (with(last, i, sets[j][k]) && with(j, sets[j][k], i)) {
+                    link_of[i] = j;
+                    link_of[sets[j][k]] = last;
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+Assignment::LinkOf Assignment::search(double length, std::uint64_t effort) const {
+    LinkOf link_of(n_, kNone);
+    std::vector<Set> sets(costs_.size());
+    return search_from(0, length, effort, sets, link_of) ? link_of : LinkOf();
+}
+
+bool Assignment::search_from(std::size_t depth, double length, std::uint64_t& effort,
+                             std::vector<Set>& sets, LinkOf& link_of) const {
+    if (depth == n_) {
+        return true;
+    }
+    const std::uint32_t i = by_size_[depth];
+    for (std::size_t at = 0; at < links_.size() && effort > 0; ++at) {
+        const std::uint32_t j = links_[at];
+        // Of links alike that are empty yet, one will do.
+        const bool again = at > 0 && sets[j].empty() && sets[links_[at - 1]].empty() &&
+                           costs_[j] == costs_[links_[at - 1]];
+        if (again) {
+            continue;
+        }
+        --effort;
+        const auto place = std::lower_bound(sets[j].begin(), sets[j].end(), i) - sets[j].begin();
+        sets[j].insert(sets[j].begin() + place, i);
+        if (in_time(j, sets[j], length)) {
+            link_of[i] = j;
+            if (search_from(depth + 1, length, effort, sets, link_of)) {
+                return true;
+            }
+        }
+        sets[j].erase(sets[j].begin() + place);
+    }
+    return false;
+}
+
+Plan plan_assigned(const char* policy, const Assignment::LinkOf& link_of,
+                   const Assignment& assignment, const Profile& profile, const Fabric& fabric,
+                   const Options& options) {
+    if (link_of.empty()) {
+        // Never: one link and a long iteration always do. Then the job stays as it is.
+        Plan plan = plan_none(profile, fabric, options);
+        plan.policy = policy;
+        return plan;
+    }
+    const std::vector<double> starts = assignment.starts(link_of);
+    std::vector<std::uint32_t> order(profile.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return starts[a] < starts[b]; });
+    PlanBuilder builder(policy, options.barrier);
+    for (const std::uint32_t i : order) {
+        builder.add(i, 0, profile.buckets[i].bytes, link_of[i]);
+    }
+    return builder.finish(profile, fabric, options);
+}
+
+}  // namespace deft::planner

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole buckets onto links so that every one is there when it is needed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/model/fabric.h"
+#include "planner/model/options.h"
+#include "planner/model/plan.h"
+#include "planner/model/profile.h"
+
+namespace deft::planner {
+
+// A bucket exists from its ready time on; an iteration of length T needs it `slack` before its end.
+// A link serves one bucket at a time, of those that exist the one needed first.
+class Assignment {
+public:
+    static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+    using LinkOf = std::vector<std::uint32_t>;  // by bucket: index into the fabric's links
+
+    // In which order buckets are offered to a link, which takes each that leaves all in time.
+    enum class Order : std::uint8_t {
+        DeadlineFirst,  // the one needed first, of two alike the larger
+        LargestFirst,   // first-fit decreasing
+    };
+
+    Assignment(const Profile& profile, const Fabric& fabric, Barrier barrier);
+
+    // Links are filled one after the other, the fastest first. Empty: some bucket is late.
+    LinkOf fill(double length, Order order) const;
+    // The shortest iteration that either order reaches, improved by moves and exchanges. `least`:
+    // no iteration is shorter.
+    LinkOf shortest(double least) const;
+    // Any assignment that keeps to this length, found by branch and bound that looks at no more
+    // than `effort` placements. Empty: there is none, or it was not found.
+    LinkOf search(double length, std::uint64_t effort) const;
+
+    // Seconds per iteration; infinite if a bucket has no link.
+    double length(const LinkOf& link_of) const;
+    // When each bucket starts on its link.
+    std::vector<double> starts(const LinkOf& link_of) const;
+
+private:
+    using Set = std::vector<std::uint32_t>;  // buckets of one link, ascending
+
+    double link_length(std::uint32_t link, const Set& set, std::vector<double>* starts) const;
+    bool in_time(std::uint32_t link, const Set& set, double length) const;
+    bool search_from(std::size_t depth, double length, std::uint64_t& effort,
+                     std::vector<Set>& sets, LinkOf& link_of) const;
+    bool improve(LinkOf& link_of) const;
+    std::vector<Set> sets_of(const LinkOf& link_of) const;
+
+    const Profile& profile_;
+    const std::uint32_t n_;
+    const Barrier barrier_;
+    std::vector<double> slack_;               // by bucket: compute left when it is needed
+    std::vector<std::vector<double>> costs_;  // by link and bucket
+    std::vector<std::uint32_t> links_;        // fastest first
+    std::vector<std::uint32_t> by_size_;      // buckets, largest first
+};
+
+// The plan of an assignment; the job as it is where there is none.
+Plan plan_assigned(const char* policy, const Assignment::LinkOf& link_of,
+                   const Assignment& assignment, const Profile& profile, const Fabric& fabric,
+                   const Options& options);
+
+}  // namespace deft::planner
