@@ -80,9 +80,9 @@ Batch Launch::batch_at(std::size_t index) const {
         const auto base = load<std::uint32_t>(entry, batch::kBase);
         auto set = load<std::uint64_t>(entry, batch::kSet);
         for (; set != 0; set &= set - 1) {
-            const auto place = static_cast<std::uint32_t>(std::countr_zero(set));
+            const auto bit = static_cast<std::uint32_t>(std::countr_zero(set));
             result.works.push_back(
-                work_at(base + place * static_cast<std::uint32_t>(work_bytes(result.kind))));
+                work_at(base + bit * static_cast<std::uint32_t>(work_bytes(result.kind))));
         }
         index += jump;
         if (!extended) {
