@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "softdev/nccl_kernels/channel_threads.h"
 #include "softdev/nccl_kernels/communicator.h"
 #include "softdev/nccl_kernels/works.h"
 
@@ -151,14 +150,15 @@ void run_channel(const Launch& launch, const Release& release, int number, std::
 
 }  // namespace
 
-void run_kernel(const Release& release, std::byte* arguments) {
+void run_kernel(const Release& release, std::byte* arguments, const Report& report) {
     const Launch launch(release, arguments);
     std::vector<int> numbers;
     for (std::uint64_t left = launch.channels(); left != 0; left &= left - 1) {
         numbers.push_back(std::countr_zero(left));
     }
-    run_together(numbers.size(),
-                 [&](std::size_t i) { run_channel(launch, release, numbers[i], i); });
+    run_together(
+        numbers.size(), [&](std::size_t i) { run_channel(launch, release, numbers[i], i); },
+        report);
 }
 
 }  // namespace softdev::nccl_kernels

@@ -2,6 +2,7 @@
 // Send, receive, and the broadcasts of AllGatherV.
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "softdev/nccl_kernels/primitives.h"
@@ -58,7 +59,11 @@ Part part_of(const Channel& channel, const std::byte* work, bool receive) {
     part.address = load<std::byte*>(work, message_work::kAddress + which * sizeof(void*)) + begin;
     part.peer = load<int>(work, message_work::kRank + which * sizeof(int));
     part.chunk = decode_chunk(load<std::uint8_t>(work, message_work::kChunk + which));
-    part.low_latency = (load<std::uint8_t>(work, message_work::kFlags) >> which & 1) != 0;
+    const unsigned flags = load<std::uint8_t>(work, message_work::kFlags);
+    part.low_latency = (flags >> which & message_work::kLowLatency) != 0;
+    if ((flags >> which & message_work::kRegistered) != 0) {
+        throw std::runtime_error("registered buffers are not emulated");
+    }
     return part;
 }
 
