@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -118,7 +117,7 @@ inline void simulate(ncclComm_t comm, CUstream stream, float* data, size_t count
 // A call that NCCL refuses fails its group, whenever NCCL hears of it.
 inline void refused(ncclComm_t comm, CUstream stream, float* data) {
     check(ncclGroupStart(), "ncclGroupStart");
-    (void)ncclAllReduce(data, data, SIZE_MAX / 8, ncclFloat, ncclSum, comm, stream);
+    (void)ncclAllReduce(data, data, 1, ncclNumTypes, ncclSum, comm, stream);
     check(ncclGroupEnd() != ncclInvalidArgument, "the group's error");
 }
 
