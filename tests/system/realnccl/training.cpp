@@ -131,7 +131,8 @@ void large(Job& job) {
     std::vector<float> host(4 << 20);
     const Memory memory(host.size() * sizeof(float));
     Tally tally;
-    for (int round = 0; round < 4; ++round) {
+    const int rounds = job.ranks > 3 ? 1 : 4;
+    for (int round = 0; round < rounds; ++round) {
         fill(host, job.rank, round);
         memory.put(host.data(), job.stream);
         all_reduce(job, memory, host.size());
@@ -204,8 +205,10 @@ void nonblocking(Job& job) {
 Scenarios training() {
     return {
         {"buckets", [](Job& job) { buckets(job, 300); }},
+        {"hundred-buckets", [](Job& job) { buckets(job, 100); }},
         {"few-buckets", [](Job& job) { buckets(job, 20); }},
         {"late-buckets", [](Job& job) { late_buckets(job, 300); }},
+        {"hundred-late-buckets", [](Job& job) { late_buckets(job, 100); }},
         {"few-late-buckets", [](Job& job) { late_buckets(job, 30); }},
         {"large", large},
         {"capture", capture},
