@@ -208,13 +208,19 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
             return static_cast<int>(DEFT_NET_INVALID_USAGE);
         }
         log::configuration_warnings();
+        std::size_t shown = 0;
         if (switched_off()) {
             DEFT_INFO("mode off (%s): NCCL uses its own transport",
                       config.setting(Key::Mode).origin.c_str());
-        } else if (shown_devices() == 0 && !needs_no_device()) {
-            return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
+        } else {
+            shown = shown_devices();
+            if (shown == 0 && !needs_no_device()) {
+                return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
+            }
         }
-        if (context != nullptr) {
+        // Without devices none. NCCL 2.28 ends such a plugin at once and keeps the pointer; where
+        // InfiniBand cannot be used, the next network frees it once more.
+        if (context != nullptr && shown > 0) {
             *context = new Context{traffic_class};
         }
         return static_cast<int>(DEFT_NET_SUCCESS);

@@ -61,9 +61,9 @@ int attribute(CUdevice_attribute attribute, CUdevice device) {
         case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
             return 256;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-            return 8;
+            return softdev::settings().compute / 10;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-            return 6;
+            return softdev::settings().compute % 10;
         case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
         case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
         case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:

@@ -164,6 +164,18 @@ CUresult CUDAAPI cuMemGetInfo(std::size_t* free, std::size_t* total) {
     return CUDA_SUCCESS;
 }
 
+// There is no virtual memory management, but NCCL 2.30 asks this whether there is any or not.
+CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity,
+                                               const CUmemAllocationProp* properties,
+                                               CUmemAllocationGranularity_flags) {
+    SOFTDEV_CALL(call);
+    if (granularity == nullptr || properties == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *granularity = std::size_t{2} << 20;
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned flags) {
     SOFTDEV_CALL(call);
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) {

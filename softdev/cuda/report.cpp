@@ -70,6 +70,7 @@ std::vector<std::string> read_places(int devices) {
 Settings read_settings() {
     Settings s;
     s.devices = static_cast<int>(number("SOFTDEV_DEVICES", s.devices, 0, kMostDevices));
+    s.compute = static_cast<int>(number("SOFTDEV_COMPUTE", s.compute, 50, 129));
     s.places = read_places(s.devices);
     s.pageable = number("SOFTDEV_PAGEABLE", 0, 0, 1) != 0;
     s.deadline_s = number("SOFTDEV_DEADLINE", s.deadline_s, 0.001, 1e9);

@@ -13,6 +13,7 @@ enum class Strict { off, error, abort };
 
 struct Settings {
     int devices = 8;
+    int compute = 86;  ///< compute capability, 86 is 8.6
     Strict strict = Strict::error;
     bool pageable = false;
     double deadline_s = 60;

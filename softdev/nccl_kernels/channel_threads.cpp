@@ -39,53 +39,94 @@ void serve() {
     }
 }
 
+// Throws std::system_error where no thread can be started; the task is dropped then.
 void hand_out(std::function<void()> task) {
     Pool& p = pool();
     const std::lock_guard<std::mutex> lock(p.mutex);
     p.tasks.push_back(std::move(task));
-    if (p.tasks.size() > p.idle) {
-        std::thread(serve).detach();
-    } else {
+    if (p.tasks.size() <= p.idle) {
         p.wake.notify_one();
+        return;
+    }
+    try {
+        std::thread(serve).detach();
+    } catch (...) {
+        p.tasks.pop_back();
+        throw;
     }
 }
 
-struct Running {
-    std::mutex mutex;
-    std::condition_variable over;
-    std::size_t left = 0;
-    std::exception_ptr failure;
+// The calls of one run_together.
+class Running {
+public:
+    Running(std::size_t count, const Report& report) : report_(report), left_(count) {}
+
+    /// To be called while the exception is being handled.
+    void note_failure() {
+        const std::exception_ptr failure = std::current_exception();
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (failure_ != nullptr) {
+                return;
+            }
+            failure_ = failure;
+        }
+        try {
+            std::rethrow_exception(failure);
+        } catch (const std::exception& error) {
+            report_(error.what());
+        } catch (...) {
+            report_("an unknown exception");
+        }
+    }
+    void end(std::size_t count) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        left_ -= count;
+        if (left_ == 0) {
+            over_.notify_one();
+        }
+    }
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        over_.wait(lock, [&] { return left_ == 0; });
+        if (failure_ != nullptr) {
+            std::rethrow_exception(failure_);
+        }
+    }
+
+private:
+    const Report& report_;
+    std::mutex mutex_;
+    std::condition_variable over_;
+    std::size_t left_;
+    std::exception_ptr failure_;
 };
 
 }  // namespace
 
-void run_together(std::size_t count, const std::function<void(std::size_t)>& body) {
-    Running running;
-    running.left = count;
+void run_together(std::size_t count, const std::function<void(std::size_t)>& body,
+                  const Report& report) {
+    Running running(count, report);
     const auto run_one = [&](std::size_t i) {
-        std::exception_ptr failure;
         try {
             body(i);
         } catch (...) {
-            failure = std::current_exception();
+            running.note_failure();
         }
-        const std::lock_guard<std::mutex> lock(running.mutex);
-        if (failure != nullptr) {
-            running.failure = failure;
-        }
-        if (--running.left == 0) {
-            running.over.notify_one();
-        }
+        running.end(1);
     };
-    for (std::size_t i = 1; i < count; ++i) {
-        hand_out([&run_one, i] { run_one(i); });
+    std::size_t begun = 1;
+    try {
+        for (; begun < count; ++begun) {
+            hand_out([&run_one, i = begun] { run_one(i); });
+        }
+        run_one(0);
+    } catch (...) {
+        // Those that were handed out still use this frame.
+        running.note_failure();
+        running.end(count - begun + 1);
     }
-    run_one(0);
-    std::unique_lock<std::mutex> lock(running.mutex);
-    running.over.wait(lock, [&] { return running.left == 0; });
-    if (running.failure != nullptr) {
-        std::rethrow_exception(running.failure);
-    }
+    running.wait();
 }
 
 }  // namespace softdev::nccl_kernels

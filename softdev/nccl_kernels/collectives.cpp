@@ -13,15 +13,11 @@ namespace {
 constexpr Slicing kTwoSlices{2, 2};  // half of the steps in flight, half being filled
 constexpr Slicing kOneStep{1, 1};
 
-std::size_t divide_up(std::size_t n, std::size_t by) {
-    return (n + by - 1) / by;
-}
-
 // What the algorithms of one work have in common.
 struct Job {
     const Channel& channel;
     const Function& function;
-    CollectiveWork::Part part;
+    CollectiveWork::Share share;
     nccl::Reduction reduction;
     std::size_t element_bytes;
     const std::byte* input;
@@ -50,10 +46,10 @@ bool ring_all_reduce(const Job& job) {
                           peers.next);
     const auto ranks = static_cast<std::size_t>(job.channel.ranks());
     const auto index = static_cast<std::size_t>(job.channel.ring_index());
-    std::size_t chunk = job.part.chunk;
+    std::size_t chunk = job.share.chunk;
     const std::size_t loop = ranks * chunk;
-    for (std::size_t at = 0; at < job.part.elements; at += loop) {
-        const std::size_t left = job.part.elements - at;
+    for (std::size_t at = 0; at < job.share.elements; at += loop) {
+        const std::size_t left = job.share.elements - at;
         if (left < loop) {
             const std::size_t granule = 16 / job.element_bytes;
             chunk = divide_up(divide_up(left, ranks), granule) * granule;
@@ -68,13 +64,30 @@ bool ring_all_reduce(const Job& job) {
             move.send = turn < 2 * ranks - 2;
             move.elements = std::min(chunk, left - begin);
             if (turn < ranks) {
-                move.input = job.in(job.part.offset + at + begin);
+                move.input = job.in(job.share.offset + at + begin);
                 move.scale_input = true;
             }
             if (turn >= ranks - 1) {
-                move.output = job.out(job.part.offset + at + begin);
+                move.output = job.out(job.share.offset + at + begin);
             }
             move.finish = whole;
+            if (!primitives.run(move)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+// Moves of every chunk of this channel's share. `fill` gets each move, with its size known, the
+// chunk's first element and the number of the turn.
+template <class Fill>
+bool in_chunks(const Job& job, Primitives& primitives, std::size_t turns, Fill fill) {
+    for (std::size_t at = 0; at < job.share.elements; at += job.share.chunk) {
+        for (std::size_t turn = 0; turn < turns; ++turn) {
+            Move move;
+            move.elements = std::min(job.share.chunk, job.share.elements - at);
+            fill(move, job.share.offset + at, turn);
             if (!primitives.run(move)) {
                 return false;
             }
@@ -89,27 +102,15 @@ bool ring_all_gather(const Job& job) {
                           peers.next);
     const auto order = job.channel.ring_ranks();
     const std::size_t ranks = order.size();
-    for (std::size_t at = 0; at < job.part.elements; at += job.part.chunk) {
-        const std::size_t data = job.part.offset + at;
-        for (std::size_t turn = 0; turn < ranks; ++turn) {
-            const auto owner = static_cast<std::size_t>(order[(ranks - turn) % ranks]);
-            Move move;
-            move.receive = turn > 0;
-            move.send = turn < ranks - 1;
-            move.elements = std::min(job.part.chunk, job.part.elements - at);
-            move.output = job.out(data + owner * job.part.count);
-            if (turn == 0) {
-                move.input = job.in(data);
-                if (move.input == move.output) {
-                    move.output = nullptr;  // in place
-                }
-            }
-            if (!primitives.run(move)) {
-                return false;
-            }
+    return in_chunks(job, primitives, ranks, [&](Move& move, std::size_t data, std::size_t turn) {
+        const auto owner = static_cast<std::size_t>(order[(ranks - turn) % ranks]);
+        move.receive = turn > 0;
+        move.send = turn < ranks - 1;
+        move.output = job.out(data + owner * job.share.count);
+        if (turn == 0) {
+            take_own(move, job.in(data), move.output);
         }
-    }
-    return true;
+    });
 }
 
 bool ring_reduce_scatter(const Job& job) {
@@ -118,26 +119,17 @@ bool ring_reduce_scatter(const Job& job) {
                           peers.next);
     const auto order = job.channel.ring_ranks();
     const std::size_t ranks = order.size();
-    for (std::size_t at = 0; at < job.part.elements; at += job.part.chunk) {
-        const std::size_t data = job.part.offset + at;
-        for (std::size_t turn = 0; turn < ranks; ++turn) {
-            const auto owner = static_cast<std::size_t>(order[ranks - 1 - turn]);
-            Move move;
-            move.receive = turn > 0;
-            move.send = turn < ranks - 1;
-            move.elements = std::min(job.part.chunk, job.part.elements - at);
-            move.input = job.in(data + owner * job.part.count);
-            move.scale_input = true;
-            if (turn == ranks - 1) {
-                move.output = job.out(data);
-                move.finish = true;
-            }
-            if (!primitives.run(move)) {
-                return false;
-            }
+    return in_chunks(job, primitives, ranks, [&](Move& move, std::size_t data, std::size_t turn) {
+        const auto owner = static_cast<std::size_t>(order[ranks - 1 - turn]);
+        move.receive = turn > 0;
+        move.send = turn < ranks - 1;
+        move.input = job.in(data + owner * job.share.count);
+        move.scale_input = true;
+        if (turn == ranks - 1) {
+            move.output = job.out(data);
+            move.finish = true;
         }
-    }
-    return true;
+    });
 }
 
 bool ring_broadcast(const Job& job) {
@@ -147,24 +139,14 @@ bool ring_broadcast(const Job& job) {
     const auto order = job.channel.ring_ranks();
     const bool first = order[0] == job.root;
     const bool last = order[1] == job.root;
-    for (std::size_t at = 0; at < job.part.elements; at += job.part.chunk) {
-        const std::size_t data = job.part.offset + at;
-        Move move;
+    return in_chunks(job, primitives, 1, [&](Move& move, std::size_t data, std::size_t) {
         move.receive = !first;
         move.send = !last;
-        move.elements = std::min(job.part.chunk, job.part.elements - at);
         move.output = job.out(data);
         if (first) {
-            move.input = job.in(data);
-            if (move.input == move.output) {
-                move.output = nullptr;  // in place
-            }
+            take_own(move, job.in(data), move.output);
         }
-        if (!primitives.run(move)) {
-            return false;
-        }
-    }
-    return true;
+    });
 }
 
 bool ring_reduce(const Job& job) {
@@ -174,44 +156,30 @@ bool ring_reduce(const Job& job) {
     const auto order = job.channel.ring_ranks();
     const bool last = job.channel.rank() == job.root;
     const bool first = order.back() == job.root;
-    for (std::size_t at = 0; at < job.part.elements; at += job.part.chunk) {
-        const std::size_t data = job.part.offset + at;
-        Move move;
+    return in_chunks(job, primitives, 1, [&](Move& move, std::size_t data, std::size_t) {
         move.receive = !first;
         move.send = !last;
-        move.elements = std::min(job.part.chunk, job.part.elements - at);
         move.input = job.in(data);
         move.scale_input = true;
         if (last) {
             move.output = job.out(data);
             move.finish = true;
         }
-        if (!primitives.run(move)) {
-            return false;
-        }
-    }
-    return true;
+    });
 }
 
 // The root sums what its children send and sends the sum down.
 bool tree_root(const Job& job) {
     const auto down = job.channel.tree_down();
     Primitives primitives(job.channel, job.shape(kOneStep), job.reduction, down, down);
-    for (std::size_t at = 0; at < job.part.elements; at += job.part.chunk) {
-        const std::size_t data = job.part.offset + at;
-        Move move;
+    return in_chunks(job, primitives, 1, [&](Move& move, std::size_t data, std::size_t) {
         move.receive = true;
         move.send = true;
         move.input = job.in(data);
         move.scale_input = true;
         move.output = job.out(data);
         move.finish = true;
-        move.elements = std::min(job.part.chunk, job.part.elements - at);
-        if (!primitives.run(move)) {
-            return false;
-        }
-    }
-    return true;
+    });
 }
 
 // One direction of a rank that is not the root: its moves, one after the other.
@@ -224,7 +192,7 @@ public:
           sends_(to[0] != -1),
           primitives_(job.channel, job.shape(kOneStep), job.reduction, from, to) {}
 
-    bool over() const { return !moving_ && at_ >= job_.part.elements; }
+    bool over() const { return !moving_ && at_ >= job_.share.elements; }
 
     /// True: something moved.
     bool advance() {
@@ -239,17 +207,17 @@ public:
             return false;
         }
         moving_ = false;
-        at_ += job_.part.chunk;
+        at_ += job_.share.chunk;
         return true;
     }
 
 private:
     Move next() const {
-        const std::size_t data = job_.part.offset + at_;
+        const std::size_t data = job_.share.offset + at_;
         Move move;
         move.receive = receives_;
         move.send = sends_;
-        move.elements = std::min(job_.part.chunk, job_.part.elements - at_);
+        move.elements = std::min(job_.share.chunk, job_.share.elements - at_);
         if (up_) {
             move.input = job_.in(data);
             move.scale_input = true;
@@ -323,8 +291,8 @@ std::uint64_t CollectiveWork::argument(std::size_t element_bytes) const {
     return value;
 }
 
-CollectiveWork::Part CollectiveWork::part(int channel, Protocol protocol,
-                                          std::size_t element_bytes) const {
+CollectiveWork::Share CollectiveWork::share(int channel, Protocol protocol,
+                                            std::size_t element_bytes) const {
     // Chunks are counted in these many bytes.
     const std::size_t grain = protocol == Protocol::ll      ? 16
                               : protocol == Protocol::ll128 ? 1920
@@ -336,21 +304,21 @@ CollectiveWork::Part CollectiveWork::part(int channel, Protocol protocol,
         return (shares[3] >> (21 * which) & 0x1fffff) * (grain / element_bytes);
     };
     const std::size_t between = last > first + 1 ? static_cast<std::size_t>(last - first - 1) : 0;
-    Part part;
-    part.count = shares[0] + between * shares[1] + shares[2];
+    Share share;
+    share.count = shares[0] + between * shares[1] + shares[2];
     if (channel == first) {
-        part.elements = shares[0];
-        part.chunk = chunk(0);
+        share.elements = shares[0];
+        share.chunk = chunk(0);
     } else if (channel == last) {
-        part.offset = shares[0] + between * shares[1];
-        part.elements = shares[2];
-        part.chunk = chunk(2);
+        share.offset = shares[0] + between * shares[1];
+        share.elements = shares[2];
+        share.chunk = chunk(2);
     } else {
-        part.offset = shares[0] + static_cast<std::size_t>(channel - first - 1) * shares[1];
-        part.elements = shares[1];
-        part.chunk = chunk(1);
+        share.offset = shares[0] + static_cast<std::size_t>(channel - first - 1) * shares[1];
+        share.elements = shares[1];
+        share.chunk = chunk(1);
     }
-    return part;
+    return share;
 }
 
 bool supported(const Function& function) {
@@ -365,7 +333,7 @@ bool run_collective(const Channel& channel, const Function& function, const Coll
                                 function.operation == Operation::sum_post_div;
     const Job job{channel,
                   function,
-                  work.part(channel.number(), function.protocol, element_bytes),
+                  work.share(channel.number(), function.protocol, element_bytes),
                   reduction_of(function, takes_argument ? work.argument(element_bytes) : 0),
                   element_bytes,
                   work.input(),

@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "softdev/nccl_kernels/channel_threads.h"
 #include "softdev/nccl_kernels/communicator.h"
 #include "softdev/nccl_kernels/works.h"
 
@@ -80,9 +79,9 @@ Batch Launch::batch_at(std::size_t index) const {
         const auto base = load<std::uint32_t>(entry, batch::kBase);
         auto set = load<std::uint64_t>(entry, batch::kSet);
         for (; set != 0; set &= set - 1) {
-            const auto place = static_cast<std::uint32_t>(std::countr_zero(set));
+            const auto bit = static_cast<std::uint32_t>(std::countr_zero(set));
             result.works.push_back(
-                work_at(base + place * static_cast<std::uint32_t>(work_bytes(result.kind))));
+                work_at(base + bit * static_cast<std::uint32_t>(work_bytes(result.kind))));
         }
         index += jump;
         if (!extended) {
@@ -151,14 +150,15 @@ void run_channel(const Launch& launch, const Release& release, int number, std::
 
 }  // namespace
 
-void run_kernel(const Release& release, std::byte* arguments) {
+void run_kernel(const Release& release, std::byte* arguments, const Report& report) {
     const Launch launch(release, arguments);
     std::vector<int> numbers;
     for (std::uint64_t left = launch.channels(); left != 0; left &= left - 1) {
         numbers.push_back(std::countr_zero(left));
     }
-    run_together(numbers.size(),
-                 [&](std::size_t i) { run_channel(launch, release, numbers[i], i); });
+    run_together(
+        numbers.size(), [&](std::size_t i) { run_channel(launch, release, numbers[i], i); },
+        report);
 }
 
 }  // namespace softdev::nccl_kernels

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "softdev/nccl_kernels/channel_threads.h"
 #include "softdev/nccl_kernels/function.h"
 #include "softdev/nccl_kernels/layout.h"
 
@@ -17,7 +18,7 @@ struct Release {
 
 /// Runs one launch: all channels of its mask, each from its first batch to its last. Returns when
 /// all works are done or the communicator is aborted. Throws std::runtime_error for what is not
-/// emulated.
-void run_kernel(const Release& release, std::byte* arguments);
+/// emulated; `report` hears of it at once, while other channels may still wait for their peers.
+void run_kernel(const Release& release, std::byte* arguments, const Report& report);
 
 }  // namespace softdev::nccl_kernels

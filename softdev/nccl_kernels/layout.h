@@ -139,7 +139,9 @@ constexpr std::size_t kChannels = 40;  ///< of all messages
 constexpr std::size_t kFirstChannel = 41;
 constexpr std::size_t kParts = 42;
 constexpr std::size_t kChunk = 44;  ///< as an 8-bit float without sign: 5 bits exponent, 3 mantissa
-constexpr std::size_t kFlags = 46;  ///< bit 0: LL; bits 2 and 4: registered; one higher to receive
+constexpr std::size_t kFlags = 46;  ///< what follows is for sending; one bit higher to receive
+constexpr std::uint8_t kLowLatency = 1u << 0;
+constexpr std::uint8_t kRegistered = 1u << 2 | 1u << 4;  ///< for a network, for a peer's memory
 constexpr std::uint8_t kProfiled = 1u << 6;
 }  // namespace message_work
 

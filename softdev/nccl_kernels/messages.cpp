@@ -2,6 +2,7 @@
 // Send, receive, and the broadcasts of AllGatherV.
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "softdev/nccl_kernels/primitives.h"
@@ -52,13 +53,17 @@ Part part_of(const Channel& channel, const std::byte* work, bool receive) {
     }
     const auto all = load<std::size_t>(work, message_work::kSize + which * sizeof(std::size_t));
     constexpr std::size_t kPage = 4096;
-    const std::size_t share = ((all + parts - 1) / parts + kPage - 1) / kPage * kPage;
+    const std::size_t share = divide_up(divide_up(all, parts), kPage) * kPage;
     const std::size_t begin = std::min(number * share, all);
     part.bytes = std::min(begin + share, all) - begin;
     part.address = load<std::byte*>(work, message_work::kAddress + which * sizeof(void*)) + begin;
     part.peer = load<int>(work, message_work::kRank + which * sizeof(int));
     part.chunk = decode_chunk(load<std::uint8_t>(work, message_work::kChunk + which));
-    part.low_latency = (load<std::uint8_t>(work, message_work::kFlags) >> which & 1) != 0;
+    const unsigned flags = load<std::uint8_t>(work, message_work::kFlags);
+    part.low_latency = (flags >> which & message_work::kLowLatency) != 0;
+    if ((flags >> which & message_work::kRegistered) != 0) {
+        throw std::runtime_error("registered buffers are not emulated");
+    }
     return part;
 }
 
@@ -144,8 +149,12 @@ bool run_messages(const Channel& channel, std::span<const std::byte* const> work
         bool over = true;
         bool moved = false;
         for (Transfer& transfer : transfers) {
-            moved = transfer.advance() || moved;
-            over = over && transfer.over();
+            if (transfer.advance()) {
+                moved = true;
+            }
+            if (!transfer.over()) {
+                over = false;
+            }
         }
         if (over) {
             return true;
@@ -182,16 +191,16 @@ bool run_broadcasts(const Channel& channel, Protocol protocol,
             move.send = depth < channel.ranks() - 1;
             move.output = load<std::byte*>(work, broadcast_work::kOutput) + done[i];
             if (depth == 0) {
-                move.input = load<const std::byte*>(work, broadcast_work::kInput) + done[i];
-                if (move.input == move.output) {
-                    move.output = nullptr;  // in place
-                }
+                take_own(move, load<const std::byte*>(work, broadcast_work::kInput) + done[i],
+                         move.output);
             }
             if (!primitives.run(move)) {
                 return false;
             }
             done[i] += move.elements;
-            over = over && move.elements == left;
+            if (move.elements < left) {
+                over = false;
+            }
         }
     }
     return true;

@@ -21,10 +21,6 @@ constexpr std::size_t kLinesTogether = 16;
 // Steps at which LL writes all flags of a slot, so that no old one looks new when they wrap.
 constexpr std::uint64_t kCleaning = 0x7ffffff8;
 
-std::size_t divide_up(std::size_t n, std::size_t by) {
-    return (n + by - 1) / by;
-}
-
 std::size_t round_up(std::size_t n, std::size_t to) {
     return divide_up(n, to) * to;
 }

@@ -30,6 +30,16 @@ struct Move {
     std::size_t elements = 0;
 };
 
+inline std::size_t divide_up(std::size_t n, std::size_t by) {
+    return (n + by - 1) / by;
+}
+
+/// Copies the own input to the output, where it is not there already (in place).
+inline void take_own(Move& move, const std::byte* input, std::byte* output) {
+    move.input = input;
+    move.output = input == output ? nullptr : output;
+}
+
 class Primitives {
 public:
     struct Shape {

@@ -42,12 +42,9 @@ Release find_release() {
 
 void launch(const unsigned*, const unsigned*, void** arguments) {
     static const Release release = find_release();
-    try {
-        softdev::nccl_kernels::run_kernel(release, static_cast<std::byte*>(arguments[0]));
-    } catch (const std::runtime_error& error) {
-        softdevReport("NCCL kernel: %s", error.what());
-        throw;
-    }
+    softdev::nccl_kernels::run_kernel(
+        release, static_cast<std::byte*>(arguments[0]),
+        [](const char* why) { softdevReport("NCCL kernel: %s", why); });
 }
 
 __attribute__((constructor)) void register_kernels() {

@@ -24,13 +24,14 @@ public:
     /// What the operation needs: a factor, a divisor, which of least and greatest.
     std::uint64_t argument(std::size_t element_bytes) const;
 
-    struct Part {
+    /// What one channel does of it.
+    struct Share {
         std::size_t count = 0;   ///< elements of all channels
-        std::size_t offset = 0;  ///< of this channel's part
+        std::size_t offset = 0;  ///< of this channel's elements
         std::size_t elements = 0;
         std::size_t chunk = 0;  ///< elements
     };
-    Part part(int channel, Protocol protocol, std::size_t element_bytes) const;
+    Share share(int channel, Protocol protocol, std::size_t element_bytes) const;
 
 private:
     std::uint32_t flags() const { return load<std::uint32_t>(work_, collective_work::kFlags); }

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Two hosts with two links run a job over NCCL's own library; one link goes down in its middle. Every
-# sum is right all the same, and the reports name the link that was lost.
+# Two hosts with two links run a job over NCCL's own library. One link goes down in its middle: every
+# sum is right all the same, and the reports name the link that was lost. Or both carry nothing any
+# more: both ranks hear of it and can abort.
 #
-# usage: cut.sh PLUGIN JOB
+# usage: cut.sh PLUGIN JOB one|both SCENARIO [SETTING...]
 set -u
 # shellcheck disable=SC2086 # words
 if [ -z "${DEFT_TEST_INSIDE:-}" ]; then
@@ -11,7 +12,9 @@ if [ -z "${DEFT_TEST_INSIDE:-}" ]; then
     unshare $user -n true 2>/dev/null || { echo "skipped: neither root nor user namespaces"; exit 77; }
     DEFT_TEST_INSIDE=1 exec unshare $user -n -- "$0" "$@"
 fi
-plugin=$1 job=$2
+plugin=$1 job=$2 cut=$3 scenario=$4
+shift 4
+settings="$*"
 unset DEFT_TEST_INSIDE
 folder=$(mktemp -d)
 hosts="" ranks=""
@@ -60,9 +63,10 @@ rank=0
 for pid in "$1" "$2"; do
     # shellcheck disable=SC2086 # settings are words
     inside "$pid" env ${TEST_NCCL_SETTINGS:-} NCCL_SOCKET_IFNAME=eth0 NCCL_HOSTID=host$rank \
-        NCCL_SHM_DISABLE=1 NCCL_NET=deft DEFT_INTERFACES=eth0,eth1 DEFT_MODE=observe DEFT_LOG=info \
+        NCCL_SHM_DISABLE=1 DEFT_INTERFACES=eth0,eth1 DEFT_LOG=info DEFT_WARMUP=10 \
+        DEFT_GRADIENTS=trust $settings \
         DEFT_OUT="$folder/rank%r.json" NCCL_NET_PLUGIN="$plugin" LD_PRELOAD="$plugin" \
-        "$job" buckets $rank 2 "$folder/id" >"$folder/rank$rank.out" 2>"$folder/rank$rank.err" &
+        "$job" "$scenario" $rank 2 "$folder/id" >"$folder/rank$rank.out" 2>"$folder/rank$rank.err" &
     ranks="$ranks $!"
     rank=$((rank + 1))
 done
@@ -76,11 +80,27 @@ for rank in 0 1; do
 done
 sleep 1
 [ -z "$(cat "$folder/rank0.out")" ] || fail "the job was over before the link was cut"
-inside "$1" ip link set eth1 down || fail "the link cannot be cut"
+if [ "$cut" = one ]; then
+    inside "$1" ip link set eth1 down || fail "the link cannot be cut"
+else
+    # Frames to a machine that is not there: deft waits longer for a host without any carrier.
+    for link in 0 1; do
+        inside "$1" ip neigh replace 10.77.$link.2 lladdr 02:00:00:00:00:99 dev eth$link &&
+            inside "$2" ip neigh replace 10.77.$link.1 lladdr 02:00:00:00:00:99 dev eth$link ||
+            fail "the links cannot be cut"
+    done
+fi
 for pid in $ranks; do
     wait "$pid" || fail "a rank failed"
 done
 ranks=""
+if [ "$cut" = both ]; then
+    for rank in 0 1; do
+        grep '^heard of error [0-9]*, aborted$' "$folder/rank$rank.out" ||
+            fail "rank $rank: did not hear of it"
+    done
+    exit 0
+fi
 for rank in 0 1; do
     grep -q '^checked [0-9]* wrong 0$' "$folder/rank$rank.out" || fail "rank $rank: wrong sums"
     cat "$folder/rank$rank.out"

@@ -76,7 +76,7 @@ TEST_P(OnRanks, APlanGoesOnWhileAllVouch) {
 }
 
 TEST_P(OnRanks, APlanEndsOnAllRanksAlikeWhereOneDoesNot) {
-    for (const std::int64_t last : {3, 16, 25, 31}) {
+    for (const std::int64_t last : {3, 31}) {
         const int silent = static_cast<int>(last) % GetParam();
         const auto ended = run(
             GetParam(), last + 2 * static_cast<std::int64_t>(Lease::kEvery + 1),

@@ -195,6 +195,21 @@ TEST_F(Memory, NothingIsKnownOfPinnedMemoryThatIsFreed) {
     EXPECT_EQ(cuMemGetAddressRange(&found, &bytes, address), CUDA_ERROR_NOT_FOUND);
 }
 
+TEST_F(Memory, TellsTheGranularityOfWhatItCannotMap) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    std::size_t granularity = 0;
+    EXPECT_EQ(cuMemGetAllocationGranularity(&granularity, &properties,
+                                            CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+              CUDA_SUCCESS);
+    EXPECT_EQ(granularity, std::size_t{2} << 20);
+    void* entry = nullptr;
+    EXPECT_EQ(cuGetProcAddress("cuMemGetAllocationGranularity", &entry, 12000, 0, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_NE(entry, nullptr);
+}
+
 TEST_F(Memory, KnowsItsRangesAndPointers) {
     const CUdeviceptr p = memory(1000);
     CUdeviceptr base = 0;

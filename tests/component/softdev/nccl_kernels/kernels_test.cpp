@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels' CPU twins against each other: every collective, protocol and release, with results
 // that are known.
+#include <mutex>
 #include <tuple>
 
 #include "tests/component/softdev/nccl_kernels/ranks.h"
@@ -319,17 +320,49 @@ TEST_P(Kernels, AnAbortEndsAKernelWhosePeersNeverCame) {
         ranks_.arguments(0, {{batch::collective,
                               number,
                               {ranks_.collective(in[0].data(), in[0].data(), 1000, 4, grains())}}});
-    std::thread kernel([&] { run_kernel(ranks_.release(), block.data()); });
+    std::thread kernel([&] {
+        run_kernel(ranks_.release(), block.data(), [](const char* why) { ADD_FAILURE() << why; });
+    });
     ranks_.abort(0);
     kernel.join();
+}
+
+// What a launch of rank 0 alone says when it fails.
+std::vector<std::string> failures(const Release& release, std::vector<std::byte> block) {
+    std::vector<std::string> said;
+    std::mutex mutex;
+    EXPECT_THROW(run_kernel(release, block.data(),
+                            [&](const char* why) {
+                                const std::lock_guard<std::mutex> lock(mutex);
+                                said.emplace_back(why);
+                            }),
+                 std::runtime_error);
+    return said;
 }
 
 TEST_P(Kernels, WhatIsNotEmulatedIsSaid) {
     const std::uint32_t number = ranks_.number(
         {Collective::all_gather, Operation::none, Type::none, Algorithm::pat, Protocol::simple});
-    auto block = ranks_.arguments(
-        0, {{batch::collective, number, {ranks_.collective(nullptr, nullptr, 1, 1, 1)}}});
-    EXPECT_THROW(run_kernel(ranks_.release(), block.data()), std::runtime_error);
+    const auto said = failures(
+        ranks_.release(),
+        ranks_.arguments(
+            0, {{batch::collective, number, {ranks_.collective(nullptr, nullptr, 1, 1, 1)}}}));
+    ASSERT_EQ(said.size(), 1u);  // by one channel for all
+    EXPECT_TRUE(said[0].starts_with("AllGather PAT SIMPLE is not emulated")) << said[0];
+}
+
+TEST_P(Kernels, RegisteredBuffersAreRefused) {
+    for (const unsigned flag : {1u << 2, 1u << 3, 1u << 4, 1u << 5}) {
+        std::vector<std::byte> work(message_work::kBytes);
+        put<std::uint8_t>(work.data(), message_work::kChannels, 1);
+        for (std::size_t which = 0; which < 2; ++which) {
+            put<std::uint8_t>(work.data(), message_work::kParts + which, 1);
+        }
+        put(work.data(), message_work::kFlags, static_cast<std::uint8_t>(flag));
+        const auto said = failures(
+            ranks_.release(), ranks_.arguments(0, {{batch::messages, ranks_.number({}), {work}}}));
+        EXPECT_EQ(said, std::vector<std::string>{"registered buffers are not emulated"}) << flag;
+    }
 }
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {

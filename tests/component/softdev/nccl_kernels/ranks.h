@@ -103,7 +103,9 @@ public:
     void launch(std::vector<std::vector<std::byte>> blocks) {
         std::vector<std::thread> threads;
         for (auto& block : blocks) {
-            threads.emplace_back([&] { run_kernel(release_, block.data()); });
+            threads.emplace_back([&] {
+                run_kernel(release_, block.data(), [](const char* why) { ADD_FAILURE() << why; });
+            });
         }
         for (std::thread& thread : threads) {
             thread.join();

@@ -200,6 +200,9 @@ TEST(Plan, AFlushMakesTheJobSynchronousForAWhile) {
 
 // NCCL gives up the communicator's memory, and so does deft: the plan, its copies, its lanes.
 TEST(Plan, ASuspendedCommunicatorIsPlannedForAgainWhenItIsResumed) {
+    if (!nccl_has("ncclCommSuspend")) {
+        GTEST_SKIP() << "this NCCL has no ncclCommSuspend";
+    }
     for (const int ranks : {2, 3}) {
         const Job job =
             run(ranks, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "suspend");
@@ -214,6 +217,9 @@ TEST(Plan, ASuspendedCommunicatorIsPlannedForAgainWhenItIsResumed) {
 }
 
 TEST(Plan, APlanStaysInForceWhileALargerCommunicatorIsMade) {
+    if (!nccl_has("ncclCommGrow")) {
+        GTEST_SKIP() << "this NCCL has no ncclCommGrow";
+    }
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "grow");
     expect_sound(job);
     const auto [before, after] = around(job, "grown");
@@ -355,6 +361,9 @@ TEST(Plan, AShrunkCommunicatorEndsItsLanesTransfers) {
 }
 
 TEST(Plan, ARevokedCommunicatorEndsItsLanesTransfersAndHasChildren) {
+    if (!nccl_has("ncclCommRevoke")) {
+        GTEST_SKIP() << "this NCCL has no ncclCommRevoke";
+    }
     expect_shrunk("revoke");
 }
 

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +72,11 @@ struct Rank {
     CUstream stream = nullptr;
     CUdeviceptr memory = 0;
 };
+
+// A call of a nonblocking communicator, which may be over at once.
+void begun(int result, const char* what) {
+    check(result == ncclInProgress ? 0 : result, what);
+}
 
 // Until a nonblocking communicator is ready; the test's own limit ends a job that never is.
 void wait_ready(ncclComm_t comm) {
@@ -179,7 +185,7 @@ void nonblocking() {
         ncclComm_t comm = new_nonblocking(id, self.rank);
         self.fill(1);
         for (int i = 0; i < 3; ++i) {
-            check(self.reduce(comm) != ncclInProgress, "ncclInProgress of a call");
+            begun(self.reduce(comm), "a call");
             wait_ready(comm);
         }
         self.expect(kRanks * kRanks * kRanks);
@@ -189,10 +195,10 @@ void nonblocking() {
         MUST(ncclGroupStart());
         MUST(
             ncclAllReduce(self.data(), self.data(), kCount, ncclFloat, ncclSum, comm, self.stream));
-        check(ncclGroupEnd() != ncclInProgress, "ncclInProgress of a group");
+        begun(ncclGroupEnd(), "a group");
         wait_ready(comm);
         self.expect(kTwo);
-        check(ncclCommFinalize(comm) != ncclInProgress, "ncclInProgress of the end");
+        begun(ncclCommFinalize(comm), "the end");
         wait_ready(comm);
         MUST(ncclCommDestroy(comm));
     });
@@ -254,6 +260,7 @@ void grouped(bool children, bool simulated = false) {
 void shrunk() {
     constexpr int kFour = 4;
     const ncclUniqueId id = new_id();
+    std::barrier<> summed(kFour);
     const auto body = [&](const Rank& self) {
         ncclComm_t parent = nullptr;
         MUST(ncclCommInitRank(&parent, kFour, id, self.rank));
@@ -273,15 +280,19 @@ void shrunk() {
         }
         ncclComm_t all = nullptr;
         MUST(ncclCommSplit(parent, 0, self.rank, &all, nullptr));
-        sum_over(self, all, kFour);
-        MUST(ncclCommDestroy(all));
-        for (ncclComm_t fewer : made) {
+        made.push_back(all);
+        for (ncclComm_t comm : made) {
             int ranks = 0;
-            MUST(ncclCommCount(fewer, &ranks));
-            sum_over(self, fewer, ranks);
-            MUST(ncclCommDestroy(fewer));
+            MUST(ncclCommCount(comm, &ranks));
+            sum_over(self, comm, ranks);
         }
-        MUST(ncclCommDestroy(parent));
+        // The last rank to destroy one frees the memory of all on their devices. That waits for
+        // their kernels, which must not wait for this rank.
+        summed.arrive_and_wait();
+        made.push_back(parent);
+        for (ncclComm_t comm : made) {
+            MUST(ncclCommDestroy(comm));
+        }
     };
     in_threads("Shrunk", body, kFour);
 }
@@ -305,7 +316,7 @@ void late() {
     const ncclUniqueId id = new_id();
     const auto use_once = [](const Rank& self, ncclComm_t comm) {
         self.fill(1);
-        check(self.reduce(comm) != ncclInProgress, "ncclInProgress of a call");
+        begun(self.reduce(comm), "a call");
         wait_ready(comm);
         self.expect(kRanks);
     };
@@ -325,7 +336,7 @@ void late() {
         ncclComm_t grouped = nullptr;
         MUST(ncclGroupStart());
         MUST(ncclCommSplit(parent, 0, self.rank, &grouped, nullptr));
-        check(ncclGroupEnd() != ncclInProgress, "ncclInProgress of a group");
+        begun(ncclGroupEnd(), "a group");
         wait_ready(parent);
         check(grouped == nullptr, "the grouped child's handle");
         for (ncclComm_t child : {alone, grouped, hasty}) {
@@ -389,16 +400,16 @@ void gone(const std::string& when) {
         constexpr int kOne = 0x3f800000;  // 1.0
         self.fill(kOne);
         for (int i = 0; i < 8; ++i) {
-            check(ncclAllReduce(self.data(), self.data(), kCount, ncclFloat, ncclSum, child,
-                                self.stream) != ncclInProgress,
-                  "ncclInProgress of a call");
+            begun(ncclAllReduce(self.data(), self.data(), kCount, ncclFloat, ncclSum, child,
+                                self.stream),
+                  "a call");
             wait_ready(child);
         }
         self.expect(kOne + (8 << 23));  // 2.0 to the eighth
         ncclComm_t another = nullptr;
         MUST(ncclCommSplit(parent, 0, self.rank, &another, nullptr));
         wait_ready(parent);
-        check(ncclCommFinalize(child) != ncclInProgress, "ncclInProgress of the end");
+        begun(ncclCommFinalize(child), "the end");
         wait_ready(child);
         MUST(ncclCommDestroy(child));
         MUST(ncclCommDestroy(another));
