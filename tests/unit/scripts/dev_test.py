@@ -2,6 +2,7 @@
 """What ./dev and .ci/run do about wrong words and about build folders of other people's. Nothing
 is installed or built: dpkg, Meson and Ninja are stand-ins."""
 
+import json
 import os
 import re
 import shutil
@@ -45,7 +46,7 @@ class Sandbox(unittest.TestCase):
             self.put(name, f"#!/bin/sh\n{text}\n")
         for name, text in HEADERS.items():
             self.put(f"build/vendor/include/{name}", text)
-        for script in ("dev", ".ci/run"):
+        for script in ("dev", ".ci/run", ".ci/look_at_rest"):
             with open(os.path.join(ROOT, script), encoding="utf-8") as file:
                 self.put(script, file.read().replace(f"PATH={OWN_PATH}:$PATH", "PATH=$PATH"))
 
@@ -66,7 +67,7 @@ class Sandbox(unittest.TestCase):
     def run_script(self, script, *arguments):
         environment = {"PATH": os.path.join(self.root, "bin") + ":" + OWN_PATH,
                        "SANDBOX": self.root, "DEV_NO_INSTALL": "1", "HOME": self.root}
-        return subprocess.run([shutil.which("bash"), os.path.join(self.root, script), *arguments],
+        return subprocess.run([os.path.join(self.root, script), *arguments],
                               env=environment, capture_output=True, text=True, check=False,
                               timeout=60, cwd=self.root)
 
@@ -137,6 +138,23 @@ class Ci(Sandbox):
         by_name = re.search(r"^for name in ([\w ]+); do$", text, re.MULTILINE).group(1).split()
         self.assertEqual(listed, called + by_name)
         self.assertEqual(self.run_script(".ci/run", "bare").returncode, 1, "a known one is run")
+
+    def test_what_the_sanitizers_leave_out_is_looked_at(self):
+        self.put("bin/clang++", '#!/bin/sh\necho "$*" >>"$SANDBOX/clang.log"\n'
+                                'for source; do :; done\n! grep -q bad "$source"\n')
+        for name in ("built.cpp", "left.cpp"):
+            self.put(name, "bad" if name == "built.cpp" else "good")
+        for build, names in (("clang", ["built.cpp"]), ("gcc", ["built.cpp", "left.cpp"])):
+            self.put(f"{build}/compile_commands.json", json.dumps(
+                [{"directory": self.root, "file": name, "command":
+                  f"ccache c++ -O2 -MQ x.o -MF x.d -o x.o -c {name}"} for name in names]))
+        look = self.run_script(".ci/look_at_rest", "clang", "gcc")
+        self.assertEqual((look.returncode, look.stdout), (0, "1 sources looked at, 0 refused\n"))
+        self.assertIn("-fsyntax-only", self.read("clang.log"))
+        self.assertTrue(self.read("clang.log").endswith(" -O2 -c left.cpp\n"))
+        self.put("left.cpp", "bad")
+        look = self.run_script(".ci/look_at_rest", "clang", "gcc")
+        self.assertEqual(look.returncode, 1, look.stdout)
 
 
 if __name__ == "__main__":
