@@ -127,6 +127,7 @@ inline void shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdevi
                    size_t first, size_t second, const std::string& file, bool revoke) {
     int gone = ranks - 1;
     if (rank == gone) {
+        touch(file + ".called" + std::to_string(rank));  // it has what others still had to send
         await(file + ".shrunk");
         check(ncclCommAbort(comm), "ncclCommAbort");
         return;
@@ -138,7 +139,7 @@ inline void shrink(int rank, int ranks, ncclComm_t comm, CUstream stream, CUdevi
               "second bucket");
     }
     touch(file + ".called" + std::to_string(rank));
-    for (int other = 0; other < gone; ++other) {
+    for (int other = 0; other < ranks; ++other) {
         await(file + ".called" + std::to_string(other));
     }
     check(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY, "no transfer waits for the last rank");
