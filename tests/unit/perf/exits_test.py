@@ -43,7 +43,7 @@ def refuse(error):
 class Scripts(unittest.TestCase):
     def test_e2e(self):
         options = types.SimpleNamespace(build="", jobs=["ddp"], cases=[["1gbit"]], before=None,
-                                        json=None)
+                                        json=None, nccl=None)
         for bars, code in (([{"met": True}], MET), ([{"met": False}], MISSED)):
             result = {"case": "1gbit", "job": "ddp", "bars": bars}
             self.assertEqual(code_of(e2e, parse=lambda _, chosen=options: chosen,
