@@ -41,7 +41,7 @@ std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vecto
     std::vector<BenefitPoint> curve;
     for (std::size_t k = 0; total > 0 && k < count; ++k) {
         const double part = static_cast<double>(k) / static_cast<double>(count - 1);
-        const double ratio = std::exp2(kOctaves * (part - 0.5));
+        const double ratio = std::pow(2, kOctaves * (part - 0.5));
         std::vector<double> scaled = costs;
         for (double& cost : scaled) {
             cost *= profile.compute() / ratio / total;

@@ -69,7 +69,7 @@ Joins tuned(const Profile& profile, const Link& link) {
     Joins best = joins_below(profile, 0);
     double least = seconds(profile, link, best);
     for (int quarter = 0; quarter <= 32; ++quarter) {
-        const auto bytes = static_cast<std::uint64_t>(0x1p20 * std::exp2(0.25 * quarter));
+        const auto bytes = static_cast<std::uint64_t>(0x1p20 * std::pow(2, 0.25 * quarter));
         Joins joins = joins_below(profile, bytes);
         const double takes = seconds(profile, link, joins);
         if (takes < least * (1 - 1e-9)) {
