@@ -76,7 +76,12 @@ TEST(Plan, APlanEndsOnAllRanksAlikeWhereOneIsCutOff) {
         }
         EXPECT_LE(late, 26) << plan;
         EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration + 1);
-        EXPECT_EQ(count(job.ranks[2].err, "the plan has ended, because"), 1u) << job.ranks[2].err;
+        // Whoever has noticed by the time that the ranks ask each other says why.
+        std::size_t said = 0;
+        for (const Outcome& rank : job.ranks) {
+            said += count(rank.err, "the plan has ended, because");
+        }
+        EXPECT_GE(said, 1u);
     }
 }
 
