@@ -77,46 +77,42 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
         std::unique_ptr<Executor> executor(
             new Executor(driver, nccl, device, std::move(lanes), std::move(script), options));
         executor->counters_ = std::make_unique<Counters>();
-        const std::uint32_t lane_count = executor->script_.lanes;
-        Correlation correlation(executor->script_);
-        const std::uint64_t measured_bytes =
-            options.statistics ? Sampler::device_bytes(lane_count) + correlation.device_bytes() : 0;
-        const std::uint32_t measured_events = options.statistics ? Sampler::events(lane_count) : 0;
-        executor->shadow_ =
-            Shadow::create(driver, device, executor->script_, options.max_shadow_bytes,
-                           measured_bytes + (options.lease ? Lease::kDeviceBytes : 0),
-                           measured_events + (options.lease ? 1 : 0), problem);
-        if (executor->shadow_ == nullptr) {
-            return nullptr;
-        }
-        for (const Lane* lane : executor->lanes_) {
-            executor->streams_.push_back(lane->stream());
-        }
-        if (options.statistics) {
-            // Always the same iteration of a period: others send other pieces.
-            const std::uint32_t period = std::max(executor->script_.period, 1U);
-            const std::uint32_t every = (options.complete_every + period - 1) / period * period;
-            executor->sampler_ = Sampler::create(driver, *executor->shadow_, lane_count, every,
-                                                 std::move(correlation), problem);
-            if (executor->sampler_ == nullptr) {
-                return nullptr;
-            }
-            executor->sampling_ = true;
-        }
-        if (options.lease) {
-            const Shadow& shadow = *executor->shadow_;
-            executor->lease_ =
-                Lease::create(driver, shadow.context(), shadow.extra_memory() + measured_bytes,
-                              shadow.extra_event(measured_events), problem);
-            if (executor->lease_ == nullptr) {
-                return nullptr;
-            }
-        }
-        return executor;
+        return executor->allocate(problem) ? std::move(executor) : nullptr;
     } catch (...) {
         problem = "no memory";
         return nullptr;
     }
+}
+
+// All that the script needs. May throw for want of memory.
+bool Executor::allocate(std::string& problem) {
+    Correlation correlation(script_);
+    const std::uint64_t measured_bytes =
+        options_.statistics ? Sampler::device_bytes(script_.lanes) + correlation.device_bytes() : 0;
+    const std::uint32_t measured_events = options_.statistics ? Sampler::events(script_.lanes) : 0;
+    shadow_ = Shadow::create(driver_, device_, script_, options_.max_shadow_bytes,
+                             measured_bytes + (options_.lease ? Lease::kDeviceBytes : 0),
+                             measured_events + (options_.lease ? 1 : 0), problem);
+    if (shadow_ == nullptr) {
+        return false;
+    }
+    for (const Lane* lane : lanes_) {
+        streams_.push_back(lane->stream());
+    }
+    if (options_.statistics) {
+        // Always the same iteration of a period: others send other pieces.
+        const std::uint32_t period = std::max(script_.period, 1U);
+        const std::uint32_t every = (options_.complete_every + period - 1) / period * period;
+        sampler_ = Sampler::create(driver_, *shadow_, script_.lanes, every, std::move(correlation),
+                                   problem);
+        sampling_ = sampler_ != nullptr;
+    }
+    if (options_.lease) {
+        lease_ =
+            Lease::create(driver_, shadow_->context(), shadow_->extra_memory() + measured_bytes,
+                          shadow_->extra_event(measured_events), problem);
+    }
+    return sampling_ == options_.statistics && (lease_ != nullptr) == options_.lease;
 }
 
 // Before an iteration: false where the plan ends, on every rank alike, or NCCL refuses.

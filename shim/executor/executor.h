@@ -117,6 +117,7 @@ private:
     struct Counters;
     Executor(const cuda::Execution& driver, const Nccl& nccl, int device, std::vector<Lane*> lanes,
              Script script, const ExecutorOptions& options) noexcept;
+    bool allocate(std::string& problem);
     static constexpr int kForward = -1;  // a result: the call is left to the hook
     bool renew_lease(std::uint64_t iteration) noexcept;
     bool hear_lease() noexcept;
