@@ -95,6 +95,22 @@ Link hierarchical(const Field& from, const std::string& name, std::uint32_t rank
     return planner::hierarchical_link(name, ranks / local, local, inner_hop, inner, hop, rate);
 }
 
+Link of_rate(const Field& from, const std::string& name, std::uint32_t ranks) {
+    const double rate = from["gbit_per_s"].number(1e-6, 1e6) * 1e9 / 8;
+    const double hop = from.number_or("latency_us", 0, 0, 1e9) * 1e-6;
+    const std::string algorithm = from.text_or("algorithm", "ring");
+    if (algorithm == "tree") {
+        return planner::tree_link(name, ranks, hop, rate);
+    }
+    if (algorithm == "hierarchical") {
+        return hierarchical(from, name, ranks, rate, hop);
+    }
+    if (algorithm != "ring") {
+        from["algorithm"].fail("none of \"ring\", \"tree\", \"hierarchical\"");
+    }
+    return planner::ring_link(name, ranks, hop, rate);
+}
+
 Link link_from(const Field& from, std::uint32_t ranks) {
     from.only({"name", "kind", "preset", "gbit_per_s", "points", "alpha_s", "beta_s_per_byte",
                "latency_us", "algorithm", "per_message_us", "compute_slowdown", "overlap_penalty",
@@ -114,18 +130,7 @@ Link link_from(const Field& from, std::uint32_t ranks) {
         }
         link = planner::preset_link(label, ranks);
     } else if (from.has("gbit_per_s")) {
-        const double rate = from["gbit_per_s"].number(1e-6, 1e6) * 1e9 / 8;
-        const double hop = from.number_or("latency_us", 0, 0, 1e9) * 1e-6;
-        const std::string algorithm = from.text_or("algorithm", "ring");
-        if (algorithm == "ring") {
-            link = planner::ring_link(name, ranks, hop, rate);
-        } else if (algorithm == "tree") {
-            link = planner::tree_link(name, ranks, hop, rate);
-        } else if (algorithm == "hierarchical") {
-            link = hierarchical(from, name, ranks, rate, hop);
-        } else {
-            from["algorithm"].fail("none of \"ring\", \"tree\", \"hierarchical\"");
-        }
+        link = of_rate(from, name, ranks);
     } else if (from.has("points")) {
         const Field points = from["points"];
         for (std::size_t i = 0; i < points.size(); ++i) {
