@@ -170,6 +170,23 @@ void add_named(const std::vector<Interface>& all, std::string_view item, bool ex
     }
 }
 
+// Those that the list does not exclude; the others are skipped.
+std::vector<Interface> without_named(const std::vector<Interface>& all, const List& named,
+                                     std::string_view variable, InterfaceSelection& selection) {
+    std::vector<Interface> left;
+    for (const Interface& link : all) {
+        const bool hit =
+            std::any_of(named.items.begin(), named.items.end(),
+                        [&](std::string_view item) { return matches(link, item, named.exact); });
+        if (hit) {
+            skip(selection, link, "excluded by " + std::string(variable));
+        } else {
+            left.push_back(link);
+        }
+    }
+    return left;
+}
+
 }  // namespace
 
 std::uint64_t parse_rate(std::string_view text) {
@@ -211,18 +228,7 @@ InterfaceSelection select_interfaces(const std::vector<Interface>& all, std::str
                             "; correct the list or unset the variable";
     };
     if (named.exclude) {
-        std::vector<Interface> left;
-        for (const Interface& link : all) {
-            const bool hit = std::any_of(
-                named.items.begin(), named.items.end(),
-                [&](std::string_view item) { return matches(link, item, named.exact); });
-            if (hit) {
-                skip(selection, link, "excluded by " + std::string(variable));
-            } else {
-                left.push_back(link);
-            }
-        }
-        choose_default(all, left, selection);
+        choose_default(all, without_named(all, named, variable, selection), selection);
         if (!selection.problem.empty()) {
             refuse("leaves no usable interface");
         }
