@@ -170,6 +170,11 @@ void PlannerCommands::add_common(CLI::App* command) {
                      "Nodes of the job, where the links are those of a topology: a rank for each "
                      "GPU")
         ->check(number_in(1U, 100000U));
+    add_policy(command);
+    command->add_flag("--json", options.json, "For programs");
+}
+
+void PlannerCommands::add_policy(CLI::App* command) {
     command->add_option("--max-delay", options.max_delay, "Iterations an update may be late")
         ->check(number_in(0U, 1000U))
         ->capture_default_str();
@@ -211,7 +216,6 @@ void PlannerCommands::add_common(CLI::App* command) {
         ->check(number_in(0.0, 65536.0));
     command->add_option("--credit-mb", options.credit_mb, "ByteScheduler's credit, MiB; default 64")
         ->check(number_in(0.0, 65536.0));
-    command->add_flag("--json", options.json, "For programs");
 }
 
 void PlannerCommands::add_pictures(CLI::App* command) {

@@ -74,6 +74,7 @@ struct PlannerCommands {
 
 private:
     void add_common(CLI::App* command);
+    void add_policy(CLI::App* command);
     void add_pictures(CLI::App* command);
 };
 
