@@ -84,6 +84,7 @@ Sleeps sleeps_of(const std::string& name) {
 
 // A receive is open for half a second before it is sent: napping would be thousands of sleeps.
 TEST(Open, TheProgressThreadNeverSleeps) {
+    constexpr int kMostSleeps = 50;
     setenv("NCCL_SET_THREAD_NAME", "1", 1);
     Sleeps before;
     Sleeps after;
@@ -95,8 +96,12 @@ TEST(Open, TheProgressThreadNeverSleeps) {
                 NC(ncclRecv(data.get(), 10, ncclInt32, 1, self.comm, self.nccl_stream()));
                 if (turn == 1) {
                     before = sleeps_of("NCCL Progress 0");
-                    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-                    after = sleeps_of("NCCL Progress 0");
+                    // Until it has computed for a while, however busy the machine is.
+                    do {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                        after = sleeps_of("NCCL Progress 0");
+                    } while (after.voluntary >= 0 && after.ticks - before.ticks < 2 &&
+                             after.voluntary - before.voluntary <= kMostSleeps);
                     looked.count_down();
                 }
             } else {
@@ -109,8 +114,7 @@ TEST(Open, TheProgressThreadNeverSleeps) {
         }
     });
     ASSERT_GE(before.voluntary, 0) << "the thread has its name";
-    EXPECT_LE(after.voluntary - before.voluntary, 50);
-    EXPECT_GE(after.ticks - before.ticks, 2);
+    EXPECT_LE(after.voluntary - before.voluntary, kMostSleeps);
 }
 
 }  // namespace
