@@ -221,7 +221,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         // Without devices none. NCCL 2.28 ends such a plugin at once and keeps the pointer; where
         // InfiniBand cannot be used, the next network frees it once more.
         if (context != nullptr && shown > 0) {
-            *context = new Context{traffic_class};
+            *context = std::make_unique<Context>(Context{traffic_class}).release();
         }
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
@@ -334,7 +334,7 @@ int reg_mr(void*, void* data, std::size_t size, int type, void** handle) noexcep
         if (type != DEFT_NET_PTR_HOST) {
             return bad_argument("regMr", "only host memory is supported");
         }
-        *handle = new Region{data, size};
+        *handle = std::make_unique<Region>(Region{data, size}).release();
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
 }

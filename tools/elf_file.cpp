@@ -118,7 +118,7 @@ std::string find_in_path(const std::string& command, const std::string& path) {
     for (std::size_t start = 0; start <= path.size();) {
         const auto colon = std::min(path.find(':', start), path.size());
         const std::string folder = path.substr(start, colon - start);
-        const std::string file = (folder.empty() ? "." : folder) + "/" + command;
+        std::string file = (folder.empty() ? "." : folder) + "/" + command;
         struct stat status {};
         if (::access(file.c_str(), X_OK) == 0 && ::stat(file.c_str(), &status) == 0 &&
             S_ISREG(status.st_mode)) {

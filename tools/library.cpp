@@ -49,7 +49,7 @@ std::string unusable(const std::string& path) {
 
 // A folder only this user can write to, for the symbolic link; made if absent.
 std::string private_folder(std::string& error) {
-    const std::string path = fmt::format("/tmp/deft-{}", ::getuid());
+    std::string path = fmt::format("/tmp/deft-{}", ::getuid());
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
         error = fmt::format("cannot make {}: {}", path, std::strerror(errno));
         return path;
@@ -76,7 +76,7 @@ std::string plain_name(const std::string& path, std::string& error) {
     // Under its own name: the guest looks for the library next to itself.
     const std::string name = fs::path(path).filename().string();
     const bool plain = name.find_first_of(kSpecial) == name.npos;
-    const std::string link = fmt::format("{}/{}", subfolder, plain ? name : kLibraryName);
+    std::string link = fmt::format("{}/{}", subfolder, plain ? name : kLibraryName);
     std::error_code ignored;
     if (fs::read_symlink(link, ignored) == path) {
         return link;
@@ -112,7 +112,7 @@ bool is_another(const std::string& list) {
 // folder "NAME:", a link to the root. Empty if it cannot be made.
 std::string name_before_another(const std::string& path) {
     std::string error;
-    const std::string name = plain_name(path, error);
+    std::string name = plain_name(path, error);
     if (!error.empty()) {
         return {};
     }

@@ -317,7 +317,7 @@ Decision Guard::tightened_in_vain(std::uint64_t iteration) {
 }
 
 Decision Guard::decide(std::uint64_t iteration) {
-    const Decision keep{Action::Keep, delay_, merge_, iteration, false, ""};
+    Decision keep{Action::Keep, delay_, merge_, iteration, false, ""};
     if (settings_.mode == Mode::Off) {
         return keep;
     }

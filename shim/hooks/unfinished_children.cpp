@@ -10,14 +10,16 @@
 namespace deft {
 namespace {
 
+constexpr std::size_t kHandleBytes = sizeof(deft_nccl_comm_t);
+
 // Null also where nothing is mapped, or where a sandbox refuses the call: then the child stays
 // unknown.
 deft_nccl_comm_t read_handle(deft_nccl_comm_t* where) noexcept {
     deft_nccl_comm_t handle = nullptr;
-    const iovec to{static_cast<void*>(&handle), sizeof(handle)};
-    const iovec from{static_cast<void*>(where), sizeof(handle)};
+    const iovec to{static_cast<void*>(&handle), kHandleBytes};
+    const iovec from{static_cast<void*>(where), kHandleBytes};
     const long got = ::syscall(SYS_process_vm_readv, ::getpid(), &to, 1, &from, 1, 0);
-    return got == static_cast<long>(sizeof(handle)) ? handle : nullptr;
+    return got == static_cast<long>(kHandleBytes) ? handle : nullptr;
 }
 
 }  // namespace

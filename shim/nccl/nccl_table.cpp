@@ -64,10 +64,12 @@ bool load_table(void* handle, NcclTable& table) noexcept {
             }
         }
     }
+// NOLINTBEGIN(bugprone-macro-parentheses): types.
 #define DEFT_NCCL_FUNCTION(name, result, parameters, since) \
     table.name = reinterpret_cast<result(*) parameters>(find(handle, "pnccl" #name, "nccl" #name));
 #include "shim/nccl/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION
+// NOLINTEND(bugprone-macro-parentheses)
     return true;
 }
 

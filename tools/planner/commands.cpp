@@ -106,7 +106,7 @@ std::uint32_t PlannerOptions::nodes_of(std::uint32_t ranks_of_job) const {
 }
 
 std::string verdict_text(const planner::Prediction& p) {
-    const std::string verdict = to_string(p.verdict);
+    std::string verdict = to_string(p.verdict);
     if (p.verdict == planner::Verdict::Keep || !(p.iteration > 0)) {
         return verdict;
     }

@@ -87,7 +87,7 @@ Profile profile_from_model(const std::string& what) {
     std::string rest = what.substr(what.find(':') + 1);
     const auto next = [&] {
         const auto comma = rest.find(',');
-        const std::string word = rest.substr(0, comma);
+        std::string word = rest.substr(0, comma);
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
         return word;
     };

@@ -102,7 +102,7 @@ public:
 private:
     // By the bridge's own place, or, of one that hangs on the CPU, by what is below it.
     static std::string bridge(const XmlElement& element) {
-        if (const std::string own = pci_address_of(element["pci_busid"]);
+        if (std::string own = pci_address_of(element["pci_busid"]);
             !own.empty() && !element["bridge_type"].starts_with("0")) {
             return own;
         }
