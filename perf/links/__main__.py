@@ -3,6 +3,7 @@
 transport and MPTCP.
 
     python3 perf/links [--case NAME,...] [--pairs 5] [--json FILE] [--build build] [--full]
+        [--nccl FILE]
 
 Prints each figure beside its bar. Exit codes: 0 all bars met; 1 one is not; 2 wrong usage; 3 the
 machine lacks something; 4 a case failed.
@@ -18,9 +19,9 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, machine, records
+from ..common import exits, hosts, machine, ranks, records
 from ..common.arguments import OneLineParser, check_output
-from . import faults, rates, tools
+from . import faults, own_nccl, rates, tools
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -48,8 +49,7 @@ CASES = {
 def parse(arguments):
     parser = OneLineParser(prog="perf/links", description=__doc__.split("\n\n", maxsplit=1)[0],
                            epilog="cases: " + ", ".join(CASES))
-    parser.add_argument("--case", default=",".join(CASES),
-                        help="which cases, a list (default: all)")
+    parser.add_argument("--case", help="which cases, a list (default: all)")
     parser.add_argument("--pairs", type=int, default=5,
                         help="paired runs behind each median (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0,
@@ -62,11 +62,15 @@ def parse(arguments):
                         help="write figures and raw samples to this file (none: standard output)")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"),
                         help="build folder (default: build)")
+    parser.add_argument("--nccl", help="whole all-reduces on NCCL's own libnccl.so.2 "
+                                       "(softdev/nccl_kernels/README.md); cases: "
+                                       + ", ".join(own_nccl.CASES))
     options = parser.parse_args(arguments)
-    options.cases = [name.strip() for name in options.case.split(",")]
+    cases = own_nccl.CASES if options.nccl else CASES
+    options.cases = [name.strip() for name in (options.case or ",".join(cases)).split(",")]
     for name in options.cases:
-        if name not in CASES:
-            parser.error(f"there is no case '{name}'; cases are {', '.join(CASES)}")
+        if name not in cases:
+            parser.error(f"there is no case '{name}'; cases are {', '.join(cases)}")
     if options.pairs < 1 or options.seconds <= 0 or options.schedules < 1:
         parser.error("--pairs, --seconds and --schedules must be positive")
     if options.json != "-":
@@ -89,7 +93,18 @@ def show(result, out):
         print(f"         {name}: {figure}", file=out, flush=True)
 
 
+def run_on_nccl(name, options):
+    start = time.monotonic()
+    parts = ranks.Parts(options.build, ROOT, options.nccl)
+    with hosts.create(2, own_nccl.CASES[name][0], "namespaces", None) as network:
+        bars, figures = own_nccl.measure(name, network, parts, options.pairs)
+        return {"case": name, "network": network.describe() + ", NCCL's own library", "bars": bars,
+                "figures": figures, "took_s": round(time.monotonic() - start, 1)}
+
+
 def run_case(name, options):
+    if options.nccl:
+        return run_on_nccl(name, options)
     link_rates, pipe, measure = CASES[name]
     start = time.monotonic()
     with (hosts.create(2, link_rates, "namespaces", pipe) as network,
@@ -112,7 +127,7 @@ def main():
             try:
                 results.append(run_case(name, options))
                 show(results[-1], out)
-            except (tools.RunFailed, OSError) as error:
+            except (tools.RunFailed, ranks.RunFailed, OSError) as error:
                 failed = True
                 results.append({"case": name, "error": str(error), "bars": []})
                 print(f"\n{name}: failed: {error}", file=out, flush=True)

@@ -34,11 +34,13 @@ struct Copy {
     bool wait = false;  ///< a synchronous call
 };
 
-// Plain host memory on a side that may be host memory; with SOFTDEV_PAGEABLE=1 it counts as device
-// memory instead.
-bool pageable(std::uintptr_t address, Use use) {
-    return use == Use::copy && softdev::find_allocation(address) == nullptr &&
-           !softdev::settings().pageable;
+// Plain host memory on a side that may be host memory. Between two such sides it counts as device
+// memory with SOFTDEV_PAGEABLE=1.
+bool pageable(std::uintptr_t address, Use use, std::uintptr_t other, Use other_use) {
+    const auto plain = [](std::uintptr_t at, Use side) {
+        return side == Use::copy && softdev::find_allocation(at) == nullptr;
+    };
+    return plain(address, use) && !(softdev::settings().pageable && plain(other, other_use));
 }
 
 CUresult copy(Call& call, CUstream handle, const Copy& c) {
@@ -62,8 +64,8 @@ CUresult copy(Call& call, CUstream handle, const Copy& c) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    const bool from_pageable = pageable(c.from, c.from_use);
-    const bool to_pageable = pageable(c.to, c.to_use);
+    const bool from_pageable = pageable(c.from, c.from_use, c.to, c.to_use);
+    const bool to_pageable = pageable(c.to, c.to_use, c.from, c.from_use);
     if (stream->capture != nullptr && (from_pageable || to_pageable)) {
         return softdev::invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }

@@ -99,13 +99,16 @@ CUresult copy(Call& call, CUstream handle, const CUDA_MEMCPY2D* c, bool synchron
         if (result == CUDA_SUCCESS) {
             result = softdev::check_range(side->first, side->span(c->WidthInBytes, c->Height),
                                           side->use, call.name(), place);
-            side->pageable = side->use == Use::copy &&
-                             softdev::find_allocation(side->first) == nullptr &&
-                             !softdev::settings().pageable;
+            side->pageable =
+                side->use == Use::copy && softdev::find_allocation(side->first) == nullptr;
         }
     }
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    // Between two such sides plain host memory counts as device memory with SOFTDEV_PAGEABLE=1.
+    if (softdev::settings().pageable && to.pageable && from.pageable) {
+        to.pageable = from.pageable = false;
     }
     if (stream->capture != nullptr && (to.pageable || from.pageable)) {
         return softdev::invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

@@ -16,6 +16,8 @@ LAUNCHER = os.path.join(ROOT, "softdev", "torch", "launch.py")
 LIBRARIES = os.environ.get("SOFTDEV_LIBDIR", os.path.join(BUILD, "softdev"))
 DEFT = os.path.join(BUILD, "tools", "deft")
 LIBRARY = os.path.join(BUILD, "packaging", "libnccl-net-deft.so")
+# With NCCL's own library, which the loader's path names (tests/system/realnccl).
+NCCL_SETTINGS = os.environ.get("TEST_NCCL_SETTINGS")
 SKIP = 77
 sys.path.insert(0, os.path.dirname(LAUNCHER))
 
@@ -49,7 +51,8 @@ class Job:
     def __init__(self, python, ranks, script, arguments=(), env=None, launcher=True, prefix=(),
                  options=()):
         self.folder = tempfile.TemporaryDirectory(prefix="deft torch ")  # a space, on purpose
-        command = [python, *([LAUNCHER, "--libs", LIBRARIES, *options] if launcher else []), script,
+        libraries = ["--libs", LIBRARIES] if NCCL_SETTINGS is None else []
+        command = [python, *([LAUNCHER, *libraries, *options] if launcher else []), script,
                    *arguments]
         port = free_port()
         self.ranks = []
@@ -62,6 +65,7 @@ class Job:
                                NCCL_SOCKET_IFNAME="lo", NCCL_HOSTID=f"test-host{rank}",
                                OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
                                PYTHONDONTWRITEBYTECODE="1")
+            environment.update(setting.split("=", 1) for setting in (NCCL_SETTINGS or "").split())
             environment.update(env or {})
             with open(self.log(rank), "wb") as log:
                 self.ranks.append(subprocess.Popen([*prefix, *command], env=environment,

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -145,6 +146,34 @@ int pageable() {
     return static_cast<int>(result);
 }
 
+// A copy from plain host memory into the device's reads before the call returns, as a staged one:
+// NCCL copies from its stack.
+int staged() {
+    use_device();
+    const CUstream s = make_stream();
+    CUdeviceptr p = 0;
+    REQUIRE(cuMemAlloc(&p, 8) == CUDA_SUCCESS);
+    std::atomic<bool> held{true};
+    REQUIRE(cuLaunchHostFunc(
+                s,
+                [](void* flag) {
+                    while (static_cast<std::atomic<bool>*>(flag)->load()) {
+                        std::this_thread::yield();
+                    }
+                },
+                &held) == CUDA_SUCCESS);
+    int words[2] = {7, 7};
+    const auto from = reinterpret_cast<CUdeviceptr>(&words[0]);
+    REQUIRE(cuMemcpyAsync(p, from, sizeof words[0], s) == CUDA_SUCCESS);
+    REQUIRE(cuMemcpyHtoDAsync(p + 4, &words[1], sizeof words[1], s) == CUDA_SUCCESS);
+    words[0] = words[1] = 1;
+    held = false;
+    int found[2] = {};
+    REQUIRE(cuMemcpyDtoHAsync(found, p, sizeof found, s) == CUDA_SUCCESS);
+    REQUIRE(cuStreamSynchronize(s) == CUDA_SUCCESS);
+    return found[0] == 7 && found[1] == 7 ? 0 : 1;
+}
+
 int devices() {
     const CUresult ready = cuInit(0);
     int count = 0;
@@ -186,7 +215,8 @@ int main(int count, char** arguments) {
         int (*run)();
     } cases[] = {{"leak", leak},         {"waiting", waiting},  {"static", with_statics},
                  {"fork", with_fork},    {"early", early_fork}, {"misuse", misuse},
-                 {"pageable", pageable}, {"devices", devices},  {"history", history}};
+                 {"pageable", pageable}, {"staged", staged},    {"devices", devices},
+                 {"history", history}};
     for (const auto& c : cases) {
         if (what == c.name) {
             return c.run();

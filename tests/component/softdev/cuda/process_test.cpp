@@ -74,6 +74,8 @@ TEST(Process, ErrorModeReports) {
 TEST(Process, PageableMemoryCanBeAllowed) {
     EXPECT_EQ(run("pageable"), 1);
     EXPECT_EQ(run("pageable", {"SOFTDEV_PAGEABLE=1"}), 0);
+    EXPECT_EQ(run("staged", {"SOFTDEV_PAGEABLE=0"}), 0);
+    EXPECT_EQ(run("staged", {"SOFTDEV_PAGEABLE=1"}), 0);
 }
 TEST(Process, TheNumberOfDevicesIsASetting) {
     EXPECT_EQ(run("devices"), 8);
