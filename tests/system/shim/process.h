@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -176,7 +177,9 @@ inline Started start(const std::vector<std::string>& command, const Environment&
     ::posix_spawn_file_actions_addopen(&actions, 2, started.err.c_str(),
                                        O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (::posix_spawn(&started.pid, argv[0], &actions, nullptr, argv.data(), envp.data()) != 0) {
-        started.pid = -1;
+        // To kill(2) the number -1 is every process of the user.
+        std::fprintf(stderr, "%s cannot be started: is it built?\n", argv[0]);
+        std::exit(1);
     }
     ::posix_spawn_file_actions_destroy(&actions);
     return started;
