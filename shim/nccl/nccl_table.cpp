@@ -69,7 +69,7 @@ bool load_table(void* handle, NcclTable& table) noexcept {
     table.name = reinterpret_cast<result(*) parameters>(find(handle, "pnccl" #name, "nccl" #name));
 #include "shim/nccl/nccl_functions.def"
 #undef DEFT_NCCL_FUNCTION
-// NOLINTEND(bugprone-macro-parentheses)
+    // NOLINTEND(bugprone-macro-parentheses)
     return true;
 }
 
