@@ -34,7 +34,7 @@ from ..common.hosts import die_with_parent
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 RANKS = 2
-LINKS = ("400mbit", "200mbit")
+LINKS = "2gbit,1gbit"
 WARM_UP = 20
 # DDP's buckets are all that the job sums, but for its loss: one number.
 LATE = {"DEFT_MODE": "deft", "DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP)}
@@ -69,10 +69,12 @@ def parse(arguments):
     parser.add_argument("--iterations", type=int, default=120)
     parser.add_argument("--model", default="transformer")
     parser.add_argument("--bucket-cap-mb", type=float, default=5.0)
+    parser.add_argument("--links", default=LINKS, help="a rate for each link between the ranks "
+                                                       f"(default {LINKS})")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds one job may take")
     parser.add_argument("--json", help="write the results there")
     options = parser.parse_args(arguments)
-    options.modes = options.modes.split(",")
+    options.modes, options.links = options.modes.split(","), options.links.split(",")
     for mode in options.modes:
         if mode not in MODES:
             parser.error(f"--modes: '{mode}' is none of {', '.join(MODES)}")
@@ -85,9 +87,9 @@ def parse(arguments):
     return options
 
 
-def interfaces(rank):
-    """Two links between the two ranks, paced by deft itself."""
-    return ",".join(f"127.77.{link}.{rank + 1}@{rate}" for link, rate in enumerate(LINKS))
+def interfaces(rank, rates):
+    """The links between the two ranks, paced by deft itself."""
+    return ",".join(f"127.77.{link}.{rank + 1}@{rate}" for link, rate in enumerate(rates))
 
 
 def run(options, mode, folder):
@@ -117,7 +119,7 @@ def run(options, mode, folder):
             if MODES[mode] is not None:
                 environment.update({"LD_PRELOAD": options.library,
                                     "NCCL_NET_PLUGIN": options.library, "DEFT_OPTIMIZER": "adam",
-                                    "DEFT_INTERFACES": interfaces(rank),
+                                    "DEFT_INTERFACES": interfaces(rank, options.links),
                                     "DEFT_OUT": os.path.join(folder, f"{mode}-%r.report"),
                                     **MODES[mode]})
             with open(logs[rank], "wb") as log:
@@ -195,7 +197,7 @@ def main():
                   "install torch scikit-learn)", file=sys.stderr)
             return 3
     document, good = {"what": "PyTorch DDP, two ranks on one device, two loopback links",
-                      "links": LINKS, "modes": {}}, True
+                      "links": options.links, "modes": {}}, True
     with tempfile.TemporaryDirectory(prefix="deft-gpu-") as folder:
         # LD_PRELOAD is cut at blanks, which the library's path may have.
         link = os.path.join(folder, "libnccl-net-deft.so")

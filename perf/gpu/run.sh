@@ -6,15 +6,16 @@
 # (PYTHON, default python3); for the two ranks g++, cuda.h and nccl.h (toolkit or that Python's wheels); for DDP a CUDA
 # PyTorch and scikit-learn. Of the two parts, what can be had is measured.
 # Exit codes: 0 all good; 1 something was wrong; 2 wrong usage; 3 a part is missing; 77 no GPU.
-# usage: perf/gpu/run.sh [BUILD_DIR]
+# usage: perf/gpu/run.sh [BUILD_DIR [OPTION_OF_DDP_MODES...]]
 set -euo pipefail
 say() { printf 'gpu: %s\n' "$*" >&2; }
 case ${1:-} in
     -h | --help) sed -n 's/^# \(usage: .*\)/\1/p' "$0"; exit 0 ;;
-    -*) say "unknown option $1; usage: perf/gpu/run.sh [BUILD_DIR]"; exit 2 ;;
+    -*) say "unknown option $1; usage: perf/gpu/run.sh [BUILD_DIR [OPTION_OF_DDP_MODES...]]"; exit 2 ;;
 esac
 cd -- "$(dirname -- "$0")/../.."
 build=${1:-build-gpu}
+ddp_options=("${@:2}")
 
 # Without a driver nvidia-smi says so on its standard output.
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) || gpu=''
@@ -128,7 +129,7 @@ fi
 say "PyTorch DDP, two ranks, in every mode"
 trap 'exit 130' INT   # ddp_modes.py ends its ranks and exits, which the shell would take for a failed run
 ddp=0
-"$python" perf/gpu/ddp_modes.py --library "$library" --json "$logs/ddp.json" >&2 || ddp=$?
+"$python" perf/gpu/ddp_modes.py --library "$library" --json "$logs/ddp.json" "${ddp_options[@]}" >&2 || ddp=$?
 [ "$ddp" -ne 3 ] || printf '{"skipped": "no PyTorch with CUDA"}\n' >"$logs/ddp.json"
 [ -z "$missing" ] || [ "$ddp" -ne 3 ] || { say "nothing was measured"; exit 3; }
 [ -e "$logs/ddp.json" ] || printf '{"failed": "see above"}\n' >"$logs/ddp.json"
