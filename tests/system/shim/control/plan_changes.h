@@ -27,6 +27,8 @@ inline void suspend_and_resume(ncclComm_t comm, float* at) {
     // Too small for a gradient, or it would end the plan by itself.
     const int result = ncclAllReduce(at, at, 100, ncclFloat, ncclSum, comm, nullptr);
     check(result == ncclInvalidUsage ? 0 : result, "a call on a suspended communicator");
+    // One that was taken writes what the next iteration writes, on another stream.
+    check(cuStreamSynchronize(nullptr), "the call on a suspended communicator");
     check(ncclCommResume(comm), "ncclCommResume");
     std::printf("resumed\n");
 }
