@@ -180,7 +180,8 @@ class GpuRun(unittest.TestCase):
     def test_wrong_usage(self):
         done = self.start("--help")
         self.assertEqual((done.returncode, done.stdout),
-                         (0, "usage: perf/gpu/run.sh [BUILD_DIR [OPTION_OF_DDP_MODES...]]\n"), done.stderr)
+                         (0, "usage: perf/gpu/run.sh [BUILD_DIR [OPTION_OF_DDP_MODES...]]\n"),
+                         done.stderr)
         self.assertEqual(self.start("--bulid").returncode, 2)
 
     def test_a_failure_of_ddp_is_one_of_the_script(self):
