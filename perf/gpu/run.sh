@@ -148,6 +148,8 @@ out = {"what": "two ranks on one GPU, all-reduce over loopback", "revision": rev
        "socket": read("socket.json"), "deft": read("deft.json"), "ddp": read("ddp.json"),
        "observe": [{k: o.get(k) for k in ("library", "nccl", "rank", "ranks", "calls", "plugin", "links")}
                    for o in observed]}
+for rank in out["observe"]:
+    (rank["library"] or {}).pop("path", None)  # a folder of this run
 json.dump(out, open(result, "w"), indent=1)
 print(json.dumps(out, indent=1))
 PYTHON
