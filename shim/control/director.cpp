@@ -85,6 +85,7 @@ void Director::step(Track& track) {
         }
     });
     follower_.report_measured();
+    follower_.report_pressure();
     if (leader_ && council_.open()) {
         leader_->lead(track, view);
     }

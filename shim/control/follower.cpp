@@ -248,6 +248,8 @@ void Follower::learn(JobView& view, std::int64_t waited_ns) {
         const char* const why = "several ranks of this communicator in one process";
         DEFT_WARN_ONCE("no plan is carried out: %s", why);
         answer(Step::Refused, {why, false});
+    } else if (std::string shortage = lanes_.shortage(); !shortage.empty()) {
+        answer(Step::Refused, {"a lane: " + shortage, true});  // before any rank makes one
     } else if (view.reason.empty() && rotate_to(view, staging_->order.signature)) {
         staging_->learned = true;
         staging_->shapes = shapes_of(view);
@@ -354,6 +356,12 @@ void Follower::report_measured() {
         if (council_.is_leader() || (counts && statistics.complete)) {
             council_.report(guard::encode(statistics));
         }
+    }
+}
+
+void Follower::report_pressure() {
+    if (current_ != nullptr && council_.open() && lanes_.pressed()) {
+        council_.report(encode(Pressed{}));
     }
 }
 

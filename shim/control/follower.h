@@ -59,6 +59,8 @@ public:
     // Sends the leader what the plan in force has measured, as far as the leader needs it of this
     // rank.
     void report_measured();
+    // Tells the leader that the job needs the memory of the lanes here.
+    void report_pressure();
     // This rank vouches for the plan in force, unless it is told why not: then the plan ends on all
     // ranks, soon. So it does where the rank is not told for ten seconds. Nothing is asked where
     // the guard only warns, and of plans that neither delay nor merge.

@@ -86,6 +86,11 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
             answers_[rank] = std::move(staged);
             return;
         }
+        if (Pressed pressed; decode(report, pressed)) {
+            const MutexLock lock(mutex_);
+            pressed_ = rank;
+            return;
+        }
         guard::Statistics statistics;
         constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
         if (guard::decode(report, statistics)) {
@@ -215,6 +220,11 @@ std::uint64_t Inbox::furthest() {
         furthest = std::max(furthest, staged.ordinal);
     }
     return furthest;
+}
+
+int Inbox::take_pressed() {
+    const MutexLock lock(mutex_);
+    return std::exchange(pressed_, -1);
 }
 
 Inbox::Measured Inbox::take_measured() {

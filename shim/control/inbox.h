@@ -88,6 +88,8 @@ public:
     // Leader: what ranks have measured, by rank, as it came.
     using Measured = std::vector<std::pair<int, guard::Statistics>>;
     Measured take_measured();
+    // Leader: the rank that needs the memory of its lanes, since it was last asked; -1: none.
+    int take_pressed();
 
     // Nothing is planned any more.
     void forget();
@@ -106,6 +108,7 @@ private:
     std::vector<Order> orders_ DEFT_GUARDED_BY(mutex_);      // committed, but no switches
     std::map<int, Staged> answers_ DEFT_GUARDED_BY(mutex_);  // leader: by rank
     Measured measured_ DEFT_GUARDED_BY(mutex_);
+    int pressed_ DEFT_GUARDED_BY(mutex_) = -1;               // a rank
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed
     executor::Executor* ready_ DEFT_GUARDED_BY(mutex_) = nullptr;
     bool armed_committed_ DEFT_GUARDED_BY(mutex_) = false;

@@ -57,7 +57,8 @@ LaneSet::LaneSet(const CommunicatorInfo& info, PlanSwitch& plan_switch)
       switch_(plan_switch),
       nccl_(executor::Nccl::from(*info.table)),
       other_networks_(networks_to_use(info)),
-      obstacle_(why_no_lanes(Surroundings::process(nccl_.version))) {}
+      obstacle_(why_no_lanes(Surroundings::process(nccl_.version))),
+      memory_(info.device) {}
 
 Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& shapes,
                       const InUse& in_use, const std::function<void()>& before_each) {
@@ -106,6 +107,9 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
     if (Problem problem = configure(config); !problem.empty()) {
         return problem;
     }
+    if (std::string why = memory_.obstacle(); !why.empty()) {
+        return {"a lane: " + why, true};
+    }
     const std::vector<executor::Reduction> kinds = kinds_of(shapes);
     const std::size_t largest = largest_of(shapes);
     auto lane = std::make_unique<executor::Lane>(nccl_, *cuda::Execution::get(), info_.device);
@@ -123,6 +127,7 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
     if (!open) {
         return failed_to_open(std::move(lane), std::move(problem));
     }
+    memory_.note_made(config.net_name != nullptr ? config.net_name : "the job's network");
     speeds_.push_back(speed);
     published_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
     lanes_.push_back(std::move(lane));

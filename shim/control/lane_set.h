@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "shim/control/communicator_info.h"
+#include "shim/control/lane_memory.h"
 #include "shim/control/message.h"
 #include "shim/control/plan_switch.h"
 #include "shim/control/problem.h"
@@ -44,6 +45,8 @@ public:
         bool staged = false;    // a staged executor is in force, or will be on this rank
     };
 
+    // Background: why the job can't spare the memory of a first lane; empty: it can, or has one.
+    std::string shortage() { return lanes_.empty() ? memory_.obstacle() : std::string(); }
     // Background: opens lanes as `order` says, for gradients of these shapes. Waits for the other
     // ranks. `before_each` is called before each wait.
     Problem open(const Order& order, const std::vector<executor::Shape>& shapes,
@@ -57,6 +60,8 @@ public:
     std::vector<executor::Lane*> first(std::size_t count) const;
     // Background: what they take, as far as they were measured.
     const std::vector<executor::LaneSpeed>& speeds() const { return speeds_; }
+    // Background: lanes are there, and the job needs their memory (LaneMemory::pressed()).
+    bool pressed() noexcept { return !lanes_.empty() && memory_.pressed(); }
     // Background: all lanes that are open have been through what gradients of these shapes ask for.
     bool rehearsed(const std::vector<executor::Shape>& shapes) const;
     // Background: aborts a lane that failed in open(), unless the process ends.
@@ -134,6 +139,7 @@ private:
     // What all lanes that are there have been rehearsed with, and the most bytes.
     std::vector<executor::Reduction> rehearsed_;
     std::size_t rehearsed_bytes_ = 0;
+    LaneMemory memory_;
 };
 
 }  // namespace deft::director

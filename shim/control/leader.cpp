@@ -54,6 +54,7 @@ void Leader::note_in_force() {
     selector_.set_signature(staged_signature_);
     selector_.note_in_force();
     review_.note_in_force();
+    (void)inbox_.take_pressed();  // of the plan before
 }
 
 void Leader::note_forwarding() {
@@ -64,13 +65,17 @@ void Leader::note_forwarding() {
     if (outdated) {
         follower_.pause_after_end("optimizer, or what it does with its gradients,");
     }
-    // A plan over several networks was slower than none.
-    const bool again = ending_ == Ending::NoGain && selector_.networks().size() > 1;
+    // A plan over several networks was slower than none, or took too much memory.
+    const bool pressed = ending_ == Ending::Pressed;
+    const bool again = (ending_ == Ending::NoGain || pressed) && selector_.networks().size() > 1;
     enter(fallen              ? LeaderEvent::PlanFell
           : again || outdated ? LeaderEvent::PlanOver
                               : LeaderEvent::PlanOverForGood);
     if (again && !fallen) {
         selector_.drop_networks();
+    }
+    if (pressed && !again && !fallen) {
+        follower_.say("the device's memory ran short");
     }
     if (ending_ == Ending::NoGain && !fallen) {
         follower_.say(review_.loss_words().c_str());
@@ -192,6 +197,9 @@ void Leader::review(Track& track, const JobView& view) {
         watch_accuracy(view);
     }
     if (running()) {
+        end_under_pressure();
+    }
+    if (running()) {
         end_outdated(
             review_.made_for_another_optimizer(),
             "the plan in force was made for another optimizer; it ends, and one is made anew");
@@ -220,6 +228,14 @@ bool Leader::end_plan(Ending ending) {
 void Leader::end_outdated(bool outdated, const char* why) {
     if (outdated && end_plan(Ending::Outdated)) {
         DEFT_INFO("%s", why);
+    }
+}
+
+// Where a rank says so again, because the council was busy, it is heard again.
+void Leader::end_under_pressure() {
+    const int rank = inbox_.take_pressed();
+    if (rank >= 0 && end_plan(Ending::Pressed)) {
+        DEFT_INFO("rank %d has little device memory left: the plan and its lanes go", rank);
     }
 }
 

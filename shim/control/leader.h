@@ -68,6 +68,7 @@ private:
     void review(Track& track, const JobView& view);
     bool end_plan(Ending ending);
     void end_outdated(bool outdated, const char* why);
+    void end_under_pressure();
     void end_without_gain(const Track& track, const JobView& view);
     void look_again(const Track& track, const JobView& view);
     void watch_accuracy(const JobView& view);

@@ -9,6 +9,7 @@ namespace {
 constexpr std::uint8_t kVersion = 6;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
+constexpr std::uint8_t kPressed = 'P';
 constexpr std::size_t kMaxLanes = 16;
 
 ByteString begin(std::uint8_t what) {
@@ -51,6 +52,10 @@ std::vector<std::byte> encode(const Staged& staged) {
     return out.take();
 }
 
+std::vector<std::byte> encode(Pressed) {
+    return begin(kPressed).take();
+}
+
 bool decode(std::span<const std::byte> bytes, Order& order) {
     ByteReader in(bytes);
     const bool known = begins(in, kOrder);
@@ -85,6 +90,11 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
     staged.may_pass = in.get<std::uint8_t>() != 0;
     staged.reason = in.get_sized_text();
     return known && in.ok() && in.left() == 0 && step <= static_cast<std::uint8_t>(Step::Unfit);
+}
+
+bool decode(std::span<const std::byte> bytes, Pressed&) {
+    ByteReader in(bytes);
+    return begins(in, kPressed) && in.ok() && in.left() == 0;
 }
 
 }  // namespace deft::director

@@ -55,10 +55,15 @@ struct Staged {
     std::string reason;     // of a refusal
 };
 
+// A report without more: the device memory that lanes hold is needed by the job, on this rank.
+struct Pressed {};
+
 std::vector<std::byte> encode(const Order& order);
 std::vector<std::byte> encode(const Staged& staged);
+std::vector<std::byte> encode(Pressed);
 // False if the bytes are not one; nothing a peer says is trusted to be well-formed.
 bool decode(std::span<const std::byte> bytes, Order& order);
 bool decode(std::span<const std::byte> bytes, Staged& staged);
+bool decode(std::span<const std::byte> bytes, Pressed&);
 
 }  // namespace deft::director

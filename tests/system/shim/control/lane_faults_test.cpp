@@ -117,6 +117,41 @@ TEST(LaneFaults, ANetworkThatBreaksIsDoneWithout) {
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
 }
 
+// The device of one rank has 7 % of its memory left, of which 5 % are the job's.
+TEST(LaneFaults, NoLaneIsMadeWhereMemoryIsShort) {
+    Environment environment = kOverTwo;
+    environment["SOFTDEV_MEMORY"] = "100000000";
+    environment["DEFT_PLAN"] = "delay0";
+    const Job crowded = run(2, 300, environment, "crowded");
+    for (const Outcome& rank : crowded.ranks) {
+        ASSERT_EQ(rank.status, 0) << rank.out << rank.err;
+        EXPECT_EQ(count(rank.out, "lost"), 0U) << rank.err;
+        EXPECT_EQ(count(rank.err, "plan in force"), 0U) << rank.err;
+        EXPECT_EQ(count(rank.err, "no lane"), 0U)
+            << "nobody makes what another cannot: " << rank.err;
+    }
+    EXPECT_GE(count(crowded.ranks[0].err, "MiB (5 % of the card) are left to the job"), 1U)
+        << crowded.ranks[0].err;
+    EXPECT_EQ(lags(crowded.rows[0], 0).rbegin()->first, 0);
+}
+
+TEST(LaneFaults, LanesGoWhereTheJobNeedsTheirMemory) {
+    Environment environment = kOverTwo;
+    environment["SOFTDEV_MEMORY"] = "400000000";
+    const Job job = run(2, 500, environment, "fill");
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "rank 1 has little device memory left"), 1U)
+        << job.ranks[0].err;
+    const auto [before, after] = around(job, "filled");
+    EXPECT_EQ(before.bucket[0], before.iteration) << "the plan was in force";
+    const Row& last = job.rows[0].back();
+    EXPECT_EQ(last.bucket[0], last.iteration + 1) << "nothing is late any more";
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "plan in force"), 1U) << rank.err;
+        EXPECT_GE(count(rank.err, "took"), 2U) << "what a lane took: " << rank.err;
+    }
+}
+
 // Communicators of a rank that are open, by NCCL's own log.
 long open_communicators(const Folder& folder, int rank) {
     const std::string log = read_file(folder / ("nccl-" + std::to_string(rank)));

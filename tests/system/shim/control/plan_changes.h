@@ -33,6 +33,15 @@ inline void suspend_and_resume(ncclComm_t comm, float* at) {
     std::printf("resumed\n");
 }
 
+// All of the device's memory that is free, but for a `part`-th of the device's, until the end.
+inline void take_memory_but(std::size_t part) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    CUdeviceptr memory = 0;
+    check(cuMemAlloc(&memory, free - total / part), "cuMemAlloc");
+}
+
 // The network on which deft's ranks agree fails this one. What connects it with the leader goes to
 // a port that stands in the unique id (docs/agreement.md, "Meeting").
 inline void cut_off(const std::string& id_file) {

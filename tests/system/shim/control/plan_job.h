@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "tests/system/shim/process.h"
 
@@ -111,6 +112,27 @@ inline void expect_sound(const Job& job, const char* may_warn = nullptr) {
         EXPECT_EQ(job.ranks[rank].out, job.ranks[0].out) << "replicas differ";
         ASSERT_FALSE(job.rows[rank].empty());
     }
+}
+
+// What both buckets of the row before and after a line of its own held.
+inline std::pair<Row, Row> around(const Job& job, const std::string& line) {
+    std::istringstream lines(job.ranks[0].out);
+    std::pair<Row, Row> rows;
+    bool seen = false;
+    for (std::string text; std::getline(lines, text);) {
+        Row row;
+        if (text.starts_with(line)) {
+            seen = true;
+        } else if (std::sscanf(text.c_str(), "%d %ld %ld", &row.iteration, &row.bucket[0],
+                               &row.bucket[1]) == 3) {
+            (seen ? rows.second : rows.first) = row;
+            if (seen) {
+                return rows;
+            }
+        }
+    }
+    ADD_FAILURE() << "no line " << line;
+    return rows;
 }
 
 // Gradients are whole numbers t + 1, so sums of what has been delivered tell which they were:

@@ -126,6 +126,9 @@ private:
         }
         calls_ = stream_;
         check(cuMemAlloc(&memory_, host_.size() * sizeof(float)), "cuMemAlloc");
+        if (scenario_.crowded && rank_ + 1 == ranks_) {
+            take_memory_but(15);
+        }
         data_ = reinterpret_cast<float*>(memory_);
     }
 
@@ -247,6 +250,12 @@ private:
                 std::printf("cut off\n");
                 if (rank_ + 1 == ranks_) {
                     cut_off(file_);
+                }
+                break;
+            case Middle::FillMemory:
+                std::printf("filled\n");
+                if (rank_ + 1 == ranks_) {
+                    take_memory_but(100);
                 }
                 break;
             case Middle::Grow:

@@ -21,7 +21,7 @@ enum class Making { Usual, Nonblocking, Scalable, Split };
 enum class Sizes { Constant, ChangeOnce, Unsteady, Recurring };
 
 // In one iteration in the middle of those that are counted.
-enum class Middle { Nothing, CutOff, Pair, Premultiplied, ForeignStream, Grow };
+enum class Middle { Nothing, CutOff, FillMemory, Pair, Premultiplied, ForeignStream, Grow };
 
 enum class Ending { Destroy, Abort, Busy, Stall, Shrink, Revoke };
 
@@ -40,6 +40,7 @@ struct Scenario {
     bool suspends = false;   // suspends and resumes its communicator, and then counts them again
     bool simulates = false;  // rank 1 alone has a group simulated
     bool asks = false;       // calls deft_should_step()
+    bool crowded = false;    // takes most of the device's memory before it begins
     std::size_t biases = 0;  // numbers of a sum between the buckets, too small for plans
     int stalls_at = -1;      // iteration; -1: the last one
 };
@@ -52,7 +53,9 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "abort", .ending = Ending::Abort},
     {.name = "busy", .ending = Ending::Busy},
     {.name = "change", .sizes = Sizes::ChangeOnce},
+    {.name = "crowded", .counted = Counted::AtOnce, .crowded = true},
     {.name = "cut off", .middle = Middle::CutOff},
+    {.name = "fill", .middle = Middle::FillMemory},
     {.name = "flush", .flushes = true},
     {.name = "foreign", .middle = Middle::ForeignStream},
     {.name = "grouped", .grouped = true},

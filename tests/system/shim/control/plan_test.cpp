@@ -12,27 +12,6 @@
 namespace deft::test {
 namespace {
 
-// What both buckets of the row before and after a line of its own held.
-std::pair<Row, Row> around(const Job& job, const std::string& line) {
-    std::istringstream lines(job.ranks[0].out);
-    std::pair<Row, Row> rows;
-    bool seen = false;
-    for (std::string text; std::getline(lines, text);) {
-        Row row;
-        if (text.starts_with(line)) {
-            seen = true;
-        } else if (std::sscanf(text.c_str(), "%d %ld %ld", &row.iteration, &row.bucket[0],
-                               &row.bucket[1]) == 3) {
-            (seen ? rows.second : rows.first) = row;
-            if (seen) {
-                return rows;
-            }
-        }
-    }
-    ADD_FAILURE() << "no line " << line;
-    return rows;
-}
-
 TEST(Plan, ADelayedUpdateGetsEveryGradientOnce) {
     for (const int ranks : {2, 3}) {
         const Job job = run(ranks, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}});
