@@ -149,6 +149,10 @@ def run_script(options):
     if options.map_cuda:
         from softdev_torch import cuda_names
         cuda_names.install()
+    else:
+        # A CUDA build of PyTorch may find the software device's runtime and take it for a GPU.
+        torch.cuda.is_available = lambda: False
+        torch.cuda.device_count = lambda: 0
     sys.argv = [options.script, *options.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     try:
