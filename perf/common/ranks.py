@@ -64,7 +64,8 @@ class Parts:
         return {"LD_LIBRARY_PATH": folders(os.path.dirname(self.nccl)),
                 "SOFTDEV_KERNELS": self.kernels, "NCCL_ALGO": "Ring", "NCCL_P2P_DISABLE": "1",
                 "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_RAS_ENABLE": "0",
-                "NCCL_NET": "Socket" if mode is None else "deft"}
+                # Not with deft: it would choose the network of lanes too.
+                **({"NCCL_NET": "Socket"} if mode is None else {})}
 
 
 class Run:
