@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few functions of libm that the planner and libstdc++'s from_chars use, fetched when the first
-// of them is called. Needing libm outright would map and relocate it into every process of a job's
-// tree, shells and scripts included: a third of what the preload cost them (perf/preload/startup).
+// The few functions of libm that the planner, libstdc++'s from_chars and the portable command use,
+// fetched when the first of them is called. Needing libm outright would map and relocate it into
+// every process of a job's tree, shells and scripts included: a third of what the preload cost them
+// (perf/preload/startup).
 //
 // Hidden by exports.map, so the library's own calls end here and nobody else's do. The names are
 // the C library's; <cmath> is not included because it declares them otherwise. glibc keeps
@@ -48,6 +49,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 constinit Function<double, double> exp_function("exp");
 constinit Function<double, double> log_function("log");
+constinit Function<double, double> exp2_function("exp2");
+constinit Function<double, double> log2_function("log2");
 constinit Function<double, double> erf_function("erf");
 constinit Function<double, double> sqrt_function("sqrt");
 constinit Function<double, double, double> pow_function("pow");
@@ -65,6 +68,12 @@ double exp(double x) noexcept {
 }
 double log(double x) noexcept {
     return log_function(kNaN, x);
+}
+double exp2(double x) noexcept {
+    return exp2_function(kNaN, x);
+}
+double log2(double x) noexcept {
+    return log2_function(kNaN, x);
 }
 double erf(double x) noexcept {
     return erf_function(kNaN, x);
