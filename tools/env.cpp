@@ -311,12 +311,33 @@ std::string man_page() {
     return text + ".SH SEE ALSO\n.BR deft (1)\n";
 }
 
+std::string sample_conf() {
+    std::string text =
+        "# /etc/deft/deft.conf: settings of all jobs of this host. deft.conf(5) says more.\n"
+        "# Keep it equal on all hosts. A mistake in it makes jobs run without deft, with a WARN.\n"
+        "# Comments stand on lines of their own.\n";
+    for (const Variable& row : variables()) {
+        // A file that names a file, and one that switches off whatever it says, make no sense here.
+        if (row.group != VariableGroup::Operator || row.key == Key::Conf) {
+            continue;
+        }
+        text += "\n# " + markdown_paragraph(row.doc, "# ");
+        if (const std::string words = allowed(row); !words.empty()) {
+            text += "# Allowed: " + words + "\n";
+        }
+        text += fmt::format("#{}={}\n", row.name, row.default_text);
+    }
+    return text;
+}
+
 int env(const EnvOptions& options) {
     switch (options.format) {
         case EnvOptions::Format::Markdown:
             return print(markdown_reference());
         case EnvOptions::Format::Man:
             return print(man_page());
+        case EnvOptions::Format::Conf:
+            return print(sample_conf());
         case EnvOptions::Format::Human:
         case EnvOptions::Format::Json:
             break;

@@ -9,7 +9,7 @@
 namespace deft::tools {
 
 struct EnvOptions {
-    enum class Format { Human, Json, Markdown, Man };
+    enum class Format { Human, Json, Markdown, Man, Conf };
     Format format = Format::Human;
 };
 
@@ -17,10 +17,11 @@ struct EnvOptions {
 int env(const EnvOptions& options);
 
 // The pieces, for tests: the settings as people read them and as programs do; the reference page
-// and the manual page, which depend on the table alone.
+// and the manual page, and a deft.conf in which all is a comment, which depend on the table alone.
 std::string human_settings(const Config& config);
 std::string json_settings(const Config& config);
 std::string markdown_reference();
 std::string man_page();
+std::string sample_conf();
 
 }  // namespace deft::tools

@@ -11,6 +11,7 @@ namespace deft::tools {
 
 class Environment {
 public:
+    Environment() = default;
     // Copies a NULL-terminated list of "NAME=value".
     explicit Environment(const char* const* entries);
 

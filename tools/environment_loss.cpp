@@ -128,10 +128,16 @@ constexpr Prefix kPrefixes[] = {{"chrt", "DPT", 1},   {"ionice", "cnPpu", 0},  {
                                 {"stdbuf", "eio", 0}, {"taskset", "", 1},      {"time", "fo", 0},
                                 {"timeout", "ks", 1}};
 
-std::string loss_behind(const Prefix& prefix, const Words& words) {
+const Prefix* find_prefix(std::string_view name) {
+    const auto* const prefix =
+        std::find_if(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](const Prefix& known) { return known.name == name; });
+    return prefix == std::end(kPrefixes) ? nullptr : prefix;
+}
+
+Words words_behind(const Prefix& prefix, const Words& words) {
     const std::size_t at = options_of(words, prefix.letters_with_value).end + prefix.operands;
-    return environment_loss(Words(
-        words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()));
+    return {words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()};
 }
 
 }  // namespace
@@ -176,10 +182,29 @@ std::string environment_loss(const Words& command) {
     if (name == "srun") {
         return srun_loss(command);
     }
-    const auto* const prefix =
-        std::find_if(std::begin(kPrefixes), std::end(kPrefixes),
-                     [&](const Prefix& known) { return known.name == name; });
-    return prefix == std::end(kPrefixes) ? std::string() : loss_behind(*prefix, command);
+    const Prefix* const prefix = find_prefix(name);
+    return prefix == nullptr ? std::string() : environment_loss(words_behind(*prefix, command));
+}
+
+Words command_behind(const Words& command, Words& assignments) {
+    if (command.empty()) {
+        return {};
+    }
+    const std::string_view name = base_name(command.front());
+    if (const Prefix* const prefix = find_prefix(name)) {
+        return words_behind(*prefix, command);
+    }
+    if (name != "env") {
+        return {};
+    }
+    std::size_t at = options_of(command, "uCS").end;
+    if (at < command.size() && command[at] == "-") {
+        ++at;
+    }
+    for (; at < command.size() && command[at].find('=') != std::string::npos; ++at) {
+        assignments.push_back(command[at]);
+    }
+    return {command.begin() + static_cast<std::ptrdiff_t>(at), command.end()};
 }
 
 }  // namespace deft::tools

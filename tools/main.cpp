@@ -11,6 +11,8 @@
 
 #include "base/build_version.h"
 #include "base/nearest.h"
+#include "tools/completion.h"
+#include "tools/doctor/doctor_command.h"
 #include "tools/env.h"
 #include "tools/library.h"
 #include "tools/planner/commands.h"
@@ -18,6 +20,7 @@
 #include "tools/run.h"
 #include "tools/text_output.h"
 #include "tools/topo_command.h"
+#include "tools/version_text.h"
 
 namespace deft::tools {
 namespace {
@@ -38,13 +41,16 @@ struct CommandLine {
     ReportOptions report;
     TopoOptions topo;
     PlannerCommands planner;
-    bool json = false, markdown = false, man = false;
+    DoctorCommands doctor;
+    bool json = false, markdown = false, man = false, conf = false;
+    std::string shell;
     CLI::App* run_command = nullptr;
     CLI::App* env_command = nullptr;
     CLI::App* report_command = nullptr;
     CLI::App* topo_command = nullptr;
     CLI::App* version_command = nullptr;
     CLI::App* help_command = nullptr;
+    CLI::App* completion_command = nullptr;
     std::string help_of;
 
     CommandLine() {
@@ -58,8 +64,14 @@ struct CommandLine {
         add_report();
         add_topo();
         planner.add_to(app);
+        doctor.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
+        completion_command = app.add_subcommand(
+            "completion", "Print what makes a shell complete this command: bash, zsh, fish");
+        completion_command->add_option("shell", shell, "The shell")
+            ->required()
+            ->check(CLI::IsMember({"bash", "zsh", "fish"}));
         help_command = app.add_subcommand("help", "Show this help, or that of a command");
         help_command->add_option("command", help_of, "The command");
         app.footer("`deft COMMAND --help` says more. Manual pages: deft(1), deft.conf(5).");
@@ -123,6 +135,7 @@ private:
                           ->allow_extras();
         env_command->add_flag("--json", json, "For programs");
         env_command->add_flag("--markdown", markdown, "The reference page (docs/configuration.md)");
+        env_command->add_flag("--conf", conf, "A deft.conf in which everything is a comment");
         env_command->add_flag("--man", man, "The manual page deft.conf(5)");
     }
 };
@@ -183,7 +196,7 @@ int show_version(const std::string& wanted) {
     }
     const std::string version = library_version(library.path);
     text += fmt::format("library {} {}\n", printable(library.path), printable(version));
-    const int printed = print(text);
+    const int printed = print(text + version_details(library.path));
     if (version != build_version()) {
         complain(fmt::format("{}: {}, this command is {}; install both from one build",
                              library.path, version, build_version()));
@@ -192,17 +205,19 @@ int show_version(const std::string& wanted) {
     return printed;
 }
 
-// Cuts the command to run off a `deft run` line: what follows "--", or the first word that is
-// neither an option nor an option's value. The rest is for the option parser.
-std::vector<std::string> take_command(const CLI::App& run, std::vector<std::string>& arguments) {
-    const auto position = std::find(arguments.begin(), arguments.end(), "run");
+// Cuts the command to run off a `deft run` line: what follows "--", or with `operands` the first
+// word that is neither an option nor an option's value. The rest is for the option parser.
+std::vector<std::string> take_command(const CLI::App& run, std::vector<std::string>& arguments,
+                                      bool operands) {
+    const auto position = std::find(arguments.begin(), arguments.end(), run.get_name());
     if (position == arguments.end() ||
         std::any_of(arguments.begin(), position,
                     [](const std::string& word) { return !word.starts_with("-"); })) {
         return {};
     }
     auto word = position + 1;
-    while (word != arguments.end() && *word != "--" && word->starts_with("-") && *word != "-") {
+    while (word != arguments.end() && *word != "--" &&
+           (!operands || (word->starts_with("-") && *word != "-"))) {
         const bool joined = word->find('=') != std::string::npos;
         const CLI::Option* option = run.get_option_no_throw(*word);
         const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
@@ -241,14 +256,15 @@ int help(CommandLine& line, const std::vector<CLI::App*>& chosen) {
 }
 
 int env(CommandLine& line) {
-    if (line.json + line.markdown + line.man > 1) {
-        complain("env: choose one of --json, --markdown, --man");
+    if (line.json + line.markdown + line.man + line.conf > 1) {
+        complain("env: choose one of --json, --markdown, --man, --conf");
         return kUsage;
     }
     using Format = EnvOptions::Format;
     line.env.format = line.json       ? Format::Json
                       : line.markdown ? Format::Markdown
                       : line.man      ? Format::Man
+                      : line.conf     ? Format::Conf
                                       : Format::Human;
     return env(line.env);
 }
@@ -269,6 +285,9 @@ int dispatch(CommandLine& line) {
     if (&command == line.version_command) {
         return show_version(line.library);
     }
+    if (&command == line.completion_command) {
+        return print(completion_text(line.app, line.shell));
+    }
     if (&command == line.help_command) {
         return help(line, chosen);
     }
@@ -282,6 +301,9 @@ int dispatch(CommandLine& line) {
     if (&command == line.topo_command) {
         return topo(line.topo);
     }
+    if (line.doctor.owns(&command)) {
+        return line.doctor.run(&command);
+    }
     if (line.planner.owns(&command)) {
         return line.planner.run(&command);
     }
@@ -291,7 +313,14 @@ int dispatch(CommandLine& line) {
 int main_guarded(int argc, char** argv) {
     CommandLine line;
     std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-    line.run.command = take_command(*line.run_command, arguments);
+    line.run.command = take_command(*line.run_command, arguments, true);
+    for (const auto& [command, operands] :
+         {std::pair(line.doctor.doctor, false), std::pair(line.doctor.which_nccl, true)}) {
+        std::vector<std::string> words = take_command(*command, arguments, operands);
+        if (!words.empty()) {
+            line.doctor.options.command = std::move(words);
+        }
+    }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
         line.app.parse(arguments);

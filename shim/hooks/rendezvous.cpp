@@ -9,16 +9,13 @@
 #include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/presence.h"
+#include "base/supported.h"
 #include "shim/hooks/job_network.h"
 #include "shim/settings/mode.h"
 #include "shim/settings/settings.h"
 
 namespace deft::rendezvous {
 namespace {
-
-// Releases known to leave bytes 64..127 of the unique id alone.
-constexpr int kOldestNccl = 21300;
-constexpr int kNewestNccl = 23100;  // exclusive
 
 // NCCL builds the id from NCCL_COMM_ID, on each rank anew, with this in place of a random number.
 constexpr unsigned char kFixedMagic[8] = {0x80, 0x02, 0x80, 0x02, 0x80, 0x02, 0x80, 0x02};

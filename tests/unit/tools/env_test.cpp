@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -20,6 +22,26 @@ using testing::Not;
 
 Config config(std::vector<const char*> environment) {
     return Config::load(environment, "/nonexistent");
+}
+
+TEST(EnvOutput, TheSampleFileChangesNothingAndIsRightWithoutItsMarks) {
+    const std::string path = testing::TempDir() + "deft-sample.conf";
+    std::string text = sample_conf();
+    for (const bool marked : {true, false}) {
+        std::ofstream(path) << text;
+        const Config loaded = Config::load({}, path);
+        EXPECT_EQ(loaded.central_problem(), "");
+        for (const Variable& row : variables()) {
+            const Setting& setting = loaded.setting(row.key);
+            EXPECT_EQ(setting.text, row.default_text) << row.name;
+            EXPECT_TRUE(!marked || setting.source == ValueSource::Default) << row.name;
+        }
+        EXPECT_THAT(text, HasSubstr("DEFT_LINK_TIMEOUT="));
+        for (auto at = text.find("\n#DEFT_"); at != text.npos; at = text.find("\n#DEFT_")) {
+            text.erase(at + 1, 1);
+        }
+    }
+    std::remove(path.c_str());
 }
 
 TEST(EnvOutput, EveryFormIsComplete) {

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the collectors of `deft doctor` make of texts, without a host.
+#include <gmock/gmock.h>
+
+#include "tools/doctor/command_words.h"
+#include "tools/doctor/firewall_rules.h"
+#include "tools/doctor/gpu_facts.h"
+#include "tools/doctor/judge.h"
+#include "tools/doctor/nccl_names.h"
+#include "tools/doctor/nccl_search.h"
+#include "tools/doctor/peer_text.h"
+#include "tools/doctor/wrapper_loss.h"
+#include "tools/elf_dynamic.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+TEST(DoctorFacts, VersionsOfNccl) {
+    EXPECT_EQ(nccl_version_in("2.28.9"), 22809);
+    EXPECT_EQ(nccl_version_in("2.28.9+cuda13.0"), 22809);
+    EXPECT_EQ(nccl_version_in("2.8.4"), 2804);
+    EXPECT_EQ(nccl_version_in("2"), 0);
+    EXPECT_EQ(nccl_version_in("2.28"), 0);
+    EXPECT_EQ(nccl_version_in(""), 0);
+    EXPECT_EQ(nccl_version_text(22809), "2.28.9");
+    EXPECT_EQ(nccl_version_text(2804), "2.8.4");
+    EXPECT_EQ(nccl_version_text(0), "of unknown version");
+}
+
+TEST(DoctorFacts, OlderVersions) {
+    EXPECT_TRUE(older_version("2.4", "2.28"));
+    EXPECT_TRUE(older_version("2.17", "2.28"));
+    EXPECT_TRUE(older_version("2.2.5", "2.3"));
+    EXPECT_TRUE(older_version("2.2", "2.2.5"));
+    EXPECT_FALSE(older_version("2.28", "2.28"));
+    EXPECT_FALSE(older_version("2.36", "2.28"));
+    EXPECT_FALSE(older_version("3", "2.28"));
+}
+
+TEST(DoctorFacts, VersionsOfTheDriver) {
+    EXPECT_EQ(driver_version_in("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat "
+                                "Aug 19 01:15:15 UTC 2023"),
+              "535.104.05");
+    EXPECT_EQ(driver_version_in("libcuda.so.550.54.14"), "550.54.14");
+    EXPECT_EQ(driver_version_in("libcuda.so.1"), "");
+    EXPECT_EQ(driver_version_in("GCC version: gcc version 12.2.0"), "");
+}
+
+TEST(DoctorFacts, RulesThatStopTcp) {
+    const char* const nft = R"(table inet filter {
+	chain input {
+		type filter hook input priority filter; policy drop;
+		ct state invalid drop
+		tcp dport 22 accept
+		ip saddr 10.0.0.0/8 tcp dport 30000-65535 reject
+		udp dport 53 drop
+	}
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+	}
+})";
+    EXPECT_THAT(stopping_rules(nft),
+                ElementsAre(HasSubstr("policy drop"), HasSubstr("30000-65535 reject")));
+    EXPECT_THAT(stopping_rules(":INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -p tcp -j "
+                               "REJECT\n-A FORWARD -j DROP\n-A INPUT -p udp -j DROP\n"),
+                SizeIs(2));
+    EXPECT_THAT(stopping_rules(":INPUT ACCEPT [0:0]\n"), IsEmpty());
+    EXPECT_THAT(stopping_rules(""), IsEmpty());
+}
+
+TEST(DoctorFacts, NamesOfNcclThatNobodyKnows) {
+    EXPECT_THAT(unknown_nccl_names({"NCCL_SOCKET_IFNAMES"}),
+                ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME?")));
+    EXPECT_THAT(unknown_nccl_names({"NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_HCA"}), IsEmpty());
+    EXPECT_THAT(unknown_nccl_names({"NCCL_QUITE_SOMETHING_ELSE_OF_ANOTHER_RELEASE"}), IsEmpty());
+}
+
+TEST(DoctorFacts, WrappersThatLoseThePreload) {
+    using Words = std::vector<std::string>;
+    for (const Words& words :
+         {Words{"mpirun", "-H", "a,b", "./train"}, Words{"mpirun", "--hostfile=h", "./train"},
+          Words{"apptainer", "exec", "--cleanenv", "x.sif", "./train"},
+          Words{"sbatch", "--export=NONE", "job.sh"}, Words{"bwrap", "--clearenv", "./train"},
+          Words{"deepspeed", "--hostfile", "h", "train.py"},
+          Words{"/usr/sbin/chroot", "/x", "y"}}) {
+        EXPECT_THAT(wrapper_loss(words), HasSubstr("; ")) << words[0];
+    }
+    for (const Words& words :
+         {Words{"mpirun", "-np", "2", "./train"}, Words{"mpirun", "-H", "a", "-x", "LD_PRELOAD"},
+          Words{"mpirun", "-f", "h", "-host", "a", "./train"},
+          Words{"apptainer", "exec", "x.sif", "./train"}, Words{"sbatch", "job.sh"},
+          Words{"sbatch", "--export=ALL,A=1", "job.sh"}, Words{"deepspeed", "train.py"}, Words{}}) {
+        EXPECT_EQ(wrapper_loss(words), "");
+    }
+}
+
+TEST(DoctorFacts, WhatPythonStarts) {
+    EXPECT_EQ(python_call({"python", "-u", "t.py", "-E"}).script, "t.py");
+    EXPECT_EQ(python_call({"python", "-u", "t.py", "-E"}).ignores, "");
+    EXPECT_EQ(python_call({"python", "-uE", "t.py"}).ignores, "-uE");
+    EXPECT_EQ(python_call({"python", "-W", "ignore", "t.py"}).script, "t.py");
+    EXPECT_EQ(python_call({"python", "-Wignore", "-X", "dev", "t.py"}).script, "t.py");
+    EXPECT_EQ(python_call({"python", "-m", "torch.distributed.run", "t.py"}).module,
+              "torch.distributed.run");
+    EXPECT_EQ(python_call({"python", "-Im", "x"}).ignores, "-Im");
+    EXPECT_EQ(python_call({"python", "-c", "import x"}).code, "import x");
+    EXPECT_EQ(python_call({"python"}).script, "");
+}
+
+TEST(DoctorFacts, PeersTellEachOther) {
+    PeerInfo info;
+    info.host = "a\xff";
+    info.version = "1.0";
+    info.time = 1.5;
+    info.port = 4000;
+    info.settings = {{"DEFT_MODE", "exact"}};
+    Address address;
+    ASSERT_TRUE(parse_address("10.0.0.1", address));
+    info.links = {{"eth0", {address}}};
+    PeerInfo back;
+    ASSERT_TRUE(parse_peer_info(peer_info_text(info), back));
+    EXPECT_EQ(back.version, "1.0");
+    EXPECT_EQ(back.time, 1.5);
+    EXPECT_EQ(back.port, 4000);
+    EXPECT_EQ(back.settings, info.settings);
+    ASSERT_THAT(back.links, SizeIs(1));
+    EXPECT_EQ(back.links[0].addresses[0].text(), "10.0.0.1");
+}
+
+TEST(DoctorFacts, WhatIsNoPeerIsNotBelieved) {
+    PeerInfo back;
+    for (const char* text :
+         {"", "{}", "[]", "HTTP/1.1 400 Bad Request", "{\"format\":\"deft-doctor-peer\"}",
+          R"({"format":"deft-doctor-peer","host":"h","version":"1","time":"x","port":1,)"
+          R"("settings":{},"links":[]})",
+          R"({"format":"deft-doctor-peer","host":"h","version":"1","time":1,"port":70000,)"
+          R"("settings":{},"links":[]})"}) {
+        EXPECT_FALSE(parse_peer_info(text, back)) << text;
+    }
+}
+
+}  // namespace
+}  // namespace deft::tools::doctor

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/doctor/command_facts.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <system_error>
+
+#include "tools/doctor/command_words.h"
+#include "tools/doctor/script_text.h"
+#include "tools/doctor/wrapper_loss.h"
+#include "tools/elf_file.h"
+#include "tools/environment_loss.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr int kDeepest = 6;                             // scripts that start scripts
+constexpr std::size_t kLargest = std::size_t{1} << 20;  // of a script
+
+// Nothing of a pipe (`bash <(...)`): who reads it takes it away from the job, and may wait for
+// ever.
+std::string read_text(const std::string& path) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) {
+        return {};
+    }
+    std::ifstream file(path, std::ios::binary);
+    std::string text(kLargest, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    return text;
+}
+
+class CommandReader {
+public:
+    explicit CommandReader(const Environment& environment)
+        : job_{{}, environment, {}, "", "", false} {}
+
+    void read(const Words& words) {
+        job_.command.words = words;
+        process(words, "", 0, true);
+    }
+    Job take() { return std::move(job_); }
+
+private:
+    Job job_;
+    std::set<std::string> scanned_;
+
+    void process(Words words, const std::string& from, int depth, bool likely);
+    void process_program(const Words& words, const std::string& from, int depth, bool likely);
+    Words behind_deft_run(const Words& words);
+    void process_python(const Words& words, int depth);
+    void process_shell(const Words& words, int depth);
+    void process_operands(const Words& words, int depth);
+    void scan(const std::string& file, int depth);
+    void scan_operand(const std::string& file, int depth);
+    void scan_shell(const std::string& file, const std::string& text, const Words& first,
+                    int depth);
+    void note_resets(const Words& words, const Words& assignments, const std::string& from);
+    bool loses(const Words& words, const std::string& from, bool likely);
+    void take_lines(ScriptText& script, const std::string& file, bool python);
+    void run_commands(const ScriptText& script, const std::string& file, int depth);
+    void set(const std::string& assignment, const std::string& from);
+};
+
+// "NAME=VALUE", from `env` or a script.
+void CommandReader::set(const std::string& assignment, const std::string& from) {
+    const auto equals = assignment.find('=');
+    const std::string name = assignment.substr(0, equals);
+    const std::string value = assignment.substr(equals + 1);
+    const bool ours =
+        value.find("libnccl-net-deft") != value.npos || value.find("libdeft-preload") != value.npos;
+    if (name == "LD_PRELOAD" && !ours) {
+        return;  // it is a reset, or keeps what is there
+    }
+    job_.environment.set(name, value);
+    job_.origins[name] = from.empty() ? "the command" : from;
+}
+
+Words CommandReader::behind_deft_run(const Words& words) {
+    job_.command.under_deft_run = true;
+    const std::pair<const char*, const char*> kVariables[] = {{"--mode", "DEFT_MODE"},
+                                                              {"--out", "DEFT_OUT"},
+                                                              {"--interfaces", "DEFT_INTERFACES"},
+                                                              {"--log", "DEFT_LOG"}};
+    std::size_t at = 2;
+    for (; at < words.size() && words[at].starts_with("-"); ++at) {
+        const std::string& word = words[at];
+        if (word == "--") {
+            ++at;
+            break;
+        }
+        const auto equals = word.find('=');
+        const std::string name = word.substr(0, equals);
+        if (name == "--require") {
+            set("DEFT_REQUIRE=1", "");
+        }
+        job_.replace_vendor = job_.replace_vendor || name == "--plugin";
+        const auto variable = std::find_if(std::begin(kVariables), std::end(kVariables),
+                                           [&](const auto& each) { return name == each.first; });
+        if (variable == std::end(kVariables) && name != "--library") {
+            continue;
+        }
+        const bool apart = equals == word.npos && at + 1 < words.size();
+        const std::string value =
+            apart ? words[++at] : word.substr(std::min(equals, word.size() - 1) + 1);
+        if (name == "--library") {
+            job_.library = value;
+        } else {
+            set(std::string(variable->second) + "=" + value, "");
+        }
+    }
+    return {words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()};
+}
+
+// True if the command behind this wrapper gets no environment: nothing more is to be read.
+bool CommandReader::loses(const Words& words, const std::string& from, bool likely) {
+    std::string loss = environment_loss(words);
+    if (loss.empty()) {
+        loss = wrapper_loss(words);
+    }
+    if (loss.empty()) {
+        return false;
+    }
+    if (job_.command.loss.empty() && (likely || likely_job(words))) {
+        job_.command.loss = loss;
+        job_.command.loss_from = from;
+    }
+    ProgramFacts wrapper = read_program(words.front(), job_.environment);
+    if (wrapper.file.empty() && from.empty()) {
+        job_.command.programs.push_back(std::move(wrapper));
+    }
+    return true;
+}
+
+// `env -u LD_PRELOAD`, `env LD_PRELOAD=...`.
+void CommandReader::note_resets(const Words& words, const Words& assignments,
+                                const std::string& from) {
+    const std::string where = from.empty() ? "the command" : from;
+    const auto unset = std::find(words.begin(), words.end(), "LD_PRELOAD");
+    if (from.empty() && base_name(words.front()) == "env" && unset != words.end() &&
+        *(unset - 1) == "-u") {
+        job_.command.preload_resets.push_back({where, 0, "env -u LD_PRELOAD"});
+    }
+    for (const std::string& assignment : assignments) {
+        if (assignment.starts_with("LD_PRELOAD=") &&
+            assignment.find("LD_PRELOAD", 1) == assignment.npos &&
+            assignment.find("libnccl-net-deft") == assignment.npos &&
+            assignment.find("libdeft-preload") == assignment.npos) {
+            job_.command.preload_resets.push_back({where, 0, assignment});
+        }
+    }
+}
+
+void CommandReader::process(Words words, const std::string& from, int depth, bool likely) {
+    while (!words.empty() && depth < kDeepest) {
+        // Behind whatever wrapper: there deft begins anew.
+        const auto deft = std::adjacent_find(words.begin(), words.end(),
+                                             [](const std::string& word, const std::string& next) {
+                                                 return base_name(word) == "deft" && next == "run";
+                                             });
+        if (deft != words.end()) {
+            words.erase(words.begin(), deft);
+            words = behind_deft_run(words);
+            continue;
+        }
+        if (loses(words, from, likely)) {
+            return;
+        }
+        Words assignments;
+        Words inner = command_behind(words, assignments);
+        note_resets(words, assignments, from);
+        for (const std::string& assignment : assignments) {
+            set(assignment, from);
+        }
+        if (inner.empty()) {
+            process_program(words, from, depth, likely);
+            return;
+        }
+        words = std::move(inner);
+    }
+}
+
+// Whether a script's command may be the job: its `mkdir` or `cd` says nothing.
+bool worth_a_look(const std::string& word, bool likely) {
+    const std::string_view name = base_name(word);
+    const bool own =
+        word.find('/') != word.npos && !word.starts_with("/bin/") && !word.starts_with("/usr/bin/");
+    return own || likely || is_python(name) || is_launcher(name) || is_shell(name) ||
+           name == "source" || name == ".";
+}
+
+void CommandReader::process_program(const Words& words, const std::string& from, int depth,
+                                    bool likely) {
+    const std::string& word = words.front();
+    const std::string_view name = base_name(word);
+    // Nobody knows what a word with a variable in it names.
+    if (word.find('$') != word.npos || (!from.empty() && !worth_a_look(word, likely))) {
+        return;
+    }
+    ProgramFacts program = read_program(word, job_.environment);
+    const std::string file = program.file;
+    const bool script = !file.empty() && !program.elf;
+    if (from.empty() || !file.empty()) {
+        job_.command.programs.push_back(std::move(program));
+    }
+    if (name == "vllm") {
+        job_.command.handles.push_back({"the command", 0, word});
+    }
+    if (is_python(name)) {
+        job_.python = job_.python.empty() ? file : job_.python;
+        process_python(words, depth);
+    } else if (is_shell(name) || name == "source" || name == ".") {
+        process_shell(words, depth);
+    } else if (script) {
+        scan(file, depth);
+    }
+    if (is_launcher(name)) {
+        process_operands(words, depth);
+    }
+}
+
+void CommandReader::process_python(const Words& words, int depth) {
+    job_.command.python = true;
+    const PythonCall call = python_call(words);
+    if (!call.ignores.empty()) {
+        job_.command.python_ignores = call.ignores;
+    }
+    if (!call.code.empty()) {
+        ScriptText code = read_python_script("python -c", call.code);
+        take_lines(code, "python -c", true);
+    }
+    if (call.module == "vllm" || call.module.starts_with("vllm.")) {
+        job_.command.handles.push_back({"the command", 0, "python -m " + call.module});
+    }
+    if (!call.module.empty()) {
+        process_operands(words, depth);
+    }
+    scan_operand(call.script, depth);
+}
+
+void CommandReader::process_shell(const Words& words, int depth) {
+    for (std::size_t at = 1; at < words.size(); ++at) {
+        const std::string& word = words[at];
+        if (!word.starts_with("-")) {
+            scan_operand(word, depth);
+            return;
+        }
+        if (!word.starts_with("--") && word.find('c') != word.npos) {
+            if (at + 1 < words.size()) {
+                ScriptText script = read_shell_script("sh -c", words[at + 1]);
+                take_lines(script, "sh -c", false);
+                run_commands(script, "sh -c", depth);
+            }
+            return;
+        }
+    }
+}
+
+// True if a launcher's operand is the program that it starts.
+bool starts_there(const std::string& word, const ElfFile& elf) {
+    const std::string_view name = base_name(word);
+    const bool program = elf.kind == ElfFile::Kind::Elf && ::access(word.c_str(), X_OK) == 0;
+    return program || is_python(name) || is_shell(name) || is_launcher(name) || name == "deft" ||
+           name == "env" || !environment_loss({word, "x", "y"}).empty();
+}
+
+// A launcher's operands: those that are files one can start.
+void CommandReader::process_operands(const Words& words, int depth) {
+    for (std::size_t at = 1; at < words.size(); ++at) {
+        const std::string& word = words[at];
+        const bool exports = word == "-x" && at + 1 < words.size();  // Open MPI's
+        if (exports && words[at + 1].find('=') != word.npos) {
+            set(words[at + 1], "");
+        }
+        if (word.starts_with("-") || word.find('=') != word.npos) {
+            continue;
+        }
+        const ElfFile elf = read_elf(word);
+        if (starts_there(word, elf)) {
+            process({words.begin() + static_cast<std::ptrdiff_t>(at), words.end()}, "", depth + 1,
+                    true);
+            return;
+        }
+        if (elf.kind == ElfFile::Kind::Script || word.ends_with(".py")) {
+            scan_operand(word, depth);
+        }
+    }
+}
+
+// A script that an interpreter is to read.
+void CommandReader::scan_operand(const std::string& file, int depth) {
+    if (file.empty() || file.find('$') != file.npos) {
+        return;
+    }
+    if (::access(file.c_str(), F_OK) == 0) {
+        scan(file, depth);
+    } else if (depth == 0) {  // of a script that changes its folder nobody knows
+        ProgramFacts missing;
+        missing.word = file;
+        missing.operand = true;
+        job_.command.programs.push_back(missing);
+    }
+}
+
+void CommandReader::scan(const std::string& file, int depth) {
+    if (depth >= kDeepest || !scanned_.insert(file).second) {
+        return;
+    }
+    const std::string text = read_text(file);
+    const Words first = shebang(text);
+    const auto interpreter = std::find_if(first.begin(), first.end(), [](const auto& word) {
+        return is_python(base_name(word)) || is_shell(base_name(word));
+    });
+    const bool known = interpreter != first.end();
+    if (known ? is_python(base_name(*interpreter)) : file.ends_with(".py")) {
+        job_.command.python = true;
+        if (known) {
+            const Words words(interpreter, first.end());
+            const PythonCall call = python_call(words);
+            job_.command.python_ignores =
+                call.ignores.empty() ? job_.command.python_ignores : call.ignores;
+            job_.python =
+                job_.python.empty()
+                    ? find_in_path(*interpreter, job_.environment.get("PATH").value_or(""))
+                    : job_.python;
+        }
+        ScriptText script = read_python_script(file, text);
+        take_lines(script, file, true);
+    } else if (known || first.empty()) {  // others are of a language that nobody here reads
+        scan_shell(file, text, first, depth);
+    }
+}
+
+void CommandReader::scan_shell(const std::string& file, const std::string& text, const Words& first,
+                               int depth) {
+    const std::string loss = environment_loss(first);
+    if (!loss.empty() && job_.command.loss.empty()) {
+        job_.command.loss = loss;
+        job_.command.loss_from = file + ":1";
+    }
+    ScriptText script = read_shell_script(file, text);
+    take_lines(script, file, false);
+    run_commands(script, file, depth);
+}
+
+void CommandReader::take_lines(ScriptText& script, const std::string& file, bool python) {
+    const auto append = [](std::vector<ScriptLine>& to, std::vector<ScriptLine>& from) {
+        to.insert(to.end(), from.begin(), from.end());
+    };
+    append(job_.command.preload_resets, script.preload_resets);
+    if (!script.python_path_resets.empty()) {
+        job_.command.python_path_reset = script.python_path_resets.front();
+    }
+    append(job_.command.handles, script.handles);
+    append(job_.command.deepbinds, script.deepbinds);
+    for (const ScriptAssignment& each : script.assignments) {
+        // Too late for the loader of a Python that runs already.
+        if (!python || !each.name.starts_with("LD_")) {
+            set(each.name + "=" + each.value, fmt::format("{}:{}", file, each.line));
+        }
+    }
+}
+
+void CommandReader::run_commands(const ScriptText& script, const std::string& file, int depth) {
+    for (const ScriptCommand& command : script.commands) {
+        process(command.words, fmt::format("{}:{}", file, command.line), depth + 1, command.last);
+    }
+}
+
+}  // namespace
+
+Job read_command(const std::vector<std::string>& words, const Environment& environment) {
+    CommandReader reader(environment);
+    reader.read(words);
+    return reader.take();
+}
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/doctor/command_words.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace deft::tools::doctor {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+std::string_view base_name(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+bool is_shell(std::string_view name) {
+    return one_of(name, {"sh", "bash", "dash", "zsh", "ksh", "ash"});
+}
+
+bool is_python(std::string_view name) {
+    return name.starts_with("python") || name.starts_with("pypy");
+}
+
+bool is_launcher(std::string_view name) {
+    return one_of(
+        name,
+        {"torchrun",      "accelerate",  "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun",
+         "mpiexec.hydra", "orterun",     "prterun",   "prun",       "aprun",  "jsrun",   "flux",
+         "nsys",          "ncu",         "gdb",       "strace",     "ltrace", "perf",    "valgrind",
+         "apptainer",     "singularity", "conda",     "uv",         "poetry"});
+}
+
+bool likely_job(const Words& words) {
+    return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+        const std::string_view name = base_name(word);
+        return is_python(name) || is_launcher(name) || name.ends_with(".py") ||
+               name.find("train") != name.npos;
+    });
+}
+
+Words shebang(const std::string& text) {
+    Words words;
+    if (text.starts_with("#!")) {
+        std::istringstream line(text.substr(2, text.find('\n') - 2));
+        for (std::string word; line >> word;) {
+            if (word != "-S") {
+                words.push_back(word);
+            }
+        }
+    }
+    return words;
+}
+
+PythonCall python_call(const Words& words) {
+    PythonCall call;
+    std::size_t at = 1;
+    for (; at < words.size() && words[at].starts_with("-") && words[at].size() > 1; ++at) {
+        const std::string& word = words[at];
+        if (word.starts_with("--")) {
+            continue;
+        }
+        const auto with_value = std::min(word.find_first_of("cmWX", 1), word.size());
+        if (word.substr(0, with_value).find_first_of("IES") != word.npos) {
+            call.ignores = word;
+        }
+        if (with_value == word.size()) {
+            continue;
+        }
+        const bool apart = with_value + 1 == word.size();
+        at += apart ? 1 : 0;
+        const std::string value = !apart              ? word.substr(with_value + 1)
+                                  : at < words.size() ? words[at]
+                                                      : std::string();
+        if (word[with_value] == 'c') {
+            call.code = value;
+            return call;
+        }
+        if (word[with_value] == 'm') {
+            call.module = value;
+            return call;
+        }
+    }
+    call.script = at < words.size() ? words[at] : "";
+    return call;
+}
+
+}  // namespace deft::tools::doctor

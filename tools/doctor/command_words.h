@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the words of a command line and of a script's first line mean. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deft::tools::doctor {
+
+std::string_view base_name(std::string_view path);
+bool is_shell(std::string_view name);
+bool is_python(std::string_view name);
+// Starts the job's own program, which stands somewhere among its operands.
+bool is_launcher(std::string_view name);
+
+// So likely the job that losing the environment there matters.
+bool likely_job(const std::vector<std::string>& words);
+
+// The words of a script's first line; empty: it has no "#!".
+std::vector<std::string> shebang(const std::string& text);
+
+// What a command line of Python starts.
+struct PythonCall {
+    std::string ignores;  // the option by which it ignores PYTHONPATH or its sites
+    std::string code;     // -c
+    std::string module;   // -m
+    std::string script;
+};
+PythonCall python_call(const std::vector<std::string>& words);
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel, limits, clock, GPU driver.
+#include <fmt/format.h>
+#include <algorithm>
+
+#include "tools/doctor/judge.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+const Config* config_of(const Facts& facts) {
+    return facts.settings ? &facts.settings->config : nullptr;
+}
+
+void judge_tcp_features(const HostFacts& host, Diagnoses& found) {
+    if (!host.window_scaling || !host.selective_acks) {
+        found.push_back({Finding::TcpFeatures,
+                         fmt::format("net.ipv4.{} is 0",
+                                     host.window_scaling ? "tcp_sack" : "tcp_window_scaling"),
+                         "/proc/sys/net/ipv4", ""});
+    }
+    constexpr int kFew = 8;  // RFC 1122 asks for 100 s at least
+    if (host.retries > 0 && host.retries < kFew) {
+        found.push_back({Finding::TcpRetries,
+                         fmt::format("net.ipv4.tcp_retries2 is {}", host.retries),
+                         "/proc/sys/net/ipv4/tcp_retries2", ""});
+    }
+}
+
+void judge_tcp(const Facts& facts, const HostFacts& host, Diagnoses& found) {
+    const Config* const config = config_of(facts);
+    if (!host.congestion_wanted_error.empty() && config != nullptr) {
+        const Setting& wanted = config->setting(Key::TcpCongestion);
+        found.push_back({Finding::CongestionMissing,
+                         fmt::format("DEFT_TCP_CONGESTION={} ({}): {}", wanted.text, wanted.origin,
+                                     host.congestion_wanted_error),
+                         "setsockopt(TCP_CONGESTION)", ""});
+    }
+    const bool automatic = config == nullptr || config->is(Key::TcpCongestion, "auto");
+    if (automatic && host.congestion_default.starts_with("bbr") && !host.cubic_allowed) {
+        found.push_back({Finding::CongestionBbr,
+                         fmt::format("the host's congestion control is {}, and the job may not "
+                                     "choose cubic",
+                                     host.congestion_default),
+                         "net.ipv4.tcp_congestion_control, setsockopt(TCP_CONGESTION)", ""});
+    }
+    // What a path of 10 Gbit/s and 1 ms holds; the kernels' default is 4 to 6 MiB.
+    constexpr std::int64_t kLeast = std::int64_t{1} << 20;
+    for (const auto& [name, value] :
+         {std::pair("tcp_wmem", host.wmem_max), std::pair("tcp_rmem", host.rmem_max)}) {
+        if (value > 0 && value < kLeast) {
+            found.push_back(
+                {Finding::TcpBuffers,
+                 fmt::format("net.ipv4.{} allows {} bytes, less than 1 MiB", name, value),
+                 fmt::format("/proc/sys/net/ipv4/{}", name), ""});
+        }
+    }
+    constexpr int kFewPorts = 2000;
+    if (host.port_high > 0 && host.port_high - host.port_low + 1 < kFewPorts) {
+        found.push_back(
+            {Finding::PortRange,
+             fmt::format("net.ipv4.ip_local_port_range is {} to {}: {} ports", host.port_low,
+                         host.port_high, host.port_high - host.port_low + 1),
+             "/proc/sys/net/ipv4/ip_local_port_range", ""});
+    }
+    judge_tcp_features(host, found);
+    for (const std::string& program : host.unanswered) {
+        found.push_back({Finding::ProbeUnanswered, program + " gave no answer within 5 s",
+                         "it was started to list the firewall's rules, and ended", ""});
+    }
+    for (const std::string& rule : host.firewall) {
+        found.push_back(
+            {Finding::Firewall, "this host's firewall stops TCP: " + rule, "nft list ruleset", ""});
+    }
+}
+
+void judge_zerocopy(const Facts& facts, const HostFacts& host, Diagnoses& found) {
+    const Config* const config = config_of(facts);
+    if (config != nullptr && config->is(Key::TcpZerocopy, "off")) {
+        return;
+    }
+    if (!host.zerocopy_refused.empty()) {
+        found.push_back({Finding::ZerocopyRefused,
+                         "sending without copies is refused: " + host.zerocopy_refused,
+                         "tried with a pipe and a socket", ""});
+    } else if (!host.takes_many_pages) {
+        const bool forced = config != nullptr && config->is(Key::TcpZerocopy, "on");
+        found.push_back({forced ? Finding::ZerocopyOld : Finding::KernelOld,
+                         fmt::format("Linux {} sends page by page{}", host.kernel,
+                                     forced ? ", and DEFT_TCP_ZEROCOPY=on" : ""),
+                         "tried with a pipe and a socket", ""});
+    }
+}
+
+// Threads, shared memory, CPUs.
+void judge_room(const Facts& facts, const HostFacts& host, Diagnoses& found) {
+    constexpr std::uint64_t kThreads = 256;
+    if (host.threads > 0 && host.threads < host.tasks + kThreads) {
+        found.push_back({Finding::LimitThreads,
+                         fmt::format("{} tasks may run, and {} do", host.threads, host.tasks),
+                         "RLIMIT_NPROC, pids.max", ""});
+    }
+    constexpr std::int64_t kShm = std::int64_t{256} << 20;  // docker's default is 64 MiB
+    if (host.shm_bytes >= 0 && host.shm_bytes < kShm) {
+        found.push_back({Finding::ShmSmall,
+                         host.shm_bytes == 0
+                             ? std::string("there is no /dev/shm")
+                             : fmt::format("/dev/shm has {} MiB", host.shm_bytes >> 20),
+                         "statvfs(/dev/shm)", ""});
+    }
+    const Config* const config = config_of(facts);
+    const std::int64_t threads = config == nullptr ? 0 : config->integer(Key::IoThreads);
+    if (threads > 0 && host.cpus > 0 && threads >= host.cpus) {
+        found.push_back(
+            {Finding::ThreadsExceedCpus,
+             fmt::format("DEFT_IO_THREADS={}, and the job has {} CPUs", threads, host.cpus),
+             "sched_getaffinity", ""});
+    }
+}
+
+void judge_limits(const Facts& facts, const HostFacts& host, Diagnoses& found) {
+    constexpr std::uint64_t kFiles = 1024;
+    if (host.files > 0 && host.files < kFiles) {
+        found.push_back({Finding::LimitFiles,
+                         fmt::format("ulimit -n is {}{}", host.files,
+                                     host.files < 256 ? ": no connection gets a second path" : ""),
+                         "RLIMIT_NOFILE", ""});
+    }
+    constexpr std::uint64_t kMemlock = std::uint64_t{64} << 20;
+    if (facts.links && facts.links->rdma.use != RdmaUse::None && host.memlock > 0 &&
+        host.memlock < kMemlock) {
+        found.push_back(
+            {Finding::LimitMemlock,
+             fmt::format("RDMA is active, and ulimit -l is {} KiB", host.memlock / 1024),
+             "RLIMIT_MEMLOCK", ""});
+    }
+    judge_room(facts, host, found);
+}
+
+void judge_clock(const HostFacts& host, Diagnoses& found) {
+    const std::string& source = host.clock_source;
+    if (source == "hpet" || source == "acpi_pm" || source == "jiffies") {
+        found.push_back({Finding::ClockSource, fmt::format("the kernel's clock is {}", source),
+                         "/sys/devices/system/clocksource", ""});
+    }
+    if (!host.clock_synchronised) {
+        found.push_back({Finding::ClockUnsynchronised, "this host's clock is not synchronised",
+                         "adjtimex", ""});
+    }
+}
+
+void judge_gpu(const GpuFacts& gpu, Diagnoses& found) {
+    if (gpu.visible &&
+        (gpu.visible->empty() || gpu.visible->starts_with("-1") || *gpu.visible == "NoDevFiles")) {
+        found.push_back({Finding::GpusHidden,
+                         fmt::format("CUDA_VISIBLE_DEVICES='{}' hides every GPU", *gpu.visible),
+                         "environment", ""});
+    }
+    if (gpu.count > 0 && !gpu.nvml_problem.empty()) {
+        found.push_back({Finding::GpuUnseen,
+                         fmt::format("{} NVIDIA GPUs are there: {}", gpu.count, gpu.nvml_problem),
+                         "/sys and libnvidia-ml.so.1", ""});
+    }
+    if (gpu.kernel_driver.empty()) {
+        found.push_back(
+            {Finding::GpuNone, "no NVIDIA driver is loaded", "/proc/driver/nvidia/version", ""});
+        return;
+    }
+    if (gpu.library.empty()) {
+        found.push_back(
+            {Finding::GpuDriverMismatch,
+             fmt::format("the kernel has NVIDIA driver {}, and no libcuda.so.1 is found",
+                         gpu.kernel_driver),
+             "LD_LIBRARY_PATH and the loader's cache",
+             "install the driver's libraries; in a container, use the NVIDIA runtime"});
+    } else if (!gpu.library_driver.empty() && gpu.library_driver != gpu.kernel_driver) {
+        found.push_back({Finding::GpuDriverMismatch,
+                         fmt::format("the kernel has NVIDIA driver {}, and {} is of {}",
+                                     gpu.kernel_driver, gpu.library, gpu.library_driver),
+                         "/proc/driver/nvidia/version and the library's file name", ""});
+    }
+}
+
+}  // namespace
+
+void judge_host(const Facts& facts, Diagnoses& found) {
+    if (!facts.host) {
+        return;
+    }
+    const HostFacts& host = *facts.host;
+    judge_tcp(facts, host, found);
+    judge_zerocopy(facts, host, found);
+    judge_limits(facts, host, found);
+    judge_clock(host, found);
+    judge_gpu(host.gpu, found);
+}
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which NCCL, and whether it fits.
+#include <fmt/format.h>
+#include <algorithm>
+
+#include "base/supported.h"
+#include "tools/doctor/judge.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+void judge_copy(const NcclCopy& copy, Diagnoses& found) {
+    if (copy.version > 0 && copy.version < kOldestNccl) {
+        found.push_back({Finding::NcclTooOld,
+                         fmt::format("{} is NCCL {}", copy.path, nccl_version_text(copy.version)),
+                         copy.found_by, ""});
+    } else if (copy.version >= kNewestNccl) {
+        found.push_back({Finding::NcclTooNew,
+                         fmt::format("{} is NCCL {}", copy.path, nccl_version_text(copy.version)),
+                         copy.found_by, ""});
+    }
+    if (copy.is_static) {
+        found.push_back(
+            {Finding::NcclStatic,
+             fmt::format("NCCL {} is linked into {}", nccl_version_text(copy.version), copy.path),
+             "it defines ncclAllReduce itself", ""});
+    }
+}
+
+void judge_several(const std::vector<NcclCopy>& copies, Diagnoses& found) {
+    const NcclCopy& used = copies.front();
+    for (const NcclCopy& other : copies) {
+        if (other.path != used.path && other.version != used.version) {
+            found.push_back(
+                {Finding::NcclSeveral,
+                 fmt::format("NCCL {} at {} is used, and NCCL {} at {} is in reach",
+                             nccl_version_text(used.version), used.path,
+                             nccl_version_text(other.version), other.path),
+                 fmt::format("the first: {}; the second: {}", used.found_by, other.found_by), ""});
+        }
+    }
+}
+
+// "12.4" of 12040; the driver's minor version does not matter within one major (CUDA's minor
+// version compatibility).
+void judge_driver(const NcclCopy& copy, const GpuFacts& gpu, Diagnoses& found) {
+    const int built_for = std::atoi(copy.cuda.c_str());
+    if (gpu.cuda > 0 && built_for > gpu.cuda / 1000) {
+        found.push_back({Finding::GpuDriverTooOld,
+                         fmt::format("{} is built for CUDA {}, and the driver supports CUDA {}.{}",
+                                     copy.path, copy.cuda, gpu.cuda / 1000, gpu.cuda % 1000 / 10),
+                         fmt::format("driver {}", gpu.library_driver), ""});
+    }
+}
+
+}  // namespace
+
+void judge_nccl(const Facts& facts, Diagnoses& found) {
+    for (const ProcessFacts& process : facts.processes) {
+        for (const NcclCopy& copy : process.nccl) {
+            judge_copy(copy, found);
+        }
+        if (!process.nccl.empty()) {
+            judge_several(process.nccl, found);
+        }
+    }
+    if (!facts.nccl) {
+        return;
+    }
+    const NcclFacts& nccl = *facts.nccl;
+    if (!nccl.override_problem.empty()) {
+        found.push_back({Finding::NcclLibUnusable, nccl.override_problem, "DEFT_NCCL_LIB", ""});
+    }
+    if (nccl.copies.empty()) {
+        const bool asked = facts.command && !facts.command->words.empty();
+        found.push_back({nccl.needed ? Finding::NcclMissing : Finding::NcclUnknown,
+                         nccl.needed ? fmt::format("{} needs NCCL, and no libnccl.so.2 is found",
+                                                   facts.command->words.front())
+                         : asked     ? "no NCCL was found for this command"
+                                     : "no NCCL was found on this host",
+                         "LD_LIBRARY_PATH, the loader's cache, Python's packages", ""});
+        return;
+    }
+    judge_copy(nccl.copies.front(), found);
+    judge_several(nccl.copies, found);
+    if (facts.host) {
+        judge_driver(nccl.copies.front(), facts.host->gpu, found);
+    }
+}
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is preloaded: is it there, is it of one build, and is it alone?
+#include <fmt/format.h>
+
+#include "tools/doctor/judge.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+void judge_guests(const PreloadFacts& preload, Diagnoses& found) {
+    for (const PreloadEntry& entry : preload.entries) {
+        if (!entry.guest || entry.path.empty() || !entry.problem.empty()) {
+            continue;
+        }
+        if (entry.version.empty()) {
+            found.push_back({Finding::GuestAlone,
+                             fmt::format("{} has no libnccl-net-deft.so next to it", entry.path),
+                             "its folder", ""});
+        } else if (entry.version != preload.command_version) {
+            found.push_back({Finding::LibraryVersion,
+                             fmt::format("the library next to {} is {}, this command is {}",
+                                         entry.path, entry.version, preload.command_version),
+                             "deft_version() of the library", ""});
+        }
+    }
+}
+
+void judge_other_hooks(const PreloadFacts& preload, Diagnoses& found) {
+    bool behind = false;
+    for (const PreloadEntry& entry : preload.entries) {
+        if (entry.library || entry.guest) {
+            behind = true;
+        }
+        if (entry.hooks_nccl) {
+            found.push_back({Finding::PreloadHooked,
+                             fmt::format("{} names {}, which has NCCL's functions, {} deft",
+                                         entry.from, entry.name, behind ? "behind" : "before"),
+                             "its symbols", ""});
+        }
+    }
+}
+
+// An entry that names deft's library or its guest.
+void judge_entry(const PreloadEntry& entry, Diagnoses& found) {
+    if (entry.path.empty()) {
+        found.push_back({Finding::PreloadFileMissing,
+                         fmt::format("{} names {}: {}", entry.from, entry.name, entry.problem),
+                         "the loader only warns, and starts the program without it", ""});
+    } else if (!entry.problem.empty()) {
+        found.push_back({Finding::PreloadUnusable,
+                         fmt::format("{} names {}: {}", entry.from, entry.path, entry.problem),
+                         "ELF header", ""});
+    }
+    if (entry.library && entry.from.starts_with("/etc/")) {
+        found.push_back({Finding::PreloadHostWide,
+                         fmt::format("{} names {}", entry.from, entry.name), entry.from, ""});
+    }
+}
+
+void judge_libraries(const PreloadFacts& preload, Diagnoses& found) {
+    const PreloadEntry* first = nullptr;
+    for (const PreloadEntry& entry : preload.entries) {
+        if (!entry.library || entry.path.empty() || !entry.problem.empty()) {
+            continue;
+        }
+        first = first == nullptr ? &entry : first;
+        if (!entry.version.empty() && entry.version != preload.command_version) {
+            found.push_back({Finding::LibraryVersion,
+                             fmt::format("{} is {}, this command is {}", entry.path, entry.version,
+                                         preload.command_version),
+                             "deft_version() of the library", ""});
+        }
+        if (entry.path != first->path) {
+            found.push_back({Finding::PreloadTwice,
+                             fmt::format("{} and {} are both preloaded", first->path, entry.path),
+                             entry.from, ""});
+        }
+    }
+}
+
+// What deft run would preload.
+void judge_installed(const PreloadFacts& preload, Diagnoses& found) {
+    if (preload.library.empty()) {
+        found.push_back({Finding::LibraryMissing, preload.library_problem,
+                         "next to this command, and in its build tree", ""});
+    } else if (preload.library_version != preload.command_version) {
+        found.push_back({Finding::LibraryVersion,
+                         fmt::format("{} is {}, this command is {}", preload.library,
+                                     preload.library_version, preload.command_version),
+                         "deft_version() of the library", ""});
+    }
+}
+
+}  // namespace
+
+void judge_preload(const Facts& facts, Diagnoses& found) {
+    if (!facts.preload) {
+        return;
+    }
+    const PreloadFacts& preload = *facts.preload;
+    if (!preload.split_path.empty()) {
+        found.push_back({Finding::PreloadPathSplit,
+                         fmt::format("LD_PRELOAD has the path '{}', which the loader splits",
+                                     preload.split_path),
+                         "ld.so(8): blanks and colons separate, '$' expands", ""});
+    }
+    for (const PreloadEntry& entry : preload.entries) {
+        if (entry.library || entry.guest) {
+            judge_entry(entry, found);
+        }
+    }
+    judge_libraries(preload, found);
+    judge_guests(preload, found);
+    judge_other_hooks(preload, found);
+    if (preload.ours() == nullptr && facts.processes.empty()) {
+        judge_installed(preload, found);
+    }
+}
+
+}  // namespace deft::tools::doctor

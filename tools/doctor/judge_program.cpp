@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command that is to be run: is it there, and does the preload get into it?
+#include <fmt/format.h>
+
+#include "tools/doctor/judge.h"
+#include "tools/elf_dynamic.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+// Something of deft's will be preloaded that is the whole library, not the guest.
+bool whole_library(const PreloadFacts& preload) {
+    const PreloadEntry* const ours = preload.ours();
+    return ours == nullptr || ours->library;
+}
+
+// False: nothing more can be said of this program.
+bool judge_presence(const ProgramFacts& program, Diagnoses& found) {
+    if (program.file.empty()) {
+        found.push_back({Finding::CommandNotFound,
+                         fmt::format("{}: {}", program.word,
+                                     program.operand ? "no such file" : "command not found"),
+                         program.operand ? "the working folder" : "PATH", ""});
+        return false;
+    }
+    if (!program.missing_interpreter.empty()) {
+        found.push_back(
+            {Finding::InterpreterMissing,
+             fmt::format("{}: its {} {} does not exist", program.file,
+                         program.elf ? "loader" : "interpreter", program.missing_interpreter),
+             program.elf ? "PT_INTERP" : "first line of the script", ""});
+        return false;
+    }
+    if (!program.executable) {
+        found.push_back({Finding::CommandNotExecutable,
+                         fmt::format("{} cannot be executed", program.file),
+                         "its mode and its first bytes", ""});
+        return false;
+    }
+    return program.elf;
+}
+
+void judge_elf(const ProgramFacts& program, const PreloadFacts& preload, Diagnoses& found) {
+    if (!program.this_machine) {
+        found.push_back({Finding::ProgramOtherMachine,
+                         fmt::format("{} is built for another architecture", program.file),
+                         "ELF header", ""});
+        return;
+    }
+    if (!program.dynamic) {
+        found.push_back({Finding::ProgramStatic,
+                         fmt::format("{} is statically linked, so nothing can be preloaded into it",
+                                     program.file),
+                         "ELF file without PT_INTERP", ""});
+        return;
+    }
+    if (!program.raised.empty()) {
+        found.push_back({Finding::ProgramRaised,
+                         fmt::format("{} runs with raised privileges ({}), so the loader drops "
+                                     "LD_PRELOAD",
+                                     program.file, program.raised),
+                         "mode and capabilities of the file", ""});
+    }
+    if (!whole_library(preload)) {
+        return;
+    }
+    if (!program.c_library.empty() && program.c_library != "glibc") {
+        found.push_back({Finding::ProgramOtherLibc,
+                         fmt::format("{} is a program of {}, and deft's library is one of glibc: "
+                                     "the loader would end it",
+                                     program.file, program.c_library),
+                         fmt::format("its loader is {}", program.loader), ""});
+    } else if (!program.glibc.empty() && !preload.glibc_needed.empty() &&
+               older_version(program.glibc, preload.glibc_needed)) {
+        found.push_back({Finding::GlibcTooOld,
+                         fmt::format("{} runs with glibc {}, and deft's library asks for {}",
+                                     program.file, program.glibc, preload.glibc_needed),
+                         fmt::format("its loader is {}", program.loader), ""});
+    }
+}
+
+void report_lines(Finding finding, const std::vector<ScriptLine>& lines, const char* what,
+                  Diagnoses& found) {
+    for (const ScriptLine& line : lines) {
+        const std::string where =
+            line.line > 0 ? fmt::format("{}:{}", line.file, line.line) : line.file;
+        found.push_back({finding, fmt::format("{} {}", where, what), line.text, ""});
+    }
+}
+
+}  // namespace
+
+void judge_program(const Facts& facts, Diagnoses& found) {
+    if (!facts.command || facts.command->words.empty()) {
+        return;
+    }
+    const CommandFacts& command = *facts.command;
+    const PreloadFacts none;
+    const PreloadFacts& preload = facts.preload ? *facts.preload : none;
+    for (const ProgramFacts& program : command.programs) {
+        if (judge_presence(program, found)) {
+            judge_elf(program, preload, found);
+        }
+        if (program.nccl_by_handle) {
+            found.push_back({Finding::NcclByHandle,
+                             fmt::format("{} looks NCCL up by handle, so its calls go past the "
+                                         "preload",
+                                         program.file),
+                             "it names ncclAllReduce and imports dlsym, but not ncclAllReduce",
+                             ""});
+        }
+    }
+    if (!command.loss.empty()) {
+        const auto split = command.loss.find("; ");
+        found.push_back({Finding::PreloadLost,
+                         (command.loss_from.empty() ? "" : command.loss_from + ": ") +
+                             command.loss.substr(0, split),
+                         "the words of the command",
+                         split == std::string::npos ? "" : command.loss.substr(split + 2)});
+    }
+    report_lines(Finding::PreloadReset, command.preload_resets, "takes deft out of LD_PRELOAD",
+                 found);
+    report_lines(Finding::NcclByHandle, command.handles,
+                 "opens NCCL by handle, so its calls go past the preload", found);
+    report_lines(Finding::NcclDeepbind, command.deepbinds,
+                 "opens a library with RTLD_DEEPBIND, so its NCCL calls go past the preload",
+                 found);
+}
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings that are wrong, that have no effect, or that ask for opposite things.
+#include <fmt/format.h>
+#include <strings.h>
+
+#include "tools/doctor/judge.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+// As the user knows it: name, value, where it stands.
+std::string said(const Config& config, Key key) {
+    const Setting& setting = config.setting(key);
+    return fmt::format("{}={} ({})", variable(key).name, setting.text, setting.origin);
+}
+
+// Where the command itself sets what a complaint is about; empty: it does not.
+std::string where_set(const SettingsFacts& settings, const std::string& complaint) {
+    for (const auto& [name, where] : settings.origins) {
+        if (complaint.starts_with(name)) {
+            return fmt::format("{} is set by {}", name, where);
+        }
+    }
+    return {};
+}
+
+bool is_set(const Config& config, Key key) {
+    return config.setting(key).source != ValueSource::Default;
+}
+
+// The operator's file may hold defaults for modes that this job does not use.
+bool user_set(const Config& config, Key key) {
+    return is_set(config, key) && config.setting(key).source != ValueSource::SystemFile;
+}
+
+void judge_wrong(const SettingsFacts& settings, Diagnoses& found) {
+    const Config& config = settings.config;
+    for (const std::string& problem : config.problems()) {
+        found.push_back({Finding::SettingWrong, problem, "deft env", ""});
+    }
+    for (const TextProblem& problem : settings.texts) {
+        if (!problem.line.empty()) {
+            found.push_back(
+                {Finding::SettingWrong, problem.line, config.setting(problem.key).origin, ""});
+        }
+    }
+    for (const std::string& problem : settings.unwritable) {
+        found.push_back({Finding::SettingWrong, problem, "its folder on this host", ""});
+    }
+    for (const std::string& warning : config.warnings()) {
+        found.push_back({Finding::SettingUnknown, warning, "", ""});
+    }
+    for (const std::string& warning : settings.unknown) {
+        found.push_back({Finding::SettingUnknown, warning, "", ""});
+    }
+    if (!config.central_problem().empty()) {
+        found.push_back(
+            {Finding::SettingsFileWrong, config.central_problem(), kSystemConfigFile, ""});
+    }
+}
+
+void judge_off(const Config& config, Diagnoses& found) {
+    if (!config.is(Key::Mode, "off") || !config.central_problem().empty()) {
+        return;
+    }
+    const Key by = is_set(config, Key::Disable) && !config.text(Key::Disable).empty() ? Key::Disable
+                                                                                      : Key::Mode;
+    found.push_back({Finding::SwitchedOff, said(config, by) + " switches deft off",
+                     config.setting(by).origin, ""});
+    if (config.flag(Key::Require)) {
+        found.push_back({Finding::SettingsContradict,
+                         said(config, Key::Require) + " asks for deft, and " + said(config, by) +
+                             " switches it off",
+                         "", ""});
+    }
+}
+
+// Settings of the modes that change when an update comes.
+constexpr Key kOfLateModes[] = {Key::Gradients, Key::MaxDelay,      Key::MaxMerge, Key::Merge,
+                                Key::Predict,   Key::Optimizer,     Key::Guard,    Key::WarmUp,
+                                Key::Plan,      Key::MaxShadowBytes};
+
+void judge_mode(const Config& config, Diagnoses& found) {
+    const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
+    for (const Key key : kOfLateModes) {
+        if (!late && user_set(config, key)) {
+            found.push_back({Finding::SettingIdle,
+                             fmt::format("{} has no effect in mode {}", said(config, key),
+                                         config.text(Key::Mode)),
+                             said(config, Key::Mode),
+                             "unset it, or choose DEFT_MODE=deft or covap"});
+        }
+    }
+    if (!late) {
+        return;
+    }
+    if (!config.is(Key::Gradients, "trust")) {
+        found.push_back({Finding::GradientsUnproven,
+                         fmt::format("mode {} does what exact does, without DEFT_GRADIENTS=trust",
+                                     config.text(Key::Mode)),
+                         said(config, Key::Mode), ""});
+    }
+    const std::string& plan = config.text(Key::Plan);
+    if (plan != "auto" && plan.starts_with("covap") != config.is(Key::Mode, "covap")) {
+        found.push_back(
+            {Finding::SettingsContradict,
+             fmt::format("{} is no plan of {}", said(config, Key::Plan), said(config, Key::Mode)),
+             "", ""});
+    }
+    if (config.is(Key::Mode, "deft") && plan == "auto" && config.integer(Key::MaxDelay) == 0 &&
+        config.integer(Key::MaxMerge) == 1) {
+        found.push_back({Finding::SettingsContradict,
+                         fmt::format("{} and {} leave mode deft nothing to do",
+                                     said(config, Key::MaxDelay), said(config, Key::MaxMerge)),
+                         "", ""});
+    }
+}
+
+// "eth0,eth1" of "eth0@25gbit, =eth1".
+std::string names_alone(const std::string& list) {
+    std::string names;
+    bool rate = false;
+    for (const char letter : list) {
+        if (letter == ',') {
+            rate = false;
+        } else if (letter == '@') {
+            rate = true;
+        }
+        if (!rate && letter != ' ' && letter != '=') {
+            names += letter;
+        }
+    }
+    return names;
+}
+
+void judge_networks(const Config& config, const PluginFacts& plugin, Diagnoses& found) {
+    const auto value = [&](const char* name) {
+        const NcclValue* const setting = plugin.setting(name);
+        return setting == nullptr ? std::string() : setting->value;
+    };
+    const std::string theirs = value("NCCL_SOCKET_IFNAME");
+    const std::string& ours = config.text(Key::Interfaces);
+    if (!ours.empty() && !theirs.empty() && names_alone(ours) != names_alone(theirs)) {
+        found.push_back({Finding::SettingsContradict,
+                         fmt::format("{} and NCCL_SOCKET_IFNAME={} name different interfaces",
+                                     said(config, Key::Interfaces), theirs),
+                         "deft's links follow the first, NCCL's start-up follows the second",
+                         "name the same interfaces in both, or unset one"});
+    }
+    for (const char* name : {"NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}) {
+        if (!value(name).empty() && value("NCCL_NET").empty()) {
+            found.push_back({Finding::SettingIdle,
+                             fmt::format("{}={} has no effect on deft's links", name, value(name)),
+                             "it is one of NCCL's Socket transport",
+                             "unset it, or set DEFT_STREAMS"});
+        }
+    }
+    const bool ib_off = std::atoi(value("NCCL_IB_DISABLE").c_str()) != 0;
+    const bool replace = config.is(Key::Rdma, "replace");
+    if (replace && ib_off) {
+        found.push_back({Finding::SettingIdle,
+                         said(config, Key::Rdma) + " has no effect next to NCCL_IB_DISABLE=1", "",
+                         ""});
+    }
+    if (replace && ::strcasecmp(value("NCCL_NET").c_str(), "IB") == 0) {
+        found.push_back({Finding::SettingsContradict,
+                         said(config, Key::Rdma) + " and NCCL_NET=IB ask for different networks",
+                         "", ""});
+    }
+    if (ib_off && config.text(Key::Lanes).find("IB") != std::string::npos) {
+        found.push_back({Finding::SettingsContradict,
+                         said(config, Key::Lanes) + " asks for IB, and NCCL_IB_DISABLE=1 forbids "
+                                                    "it",
+                         "", ""});
+    }
+}
+
+void judge_other(const SettingsFacts& settings, Diagnoses& found) {
+    const Config& config = settings.config;
+    if (config.is(Key::Log, "none") && user_set(config, Key::LogFile) &&
+        !config.text(Key::LogFile).empty()) {
+        found.push_back({Finding::SettingsContradict,
+                         said(config, Key::LogFile) + " stays empty with " + said(config, Key::Log),
+                         "", ""});
+    }
+    for (const char* name :
+         {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"}) {
+        const auto value = settings.other.find(name);
+        if (value != settings.other.end() && std::atoi(value->second.c_str()) != 0) {
+            found.push_back({Finding::LaunchBlocking,
+                             fmt::format("{}={} lets nothing overlap", name, value->second),
+                             "environment", ""});
+        }
+    }
+    const auto debug = settings.other.find("TORCH_DISTRIBUTED_DEBUG");
+    if (debug != settings.other.end() && ::strcasecmp(debug->second.c_str(), "DETAIL") == 0) {
+        found.push_back({Finding::LaunchBlocking,
+                         "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective with others",
+                         "environment", ""});
+    }
+}
+
+void judge_companion(const CommandFacts& command, const SettingsFacts& settings, Diagnoses& found) {
+    if (!command.python) {
+        return;
+    }
+    const Config& config = settings.config;
+    const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
+    if (!command.python_ignores.empty()) {
+        found.push_back({Finding::CompanionOff,
+                         fmt::format("Python is started with {}, so it does not load deft's module",
+                                     command.python_ignores),
+                         "the words of the command", ""});
+    } else if (command.python_path_reset.line > 0) {
+        found.push_back({Finding::CompanionOff,
+                         fmt::format("{}:{} sets PYTHONPATH anew", command.python_path_reset.file,
+                                     command.python_path_reset.line),
+                         command.python_path_reset.text,
+                         "append to it: PYTHONPATH=FOLDER:$PYTHONPATH"});
+    } else if (!settings.shadowing_site.empty()) {
+        found.push_back({Finding::CompanionOff,
+                         settings.shadowing_site + " comes before deft's sitecustomize.py",
+                         "PYTHONPATH", "put deft's folder first on PYTHONPATH"});
+    } else if (late && !settings.observer_on_path && !command.under_deft_run && !command.assumed) {
+        found.push_back(
+            {Finding::CompanionOff, "PYTHONPATH does not lead to deft's module", "PYTHONPATH", ""});
+    }
+}
+
+}  // namespace
+
+void judge_settings(const Facts& facts, Diagnoses& all) {
+    if (!facts.settings) {
+        return;
+    }
+    const SettingsFacts& settings = *facts.settings;
+    Diagnoses found;
+    judge_wrong(settings, found);
+    judge_off(settings.config, found);
+    if (!settings.config.is(Key::Mode, "off")) {
+        judge_mode(settings.config, found);
+        if (facts.plugin) {
+            judge_networks(settings.config, *facts.plugin, found);
+        }
+    }
+    judge_other(settings, found);
+    if (facts.command) {
+        judge_companion(*facts.command, settings, found);
+    }
+    for (Diagnosis& each : found) {
+        const std::string where = where_set(settings, each.what);
+        each.evidence = where.empty() ? each.evidence : where;
+        all.push_back(std::move(each));
+    }
+}
+
+}  // namespace deft::tools::doctor

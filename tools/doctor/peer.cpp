@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The side that asks: `deft doctor --peer`.
+#include "tools/doctor/peer.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tools/doctor/peer_socket.h"
+#include "tools/doctor/peer_text.h"
+#include "tools/doctor/probe.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+using namespace std::chrono_literals;
+
+// "HOST:PORT", "[ADDRESS]:PORT", "HOST", "ADDRESS" of either family.
+void split_place(const std::string& where, std::string& host, std::string& port) {
+    port = std::to_string(kPeerPort);
+    host = where;
+    if (where.starts_with('[')) {
+        const auto close = where.find(']');
+        host = where.substr(1, close == where.npos ? where.npos : close - 1);
+        if (close != where.npos && close + 1 < where.size() && where[close + 1] == ':') {
+            port = where.substr(close + 2);
+        }
+    } else if (const auto colon = where.find(':');
+               colon != where.npos && where.find(':', colon + 1) == where.npos) {
+        host = where.substr(0, colon);
+        port = where.substr(colon + 1);
+    }
+}
+
+// What the other side says; empty, and why, if it says nothing.
+std::string ask_info(const std::string& where, std::string& problem) {
+    std::string host;
+    std::string port;
+    split_place(where, host, port);
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list); error != 0) {
+        problem = ::gai_strerror(error);
+        return {};
+    }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+        const UniqueFd fd =
+            connect_to(each->ai_addr, each->ai_addrlen, "", nullptr, 0, after(5s), problem);
+        if (fd && send_all(fd.get(), &kAskInfo, 1, after(5s))) {
+            std::string text = receive_text(fd.get(), kMostPeerText, after(5s));
+            if (!text.empty()) {
+                return text;
+            }
+            problem = "connected, and no answer came";
+        }
+    }
+    return {};
+}
+
+bool echo(int fd, std::size_t size) {
+    const std::vector<char> out(size, 'd');
+    std::vector<char> back(size);
+    // What the kernel has taken may still be stuck: the answer decides.
+    return send_all(fd, out.data(), size, after(3s)) &&
+           receive_all(fd, back.data(), size, after(3s)) && back == out;
+}
+
+PeerLink try_way(const Interface& local, const Address& from, const std::string& remote,
+                 const Address& to, int port) {
+    PeerLink way;
+    way.local = local.name;
+    way.remote = fmt::format("{} ({})", remote, to.text());
+    looking_at(way.local + " to " + way.remote);
+    Address target = to;
+    target.scope = to.link_local() ? local.index : 0;
+    sockaddr_storage storage{};
+    sockaddr_storage own{};
+    const socklen_t length = to_sockaddr(target, static_cast<std::uint16_t>(port), storage);
+    const socklen_t own_length = to_sockaddr(from, 0, own);
+    const UniqueFd fd = connect_to(reinterpret_cast<const sockaddr*>(&storage), length, local.name,
+                                   reinterpret_cast<const sockaddr*>(&own), own_length, after(3s),
+                                   way.connect_error);
+    if (fd && send_all(fd.get(), &kAskEcho, 1, after(3s))) {
+        way.small_passed = echo(fd.get(), kSmall);
+        way.full_passed = way.small_passed && echo(fd.get(), kFull);
+    }
+    return way;
+}
+
+// Addresses of two links that are in one network; false: there are none.
+bool in_one_network(const Interface& local, const PeerInfo::Link& remote, Address& from,
+                    Address& to) {
+    for (const Address& a : local.addresses) {
+        for (const Address& b : remote.addresses) {
+            if (a.family == b.family && !a.loopback() && a.same_network(b)) {
+                from = a;
+                to = b;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+// A link that shares a network with some of the other side's has to reach these; another has to
+// reach one of them over routers.
+void try_link(const Interface& local, const PeerInfo& info, PeerFacts& facts) {
+    bool direct = false;
+    for (const PeerInfo::Link& remote : info.links) {
+        Address from;
+        Address to;
+        if (in_one_network(local, remote, from, to)) {
+            direct = true;
+            facts.ways.push_back(try_way(local, from, remote.name, to, info.port));
+        }
+    }
+    std::vector<PeerLink> routed;
+    for (const PeerInfo::Link& remote : info.links) {
+        for (const Address& from : local.addresses) {
+            for (const Address& to : remote.addresses) {
+                if (direct || from.family != to.family || from.link_local() || to.link_local()) {
+                    continue;
+                }
+                routed.push_back(try_way(local, from, remote.name, to, info.port));
+                if (routed.back().small_passed) {
+                    facts.ways.push_back(routed.back());
+                    return;
+                }
+            }
+        }
+    }
+    if (!direct && !routed.empty()) {
+        facts.ways.push_back(routed.front());
+    }
+}
+
+}  // namespace
+
+PeerFacts ask_peer(const std::string& where, const LinkFacts& links, const Config& config) {
+    PeerFacts facts;
+    facts.address = where;
+    looking_at(where);
+    const auto begin = std::chrono::system_clock::now();
+    const std::string text = ask_info(where, facts.problem);
+    const auto end = std::chrono::system_clock::now();
+    if (text.empty()) {
+        return facts;
+    }
+    PeerInfo info;
+    if (!parse_peer_info(text, info)) {
+        facts.problem = "what answers there is no deft doctor --listen";
+        return facts;
+    }
+    facts.problem.clear();
+    facts.host = info.host;
+    facts.version = info.version;
+    facts.settings = info.settings;
+    facts.own_settings = settings_to_compare(config);
+    facts.links = info.links.size();
+    facts.own_links = links.chosen.links.size();
+    const auto seconds = [](auto time) {
+        return std::chrono::duration<double>(time.time_since_epoch()).count();
+    };
+    facts.round_trip_s = seconds(end) - seconds(begin);
+    facts.clock_apart_s = info.time - (seconds(begin) + seconds(end)) / 2;
+    for (const Interface& local : links.chosen.links) {
+        try_link(local, info, facts);
+    }
+    return facts;
+}
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a script's text says about the environment, NCCL and other programs. Pure; by lines, so a
+// script that computes its commands is not understood.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/doctor/facts.h"
+
+namespace deft::tools::doctor {
+
+struct ScriptAssignment {
+    std::string name, value;
+    int line = 0;
+};
+
+struct ScriptCommand {
+    std::vector<std::string> words;
+    int line = 0;
+    bool last = false;  // exec, or the last of the script: most likely the job
+};
+
+struct ScriptText {
+    std::vector<ScriptLine> preload_resets;
+    std::vector<ScriptLine> python_path_resets;
+    std::vector<ScriptLine> handles;
+    std::vector<ScriptLine> deepbinds;
+    std::vector<ScriptAssignment> assignments;  // that the job sees
+    std::vector<ScriptCommand> commands;        // of a shell script
+};
+
+ScriptText read_shell_script(const std::string& file, std::string_view text);
+ScriptText read_python_script(const std::string& file, std::string_view text);
+
+// A shell's words of a line, without expansions; up to the first separator of commands.
+std::vector<std::vector<std::string>> shell_commands(std::string_view line);
+
+}  // namespace deft::tools::doctor

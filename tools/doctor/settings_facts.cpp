@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of the job, and the links that they choose.
+#include <stdlib.h>
+#include <unistd.h>
+#include <algorithm>
+#include <fstream>
+
+#include "tools/doctor/host_facts.h"
+#include "tools/doctor/nccl_names.h"
+#include "tools/library.h"
+#include "tools/output_file.h"
+#include "tools/settings_check.h"
+#include "topology/nccl_settings.h"
+
+namespace deft::tools::doctor {
+namespace {
+
+int read_number(const std::string& path, int otherwise) {
+    std::ifstream file(path);
+    int number = otherwise;
+    return file >> number ? number : otherwise;
+}
+
+// Whether PYTHONPATH leads Python to deft's module, and what stands before it.
+void read_python_path(const Environment& environment, SettingsFacts& facts) {
+    std::string list = environment.get("PYTHONPATH").value_or("");
+    while (!list.empty()) {
+        const auto end = list.find(':');
+        const std::string folder = list.substr(0, end);
+        list = end == list.npos ? "" : list.substr(end + 1);
+        if (folder.ends_with("deft/observer") || folder.ends_with("python/observer") ||
+            folder.ends_with("companion")) {
+            facts.observer_on_path = true;
+            return;
+        }
+        const std::string site = folder + "/sitecustomize.py";
+        if (!folder.empty() && ::access(site.c_str(), R_OK) == 0 && facts.shadowing_site.empty()) {
+            facts.shadowing_site = site;
+        }
+    }
+    facts.shadowing_site.clear();  // nothing of deft's behind it
+}
+
+}  // namespace
+
+void adopt_environment(const Environment& environment) {
+    const std::vector<const char*> entries = environment.entries();
+    std::vector<std::string> kept(entries.begin(), entries.end());
+    ::clearenv();
+    for (const std::string& entry : kept) {
+        const auto equals = entry.find('=');
+        if (equals != entry.npos && equals > 0) {
+            ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 0);
+        }
+    }
+}
+
+SettingsFacts read_settings(const Job& job) {
+    SettingsFacts facts;
+    facts.config =
+        Config::load(job.environment.entries(), kSystemConfigFile, text_settings_problems);
+    const Config& config = facts.config;
+    const bool off = config.is(Key::Mode, "off");
+    if (!off) {
+        facts.texts = text_settings_problems(config);
+        std::erase_if(facts.texts, [](const TextProblem& each) {
+            return each.line.empty() || each.key == Key::NcclLibrary;
+        });
+        const bool writes = config.is(Key::Mode, "observe") ||
+                            config.setting(Key::Out).source != ValueSource::Default;
+        for (const Key key : {Key::Out, Key::LogFile}) {
+            std::string problem = key == Key::Out && !writes
+                                      ? std::string()
+                                      : unwritable(config, key, job.command.under_deft_run);
+            if (!problem.empty()) {
+                facts.unwritable.push_back(std::move(problem));
+            }
+        }
+    }
+    for (const char* name : {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT",
+                             "NCCL_BLOCKING_WAIT", "TORCH_DISTRIBUTED_DEBUG"}) {
+        if (const auto value = job.environment.get(name)) {
+            facts.other[name] = *value;
+        }
+    }
+    std::vector<std::string> names;
+    for (const char* entry : job.environment.entries()) {
+        const std::string_view pair(entry);
+        if (pair.starts_with("NCCL_")) {
+            names.emplace_back(pair.substr(0, pair.find('=')));
+        }
+    }
+    facts.unknown = unknown_nccl_names(names);
+    facts.origins = job.origins;
+    read_python_path(job.environment, facts);
+    return facts;
+}
+
+LinkFacts read_links(const Config& config) {
+    LinkFacts facts;
+    facts.all = list_interfaces();
+    facts.chosen = process_links();
+    facts.rdma = process_rdma();
+    const std::string& ours = config.text(Key::Interfaces);
+    const std::string theirs = nccl_setting("NCCL_SOCKET_IFNAME").value_or("");
+    facts.list = !ours.empty()     ? "DEFT_INTERFACES=" + ours
+                 : !theirs.empty() ? "NCCL_SOCKET_IFNAME=" + theirs
+                                   : std::string();
+    facts.without_list = select_interfaces(facts.all, "", "", false);
+    const std::string root = "/proc/sys/net/ipv4/conf/";
+    const int all = read_number(root + "all/rp_filter", 0);
+    for (const Interface& link : facts.chosen.links) {
+        // The kernel takes the larger of the two.
+        facts.reverse_path[link.name] =
+            std::max(all, read_number(root + link.name + "/rp_filter", 0));
+    }
+    return facts;
+}
+
+}  // namespace deft::tools::doctor

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that lose the preload on their way to other hosts or into another root. More of them
+// than `deft run` warns about: these depend on how a site has set them up.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace deft::tools::doctor {
+
+// One line "what; remedy", or an empty string. Pure.
+std::string wrapper_loss(const std::vector<std::string>& command);
+
+}  // namespace deft::tools::doctor
