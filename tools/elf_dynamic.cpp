@@ -256,7 +256,11 @@ void read_texts(std::string_view bytes, const Sections& sections, ElfDynamic& fo
         const std::string_view rest = bytes.substr(at + kVersion.size(), 64);
         const std::string_view text =
             rest.substr(0, rest.find_first_of(std::string_view("\0 \n", 3)));
-        if (!text.empty() && text[0] >= '0' && text[0] <= '9') {
+        // NCCL's own is a text by itself, "NCCL version 2.27.7+cuda12.9"; PyTorch has messages that
+        // say which version a function needs.
+        const bool begins = at == 0 || bytes[at - 1] == '\0';
+        if (begins && !text.empty() && text[0] >= '0' && text[0] <= '9' &&
+            text.find("+cuda") != text.npos) {
             found.nccl_version = text;
             break;
         }

@@ -166,6 +166,12 @@ class Nccl(DoctorTest):
                                "int main(void) { return 0; }", "-rdynamic")
         self.first("nccl-static", "warning", program, arguments=("--", program))
 
+    def test_a_message_about_a_version_is_no_nccl(self):
+        program = self.compile("train", 'const char text[] = "it requires NCCL version 2.27.0 or '
+                               'later"; int main(void) { return text[0] == 0; }')
+        result = self.doctor("--", program)
+        self.assertNotIn("nccl-static", result.stdout)
+
     def test_several(self):
         program = self.linked(22809, "-Wl,--disable-new-dtags", f"-Wl,-rpath,{self.folder}/nccl")
         self.nccl(21805, "old")
