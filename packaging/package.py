@@ -1,0 +1,390 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes what users install out of one portable build: a relocatable tarball, a .deb, an .rpm, a
+wheel, an OCI image for a DaemonSet, debug information, an SBOM and checksums. The same build gives
+the same bytes.
+
+usage: package.py BUILD OUT        (BUILD: meson setup -Dportable=true --prefix=/usr --libdir=lib)
+"""
+import argparse
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+
+FLOOR = "2.28"
+LARGEST = 3 << 20  # of the library, without debug information
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+SUMMARY = "Makes NCCL training jobs faster on the links they already have"
+MODULE = """#%Module1.0
+# SPDX-License-Identifier: Apache-2.0
+# For Lmod and Environment Modules: `module load deft`, then `deft run -- COMMAND`.
+module-whatis "deft: makes NCCL training jobs faster on the links they already have"
+set root {root}
+if {{$root ne "/usr"}} {{
+    prepend-path PATH $root/bin
+    prepend-path LD_LIBRARY_PATH $root/lib
+    prepend-path MANPATH $root/share/man
+}}
+"""
+# Above share/modulefiles, wherever the tree lies.
+RELOCATED = "[file dirname [file dirname [file dirname $ModulesCurrentModulefile]]]"
+TMPFILES = """# SPDX-License-Identifier: Apache-2.0
+# Links that deft run makes for paths that the loader would split: /tmp/deft-UID.
+x /tmp/deft-*
+"""
+INSTALLER = """#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copies deft onto the host whose folder is mounted at /host (or named), and leaves it there.
+set -eu
+host=${1:-/host}
+mkdir -p "$host/opt"
+rm -rf "$host/opt/deft.new"
+cp -R /opt/deft "$host/opt/deft.new"
+rm -rf "$host/opt/deft"
+mv "$host/opt/deft.new" "$host/opt/deft"
+"""
+
+
+def stop(what):
+    sys.exit(f"package: {what}")
+
+
+def run(*command, env=None):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                            env={**os.environ, **(env or {})})
+    if result.returncode != 0:
+        stop(f"{' '.join(map(str, command))}: {result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def epoch():
+    """When the commit was made: the date of all files."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return int(os.environ["SOURCE_DATE_EPOCH"])
+    try:
+        return int(subprocess.run(["git", "-C", pathlib.Path(__file__).parent, "log", "-1",
+                                   "--format=%ct"], capture_output=True, text=True).stdout)
+    except (OSError, ValueError):
+        return 315532800  # 1980, the first that zip knows
+
+
+class Tree:
+    """Files by the path that they get, with mode and content."""
+
+    def __init__(self):
+        self.files = {}
+
+    def add(self, path, content, mode=0o644):
+        self.files[path] = (content if isinstance(content, bytes) else content.encode(), mode)
+
+    def under(self, prefix, keep=lambda path: True):
+        tree = Tree()
+        tree.files = {prefix + path: file for path, file in self.files.items() if keep(path)}
+        return tree
+
+    def write(self, folder, when):
+        """With the same dates and modes everywhere, whatever the umask is."""
+        for path, (content, mode) in self.files.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            file.chmod(mode)
+            os.utime(file, (when, when))
+        for path in [folder, *folder.rglob("*")]:
+            if path.is_dir():
+                path.chmod(0o755)
+                os.utime(path, (when, when))
+
+    def tar(self, when):
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            seen = set()
+            for path, (content, mode) in sorted(self.files.items()):
+                for parent in reversed(pathlib.PurePosixPath(path).parents):
+                    if str(parent) not in ("", ".", "/") and parent not in seen:
+                        seen.add(parent)
+                        entry = tarfile.TarInfo(f"{parent}/")
+                        entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, when
+                        archive.addfile(entry)
+                entry = tarfile.TarInfo(path)
+                entry.size, entry.mode, entry.mtime = len(content), mode, when
+                archive.addfile(entry, io.BytesIO(content))
+        return data.getvalue()
+
+
+def machine_of(path):
+    """As uname says it."""
+    names = {62: "x86_64", 183: "aarch64"}  # e_machine
+    number = int.from_bytes(path.read_bytes()[18:20], "little")
+    return names.get(number) or stop(f"{path} is for machine {number}, which has no package")
+
+
+def glibc_asked_for(path):
+    found = re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", path))
+    return max(((int(a), int(b)) for a, b in found), default=(0, 0))
+
+
+def check(path):
+    """The floor, and no library of one distribution."""
+    if "libdeft-preload" in path.name:
+        return
+    asked = glibc_asked_for(path)
+    if asked > tuple(map(int, FLOOR.split("."))):
+        stop(f"{path.name} asks for glibc {asked[0]}.{asked[1]}, the floor is {FLOOR}; "
+             "configure with -Dportable=true")
+    needed = set(re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", path)))
+    allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
+    odd = {name for name in needed if name not in allowed and not name.startswith("ld-linux")}
+    if odd:
+        stop(f"{path.name} needs {', '.join(sorted(odd))}; configure with -Dportable=true")
+
+
+def stage(build, work):
+    """The installed tree, its binaries stripped; and their debug information."""
+    root = work / "stage"
+    run("meson", "install", "-C", build, "--no-rebuild", "--destdir", root, "--tags",
+        "runtime,man,doc,devel")
+    tree, debug = Tree(), Tree()
+    for path in sorted((root / "usr").rglob("*")):
+        if not path.is_file():
+            continue
+        name = str(path.relative_to(root / "usr"))
+        content = path.read_bytes()
+        if content.startswith(b"\x7fELF"):
+            split = work / (path.name + ".debug")
+            run("objcopy", "--only-keep-debug", path, split)
+            run("strip", "--strip-unneeded", path)
+            check(path)
+            build = re.search(r"Build ID: ([0-9a-f]+)", run("readelf", "-n", path))
+            if build is None:
+                stop(f"{path.name} has no build id")
+            # Where gdb looks, wherever the package was installed.
+            debug.add(f"usr/lib/debug/.build-id/{build[1][:2]}/{build[1][2:]}.debug",
+                      split.read_bytes())
+            content = path.read_bytes()
+            if path.name == "libnccl-net-deft.so" and len(content) > LARGEST:
+                stop(f"{path.name} has {len(content)} bytes, {LARGEST} are allowed")
+        tree.add(name, content, 0o755 if os.access(path, os.X_OK) else 0o644)
+    return tree, debug
+
+
+def system_tree(tree, libdir, modules):
+    """What a distribution's package holds: the tree below /usr, and what stands in /etc."""
+    system = Tree()
+    for path, file in tree.files.items():
+        moved = libdir + path[3:] if path.startswith("lib/") else path
+        system.files[f"usr/{moved}"] = file
+    system.add("etc/deft/deft.conf", tree.files["share/doc/deft/deft.conf.example"][0])
+    system.add("usr/lib/tmpfiles.d/deft.conf", TMPFILES)
+    system.add(f"usr/share/{modules}/deft", MODULE.format(root="/usr"))
+    return system
+
+
+def deb(tree, version, machine, when, work, file):
+    system = system_tree(tree, "lib", "modules/modulefiles")
+    size = sum(len(content) for content, _ in system.files.values()) // 1024
+    sums = "".join(f"{hashlib.md5(content).hexdigest()}  {path}\n"
+                   for path, (content, _) in sorted(system.files.items())
+                   if not path.startswith("etc/"))
+    system.add("DEBIAN/control", f"""Package: deft
+Version: {version}
+Architecture: {MACHINES[machine]}
+Maintainer: deft's authors <deft@localhost>
+Installed-Size: {size}
+Depends: libc6 (>= {FLOOR})
+Section: net
+Priority: optional
+Description: {SUMMARY}
+ A preloaded library and NCCL network plugin, and the command that puts both
+ into a job: deft run -- torchrun train.py
+""")
+    system.add("DEBIAN/conffiles", "/etc/deft/deft.conf\n")
+    system.add("DEBIAN/md5sums", sums)
+    system.add("DEBIAN/triggers", "activate-noawait ldconfig\n")
+    system.write(work, when)
+    # xz: Debian 11 does not know zstd.
+    run("dpkg-deb", "--root-owner-group", "-Zxz", "-b", work, file,
+        env={"SOURCE_DATE_EPOCH": str(when)})
+
+
+def rpm(tree, version, machine, when, work, file):
+    system = system_tree(tree, "lib64", "modulefiles")
+    system.write(work / "files", when)
+    listed = "\n".join(("%config(noreplace) " if path.startswith("etc/") else "") + f"/{path}"
+                       for path in sorted(system.files))
+    spec = work / "deft.spec"
+    spec.write_text(f"""Name: deft
+Version: {version}
+Release: 1
+Summary: {SUMMARY}
+License: Apache-2.0
+AutoReqProv: no
+Requires: libc.so.6(GLIBC_{FLOOR})(64bit)
+%description
+{SUMMARY}.
+%install
+cp -a {work / "files"}/. %{{buildroot}}/
+%post -p /sbin/ldconfig
+%postun -p /sbin/ldconfig
+%files
+%defattr(-,root,root)
+%dir /etc/deft
+%dir /usr/share/deft
+%dir /usr/share/doc/deft
+{listed}
+""")
+    defines = {"_topdir": work / "top", "_buildhost": "deft", "_build_id_links": "none",
+               "use_source_date_epoch_as_buildtime": 1, "clamp_mtime_to_source_date_epoch": 1,
+               "source_date_epoch_from_changelog": 0, "_binary_payload": "w9.gzdio",
+               "__os_install_post": "%{nil}", "debug_package": "%{nil}", "_rpmdir": work / "rpms",
+               "_dbpath": work / "db"}
+    words = [f"{name} {value}" for name, value in defines.items()]
+    run("rpmbuild", "-bb", "--target", f"{machine}-linux",
+        *(word for define in words for word in ("--define", define)), spec,
+        env={"SOURCE_DATE_EPOCH": str(when)})
+    shutil.move(next((work / "rpms").rglob("*.rpm")), file)
+
+
+def wheel(tree, version, machine, when):
+    """The command goes into bin/, the library into lib/, as in an installation."""
+    name = f"deft-{version}"
+    tag = f"py3-none-manylinux_{FLOOR.replace('.', '_')}_{machine}"
+    files = {"deft.py": tree.files["share/deft/python/deft.py"],
+             f"{name}.data/scripts/deft": (tree.files["bin/deft"][0], 0o755)}
+    for path, file in tree.files.items():
+        if path.startswith(("lib/lib", "share/deft/", "share/man/")):
+            files[f"{name}.data/data/{path}"] = file
+    files[f"{name}.dist-info/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: deft\nVersion: {version}\nSummary: {SUMMARY}\n"
+        "License: Apache-2.0\nRequires-Python: >=3.6\n".encode(), 0o644)
+    files[f"{name}.dist-info/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: deft\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
+        0o644)
+    record = ""
+    for path, (content, _) in sorted(files.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        record += f"{path},sha256={digest},{len(content)}\n"
+    record += f"{name}.dist-info/RECORD,,\n"
+    data = io.BytesIO()
+    date = time.gmtime(when)[:6]
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, (content, mode) in [*sorted(files.items()),
+                                      (f"{name}.dist-info/RECORD", (record.encode(), 0o644))]:
+            entry = zipfile.ZipInfo(path, date)
+            entry.external_attr = (0o100000 | mode) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+    return f"{name}-{tag}.whl", data.getvalue()
+
+
+def oci(tree, version, machine, when, folder):
+    """An OCI image layout with one layer: /opt/deft, and a script that copies it to the host. The
+    script needs a shell, so the layer is put upon an image that has one."""
+    layer = tree.under("opt/deft/")
+    layer.add("opt/deft/install-on-host", INSTALLER, 0o755)
+    plain = layer.tar(when)
+    packed = gzip.compress(plain, mtime=0)
+    blobs = folder / "blobs/sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content):
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return {"digest": f"sha256:{digest}", "size": len(content)}
+
+    config = blob(json.dumps({
+        "architecture": MACHINES[machine], "os": "linux",
+        "config": {"Env": ["PATH=/opt/deft/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
+        "rootfs": {"type": "layers",
+                   "diff_ids": [f"sha256:{hashlib.sha256(plain).hexdigest()}"]}}).encode())
+    manifest = blob(json.dumps({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **config},
+        "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip",
+                    **blob(packed)}]}).encode())
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    (folder / "index.json").write_text(json.dumps({
+        "schemaVersion": 2,
+        "manifests": [{"mediaType": "application/vnd.oci.image.manifest.v1+json", **manifest,
+                       "annotations": {"org.opencontainers.image.ref.name": version}}]}))
+
+
+def sbom(tree, version, when):
+    """SPDX 2.3: the package, its files, and what is linked into them."""
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+    linked = [("libstdc++", "GPL-3.0-only WITH GCC-exception-3.1"), ("fmt", "MIT"),
+              ("nlohmann-json", "MIT"), ("CLI11", "BSD-3-Clause"), ("zlib", "Zlib"),
+              ("tomlplusplus", "MIT")]
+    packages = [{"SPDXID": "SPDXRef-deft", "name": "deft", "versionInfo": version,
+                 "downloadLocation": "NOASSERTION", "licenseConcluded": "Apache-2.0",
+                 "filesAnalyzed": False}]
+    packages += [{"SPDXID": f"SPDXRef-{name.replace('+', 'x')}", "name": name,
+                  "downloadLocation": "NOASSERTION", "licenseConcluded": licence,
+                  "filesAnalyzed": False} for name, licence in linked]
+    files = [{"SPDXID": f"SPDXRef-file-{index}", "fileName": "./" + path,
+              "checksums": [{"algorithm": "SHA256",
+                             "checksumValue": hashlib.sha256(content).hexdigest()}]}
+             for index, (path, (content, _)) in enumerate(sorted(tree.files.items()))]
+    relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
+                  "relatedSpdxElement": "SPDXRef-deft"}]
+    relations += [{"spdxElementId": "SPDXRef-deft", "relationshipType": "STATIC_LINK",
+                   "relatedSpdxElement": package["SPDXID"]} for package in packages[1:]]
+    relations += [{"spdxElementId": "SPDXRef-deft", "relationshipType": "CONTAINS",
+                   "relatedSpdxElement": file["SPDXID"]} for file in files]
+    return json.dumps({
+        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"deft-{version}", "documentNamespace": f"https://deft.invalid/spdx/{version}",
+        "creationInfo": {"created": created, "creators": ["Tool: packaging/package.py"]},
+        "packages": packages, "files": files, "relationships": relations}, indent=1) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    arguments = parser.parse_args()
+    info = json.loads((arguments.build / "meson-info/intro-projectinfo.json").read_text())
+    machine = machine_of(arguments.build / "tools/deft")
+    version, when, out = info["version"], max(epoch(), 315532800), arguments.out
+    if out.exists():
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    out = out.resolve()
+    base = f"deft-{version}-linux-{machine}"
+    with tempfile.TemporaryDirectory(prefix="deft-package-") as folder:
+        work = pathlib.Path(folder)
+        tree, debug = stage(arguments.build, work)
+        deb(tree, version, machine, when, work / "deb",
+            out / f"deft_{version}_{MACHINES[machine]}.deb")
+        rpm(tree, version, machine, when, work / "rpm", out / f"deft-{version}-1.{machine}.rpm")
+    tree.add("share/modulefiles/deft", MODULE.format(root=RELOCATED))
+    made = {f"{base}.tar.gz": gzip.compress(tree.under(f"{base}/").tar(when), mtime=0),
+            f"{base}-debug.tar.gz": gzip.compress(debug.tar(when), 6, mtime=0),
+            f"{base}.spdx.json": sbom(tree, version, when).encode()}
+    name, content = wheel(tree, version, machine, when)
+    made[name] = content
+    for name, content in made.items():
+        (out / name).write_bytes(content)
+    oci(tree, version, machine, when, out / f"{base}-oci")
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out)}\n"
+                   for path in sorted(out.rglob("*")) if path.is_file())
+    (out / "SHA256SUMS").write_text(sums)
+    print("\n".join(f"{path.stat().st_size:>10}  {path}" for path in sorted(out.iterdir())
+                    if path.is_file()))
+
+
+if __name__ == "__main__":
+    main()

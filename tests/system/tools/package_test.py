@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `./dev package` makes: installed, used, upgraded and removed, each in a folder of its own.
+
+usage: package_test.py SOURCE_ROOT BUILD      (BUILD: that of ./dev package; skipped without it)
+"""
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+OUT = BUILD / "package"
+FLOOR = (2, 28)
+# That the suite `roots` has fetched, or that are named: Debian's, each a folder.
+ROOTS = [pathlib.Path(word) for word in os.environ.get("PACKAGE_TEST_ROOTS", "").split(":") if word]
+ROOTS += [path.parent for path in BUILD.parent.glob("build/roots/*/complete")]
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          timeout=300, **options)
+
+
+def the(pattern):
+    return next(OUT.glob(pattern))
+
+
+class Packages(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="deft package "))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def works(self, deft, library):
+        """The command finds its library, and puts it into a program."""
+        result = run(deft, "--version", env={"PATH": "/usr/bin:/bin"})
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertIn(f"library {library} ", result.stdout)
+        self.assertIn("glibc 2.28 or newer; this command 2.", result.stdout)
+        result = run(deft, "run", "--mode", "off", "--", "cat", "/proc/self/maps",
+                     env={"PATH": "/usr/bin:/bin"})
+        self.assertIn(str(library), result.stdout)
+        result = run(deft, "doctor", "--", "true", env={"PATH": "/usr/bin:/bin"})
+        self.assertNotIn("library-", result.stdout)
+        self.assertTrue(deft.exists())
+
+    def test_checksums(self):
+        listed = dict(reversed(line.split("  ", 1)) for line in
+                      (OUT / "SHA256SUMS").read_text().splitlines())
+        there = {str(path.relative_to(OUT)) for path in OUT.rglob("*") if path.is_file()}
+        self.assertEqual(set(listed), there - {"SHA256SUMS"})
+        for name, digest in listed.items():
+            self.assertEqual(hashlib.sha256((OUT / name).read_bytes()).hexdigest(), digest, name)
+
+    def test_again_gives_the_same_bytes(self):
+        again = self.folder / "again"
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            date = archive.next().mtime
+        result = run(sys.executable, ROOT / "packaging/package.py", BUILD, again,
+                     env={**os.environ, "SOURCE_DATE_EPOCH": str(date)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual((again / "SHA256SUMS").read_text(), (OUT / "SHA256SUMS").read_text())
+
+    def test_tarball(self):
+        with tarfile.open(next(path for path in OUT.glob("deft-*-linux-*.tar.gz")
+                               if "debug" not in path.name)) as archive:
+            archive.extractall(self.folder)
+        top = next(path for path in self.folder.iterdir() if path.is_dir())
+        self.works(top / "bin/deft", top / "lib/libnccl-net-deft.so")
+        for name in ("share/man/man1/deft.1", "share/modulefiles/deft",
+                     "share/bash-completion/completions/deft.bash",
+                     "share/zsh/site-functions/_deft", "share/fish/vendor_completions.d/deft.fish"):
+            self.assertTrue((top / name).exists(), name)
+        for path in [top / "bin/deft", *top.glob("lib/*.so")]:
+            asked = re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", path).stdout)
+            self.assertLessEqual(max([(int(a), int(b)) for a, b in asked], default=(0, 0)), FLOOR)
+            self.assertNotIn("libstdc++", run("objdump", "-p", path).stdout)
+        self.assertLess((top / "lib/libnccl-net-deft.so").stat().st_size, 3 << 20)
+
+    def test_wheel(self):
+        result = run(sys.executable, "-m", "venv", self.folder / "venv")
+        if result.returncode != 0:
+            self.skipTest("no venv here")
+        python = self.folder / "venv/bin/python"
+        wheel = the("*.whl")
+        self.assertRegex(wheel.name, r"^deft-[\d.]+-py3-none-manylinux_2_28_(x86_64|aarch64)\.whl$")
+        for _ in range(2):  # and an upgrade
+            result = run(python, "-m", "pip", "install", "--no-index", "--force-reinstall", wheel)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.works(self.folder / "venv/bin/deft", self.folder / "venv/lib/libnccl-net-deft.so")
+        result = run(python, "-c", "import deft; print(deft.available())")
+        self.assertEqual((result.stdout, result.stderr), ("False\n", ""))
+        run(python, "-m", "pip", "uninstall", "-y", "deft")
+        # pip leaves folders of data behind, and no file.
+        left = [path for path in (self.folder / "venv").rglob("*deft*") if not path.is_dir()]
+        self.assertEqual(left, [])
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("dpkg"), "not root, or no dpkg")
+    def test_deb(self):
+        root = self.folder / "root"
+        (root / "var/lib/dpkg").mkdir(parents=True)
+        for name in ("status", "available"):
+            (root / "var/lib/dpkg" / name).touch()
+
+        def dpkg(*words):
+            result = run("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless",
+                         *words)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+        dpkg("-i", the("*.deb"))
+        self.works(root / "usr/bin/deft", root / "usr/lib/libnccl-net-deft.so")
+        conf = root / "etc/deft/deft.conf"
+        self.assertTrue(all(line.startswith("#") or not line
+                            for line in conf.read_text().splitlines()))
+        conf.write_text("DEFT_MODE=observe\n")
+        dpkg("-i", the("*.deb"))
+        self.assertEqual(conf.read_text(), "DEFT_MODE=observe\n", "an upgrade leaves it alone")
+        dpkg("-r", "deft")
+        self.assertFalse((root / "usr/bin/deft").exists())
+        self.assertTrue(conf.exists())
+        dpkg("-P", "deft")
+        self.assertFalse(conf.exists())
+
+    @unittest.skipUnless(os.geteuid() == 0 and ROOTS, "not root, or no roots (suite roots)")
+    def test_deb_in_whole_distributions(self):
+        for root in ROOTS:
+            with self.subTest(root=root.name):
+                self.deb_in(root)
+
+    def deb_in(self, root):
+        def inside(*words):
+            script = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+            return run("unshare", "-m", "sh", "-c", script, root, *words,
+                       env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+
+        def files():
+            return set(inside("find", "/usr", "/etc", "/opt", "/var/lib/dpkg/info", "-xdev",
+                              "-not", "-name", "ld.so.cache*").stdout.splitlines())
+
+        before = files()
+        shutil.copy(the("*.deb"), root / "deft.deb")
+        self.addCleanup((root / "deft.deb").unlink)
+        for _ in range(2):  # and an upgrade
+            result = inside("dpkg", "-i", "/deft.deb")
+            self.assertEqual(result.returncode, 0, result.stderr)
+        result = inside("deft", "doctor", "--", "true")
+        self.assertTrue(result.stdout.startswith("well: "), result.stdout + result.stderr)
+        self.assertIn("library: /usr/lib/libnccl-net-deft.so (deft run preloads it)",
+                      result.stdout)
+        result = inside("deft", "run", "--", "cat", "/proc/self/maps")
+        self.assertIn("/usr/lib/libnccl-net-deft.so", result.stdout, result.stderr)
+        result = inside("dpkg", "-P", "deft")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(files(), before, "nothing is left")
+
+    @unittest.skipUnless(shutil.which("tclsh"), "no tclsh here")
+    def test_module_file(self):
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            archive.extractall(self.folder)
+        top = next(path for path in self.folder.iterdir() if path.is_dir())
+        module = top / "share/modulefiles/deft"
+        script = self.folder / "try.tcl"
+        script.write_text('proc module-whatis {text} {}\n'
+                          'proc prepend-path {name value} {puts "$name=$value"}\n'
+                          f'set ModulesCurrentModulefile {{{module}}}\n'
+                          f'source {{{module}}}\n')
+        self.assertEqual(run("tclsh", script).stdout.splitlines(),
+                         [f"PATH={top}/bin", f"LD_LIBRARY_PATH={top}/lib",
+                          f"MANPATH={top}/share/man"])
+
+    @unittest.skipUnless(shutil.which("rpm"), "no rpm here")
+    def test_rpm(self):
+        package = the("*.rpm")
+        result = run("rpm", "-K", "--nosignature", package)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        root = self.folder.with_name("deft-rpm-root-" + str(os.getpid()))
+        self.addCleanup(shutil.rmtree, root, True)
+        result = run("rpm", "--root", root, "--initdb")
+        for words in (("-i",), ("-U", "--replacepkgs")):
+            result = run("rpm", "--root", root, "--nodeps", *words, package)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.works(root / "usr/bin/deft", root / "usr/lib64/libnccl-net-deft.so")
+        result = run("rpm", "--root", root, "-e", "deft")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertFalse((root / "usr/bin/deft").exists())
+
+    def test_oci(self):
+        image = the("*-oci")
+        index = json.loads((image / "index.json").read_text())
+
+        def blob(entry):
+            content = (image / "blobs" / entry["digest"].replace(":", "/")).read_bytes()
+            self.assertEqual(hashlib.sha256(content).hexdigest(), entry["digest"].split(":")[1])
+            self.assertEqual(len(content), entry["size"])
+            return content
+
+        manifest = json.loads(blob(index["manifests"][0]))
+        blob(manifest["config"])
+        layer = self.folder / "layer.tar.gz"
+        layer.write_bytes(blob(manifest["layers"][0]))
+        with tarfile.open(layer) as archive:
+            archive.extractall(self.folder)
+        self.works(self.folder / "opt/deft/bin/deft",
+                   self.folder / "opt/deft/lib/libnccl-net-deft.so")
+
+    def test_sbom(self):
+        document = json.loads(the("*.spdx.json").read_text())
+        self.assertEqual(document["spdxVersion"], "SPDX-2.3")
+        names = {file["fileName"] for file in document["files"]}
+        self.assertIn("./lib/libnccl-net-deft.so", names)
+        known = {part["SPDXID"] for part in document["packages"] + document["files"]}
+        for relation in document["relationships"]:
+            self.assertIn(relation["relatedSpdxElement"], known)
+
+
+if __name__ == "__main__":
+    if not (OUT / "SHA256SUMS").exists():
+        print(f"no packages in {OUT}: run ./dev package")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])
