@@ -37,6 +37,7 @@ using agreement::Clock;
 using agreement_scale::Members;
 using agreement_scale::Shape;
 
+constexpr int kRanksPerHost = 8;
 constexpr int kVotes = 11;
 constexpr std::size_t kBody = 20'000;
 constexpr std::size_t kReport = 72;  // of the guard (guard::kReportBytes)
@@ -96,7 +97,8 @@ void tell(int fd, char word) {
     }
 }
 
-// ---- the simulated ranks -------------------------------------------------------------------------
+// ---- the simulated ranks
+// -------------------------------------------------------------------------
 
 // Commands: c connect, and say when all were told On; v say when all have the next decision; r
 // report until the next command; anything else: stop reporting.
@@ -116,6 +118,7 @@ void tell(int fd, char word) {
     hello.nranks = static_cast<std::uint32_t>(shape.ranks);
     hello.nccl_version = terms().nccl_version;
     hello.deft_version = build_version();
+    hello.process = 1;
     hello.host = "simulated";
     hello.settings = terms().settings;
     Members members(shape, trailer, hello);
@@ -156,7 +159,8 @@ void tell(int fd, char word) {
     }
 }
 
-// ---- the leader ----------------------------------------------------------------------------------
+// ---- the leader
+// ----------------------------------------------------------------------------------
 
 class Leader final : public agreement::Member {
 public:
@@ -283,7 +287,8 @@ Figures measure(const Shape& shape, double steady_s) {
     return figures;
 }
 
-// ---- what is printed -----------------------------------------------------------------------------
+// ---- what is printed
+// -----------------------------------------------------------------------------
 
 bool met(const Figures& f) {
     const Bars bars;
@@ -315,8 +320,7 @@ void print(const Figures& f, std::FILE* json) {
 }
 
 [[noreturn]] void usage() {
-    std::fprintf(stderr,
-                 "usage: agreement_scale [--ranks N,N,...] [--seconds S] [--json FILE]\n");
+    std::fprintf(stderr, "usage: agreement_scale [--ranks N,N,...] [--seconds S] [--json FILE]\n");
     std::exit(2);
 }
 
@@ -340,7 +344,8 @@ int main(int argc, char** argv) {
     }
     ::setenv("DEFT_INTERFACES", "lo", 1);
     std::printf(
-        "| ranks | verdict | leader's CPU | vote | leader's CPU | steady state, of a core | memory | "
+        "| ranks | verdict | leader's CPU | vote | leader's CPU | steady state, of a core | memory "
+        "| "
         "descriptors |\n|---|---|---|---|---|---|---|---|\n");
     std::fflush(stdout);
     bool good = true;
@@ -353,7 +358,7 @@ int main(int argc, char** argv) {
         at = end;
         const pid_t child = ::fork();
         if (child == 0) {
-            const Figures figures = measure({ranks, 1, kReport, kReporters}, steady_s);
+            const Figures figures = measure({ranks, kRanksPerHost, kReport, kReporters}, steady_s);
             print(figures, json);
             std::_Exit(met(figures) ? 0 : 1);
         }

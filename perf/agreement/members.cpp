@@ -51,6 +51,7 @@ bool Members::connect_some() {
             hello_.rank = rank;
             send(link, wire::Type::Hello, rank, wire::encode(hello_));
         }
+        flush(link);
         ++connected_;
     }
     return connected_ < links_.size();
@@ -76,19 +77,15 @@ void Members::report() {
                 send(link, wire::Type::Report, rank, payload);
             }
         }
+        flush(link);
     }
 }
 
-void Members::send(Link& link, wire::Type type, std::uint32_t /*rank*/,
+void Members::send(Link& link, wire::Type type, std::uint32_t rank,
                    std::span<const std::byte> payload) {
-    std::array<std::byte, wire::kHeaderBytes> header;
-    wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
-    const std::uint32_t sum = wire::frame_checksum(header, payload);
-    const auto sum_bytes = std::as_bytes(std::span(&sum, 1));
-    link.out.insert(link.out.end(), header.begin(), header.end());
-    link.out.insert(link.out.end(), payload.begin(), payload.end());
-    link.out.insert(link.out.end(), sum_bytes.begin(), sum_bytes.end());
-    flush(link);
+    const wire::Frame frame =
+        wire::make_frame(type, wire::council_of(trailer_.nonce), rank, payload);
+    link.out.insert(link.out.end(), frame->begin(), frame->end());
 }
 
 void Members::flush(Link& link) {
@@ -106,8 +103,8 @@ void Members::flush(Link& link) {
 
 void Members::read(Link& link) {
     static std::array<std::byte, kReadSize> chunk;
-    const ssize_t got = link.fd ? ::recv(link.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT)
-                                : 0;
+    const ssize_t got =
+        link.fd ? ::recv(link.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT) : 0;
     if (got > 0) {
         link.in.insert(link.in.end(), chunk.begin(), chunk.begin() + got);
     } else if (link.fd && (got == 0 || errno != EAGAIN)) {
@@ -117,6 +114,7 @@ void Members::read(Link& link) {
     }
     while (next(link)) {
     }
+    flush(link);
     link.in.erase(link.in.begin(), link.in.begin() + static_cast<std::ptrdiff_t>(link.taken));
     link.taken = 0;
 }

@@ -88,14 +88,19 @@ Council* Council::Core::make(int rank, int nranks, bool leader, const Terms& ter
 
 // ---- the agreement thread's side ----------------------------------------------------------------
 
-void Council::Core::set_verdict(Verdict verdict, const std::string& why, bool ended) {
+void Council::Core::set_verdict(Verdict verdict, const std::string& why, const Off& off) {
+    bool known = false;  // that it is Off
+    bool own_end = false;
     {
         Monitor::Lock lock(monitor);
-        if (council->verdict() != Verdict::Pending) {
+        known = council->verdict() == Verdict::Off;
+        if (council->verdict() == Verdict::On || (known && !off_for_now)) {
             return;
         }
+        off_for_now = verdict == Verdict::Off && off.again;
         reason = why;
-        council->open_.store(verdict == Verdict::On, std::memory_order_release);
+        own_end = left;
+        council->open_.store(verdict == Verdict::On && !left, std::memory_order_release);
         council->verdict_.store(verdict, std::memory_order_release);
         lock.notify();
     }
@@ -103,24 +108,30 @@ void Council::Core::set_verdict(Verdict verdict, const std::string& why, bool en
         DEFT_INFO("all %d ranks of the communicator agree: %s", council->nranks_,
                   terms.settings.c_str());
     } else {
-        bool own_end = false;
-        {
-            const Monitor::Lock lock(monitor);
-            own_end = left;
-        }
-        // An end says nothing against any rank, and must not use up the one warning of those that
-        // do.
-        static std::atomic_flag warned = ATOMIC_FLAG_INIT;
-        const bool first = !own_end && !ended && !warned.test_and_set(std::memory_order_relaxed);
-        log::write(first     ? log::Level::Warn
-                   : own_end ? log::Level::Debug
-                             : log::Level::Info,
-                   ended ? "a communicator ends before its ranks have agreed: %s"
-                         : "not every rank of a communicator can use deft, so all its calls go to "
-                           "NCCL unchanged, on every rank: %s",
-                   why.c_str());
+        say_off(why, off, known || own_end);
+    }
+    if (!known || verdict == Verdict::On) {
+        const MutexLock calls(calling);
+        verdict_told = false;
     }
     catch_up();
+}
+
+// quiet: it is known, or this rank has ended the communicator.
+void Council::Core::say_off(const std::string& why, const Off& off, bool quiet) {
+    // An end says nothing against any rank, and must not use up the one warning of those that do.
+    static std::atomic_flag warned = ATOMIC_FLAG_INIT;
+    const bool first = !quiet && !off.ended && !warned.test_and_set(std::memory_order_relaxed);
+    log::write(first   ? log::Level::Warn
+               : quiet ? log::Level::Debug
+                       : log::Level::Info,
+               off.ended ? "a communicator ends before its ranks have agreed: %s"
+               : off.again
+                   ? "not every rank of a communicator can use deft, so all its calls go to "
+                     "NCCL unchanged, on every rank, until the missing ones have come: %s"
+                   : "not every rank of a communicator can use deft, so all its calls go to "
+                     "NCCL unchanged, on every rank: %s",
+               why.c_str());
 }
 
 void Council::Core::close(const std::string& why) {

@@ -14,11 +14,13 @@
 #include "base/monitor.h"
 #include "base/mutex.h"
 #include "shim/agreement/council.h"
-#include "shim/agreement/stream.h"
+#include "shim/agreement/wire.h"
 
 namespace deft::agreement {
 
 inline constexpr Clock::time_point kNever = Clock::time_point::max();
+// A rank whose relay has ended has so long to come back another way.
+inline constexpr auto kReturn = std::chrono::seconds(10);
 
 // One rank's part in the council: LeaderRole (the leader's) or MemberRole (everybody else's). Lives
 // on the agreement thread.
@@ -27,11 +29,9 @@ public:
     virtual ~Role() = default;
     // Does what other threads have asked for, and what is due.
     virtual void step(Clock::time_point now) = 0;
-    virtual void gather(PollSet& set) = 0;
-    virtual void ready(const PollSet& set, Clock::time_point now) = 0;
     // When step() is due even if nothing happens.
     virtual Clock::time_point due() const = 0;
-    // Left, and nothing more to say.
+    // Left.
     virtual bool finished() const = 0;
     // Of a child: where its ranks meet; null: nobody will say, and why.
     virtual void found(const wire::Trailer* /*trailer*/, const std::string& /*why*/) {}
@@ -55,6 +55,7 @@ struct Council::Core {
     // ---- shared between threads
     mutable Monitor monitor;
     std::string reason DEFT_GUARDED_BY(monitor);
+    bool off_for_now DEFT_GUARDED_BY(monitor) = false;  // Off, and another verdict may follow
     Phase phase DEFT_GUARDED_BY(monitor) = Phase::None;
     std::uint64_t serial DEFT_GUARDED_BY(monitor) = 0;
     // The last decisions, by serial: whoever waits for one may come to look when the next proposal
@@ -94,8 +95,13 @@ struct Council::Core {
     std::deque<std::pair<int, std::vector<std::byte>>> unheard DEFT_GUARDED_BY(calling);
 
     // ---- called on the agreement thread
-    // ended: a rank has ended the communicator before it was decided about.
-    void set_verdict(Verdict verdict, const std::string& why, bool ended = false);
+    struct Off {
+        bool ended = false;  // a rank has ended the communicator before it was decided about
+        bool again = false;  // the leader asks again: another verdict may follow
+    };
+    void set_verdict(Verdict verdict, const std::string& why) { set_verdict(verdict, why, {}); }
+    void set_verdict(Verdict verdict, const std::string& why, const Off& off);
+    static void say_off(const std::string& why, const Off& off, bool quiet);
     // After On: nobody proposes any more. A proposal in hand is in doubt.
     void close(const std::string& why);
     Answer ask(const Proposal& proposal);

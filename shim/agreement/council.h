@@ -22,7 +22,8 @@ namespace deft::agreement {
 
 using Clock = std::chrono::steady_clock;
 
-// Pending until the leader has decided; On and Off are final.
+// Pending until the leader has decided. On is final. Off is final too, but where a rank did not
+// answer: the leader asks again (Terms), and On may follow.
 enum class Verdict : std::uint8_t { Pending, On, Off };
 
 // A member's answer to a proposal. Later: Council::answer() follows, from any thread.
@@ -40,6 +41,10 @@ struct Terms {
     std::string settings;
     // How long the leader waits for the others once its communicator is created().
     std::chrono::nanoseconds timeout = std::chrono::seconds(30);
+    // If a rank has not answered by then, all are asked again after each of these, or as soon as
+    // the rank has come.
+    std::vector<std::chrono::nanoseconds> again = {std::chrono::minutes(1), std::chrono::minutes(2),
+                                                   std::chrono::minutes(4)};
 };
 
 inline constexpr std::size_t kMaxSettings = 1024;
@@ -64,7 +69,7 @@ public:
     virtual void decided(std::uint64_t serial, bool commit) noexcept = 0;
     // A member's report, on the leader only; the leader's own come too.
     virtual void heard(int /*rank*/, std::span<const std::byte> /*report*/) noexcept {}
-    // Once, On or Off; also for a member that is attached after it.
+    // On or Off; also for a member that is attached after it. On may follow Off.
     virtual void verdict(Verdict /*verdict*/) noexcept {}
     // Once, after On: a rank has left or was lost, so there will be no more proposals. What is in
     // force stays in force.

@@ -7,18 +7,12 @@
 #include "base/log.h"
 
 namespace deft::agreement {
-namespace {
 
-constexpr auto kLastWord = std::chrono::seconds(2);
-constexpr std::size_t kMaxLeaving = 256;
-
-}  // namespace
-
-LeaderRole::LeaderRole(Council::Core& core)
-    : core_(core), voters_(static_cast<std::size_t>(core.council->nranks())) {
+LeaderRole::LeaderRole(Council::Core& core, std::uint64_t council)
+    : core_(core), council_(council), voters_(static_cast<std::size_t>(core.council->nranks())) {
     voters_[own()].here = true;
-    voters_[own()].acked = true;
     voters_[own()].host = own_host();
+    here_ = 1;
     check_gathered();
 }
 
@@ -45,17 +39,32 @@ std::string LeaderRole::missing(bool acks) const {
     return (count == 1 ? "rank " : "ranks ") + list;
 }
 
-void LeaderRole::send_off(Stream&& stream, const std::string& why, bool ended) {
-    if (stream.send(wire::Type::Verdict, wire::encode(wire::Verdict{false, why, ended})) &&
-        leaving_.size() < kMaxLeaving) {
-        leaving_.push_back({std::move(stream), Clock::now() + kLastWord});
+void LeaderRole::tell(std::size_t rank, wire::Type type, std::span<const std::byte> payload) {
+    if (Link* const link = voters_[rank].link; link != nullptr) {
+        link->send(wire::make_frame(type, council_, static_cast<std::uint32_t>(rank), payload));
     }
 }
 
-void LeaderRole::adopt(Stream&& stream, const wire::Hello& hello) {
+void LeaderRole::tell_all(wire::Type type, std::span<const std::byte> payload) {
+    tell_all(wire::make_frame(type, council_, wire::kEveryone, payload));
+}
+
+void LeaderRole::tell_all(const wire::Frame& frame) {
+    for (const auto& [link, ranks] : branches_) {
+        link->send(frame);
+    }
+}
+
+void LeaderRole::send_off(Link& link, std::uint32_t rank, const std::string& why, bool ended) {
+    link.send(wire::make_frame(wire::Type::Verdict, council_, rank,
+                               wire::encode(wire::Verdict{false, why, ended, false})));
+}
+
+// False, and told, if the rank cannot agree with this one.
+bool LeaderRole::fits(Link& link, const wire::Hello& hello) {
     if (state_ == State::Off || state_ == State::Left) {
-        send_off(std::move(stream), off_reason_, off_by_end_);
-        return;
+        send_off(link, hello.rank, off_reason_, off_by_end_);
+        return false;
     }
     const Party leader{core_.council->rank(),
                        core_.council->nranks(),
@@ -69,52 +78,127 @@ void LeaderRole::adopt(Stream&& stream, const wire::Hello& hello) {
                        hello.deft_version,
                        hello.host,
                        hello.settings};
-    if (const std::string why = difference(leader, member); !why.empty()) {
-        send_off(std::move(stream), why);
-        if (state_ == State::Gathering || state_ == State::Asking) {
-            decide_off(why);
-        }
+    const std::string why = difference(leader, member);
+    if (why.empty()) {
+        return true;
+    }
+    send_off(link, hello.rank, why);
+    if (pending() || state_ == State::Deferred) {
+        decide_off(why);
+    }
+    return false;
+}
+
+bool LeaderRole::adopt(Link& link, const wire::Hello& hello, bool own_link) {
+    if (!fits(link, hello)) {
+        return true;
+    }
+    const std::size_t rank = hello.rank;  // below nranks: the decoder and fits() saw to it
+    Voter& voter = voters_[rank];
+    if (voter.link == &link && hello.process == 0) {
+        return turn_out(rank);
+    }
+    const bool back = voter.here && hello.process != 0 && hello.process == voter.process;
+    // While they gather it is the same rank again, whose first connection broke.
+    const bool gathering = state_ == State::Gathering || state_ == State::Deferred;
+    if (rank == own() || (!gathering && voter.here && !back)) {
+        send_off(link, hello.rank, name_of(rank) + " is there already");
+        return true;
+    }
+    settle(rank, link, own_link);
+    voter.process = hello.process;
+    if (!voter.here) {
+        voter.here = true;
+        voter.host = hello.host;
+        ++here_;
+    }
+    if (gathering) {
+        check_gathered();
+    } else {
+        come_back(rank, hello.serial);
+    }
+    return true;
+}
+
+// It has sent nonsense. Always false.
+bool LeaderRole::turn_out(std::size_t rank) {
+    tell(rank, wire::Type::Leave, {});
+    lost(rank, "sent nonsense");
+    return false;
+}
+
+// The rank is behind this link from now on.
+void LeaderRole::settle(std::size_t rank, Link& link, bool own_link) {
+    unsettle(rank);
+    voters_[rank].link = &link;
+    voters_[rank].own = own_link;
+    branches_[&link].push_back(rank);
+    if (voters_[rank].absent_until != kNever) {
+        voters_[rank].absent_until = kNever;
+        std::erase(absent_, rank);
+    }
+}
+
+void LeaderRole::unsettle(std::size_t rank) {
+    const auto branch = branches_.find(voters_[rank].link);
+    voters_[rank].link = nullptr;
+    if (branch == branches_.end()) {
         return;
     }
-    Voter& voter = voters_[hello.rank];  // below nranks: the decoder and difference() saw to it
-    if (hello.rank == own() || (state_ != State::Gathering && voter.here)) {
-        send_off(std::move(stream), name_of(hello.rank) + " is there already");
+    std::erase(branch->second, rank);
+    if (branch->second.empty()) {
+        branches_.erase(branch);
+    }
+}
+
+// What the rank may have missed.
+void LeaderRole::come_back(std::size_t rank, std::uint64_t serial) {
+    if (state_ == State::Asking) {
+        tell(rank, wire::Type::AllHere, {});
         return;
     }
-    // A second one while gathering is the same rank again, whose first connection broke.
-    voter.stream = std::move(stream);
-    voter.here = true;
-    voter.host = hello.host;
-    check_gathered();
+    const Voter& voter = voters_[rank];
+    tell(rank, wire::Type::Verdict, wire::encode(wire::Verdict{true, "", false, false}));
+    tell(rank, wire::Type::Resumed, wire::encode_resumed(voter.heard));
+    const auto decided = std::find_if(decisions_.begin(), decisions_.end(),
+                                      [serial](const auto& one) { return one.serial == serial; });
+    if (decided != decisions_.end()) {
+        tell(rank, wire::Type::Decision, wire::encode(*decided));
+    }
+    if (voting_ && voter.vote == Vote::None && voter.link != nullptr) {
+        voter.link->send(prepare_);
+    }
+    if (state_ == State::Closed) {
+        tell(rank, wire::Type::Closed, {});
+    }
 }
 
 void LeaderRole::check_gathered() {
-    for (const Voter& voter : voters_) {
-        if (!voter.here) {
-            return;
-        }
-    }
-    state_ = State::Asking;
-    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
-        if (rank != own() && !voters_[rank].stream.send(wire::Type::AllHere, {})) {
-            lost(rank, "is gone");
-            return;
-        }
+    if (here_ == voters_.size()) {
+        begin_asking();
     }
 }
 
+void LeaderRole::begin_asking() {
+    if (state_ == State::Deferred) {
+        deadline_ = Clock::now() + core_.terms.timeout;
+    }
+    state_ = State::Asking;
+    for (Voter& voter : voters_) {
+        voter.acked = false;
+    }
+    voters_[own()].acked = true;
+    acked_ = 1;
+    tell_all(wire::Type::AllHere, {});
+}
+
 void LeaderRole::check_acked() {
-    for (const Voter& voter : voters_) {
-        if (!voter.acked) {
-            return;
-        }
+    if (acked_ != voters_.size()) {
+        return;
     }
     state_ = State::Open;
     deadline_ = kNever;
-    const std::vector<std::byte> on = wire::encode(wire::Verdict{true, ""});
-    for (Voter& voter : voters_) {
-        (void)voter.stream.send(wire::Type::Verdict, on);  // step() finds what broke
-    }
+    tell_all(wire::Type::Verdict, wire::encode(wire::Verdict{true, "", false, false}));
     core_.set_verdict(Verdict::On, "");
 }
 
@@ -123,21 +207,53 @@ void LeaderRole::decide_off(const std::string& why, bool ended) {
     deadline_ = kNever;
     off_reason_ = why;
     off_by_end_ = ended;
+    tell_all(wire::Type::Verdict, wire::encode(wire::Verdict{false, why, ended, false}));
+    branches_.clear();
+    absent_.clear();
     for (Voter& voter : voters_) {
-        if (voter.stream.open()) {
-            send_off(std::move(voter.stream), why, ended);
-            voter.stream.close();
-        }
+        voter.link = nullptr;
+        voter.absent_until = kNever;
     }
-    core_.set_verdict(Verdict::Off, why, ended);
+    core_.set_verdict(Verdict::Off, why, {ended, false});
+}
+
+// Off for now. Who is missing may be late, or its host busy: it is waited for.
+void LeaderRole::defer(const std::string& why, Clock::time_point now) {
+    if (asked_again_ == core_.terms.again.size()) {
+        decide_off(why);
+        return;
+    }
+    state_ = State::Deferred;
+    deadline_ = now + core_.terms.again[asked_again_++];
+    tell_all(wire::Type::Verdict, wire::encode(wire::Verdict{false, why, false, true}));
+    core_.set_verdict(Verdict::Off, why, {false, true});
+}
+
+void LeaderRole::ask_again(Clock::time_point now) {
+    if (here_ == voters_.size()) {
+        begin_asking();
+    } else {
+        defer(missing(false) + " did not answer, asked again " + std::to_string(asked_again_) +
+                  " times",
+              now);
+    }
 }
 
 void LeaderRole::lost(std::size_t rank, const std::string& how, bool ended) {
-    voters_[rank].stream.close();
+    Voter& voter = voters_[rank];
+    unsettle(rank);
+    if (voter.absent_until != kNever) {
+        voter.absent_until = kNever;
+        std::erase(absent_, rank);
+    }
     const std::string why = name_of(rank) + " " + how;
     switch (state_) {
         case State::Gathering:
-            voters_[rank].here = false;  // it may come again
+        case State::Deferred:
+            if (voter.here) {  // it may come again
+                voter.here = false;
+                --here_;
+            }
             break;
         case State::Asking:
             decide_off(why, ended);
@@ -147,9 +263,7 @@ void LeaderRole::lost(std::size_t rank, const std::string& how, bool ended) {
                 decide(false);
             }
             state_ = State::Closed;
-            for (Voter& voter : voters_) {
-                (void)voter.stream.send(wire::Type::Closed, {});
-            }
+            tell_all(wire::Type::Closed, {});
             core_.close(why);
             break;
         case State::Closed:
@@ -159,16 +273,65 @@ void LeaderRole::lost(std::size_t rank, const std::string& how, bool ended) {
     }
 }
 
+// A relay that the rank was behind has ended. The rank finds another way, or is gone too.
+void LeaderRole::miss(std::size_t rank, Clock::time_point now) {
+    if (state_ == State::Gathering || state_ == State::Deferred) {
+        lost(rank, "is gone");
+        return;
+    }
+    unsettle(rank);
+    if (voters_[rank].absent_until == kNever) {
+        voters_[rank].absent_until = now + kReturn;
+        absent_.push_back(rank);
+    }
+}
+
+void LeaderRole::check_absent(Clock::time_point now) {
+    for (std::size_t i = 0; i < absent_.size();) {
+        const std::size_t rank = absent_[i];
+        if (now >= voters_[rank].absent_until) {
+            lost(rank, "is gone");  // takes it off the list
+            i = 0;
+        } else {
+            ++i;
+        }
+    }
+}
+
+void LeaderRole::link_ended(Link& link, const std::string& how) {
+    const auto branch = branches_.find(&link);
+    if (branch == branches_.end()) {
+        return;
+    }
+    const std::vector<std::size_t> ranks = std::move(branch->second);
+    branches_.erase(branch);
+    for (const std::size_t rank : ranks) {
+        voters_[rank].link = nullptr;
+    }
+    const Clock::time_point now = Clock::now();
+    for (const std::size_t rank : ranks) {
+        if (state_ == State::Off || state_ == State::Left) {
+            return;
+        }
+        if (voters_[rank].own) {
+            lost(rank, how);
+        } else {
+            miss(rank, now);
+        }
+    }
+}
+
 void LeaderRole::step(Clock::time_point now) {
     Wishes wishes = take_wishes(now);
     core_.catch_up();
     if (wishes.leave && state_ != State::Left) {
-        leave(now);
+        leave();
     }
     if (state_ == State::Asking) {
         check_acked();
     }
     check_deadline(now);
+    check_absent(now);
     serve_children(wishes);
     for (const std::vector<std::byte>& report : wishes.reports) {
         core_.hear(core_.council->rank(), report);
@@ -178,31 +341,20 @@ void LeaderRole::step(Clock::time_point now) {
     }
     for (const auto& [serial, yes] : wishes.answers) {
         if (voting_ && serial == proposal_.serial && voters_[own()].vote == Vote::None) {
-            voters_[own()].vote = yes ? Vote::Yes : Vote::No;
-            count_votes();
+            vote(own(), yes);
         }
     }
     if (voting_ && now >= patience_) {
         DEFT_INFO("a new plan is dropped: not every rank has answered in time");
         decide(false);
     }
-    // A connection that broke while something was sent.
-    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
-        if (rank != own() && !voters_[rank].stream.open() &&
-            (state_ == State::Asking || state_ == State::Open)) {
-            lost(rank, "is gone");
-        }
-    }
-    std::erase_if(leaving_,
-                  [now](const Leaving& last) { return !last.stream.open() || now >= last.until; });
 }
 
 LeaderRole::Wishes LeaderRole::take_wishes(Clock::time_point now) {
     Wishes wishes;
     const Monitor::Lock lock(core_.monitor);
     wishes.leave = core_.left || core_.abandoned;
-    if (core_.created && deadline_ == kNever &&
-        (state_ == State::Gathering || state_ == State::Asking)) {
+    if (core_.created && deadline_ == kNever && pending()) {
         deadline_ = now + core_.terms.timeout;
     }
     if (voting_) {
@@ -218,16 +370,21 @@ LeaderRole::Wishes LeaderRole::take_wishes(Clock::time_point now) {
 }
 
 void LeaderRole::check_deadline(Clock::time_point now) {
-    if ((state_ != State::Gathering && state_ != State::Asking) || now < deadline_) {
+    if (now < deadline_) {
         return;
     }
-    const auto waited =
-        std::chrono::duration_cast<std::chrono::milliseconds>(core_.terms.timeout).count();
-    decide_off(missing(state_ == State::Asking) + " did not answer within " +
-               std::to_string(waited) +
-               " ms of the communicator's creation: no deft there, another release, or no way "
-               "to reach " +
-               own_host());
+    if (state_ == State::Deferred) {
+        ask_again(now);
+    } else if (pending()) {
+        const auto waited =
+            std::chrono::duration_cast<std::chrono::milliseconds>(core_.terms.timeout).count();
+        defer(missing(state_ == State::Asking) + " did not answer within " +
+                  std::to_string(waited) +
+                  " ms of the communicator's creation: no deft there, another release, or no way "
+                  "to reach " +
+                  own_host(),
+              now);
+    }
 }
 
 // Where the communicator's children meet: what this rank says of it, and asks.
@@ -238,7 +395,7 @@ void LeaderRole::serve_children(const Wishes& wishes) {
     for (const Council::Core::Question& question : wishes.questions) {
         ask({question.child, own(), question.council});
     }
-    if (state_ != State::Off && state_ != State::Left) {
+    if (state_ != State::Off && state_ != State::Deferred && state_ != State::Left) {
         return;
     }
     for (const Asking& asking : asking_) {
@@ -250,85 +407,72 @@ void LeaderRole::serve_children(const Wishes& wishes) {
     asking_.clear();
 }
 
-void LeaderRole::gather(PollSet& set) {
-    for (Voter& voter : voters_) {
-        voter.stream.gather(set);
+bool LeaderRole::take(Link& link, const wire::Header& header, std::span<const std::byte> payload) {
+    if (header.rank >= voters_.size() || voters_[header.rank].link != &link) {
+        return true;  // of a rank that was turned out, or has come back another way
     }
-    for (Leaving& last : leaving_) {
-        last.stream.gather(set);
+    const std::size_t rank = header.rank;
+    bool good = false;
+    switch (header.type) {
+        case wire::Type::Leave:
+            lost(rank, "has left", true);
+            return true;
+        case wire::Type::Gone:
+            lost_relay(rank, payload);
+            return true;
+        case wire::Type::Post:
+        case wire::Type::Ask:
+            good = take_of_children(rank, header.type, payload);
+            break;
+        case wire::Type::Ack:
+        case wire::Type::Report:
+        case wire::Type::Answer:
+            good = take_of_member(rank, header.type, payload);
+            break;
+        case wire::Type::Hello:
+        case wire::Type::AllHere:
+        case wire::Type::Verdict:
+        case wire::Type::Prepare:
+        case wire::Type::Decision:
+        case wire::Type::Closed:
+        case wire::Type::Found:
+        case wire::Type::Ready:
+        case wire::Type::Resumed:
+            break;
     }
+    return good || turn_out(rank);
 }
 
-void LeaderRole::ready(const PollSet& set, Clock::time_point /*now*/) {
-    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
-        Stream& stream = voters_[rank].stream;
-        const short events = stream.ready(set);
-        if (events == 0) {
-            continue;
-        }
-        if ((events & POLLOUT) != 0 && !stream.flush()) {
-            lost(rank, "is gone");
-            continue;
-        }
-        const bool alive = stream.fill();
-        wire::Header header;
-        std::span<const std::byte> payload;
-        Stream::Next next = Stream::Next::None;
-        bool more = true;
-        while (more && (next = stream.next(header, payload)) == Stream::Next::Frame) {
-            more = take(rank, header, payload);
-        }
-        if (!more) {
-            continue;
-        }
-        if (next == Stream::Next::Bad) {
-            lost(rank, stream.damaged() ? "sent a damaged frame" : "sent nonsense");
-        } else if (!alive) {
-            lost(rank, "is gone");
-        }
+void LeaderRole::lost_relay(std::size_t rank, std::span<const std::byte> payload) {
+    bool own_link = true;
+    if (wire::decode_gone(payload, own_link) && !own_link) {
+        miss(rank, Clock::now());
+    } else {
+        lost(rank, "is gone");
     }
-    for (Leaving& last : leaving_) {
-        const short events = last.stream.ready(set);
-        if (events != 0 && (!last.stream.flush() || !last.stream.fill())) {
-            last.stream.close();
-        }
-    }
-}
-
-// False if the connection is not to be read any further.
-bool LeaderRole::take(std::size_t rank, const wire::Header& header,
-                      std::span<const std::byte> payload) {
-    if (header.type == wire::Type::Leave) {
-        lost(rank, "has left", true);
-        return false;
-    }
-    const bool good = header.type == wire::Type::Post || header.type == wire::Type::Ask
-                          ? take_of_children(rank, header.type, payload)
-                          : take_of_member(rank, header.type, payload);
-    if (!good) {
-        lost(rank, "sent nonsense");
-    }
-    return good;
 }
 
 // What a member says of itself. False: nonsense.
 bool LeaderRole::take_of_member(std::size_t rank, wire::Type type,
                                 std::span<const std::byte> payload) {
+    Voter& voter = voters_[rank];
     if (type == wire::Type::Ack) {
-        if (state_ == State::Asking && !voters_[rank].acked) {
-            voters_[rank].acked = true;
+        if (state_ == State::Asking && !voter.acked) {
+            voter.acked = true;
+            ++acked_;
             check_acked();
         }
         return true;
     }
     if (type == wire::Type::Report) {
+        ++voter.heard;
         if (state_ == State::Open || state_ == State::Closed) {
             core_.hear(static_cast<int>(rank), payload);
         }
         return true;
     }
     wire::Word word;
-    if (type != wire::Type::Answer || !wire::decode(payload, word)) {
+    if (!wire::decode(payload, word)) {
         return false;
     }
     hear_answer(rank, word);
@@ -354,32 +498,28 @@ bool LeaderRole::take_of_children(std::size_t rank, wire::Type type,
     return true;
 }
 
-void LeaderRole::leave(Clock::time_point now) {
-    const bool pending = state_ == State::Gathering || state_ == State::Asking;
+void LeaderRole::leave() {
+    const bool before = pending() || state_ == State::Deferred;
     if (voting_) {
         decide(false);
     }
     const std::string why = "the leader, " + name_of(own()) + ", has ended its communicator";
-    if (pending) {
+    if (before) {
         decide_off(why, true);
     } else if (off_reason_.empty()) {
         off_reason_ = why;
         off_by_end_ = true;
     }
     core_.close("this rank has given up waiting for a decision");
-    for (Voter& voter : voters_) {
-        if (voter.stream.send(wire::Type::Leave, {})) {
-            leaving_.push_back({std::move(voter.stream), now + kLastWord});
-        }
-        voter.stream.close();
-    }
+    tell_all(wire::Type::Leave, {});
+    branches_.clear();
     state_ = State::Left;
 }
 
 Clock::time_point LeaderRole::due() const {
     Clock::time_point due = std::min(deadline_, patience_);
-    for (const Leaving& last : leaving_) {
-        due = std::min(due, last.until);
+    for (const std::size_t rank : absent_) {
+        due = std::min(due, voters_[rank].absent_until);
     }
     return due;
 }

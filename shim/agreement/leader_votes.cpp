@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::size_t kMaxChildren = 4096;
 constexpr std::size_t kMaxAsking = 65536;
+// For ranks that were on their way when it was decided.
+constexpr std::size_t kDecisionsKept = 16;
 
 }  // namespace
 
@@ -19,29 +21,25 @@ void LeaderRole::begin_vote(Proposal&& proposal, Clock::time_point now) {
     for (Voter& voter : voters_) {
         voter.vote = Vote::None;
     }
-    const std::vector<std::byte> frame = wire::encode(
-        wire::Prepare{proposal_.serial, proposal_.switch_call, digest_, proposal_.body});
-    for (std::size_t rank = 0; rank < voters_.size(); ++rank) {
-        if (rank != own()) {
-            (void)voters_[rank].stream.send(wire::Type::Prepare, frame);
-        }
-    }
+    yes_ = 0;
+    prepare_ = wire::make_frame(wire::Type::Prepare, council_, wire::kEveryone,
+                                wire::encode(wire::Prepare{proposal_.serial, proposal_.switch_call,
+                                                           digest_, proposal_.body}));
+    tell_all(prepare_);
     switch (core_.ask(proposal_)) {
         case Answer::No:
-            voters_[own()].vote = Vote::No;
+            vote(own(), false);
             break;
         case Answer::Yes:
-            voters_[own()].vote = Vote::Yes;
+            vote(own(), true);
             break;
         case Answer::Later:
             break;
     }
-    count_votes();
 }
 
 void LeaderRole::hear_answer(std::size_t rank, const wire::Word& word) {
-    Voter& voter = voters_[rank];
-    if (!voting_ || word.serial != proposal_.serial || voter.vote != Vote::None) {
+    if (!voting_ || word.serial != proposal_.serial || voters_[rank].vote != Vote::None) {
         return;
     }
     const bool same = word.digest == digest_;
@@ -52,35 +50,30 @@ void LeaderRole::hear_answer(std::size_t rank, const wire::Word& word) {
             "or of this one is damaged",
             name_of(rank).c_str());
     }
-    voter.vote = word.yes && same ? Vote::Yes : Vote::No;
-    count_votes();
+    vote(rank, word.yes && same);
 }
 
-void LeaderRole::count_votes() {
-    bool all = true;
-    for (const Voter& voter : voters_) {
-        if (voter.vote == Vote::No) {
-            decide(false);
-            return;
-        }
-        all = all && voter.vote == Vote::Yes;
-    }
-    if (all) {
+void LeaderRole::vote(std::size_t rank, bool yes) {
+    voters_[rank].vote = yes ? Vote::Yes : Vote::No;
+    if (!yes) {
+        decide(false);
+    } else if (++yes_ == voters_.size()) {
         decide(true);
     }
 }
 
 void LeaderRole::decide(bool commit) {
     voting_ = false;
+    prepare_.reset();
     patience_ = kNever;
     // If this rank's own hook has given up waiting, nobody may switch.
     const bool own_part = core_.begin_decision(proposal_.serial);
     commit = commit && own_part;
-    const std::vector<std::byte> frame =
-        wire::encode(wire::Word{proposal_.serial, commit, digest_});
-    for (Voter& voter : voters_) {
-        (void)voter.stream.send(wire::Type::Decision, frame);
+    if (decisions_.size() == kDecisionsKept) {
+        decisions_.pop_front();
     }
+    decisions_.push_back({proposal_.serial, commit, digest_});
+    tell_all(wire::Type::Decision, wire::encode(decisions_.back()));
     if (own_part) {
         core_.finish_decision(proposal_.serial, commit);
     }
@@ -115,7 +108,7 @@ void LeaderRole::tell(const Asking& asking, const wire::Meeting& meeting) {
     if (asking.council != nullptr) {
         Council::Core::tell_child(asking.council, &meeting, "what the first rank said is damaged");
     } else {
-        (void)voters_[asking.rank].stream.send(wire::Type::Found, wire::encode(meeting));
+        tell(asking.rank, wire::Type::Found, wire::encode(meeting));
     }
 }
 

@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/agreement/member_role.h"
 
-#include <sys/socket.h>
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <numeric>
 
 #include "base/build_version.h"
 #include "base/log.h"
+#include "shim/agreement/process_number.h"
 
 namespace deft::agreement {
 namespace {
 
-constexpr auto kAttempt = std::chrono::seconds(2);
-constexpr auto kPause = std::chrono::milliseconds(200);  // after all addresses have failed
-constexpr auto kLastWord = std::chrono::seconds(2);
+// Somewhat longer than the leader waits, so that its reason, which names the rank that is at fault,
+// gets here first.
+constexpr auto kLater = std::chrono::seconds(2);
+// What is kept of what was reported.
+constexpr std::size_t kReportsKept = 64;
+constexpr std::size_t kReportBytesKept = std::size_t{1} << 20;
 
 }  // namespace
 
-MemberRole::MemberRole(Council::Core& core, const wire::Trailer& trailer)
-    : core_(core), trailer_(trailer), attempt_until_(Clock::now()) {}
+MemberRole::MemberRole(Council::Core& core, Ways& ways, const wire::Trailer& trailer)
+    : core_(core), ways_(ways), trailer_(trailer) {}
+
+MemberRole::~MemberRole() {
+    part();
+}
 
 void MemberRole::found(const wire::Trailer* trailer, const std::string& why) {
     if (state_ != State::Lost) {
@@ -31,81 +37,92 @@ void MemberRole::found(const wire::Trailer* trailer, const std::string& why) {
     }
     trailer_ = *trailer;
     state_ = State::Waiting;
-    attempt_until_ = Clock::now();
 }
 
-// Posts and questions of this rank's children go to the leader as soon as, and as long as, there is
-// a connection to it.
+void MemberRole::set_out() {
+    set_out_ = true;
+    way_ = &ways_.way_to(trailer_);
+    way_->attach(*this);
+}
+
+// Needs the way no more.
+void MemberRole::part() {
+    if (way_ != nullptr) {
+        way_->detach(*this);
+        way_ = nullptr;
+    }
+}
+
+void MemberRole::say(wire::Type type, std::span<const std::byte> payload) {
+    if (way_ != nullptr && !returning_) {
+        way_->send(wire::make_frame(type, council(), rank(), payload));
+    }
+}
+
+// Posts and questions of this rank's children go to the leader as soon as, and as long as, it
+// listens.
 void MemberRole::serve_children() {
     const bool later =
-        state_ == State::Lost || state_ == State::Waiting || state_ == State::Connecting;
+        state_ == State::Lost || state_ == State::Waiting || state_ == State::Greeted || returning_;
     if (later) {
         return;
     }
-    if (stream_.open() && state_ != State::Left) {
-        for (const wire::Meeting& post : posts_) {
-            (void)stream_.send(wire::Type::Post, wire::encode(post));
+    if (way_ != nullptr && state_ != State::Left && state_ != State::Deferred) {
+        for (; posted_ < posts_.size(); ++posted_) {
+            say(wire::Type::Post, wire::encode(posts_[posted_]));
         }
         for (const Council::Core::Question& question : questions_) {
-            (void)stream_.send(wire::Type::Ask, wire::encode_question(question.child));
+            say(wire::Type::Ask, wire::encode_question(question.child));
             asking_.push_back(question);
         }
         questions_.clear();
+        return;
     }
-    posts_.clear();
-    if (!stream_.open() || state_ == State::Left) {
-        const std::string why = "the communicator it was made from has no agreement any more";
-        for (auto* list : {&questions_, &asking_}) {
-            for (const Council::Core::Question& question : *list) {
-                Council::Core::tell_child(question.council, nullptr, why);
-            }
-            list->clear();
+    const std::string why = "the communicator it was made from has no agreement any more";
+    for (auto* list : {&questions_, &asking_}) {
+        for (const Council::Core::Question& question : *list) {
+            Council::Core::tell_child(question.council, nullptr, why);
         }
+        list->clear();
     }
-}
-
-std::string MemberRole::leader() const {
-    const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
-    const std::string address = endpoint.address.text();
-    return "the leader at " +
-           (endpoint.address.family == AF_INET6 ? "[" + address + "]" : address) + ":" +
-           std::to_string(endpoint.port);
 }
 
 void MemberRole::step(Clock::time_point now) {
     Wishes wishes = take_wishes(now);
     core_.catch_up();
     if (wishes.leave && state_ != State::Left) {
-        leave(now);
+        leave();
     }
-    if (state_ == State::Left && (stream_.flushed() || now >= linger_)) {
-        stream_.close();
-        linger_ = kNever;
+    if (state_ == State::Waiting && !set_out_) {
+        set_out();
     }
-    if (now >= deadline_) {
-        off(state_ == State::Lost
-                ? "the first rank of a split communicator has not said where to meet"
-            : problem_.empty() ? leader() + " has not decided in time"
-                               : leader() + " does not answer (" + problem_ + ")");
-    }
-    if (state_ == State::Waiting && now >= attempt_until_) {
-        connect(now);
-    } else if (state_ == State::Connecting && now >= attempt_until_) {
-        try_next(now, "no answer from " + leader());
-    }
-    for (const std::vector<std::byte>& report : wishes.reports) {
-        if (state_ == State::Open) {
-            (void)stream_.send(wire::Type::Report, report);
-        }
+    check_deadlines(now);
+    for (const std::vector<std::byte>& payload : wishes.reports) {
+        report(payload);
     }
     for (const auto& [serial, yes] : wishes.answers) {
         answer(serial, yes);
     }
     serve_children();
-    const bool connected =
-        state_ == State::Greeted || state_ == State::Acked || state_ == State::Open;
-    if (connected && !stream_.open()) {  // it broke while something was sent
-        lost("is gone", now);
+}
+
+void MemberRole::check_deadlines(Clock::time_point now) {
+    if (now >= deadline_) {
+        if (state_ == State::Lost) {
+            off("the first rank of a split communicator has not said where to meet");
+        } else {
+            const std::string problem = way_ != nullptr ? way_->problem() : "";
+            const std::string leader = way_ != nullptr ? way_->leader() : "the leader";
+            defer(problem.empty() ? leader + " has not decided in time"
+                                  : leader + " does not answer (" + problem + ")",
+                  now);
+        }
+    }
+    if (now >= asked_until_) {
+        off("the leader has not asked again");
+    }
+    if (returning_ && now >= back_by_) {
+        lost("is gone");
     }
 }
 
@@ -114,9 +131,7 @@ MemberRole::Wishes MemberRole::take_wishes(Clock::time_point now) {
     const Monitor::Lock lock(core_.monitor);
     wishes.leave = core_.left || core_.abandoned;
     if (core_.created && deadline_ == kNever && core_.council->verdict() == Verdict::Pending) {
-        // Somewhat longer than the leader waits, so that its reason, which names the rank that is
-        // at fault, gets here first.
-        deadline_ = now + core_.terms.timeout + core_.terms.timeout / 4 + kAttempt;
+        deadline_ = now + core_.terms.timeout + core_.terms.timeout / 4 + kLater;
     }
     wishes.answers.swap(core_.answers);
     posts_.insert(posts_.end(), core_.posts.begin(), core_.posts.end());
@@ -128,168 +143,130 @@ MemberRole::Wishes MemberRole::take_wishes(Clock::time_point now) {
     return wishes;
 }
 
-void MemberRole::leave(Clock::time_point now) {
+void MemberRole::leave() {
     if (core_.council->verdict() == Verdict::Pending) {
         core_.set_verdict(Verdict::Off, "this rank has left");
     }
     core_.close("this rank has given up waiting for a decision");
+    if (way_ != nullptr && state_ != State::Waiting) {
+        way_->send(wire::make_frame(wire::Type::Leave, council(), rank(), {}));
+    }
     state_ = State::Left;
-    linger_ = now + kLastWord;
-    attempt_until_ = deadline_ = kNever;
-    (void)stream_.send(wire::Type::Leave, {});
+    deadline_ = asked_until_ = back_by_ = kNever;
+    returning_ = false;
+    part();
 }
 
-void MemberRole::connect(Clock::time_point now) {
-    const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
-    UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd) {
-        try_next(now, std::string("socket: ") + std::strerror(errno));
-        return;
-    }
-    tune(fd.get());
-    sockaddr_storage storage;
-    const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
-    if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 &&
-        errno != EINPROGRESS) {
-        try_next(now, std::string("connect: ") + std::strerror(errno));
-        return;
-    }
-    stream_ = Stream(std::move(fd));
-    attempt_until_ = now + kAttempt;
-    state_ = State::Connecting;
-}
-
-void MemberRole::greet(Clock::time_point now) {
+void MemberRole::greet() {
     wire::Hello hello;
     hello.nonce = trailer_.nonce;
     hello.nranks = static_cast<std::uint32_t>(core_.council->nranks());
-    hello.rank = static_cast<std::uint32_t>(core_.council->rank());
+    hello.rank = rank();
     hello.nccl_version = core_.terms.nccl_version;
+    hello.process = process_number();
+    hello.serial = serial_;
     hello.deft_version = build_version();
     hello.host = own_host();
     hello.settings = core_.terms.settings;
-    state_ = State::Greeted;
-    attempt_until_ = kNever;
-    problem_.clear();
-    if (!stream_.send(wire::Type::Hello, wire::encode(hello))) {
-        try_next(now, "the connection to " + leader() + " broke");
+    way_->send(wire::make_frame(wire::Type::Hello, council(), rank(), wire::encode(hello)));
+}
+
+// ---- the way to the leader ----------------------------------------------------------------------
+
+void MemberRole::way_opened() {
+    if (state_ == State::Waiting) {
+        state_ = State::Greeted;
+        greet();
+    } else if (returning_) {
+        greet();
+        // One that has only said Ack is asked for it again; the others hear what they have missed.
+        returning_ = state_ != State::Acked;
     }
 }
 
-void MemberRole::try_next(Clock::time_point now, const std::string& problem) {
-    problem_ = problem;
-    stream_.close();
-    endpoint_ = (endpoint_ + 1) % trailer_.count;
-    attempt_until_ = endpoint_ == 0 ? now + kPause : now;
-    state_ = State::Waiting;
-}
-
-void MemberRole::gather(PollSet& set) {
-    stream_.gather(set);
-    if (state_ == State::Connecting && !set.empty() && stream_.open()) {
-        set.back().events = POLLOUT;
+void MemberRole::way_lost(const std::string& how, bool relay) {
+    switch (state_) {
+        case State::Lost:
+        case State::Waiting:
+        case State::Left:
+            return;
+        case State::Greeted:
+        case State::Deferred:
+            // Perhaps a full queue at the leader; it has promised nothing yet.
+            state_ = State::Waiting;
+            return;
+        case State::Acked:
+        case State::Open:
+        case State::Done:
+            break;
     }
-}
-
-void MemberRole::ready(const PollSet& set, Clock::time_point now) {
-    const short events = stream_.ready(set);
-    if (events == 0) {
+    if (!relay) {
+        lost(how);
         return;
     }
-    if (state_ == State::Connecting) {
-        int error = 0;
-        socklen_t length = sizeof(error);
-        (void)::getsockopt(set[stream_.place()].fd, SOL_SOCKET, SO_ERROR, &error, &length);
-        if (error != 0) {
-            try_next(now, std::string("connect: ") + std::strerror(error));
-        } else {
-            greet(now);
-        }
-        return;
-    }
-    if ((events & POLLOUT) != 0 && !stream_.flush()) {
-        lost("is gone", now);
-        return;
-    }
-    take_all(stream_.fill(), now);
+    returning_ = true;
+    back_by_ = Clock::now() + kReturn;
+    posted_ = 0;
+    questions_.insert(questions_.end(), asking_.begin(), asking_.end());
+    asking_.clear();
 }
 
-void MemberRole::take_all(bool alive, Clock::time_point now) {
-    wire::Header header;
-    std::span<const std::byte> payload;
-    for (;;) {
-        switch (stream_.next(header, payload)) {
-            case Stream::Next::Frame:
-                if (!take(header, payload)) {
-                    return;
-                }
-                continue;
-            case Stream::Next::Bad:
-                lost(stream_.other_version() ? "runs another release of deft"
-                     : stream_.damaged()     ? "sent a damaged frame"
-                                             : "sent nonsense",
-                     now);
-                return;
-            case Stream::Next::None:
-                if (!alive) {
-                    lost("is gone", now);
-                }
-                return;
-        }
+void MemberRole::leader_gone() {
+    if (returning_) {
+        lost("is gone");
     }
 }
 
-// False if there is nothing more to read.
-bool MemberRole::take(const wire::Header& header, std::span<const std::byte> payload) {
-    if (state_ == State::Left) {
-        return true;
+void MemberRole::take(const wire::Header& header, std::span<const std::byte> payload) {
+    if (state_ != State::Left && !take_frame(header, payload)) {
+        lost("sent nonsense");
     }
-    bool good = false;
+}
+
+// False: nonsense.
+bool MemberRole::take_frame(const wire::Header& header, std::span<const std::byte> payload) {
     switch (header.type) {
         case wire::Type::AllHere:
-            good = state_ == State::Greeted;
-            if (good) {
-                state_ = State::Acked;
-                (void)stream_.send(wire::Type::Ack, {});
-            }
-            break;
+            return take_all_here();
         case wire::Type::Verdict:
-            good = take_verdict(payload);
-            if (good && state_ == State::Done) {
-                return false;
-            }
-            break;
+            return take_verdict(payload);
         case wire::Type::Prepare:
-            good = take_proposal(payload);
-            break;
+            return take_proposal(payload);
         case wire::Type::Decision:
-            good = take_decision(payload);
-            break;
+            return take_decision(payload);
         case wire::Type::Closed:
-            good = state_ == State::Open || state_ == State::Done;
             if (state_ == State::Open) {
-                state_ = State::Done;  // the connection stays, for the children
-                core_.close(leader() + " says that a rank is gone");
+                state_ = State::Done;  // the way stays, for the children
+                core_.close(way_->leader() + " says that a rank is gone");
             }
-            break;
+            return state_ == State::Done;
         case wire::Type::Found:
-            good = take_meeting(payload);
-            break;
+            return take_meeting(payload);
+        case wire::Type::Resumed:
+            return take_resumed(payload);
         case wire::Type::Leave:
-            lost("has left", Clock::now());
-            return false;
+            lost("has left");
+            return true;
         case wire::Type::Post:
         case wire::Type::Ask:
         case wire::Type::Hello:
         case wire::Type::Ack:
         case wire::Type::Report:
         case wire::Type::Answer:
+        case wire::Type::Ready:
+        case wire::Type::Gone:
             break;
     }
-    if (!good) {
-        lost("sent nonsense", Clock::now());
+    return false;
+}
+
+bool MemberRole::take_all_here() {
+    if (state_ != State::Greeted && state_ != State::Deferred && state_ != State::Acked) {
+        return false;
     }
-    return good;
+    state_ = State::Acked;
+    say(wire::Type::Ack, {});
+    return true;
 }
 
 bool MemberRole::take_verdict(std::span<const std::byte> payload) {
@@ -297,33 +274,48 @@ bool MemberRole::take_verdict(std::span<const std::byte> payload) {
     if (!wire::decode(payload, verdict)) {
         return false;
     }
-    const bool acked = state_ == State::Acked;
-    if (!verdict.on && (acked || state_ == State::Greeted)) {
-        off(verdict.reason, verdict.ended);
-        return true;
+    if (verdict.on) {
+        if (state_ == State::Acked) {
+            state_ = State::Open;
+            deadline_ = asked_until_ = kNever;
+            core_.set_verdict(Verdict::On, "");
+        }
+        return state_ == State::Open || state_ == State::Done;
     }
-    if (!verdict.on || !acked) {
+    if (state_ != State::Acked && state_ != State::Greeted && state_ != State::Deferred) {
         return false;
     }
-    state_ = State::Open;
-    deadline_ = kNever;
-    core_.set_verdict(Verdict::On, "");
+    if (verdict.again) {
+        state_ = State::Deferred;
+        defer(verdict.reason, Clock::now());
+    } else {
+        off(verdict.reason, verdict.ended);
+    }
     return true;
 }
 
 bool MemberRole::take_proposal(std::span<const std::byte> payload) {
     wire::Prepare prepare;
-    const bool good = wire::decode(payload, prepare) && state_ == State::Open && serial_ == 0 &&
-                      prepare.serial != 0;
+    if (!wire::decode(payload, prepare) || state_ != State::Open || prepare.serial == 0) {
+        return false;
+    }
+    const bool again = serial_ == prepare.serial;  // this rank has come back another way
+    if (again || serial_ != 0) {
+        if (again && answered_) {
+            answer(serial_, *answered_);
+        }
+        return again && digest_ == prepare.digest;
+    }
     Proposal proposal;
     proposal.serial = prepare.serial;
     proposal.switch_call = prepare.switch_call;
     proposal.body.assign(prepare.body.begin(), prepare.body.end());
     digest_ = wire::digest_of(proposal.serial, proposal.switch_call, proposal.body);
-    if (!good || digest_ != prepare.digest) {
+    if (digest_ != prepare.digest) {
         return false;
     }
     serial_ = prepare.serial;
+    answered_.reset();
     switch (core_.ask(proposal)) {
         case Answer::No:
             answer(serial_, false);
@@ -339,13 +331,37 @@ bool MemberRole::take_proposal(std::span<const std::byte> payload) {
 
 bool MemberRole::take_decision(std::span<const std::byte> payload) {
     wire::Word word;
-    if (!wire::decode(payload, word) || state_ != State::Open || word.serial != serial_ ||
-        word.digest != digest_) {
+    if (!wire::decode(payload, word) || state_ != State::Open) {
         return false;
     }
+    if (word.serial != serial_ || word.digest != digest_) {
+        return returning_;  // of one that it was never asked about
+    }
     serial_ = 0;
+    answered_.reset();
     if (core_.begin_decision(word.serial)) {
         core_.finish_decision(word.serial, word.yes);
+    }
+    return true;
+}
+
+bool MemberRole::take_resumed(std::span<const std::byte> payload) {
+    std::uint64_t heard = 0;
+    if (!wire::decode_resumed(payload, heard) || heard > reported_) {
+        return false;
+    }
+    returning_ = false;
+    back_by_ = kNever;
+    const std::uint64_t first = reported_ - reports_.size();
+    if (heard < first) {
+        lost("has missed too many reports");
+        return true;
+    }
+    for (std::uint64_t i = heard; i < reported_ && way_ != nullptr; ++i) {
+        way_->send(reports_[static_cast<std::size_t>(i - first)]);
+    }
+    if (serial_ != 0 && answered_) {
+        answer(serial_, *answered_);
     }
     return true;
 }
@@ -367,47 +383,85 @@ bool MemberRole::take_meeting(std::span<const std::byte> payload) {
     return true;
 }
 
+void MemberRole::report(std::span<const std::byte> payload) {
+    if (state_ != State::Open || way_ == nullptr) {
+        return;
+    }
+    reports_.push_back(wire::make_frame(wire::Type::Report, council(), rank(), payload));
+    report_bytes_ += payload.size();
+    ++reported_;
+    while (reports_.size() > kReportsKept ||
+           (report_bytes_ > kReportBytesKept && reports_.size() > 1)) {
+        report_bytes_ -= reports_.front()->size() - wire::kHeaderBytes - wire::kChecksumBytes;
+        reports_.pop_front();
+    }
+    if (!returning_) {
+        way_->send(reports_.back());
+    }
+}
+
 void MemberRole::answer(std::uint64_t serial, bool yes) {
     if (state_ == State::Open && serial == serial_) {
-        (void)stream_.send(wire::Type::Answer, wire::encode(wire::Word{serial, yes, digest_}));
+        answered_ = yes;
+        say(wire::Type::Answer, wire::encode(wire::Word{serial, yes, digest_}));
     }
 }
 
 void MemberRole::off(const std::string& why, bool ended) {
     state_ = State::Done;
-    stream_.close();
-    attempt_until_ = deadline_ = kNever;
-    core_.set_verdict(Verdict::Off, why, ended);
+    deadline_ = asked_until_ = back_by_ = kNever;
+    returning_ = false;
+    part();
+    core_.set_verdict(Verdict::Off, why, {ended, false});
 }
 
-void MemberRole::lost(const std::string& how, Clock::time_point now) {
+// Off for now. The leader asks again, so this rank stays, or goes on looking for the leader.
+void MemberRole::defer(const std::string& why, Clock::time_point now) {
+    const auto& again = core_.terms.again;
+    if (again.empty()) {
+        off(why);
+        return;
+    }
+    deadline_ = kNever;
+    if (asked_until_ == kNever) {
+        asked_until_ = now + std::reduce(again.begin(), again.end()) +
+                       again.size() * core_.terms.timeout + 5 * kLater;
+    }
+    core_.set_verdict(Verdict::Off, why, {false, true});
+}
+
+void MemberRole::lost(const std::string& how) {
+    const std::string why = (way_ != nullptr ? way_->leader() : "the leader") + " " + how;
     switch (state_) {
         case State::Lost:
         case State::Waiting:
-        case State::Connecting:
-        case State::Greeted:
-            // Perhaps a full queue at the leader; it has promised nothing yet.
-            try_next(now, leader() + " " + how);
-            attempt_until_ = now + kPause;
+        case State::Left:
             return;
+        case State::Greeted:
+        case State::Deferred:
         case State::Acked:
             // Going Off alone is safe: the leader notices, and proposes nothing.
-            off(leader() + " " + how);
+            if (state_ == State::Acked || core_.council->verdict() != Verdict::Pending) {
+                off(why);
+            }
             return;
         case State::Open:
             state_ = State::Done;
-            stream_.close();
-            core_.close(leader() + " " + how);
+            returning_ = false;
+            back_by_ = kNever;
+            part();
+            core_.close(why);
             return;
         case State::Done:
-        case State::Left:
-            stream_.close();
+            returning_ = false;
+            back_by_ = kNever;
+            part();
             return;
     }
 }
 
 Clock::time_point MemberRole::due() const {
-    return std::min({attempt_until_, deadline_, linger_});
+    return std::min({deadline_, asked_until_, returning_ ? back_by_ : kNever});
 }
 
 }  // namespace deft::agreement

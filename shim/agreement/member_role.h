@@ -1,33 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of every rank but the leader's: finds the leader, says hello, answers, reports.
+// The part of every rank but the leader's: says hello, answers, reports.
 #pragma once
 
 #include "shim/agreement/core.h"
+#include "shim/agreement/uplink.h"
 
 namespace deft::agreement {
 
+// Gives the way to the leader that the trailer names; by process, as long as anybody needs it.
+class Ways {
+public:
+    virtual Uplink& way_to(const wire::Trailer& trailer) = 0;
+
+protected:
+    ~Ways() = default;
+};
+
 class MemberRole final : public Role {
 public:
-    MemberRole(Council::Core& core, const wire::Trailer& trailer);
+    MemberRole(Council::Core& core, Ways& ways, const wire::Trailer& trailer);
     // Of a child: the trailer is still to be found.
-    explicit MemberRole(Council::Core& core) : core_(core), state_(State::Lost) {}
+    MemberRole(Council::Core& core, Ways& ways) : core_(core), ways_(ways), state_(State::Lost) {}
+    ~MemberRole() override;
+
+    std::uint64_t council() const { return wire::council_of(trailer_.nonce); }
+    std::uint32_t rank() const { return static_cast<std::uint32_t>(core_.council->rank()); }
 
     void step(Clock::time_point now) override;
-    void gather(PollSet& set) override;
-    void ready(const PollSet& set, Clock::time_point now) override;
     Clock::time_point due() const override;
-    bool finished() const override {
-        return state_ == State::Left && !stream_.open() && asking_.empty();
-    }
+    bool finished() const override { return state_ == State::Left && asking_.empty(); }
     void found(const wire::Trailer* trailer, const std::string& why) override;
+
+    // ---- of the way to the leader
+    void way_opened();
+    // relay: that of another process of this host, which has ended; the leader may be well.
+    void way_lost(const std::string& how, bool relay);
+    // There is its host, but nobody listens.
+    void leader_gone();
+    void take(const wire::Header& header, std::span<const std::byte> payload);
 
 private:
     enum class State : std::uint8_t {
-        Lost,        // a child's: does not know where to go
-        Waiting,     // until the next attempt
-        Connecting,  // the kernel is at it
-        Greeted,     // hello sent
-        Acked,       // everybody is there; the verdict is to come
+        Lost,      // a child's: does not know where to go
+        Waiting,   // for a way to the leader
+        Greeted,   // hello said
+        Deferred,  // Off for now; the leader asks again
+        Acked,     // everybody is there; the verdict is to come
         Open,
         Done,  // Off, or closed
         Left
@@ -41,36 +59,49 @@ private:
     };
 
     Council::Core& core_;
+    Ways& ways_;
     wire::Trailer trailer_;
     State state_ = State::Waiting;
-    Stream stream_;
-    std::size_t endpoint_ = 0;                  // of the attempt in progress, or the next
-    Clock::time_point attempt_until_ = kNever;  // Waiting: begin then; Connecting: give up then
+    Uplink* way_ = nullptr;
+    // On its way to the leader once more: nothing but the hello is said before the leader has
+    // answered it.
+    bool returning_ = false;
+    bool set_out_ = false;                // looks for a way since its first step
+    Clock::time_point back_by_ = kNever;  // returning: gives up then
     Clock::time_point deadline_ = kNever;
-    Clock::time_point linger_ = kNever;               // Left: close then
-    std::string problem_;                             // of the last attempt
-    std::uint64_t serial_ = 0;                        // of the proposal in hand, or 0
-    std::uint64_t digest_ = 0;                        // of what this rank has of it
-    std::vector<wire::Meeting> posts_;                // not sent yet
+    Clock::time_point asked_until_ = kNever;  // Off for now: for good then
+    std::uint64_t serial_ = 0;                // of the proposal in hand, or 0
+    std::uint64_t digest_ = 0;                // of what this rank has of it
+    std::optional<bool> answered_;            // what was said to it
+    // The last reports, for a leader that has not heard them.
+    std::deque<wire::Frame> reports_;
+    std::size_t report_bytes_ = 0;
+    std::uint64_t reported_ = 0;                      // how many in all
+    std::vector<wire::Meeting> posts_;                // all
+    std::size_t posted_ = 0;                          // of them, sent
     std::vector<Council::Core::Question> questions_;  // not sent yet
     std::vector<Council::Core::Question> asking_;     // sent
 
-    std::string leader() const;
-    void connect(Clock::time_point now);
-    void greet(Clock::time_point now);
-    void try_next(Clock::time_point now, const std::string& problem);
-    void take_all(bool alive, Clock::time_point now);
-    bool take(const wire::Header& header, std::span<const std::byte> payload);
+    void set_out();
+    void part();
+    void say(wire::Type type, std::span<const std::byte> payload);
+    void greet();
+    bool take_frame(const wire::Header& header, std::span<const std::byte> payload);
+    bool take_all_here();
     bool take_verdict(std::span<const std::byte> payload);
     bool take_proposal(std::span<const std::byte> payload);
     bool take_decision(std::span<const std::byte> payload);
     bool take_meeting(std::span<const std::byte> payload);
+    bool take_resumed(std::span<const std::byte> payload);
+    void report(std::span<const std::byte> payload);
     void answer(std::uint64_t serial, bool yes);
     Wishes take_wishes(Clock::time_point now);
-    void leave(Clock::time_point now);
+    void check_deadlines(Clock::time_point now);
+    void leave();
     void serve_children();
     void off(const std::string& why, bool ended = false);
-    void lost(const std::string& how, Clock::time_point now);
+    void defer(const std::string& why, Clock::time_point now);
+    void lost(const std::string& how);
 };
 
 }  // namespace deft::agreement

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
@@ -13,9 +12,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "base/thread.h"
 #include "shim/agreement/leader_role.h"
-#include "shim/agreement/member_role.h"
+#include "shim/agreement/process_number.h"
 
 namespace deft::agreement {
 namespace {
@@ -54,11 +54,12 @@ bool Service::issue(deft_nccl_unique_id_t& id, Maker maker, std::string& why) {
 }
 
 bool Service::issue(wire::Trailer& trailer, std::string& why) {
-    if (::getrandom(trailer.nonce.data(), trailer.nonce.size(), 0) !=
-        static_cast<ssize_t>(trailer.nonce.size())) {
+    if (!random_bytes(trailer.nonce.data(), trailer.nonce.size())) {
         why = std::string("no random numbers: ") + std::strerror(errno);
         return false;
     }
+    const std::uint64_t process = process_number();
+    std::memcpy(trailer.nonce.data(), &process, sizeof(process));
     const Monitor::Lock lock(monitor_);
     if (listener_ == nullptr || !listener_->ours()) {
         listener_ = Listener::open(why);
@@ -108,13 +109,13 @@ Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, co
         council = Council::Core::make(rank, nranks, own != nullptr, terms);
         Council::Core& core = *council->core_;
         if (own != nullptr) {
-            auto leader = std::make_unique<LeaderRole>(core);
+            auto leader = std::make_unique<LeaderRole>(core, wire::council_of(trailer.nonce));
             fresh_.reserve(fresh_.size() + 1);
             own->joined = true;
             own->leader = leader.get();
             core.role = std::move(leader);
         } else {
-            core.role = std::make_unique<MemberRole>(core, trailer);
+            core.role = std::make_unique<MemberRole>(core, *this, trailer);
         }
         fresh_.push_back(council);
     }
@@ -155,7 +156,7 @@ Council* Service::inherit(Council& parent, std::uint64_t child, int nranks, int 
             return nullptr;
         }
         council = Council::Core::make(rank, nranks, false, terms);
-        council->core_->role = std::make_unique<MemberRole>(*council->core_);
+        council->core_->role = std::make_unique<MemberRole>(*council->core_, *this);
         fresh_.push_back(council);
     }
     {
@@ -180,8 +181,10 @@ bool Service::start() {
     }
     thread_ = Thread::Failed;
     UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    int error = wake ? 0 : errno;
-    if (wake) {
+    const bool ready = wake && links_.poller.open() &&
+                       links_.poller.add(wake.get(), EPOLLIN, static_cast<Watcher*>(this));
+    int error = ready ? 0 : errno;
+    if (ready) {
         wake_fd_.store(wake.release(), std::memory_order_release);
         error = start_thread("deft-agree", kStackBytes, thread_main, this);
         if (error == 0) {
@@ -241,6 +244,9 @@ void Service::give_up() noexcept {
                 council->core_->role->step(Clock::now());
             }
         }
+        for (const auto& [process, uplink] : uplinks_) {
+            uplink->last_words();
+        }
     } catch (...) {
     }
 }
@@ -266,8 +272,24 @@ void Service::run() {
                 ++i;
             }
         }
-        wait(now);
+        for (const auto& [process, uplink] : uplinks_) {
+            uplink->step(now);
+        }
+        Link::tell_ends(links_);
+        std::erase_if(uplinks_, [now](const auto& entry) { return entry.second->idle(now); });
+        send_stale_away(now);
+        open_doors(now);
+        wait();
+        Link::tell_ends(links_);
     }
+}
+
+Uplink& Service::way_to(const wire::Trailer& trailer) {
+    std::unique_ptr<Uplink>& uplink = uplinks_[wire::process_of(trailer.nonce)];
+    if (uplink == nullptr) {
+        uplink = std::make_unique<Uplink>(links_, trailer);
+    }
+    return *uplink;
 }
 
 void Service::take_fresh() {
@@ -284,13 +306,31 @@ void Service::take_fresh() {
             sift = true;
         }
     }
-    if (sift) {
-        // Guests that came before their leader, or wait for one that cannot come any more.
-        std::deque<Guest> still_early;
-        for (Guest& guest : early_) {
-            admit(std::move(guest), still_early);
+    if (!sift) {
+        return;
+    }
+    // Those that came before their leader, or wait for one that cannot come any more.
+    std::map<std::pair<std::uint64_t, std::uint32_t>, Early> waiting;
+    waiting.swap(early_);
+    for (auto& [rank, early] : waiting) {
+        LeaderRole* leader = nullptr;
+        bool known = false;
+        {
+            const Monitor::Lock lock(monitor_);
+            for (const Issued& issued : issued_) {
+                if (wire::equal(issued.nonce, early.hello.nonce)) {
+                    known = true;
+                    leader = issued.leader;
+                }
+            }
         }
-        early_.swap(still_early);
+        if (leader != nullptr) {
+            (void)admit(std::move(early), leader);
+        } else if (known) {
+            early_.emplace(rank, std::move(early));
+        } else if (Link* const link = early.link; !in_use(*link)) {
+            link->end("waits for nobody");
+        }
     }
 }
 
@@ -304,6 +344,9 @@ void Service::end(Council* council) {
             }
         }
     }
+    std::erase_if(leaders_, [council](const auto& entry) {
+        return entry.second == council->core_->role.get();
+    });
     council->core_->role.reset();
     const Monitor::Lock lock(council->core_->monitor);
     council->core_->posts = {};

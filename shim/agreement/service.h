@@ -5,18 +5,24 @@
 #include <sys/types.h>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "shim/agreement/core.h"
+#include "shim/agreement/link.h"
 #include "shim/agreement/listener.h"
+#include "shim/agreement/member_role.h"
+#include "shim/agreement/uplink.h"
 
 namespace deft::agreement {
 
 class LeaderRole;
 
-class Service {
+class Service final : public LinkOwner, public Ways, private Watcher {
 public:
     static Service& process();
 
@@ -33,6 +39,10 @@ public:
     // Makes the thread look at what other threads ask for. Any thread.
     void wake() noexcept;
 
+    Uplink& way_to(const wire::Trailer& trailer) override;
+    bool take(Link& link, const wire::Header& header, std::span<const std::byte> payload) override;
+    void ended(Link& link, const std::string& how) override;
+
     // Connections that were dropped because they did not prove themselves.
     std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
 
@@ -45,12 +55,27 @@ private:
         bool over = false;
         LeaderRole* leader = nullptr;  // the thread's
     };
-    // A connection whose hello has not come yet, or is early.
+    // A connection that has come in.
     struct Guest {
-        Stream stream;
-        wire::Hello hello;
+        std::unique_ptr<Link> link;
         Clock::time_point since;
         Address from;
+        std::uint64_t process = 0;  // of the first rank that it has named
+    };
+    // A hello whose leader has not joined yet.
+    struct Early {
+        Link* link;
+        wire::Hello hello;
+        bool own;           // the link is to the rank's process
+        bool left = false;  // and has ended its communicator meanwhile
+    };
+    struct Door final : Watcher {
+        Door(Service& service, int fd) : service(service), fd(fd) {}
+        void ready(std::uint32_t /*events*/, Clock::time_point now) override {
+            service.accept_all(fd, now);
+        }
+        Service& service;
+        int fd;
     };
 
     std::atomic<int> wake_fd_{-1};
@@ -70,12 +95,14 @@ private:
 
     // ---- the thread's own
     std::vector<Council*> councils_;
-    std::vector<Guest> guests_;  // no hello yet
-    std::deque<Guest> early_;    // their leader has not joined yet
-    PollSet set_;
-    std::size_t listening_at_ = 0;
-    std::size_t listening_ = 0;
-    Clock::time_point accept_again_{};
+    Links links_;
+    std::vector<std::unique_ptr<Guest>> guests_;                      // no hello yet
+    std::unordered_map<Link*, std::unique_ptr<Guest>> known_;         // have said a proper one
+    std::map<std::pair<std::uint64_t, std::uint32_t>, Early> early_;  // by council and rank
+    std::unordered_map<std::uint64_t, LeaderRole*> leaders_;          // by council
+    std::map<std::uint64_t, std::unique_ptr<Uplink>> uplinks_;        // by the leader's process
+    std::deque<Door> doors_;
+    Clock::time_point accept_again_ = kNever;
 
     bool issue(wire::Trailer& trailer, std::string& why);
     bool start() DEFT_REQUIRES(monitor_);
@@ -83,15 +110,19 @@ private:
     static void at_exit() noexcept;
     void run();
     void take_fresh();
-    void wait(Clock::time_point now);
-    void accept_all(Clock::time_point now);
+    void ready(std::uint32_t events, Clock::time_point now) override;  // something to look at
+    void wait();
+    void open_doors(Clock::time_point now);
+    void accept_all(int door, Clock::time_point now);
+    bool room_for(int fd, Clock::time_point now);
+    void pause_accepting(Clock::time_point now);
     void make_room();
-    void read_guests(Clock::time_point now);
-    bool read_guest(Guest& guest, Clock::time_point now);
-    bool hear_guest(Guest& guest, bool stale);
-    void admit(Guest&& guest, std::deque<Guest>& early);
-    void look_after_early();
-    bool leader_expected(const wire::Nonce& nonce);
+    void send_stale_away(Clock::time_point now);
+    bool hear_hello(Link& link, const wire::Header& header, std::span<const std::byte> payload);
+    Guest* guest_of(Link& link);
+    void prove(Link& link);
+    bool in_use(Link& link) const;
+    bool admit(Early&& early, LeaderRole* leader);
     void end(Council* council);
     void give_up() noexcept;
 };

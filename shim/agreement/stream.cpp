@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::size_t kReadSize = 64 * 1024;
 constexpr std::size_t kReadsPerTurn = 4;
+constexpr std::size_t kFramesAtOnce = 16;
 // What may wait for a peer that does not read: two proposals.
 constexpr std::size_t kMaxWaiting = std::size_t{10} << 20;
 
@@ -29,67 +31,61 @@ void tune(int fd) {
     set(IPPROTO_TCP, TCP_KEEPCNT, 6);
 }
 
+// What has come stays: the caller may hold a part of it.
 void Stream::close() {
     fd_.reset();
-    in_ = {};
-    out_ = {};
-    taken_ = 0;
-    sent_ = 0;
-    place_ = static_cast<std::size_t>(-1);
+    out_.clear();
+    sent_ = waiting_ = 0;
 }
 
-void Stream::gather(PollSet& set) {
-    place_ = static_cast<std::size_t>(-1);
-    if (fd_) {
-        place_ = set.size();
-        set.push_back({fd_.get(), static_cast<short>(POLLIN | (flushed() ? 0 : POLLOUT)), 0});
-    }
-}
-
-short Stream::ready(const PollSet& set) const {
-    return fd_ && place_ < set.size() && set[place_].fd == fd_.get() ? set[place_].revents : 0;
-}
-
-bool Stream::send(wire::Type type, std::span<const std::byte> payload) {
+bool Stream::send(const wire::Frame& frame) {
     if (!fd_) {
         return false;
     }
-    if (out_.size() - sent_ + payload.size() > kMaxWaiting) {
+    if (waiting_ + frame->size() > kMaxWaiting) {
         close();
         return false;
     }
-    std::array<std::byte, wire::kHeaderBytes> header;
-    wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
-    out_.insert(out_.end(), header.begin(), header.end());
-    out_.insert(out_.end(), payload.begin(), payload.end());
-    std::array<std::byte, wire::kChecksumBytes> sum;
-    const std::uint32_t value = wire::frame_checksum(header, payload);
-    std::memcpy(sum.data(), &value, sum.size());
-    out_.insert(out_.end(), sum.begin(), sum.end());
-    return flush();
+    out_.push_back(frame);
+    waiting_ += frame->size();
+    return out_.size() > 1 || flush();  // else the kernel has no room
 }
 
 bool Stream::flush() {
-    while (fd_ && sent_ < out_.size()) {
-        const ssize_t sent = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_,
-                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (fd_ && !out_.empty()) {
+        std::array<iovec, kFramesAtOnce> pieces;
+        std::size_t count = 0;
+        for (const wire::Frame& frame : out_) {
+            const std::size_t skip = count == 0 ? sent_ : 0;
+            // The kernel only reads.
+            pieces[count++] = {const_cast<std::byte*>(frame->data()) + skip, frame->size() - skip};
+            if (count == pieces.size()) {
+                break;
+            }
+        }
+        msghdr message{};
+        message.msg_iov = pieces.data();
+        message.msg_iovlen = count;
+        const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) {
-            sent_ += static_cast<std::size_t>(sent);
+            drop_sent(static_cast<std::size_t>(sent));
         } else if (sent < 0 && errno == EAGAIN) {
             return true;
-        } else if (sent < 0 && errno == EINTR) {
-            continue;
-        } else {
+        } else if (sent >= 0 || errno != EINTR) {
             close();
             return false;
         }
     }
-    out_.clear();
-    sent_ = 0;
-    if (out_.capacity() > kReadSize) {
-        out_.shrink_to_fit();
-    }
     return static_cast<bool>(fd_);
+}
+
+void Stream::drop_sent(std::size_t bytes) {
+    waiting_ -= bytes;
+    sent_ += bytes;
+    while (!out_.empty() && sent_ >= out_.front()->size()) {
+        sent_ -= out_.front()->size();
+        out_.pop_front();
+    }
 }
 
 bool Stream::fill() {
@@ -144,6 +140,7 @@ Stream::Next Stream::next(wire::Header& header, std::span<const std::byte>& payl
     if (rest.size() < size) {
         return Next::None;
     }
+    whole_ = rest.first(size);
     payload = rest.subspan(wire::kHeaderBytes, header.length);
     std::uint32_t sum = 0;
     std::memcpy(&sum, rest.data() + size - sizeof(sum), sizeof(sum));

@@ -2,8 +2,8 @@
 // A non-blocking connection that carries frames. Used by the agreement thread only.
 #pragma once
 
-#include <poll.h>
 #include <cstddef>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -16,27 +16,21 @@ namespace deft::agreement {
 // only stopped stays a member.
 void tune(int fd);
 
-// The descriptors of one round of the thread.
-using PollSet = std::vector<pollfd>;
-
 class Stream {
 public:
     Stream() = default;
     explicit Stream(UniqueFd fd) : fd_(std::move(fd)) {}
 
     bool open() const { return static_cast<bool>(fd_); }
+    int fd() const { return fd_.get(); }
     void close();
-
-    // Takes its place among the descriptors to wait for; read by ready() after the wait.
-    void gather(PollSet& set);
-    short ready(const PollSet& set) const;
-    std::size_t place() const { return place_; }
 
     // Queues a frame and sends what the kernel takes. False, and closed, if the connection is
     // broken or the peer has let too much pile up.
-    bool send(wire::Type type, std::span<const std::byte> payload);
+    bool send(const wire::Frame& frame);
     bool flush();
-    bool flushed() const { return sent_ == out_.size(); }
+    bool flushed() const { return out_.empty(); }
+    std::size_t waiting() const { return waiting_; }
 
     // Reads what has come, up to a limit, so that one peer cannot keep the thread. False, and
     // closed, at the end of the connection or an error.
@@ -47,6 +41,8 @@ public:
     // our protocol, longer than `limit` or its type allow, or not what was sent.
     Next next(wire::Header& header, std::span<const std::byte>& payload,
               std::size_t limit = static_cast<std::size_t>(-1));
+    // All bytes of the frame that next() has given, as good as its payload.
+    std::span<const std::byte> whole() const { return whole_; }
     // The version byte of what was refused as Bad differs from ours.
     bool other_version() const { return other_version_; }
     // What was refused as Bad was of our protocol, but its checksum was wrong.
@@ -58,13 +54,16 @@ public:
 
 private:
     UniqueFd fd_;
-    std::size_t place_ = static_cast<std::size_t>(-1);
     std::vector<std::byte> in_;
     std::size_t taken_ = 0;  // of in_
-    std::vector<std::byte> out_;
-    std::size_t sent_ = 0;  // of out_
+    std::span<const std::byte> whole_;
+    std::deque<wire::Frame> out_;
+    std::size_t sent_ = 0;     // of the first of them
+    std::size_t waiting_ = 0;  // bytes of all of them that are not sent
     bool other_version_ = false;
     bool damaged_ = false;
+
+    void drop_sent(std::size_t bytes);
 };
 
 }  // namespace deft::agreement

@@ -17,7 +17,7 @@ constexpr std::size_t kEndpointsAt = 24;
 constexpr std::size_t kChecksumAt = 60;
 constexpr std::size_t kDeftVersionBytes = 48;
 constexpr std::size_t kHostBytes = 64;
-constexpr std::size_t kHelloFixed = 16 + 12 + kDeftVersionBytes + kHostBytes;
+constexpr std::size_t kHelloFixed = 16 + 12 + 16 + kDeftVersionBytes + kHostBytes;
 constexpr std::size_t kLongestReason = 1024;
 constexpr std::size_t kPrepareFixed = 3 * sizeof(std::uint64_t);
 constexpr std::size_t kWordBytes = 2 * sizeof(std::uint64_t) + 1;
@@ -34,6 +34,18 @@ bool equal(const Nonce& a, const Nonce& b) {
         difference |= static_cast<unsigned>(a[i] ^ b[i]);
     }
     return difference == 0;
+}
+
+std::uint64_t process_of(const Nonce& nonce) {
+    std::uint64_t half = 0;
+    std::memcpy(&half, nonce.data(), sizeof(half));
+    return half;
+}
+
+std::uint64_t council_of(const Nonce& nonce) {
+    std::uint64_t half = 0;
+    std::memcpy(&half, nonce.data() + sizeof(half), sizeof(half));
+    return half;
 }
 
 void encode(const Trailer& trailer, std::span<std::byte, kTrailerBytes> out) {
@@ -109,8 +121,12 @@ std::size_t longest(Type type) {
         case Type::Found:
             return 8 + kTrailerBytes;
         case Type::Ask:
+        case Type::Resumed:
             return 8;
+        case Type::Gone:
+            return 1;
         case Type::AllHere:
+        case Type::Ready:
         case Type::Ack:
         case Type::Leave:
         case Type::Closed:
@@ -125,6 +141,8 @@ void encode(const Header& header, std::span<std::byte, kHeaderBytes> out) {
     writer.put(kVersion);
     writer.put(static_cast<std::uint8_t>(header.type));
     writer.put(header.length);
+    writer.put(header.council);
+    writer.put(header.rank);
 }
 
 Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
@@ -141,12 +159,28 @@ Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
     }
     header.type = static_cast<Type>(type);
     header.length = reader.get<std::uint32_t>();
+    header.council = reader.get<std::uint64_t>();
+    header.rank = reader.get<std::uint32_t>();
     return header.length <= longest(header.type) ? Decoded::Ok : Decoded::Malformed;
 }
 
 std::uint32_t frame_checksum(std::span<const std::byte> header,
                              std::span<const std::byte> payload) {
     return fnv32(payload, fnv32(header));
+}
+
+Frame make_frame(Type type, std::uint64_t council, std::uint32_t rank,
+                 std::span<const std::byte> payload) {
+    std::vector<std::byte> whole(kHeaderBytes + payload.size() + kChecksumBytes);
+    const std::span<std::byte> all(whole);
+    const auto header = all.first<kHeaderBytes>();
+    encode(Header{type, static_cast<std::uint32_t>(payload.size()), council, rank}, header);
+    if (!payload.empty()) {
+        std::memcpy(whole.data() + kHeaderBytes, payload.data(), payload.size());
+    }
+    const std::uint32_t sum = frame_checksum(header, payload);
+    std::memcpy(whole.data() + kHeaderBytes + payload.size(), &sum, sizeof(sum));
+    return std::make_shared<const std::vector<std::byte>>(std::move(whole));
 }
 
 std::uint64_t digest_of(std::uint64_t serial, std::uint64_t switch_call,
@@ -163,6 +197,8 @@ std::vector<std::byte> encode(const Hello& hello) {
     writer.put(hello.nranks);
     writer.put(hello.rank);
     writer.put(hello.nccl_version);
+    writer.put(hello.process);
+    writer.put(hello.serial);
     writer.put_text(hello.deft_version, kDeftVersionBytes);
     writer.put_text(hello.host, kHostBytes);
     writer.put_bytes(hello.settings.data(), settings);
@@ -178,6 +214,8 @@ bool decode(std::span<const std::byte> in, Hello& hello) {
     hello.nranks = reader.get<std::uint32_t>();
     hello.rank = reader.get<std::uint32_t>();
     hello.nccl_version = reader.get<std::int32_t>();
+    hello.process = reader.get<std::uint64_t>();
+    hello.serial = reader.get<std::uint64_t>();
     hello.deft_version = reader.get_text(kDeftVersionBytes);
     hello.host = reader.get_text(kHostBytes);
     if (!reader.ok()) {
@@ -191,7 +229,7 @@ std::vector<std::byte> encode(const Verdict& verdict) {
     const std::size_t size = std::min(verdict.reason.size(), kLongestReason);
     std::vector<std::byte> out(1 + size);
     ByteWriter writer(out);
-    writer.put<std::uint8_t>(verdict.on ? 1 : verdict.ended ? 2 : 0);
+    writer.put<std::uint8_t>(verdict.on ? 1 : verdict.ended ? 2 : verdict.again ? 3 : 0);
     writer.put_bytes(verdict.reason.data(), size);
     return out;
 }
@@ -201,8 +239,9 @@ bool decode(std::span<const std::byte> in, Verdict& verdict) {
     const auto on = reader.get<std::uint8_t>();
     verdict.on = on == 1;
     verdict.ended = on == 2;
+    verdict.again = on == 3;
     verdict.reason = reader.get_text(reader.left());
-    return reader.ok() && on <= 2 && in.size() <= longest(Type::Verdict);
+    return reader.ok() && on <= 3 && in.size() <= longest(Type::Verdict);
 }
 
 std::vector<std::byte> encode(const Prepare& prepare) {
@@ -249,6 +288,25 @@ bool decode_question(std::span<const std::byte> in, std::uint64_t& child) {
     ByteReader reader(in);
     child = reader.get<std::uint64_t>();
     return reader.ok() && reader.left() == 0;
+}
+
+std::vector<std::byte> encode_gone(bool own) {
+    return {std::byte{own}};
+}
+
+bool decode_gone(std::span<const std::byte> in, bool& own) {
+    ByteReader reader(in);
+    const auto value = reader.get<std::uint8_t>();
+    own = value == 1;
+    return reader.ok() && reader.left() == 0 && value <= 1;
+}
+
+std::vector<std::byte> encode_resumed(std::uint64_t heard) {
+    return encode_question(heard);
+}
+
+bool decode_resumed(std::span<const std::byte> in, std::uint64_t& heard) {
+    return decode_question(in, heard);
 }
 
 std::vector<std::byte> encode(const Word& word) {

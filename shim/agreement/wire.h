@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 
 namespace deft::agreement::wire {
 
-inline constexpr std::uint8_t kVersion = 3;
+inline constexpr std::uint8_t kVersion = 4;
 
 // ---- the trailer: bytes 64..127 of a unique id --------------------------------------------------
 
@@ -25,6 +26,9 @@ inline constexpr std::size_t kMaxEndpoints = 5;  // IPv4; less if there are IPv6
 using Nonce = std::array<std::uint8_t, 16>;
 // Takes the same time wherever the two differ.
 bool equal(const Nonce& a, const Nonce& b);
+// Its halves: the first is the same in all trailers of a process, the second in none. Both random.
+std::uint64_t process_of(const Nonce& nonce);
+std::uint64_t council_of(const Nonce& nonce);
 
 struct Endpoint {
     Address address;
@@ -51,13 +55,16 @@ Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer);
 
 // ---- frames -------------------------------------------------------------------------------------
 
-// magic u16, version u8, type u8, payload length u32; then the payload, then a checksum (u32) of
-// header and payload. TCP's own checksum is 16 bits wide and may have been made anew on the way.
-inline constexpr std::size_t kHeaderBytes = 8;
+// magic u16, version u8, type u8, payload length u32, council u64, rank u32; then the payload, then
+// a checksum (u32) of header and payload. TCP's own checksum is 16 bits wide and may have been made
+// anew on the way. A connection carries the frames of many councils and ranks: `rank` is the one
+// that a frame comes from, or goes to.
+inline constexpr std::size_t kHeaderBytes = 20;
 inline constexpr std::size_t kChecksumBytes = 4;
+inline constexpr std::uint32_t kEveryone = 0xffffffff;  // of a council, behind this connection
 
 enum class Type : std::uint8_t {
-    Hello = 1,     // member -> leader, the first on a connection
+    Hello = 1,     // member -> leader, a rank's first
     AllHere = 2,   // leader -> member: everybody has come and agrees
     Ack = 3,       // member -> leader
     Verdict = 4,   // leader -> member
@@ -70,14 +77,19 @@ enum class Type : std::uint8_t {
     Post = 11,     // member -> leader: where the ranks of a child communicator meet
     Ask = 12,      // member -> leader: the same, as a question
     Found = 13,    // leader -> member: the answer
+    Ready = 14,    // relay -> who has connected to it: the way to the leader is open
+    Gone = 15,     // relay -> leader: the connection that a rank was behind has ended
+    Resumed = 16,  // leader -> member that has come back over another connection
 };
-inline constexpr std::uint8_t kTypes = 14;
+inline constexpr std::uint8_t kTypes = 17;
 // The longest payload of a type; 0 for those without one and for unknown types.
 std::size_t longest(Type type);
 
 struct Header {
     Type type = Type::Hello;
     std::uint32_t length = 0;
+    std::uint64_t council = 0;
+    std::uint32_t rank = 0;
 };
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> out);
 // Malformed: a wrong magic, an unknown type, or a length beyond what the type may have.
@@ -85,13 +97,20 @@ Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header);
 // What the last four bytes of a frame hold: FNV-1a, 32 bit.
 std::uint32_t frame_checksum(std::span<const std::byte> header, std::span<const std::byte> payload);
 
+// A whole frame, shared by all connections that it is sent over.
+using Frame = std::shared_ptr<const std::vector<std::byte>>;
+Frame make_frame(Type type, std::uint64_t council, std::uint32_t rank,
+                 std::span<const std::byte> payload);
+
 struct Hello {
     Nonce nonce{};  // at the same place in all versions
     std::uint32_t nranks = 0;
     std::uint32_t rank = 0;
     std::int32_t nccl_version = 0;
-    std::string deft_version;  // at most 47 bytes
-    std::string host;          // at most 63 bytes
+    std::uint64_t process = 0;  // random, the same in all hellos of a process; 0: not said
+    std::uint64_t serial = 0;   // of the proposal that the rank has in hand, which comes back; or 0
+    std::string deft_version;   // at most 47 bytes
+    std::string host;           // at most 63 bytes
     std::string settings;
 };
 std::vector<std::byte> encode(const Hello& hello);
@@ -101,6 +120,7 @@ struct Verdict {
     bool on = false;
     std::string reason;
     bool ended = false;  // off because a rank has ended the communicator: nothing is amiss
+    bool again = false;  // off for now: the leader asks again
 };
 std::vector<std::byte> encode(const Verdict& verdict);
 bool decode(std::span<const std::byte> in, Verdict& verdict);
@@ -130,6 +150,14 @@ std::vector<std::byte> encode(const Meeting& meeting);
 std::vector<std::byte> encode_question(std::uint64_t child);
 bool decode(std::span<const std::byte> in, Meeting& meeting);
 bool decode_question(std::span<const std::byte> in, std::uint64_t& child);
+
+// Whether the connection that has ended was the rank's own, or that of a relay before it.
+std::vector<std::byte> encode_gone(bool own);
+bool decode_gone(std::span<const std::byte> in, bool& own);
+
+// How many reports of the rank the leader has heard.
+std::vector<std::byte> encode_resumed(std::uint64_t heard);
+bool decode_resumed(std::span<const std::byte> in, std::uint64_t& heard);
 
 // An answer (yes) or a decision (commit), and the digest of the proposal that it is about.
 struct Word {

@@ -64,7 +64,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const auto in = std::as_bytes(std::span(data + 1, size - 1));
     std::uint64_t child = 0;
-    switch (data[0] % 8) {
+    std::uint64_t heard = 0;
+    bool own = false;
+    switch (data[0] % 10) {
         case 0:
             round_trip<wire::Hello>(in);
             break;
@@ -88,6 +90,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 7:
             read_header(in);
+            break;
+        case 8:
+            require(!wire::decode_gone(in, own) || in.size() == 1);
+            break;
+        case 9:
+            (void)wire::decode_resumed(in, heard);
             break;
     }
     return 0;

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/random.h"
 #include "shim/agreement/stream.h"
 #include "tests/component/shim/agreement/council_scene.h"
 #include "tests/component/shim/agreement/raw_peer.h"
@@ -41,22 +42,18 @@ public:
     }
 
 private:
-    int ear() {
-        PollSet set;
-        stream_.gather(set);
-        return set.empty() ? -1 : set[0].fd;
-    }
+    int ear() { return stream_.fd(); }
     Stream stream_;
 };
 
 // The leader is deft's, the only member is the test.
 class Leader : public ::testing::Test {
 protected:
-    Leader() : scene(2), fd(call(trailer_of(scene.id))), ear(fd) {
+    Leader() : scene(2), trailer(trailer_of(scene.id)), fd(call(trailer)), ear(fd) {
         scene.join(0)->created();
-        say(fd, frame(wire::Type::Hello, wire::encode(hello_for(trailer_of(scene.id), 1, 2))));
+        say(fd, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
         (void)ear.next(wire::Type::AllHere);
-        say(fd, frame(wire::Type::Ack, {}));
+        say(fd, frame(trailer, 1, wire::Type::Ack, {}));
         EXPECT_TRUE(scene.all(Verdict::On));
     }
     wire::Prepare prepared() {
@@ -71,6 +68,7 @@ protected:
         return scene.member(0).decisions()[7];
     }
     Scene scene;
+    wire::Trailer trailer;
     UniqueFd fd;
     Ear ear;
     std::vector<std::byte> payload;
@@ -79,7 +77,8 @@ protected:
 TEST_F(Leader, CommitsWhatAllHaveAlike) {
     const wire::Prepare prepare = prepared();
     EXPECT_EQ(prepare.digest, wire::digest_of(7, 100, bytes("plan")));
-    say(fd, frame(wire::Type::Answer, wire::encode(wire::Word{7, true, prepare.digest})));
+    say(fd,
+        frame(trailer, 1, wire::Type::Answer, wire::encode(wire::Word{7, true, prepare.digest})));
     EXPECT_TRUE(committed());
     wire::Word word;
     EXPECT_TRUE(wire::decode(ear.next(wire::Type::Decision), word));
@@ -90,7 +89,7 @@ TEST_F(Leader, CommitsWhatAllHaveAlike) {
 TEST_F(Leader, CancelsWhatAMemberReadOtherwise) {
     (void)prepared();
     // The member has read another switch call.
-    say(fd, frame(wire::Type::Answer,
+    say(fd, frame(trailer, 1, wire::Type::Answer,
                   wire::encode(wire::Word{7, true, wire::digest_of(7, 101, bytes("plan"))})));
     EXPECT_FALSE(committed());
 }
@@ -98,7 +97,7 @@ TEST_F(Leader, CancelsWhatAMemberReadOtherwise) {
 TEST_F(Leader, TakesNoAnswerFromADamagedFrame) {
     const wire::Prepare prepare = prepared();
     std::vector<std::byte> answer =
-        frame(wire::Type::Answer, wire::encode(wire::Word{7, false, prepare.digest}));
+        frame(trailer, 1, wire::Type::Answer, wire::encode(wire::Word{7, false, prepare.digest}));
     answer[wire::kHeaderBytes + 8] ^= std::byte{1};  // no becomes yes
     say(fd, answer);
     EXPECT_FALSE(committed());
@@ -111,8 +110,7 @@ class Follower : public ::testing::Test {
 protected:
     Follower() {
         listener = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        wire::Trailer trailer;
-        trailer.nonce.fill(3);
+        EXPECT_TRUE(random_bytes(trailer.nonce.data(), trailer.nonce.size()));
         trailer.count = 1;
         wire::Endpoint& endpoint = trailer.endpoints[0];
         EXPECT_TRUE(parse_address("127.0.0.1", endpoint.address));
@@ -134,9 +132,9 @@ protected:
         fd = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         ear.emplace(fd);
         (void)ear->next(wire::Type::Hello);
-        say(fd, frame(wire::Type::AllHere, {}));
+        say(fd, frame(trailer, 1, wire::Type::AllHere, {}));
         (void)ear->next(wire::Type::Ack);
-        say(fd, frame(wire::Type::Verdict, wire::encode(wire::Verdict{true, ""})));
+        say(fd, frame(trailer, 1, wire::Type::Verdict, wire::encode(wire::Verdict{true, ""})));
         EXPECT_TRUE(eventually([&] { return council->verdict() == Verdict::On; }));
     }
     ~Follower() override {
@@ -144,7 +142,7 @@ protected:
         council->leave();
     }
     std::vector<std::byte> prepare_frame(std::uint64_t digest) {
-        return frame(wire::Type::Prepare,
+        return frame(trailer, 1, wire::Type::Prepare,
                      wire::encode(wire::Prepare{7, 100, digest, std::span(body)}));
     }
     bool turned_away() {
@@ -152,6 +150,7 @@ protected:
     }
     const std::vector<std::byte> body = bytes("plan");
     const std::uint64_t digest = wire::digest_of(7, 100, body);
+    wire::Trailer trailer;
     UniqueFd listener;
     UniqueFd fd;
     Recorder member;
@@ -165,7 +164,7 @@ TEST_F(Follower, AnswersWithTheDigestOfWhatItHas) {
     ASSERT_TRUE(wire::decode(ear->next(wire::Type::Answer), word));
     EXPECT_TRUE(word.yes);
     EXPECT_EQ(word.digest, digest);
-    say(fd, frame(wire::Type::Decision, wire::encode(wire::Word{7, true, digest})));
+    say(fd, frame(trailer, 1, wire::Type::Decision, wire::encode(wire::Word{7, true, digest})));
     EXPECT_TRUE(eventually([&] { return member.decisions().count(7) == 1; }));
     EXPECT_TRUE(member.decisions()[7]);
 }
@@ -179,7 +178,7 @@ TEST_F(Follower, RefusesAProposalThatIsNotItsDigests) {
 TEST_F(Follower, RefusesADecisionAboutAnotherProposal) {
     say(fd, prepare_frame(digest));
     (void)ear->next(wire::Type::Answer);
-    say(fd, frame(wire::Type::Decision, wire::encode(wire::Word{7, true, digest ^ 1})));
+    say(fd, frame(trailer, 1, wire::Type::Decision, wire::encode(wire::Word{7, true, digest ^ 1})));
     EXPECT_TRUE(turned_away());
     EXPECT_TRUE(member.decisions().empty());
 }
@@ -196,7 +195,7 @@ TEST_F(Follower, RefusesADamagedProposal) {
 // A frame as the stream sends it, with each of its bits flipped once.
 TEST(Stream, TakesNoFrameWithAFlippedBit) {
     const std::vector<std::byte> payload = bytes("the plan and its switch call");
-    const std::vector<std::byte> whole = frame(wire::Type::Prepare, payload);
+    const std::vector<std::byte> whole = frame({}, 1, wire::Type::Prepare, payload);
     for (std::size_t bit = 0; bit <= 8 * whole.size(); ++bit) {
         int ends[2];
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Those who say hello before this process, which has made their id, has joined itself.
 #include <dirent.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "tests/component/shim/agreement/council_scene.h"
@@ -11,7 +12,8 @@ namespace {
 
 UniqueFd say_hello(const wire::Trailer& trailer, std::uint32_t rank, std::uint32_t nranks) {
     UniqueFd fd = call(trailer);
-    say(fd, frame(wire::Type::Hello, wire::encode(hello_for(trailer, rank, nranks))));
+    say(fd,
+        frame(trailer, rank, wire::Type::Hello, wire::encode(hello_for(trailer, rank, nranks))));
     return fd;
 }
 
@@ -32,7 +34,7 @@ void expect_agreement(Scene& scene, const UniqueFd& member) {
               static_cast<ssize_t>(data.size()));
     ASSERT_EQ(wire::decode(data, header), wire::Decoded::Ok);
     ASSERT_EQ(header.type, wire::Type::AllHere);
-    say(member, frame(wire::Type::Ack, {}));
+    say(member, frame(trailer_of(scene.id), 1, wire::Type::Ack, {}));
     EXPECT_TRUE(scene.all(Verdict::On)) << scene[0].reason();
 }
 

@@ -99,6 +99,7 @@ inline Terms terms(const std::string& settings = "DEFT_MODE=deft DEFT_MAX_DELAY=
     made.nccl_version = 22809;
     made.settings = settings;
     made.timeout = timeout;
+    made.again = {};  // Off is Off
     return made;
 }
 

@@ -13,11 +13,11 @@ namespace {
 UniqueFd play_member(const deft_nccl_unique_id_t& id) {
     const wire::Trailer trailer = trailer_of(id);
     UniqueFd fd = call(trailer);
-    say(fd, frame(wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
-    std::array<std::byte, wire::kHeaderBytes> all_here;
+    say(fd, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
+    std::array<std::byte, wire::kHeaderBytes + wire::kChecksumBytes> all_here;
     EXPECT_EQ(::recv(fd.get(), all_here.data(), all_here.size(), MSG_WAITALL),
               static_cast<ssize_t>(all_here.size()));
-    say(fd, frame(wire::Type::Ack, {}));
+    say(fd, frame(trailer, 1, wire::Type::Ack, {}));
     return fd;
 }
 
@@ -64,20 +64,20 @@ TEST_F(Strangers, AWrongSecretIsDropped) {
     const UniqueFd fd = call(trailer);
     wire::Trailer other = trailer;
     other.nonce[5] ^= 1;
-    say(fd, frame(wire::Type::Hello, wire::encode(hello_for(other, 2, 3))));
+    say(fd, frame(other, 2, wire::Type::Hello, wire::encode(hello_for(other, 2, 3))));
     EXPECT_TRUE(hung_up(fd));
     EXPECT_GT(strangers(), before);
 }
 
 TEST_F(Strangers, AnotherFrameThanHelloIsDropped) {
     const UniqueFd fd = call(trailer);
-    say(fd, frame(wire::Type::Ack, {}));
+    say(fd, frame(trailer, 1, wire::Type::Ack, {}));
     EXPECT_TRUE(hung_up(fd));
 }
 
 TEST_F(Strangers, AHugeLengthIsDropped) {
     const UniqueFd fd = call(trailer);
-    std::vector<std::byte> data = frame(wire::Type::Hello, {});
+    std::vector<std::byte> data = frame(trailer, 2, wire::Type::Hello, {});
     data[4] = data[5] = data[6] = data[7] = std::byte{0xff};
     say(fd, data);
     EXPECT_TRUE(hung_up(fd));
@@ -86,7 +86,7 @@ TEST_F(Strangers, AHugeLengthIsDropped) {
 TEST_F(Strangers, HalfAHelloDoesNotHoldAnybodyUp) {
     const UniqueFd fd = call(trailer);
     const std::vector<std::byte> whole =
-        frame(wire::Type::Hello, wire::encode(hello_for(trailer, 2, 3)));
+        frame(trailer, 2, wire::Type::Hello, wire::encode(hello_for(trailer, 2, 3)));
     say(fd, std::span(whole).first(whole.size() / 2));
     EXPECT_TRUE(hung_up(fd));  // after its time
 }
@@ -117,7 +117,7 @@ TEST_F(Strangers, AFloodFromOneAddressLeavesRoomForOthers) {
     scene.leave(1);
     scene.councils[1] = nullptr;
     const std::vector<std::byte> hello =
-        frame(wire::Type::Hello, wire::encode(hello_for(trailer, 1, 3)));
+        frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 3)));
     const UniqueFd slow = call(trailer);
     say(slow, std::span(hello).first(20));
     std::vector<UniqueFd> flood;
@@ -127,10 +127,10 @@ TEST_F(Strangers, AFloodFromOneAddressLeavesRoomForOthers) {
     EXPECT_TRUE(eventually([&] { return strangers() >= before + 300; }));
     say(slow, std::span(hello).subspan(20));
     scene.join(2);
-    std::array<std::byte, wire::kHeaderBytes> all_here;
+    std::array<std::byte, wire::kHeaderBytes + wire::kChecksumBytes> all_here;
     EXPECT_EQ(::recv(slow.get(), all_here.data(), all_here.size(), MSG_WAITALL),
               static_cast<ssize_t>(all_here.size()));
-    say(slow, frame(wire::Type::Ack, {}));
+    say(slow, frame(trailer, 1, wire::Type::Ack, {}));
     EXPECT_TRUE(scene.all(Verdict::On));
     scene.leave(2);
     scene.leave(0);
@@ -144,7 +144,8 @@ TEST_F(Strangers, AHelloByteByByteIsGoodEnough) {
     scene.leave(1);
     scene.councils[1] = nullptr;
     const UniqueFd fd = call(trailer);
-    for (const std::byte byte : frame(wire::Type::Hello, wire::encode(hello_for(trailer, 1, 3)))) {
+    for (const std::byte byte :
+         frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 3)))) {
         say(fd, std::span(&byte, 1));
     }
     // Now it is rank 1 for the leader; when it goes, rank 1 may come again.
@@ -157,7 +158,7 @@ TEST_F(Strangers, ALateTwinOfAMemberIsSentAway) {
     scene.join(2);
     ASSERT_TRUE(scene.all(Verdict::On));
     const UniqueFd fd = call(trailer);
-    say(fd, frame(wire::Type::Hello, wire::encode(hello_for(trailer, 2, 3))));
+    say(fd, frame(trailer, 2, wire::Type::Hello, wire::encode(hello_for(trailer, 2, 3))));
     std::array<std::byte, wire::kHeaderBytes> header;
     ASSERT_EQ(::recv(fd.get(), header.data(), header.size(), MSG_WAITALL),
               static_cast<ssize_t>(header.size()));
@@ -178,12 +179,14 @@ TEST(BadMember, NonsenseAfterTheHelloTurnsItOut) {
     for (const wire::Type type : {wire::Type::Hello, wire::Type::Verdict, wire::Type::Decision}) {
         Scene scene(2);
         scene.join(0)->created();
-        const std::vector<std::byte> hello = wire::encode(hello_for(trailer_of(scene.id), 1, 2));
+        const wire::Trailer trailer = trailer_of(scene.id);
+        const std::vector<std::byte> hello = wire::encode(hello_for(trailer, 1, 2));
         const UniqueFd fd = play_member(scene.id);
         ASSERT_TRUE(scene.all(Verdict::On));
-        say(fd, frame(type, type == wire::Type::Hello     ? hello
-                            : type == wire::Type::Verdict ? wire::encode(wire::Verdict{true, ""})
-                                                          : wire::encode(wire::Word{1, true})));
+        say(fd, frame(trailer, 1, type,
+                      type == wire::Type::Hello     ? hello
+                      : type == wire::Type::Verdict ? wire::encode(wire::Verdict{true, ""})
+                                                    : wire::encode(wire::Word{1, true})));
         EXPECT_TRUE(hung_up(fd));
         EXPECT_TRUE(eventually([&] { return scene.member(0).closings().size() == 1; }));
         EXPECT_NE(scene[0].reason().find("nonsense"), std::string::npos) << scene[0].reason();
@@ -220,7 +223,7 @@ TEST(BadMember, AFloodOfReportsDoesNotStopTheOthers) {
     std::atomic<bool> stop{false};
     std::thread flood([&] {
         const std::vector<std::byte> report =
-            frame(wire::Type::Report, std::vector<std::byte>(1000));
+            frame(trailer_of(scene.id), 1, wire::Type::Report, std::vector<std::byte>(1000));
         while (!stop) {
             say(fd, report);
         }

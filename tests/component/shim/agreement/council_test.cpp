@@ -108,7 +108,7 @@ TEST(Council, AnotherBuildOfTheReleaseIsNamed) {
     wire::Hello hello = hello_for(trailer, 1, 2);
     hello.deft_version += "+0123456789ab-dirty";
     const UniqueFd fd = call(trailer);
-    say(fd, frame(wire::Type::Hello, wire::encode(hello)));
+    say(fd, frame(trailer, 1, wire::Type::Hello, wire::encode(hello)));
     ASSERT_TRUE(eventually([&] { return scene[0].verdict() == Verdict::Off; }));
     EXPECT_NE(scene[0].reason().find("deft " + hello.deft_version), std::string::npos)
         << scene[0].reason();

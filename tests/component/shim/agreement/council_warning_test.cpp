@@ -36,11 +36,11 @@ TEST(CouncilWarning, AnEndIsNoneAndLeavesItToWhatFollows) {
         scene.join(0)->created();
         const wire::Trailer trailer = trailer_of(scene.id);
         const UniqueFd member = call(trailer);
-        say(member, frame(wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
-        std::array<std::byte, wire::kHeaderBytes> all_here;
+        say(member, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
+        std::array<std::byte, wire::kHeaderBytes + wire::kChecksumBytes> all_here;
         ASSERT_EQ(::recv(member.get(), all_here.data(), all_here.size(), MSG_WAITALL),
                   static_cast<ssize_t>(all_here.size()));
-        say(member, frame(wire::Type::Leave, {}));
+        say(member, frame(trailer, 1, wire::Type::Leave, {}));
         ASSERT_TRUE(scene.all(Verdict::Off));
         EXPECT_NE(scene[0].reason().find("has left"), std::string::npos) << scene[0].reason();
     }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "shim/agreement/service.h"
@@ -39,15 +40,10 @@ inline void say(const UniqueFd& fd, std::span<const std::byte> data) {
     (void)::send(fd.get(), data.data(), data.size(), MSG_NOSIGNAL);
 }
 
-inline std::vector<std::byte> frame(wire::Type type, std::span<const std::byte> payload) {
-    std::array<std::byte, wire::kHeaderBytes> header;
-    wire::encode({type, static_cast<std::uint32_t>(payload.size())}, header);
-    std::vector<std::byte> out(header.begin(), header.end());
-    out.insert(out.end(), payload.begin(), payload.end());
-    const std::uint32_t sum = wire::frame_checksum(header, payload);
-    const auto sum_bytes = std::as_bytes(std::span(&sum, 1));
-    out.insert(out.end(), sum_bytes.begin(), sum_bytes.end());
-    return out;
+// Of the council whose trailer it is, from or to a rank of it.
+inline std::vector<std::byte> frame(const wire::Trailer& trailer, std::uint32_t rank,
+                                    wire::Type type, std::span<const std::byte> payload) {
+    return *wire::make_frame(type, wire::council_of(trailer.nonce), rank, payload);
 }
 
 inline wire::Hello hello_for(const wire::Trailer& trailer, std::uint32_t rank,

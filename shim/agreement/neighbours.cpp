@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/agreement/neighbours.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace deft::agreement {
+namespace {
+
+constexpr int kBacklog = 256;
+constexpr std::size_t kMaxNeighbours = 1024;
+// So much may wait for the leader before the neighbours have to.
+constexpr std::size_t kMaxOnTheWay = std::size_t{4} << 20;
+
+socklen_t address_of(const std::string& name, sockaddr_un& address) {
+    address = {};
+    address.sun_family = AF_UNIX;
+    // The first byte stays zero: the name is in no file system.
+    const std::size_t size = std::min(name.size(), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name.data(), size);
+    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+}
+
+bool same_user(int fd) {
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+           peer.uid == ::geteuid();
+}
+
+}  // namespace
+
+std::string relay_name(std::uint64_t leader_process) {
+    // What NCCL takes for another host is one here too.
+    const char* const host = std::getenv("NCCL_HOSTID");
+    const std::uint64_t other =
+        host == nullptr ? 0 : fnv64(std::as_bytes(std::span(host, std::strlen(host))));
+    std::array<char, 96> name{};
+    (void)std::snprintf(name.data(), name.size(), "deft-agree-%d-%u-%016llx-%016llx",
+                        int{wire::kVersion}, static_cast<unsigned>(::geteuid()),
+                        static_cast<unsigned long long>(leader_process),
+                        static_cast<unsigned long long>(other));
+    return name.data();
+}
+
+UniqueFd call_relay(const std::string& name) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_un address;
+    const socklen_t length = address_of(name, address);
+    if (fd && (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+               !same_user(fd.get()))) {
+        const int error = errno;
+        fd.reset();
+        errno = error;
+    }
+    return fd;
+}
+
+Neighbours::~Neighbours() {
+    stop();
+}
+
+bool Neighbours::serve(const std::string& name) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_un address;
+    const socklen_t length = address_of(name, address);
+    if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        ::listen(fd.get(), kBacklog) != 0 || !links_.poller.add(fd.get(), EPOLLIN, &door_)) {
+        return false;
+    }
+    door_.fd = std::move(fd);
+    return true;
+}
+
+void Neighbours::close_door() {
+    if (door_.fd) {
+        links_.poller.forget(door_.fd.get(), &door_);
+        door_.fd.reset();
+    }
+}
+
+void Neighbours::stop() {
+    close_door();
+    way_lost();
+    downs_.clear();
+    routes_.clear();
+}
+
+void Neighbours::Door::ready(std::uint32_t /*events*/, Clock::time_point /*now*/) {
+    owner.let_in();
+}
+
+void Neighbours::let_in() {
+    for (;;) {
+        UniqueFd fd(::accept4(door_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!fd) {
+            if (errno == EMFILE || errno == ENFILE) {
+                close_door();  // the job needs them more: the others connect for themselves
+            }
+            return;
+        }
+        if (!same_user(fd.get()) || downs_.size() == kMaxNeighbours) {
+            continue;
+        }
+        auto link = std::make_unique<Link>(links_, std::move(fd), *this);
+        Link* const raw = link.get();
+        downs_[raw].link = std::move(link);
+        if (up_ == nullptr) {
+            raw->hold(true);  // what it says waits in the kernel
+        } else {
+            raw->send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
+        }
+    }
+}
+
+void Neighbours::way_opened(Link& up) {
+    up_ = &up;
+    say_ready();
+    hold(false);
+}
+
+void Neighbours::way_lost() {
+    up_ = nullptr;
+    for (auto& [raw, down] : downs_) {
+        down.ranks.clear();  // there is nobody to be told of
+        raw->end("the leader is gone");
+    }
+    routes_.clear();
+}
+
+void Neighbours::pass_down(const wire::Header& header, std::span<const std::byte> whole) {
+    const auto copy = [whole] {
+        return std::make_shared<const std::vector<std::byte>>(whole.begin(), whole.end());
+    };
+    if (header.rank != wire::kEveryone) {
+        const auto route = routes_.find({header.council, header.rank});
+        if (route != routes_.end()) {
+            route->second->send(copy());
+        }
+        return;
+    }
+    wire::Frame frame;
+    for (auto& [raw, down] : downs_) {
+        if (down.councils.count(header.council) != 0) {
+            if (frame == nullptr) {
+                frame = copy();
+            }
+            raw->send(frame);
+        }
+    }
+}
+
+// A rank's first frame: where answers to it go.
+bool Neighbours::introduce(Down& down, const Rank& rank, std::span<const std::byte> payload) {
+    wire::Hello hello;
+    if (!wire::decode(payload, hello) || hello.rank != rank.second ||
+        wire::council_of(hello.nonce) != rank.first) {
+        return false;
+    }
+    if (down.process == 0) {
+        down.process = hello.process;
+    }
+    const auto route = routes_.find(rank);
+    if (route != routes_.end() && route->second != down.link.get()) {
+        const auto old = downs_.find(route->second);
+        if (old != downs_.end()) {
+            forget(old->second, rank);
+        }
+    }
+    routes_[rank] = down.link.get();
+    if (down.ranks.emplace(rank, hello.process == down.process).second) {
+        ++down.councils[rank.first];
+    }
+    return true;
+}
+
+void Neighbours::forget(Down& down, const Rank& rank) {
+    if (down.ranks.erase(rank) == 0) {
+        return;
+    }
+    const auto council = down.councils.find(rank.first);
+    if (--council->second == 0) {
+        down.councils.erase(council);
+    }
+    const auto route = routes_.find(rank);
+    if (route != routes_.end() && route->second == down.link.get()) {
+        routes_.erase(route);
+    }
+}
+
+bool Neighbours::take(Link& link, const wire::Header& header, std::span<const std::byte> payload) {
+    const auto found = downs_.find(&link);
+    if (found == downs_.end() || up_ == nullptr) {
+        return false;
+    }
+    Down& down = found->second;
+    const Rank rank{header.council, header.rank};
+    if (header.type == wire::Type::Hello && !introduce(down, rank, payload)) {
+        return false;
+    }
+    if (down.ranks.count(rank) == 0) {
+        return true;  // it has come another way meanwhile
+    }
+    const std::span<const std::byte> whole = link.whole();
+    up_->send(std::make_shared<const std::vector<std::byte>>(whole.begin(), whole.end()));
+    if (header.type == wire::Type::Leave || header.type == wire::Type::Gone) {
+        forget(down, rank);
+    }
+    if (up_->waiting() > kMaxOnTheWay) {
+        hold(true);
+    }
+    return true;
+}
+
+void Neighbours::hold(bool held) {
+    held_ = held;
+    for (auto& [raw, down] : downs_) {
+        raw->hold(held);
+    }
+}
+
+void Neighbours::step(Clock::time_point now) {
+    if (up_ == nullptr) {
+        return;
+    }
+    if (held_ && up_->waiting() < kMaxOnTheWay / 2) {
+        hold(false);
+        drain();
+    }
+    if (now >= next_beat_ && !downs_.empty()) {
+        next_beat_ = now + kBeat;
+        say_ready();
+    }
+}
+
+Clock::time_point Neighbours::due() const {
+    return up_ == nullptr || downs_.empty() ? kNever : next_beat_;
+}
+
+void Neighbours::say_ready() {
+    const wire::Frame frame = wire::make_frame(wire::Type::Ready, 0, 0, {});
+    for (auto& [raw, down] : downs_) {
+        raw->send(frame);
+    }
+}
+
+void Neighbours::ended(Link& link, const std::string& /*how*/) {
+    const auto found = downs_.find(&link);
+    if (found == downs_.end()) {
+        return;
+    }
+    Down& down = found->second;
+    while (!down.ranks.empty()) {
+        const auto [rank, own] = *down.ranks.begin();
+        if (up_ != nullptr) {
+            up_->send(wire::make_frame(wire::Type::Gone, rank.first, rank.second,
+                                       wire::encode_gone(own)));
+        }
+        forget(down, rank);
+    }
+    downs_.erase(found);
+}
+
+void Neighbours::drain() {
+    if (up_ == nullptr) {
+        return;
+    }
+    for (auto& [raw, down] : downs_) {
+        raw->read();
+    }
+}
+
+}  // namespace deft::agreement

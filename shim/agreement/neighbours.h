@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes that this one relays for: which of their ranks is behind which connection.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shim/agreement/core.h"
+#include "shim/agreement/link.h"
+
+namespace deft::agreement {
+
+// Where the processes of this host, which have one user and one network namespace, find the relay
+// to the leader of that process number. An abstract socket: the kernel lets only one process have
+// it, and frees it when that process ends.
+std::string relay_name(std::uint64_t leader_process);
+// Connected to it, by a process of the same user. None: errno says why.
+UniqueFd call_relay(const std::string& name);
+
+inline constexpr auto kBeat = std::chrono::seconds(1);
+inline constexpr auto kSilence = std::chrono::seconds(5);
+
+class Neighbours final : public LinkOwner {
+public:
+    explicit Neighbours(Links& links) : door_(*this), links_(links) {}
+    Neighbours(const Neighbours&) = delete;
+    ~Neighbours();
+
+    // This process relays from now on. False, and errno, if another one does, or it cannot be.
+    bool serve(const std::string& name);
+    bool serving() const { return static_cast<bool>(door_.fd); }
+    void stop();
+
+    // The way to the leader is open, or not any more: then everybody has to find another one.
+    void way_opened(Link& up);
+    void way_lost();
+    // Passes on a frame of the leader's.
+    void pass_down(const wire::Header& header, std::span<const std::byte> whole);
+    // Passes on what has come already.
+    void drain();
+    // Keeps in touch with them: who hears nothing for kSilence looks for another way.
+    void step(Clock::time_point now);
+    Clock::time_point due() const;
+    bool empty() const { return downs_.empty(); }
+
+    bool take(Link& link, const wire::Header& header, std::span<const std::byte> payload) override;
+    void ended(Link& link, const std::string& how) override;
+
+private:
+    using Rank = std::pair<std::uint64_t, std::uint32_t>;  // its council, and its number there
+    struct Door final : Watcher {
+        explicit Door(Neighbours& owner) : owner(owner) {}
+        void ready(std::uint32_t events, Clock::time_point now) override;
+        Neighbours& owner;
+        UniqueFd fd;
+    };
+    struct Down {
+        std::unique_ptr<Link> link;
+        std::uint64_t process = 0;              // of the first rank that it has named
+        std::map<Rank, bool> ranks;             // true: of that process itself
+        std::map<std::uint64_t, int> councils;  // and how many ranks of each
+    };
+
+    Door door_;
+    Links& links_;
+    Link* up_ = nullptr;
+    std::unordered_map<Link*, Down> downs_;
+    std::map<Rank, Link*> routes_;
+    bool held_ = false;
+    Clock::time_point next_beat_{};
+
+    void let_in();
+    void close_door();
+    void hold(bool held);
+    void say_ready();
+    void forget(Down& down, const Rank& rank);
+    bool introduce(Down& down, const Rank& rank, std::span<const std::byte> payload);
+};
+
+}  // namespace deft::agreement

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/agreement/uplink.h"
+
+#include <sys/socket.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "shim/agreement/member_role.h"
+
+namespace deft::agreement {
+namespace {
+
+constexpr auto kAttempt = std::chrono::seconds(2);
+// After all addresses have failed; twice as long each time.
+constexpr auto kFirstPause = std::chrono::milliseconds(200);
+constexpr auto kLongestPause = std::chrono::seconds(5);
+constexpr auto kLinger = std::chrono::seconds(2);
+constexpr int kRelayRaces = 3;
+constexpr auto kRelayPause = std::chrono::milliseconds(20);
+
+}  // namespace
+
+Uplink::Uplink(Links& links, const wire::Trailer& trailer)
+    : links_(links),
+      process_(wire::process_of(trailer.nonce)),
+      trailer_(trailer),
+      pause_(kFirstPause),
+      neighbours_(links) {}
+
+void Uplink::attach(MemberRole& role) {
+    roles_[role.council()].push_back(&role);
+    linger_ = kNever;
+    if (state_ == State::Up) {
+        role.way_opened();
+    }
+}
+
+void Uplink::detach(MemberRole& role) {
+    const auto council = roles_.find(role.council());
+    if (council == roles_.end()) {
+        return;
+    }
+    std::erase(council->second, &role);
+    if (council->second.empty()) {
+        roles_.erase(council);
+    }
+    if (roles_.empty()) {
+        linger_ = Clock::now() + kLinger;
+    }
+}
+
+bool Uplink::attached(MemberRole* role) const {
+    return std::any_of(roles_.begin(), roles_.end(), [role](const auto& council) {
+        return std::find(council.second.begin(), council.second.end(), role) !=
+               council.second.end();
+    });
+}
+
+Uplink::Roles Uplink::all_roles() const {
+    Roles all;
+    for (const auto& [council, roles] : roles_) {
+        all.insert(all.end(), roles.begin(), roles.end());
+    }
+    return all;
+}
+
+void Uplink::send(const wire::Frame& frame) {
+    if (state_ == State::Up) {
+        up_->send(frame);
+    }
+}
+
+std::string Uplink::leader() const {
+    const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
+    const std::string address = endpoint.address.text();
+    return "the leader at " +
+           (endpoint.address.family == AF_INET6 ? "[" + address + "]" : address) + ":" +
+           std::to_string(endpoint.port);
+}
+
+Clock::time_point Uplink::due() const {
+    return std::min({state_ == State::Up ? kNever : until_, linger_, neighbours_.due(),
+                     state_ == State::Up && relayed_ ? heard_ + kSilence : kNever});
+}
+
+bool Uplink::idle(Clock::time_point now) const {
+    return roles_.empty() && neighbours_.empty() &&
+           (state_ != State::Up || up_->flushed() || now >= linger_);
+}
+
+void Uplink::step(Clock::time_point now) {
+    neighbours_.step(now);
+    if (roles_.empty() && now >= linger_) {
+        linger_ = kNever;
+    }
+    switch (state_) {
+        case State::Waiting:
+            if (now >= until_ && !(roles_.empty() && neighbours_.empty())) {
+                begin(now);
+            }
+            break;
+        case State::Asking:
+        case State::Connecting:
+            if (now >= until_) {
+                up_.reset();
+                attempt_failed("no answer from " + leader(), false, now);
+            }
+            break;
+        case State::Up:
+            if (relayed_ && now >= heard_ + kSilence) {
+                up_->end("does not answer");
+            }
+            break;
+    }
+}
+
+void Uplink::begin(Clock::time_point now) {
+    const bool relay = try_relay_ && !neighbours_.serving();
+    try_relay_ = false;
+    if (!relay || !ask_relay(now)) {
+        connect(now);
+    }
+}
+
+// False: this process has to connect for itself, and relays for the others if none does.
+bool Uplink::ask_relay(Clock::time_point now) {
+    const std::string name = relay_name(process_);
+    for (int race = 0; race < kRelayRaces; ++race) {
+        if (UniqueFd fd = call_relay(name)) {
+            up_ = std::make_unique<Link>(links_, std::move(fd), *this);
+            relayed_ = true;
+            state_ = State::Asking;
+            until_ = now + kAttempt;
+            return true;
+        }
+        if (errno != ECONNREFUSED || neighbours_.serve(name) || errno != EADDRINUSE) {
+            return false;
+        }
+    }
+    return false;
+}
+
+void Uplink::connect(Clock::time_point now) {
+    relayed_ = false;
+    const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
+    UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) {
+        attempt_failed(std::string("socket: ") + std::strerror(errno), false, now);
+        return;
+    }
+    tune(fd.get());
+    sockaddr_storage storage;
+    const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
+    if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 &&
+        errno != EINPROGRESS) {
+        attempt_failed(std::string("connect: ") + std::strerror(errno), errno == ECONNREFUSED, now);
+        return;
+    }
+    up_ = std::make_unique<Link>(links_, std::move(fd), *this, true);
+    state_ = State::Connecting;
+    until_ = now + kAttempt;
+}
+
+void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_point now) {
+    state_ = State::Waiting;
+    until_ = now;
+    if (relayed_) {
+        relayed_ = false;
+        DEFT_DEBUG("no way to a leader through another process of this host: %s", why.c_str());
+        return;  // connects for itself, at once
+    }
+    problem_ = why;
+    refused_ = refused ? refused_ + 1 : 0;
+    endpoint_ = (endpoint_ + 1) % trailer_.count;
+    if (endpoint_ != 0) {
+        return;
+    }
+    until_ = now + pause_;
+    pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
+    if (refused_ >= trailer_.count) {
+        for (MemberRole* const role : all_roles()) {
+            if (attached(role)) {
+                role->leader_gone();
+            }
+        }
+    }
+}
+
+void Uplink::connected(Link& /*link*/) {
+    came_up();
+}
+
+void Uplink::came_up() {
+    state_ = State::Up;
+    heard_ = Clock::now();
+    pause_ = kFirstPause;
+    refused_ = 0;
+    relays_lost_ = 0;
+    problem_.clear();
+    for (MemberRole* const role : all_roles()) {
+        if (attached(role)) {
+            role->way_opened();
+        }
+    }
+    // This process's own come first: by them the leader knows whose link it is.
+    neighbours_.way_opened(*up_);
+}
+
+void Uplink::ended(Link& /*link*/, const std::string& how) {
+    up_.reset();
+    const Clock::time_point now = Clock::now();
+    if (state_ == State::Asking && ++relays_lost_ < kRelayRaces) {
+        // It was ending: the name may be free now.
+        state_ = State::Waiting;
+        relayed_ = false;
+        try_relay_ = true;
+        until_ = now + kRelayPause;
+        return;
+    }
+    if (state_ != State::Up) {
+        attempt_failed(how, how.find(std::strerror(ECONNREFUSED)) != how.npos, now);
+        return;
+    }
+    went_down(how);
+}
+
+void Uplink::went_down(const std::string& how) {
+    const bool relay = relayed_;
+    state_ = State::Waiting;
+    relayed_ = false;
+    try_relay_ = true;
+    until_ = relay ? Clock::now() : Clock::now() + pause_;
+    problem_ = leader() + " " + how;
+    neighbours_.way_lost();
+    for (MemberRole* const role : all_roles()) {
+        if (attached(role)) {
+            role->way_lost(how, relay);
+        }
+    }
+}
+
+bool Uplink::take(Link& /*link*/, const wire::Header& header, std::span<const std::byte> payload) {
+    heard_ = Clock::now();
+    if (header.type == wire::Type::Ready) {
+        if (state_ == State::Asking) {
+            came_up();
+        }
+        return relayed_;
+    }
+    if (state_ != State::Up) {
+        return false;
+    }
+    neighbours_.pass_down(header, up_->whole());
+    deliver(header, payload);
+    return true;
+}
+
+void Uplink::deliver(const wire::Header& header, std::span<const std::byte> payload) {
+    const auto council = roles_.find(header.council);
+    if (council == roles_.end()) {
+        return;
+    }
+    const Roles roles = council->second;
+    for (MemberRole* const role : roles) {
+        if ((header.rank == wire::kEveryone || header.rank == role->rank()) && attached(role)) {
+            role->take(header, payload);
+        }
+    }
+}
+
+void Uplink::last_words() {
+    neighbours_.drain();
+}
+
+}  // namespace deft::agreement

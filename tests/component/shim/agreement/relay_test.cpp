@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of a host share a connection to their leader: one of its processes relays for the others.
+#include "tests/component/shim/agreement/rank_process.h"
+
+namespace deft::agreement::test {
+namespace {
+
+// A leader and processes of one host, which hold ranks of several communicators.
+class Relay : public ::testing::Test {
+protected:
+    static constexpr int kMembers = 3;
+
+    // The leader's first rank, then those of the processes that are named.
+    void make(const std::string& council, const std::vector<int>& who,
+              const std::string& more = "") {
+        const std::string id = leader.ask("make");
+        const std::string head =
+            "join " + council + " " + id + " " + std::to_string(who.size() + 1) + " ";
+        EXPECT_EQ(leader.ask(head + "0 " + more), "ok");
+        int rank = 0;
+        for (const int member : who) {
+            EXPECT_EQ(members[member].ask(head + std::to_string(++rank) + " " + more), "ok");
+        }
+    }
+    void expect_on(const std::string& council, const std::vector<int>& who) {
+        EXPECT_EQ(leader.ask("on " + council), "ok");
+        for (const int member : who) {
+            EXPECT_EQ(members[member].ask("on " + council), "ok");
+        }
+    }
+    void expect_vote(const std::string& council, int serial, const std::vector<int>& who) {
+        const std::string number = " " + std::to_string(serial);
+        EXPECT_EQ(leader.ask("propose " + council + number), "ok");
+        EXPECT_EQ(leader.ask("decision " + council + number), "commit");
+        for (const int member : who) {
+            EXPECT_EQ(members[member].ask("decision " + council + number), "commit");
+        }
+    }
+    // The process that has the connection; the others of `who` have none.
+    int relay(const std::vector<int>& who = {0, 1, 2}) {
+        int found = -1;
+        for (const int member : who) {
+            const std::string count = members[member].ask("tcp");
+            if (count != "0") {
+                EXPECT_EQ(count, "1");
+                EXPECT_EQ(found, -1) << "two have one";
+                found = member;
+            }
+        }
+        EXPECT_NE(found, -1);
+        return std::max(found, 0);
+    }
+    static std::vector<int> others(int one) {
+        std::vector<int> rest;
+        for (int member = 0; member < kMembers; ++member) {
+            if (member != one) {
+                rest.push_back(member);
+            }
+        }
+        return rest;
+    }
+
+    RankChild leader;
+    RankChild members[kMembers];
+};
+
+TEST_F(Relay, OneConnectionServesAllRanksOfAHostAndAllCommunicators) {
+    make("a", {0, 1, 2});
+    expect_on("a", {0, 1, 2});
+    (void)relay();
+    EXPECT_EQ(leader.ask("tcp"), "1");
+    make("b", {2, 1});
+    expect_on("b", {2, 1});
+    make("c", {1});
+    expect_on("c", {1});
+    (void)relay();
+    EXPECT_EQ(leader.ask("tcp"), "1");
+    expect_vote("a", 1, {0, 1, 2});
+    expect_vote("b", 1, {2, 1});
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(members[i % 3].ask("report a " + std::to_string(i)), "ok");
+    }
+    const std::string heard = leader.ask("heard a 20");
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_NE(heard.find(std::to_string(i % 3 + 1) + ":" + std::to_string(i) + " "), heard.npos)
+            << heard;
+    }
+}
+
+TEST_F(Relay, OtherHostsHaveTheirOwn) {
+    EXPECT_EQ(members[0].ask("set NCCL_HOSTID other"), "ok");
+    make("a", {0, 1, 2});
+    expect_on("a", {0, 1, 2});
+    EXPECT_EQ(members[0].ask("tcp"), "1");
+    (void)relay({1, 2});
+    EXPECT_EQ(leader.ask("tcp"), "2");
+    expect_vote("a", 1, {0, 1, 2});
+}
+
+// What the dead process was no part of goes on as if it had never been.
+TEST_F(Relay, KilledCostsNobodyElseAnything) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    const int dead = relay();
+    const std::vector<int> alive = others(dead);
+    make("alive", alive);
+    expect_on("alive", alive);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(members[alive[0]].ask("report alive " + std::to_string(i)), "ok");
+    }
+    members[dead].die();
+    EXPECT_EQ(leader.ask("closed all"), "ok");
+    EXPECT_NE(leader.ask("reason all").find("is gone"), std::string::npos);
+    for (const int member : alive) {
+        EXPECT_EQ(members[member].ask("closed all"), "ok");
+    }
+    for (int i = 10; i < 20; ++i) {
+        EXPECT_EQ(members[alive[0]].ask("report alive " + std::to_string(i)), "ok");
+    }
+    expect_vote("alive", 1, alive);
+    // Each once, and in order.
+    std::string expected;
+    for (int i = 0; i < 20; ++i) {
+        expected += "1:" + std::to_string(i) + " ";
+    }
+    EXPECT_EQ(leader.ask("heard alive 20"), expected);
+    EXPECT_EQ(leader.ask("open alive"), "open");
+    expect_vote("alive", 2, alive);
+    (void)relay(alive);  // one of them took its place
+    EXPECT_EQ(leader.ask("tcp"), "1");
+}
+
+TEST_F(Relay, KilledDuringAVoteLosesNoAnswer) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    const int dead = relay();
+    const std::vector<int> alive = others(dead);
+    make("alive", alive);
+    expect_on("alive", alive);
+    EXPECT_EQ(members[alive[1]].ask("later alive"), "ok");
+    EXPECT_EQ(leader.ask("propose alive 7"), "ok");
+    EXPECT_EQ(members[alive[1]].ask("asked alive"), "ok");
+    members[dead].die();
+    EXPECT_EQ(members[alive[1]].ask("answer alive 7"), "ok");  // as it looks for a way
+    EXPECT_EQ(leader.ask("decision alive 7"), "commit");
+    for (const int member : alive) {
+        EXPECT_EQ(members[member].ask("decision alive 7"), "commit");
+    }
+}
+
+TEST_F(Relay, KilledBeforeTheVerdictIsReplaced) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    const int dead = relay();
+    const std::vector<int> alive = others(dead);
+    const std::string id = leader.ask("make");
+    const std::string head = "join late " + id + " 3 ";
+    EXPECT_EQ(members[alive[0]].ask(head + "1"), "ok");
+    EXPECT_EQ(leader.ask(head + "0"), "ok");
+    members[dead].die();
+    EXPECT_EQ(members[alive[1]].ask(head + "2"), "ok");
+    expect_on("late", alive);
+    expect_vote("late", 1, alive);
+}
+
+// A stopped process is still there, but says nothing: the others find another way.
+TEST_F(Relay, StoppedDoesNotStopTheOthers) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    const int stopped = relay();
+    const std::vector<int> rest = others(stopped);
+    make("rest", rest);
+    expect_on("rest", rest);
+    members[stopped].signal(SIGSTOP);
+    expect_vote("rest", 1, rest);
+    EXPECT_EQ(leader.ask("open all"), "open");
+    members[stopped].signal(SIGCONT);
+    expect_vote("all", 1, {0, 1, 2});
+}
+
+TEST_F(Relay, AMemberThatIsKilledBehindItIsNoticed) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    const std::vector<int> behind = others(relay());
+    make("pair", {relay(), behind[0]});
+    expect_on("pair", {relay(), behind[0]});
+    members[behind[1]].die();
+    EXPECT_EQ(leader.ask("closed all"), "ok");
+    EXPECT_EQ(members[behind[0]].ask("closed all"), "ok");
+    expect_vote("pair", 1, {behind[0]});
+}
+
+TEST_F(Relay, AKilledLeaderIsNoticedByAll) {
+    make("all", {0, 1, 2});
+    make("two", {0, 1});
+    expect_on("all", {0, 1, 2});
+    expect_on("two", {0, 1});
+    leader.die();
+    for (int member = 0; member < kMembers; ++member) {
+        EXPECT_EQ(members[member].ask("closed all"), "ok");
+        EXPECT_NE(members[member].ask("reason all").find("is gone"), std::string::npos);
+    }
+    EXPECT_EQ(members[1].ask("closed two"), "ok");
+}
+
+TEST_F(Relay, AHostOfWhichOneRankLacksDeftIsOff) {
+    const std::string id = leader.ask("make");
+    const std::string head = "join a " + id + " 4 ";
+    EXPECT_EQ(leader.ask(head + "0 300"), "ok");
+    EXPECT_EQ(members[0].ask(head + "1 300"), "ok");
+    EXPECT_EQ(members[2].ask(head + "3 300"), "ok");  // rank 2 has none
+    const std::string reason = leader.ask("off a");
+    EXPECT_NE(reason.find("rank 2 did not answer"), reason.npos) << reason;
+    EXPECT_EQ(members[0].ask("off a"), reason);
+    EXPECT_EQ(members[2].ask("off a"), reason);
+}
+
+// Off is not for ever where a rank was only slow.
+TEST_F(Relay, ARankThatComesLateIsWaitedFor) {
+    const std::string id = leader.ask("make");
+    const std::string head = "join a " + id + " 3 ";
+    EXPECT_EQ(leader.ask(head + "0 200 60000 60000"), "ok");
+    EXPECT_EQ(members[0].ask(head + "1 200 60000 60000"), "ok");
+    EXPECT_NE(leader.ask("off a").find("rank 2 did not answer"), std::string::npos);
+    EXPECT_NE(members[0].ask("off a").find("rank 2 did not answer"), std::string::npos);
+    EXPECT_EQ(members[1].ask(head + "2 200 60000 60000"), "ok");
+    expect_on("a", {0, 1});
+    expect_vote("a", 1, {0, 1});
+}
+
+TEST_F(Relay, ARankThatNeverComesIsGivenUp) {
+    const std::string id = leader.ask("make");
+    const std::string head = "join a " + id + " 3 ";
+    EXPECT_EQ(leader.ask(head + "0 100 100 100"), "ok");
+    EXPECT_EQ(members[0].ask(head + "1 100 100 100"), "ok");
+    EXPECT_NE(leader.ask("off a").find("rank 2 did not answer"), std::string::npos);
+    EXPECT_TRUE(eventually(
+        [&] { return leader.ask("reason a").find("asked again 2 times") != std::string::npos; }));
+    EXPECT_TRUE(eventually([&] {
+        return members[0].ask("reason a").find("asked again 2 times") != std::string::npos;
+    }));
+    EXPECT_EQ(members[1].ask(head + "2 100"), "ok");
+    EXPECT_NE(members[1].ask("off a"), "never");
+}
+
+}  // namespace
+}  // namespace deft::agreement::test
