@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "topology/listening.h"
+
 namespace deft::net {
 namespace {
 
@@ -49,34 +51,16 @@ void bind_to_link(int fd, const Interface& link) {
 }
 
 UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& problem) {
-    const auto broken = [&](const char* call) {
-        problem = std::string(call) + " on " + address.text() + ": " + std::strerror(errno);
-        return UniqueFd();
+    const auto make = [&address] {
+        UniqueFd fd(socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        if (address.family == AF_INET6) {
+            set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+        }
+        // A link that is down keeps its address, but may not have it now (IPv6).
+        set(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);
+        return fd;
     };
-    UniqueFd fd(socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd) {
-        return broken("socket");
-    }
-    if (address.family == AF_INET6) {
-        set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-    }
-    // A link that is down keeps its address, but may not have it now (IPv6).
-    set(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);
-    sockaddr_storage storage;
-    socklen_t length = to_sockaddr(address, port, storage);
-    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) {
-        return broken("bind");
-    }
-    if (listen(fd.get(), SOMAXCONN) != 0) {
-        return broken("listen");
-    }
-    Address bound;
-    length = sizeof(storage);
-    if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0 ||
-        !from_sockaddr(reinterpret_cast<sockaddr*>(&storage), bound, &port)) {
-        return broken("getsockname");
-    }
-    return fd;
+    return listen_at(make, address, SOMAXCONN, port, problem);
 }
 
 UniqueFd begin_connect(const Interface& link, const Address& own, const Address& peer,

@@ -28,8 +28,8 @@ void tune(int fd, const SocketTuning& tuning);
 // network, as its packets may then come in through that one.
 void bind_to_link(int fd, const Interface& link);
 
-// A non-blocking socket listening on `address`; `port` 0 lets the kernel choose, the port is
-// returned in `port`. On failure an empty descriptor and the cause.
+// A non-blocking socket listening on `address`, at a port of DEFT_PORTS, which is returned in
+// `port`. On failure an empty descriptor and the cause.
 UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& problem);
 
 // A non-blocking socket whose connection from `own` (on `link`) to `peer` has begun. `local`: the

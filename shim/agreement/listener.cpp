@@ -4,45 +4,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "base/log.h"
 #include "topology/interfaces.h"
+#include "topology/listening.h"
 
 namespace deft::agreement {
 namespace {
 
-constexpr int kBacklog = 1024;
+// A host each, before the leader has joined; the kernel may allow less (net.core.somaxconn).
+constexpr int kBacklog = 4096;
 
 UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& why) {
-    const auto broken = [&](const char* call) {
-        why = std::string(call) + " on " + address.text() + ": " + std::strerror(errno);
-        return UniqueFd();
+    const auto make = [&address] {
+        UniqueFd fd(::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        if (address.family == AF_INET6) {
+            const int only = 1;
+            (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+        }
+        return fd;
     };
-    UniqueFd fd(::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd) {
-        return broken("socket");
-    }
-    if (address.family == AF_INET6) {
-        const int only = 1;
-        (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-    }
-    sockaddr_storage storage;
-    socklen_t length = to_sockaddr(address, 0, storage);
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) {
-        return broken("bind");
-    }
-    if (::listen(fd.get(), kBacklog) != 0) {
-        return broken("listen");
-    }
-    Address bound;
-    length = sizeof(storage);
-    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0 ||
-        !from_sockaddr(reinterpret_cast<sockaddr*>(&storage), bound, &port)) {
-        return broken("getsockname");
-    }
-    return fd;
+    return listen_at(make, address, kBacklog, port, why);
 }
 
 }  // namespace
@@ -79,10 +61,30 @@ bool Listener::ours() const {
     return owner_ == ::getpid();
 }
 
+bool Listener::prefer(const Address& address, std::string& why) {
+    for (std::size_t i = 0; i < sockets_.size(); ++i) {
+        if (sockets_[i].endpoint.address == address) {
+            preferred_ = i;
+            return true;
+        }
+    }
+    wire::Endpoint endpoint{address, 0};
+    UniqueFd fd = listen_on(address, endpoint.port, why);
+    if (!fd) {
+        return false;
+    }
+    preferred_ = sockets_.size();
+    sockets_.push_back({std::move(fd), endpoint});
+    return true;
+}
+
 void Listener::fill(wire::Trailer& trailer) const {
     trailer.count = 0;
-    for (const Socket& socket : sockets_) {
-        trailer.endpoints[trailer.count++] = socket.endpoint;
+    trailer.endpoints[trailer.count++] = sockets_[preferred_].endpoint;
+    for (std::size_t i = 0; i < sockets_.size() && trailer.count < wire::kMaxEndpoints; ++i) {
+        if (i != preferred_) {
+            trailer.endpoints[trailer.count++] = sockets_[i].endpoint;
+        }
     }
 }
 

@@ -23,15 +23,19 @@ public:
     bool ours() const;
     std::size_t size() const { return sockets_.size(); }
     int fd(std::size_t index) const { return sockets_[index].fd.get(); }
-    // The endpoints, as many as a trailer may hold.
+    // The endpoints, as many as a trailer may hold; first the one that was preferred last.
     void fill(wire::Trailer& trailer) const;
+    // An address of this host by which others are known to reach it. Listens there too; false, and
+    // why, if that cannot be.
+    bool prefer(const Address& address, std::string& why);
 
 private:
     struct Socket {
         UniqueFd fd;
         wire::Endpoint endpoint;
     };
-    std::vector<Socket> sockets_;
+    std::vector<Socket> sockets_;  // only grows
+    std::size_t preferred_ = 0;
     pid_t owner_ = 0;
 };
 

@@ -24,6 +24,44 @@ constexpr std::size_t kStackBytes = 512 * 1024;
 constexpr std::size_t kMaxIssued = 4096;
 constexpr auto kExitDeadline = std::chrono::seconds(1);
 
+// NCCL's ncclBootstrapHandle (2.13 to 2.30): a random number of 8 bytes, and the socket address of
+// the bootstrap's root, of which no more than a sockaddr_in6 is kept.
+constexpr std::size_t kBootstrapAt = 8;
+
+// Where NCCL's bootstrap of this id listens: every rank reaches it. AF_UNSPEC: not known.
+Address bootstrap_of(const deft_nccl_unique_id_t& id) {
+    sockaddr_storage storage{};
+    static_assert(kBootstrapAt + sizeof(sockaddr_in6) <= wire::kTrailerAt);
+    std::memcpy(&storage, id.internal + kBootstrapAt, sizeof(sockaddr_in6));
+    Address address;
+    if (!from_sockaddr(reinterpret_cast<sockaddr*>(&storage), address, nullptr)) {
+        return {};
+    }
+    const bool said = std::any_of(address.bytes.begin(), address.bytes.begin() + address.size(),
+                                  [](std::uint8_t byte) { return byte != 0; });
+    return said ? address : Address{};
+}
+
+// The address that this host has on the way there; AF_UNSPEC: none. Sends nothing.
+Address own_address_towards(const Address& other) {
+    Address own;
+    if (other.family == AF_UNSPEC || other.link_local()) {
+        return own;  // of which interface, only its own host knows
+    }
+    const UniqueFd fd(::socket(other.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage storage;
+    socklen_t length = to_sockaddr(other, 9, storage);
+    auto* const place = reinterpret_cast<sockaddr*>(&storage);
+    if (!fd || ::connect(fd.get(), place, length) != 0) {
+        return own;
+    }
+    length = sizeof(storage);
+    if (::getsockname(fd.get(), place, &length) != 0 || !from_sockaddr(place, own, nullptr)) {
+        return {};
+    }
+    return own;
+}
+
 }  // namespace
 
 Service& Service::process() {
@@ -45,7 +83,7 @@ bool Service::issue(deft_nccl_unique_id_t& id, Maker maker, std::string& why) {
     }
     wire::Trailer trailer;
     trailer.maker = static_cast<std::uint16_t>(maker);
-    if (!issue(trailer, why)) {
+    if (!issue(trailer, bootstrap_of(id), why)) {
         return false;
     }
     wire::encode(trailer, std::as_writable_bytes(std::span(id.internal))
@@ -53,7 +91,8 @@ bool Service::issue(deft_nccl_unique_id_t& id, Maker maker, std::string& why) {
     return true;
 }
 
-bool Service::issue(wire::Trailer& trailer, std::string& why) {
+// reached_by: an address of this host by which the other ranks are known to reach it, if any.
+bool Service::issue(wire::Trailer& trailer, const Address& reached_by, std::string& why) {
     if (!random_bytes(trailer.nonce.data(), trailer.nonce.size())) {
         why = std::string("no random numbers: ") + std::strerror(errno);
         return false;
@@ -66,6 +105,10 @@ bool Service::issue(wire::Trailer& trailer, std::string& why) {
         if (listener_ == nullptr) {
             return false;
         }
+    }
+    std::string other_why;
+    if (reached_by.family != AF_UNSPEC && !listener_->prefer(reached_by, other_why)) {
+        DEFT_INFO("the ranks cannot meet where NCCL's bootstrap does: %s", other_why.c_str());
     }
     listener_->fill(trailer);
     if (issued_.size() == kMaxIssued) {
@@ -108,6 +151,7 @@ Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, co
         }
         council = Council::Core::make(rank, nranks, own != nullptr, terms);
         Council::Core& core = *council->core_;
+        root_ = bootstrap_of(id).family != AF_UNSPEC ? bootstrap_of(id) : root_;
         if (own != nullptr) {
             auto leader = std::make_unique<LeaderRole>(core, wire::council_of(trailer.nonce));
             fresh_.reserve(fresh_.size() + 1);
@@ -132,7 +176,12 @@ Council* Service::inherit(Council& parent, std::uint64_t child, int nranks, int 
     if (rank == 0) {
         wire::Trailer trailer;
         std::string why;
-        if (!issue(trailer, why)) {
+        Address root;
+        {
+            const Monitor::Lock lock(monitor_);
+            root = root_;
+        }
+        if (!issue(trailer, own_address_towards(root), why)) {
             DEFT_WARN_ONCE("the calls of a split communicator are forwarded: %s", why.c_str());
             return nullptr;
         }
@@ -288,6 +337,8 @@ Uplink& Service::way_to(const wire::Trailer& trailer) {
     std::unique_ptr<Uplink>& uplink = uplinks_[wire::process_of(trailer.nonce)];
     if (uplink == nullptr) {
         uplink = std::make_unique<Uplink>(links_, trailer);
+    } else {
+        uplink->learn(trailer);
     }
     return *uplink;
 }

@@ -90,6 +90,7 @@ private:
     enum class Thread { None, Running, Failed };
     Thread thread_ DEFT_GUARDED_BY(monitor_) = Thread::None;
     bool stop_ DEFT_GUARDED_BY(monitor_) = false;
+    Address root_ DEFT_GUARDED_BY(monitor_);  // NCCL's bootstrap of the last id that was joined
     bool finished_ DEFT_GUARDED_BY(monitor_) = false;
     std::atomic<pid_t> owner_{0};  // of the thread
 
@@ -104,7 +105,7 @@ private:
     std::deque<Door> doors_;
     Clock::time_point accept_again_ = kNever;
 
-    bool issue(wire::Trailer& trailer, std::string& why);
+    bool issue(wire::Trailer& trailer, const Address& reached_by, std::string& why);
     bool start() DEFT_REQUIRES(monitor_);
     static void* thread_main(void* self) noexcept;
     static void at_exit() noexcept;

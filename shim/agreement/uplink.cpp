@@ -18,6 +18,23 @@ constexpr auto kFirstPause = std::chrono::milliseconds(200);
 constexpr auto kLongestPause = std::chrono::seconds(5);
 constexpr auto kLinger = std::chrono::seconds(2);
 constexpr int kRelayRaces = 3;
+
+// An IPv6 link-local address is the same on every link: the interface belongs to it, and each host
+// numbers its own. So it may be behind any of this host's.
+std::vector<wire::Endpoint> reachable(const wire::Endpoint& endpoint) {
+    if (endpoint.address.family != AF_INET6 || !endpoint.address.link_local()) {
+        return {endpoint};
+    }
+    std::vector<wire::Endpoint> all;
+    for (const Interface& link : process_interfaces().links) {
+        if (link.index != 0) {
+            all.push_back(endpoint);
+            all.back().address.scope = link.index;
+        }
+    }
+    return all.empty() ? std::vector<wire::Endpoint>{endpoint} : all;
+}
+
 constexpr auto kRelayPause = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -25,9 +42,25 @@ constexpr auto kRelayPause = std::chrono::milliseconds(20);
 Uplink::Uplink(Links& links, const wire::Trailer& trailer)
     : links_(links),
       process_(wire::process_of(trailer.nonce)),
-      trailer_(trailer),
       pause_(kFirstPause),
-      neighbours_(links) {}
+      neighbours_(links) {
+    learn(trailer);
+}
+
+void Uplink::learn(const wire::Trailer& trailer) {
+    for (std::size_t i = 0; i < trailer.count; ++i) {
+        for (const wire::Endpoint& endpoint : reachable(trailer.endpoints[i])) {
+            const bool known = std::any_of(
+                endpoints_.begin(), endpoints_.end(), [&endpoint](const wire::Endpoint& other) {
+                    return other.port == endpoint.port && other.address == endpoint.address &&
+                           other.address.scope == endpoint.address.scope;
+                });
+            if (!known) {
+                endpoints_.push_back(endpoint);
+            }
+        }
+    }
+}
 
 void Uplink::attach(MemberRole& role) {
     roles_[role.council()].push_back(&role);
@@ -73,7 +106,7 @@ void Uplink::send(const wire::Frame& frame) {
 }
 
 std::string Uplink::leader() const {
-    const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
+    const wire::Endpoint& endpoint = endpoints_[endpoint_];
     const std::string address = endpoint.address.text();
     return "the leader at " +
            (endpoint.address.family == AF_INET6 ? "[" + address + "]" : address) + ":" +
@@ -144,7 +177,7 @@ bool Uplink::ask_relay(Clock::time_point now) {
 
 void Uplink::connect(Clock::time_point now) {
     relayed_ = false;
-    const wire::Endpoint& endpoint = trailer_.endpoints[endpoint_];
+    const wire::Endpoint& endpoint = endpoints_[endpoint_];
     UniqueFd fd(::socket(endpoint.address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) {
         attempt_failed(std::string("socket: ") + std::strerror(errno), false, now);
@@ -173,13 +206,13 @@ void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_po
     }
     problem_ = why;
     refused_ = refused ? refused_ + 1 : 0;
-    endpoint_ = (endpoint_ + 1) % trailer_.count;
+    endpoint_ = (endpoint_ + 1) % endpoints_.size();
     if (endpoint_ != 0) {
         return;
     }
     until_ = now + pause_;
     pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-    if (refused_ >= trailer_.count) {
+    if (refused_ >= endpoints_.size()) {
         for (MemberRole* const role : all_roles()) {
             if (attached(role)) {
                 role->leader_gone();

@@ -20,6 +20,8 @@ class Uplink final : public LinkOwner {
 public:
     Uplink(Links& links, const wire::Trailer& trailer);
     Uplink(const Uplink&) = delete;
+    // Another trailer of the same process may name further addresses.
+    void learn(const wire::Trailer& trailer);
 
     // The process that it leads to.
     std::uint64_t process() const { return process_; }
@@ -55,7 +57,7 @@ private:
 
     Links& links_;
     const std::uint64_t process_;
-    wire::Trailer trailer_;
+    std::vector<wire::Endpoint> endpoints_;
     State state_ = State::Waiting;
     std::unique_ptr<Link> up_;
     bool relayed_ = false;               // up_ leads to a relay

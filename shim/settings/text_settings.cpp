@@ -8,6 +8,7 @@
 
 #include "shim/executor/prediction.h"
 #include "shim/settings/networks.h"
+#include "topology/listening.h"
 
 namespace deft::executor {
 
@@ -27,6 +28,10 @@ std::vector<TextProblem> text_problems(const Config& config, bool files) {
     Prediction prediction;
     if (!parse_prediction(config.text(Key::Predict), optimizer, 1, 1, prediction, problem)) {
         complain(Key::Predict, "expects auto, none, lead:0..10, quad or damp:0..1");
+    }
+    PortRange ports;
+    if (!parse_ports(config.text(Key::Ports), ports)) {
+        complain(Key::Ports, "expects FIRST-LAST, two numbers from 1 to 65535");
     }
     std::vector<std::string> networks;
     if (!parse_networks(config.text(Key::Lanes), networks, problem)) {

@@ -146,6 +146,43 @@ TEST(Council, TrailerLeavesNcclsHalfAlone) {
     EXPECT_NE(why.find("damaged"), std::string::npos);
 }
 
+// Every rank reaches that address: NCCL needs it too.
+TEST(Council, TheTrailerBeginsWithTheAddressOfNcclsBootstrap) {
+    for (const char* const text : {"127.0.0.7", "127.0.0.1", "::1"}) {
+        deft_nccl_unique_id_t id{};
+        Address address;
+        ASSERT_TRUE(parse_address(text, address));
+        sockaddr_storage storage;
+        const socklen_t length = to_sockaddr(address, 4711, storage);
+        std::memset(id.internal, 0x5a, 8);
+        std::memcpy(id.internal + 8, &storage, length);
+        std::string why;
+        ASSERT_TRUE(write_trailer(id, why)) << why;
+        const wire::Trailer trailer = trailer_of(id);
+        EXPECT_TRUE(trailer.endpoints[0].address == address) << text;
+        EXPECT_NE(trailer.endpoints[0].port, 4711);
+        for (std::size_t i = 1; i < trailer.count; ++i) {
+            EXPECT_FALSE(trailer.endpoints[i].address == address) << text;
+        }
+    }
+    Scene scene(3);
+    scene.join_all();
+    EXPECT_TRUE(scene.all(Verdict::On));
+}
+
+// One that is not this host's: there the others cannot meet.
+TEST(Council, ABootstrapElsewhereIsPassedOver) {
+    deft_nccl_unique_id_t id{};
+    Address address;
+    ASSERT_TRUE(parse_address("192.0.2.1", address));
+    sockaddr_storage storage;
+    const socklen_t length = to_sockaddr(address, 4711, storage);
+    std::memcpy(id.internal + 8, &storage, length);
+    std::string why;
+    ASSERT_TRUE(write_trailer(id, why)) << why;
+    EXPECT_FALSE(trailer_of(id).endpoints[0].address == address);
+}
+
 TEST(Council, ProposalIsCommittedEverywhere) {
     Scene scene(4);
     scene.join_all();

@@ -80,6 +80,18 @@ public:
             words >> limit.rlim_cur >> limit.rlim_max;
             return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "ok" : "refused";
         }
+        if (what == "files") {
+            rlimit limit{};
+            (void)::getrlimit(RLIMIT_NOFILE, &limit);
+            return std::to_string(limit.rlim_cur);
+        }
+        if (what == "spare") {
+            std::vector<UniqueFd> more;
+            do {
+                more.emplace_back(::dup(0));
+            } while (more.back());
+            return std::to_string(more.size() - 1);
+        }
         if (what == "tcp") {
             return std::to_string(connections(AF_INET) + connections(AF_INET6));
         }

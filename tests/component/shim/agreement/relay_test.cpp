@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of a host share a connection to their leader: one of its processes relays for the others.
 #include "tests/component/shim/agreement/rank_process.h"
+#include "tests/component/shim/agreement/raw_peer.h"
+#include "topology/listening.h"
 
 namespace deft::agreement::test {
 namespace {
@@ -241,6 +243,66 @@ TEST_F(Relay, ARankThatNeverComesIsGivenUp) {
     }));
     EXPECT_EQ(members[1].ask(head + "2 100"), "ok");
     EXPECT_NE(members[1].ask("off a"), "never");
+}
+
+// ---- what the leader's process takes from the job -----------------------------------------------
+
+std::vector<UniqueFd> crowd(const std::string& id, int size) {
+    std::vector<UniqueFd> guests;
+    for (int i = 0; i < size; ++i) {
+        guests.push_back(call(trailer_of(from_hex(id))));
+    }
+    return guests;
+}
+
+TEST_F(Relay, TheLeaderRaisesItsOwnLimitOfDescriptors) {
+    EXPECT_EQ(leader.ask("limit 40 200"), "ok");
+    EXPECT_EQ(members[0].ask("limit 40 200"), "ok");
+    make("a", {0});
+    expect_on("a", {0});
+    EXPECT_EQ(leader.ask("files"), "40");
+    const std::vector<UniqueFd> guests = crowd(leader.ask("make"), 60);
+    EXPECT_TRUE(eventually([&] { return leader.ask("files") == "200"; }));
+    EXPECT_EQ(members[0].ask("files"), "40");
+}
+
+TEST_F(Relay, TheLeaderLeavesDescriptorsToTheJob) {
+    EXPECT_EQ(leader.ask("limit 40 40"), "ok");
+    make("a", {0});
+    expect_on("a", {0});
+    {
+        const std::vector<UniqueFd> guests = crowd(leader.ask("make"), 60);
+        EXPECT_TRUE(eventually([&] { return std::stoi(leader.ask("tcp")) > 10; }));
+        std::this_thread::sleep_for(300ms);  // it would take more now
+        EXPECT_GE(std::stoi(leader.ask("spare")), 9);
+    }
+    make("b", {0, 1});  // who waited comes in when there is room again
+    expect_on("b", {0, 1});
+}
+
+// ---- where it listens
+// ----------------------------------------------------------------------------
+
+TEST_F(Relay, ListensInTheRangeOnly) {
+    std::uint16_t port = 0;
+    std::string why;
+    Address address;
+    ASSERT_TRUE(parse_address("127.0.0.1", address));
+    const auto make_socket = [] {
+        return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    };
+    ASSERT_TRUE(listen_in({}, make_socket, address, 1, port, why)) << why;
+    const std::string range = std::to_string(port) + "-" + std::to_string(port);
+    EXPECT_EQ(leader.ask("set DEFT_INTERFACES 127.0.0.1"), "ok");
+    EXPECT_EQ(members[0].ask("set DEFT_INTERFACES 127.0.0.1"), "ok");
+    EXPECT_EQ(leader.ask("set DEFT_PORTS " + range), "ok");
+    EXPECT_EQ(members[0].ask("set DEFT_PORTS " + range), "ok");
+    make("a", {0, 1});
+    expect_on("a", {0, 1});
+    EXPECT_EQ(trailer_of(from_hex(leader.ask("make"))).endpoints[0].port, port);
+    // The only one is taken.
+    EXPECT_EQ(members[0].ask("make"),
+              "none: all ports of DEFT_PORTS=" + range + " are in use on 127.0.0.1");
 }
 
 }  // namespace
