@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "shim/agreement/seal.h"
+
 namespace deft::agreement_scale {
 namespace {
 
@@ -127,7 +129,8 @@ bool Members::next(Link& link) {
         wire::decode(rest.first<wire::kHeaderBytes>(), header) != wire::Decoded::Ok) {
         return false;
     }
-    const std::size_t size = wire::kHeaderBytes + header.length + wire::kChecksumBytes;
+    const std::size_t size =
+        wire::kHeaderBytes + header.length + agreement::Seal::process().bytes();
     if (rest.size() < size) {
         return false;
     }

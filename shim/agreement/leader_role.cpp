@@ -5,6 +5,7 @@
 
 #include "base/build_version.h"
 #include "base/log.h"
+#include "shim/agreement/service.h"
 
 namespace deft::agreement {
 
@@ -298,7 +299,7 @@ void LeaderRole::check_absent(Clock::time_point now) {
     }
 }
 
-void LeaderRole::link_ended(Link& link, const std::string& how) {
+void LeaderRole::link_ended(Link& link, const std::string& how, bool moved) {
     const auto branch = branches_.find(&link);
     if (branch == branches_.end()) {
         return;
@@ -313,7 +314,7 @@ void LeaderRole::link_ended(Link& link, const std::string& how) {
         if (state_ == State::Off || state_ == State::Left) {
             return;
         }
-        if (voters_[rank].own) {
+        if (voters_[rank].own && !moved) {
             lost(rank, how);
         } else {
             miss(rank, now);
@@ -382,7 +383,7 @@ void LeaderRole::check_deadline(Clock::time_point now) {
                   std::to_string(waited) +
                   " ms of the communicator's creation: no deft there, another release, or no way "
                   "to reach " +
-                  own_host(),
+                  own_host() + Service::process().suspicion(),
               now);
     }
 }
@@ -438,6 +439,10 @@ bool LeaderRole::take(Link& link, const wire::Header& header, std::span<const st
         case wire::Type::Found:
         case wire::Type::Ready:
         case wire::Type::Resumed:
+        case wire::Type::Serve:
+        case wire::Type::Offer:
+        case wire::Type::Move:
+        case wire::Type::Join:
             break;
     }
     return good || turn_out(rank);

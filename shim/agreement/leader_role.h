@@ -19,8 +19,9 @@ public:
     bool adopt(Link& link, const wire::Hello& hello, bool own);
     // A frame of a rank has come over the link. False: it was nonsense, and the rank is turned out.
     bool take(Link& link, const wire::Header& header, std::span<const std::byte> payload);
-    // The link has ended, and whoever was behind it is not to be reached.
-    void link_ended(Link& link, const std::string& how);
+    // The link has ended, and whoever was behind it is not to be reached. moved: its process was
+    // told to come another way.
+    void link_ended(Link& link, const std::string& how, bool moved);
     // A rank of this council is behind the link.
     bool uses(Link& link) const { return branches_.count(&link) != 0; }
     bool uses(Link& link, std::uint32_t rank) const {

@@ -105,9 +105,10 @@ void Link::read() {
             break;
         }
         if (next == Stream::Next::Bad) {
-            end(stream_.other_version() ? "runs another release of deft"
-                : stream_.damaged()     ? "sent a damaged frame"
-                                        : "sent nonsense");
+            end(stream_.other_version()  ? "runs another release of deft"
+                : stream_.other_secret() ? "has another DEFT_SECRET_FILE"
+                : stream_.damaged()      ? "sent a damaged frame"
+                                         : "sent nonsense");
         } else if (!owner_->take(*this, header, payload)) {
             end("sent nonsense");
         }

@@ -255,6 +255,10 @@ bool MemberRole::take_frame(const wire::Header& header, std::span<const std::byt
         case wire::Type::Answer:
         case wire::Type::Ready:
         case wire::Type::Gone:
+        case wire::Type::Serve:
+        case wire::Type::Offer:
+        case wire::Type::Move:
+        case wire::Type::Join:
             break;
     }
     return false;
@@ -299,6 +303,10 @@ bool MemberRole::take_proposal(std::span<const std::byte> payload) {
     if (!wire::decode(payload, prepare) || state_ != State::Open || prepare.serial == 0) {
         return false;
     }
+    const bool stale = prepare.serial != serial_ && prepare.serial <= last_serial_;
+    if (stale) {
+        return false;  // serials grow
+    }
     const bool again = serial_ == prepare.serial;  // this rank has come back another way
     if (again || serial_ != 0) {
         if (again && answered_) {
@@ -314,7 +322,7 @@ bool MemberRole::take_proposal(std::span<const std::byte> payload) {
     if (digest_ != prepare.digest) {
         return false;
     }
-    serial_ = prepare.serial;
+    serial_ = last_serial_ = prepare.serial;
     answered_.reset();
     switch (core_.ask(proposal)) {
         case Answer::No:
@@ -334,8 +342,12 @@ bool MemberRole::take_decision(std::span<const std::byte> payload) {
     if (!wire::decode(payload, word) || state_ != State::Open) {
         return false;
     }
-    if (word.serial != serial_ || word.digest != digest_) {
-        return returning_;  // of one that it was never asked about
+    if (word.serial != serial_) {
+        // Who comes back may hear one twice, or one that it was never asked about.
+        return returning_ || word.serial <= last_serial_;
+    }
+    if (word.digest != digest_) {
+        return false;
     }
     serial_ = 0;
     answered_.reset();
@@ -388,11 +400,11 @@ void MemberRole::report(std::span<const std::byte> payload) {
         return;
     }
     reports_.push_back(wire::make_frame(wire::Type::Report, council(), rank(), payload));
-    report_bytes_ += payload.size();
+    report_bytes_ += reports_.back()->size();
     ++reported_;
     while (reports_.size() > kReportsKept ||
            (report_bytes_ > kReportBytesKept && reports_.size() > 1)) {
-        report_bytes_ -= reports_.front()->size() - wire::kHeaderBytes - wire::kChecksumBytes;
+        report_bytes_ -= reports_.front()->size();
         reports_.pop_front();
     }
     if (!returning_) {

@@ -71,6 +71,7 @@ private:
     Clock::time_point deadline_ = kNever;
     Clock::time_point asked_until_ = kNever;  // Off for now: for good then
     std::uint64_t serial_ = 0;                // of the proposal in hand, or 0
+    std::uint64_t last_serial_ = 0;           // of all proposals so far
     std::uint64_t digest_ = 0;                // of what this rank has of it
     std::optional<bool> answered_;            // what was said to it
     // The last reports, for a leader that has not heard them.

@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/random.h"
 
 namespace deft::agreement {
 namespace {
@@ -83,7 +84,12 @@ bool Neighbours::serve(const std::string& name) {
     return true;
 }
 
-void Neighbours::close_door() {
+void Neighbours::close_doors() {
+    for (Door& door : host_doors_) {
+        links_.poller.forget(door.listening, &door);
+    }
+    host_doors_.clear();
+    hosts_.reset();
     if (door_.fd) {
         links_.poller.forget(door_.fd.get(), &door_);
         door_.fd.reset();
@@ -91,37 +97,76 @@ void Neighbours::close_door() {
 }
 
 void Neighbours::stop() {
-    close_door();
+    close_doors();
     way_lost();
     downs_.clear();
     routes_.clear();
 }
 
-void Neighbours::Door::ready(std::uint32_t /*events*/, Clock::time_point /*now*/) {
-    owner.let_in();
+bool Neighbours::serve_hosts(wire::Trailer& offer) {
+    std::string why;
+    if (hosts_ == nullptr) {
+        hosts_ = Listener::open(why);
+        if (hosts_ == nullptr || !random_bytes(secret_.data(), secret_.size())) {
+            hosts_.reset();
+            return false;
+        }
+        for (std::size_t i = 0; i < hosts_->size(); ++i) {
+            host_doors_.emplace_back(*this, hosts_->fd(i));
+            (void)links_.poller.add(hosts_->fd(i), EPOLLIN, &host_doors_.back());
+        }
+    }
+    offer.nonce = secret_;
+    hosts_->fill(offer);
+    return true;
 }
 
-void Neighbours::let_in() {
+void Neighbours::Door::ready(std::uint32_t /*events*/, Clock::time_point /*now*/) {
+    owner.let_in(fd ? fd.get() : listening, static_cast<bool>(fd));
+}
+
+void Neighbours::let_in(int door, bool neighbour) {
     for (;;) {
-        UniqueFd fd(::accept4(door_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        UniqueFd fd(::accept4(door, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!fd) {
             if (errno == EMFILE || errno == ENFILE) {
-                close_door();  // the job needs them more: the others connect for themselves
+                close_doors();  // the job needs them more: the others connect for themselves
             }
             return;
         }
-        if (!same_user(fd.get()) || downs_.size() == kMaxNeighbours) {
+        if ((neighbour && !same_user(fd.get())) || downs_.size() == kMaxNeighbours) {
             continue;
+        }
+        if (!neighbour) {
+            tune(fd.get());
         }
         auto link = std::make_unique<Link>(links_, std::move(fd), *this);
         Link* const raw = link.get();
-        downs_[raw].link = std::move(link);
-        if (up_ == nullptr) {
+        Down& down = downs_[raw];
+        down.link = std::move(link);
+        down.since = Clock::now();
+        down.admitted = neighbour;
+        if (!neighbour) {
+            raw->limit(wire::longest(wire::Type::Join));
+        } else if (up_ == nullptr) {
             raw->hold(true);  // what it says waits in the kernel
         } else {
             raw->send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
         }
     }
+}
+
+// The first word of another host.
+bool Neighbours::admit(Down& down, const wire::Header& header, std::span<const std::byte> payload) {
+    wire::Nonce secret;
+    if (header.type != wire::Type::Join || !wire::decode_join(payload, secret) ||
+        !wire::equal(secret, secret_)) {
+        return false;
+    }
+    down.admitted = true;
+    down.link->limit(0);
+    down.link->send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
+    return true;
 }
 
 void Neighbours::way_opened(Link& up) {
@@ -205,6 +250,9 @@ bool Neighbours::take(Link& link, const wire::Header& header, std::span<const st
         return false;
     }
     Down& down = found->second;
+    if (!down.admitted) {
+        return admit(down, header, payload);
+    }
     const Rank rank{header.council, header.rank};
     if (header.type == wire::Type::Hello && !introduce(down, rank, payload)) {
         return false;
@@ -231,6 +279,11 @@ void Neighbours::hold(bool held) {
 }
 
 void Neighbours::step(Clock::time_point now) {
+    for (auto& [raw, down] : downs_) {
+        if (!down.admitted && now - down.since >= kSilence) {
+            raw->end("has not said the secret");
+        }
+    }
     if (up_ == nullptr) {
         return;
     }
@@ -251,7 +304,9 @@ Clock::time_point Neighbours::due() const {
 void Neighbours::say_ready() {
     const wire::Frame frame = wire::make_frame(wire::Type::Ready, 0, 0, {});
     for (auto& [raw, down] : downs_) {
-        raw->send(frame);
+        if (down.admitted) {
+            raw->send(frame);
+        }
     }
 }
 

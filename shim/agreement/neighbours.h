@@ -2,6 +2,7 @@
 // The processes that this one relays for: which of their ranks is behind which connection.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "shim/agreement/core.h"
 #include "shim/agreement/link.h"
+#include "shim/agreement/listener.h"
 
 namespace deft::agreement {
 
@@ -32,6 +34,9 @@ public:
 
     // This process relays from now on. False, and errno, if another one does, or it cannot be.
     bool serve(const std::string& name);
+    // And for other hosts, which know the secret that `offer` gets, and its addresses. False: no
+    // address to listen on.
+    bool serve_hosts(wire::Trailer& offer);
     bool serving() const { return static_cast<bool>(door_.fd); }
     void stop();
 
@@ -53,19 +58,25 @@ public:
 private:
     using Rank = std::pair<std::uint64_t, std::uint32_t>;  // its council, and its number there
     struct Door final : Watcher {
-        explicit Door(Neighbours& owner) : owner(owner) {}
+        explicit Door(Neighbours& owner, int listening = -1) : owner(owner), listening(listening) {}
         void ready(std::uint32_t events, Clock::time_point now) override;
         Neighbours& owner;
-        UniqueFd fd;
+        UniqueFd fd;    // of this host's processes
+        int listening;  // of other hosts
     };
     struct Down {
         std::unique_ptr<Link> link;
+        bool admitted = false;  // is of this host, or knows the secret
+        Clock::time_point since;
         std::uint64_t process = 0;              // of the first rank that it has named
         std::map<Rank, bool> ranks;             // true: of that process itself
         std::map<std::uint64_t, int> councils;  // and how many ranks of each
     };
 
     Door door_;
+    std::unique_ptr<Listener> hosts_;
+    std::deque<Door> host_doors_;
+    wire::Nonce secret_{};
     Links& links_;
     Link* up_ = nullptr;
     std::unordered_map<Link*, Down> downs_;
@@ -73,8 +84,9 @@ private:
     bool held_ = false;
     Clock::time_point next_beat_{};
 
-    void let_in();
-    void close_door();
+    void let_in(int door, bool neighbour);
+    bool admit(Down& down, const wire::Header& header, std::span<const std::byte> payload);
+    void close_doors();
     void hold(bool held);
     void say_ready();
     void forget(Down& down, const Rank& rank);

@@ -19,6 +19,8 @@ constexpr std::size_t kMaxGuests = 256;
 constexpr std::size_t kMaxEarly = 65536;
 constexpr std::size_t kAcceptsPerTurn = 64;
 constexpr auto kHelloLimit = std::chrono::seconds(5);
+// Hosts behind one that relays for others.
+constexpr std::size_t kBehind = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 // Descriptors that are left to the job: so many, and a quarter of those that it may have.
 constexpr rlim_t kLeftToTheJob = 256;
@@ -192,6 +194,9 @@ bool Service::take(Link& link, const wire::Header& header, std::span<const std::
     if (header.type == wire::Type::Hello) {
         return hear_hello(link, header, payload);
     }
+    if (header.type == wire::Type::Offer) {
+        return take_offer(link, payload);
+    }
     const auto leader = leaders_.find(header.council);
     if (known_.count(&link) == 0) {
         return false;
@@ -243,6 +248,8 @@ bool Service::hear_hello(Link& link, const wire::Header& header,
     Guest& guest = *known_.at(&link);
     if (guest.process == 0) {
         guest.process = hello.process;
+        ask_to_serve();
+        spread();
     }
     if (over) {
         return refuse("the leader has ended its communicator");
@@ -273,15 +280,103 @@ bool Service::admit(Early&& early, LeaderRole* leader) {
     return true;
 }
 
+// ---- a tree of hosts
+// ------------------------------------------------------------------------------
+
+// Half of those that may stay relay for others. They are asked before it is too late.
+void Service::ask_to_serve() {
+    const std::size_t direct = direct_.load(std::memory_order_relaxed);
+    if (known_.size() < direct / 2) {
+        return;
+    }
+    auto asked = static_cast<std::size_t>(std::count_if(
+        known_.begin(), known_.end(), [](const auto& entry) { return entry.second->asked; }));
+    for (const auto& [link, guest] : known_) {
+        if (asked >= (direct + 1) / 2) {
+            return;
+        }
+        if (guest->process != 0 && !guest->asked && guest->moved_to == 0) {
+            guest->asked = true;
+            ++asked;
+            link->send(wire::make_frame(wire::Type::Serve, 0, 0, {}));
+        }
+    }
+}
+
+bool Service::take_offer(Link& link, std::span<const std::byte> payload) {
+    const auto guest = known_.find(&link);
+    wire::Trailer trailer;
+    if (guest == known_.end() || !guest->second->asked || !wire::decode_offer(payload, trailer)) {
+        return false;
+    }
+    guest->second->offer = trailer;
+    spread();
+    return true;
+}
+
+Service::Guest* Service::relay_with_room() {
+    Guest* best = nullptr;
+    for (const auto& [link, guest] : known_) {
+        const bool room = guest->offer && guest->behind < kBehind;
+        if (room && (best == nullptr || guest->behind < best->behind)) {
+            best = guest.get();
+        }
+    }
+    return best;
+}
+
+// Sends those that are too many to others, as far as those have said where.
+void Service::spread() {
+    const std::size_t direct = direct_.load(std::memory_order_relaxed);
+    if (known_.size() <= direct) {
+        return;
+    }
+    std::size_t stay =
+        static_cast<std::size_t>(std::count_if(known_.begin(), known_.end(), [](const auto& entry) {
+            return entry.second->moved_to == 0;
+        }));
+    for (const auto& [link, guest] : known_) {
+        Guest* const relay = stay > direct ? relay_with_room() : nullptr;
+        if (relay == nullptr) {
+            return;
+        }
+        if (guest->moved_to == 0 && !guest->asked && guest->process != 0) {
+            guest->moved_to = relay->process;
+            ++relay->behind;
+            --stay;
+            link->send(wire::make_frame(wire::Type::Move, 0, 0, wire::encode_offer(*relay->offer)));
+        }
+    }
+}
+
+// Who was sent there too late, and so is here still, may be sent to another one.
+void Service::relay_ended(std::uint64_t process) {
+    for (const auto& [link, guest] : known_) {
+        if (guest->moved_to == process) {
+            guest->moved_to = 0;
+        }
+    }
+    ask_to_serve();
+    spread();
+}
+
 void Service::ended(Link& link, const std::string& how) {
     const auto known = known_.find(&link);
     if (known != known_.end()) {
         std::erase_if(early_, [&link](const auto& entry) { return entry.second.link == &link; });
         for (const auto& [council, leader] : leaders_) {
-            leader->link_ended(link, how);
+            leader->link_ended(link, how, known->second->moved_to != 0);
         }
+        const std::uint64_t process = known->second->offer ? known->second->process : 0;
         known_.erase(known);
+        relay_ended(process);
         return;
+    }
+    if (link.stream().other_secret()) {
+        const Guest* const guest = guest_of(link);
+        suspicion_ = "; a connection from " +
+                     (guest != nullptr ? guest->from.text() : std::string("somewhere")) +
+                     " had another shared secret than DEFT_SECRET_FILE's here, or none";
     }
     if (link.stream().other_version()) {
         DEFT_WARN_ONCE(

@@ -11,11 +11,13 @@
 #include <cstring>
 #include <utility>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "shim/agreement/leader_role.h"
 #include "shim/agreement/process_number.h"
+#include "shim/agreement/seal.h"
 
 namespace deft::agreement {
 namespace {
@@ -23,6 +25,16 @@ namespace {
 constexpr std::size_t kStackBytes = 512 * 1024;
 constexpr std::size_t kMaxIssued = 4096;
 constexpr auto kExitDeadline = std::chrono::seconds(1);
+
+bool load_secret(std::string& why) {
+    const std::string& path = Config::process().text(Key::SecretFile);
+    std::string problem;
+    if (Seal::load(path, problem)) {
+        return true;
+    }
+    why = "DEFT_SECRET_FILE='" + path + "': " + problem;
+    return false;
+}
 
 // NCCL's ncclBootstrapHandle (2.13 to 2.30): a random number of 8 bytes, and the socket address of
 // the bootstrap's root, of which no more than a sockaddr_in6 is kept.
@@ -97,6 +109,9 @@ bool Service::issue(wire::Trailer& trailer, const Address& reached_by, std::stri
         why = std::string("no random numbers: ") + std::strerror(errno);
         return false;
     }
+    if (!load_secret(why)) {
+        return false;
+    }
     const std::uint64_t process = process_number();
     std::memcpy(trailer.nonce.data(), &process, sizeof(process));
     const Monitor::Lock lock(monitor_);
@@ -134,6 +149,11 @@ Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, co
     wire::Trailer trailer;
     if (nranks <= 0 || rank < 0 || rank >= nranks ||
         wire::decode(trailer_of(id), trailer) != wire::Decoded::Ok) {
+        return nullptr;
+    }
+    std::string why;
+    if (!load_secret(why)) {
+        DEFT_WARN_ONCE("the ranks cannot agree, so every call is forwarded: %s", why.c_str());
         return nullptr;
     }
     Council* council = nullptr;

@@ -43,6 +43,13 @@ public:
     bool take(Link& link, const wire::Header& header, std::span<const std::byte> payload) override;
     void ended(Link& link, const std::string& how) override;
 
+    // Whoever came with another shared secret, as a reason why a rank is missing: "; a connection
+    // from ..."; "" if nobody did. The thread's.
+    const std::string& suspicion() const { return suspicion_; }
+
+    // So many hosts may be connected to this process; more of them are sent to others. For tests.
+    void keep_direct(std::size_t hosts) { direct_.store(hosts, std::memory_order_relaxed); }
+
     // Connections that were dropped because they did not prove themselves.
     std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
 
@@ -61,6 +68,11 @@ private:
         Clock::time_point since;
         Address from;
         std::uint64_t process = 0;  // of the first rank that it has named
+        // Beyond some hundreds of hosts some relay for others.
+        bool asked = false;                  // to
+        std::optional<wire::Trailer> offer;  // and does, there
+        std::size_t behind = 0;              // so many were sent to it
+        std::uint64_t moved_to = 0;          // was sent to that process
     };
     // A hello whose leader has not joined yet.
     struct Early {
@@ -80,6 +92,7 @@ private:
 
     std::atomic<int> wake_fd_{-1};
     std::atomic<std::uint64_t> strangers_{0};
+    std::atomic<std::size_t> direct_{256};
 
     Monitor monitor_;
     std::unique_ptr<Listener> listener_ DEFT_GUARDED_BY(monitor_);
@@ -104,6 +117,7 @@ private:
     std::map<std::uint64_t, std::unique_ptr<Uplink>> uplinks_;        // by the leader's process
     std::deque<Door> doors_;
     Clock::time_point accept_again_ = kNever;
+    std::string suspicion_;
 
     bool issue(wire::Trailer& trailer, const Address& reached_by, std::string& why);
     bool start() DEFT_REQUIRES(monitor_);
@@ -121,6 +135,11 @@ private:
     void send_stale_away(Clock::time_point now);
     bool hear_hello(Link& link, const wire::Header& header, std::span<const std::byte> payload);
     Guest* guest_of(Link& link);
+    bool take_offer(Link& link, std::span<const std::byte> payload);
+    void ask_to_serve();
+    void relay_ended(std::uint64_t process);
+    void spread();
+    Guest* relay_with_room();
     void prove(Link& link);
     bool in_use(Link& link) const;
     bool admit(Early&& early, LeaderRole* leader);

@@ -7,7 +7,8 @@
 #include <sys/uio.h>
 #include <array>
 #include <cerrno>
-#include <cstring>
+
+#include "shim/agreement/seal.h"
 
 namespace deft::agreement {
 namespace {
@@ -136,16 +137,20 @@ Stream::Next Stream::next(wire::Header& header, std::span<const std::byte>& payl
     if (decoded != wire::Decoded::Ok || header.length > limit) {
         return Next::Bad;
     }
-    const std::size_t size = wire::kHeaderBytes + header.length + wire::kChecksumBytes;
+    const Seal& seal = Seal::process();
+    other_secret_ = header.secret != seal.secret();
+    if (other_secret_) {
+        return Next::Bad;
+    }
+    const std::size_t size = wire::kHeaderBytes + header.length + seal.bytes();
     if (rest.size() < size) {
         return Next::None;
     }
     whole_ = rest.first(size);
     payload = rest.subspan(wire::kHeaderBytes, header.length);
-    std::uint32_t sum = 0;
-    std::memcpy(&sum, rest.data() + size - sizeof(sum), sizeof(sum));
-    damaged_ = sum != wire::frame_checksum(head, payload);
+    damaged_ = !seal.good(head, payload, whole_.last(seal.bytes()));
     if (damaged_) {
+        other_secret_ = seal.secret();
         return Next::Bad;
     }
     taken_ += size;

@@ -47,6 +47,8 @@ public:
     bool other_version() const { return other_version_; }
     // What was refused as Bad was of our protocol, but its checksum was wrong.
     bool damaged() const { return damaged_; }
+    // What was refused as Bad was made with another shared secret, or with none, or without a need.
+    bool other_secret() const { return other_secret_; }
     // What has come and was not taken as a frame yet.
     bool anything_in() const { return in_.size() != taken_; }
     // The peer has closed and said nothing more before it did. Takes nothing.
@@ -62,6 +64,7 @@ private:
     std::size_t waiting_ = 0;  // bytes of all of them that are not sent
     bool other_version_ = false;
     bool damaged_ = false;
+    bool other_secret_ = false;
 
     void drop_sent(std::size_t bytes);
 };

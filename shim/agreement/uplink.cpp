@@ -114,7 +114,8 @@ std::string Uplink::leader() const {
 }
 
 Clock::time_point Uplink::due() const {
-    return std::min({state_ == State::Up ? kNever : until_, linger_, neighbours_.due(),
+    return std::min({other_.until, state_ == State::Up ? kNever : until_, linger_,
+                     neighbours_.due(),
                      state_ == State::Up && relayed_ ? heard_ + kSilence : kNever});
 }
 
@@ -125,6 +126,9 @@ bool Uplink::idle(Clock::time_point now) const {
 
 void Uplink::step(Clock::time_point now) {
     neighbours_.step(now);
+    if (now >= other_.until) {
+        try_other();
+    }
     if (roles_.empty() && now >= linger_) {
         linger_ = kNever;
     }
@@ -221,7 +225,75 @@ void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_po
     }
 }
 
-void Uplink::connected(Link& /*link*/) {
+void Uplink::connected(Link& link) {
+    if (&link == other_.link.get()) {
+        link.send(wire::make_frame(wire::Type::Join, 0, 0, wire::encode_join(other_.secret)));
+    } else {
+        came_up();
+    }
+}
+
+// ---- a tree of hosts
+// ------------------------------------------------------------------------------
+
+// What the leader says to this host. False: nonsense.
+bool Uplink::take_order(const wire::Header& header, std::span<const std::byte> payload) {
+    wire::Trailer trailer;
+    if (relayed_ || state_ != State::Up) {
+        return false;
+    }
+    if (header.type == wire::Type::Serve) {
+        offer_to_serve();
+        return true;
+    }
+    if (!wire::decode_offer(payload, trailer)) {
+        return false;
+    }
+    other_ = Other{};
+    other_.secret = trailer.nonce;
+    for (std::size_t i = trailer.count; i > 0; --i) {  // the first is tried first
+        const std::vector<wire::Endpoint> found = reachable(trailer.endpoints[i - 1]);
+        other_.endpoints.insert(other_.endpoints.end(), found.rbegin(), found.rend());
+    }
+    try_other();
+    return true;
+}
+
+void Uplink::offer_to_serve() {
+    wire::Trailer offer;
+    if (neighbours_.serve_hosts(offer)) {
+        up_->send(wire::make_frame(wire::Type::Offer, 0, 0, wire::encode_offer(offer)));
+    }
+}
+
+// None is left: the way stays as it is.
+void Uplink::try_other() {
+    other_.link.reset();
+    other_.until = kNever;
+    while (!other_.endpoints.empty() && other_.link == nullptr) {
+        const wire::Endpoint endpoint = other_.endpoints.back();
+        other_.endpoints.pop_back();
+        UniqueFd fd(
+            ::socket(endpoint.address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        sockaddr_storage storage;
+        const socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
+        if (fd && (::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) == 0 ||
+                   errno == EINPROGRESS)) {
+            tune(fd.get());
+            other_.link = std::make_unique<Link>(links_, std::move(fd), *this, true);
+            other_.until = Clock::now() + kAttempt;
+        }
+    }
+}
+
+// It relays: from now on it is the way. The leader, which has sent this host there, does not take
+// the end of the old one for the host's.
+void Uplink::move() {
+    const std::unique_ptr<Link> old = std::move(up_);
+    went_down("has sent this host to another one", true);
+    up_ = std::move(other_.link);
+    other_ = Other{};
+    relayed_ = true;
     came_up();
 }
 
@@ -241,8 +313,13 @@ void Uplink::came_up() {
     neighbours_.way_opened(*up_);
 }
 
-void Uplink::ended(Link& /*link*/, const std::string& how) {
+void Uplink::ended(Link& link, const std::string& how) {
+    if (&link == other_.link.get()) {
+        try_other();
+        return;
+    }
     up_.reset();
+    other_ = Other{};
     const Clock::time_point now = Clock::now();
     if (state_ == State::Asking && ++relays_lost_ < kRelayRaces) {
         // It was ending: the name may be free now.
@@ -256,11 +333,11 @@ void Uplink::ended(Link& /*link*/, const std::string& how) {
         attempt_failed(how, how.find(std::strerror(ECONNREFUSED)) != how.npos, now);
         return;
     }
-    went_down(how);
+    went_down(how, relayed_);
 }
 
-void Uplink::went_down(const std::string& how) {
-    const bool relay = relayed_;
+// relay: the leader itself may be well.
+void Uplink::went_down(const std::string& how, bool relay) {
     state_ = State::Waiting;
     relayed_ = false;
     try_relay_ = true;
@@ -274,8 +351,18 @@ void Uplink::went_down(const std::string& how) {
     }
 }
 
-bool Uplink::take(Link& /*link*/, const wire::Header& header, std::span<const std::byte> payload) {
+bool Uplink::take(Link& link, const wire::Header& header, std::span<const std::byte> payload) {
+    if (&link == other_.link.get()) {
+        if (header.type != wire::Type::Ready) {
+            return false;
+        }
+        move();
+        return true;
+    }
     heard_ = Clock::now();
+    if (header.type == wire::Type::Serve || header.type == wire::Type::Move) {
+        return take_order(header, payload);
+    }
     if (header.type == wire::Type::Ready) {
         if (state_ == State::Asking) {
             came_up();

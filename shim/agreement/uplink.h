@@ -60,6 +60,14 @@ private:
     std::vector<wire::Endpoint> endpoints_;
     State state_ = State::Waiting;
     std::unique_ptr<Link> up_;
+    // Where the leader has sent this host: one that relays for it. It is tried before up_ is left.
+    struct Other {
+        std::unique_ptr<Link> link;
+        std::vector<wire::Endpoint> endpoints;  // still to be tried
+        wire::Nonce secret{};
+        Clock::time_point until = kNever;
+    };
+    Other other_;
     bool relayed_ = false;               // up_ leads to a relay
     int relays_lost_ = 0;                // while they were asked, in a row
     bool try_relay_ = true;              // the next attempt may
@@ -78,7 +86,11 @@ private:
     void connect(Clock::time_point now);
     void attempt_failed(const std::string& why, bool refused, Clock::time_point now);
     void came_up();
-    void went_down(const std::string& how);
+    bool take_order(const wire::Header& header, std::span<const std::byte> payload);
+    void offer_to_serve();
+    void try_other();
+    void move();
+    void went_down(const std::string& how, bool relay);
     Roles all_roles() const;
     bool attached(MemberRole* role) const;
     void deliver(const wire::Header& header, std::span<const std::byte> payload);

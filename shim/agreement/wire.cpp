@@ -7,12 +7,14 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "shim/agreement/council.h"
+#include "shim/agreement/seal.h"
 
 namespace deft::agreement::wire {
 namespace {
 
 constexpr std::uint32_t kTrailerMagic = 0x41464544;  // "DEFA"
 constexpr std::uint16_t kFrameMagic = 0xDEFA;
+constexpr unsigned kSecretBit = 0x80;
 constexpr std::size_t kEndpointsAt = 24;
 constexpr std::size_t kChecksumAt = 60;
 constexpr std::size_t kDeftVersionBytes = 48;
@@ -125,6 +127,12 @@ std::size_t longest(Type type) {
             return 8;
         case Type::Gone:
             return 1;
+        case Type::Offer:
+        case Type::Move:
+            return kTrailerBytes;
+        case Type::Join:
+            return sizeof(Nonce);
+        case Type::Serve:
         case Type::AllHere:
         case Type::Ready:
         case Type::Ack:
@@ -139,7 +147,8 @@ void encode(const Header& header, std::span<std::byte, kHeaderBytes> out) {
     ByteWriter writer(out);
     writer.put(kFrameMagic);
     writer.put(kVersion);
-    writer.put(static_cast<std::uint8_t>(header.type));
+    writer.put(static_cast<std::uint8_t>(static_cast<unsigned>(header.type) |
+                                         (header.secret ? kSecretBit : 0U)));
     writer.put(header.length);
     writer.put(header.council);
     writer.put(header.rank);
@@ -153,7 +162,9 @@ Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
     if (reader.get<std::uint8_t>() != kVersion) {
         return Decoded::WrongVersion;
     }
-    const auto type = reader.get<std::uint8_t>();
+    const unsigned marked = reader.get<std::uint8_t>();
+    header.secret = (marked & kSecretBit) != 0;
+    const unsigned type = marked & ~kSecretBit;
     if (type == 0 || type >= kTypes) {
         return Decoded::Malformed;
     }
@@ -164,22 +175,18 @@ Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header) {
     return header.length <= longest(header.type) ? Decoded::Ok : Decoded::Malformed;
 }
 
-std::uint32_t frame_checksum(std::span<const std::byte> header,
-                             std::span<const std::byte> payload) {
-    return fnv32(payload, fnv32(header));
-}
-
 Frame make_frame(Type type, std::uint64_t council, std::uint32_t rank,
                  std::span<const std::byte> payload) {
-    std::vector<std::byte> whole(kHeaderBytes + payload.size() + kChecksumBytes);
+    const Seal& seal = Seal::process();
+    std::vector<std::byte> whole(kHeaderBytes + payload.size() + seal.bytes());
     const std::span<std::byte> all(whole);
     const auto header = all.first<kHeaderBytes>();
-    encode(Header{type, static_cast<std::uint32_t>(payload.size()), council, rank}, header);
+    encode(Header{type, static_cast<std::uint32_t>(payload.size()), council, rank, seal.secret()},
+           header);
     if (!payload.empty()) {
         std::memcpy(whole.data() + kHeaderBytes, payload.data(), payload.size());
     }
-    const std::uint32_t sum = frame_checksum(header, payload);
-    std::memcpy(whole.data() + kHeaderBytes + payload.size(), &sum, sizeof(sum));
+    seal.make(header, payload, all.last(seal.bytes()));
     return std::make_shared<const std::vector<std::byte>>(std::move(whole));
 }
 
@@ -299,6 +306,28 @@ bool decode_gone(std::span<const std::byte> in, bool& own) {
     const auto value = reader.get<std::uint8_t>();
     own = value == 1;
     return reader.ok() && reader.left() == 0 && value <= 1;
+}
+
+std::vector<std::byte> encode_offer(const Trailer& trailer) {
+    std::vector<std::byte> out(kTrailerBytes);
+    encode(trailer, std::span(out).first<kTrailerBytes>());
+    return out;
+}
+
+bool decode_offer(std::span<const std::byte> in, Trailer& trailer) {
+    return in.size() == kTrailerBytes && decode(in.first<kTrailerBytes>(), trailer) == Decoded::Ok;
+}
+
+std::vector<std::byte> encode_join(const Nonce& nonce) {
+    std::vector<std::byte> out(nonce.size());
+    ByteWriter(out).put_bytes(nonce.data(), nonce.size());
+    return out;
+}
+
+bool decode_join(std::span<const std::byte> in, Nonce& nonce) {
+    ByteReader reader(in);
+    reader.get_bytes(nonce.data(), nonce.size());
+    return reader.ok() && reader.left() == 0;
 }
 
 std::vector<std::byte> encode_resumed(std::uint64_t heard) {

@@ -56,11 +56,10 @@ Decoded decode(std::span<const std::byte, kTrailerBytes> in, Trailer& trailer);
 // ---- frames -------------------------------------------------------------------------------------
 
 // magic u16, version u8, type u8, payload length u32, council u64, rank u32; then the payload, then
-// a checksum (u32) of header and payload. TCP's own checksum is 16 bits wide and may have been made
-// anew on the way. A connection carries the frames of many councils and ranks: `rank` is the one
-// that a frame comes from, or goes to.
+// the seal of both (seal.h). TCP's own checksum is 16 bits wide and may have been made anew on the
+// way. The type's highest bit says that a shared secret made the seal. A connection carries the
+// frames of many councils and ranks: `rank` is the one that a frame comes from, or goes to.
 inline constexpr std::size_t kHeaderBytes = 20;
-inline constexpr std::size_t kChecksumBytes = 4;
 inline constexpr std::uint32_t kEveryone = 0xffffffff;  // of a council, behind this connection
 
 enum class Type : std::uint8_t {
@@ -80,8 +79,12 @@ enum class Type : std::uint8_t {
     Ready = 14,    // relay -> who has connected to it: the way to the leader is open
     Gone = 15,     // relay -> leader: the connection that a rank was behind has ended
     Resumed = 16,  // leader -> member that has come back over another connection
+    Serve = 17,    // leader -> host: relay for other hosts too
+    Offer = 18,    // host -> leader: where, and a secret for them
+    Move = 19,     // leader -> host: have that host relay for you
+    Join = 20,     // host -> host: the secret
 };
-inline constexpr std::uint8_t kTypes = 17;
+inline constexpr std::uint8_t kTypes = 21;
 // The longest payload of a type; 0 for those without one and for unknown types.
 std::size_t longest(Type type);
 
@@ -90,14 +93,13 @@ struct Header {
     std::uint32_t length = 0;
     std::uint64_t council = 0;
     std::uint32_t rank = 0;
+    bool secret = false;  // its seal was made with one
 };
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> out);
 // Malformed: a wrong magic, an unknown type, or a length beyond what the type may have.
 Decoded decode(std::span<const std::byte, kHeaderBytes> in, Header& header);
-// What the last four bytes of a frame hold: FNV-1a, 32 bit.
-std::uint32_t frame_checksum(std::span<const std::byte> header, std::span<const std::byte> payload);
 
-// A whole frame, shared by all connections that it is sent over.
+// A whole frame with this process's seal, shared by all connections that it is sent over.
 using Frame = std::shared_ptr<const std::vector<std::byte>>;
 Frame make_frame(Type type, std::uint64_t council, std::uint32_t rank,
                  std::span<const std::byte> payload);
@@ -154,6 +156,12 @@ bool decode_question(std::span<const std::byte> in, std::uint64_t& child);
 // Whether the connection that has ended was the rank's own, or that of a relay before it.
 std::vector<std::byte> encode_gone(bool own);
 bool decode_gone(std::span<const std::byte> in, bool& own);
+
+// Of Offer and Move: a trailer. Of Join: its secret.
+std::vector<std::byte> encode_offer(const Trailer& trailer);
+bool decode_offer(std::span<const std::byte> in, Trailer& trailer);
+std::vector<std::byte> encode_join(const Nonce& nonce);
+bool decode_join(std::span<const std::byte> in, Nonce& nonce);
 
 // How many reports of the rank the leader has heard.
 std::vector<std::byte> encode_resumed(std::uint64_t heard);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shim/agreement/seal.h"
 #include "shim/executor/prediction.h"
 #include "shim/settings/networks.h"
 #include "topology/listening.h"
@@ -41,6 +42,11 @@ std::vector<TextProblem> text_problems(const Config& config, bool files) {
     if (files && library.find('/') != library.npos && ::access(library.c_str(), R_OK) != 0) {
         complain(Key::NcclLibrary,
                  std::string(std::strerror(errno)) + "; name NCCL's libnccl.so.2 or leave it out");
+    }
+    std::string secret;
+    const std::string& secret_file = config.text(Key::SecretFile);
+    if (files && !secret_file.empty() && !agreement::read_secret(secret_file, secret, problem)) {
+        complain(Key::SecretFile, problem);
     }
     return problems;
 }

@@ -66,7 +66,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::uint64_t child = 0;
     std::uint64_t heard = 0;
     bool own = false;
-    switch (data[0] % 10) {
+    wire::Trailer offer;
+    wire::Nonce secret{};
+    switch (data[0] % 12) {
         case 0:
             round_trip<wire::Hello>(in);
             break;
@@ -96,6 +98,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 9:
             (void)wire::decode_resumed(in, heard);
+            break;
+        case 10:
+            require(!wire::decode_offer(in, offer) || offer.count >= 1);
+            break;
+        case 11:
+            require(!wire::decode_join(in, secret) || in.size() == secret.size());
             break;
     }
     return 0;

@@ -14,7 +14,7 @@ UniqueFd play_member(const deft_nccl_unique_id_t& id) {
     const wire::Trailer trailer = trailer_of(id);
     UniqueFd fd = call(trailer);
     say(fd, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
-    std::array<std::byte, wire::kHeaderBytes + wire::kChecksumBytes> all_here;
+    std::array<std::byte, wire::kHeaderBytes + 4> all_here;
     EXPECT_EQ(::recv(fd.get(), all_here.data(), all_here.size(), MSG_WAITALL),
               static_cast<ssize_t>(all_here.size()));
     say(fd, frame(trailer, 1, wire::Type::Ack, {}));
@@ -127,7 +127,7 @@ TEST_F(Strangers, AFloodFromOneAddressLeavesRoomForOthers) {
     EXPECT_TRUE(eventually([&] { return strangers() >= before + 300; }));
     say(slow, std::span(hello).subspan(20));
     scene.join(2);
-    std::array<std::byte, wire::kHeaderBytes + wire::kChecksumBytes> all_here;
+    std::array<std::byte, wire::kHeaderBytes + 4> all_here;
     EXPECT_EQ(::recv(slow.get(), all_here.data(), all_here.size(), MSG_WAITALL),
               static_cast<ssize_t>(all_here.size()));
     say(slow, frame(trailer, 1, wire::Type::Ack, {}));

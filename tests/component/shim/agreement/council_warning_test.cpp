@@ -37,7 +37,7 @@ TEST(CouncilWarning, AnEndIsNoneAndLeavesItToWhatFollows) {
         const wire::Trailer trailer = trailer_of(scene.id);
         const UniqueFd member = call(trailer);
         say(member, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
-        std::array<std::byte, wire::kHeaderBytes + wire::kChecksumBytes> all_here;
+        std::array<std::byte, wire::kHeaderBytes + 4> all_here;
         ASSERT_EQ(::recv(member.get(), all_here.data(), all_here.size(), MSG_WAITALL),
                   static_cast<ssize_t>(all_here.size()));
         say(member, frame(trailer, 1, wire::Type::Leave, {}));

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "shim/agreement/service.h"
 #include "tests/component/shim/agreement/council_scene.h"
 
 namespace deft::agreement::test {
@@ -79,6 +80,12 @@ public:
             (void)::getrlimit(RLIMIT_NOFILE, &limit);
             words >> limit.rlim_cur >> limit.rlim_max;
             return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "ok" : "refused";
+        }
+        if (what == "direct") {
+            std::size_t hosts = 0;
+            words >> hosts;
+            Service::process().keep_direct(hosts);
+            return "ok";
         }
         if (what == "files") {
             rlimit limit{};
@@ -224,11 +231,16 @@ public:
         (void)::waitpid(pid_, nullptr, 0);
     }
 
-    // kill(-1) would reach every process of the machine.
+    // To kill(2) -1 is every process of the user.
     void signal(int number) const {
         if (pid_ > 0) {
             (void)::kill(pid_, number);
         }
+    }
+    // It has stopped when this returns.
+    void stop() {
+        signal(SIGSTOP);
+        EXPECT_EQ(::waitpid(pid_, nullptr, WUNTRACED), pid_);
     }
     void die() {
         signal(SIGKILL);

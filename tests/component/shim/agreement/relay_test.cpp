@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of a host share a connection to their leader: one of its processes relays for the others.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "tests/component/shim/agreement/rank_process.h"
 #include "tests/component/shim/agreement/raw_peer.h"
 #include "topology/listening.h"
@@ -173,7 +178,7 @@ TEST_F(Relay, StoppedDoesNotStopTheOthers) {
     const std::vector<int> rest = others(stopped);
     make("rest", rest);
     expect_on("rest", rest);
-    members[stopped].signal(SIGSTOP);
+    members[stopped].stop();
     expect_vote("rest", 1, rest);
     EXPECT_EQ(leader.ask("open all"), "open");
     members[stopped].signal(SIGCONT);
@@ -245,6 +250,81 @@ TEST_F(Relay, ARankThatNeverComesIsGivenUp) {
     EXPECT_NE(members[1].ask("off a"), "never");
 }
 
+// ---- a tree of hosts
+// -----------------------------------------------------------------------------
+
+class Tree : public Relay {
+protected:
+    // Each process is a host, and the leader keeps one of them.
+    Tree() {
+        EXPECT_EQ(leader.ask("direct 1"), "ok");
+        for (int member = 0; member < kMembers; ++member) {
+            EXPECT_EQ(members[member].ask("set NCCL_HOSTID host" + std::to_string(member)), "ok");
+        }
+    }
+    bool grown() {
+        return eventually([&] { return leader.ask("tcp") == "1"; });
+    }
+    // The host that the others are behind.
+    int root(const std::vector<int>& who) {
+        int most = 0;
+        int found = who[0];
+        for (const int member : who) {
+            const int count = std::stoi(members[member].ask("tcp"));
+            if (count > most) {
+                most = count;
+                found = member;
+            }
+        }
+        EXPECT_EQ(most, static_cast<int>(who.size()));
+        return found;
+    }
+};
+
+TEST_F(Tree, HostsBeyondThoseThatTheLeaderKeepsAreBehindOthers) {
+    make("a", {0, 1, 2});
+    expect_on("a", {0, 1, 2});
+    ASSERT_TRUE(grown());
+    (void)root({0, 1, 2});
+    expect_vote("a", 1, {0, 1, 2});
+    for (int member = 0; member < kMembers; ++member) {
+        EXPECT_EQ(members[member].ask("report a word"), "ok");
+    }
+    EXPECT_NE(leader.ask("heard a 3"), "never");
+    make("b", {2, 0});
+    expect_on("b", {2, 0});
+    expect_vote("b", 1, {2, 0});
+    EXPECT_EQ(leader.ask("open a"), "open");
+    EXPECT_EQ(leader.ask("tcp"), "1");
+}
+
+TEST_F(Tree, AKilledHostCostsThoseBehindItNothing) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    ASSERT_TRUE(grown());
+    const int dead = root({0, 1, 2});
+    const std::vector<int> alive = others(dead);
+    make("alive", alive);
+    expect_on("alive", alive);
+    members[dead].die();
+    EXPECT_EQ(leader.ask("closed all"), "ok");
+    expect_vote("alive", 1, alive);
+    EXPECT_EQ(leader.ask("open alive"), "open");
+    ASSERT_TRUE(grown());
+    expect_vote("alive", 2, alive);
+}
+
+TEST_F(Tree, AHostThatIsKilledBehindAnotherIsNoticed) {
+    make("all", {0, 1, 2});
+    expect_on("all", {0, 1, 2});
+    ASSERT_TRUE(grown());
+    const int top = root({0, 1, 2});
+    const std::vector<int> behind = others(top);
+    members[behind[0]].die();
+    EXPECT_EQ(leader.ask("closed all"), "ok");
+    EXPECT_EQ(members[behind[1]].ask("closed all"), "ok");
+}
+
 // ---- what the leader's process takes from the job -----------------------------------------------
 
 std::vector<UniqueFd> crowd(const std::string& id, int size) {
@@ -303,6 +383,97 @@ TEST_F(Relay, ListensInTheRangeOnly) {
     // The only one is taken.
     EXPECT_EQ(members[0].ask("make"),
               "none: all ports of DEFT_PORTS=" + range + " are in use on 127.0.0.1");
+}
+
+// ---- a shared secret
+// -----------------------------------------------------------------------------
+
+class Secret : public Relay {
+protected:
+    Secret() {
+        char pattern[] = "/tmp/deft-secret-XXXXXX";
+        folder = ::mkdtemp(pattern);
+        write("right", "correct horse battery staple\n", 0600);
+        write("wrong", "correct horse battery stable\n", 0600);
+        write("short", "pst\n", 0600);
+        write("open", "correct horse battery staple\n", 0644);
+    }
+    ~Secret() override { std::filesystem::remove_all(folder); }
+    void write(const std::string& name, const std::string& text, int mode) {
+        std::ofstream(folder + "/" + name) << text;
+        EXPECT_EQ(::chmod((folder + "/" + name).c_str(), static_cast<mode_t>(mode)), 0);
+    }
+    void give(RankChild& who, const std::string& name) {
+        EXPECT_EQ(who.ask("set DEFT_SECRET_FILE " + folder + "/" + name), "ok");
+    }
+    // Ranks 0 to 2: the leader, and two members with these secrets.
+    std::string outcome(const std::string& first, const std::string& second) {
+        give(leader, "right");
+        const std::string id = leader.ask("make");
+        const std::string head = "join a " + id + " 3 ";
+        EXPECT_EQ(leader.ask(head + "0 500"), "ok");
+        int rank = 0;
+        for (const std::string& name : {first, second}) {
+            if (!name.empty()) {
+                give(members[rank], name);
+            }
+            EXPECT_EQ(members[rank].ask(head + std::to_string(rank + 1) + " 500"), "ok");
+            ++rank;
+        }
+        return leader.ask("off a");
+    }
+    std::string folder;
+};
+
+TEST_F(Secret, SharedByAllIsNoHindrance) {
+    for (RankChild* const who : {&leader, &members[0], &members[1], &members[2]}) {
+        give(*who, "right");
+    }
+    make("a", {0, 1, 2});
+    expect_on("a", {0, 1, 2});
+    (void)relay();
+    expect_vote("a", 1, {0, 1, 2});
+    EXPECT_EQ(members[2].ask("report a word"), "ok");
+    EXPECT_EQ(leader.ask("heard a 1"), "3:word ");
+}
+
+TEST_F(Secret, AWrongOneKeepsTheRankOut) {
+    const std::string reason = outcome("right", "wrong");
+    EXPECT_NE(reason.find("rank 2 did not answer"), reason.npos) << reason;
+    EXPECT_NE(reason.find("another shared secret"), reason.npos) << reason;
+    EXPECT_EQ(members[0].ask("off a"), reason);
+    EXPECT_NE(members[1].ask("off a"), "never");
+}
+
+TEST_F(Secret, NoneKeepsTheRankOut) {
+    const std::string reason = outcome("right", "");
+    EXPECT_NE(reason.find("rank 2 did not answer"), reason.npos) << reason;
+    EXPECT_NE(reason.find("another shared secret"), reason.npos) << reason;
+}
+
+// Who has read the unique id knows the nonce, but not the secret.
+TEST_F(Secret, TheUniqueIdAloneIsNotEnough) {
+    give(leader, "right");
+    give(members[0], "right");
+    const std::string id = leader.ask("make");
+    const std::string head = "join a " + id + " 2 ";
+    EXPECT_EQ(leader.ask(head + "0"), "ok");
+    const wire::Trailer trailer = trailer_of(from_hex(id));
+    const UniqueFd stranger = call(trailer);
+    say(stranger, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 2))));
+    char answer = 0;
+    EXPECT_LE(::recv(stranger.get(), &answer, 1, 0), 0);
+    EXPECT_EQ(members[0].ask(head + "1"), "ok");
+    expect_on("a", {0});
+}
+
+TEST_F(Secret, OneThatCannotBeUsedIsNamed) {
+    give(leader, "short");
+    give(members[0], "open");
+    give(members[1], "missing");
+    EXPECT_NE(leader.ask("make").find("short': it holds 3 bytes"), std::string::npos);
+    EXPECT_NE(members[0].ask("make").find("every user of the host may read"), std::string::npos);
+    EXPECT_NE(members[1].ask("make").find("missing': No such file"), std::string::npos);
 }
 
 }  // namespace
