@@ -41,6 +41,11 @@ std::string first_missing(const std::vector<std::string>& a, const std::vector<s
 
 }  // namespace
 
+Pace& pace() {
+    static Pace pace;
+    return pace;
+}
+
 const std::string& own_host() {
     static const auto& name = *new std::string([] {
         char buffer[64] = "";
@@ -134,14 +139,14 @@ void Council::Core::say_off(const std::string& why, const Off& off, bool quiet) 
                why.c_str());
 }
 
-void Council::Core::close(const std::string& why) {
+void Council::Core::close(const std::string& why, bool sought) {
     {
         Monitor::Lock lock(monitor);
         if (!council->open_.exchange(false, std::memory_order_acq_rel)) {
             return;
         }
         reason = why;
-        if (phase == Phase::Asked) {
+        if (phase == Phase::Asked && !sought) {
             phase = Phase::Lost;
         }
         proposing = false;
@@ -150,6 +155,14 @@ void Council::Core::close(const std::string& why) {
     }
     DEFT_INFO("the ranks of a communicator agree on nothing new any more: %s", why.c_str());
     catch_up();
+}
+
+void Council::Core::give_up_decision() {
+    Monitor::Lock lock(monitor);
+    if (phase == Phase::Asked) {
+        phase = Phase::Lost;
+        lock.notify();
+    }
 }
 
 Answer Council::Core::ask(const Proposal& asked) {

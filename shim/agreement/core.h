@@ -19,8 +19,24 @@
 namespace deft::agreement {
 
 inline constexpr Clock::time_point kNever = Clock::time_point::max();
-// A rank whose relay has ended has so long to come back another way.
-inline constexpr auto kReturn = std::chrono::seconds(10);
+
+// How long the others may be silent. What a thread has slept through itself is nobody's silence.
+struct Pace {
+    Clock::duration beat = std::chrono::seconds(1);
+    // A relay that says nothing for so long is left.
+    Clock::duration silence = std::chrono::seconds(5);
+    // A rank whose connection has broken has so long to come back.
+    Clock::duration back = std::chrono::seconds(10);
+};
+// Of this process. Changed by tests only, before anything is joined.
+Pace& pace();
+
+// A deadline, moved on by what was slept through.
+inline void put_off(Clock::time_point& when, Clock::duration slept) {
+    if (when != kNever) {
+        when += slept;
+    }
+}
 
 // One rank's part in the council: LeaderRole (the leader's) or MemberRole (everybody else's). Lives
 // on the agreement thread.
@@ -31,6 +47,8 @@ public:
     virtual void step(Clock::time_point now) = 0;
     // When step() is due even if nothing happens.
     virtual Clock::time_point due() const = 0;
+    // The thread did not run for so long, so that much of the others' silence does not count.
+    virtual void overslept(Clock::duration slept) = 0;
     // Left.
     virtual bool finished() const = 0;
     // Of a child: where its ranks meet; null: nobody will say, and why.
@@ -102,8 +120,11 @@ struct Council::Core {
     void set_verdict(Verdict verdict, const std::string& why) { set_verdict(verdict, why, {}); }
     void set_verdict(Verdict verdict, const std::string& why, const Off& off);
     static void say_off(const std::string& why, const Off& off, bool quiet);
-    // After On: nobody proposes any more. A proposal in hand is in doubt.
-    void close(const std::string& why);
+    // After On: nobody proposes any more. What becomes of the proposal in hand: the leader may
+    // still say it (sought), or nobody will ever know.
+    void close(const std::string& why, bool sought = false);
+    // Nobody can say any more what became of the proposal in hand.
+    void give_up_decision();
     Answer ask(const Proposal& proposal);
     // Before a decision is told to anybody: false if this rank has given up waiting for it, or
     // left; then it is out and must not hear any.

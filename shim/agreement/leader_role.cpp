@@ -160,12 +160,12 @@ void LeaderRole::come_back(std::size_t rank, std::uint64_t serial) {
     }
     const Voter& voter = voters_[rank];
     tell(rank, wire::Type::Verdict, wire::encode(wire::Verdict{true, "", false, false}));
-    tell(rank, wire::Type::Resumed, wire::encode_resumed(voter.heard));
     const auto decided = std::find_if(decisions_.begin(), decisions_.end(),
                                       [serial](const auto& one) { return one.serial == serial; });
     if (decided != decisions_.end()) {
         tell(rank, wire::Type::Decision, wire::encode(*decided));
     }
+    tell(rank, wire::Type::Resumed, wire::encode_resumed(voter.heard));
     if (voting_ && voter.vote == Vote::None && voter.link != nullptr) {
         voter.link->send(prepare_);
     }
@@ -274,7 +274,7 @@ void LeaderRole::lost(std::size_t rank, const std::string& how, bool ended) {
     }
 }
 
-// A relay that the rank was behind has ended. The rank finds another way, or is gone too.
+// The connection that the rank was behind has ended. The rank finds another way, or is gone too.
 void LeaderRole::miss(std::size_t rank, Clock::time_point now) {
     if (state_ == State::Gathering || state_ == State::Deferred) {
         lost(rank, "is gone");
@@ -282,7 +282,7 @@ void LeaderRole::miss(std::size_t rank, Clock::time_point now) {
     }
     unsettle(rank);
     if (voters_[rank].absent_until == kNever) {
-        voters_[rank].absent_until = now + kReturn;
+        voters_[rank].absent_until = now + pace().back;
         absent_.push_back(rank);
     }
 }
@@ -314,7 +314,8 @@ void LeaderRole::link_ended(Link& link, const std::string& how, bool moved) {
         if (state_ == State::Off || state_ == State::Left) {
             return;
         }
-        if (voters_[rank].own && !moved) {
+        // Its process has ended, or sent nonsense. Else the network is to blame.
+        if (voters_[rank].own && !moved && !link.stream().broken()) {
             lost(rank, how);
         } else {
             miss(rank, now);
@@ -419,7 +420,7 @@ bool LeaderRole::take(Link& link, const wire::Header& header, std::span<const st
             lost(rank, "has left", true);
             return true;
         case wire::Type::Gone:
-            lost_relay(rank, payload);
+            miss(rank, Clock::now());
             return true;
         case wire::Type::Post:
         case wire::Type::Ask:
@@ -443,18 +444,10 @@ bool LeaderRole::take(Link& link, const wire::Header& header, std::span<const st
         case wire::Type::Offer:
         case wire::Type::Move:
         case wire::Type::Join:
+        case wire::Type::Name:
             break;
     }
     return good || turn_out(rank);
-}
-
-void LeaderRole::lost_relay(std::size_t rank, std::span<const std::byte> payload) {
-    bool own_link = true;
-    if (wire::decode_gone(payload, own_link) && !own_link) {
-        miss(rank, Clock::now());
-    } else {
-        lost(rank, "is gone");
-    }
 }
 
 // What a member says of itself. False: nonsense.
@@ -519,6 +512,14 @@ void LeaderRole::leave() {
     tell_all(wire::Type::Leave, {});
     branches_.clear();
     state_ = State::Left;
+}
+
+void LeaderRole::overslept(Clock::duration slept) {
+    put_off(deadline_, slept);
+    put_off(patience_, slept);
+    for (const std::size_t rank : absent_) {
+        put_off(voters_[rank].absent_until, slept);
+    }
 }
 
 Clock::time_point LeaderRole::due() const {

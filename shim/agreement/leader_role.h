@@ -30,6 +30,7 @@ public:
 
     void step(Clock::time_point now) override;
     Clock::time_point due() const override;
+    void overslept(Clock::duration slept) override;
     bool finished() const override { return state_ == State::Left; }
 
 private:
@@ -53,7 +54,7 @@ private:
         std::uint64_t process = 0;
         std::uint64_t heard = 0;  // reports
         std::string host;
-        Clock::time_point absent_until = kNever;  // its relay has ended; it comes back until then
+        Clock::time_point absent_until = kNever;  // its connection broke; it comes back until then
     };
 
     // What this rank's other threads have asked for since the last step.
@@ -121,7 +122,6 @@ private:
     void miss(std::size_t rank, Clock::time_point now);
     void check_absent(Clock::time_point now);
     void lost(std::size_t rank, const std::string& how, bool ended = false);
-    void lost_relay(std::size_t rank, std::span<const std::byte> payload);
     bool take_of_member(std::size_t rank, wire::Type type, std::span<const std::byte> payload);
     bool take_of_children(std::size_t rank, wire::Type type, std::span<const std::byte> payload);
     void begin_vote(Proposal&& proposal, Clock::time_point now);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/build_version.h"
 #include "base/log.h"
@@ -43,6 +44,14 @@ void MemberRole::set_out() {
     set_out_ = true;
     way_ = &ways_.way_to(trailer_);
     way_->attach(*this);
+}
+
+// The leader counts on it no more. The connection is other ranks' too, so its end says nothing.
+void MemberRole::bow_out() {
+    if (way_ != nullptr && state_ != State::Waiting) {
+        way_->send(wire::make_frame(wire::Type::Leave, council(), rank(), {}));
+    }
+    part();
 }
 
 // Needs the way no more.
@@ -121,8 +130,8 @@ void MemberRole::check_deadlines(Clock::time_point now) {
     if (now >= asked_until_) {
         off("the leader has not asked again");
     }
-    if (returning_ && now >= back_by_) {
-        lost("is gone");
+    if (away() && now >= back_by_) {
+        lost("is gone", true);
     }
 }
 
@@ -148,13 +157,10 @@ void MemberRole::leave() {
         core_.set_verdict(Verdict::Off, "this rank has left");
     }
     core_.close("this rank has given up waiting for a decision");
-    if (way_ != nullptr && state_ != State::Waiting) {
-        way_->send(wire::make_frame(wire::Type::Leave, council(), rank(), {}));
-    }
+    bow_out();
     state_ = State::Left;
     deadline_ = asked_until_ = back_by_ = kNever;
     returning_ = false;
-    part();
 }
 
 void MemberRole::greet() {
@@ -181,10 +187,11 @@ void MemberRole::way_opened() {
         greet();
         // One that has only said Ack is asked for it again; the others hear what they have missed.
         returning_ = state_ != State::Acked;
+        back_by_ = returning_ ? back_by_ : kNever;
     }
 }
 
-void MemberRole::way_lost(const std::string& how, bool relay) {
+void MemberRole::way_lost(const std::string& how, bool refused) {
     switch (state_) {
         case State::Lost:
         case State::Waiting:
@@ -197,15 +204,20 @@ void MemberRole::way_lost(const std::string& how, bool relay) {
             return;
         case State::Acked:
         case State::Open:
+        case State::Doubt:
         case State::Done:
             break;
     }
-    if (!relay) {
-        lost(how);
-        return;
+    if (refused && state_ != State::Doubt) {
+        lost(how, true);
+        if (state_ != State::Doubt) {
+            return;
+        }
     }
-    returning_ = true;
-    back_by_ = Clock::now() + kReturn;
+    if (!returning_) {
+        returning_ = true;
+        back_by_ = state_ == State::Doubt ? kNever : Clock::now() + pace().back;
+    }
     posted_ = 0;
     questions_.insert(questions_.end(), asking_.begin(), asking_.end());
     asking_.clear();
@@ -239,7 +251,7 @@ bool MemberRole::take_frame(const wire::Header& header, std::span<const std::byt
                 state_ = State::Done;  // the way stays, for the children
                 core_.close(way_->leader() + " says that a rank is gone");
             }
-            return state_ == State::Done;
+            return state_ == State::Done || state_ == State::Doubt;
         case wire::Type::Found:
             return take_meeting(payload);
         case wire::Type::Resumed:
@@ -259,6 +271,7 @@ bool MemberRole::take_frame(const wire::Header& header, std::span<const std::byt
         case wire::Type::Offer:
         case wire::Type::Move:
         case wire::Type::Join:
+        case wire::Type::Name:
             break;
     }
     return false;
@@ -279,12 +292,11 @@ bool MemberRole::take_verdict(std::span<const std::byte> payload) {
         return false;
     }
     if (verdict.on) {
-        if (state_ == State::Acked) {
-            state_ = State::Open;
-            deadline_ = asked_until_ = kNever;
-            core_.set_verdict(Verdict::On, "");
-        }
-        return state_ == State::Open || state_ == State::Done;
+        return take_on();
+    }
+    if (returning_ && (state_ == State::Open || state_ == State::Doubt || state_ == State::Done)) {
+        lost("says: " + verdict.reason);  // it has come back too late
+        return true;
     }
     if (state_ != State::Acked && state_ != State::Greeted && state_ != State::Deferred) {
         return false;
@@ -298,9 +310,26 @@ bool MemberRole::take_verdict(std::span<const std::byte> payload) {
     return true;
 }
 
+bool MemberRole::take_on() {
+    if (state_ == State::Acked) {
+        state_ = State::Open;
+        deadline_ = asked_until_ = kNever;
+        core_.set_verdict(Verdict::On, "");
+    }
+    return state_ == State::Open || state_ == State::Doubt || state_ == State::Done;
+}
+
 bool MemberRole::take_proposal(std::span<const std::byte> payload) {
     wire::Prepare prepare;
-    if (!wire::decode(payload, prepare) || state_ != State::Open || prepare.serial == 0) {
+    if (!wire::decode(payload, prepare) || prepare.serial == 0) {
+        return false;
+    }
+    if (state_ == State::Doubt && prepare.serial == serial_) {
+        // The leader has not heard the yes, so this rank may still take it back.
+        say(wire::Type::Answer, wire::encode(wire::Word{serial_, false, digest_}));
+        return true;
+    }
+    if (state_ != State::Open) {
         return false;
     }
     const bool stale = prepare.serial != serial_ && prepare.serial <= last_serial_;
@@ -339,7 +368,7 @@ bool MemberRole::take_proposal(std::span<const std::byte> payload) {
 
 bool MemberRole::take_decision(std::span<const std::byte> payload) {
     wire::Word word;
-    if (!wire::decode(payload, word) || state_ != State::Open) {
+    if (!wire::decode(payload, word) || (state_ != State::Open && state_ != State::Doubt)) {
         return false;
     }
     if (word.serial != serial_) {
@@ -349,12 +378,22 @@ bool MemberRole::take_decision(std::span<const std::byte> payload) {
     if (word.digest != digest_) {
         return false;
     }
-    serial_ = 0;
-    answered_.reset();
-    if (core_.begin_decision(word.serial)) {
-        core_.finish_decision(word.serial, word.yes);
+    decide(word.yes);
+    if (state_ == State::Doubt) {
+        bow_out();
+        state_ = State::Done;
+        returning_ = false;
+        back_by_ = kNever;
     }
     return true;
+}
+
+void MemberRole::decide(bool commit) {
+    const std::uint64_t serial = std::exchange(serial_, 0);
+    answered_.reset();
+    if (core_.begin_decision(serial)) {
+        core_.finish_decision(serial, commit);
+    }
 }
 
 bool MemberRole::take_resumed(std::span<const std::byte> payload) {
@@ -420,10 +459,10 @@ void MemberRole::answer(std::uint64_t serial, bool yes) {
 }
 
 void MemberRole::off(const std::string& why, bool ended) {
+    bow_out();
     state_ = State::Done;
     deadline_ = asked_until_ = back_by_ = kNever;
     returning_ = false;
-    part();
     core_.set_verdict(Verdict::Off, why, {ended, false});
 }
 
@@ -442,7 +481,17 @@ void MemberRole::defer(const std::string& why, Clock::time_point now) {
     core_.set_verdict(Verdict::Off, why, {false, true});
 }
 
-void MemberRole::lost(const std::string& how) {
+// It has said yes to a proposal, and does not know what became of that. The leader commits only to
+// what all ranks have said yes to, so whoever has not knows that nobody switches.
+bool MemberRole::promised() {
+    if (serial_ != 0 && !answered_.value_or(false)) {
+        decide(false);
+    }
+    return serial_ != 0;
+}
+
+// leader_may_be_well: it is not to be reached, and that is all.
+void MemberRole::lost(const std::string& how, bool leader_may_be_well) {
     const std::string why = (way_ != nullptr ? way_->leader() : "the leader") + " " + how;
     switch (state_) {
         case State::Lost:
@@ -452,28 +501,43 @@ void MemberRole::lost(const std::string& how) {
         case State::Greeted:
         case State::Deferred:
         case State::Acked:
-            // Going Off alone is safe: the leader notices, and proposes nothing.
+            // Going Off alone is safe: the leader hears of it, and proposes nothing.
             if (state_ == State::Acked || core_.council->verdict() != Verdict::Pending) {
                 off(why);
             }
             return;
         case State::Open:
-            state_ = State::Done;
-            returning_ = false;
             back_by_ = kNever;
-            part();
-            core_.close(why);
-            return;
+            if (promised() && leader_may_be_well) {
+                state_ = State::Doubt;
+                core_.close(why, true);
+                return;
+            }
+            break;
+        case State::Doubt:
         case State::Done:
-            returning_ = false;
-            back_by_ = kNever;
-            part();
-            return;
+            break;
     }
+    bow_out();
+    state_ = State::Done;
+    returning_ = false;
+    back_by_ = kNever;
+    core_.close(why);
+    core_.give_up_decision();
+}
+
+// Has no way to the leader. Where there is one, a leader that is stopped answers when it goes on.
+bool MemberRole::away() const {
+    return returning_ && !(way_ != nullptr && way_->open());
+}
+
+void MemberRole::overslept(Clock::duration slept) {
+    put_off(deadline_, slept);
+    put_off(back_by_, slept);
 }
 
 Clock::time_point MemberRole::due() const {
-    return std::min({deadline_, asked_until_, returning_ ? back_by_ : kNever});
+    return std::min({deadline_, asked_until_, away() ? back_by_ : kNever});
 }
 
 }  // namespace deft::agreement

@@ -29,12 +29,13 @@ public:
     void step(Clock::time_point now) override;
     Clock::time_point due() const override;
     bool finished() const override { return state_ == State::Left && asking_.empty(); }
+    void overslept(Clock::duration slept) override;
     void found(const wire::Trailer* trailer, const std::string& why) override;
 
     // ---- of the way to the leader
     void way_opened();
-    // relay: that of another process of this host, which has ended; the leader may be well.
-    void way_lost(const std::string& how, bool relay);
+    // refused: what came was not the leader's. Else the leader may be well.
+    void way_lost(const std::string& how, bool refused);
     // There is its host, but nobody listens.
     void leader_gone();
     void take(const wire::Header& header, std::span<const std::byte> payload);
@@ -47,7 +48,8 @@ private:
         Deferred,  // Off for now; the leader asks again
         Acked,     // everybody is there; the verdict is to come
         Open,
-        Done,  // Off, or closed
+        Doubt,  // closed, but looks for the leader's decision on what it has said yes to
+        Done,   // Off, or closed
         Left
     };
 
@@ -67,7 +69,7 @@ private:
     // answered it.
     bool returning_ = false;
     bool set_out_ = false;                // looks for a way since its first step
-    Clock::time_point back_by_ = kNever;  // returning: gives up then
+    Clock::time_point back_by_ = kNever;  // returning, without a way: gives up then
     Clock::time_point deadline_ = kNever;
     Clock::time_point asked_until_ = kNever;  // Off for now: for good then
     std::uint64_t serial_ = 0;                // of the proposal in hand, or 0
@@ -84,12 +86,14 @@ private:
     std::vector<Council::Core::Question> asking_;     // sent
 
     void set_out();
+    void bow_out();
     void part();
     void say(wire::Type type, std::span<const std::byte> payload);
     void greet();
     bool take_frame(const wire::Header& header, std::span<const std::byte> payload);
     bool take_all_here();
     bool take_verdict(std::span<const std::byte> payload);
+    bool take_on();
     bool take_proposal(std::span<const std::byte> payload);
     bool take_decision(std::span<const std::byte> payload);
     bool take_meeting(std::span<const std::byte> payload);
@@ -102,7 +106,10 @@ private:
     void serve_children();
     void off(const std::string& why, bool ended = false);
     void defer(const std::string& why, Clock::time_point now);
-    void lost(const std::string& how);
+    bool promised();
+    bool away() const;
+    void decide(bool commit);
+    void lost(const std::string& how, bool leader_may_be_well = false);
 };
 
 }  // namespace deft::agreement

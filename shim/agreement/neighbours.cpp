@@ -8,19 +8,23 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "base/hash.h"
-#include "base/log.h"
 #include "base/random.h"
+#include "shim/agreement/descriptors.h"
+#include "shim/agreement/surroundings.h"
+#include "topology/fair_room.h"
 
 namespace deft::agreement {
 namespace {
 
 constexpr int kBacklog = 256;
 constexpr std::size_t kMaxNeighbours = 1024;
+// Of other hosts, that have yet to say the secret.
+constexpr std::size_t kMaxStrangers = 64;
+constexpr int kAcceptsPerTurn = 64;
+constexpr auto kPause = std::chrono::milliseconds(100);
 // So much may wait for the leader before the neighbours have to.
 constexpr std::size_t kMaxOnTheWay = std::size_t{4} << 20;
 
@@ -43,15 +47,11 @@ bool same_user(int fd) {
 }  // namespace
 
 std::string relay_name(std::uint64_t leader_process) {
-    // What NCCL takes for another host is one here too.
-    const char* const host = std::getenv("NCCL_HOSTID");
-    const std::uint64_t other =
-        host == nullptr ? 0 : fnv64(std::as_bytes(std::span(host, std::strlen(host))));
     std::array<char, 96> name{};
     (void)std::snprintf(name.data(), name.size(), "deft-agree-%d-%u-%016llx-%016llx",
                         int{wire::kVersion}, static_cast<unsigned>(::geteuid()),
                         static_cast<unsigned long long>(leader_process),
-                        static_cast<unsigned long long>(other));
+                        static_cast<unsigned long long>(Surroundings::process().host));
     return name.data();
 }
 
@@ -99,6 +99,7 @@ void Neighbours::close_doors() {
 void Neighbours::stop() {
     close_doors();
     way_lost();
+    strangers_.clear();
     downs_.clear();
     routes_.clear();
 }
@@ -125,47 +126,89 @@ void Neighbours::Door::ready(std::uint32_t /*events*/, Clock::time_point /*now*/
     owner.let_in(fd ? fd.get() : listening, static_cast<bool>(fd));
 }
 
+// None: nobody waits, or nobody may come in for now.
+UniqueFd Neighbours::accept_one(int door, Address& from) {
+    if (!room_for_one_more(door)) {
+        close_doors();  // the job needs them more: the others connect for themselves
+        return UniqueFd();
+    }
+    sockaddr_storage storage{};
+    socklen_t length = sizeof(storage);
+    auto* const address = reinterpret_cast<sockaddr*>(&storage);
+    UniqueFd fd(::accept4(door, address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) {
+        (void)from_sockaddr(address, from, nullptr);
+    } else if (errno == EMFILE || errno == ENFILE) {
+        close_doors();
+    } else if (errno == ENOMEM || errno == ENOBUFS) {
+        let_in_again_ = Clock::now() + kPause;
+        open_doors(false);
+    }
+    return fd;
+}
+
 void Neighbours::let_in(int door, bool neighbour) {
-    for (;;) {
-        UniqueFd fd(::accept4(door, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    for (int accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
+        Address from;
+        UniqueFd fd = accept_one(door, from);
         if (!fd) {
-            if (errno == EMFILE || errno == ENFILE) {
-                close_doors();  // the job needs them more: the others connect for themselves
-            }
             return;
         }
-        if ((neighbour && !same_user(fd.get())) || downs_.size() == kMaxNeighbours) {
-            continue;
-        }
-        if (!neighbour) {
-            tune(fd.get());
-        }
-        auto link = std::make_unique<Link>(links_, std::move(fd), *this);
-        Link* const raw = link.get();
-        Down& down = downs_[raw];
-        down.link = std::move(link);
-        down.since = Clock::now();
-        down.admitted = neighbour;
-        if (!neighbour) {
-            raw->limit(wire::longest(wire::Type::Join));
-        } else if (up_ == nullptr) {
-            raw->hold(true);  // what it says waits in the kernel
-        } else {
-            raw->send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
+        if ((!neighbour || same_user(fd.get())) && downs_.size() < kMaxNeighbours) {
+            welcome(std::move(fd), neighbour, from);
         }
     }
 }
 
+void Neighbours::welcome(UniqueFd fd, bool neighbour, const Address& from) {
+    if (!neighbour) {
+        tune(fd.get());
+    }
+    auto link = std::make_unique<Link>(links_, std::move(fd), *this);
+    Link* const raw = link.get();
+    downs_[raw].link = std::move(link);
+    if (neighbour && up_ == nullptr) {
+        raw->hold(true);  // what it says waits in the kernel
+    } else if (neighbour) {
+        raw->send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
+    } else {
+        raw->limit(wire::longest(wire::Type::Join));
+        strangers_.push_back({raw, Clock::now(), from});
+    }
+    if (strangers_.size() > kMaxStrangers) {
+        const std::size_t victim = who_makes_way(
+            strangers_, [](const Stranger& stranger) -> const Address& { return stranger.from; });
+        strangers_[victim].link->end("makes way");
+        strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(victim));
+    }
+}
+
+// The kernel tells of those who wait, or not.
+void Neighbours::open_doors(bool open) {
+    const std::uint32_t events = open ? std::uint32_t{EPOLLIN} : 0;
+    if (door_.fd) {
+        links_.poller.change(door_.fd.get(), events, &door_);
+    }
+    for (Door& door : host_doors_) {
+        links_.poller.change(door.listening, events, &door);
+    }
+}
+
+bool Neighbours::stranger(const Link& link) const {
+    return std::any_of(strangers_.begin(), strangers_.end(),
+                       [&link](const Stranger& one) { return one.link == &link; });
+}
+
 // The first word of another host.
-bool Neighbours::admit(Down& down, const wire::Header& header, std::span<const std::byte> payload) {
+bool Neighbours::admit(Link& link, const wire::Header& header, std::span<const std::byte> payload) {
     wire::Nonce secret;
     if (header.type != wire::Type::Join || !wire::decode_join(payload, secret) ||
         !wire::equal(secret, secret_)) {
         return false;
     }
-    down.admitted = true;
-    down.link->limit(0);
-    down.link->send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
+    std::erase_if(strangers_, [&link](const Stranger& one) { return one.link == &link; });
+    link.limit(0);
+    link.send(wire::make_frame(wire::Type::Ready, 0, 0, {}));
     return true;
 }
 
@@ -213,9 +256,6 @@ bool Neighbours::introduce(Down& down, const Rank& rank, std::span<const std::by
         wire::council_of(hello.nonce) != rank.first) {
         return false;
     }
-    if (down.process == 0) {
-        down.process = hello.process;
-    }
     const auto route = routes_.find(rank);
     if (route != routes_.end() && route->second != down.link.get()) {
         const auto old = downs_.find(route->second);
@@ -224,7 +264,7 @@ bool Neighbours::introduce(Down& down, const Rank& rank, std::span<const std::by
         }
     }
     routes_[rank] = down.link.get();
-    if (down.ranks.emplace(rank, hello.process == down.process).second) {
+    if (down.ranks.insert(rank).second) {
         ++down.councils[rank.first];
     }
     return true;
@@ -250,8 +290,8 @@ bool Neighbours::take(Link& link, const wire::Header& header, std::span<const st
         return false;
     }
     Down& down = found->second;
-    if (!down.admitted) {
-        return admit(down, header, payload);
+    if (stranger(link)) {
+        return admit(link, header, payload);
     }
     const Rank rank{header.council, header.rank};
     if (header.type == wire::Type::Hello && !introduce(down, rank, payload)) {
@@ -279,10 +319,13 @@ void Neighbours::hold(bool held) {
 }
 
 void Neighbours::step(Clock::time_point now) {
-    for (auto& [raw, down] : downs_) {
-        if (!down.admitted && now - down.since >= kSilence) {
-            raw->end("has not said the secret");
-        }
+    while (!strangers_.empty() && now - strangers_.front().since >= pace().silence) {
+        strangers_.front().link->end("has not said the secret");
+        strangers_.erase(strangers_.begin());
+    }
+    if (now >= let_in_again_) {
+        let_in_again_ = kNever;
+        open_doors(true);
     }
     if (up_ == nullptr) {
         return;
@@ -292,19 +335,27 @@ void Neighbours::step(Clock::time_point now) {
         drain();
     }
     if (now >= next_beat_ && !downs_.empty()) {
-        next_beat_ = now + kBeat;
+        next_beat_ = now + pace().beat;
         say_ready();
     }
 }
 
 Clock::time_point Neighbours::due() const {
-    return up_ == nullptr || downs_.empty() ? kNever : next_beat_;
+    const bool beats = up_ != nullptr && !downs_.empty();
+    return std::min({let_in_again_, beats ? next_beat_ : kNever,
+                     strangers_.empty() ? kNever : strangers_.front().since + pace().silence});
+}
+
+void Neighbours::overslept(Clock::duration slept) {
+    for (Stranger& stranger : strangers_) {
+        stranger.since += slept;
+    }
 }
 
 void Neighbours::say_ready() {
     const wire::Frame frame = wire::make_frame(wire::Type::Ready, 0, 0, {});
     for (auto& [raw, down] : downs_) {
-        if (down.admitted) {
+        if (!stranger(*raw)) {
             raw->send(frame);
         }
     }
@@ -317,13 +368,13 @@ void Neighbours::ended(Link& link, const std::string& /*how*/) {
     }
     Down& down = found->second;
     while (!down.ranks.empty()) {
-        const auto [rank, own] = *down.ranks.begin();
+        const Rank rank = *down.ranks.begin();
         if (up_ != nullptr) {
-            up_->send(wire::make_frame(wire::Type::Gone, rank.first, rank.second,
-                                       wire::encode_gone(own)));
+            up_->send(wire::make_frame(wire::Type::Gone, rank.first, rank.second, {}));
         }
         forget(down, rank);
     }
+    std::erase_if(strangers_, [&link](const Stranger& one) { return one.link == &link; });
     downs_.erase(found);
 }
 

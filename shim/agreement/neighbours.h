@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -22,9 +23,6 @@ namespace deft::agreement {
 std::string relay_name(std::uint64_t leader_process);
 // Connected to it, by a process of the same user. None: errno says why.
 UniqueFd call_relay(const std::string& name);
-
-inline constexpr auto kBeat = std::chrono::seconds(1);
-inline constexpr auto kSilence = std::chrono::seconds(5);
 
 class Neighbours final : public LinkOwner {
 public:
@@ -50,6 +48,7 @@ public:
     // Keeps in touch with them: who hears nothing for kSilence looks for another way.
     void step(Clock::time_point now);
     Clock::time_point due() const;
+    void overslept(Clock::duration slept);
     bool empty() const { return downs_.empty(); }
 
     bool take(Link& link, const wire::Header& header, std::span<const std::byte> payload) override;
@@ -66,11 +65,14 @@ private:
     };
     struct Down {
         std::unique_ptr<Link> link;
-        bool admitted = false;  // is of this host, or knows the secret
-        Clock::time_point since;
-        std::uint64_t process = 0;              // of the first rank that it has named
-        std::map<Rank, bool> ranks;             // true: of that process itself
+        std::set<Rank> ranks;
         std::map<std::uint64_t, int> councils;  // and how many ranks of each
+    };
+    // Of another host, and has yet to say the secret.
+    struct Stranger {
+        Link* link;
+        Clock::time_point since;
+        Address from;
     };
 
     Door door_;
@@ -80,12 +82,18 @@ private:
     Links& links_;
     Link* up_ = nullptr;
     std::unordered_map<Link*, Down> downs_;
+    std::vector<Stranger> strangers_;          // of them, in order of arrival
+    Clock::time_point let_in_again_ = kNever;  // the kernel had no memory: so long nobody
     std::map<Rank, Link*> routes_;
     bool held_ = false;
     Clock::time_point next_beat_{};
 
     void let_in(int door, bool neighbour);
-    bool admit(Down& down, const wire::Header& header, std::span<const std::byte> payload);
+    UniqueFd accept_one(int door, Address& from);
+    void welcome(UniqueFd fd, bool neighbour, const Address& from);
+    void open_doors(bool open);
+    bool stranger(const Link& link) const;
+    bool admit(Link& link, const wire::Header& header, std::span<const std::byte> payload);
     void close_doors();
     void hold(bool held);
     void say_ready();

@@ -37,6 +37,9 @@ void Poller::forget(int fd, Watcher* watcher) {
 void Poller::wait(int milliseconds) {
     count_ =
         ::epoll_wait(fd_.get(), events_.data(), static_cast<int>(events_.size()), milliseconds);
+}
+
+void Poller::tell() {
     const Clock::time_point now = Clock::now();
     for (int i = 0; i < count_; ++i) {
         const epoll_event& event = events_[static_cast<std::size_t>(i)];

@@ -33,8 +33,10 @@ public:
     // Nothing more is told to it, not even what has happened already. `fd` may be closed by now.
     void forget(int fd, Watcher* watcher);
 
-    // Waits for `milliseconds` (-1: as long as it takes) and tells the watchers.
+    // Waits for `milliseconds` (-1: as long as it takes).
     void wait(int milliseconds);
+    // Tells the watchers of what has happened until then.
+    void tell();
 
 private:
     UniqueFd fd_;

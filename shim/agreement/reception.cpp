@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agreement thread's wait for its connections, and who may come in.
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
+#include "shim/agreement/descriptors.h"
 #include "shim/agreement/leader_role.h"
 #include "shim/agreement/service.h"
 #include "topology/fair_room.h"
@@ -22,8 +21,8 @@ constexpr auto kHelloLimit = std::chrono::seconds(5);
 // Hosts behind one that relays for others.
 constexpr std::size_t kBehind = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
-// Descriptors that are left to the job: so many, and a quarter of those that it may have.
-constexpr rlim_t kLeftToTheJob = 256;
+// Turns that take longer are no delay of a busy processor's: the process did not run.
+constexpr auto kNoDelay = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -43,12 +42,35 @@ void Service::wait() {
     for (Council* council : councils_) {
         due = std::min(due, council->core_->role->due());
     }
-    int timeout = -1;
+    Clock::duration most{};
     if (due != kNever) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now()).count();
-        timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+        // Not for long, while a deadline runs: who has slept longer was stopped.
+        most = std::clamp<Clock::duration>(due - Clock::now(), Clock::duration{}, pace().beat);
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(most).count();
+        links_.poller.wait(static_cast<int>(left));
+    } else {
+        links_.poller.wait(-1);
     }
-    links_.poller.wait(timeout);
+    const Clock::time_point now = Clock::now();
+    if (due != kNever && now - awake_at_ > most + kNoDelay) {
+        overslept(now - awake_at_ - most);
+    }
+    awake_at_ = now;
+    links_.poller.tell();
+}
+
+// The process was stopped, its machine moved or short of memory: who was silent meanwhile may have
+// said a lot that waits to be read.
+void Service::overslept(Clock::duration slept) {
+    for (const std::unique_ptr<Guest>& guest : guests_) {
+        guest->since += slept;
+    }
+    for (const auto& [process, uplink] : uplinks_) {
+        uplink->overslept(slept);
+    }
+    for (Council* council : councils_) {
+        council->core_->role->overslept(slept);
+    }
 }
 
 // ---- who comes in -------------------------------------------------------------------------------
@@ -80,39 +102,12 @@ void Service::pause_accepting(Clock::time_point now) {
     }
 }
 
-// The lowest free number is the next descriptor's, so the number says how many there are. False: it
-// would be one of those that are left to the job.
-bool Service::room_for(int fd, Clock::time_point now) {
-    rlimit limit{};
-    const auto beyond = [&] {
-        const rlim_t left = std::min(kLeftToTheJob, limit.rlim_cur / 4);
-        return static_cast<rlim_t>(fd) + left >= limit.rlim_cur;
-    };
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || !beyond()) {
-        return true;
-    }
-    if (limit.rlim_cur < limit.rlim_max) {
-        const rlim_t before = limit.rlim_cur;
-        limit.rlim_cur = limit.rlim_max;
-        if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-            DEFT_INFO("this process leads many hosts: it may open %llu files instead of %llu",
-                      static_cast<unsigned long long>(limit.rlim_cur),
-                      static_cast<unsigned long long>(before));
-            if (!beyond()) {
-                return true;
-            }
-        }
-    }
-    DEFT_WARN_ONCE(
-        "not all ranks can connect to this process, which leads them: it may open %llu files, of "
-        "which the job needs some; raise the hard limit of open files (ulimit -Hn)",
-        static_cast<unsigned long long>(limit.rlim_cur));
-    pause_accepting(now);
-    return false;
-}
-
 void Service::accept_all(int door, Clock::time_point now) {
     for (std::size_t accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
+        if (!make_room_for_one_more(door)) {
+            pause_accepting(now);
+            return;
+        }
         sockaddr_storage storage{};
         socklen_t length = sizeof(storage);
         auto* const address = reinterpret_cast<sockaddr*>(&storage);
@@ -121,9 +116,6 @@ void Service::accept_all(int door, Clock::time_point now) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
                 pause_accepting(now);
             }
-            return;
-        }
-        if (!room_for(fd.get(), now)) {
             return;
         }
         tune(fd.get());
@@ -197,6 +189,11 @@ bool Service::take(Link& link, const wire::Header& header, std::span<const std::
     if (header.type == wire::Type::Offer) {
         return take_offer(link, payload);
     }
+    if (header.type == wire::Type::Name) {
+        Guest* const guest = guest_of(link);
+        return guest != nullptr && guest->process == 0 &&
+               wire::decode_name(payload, guest->process);
+    }
     const auto leader = leaders_.find(header.council);
     if (known_.count(&link) == 0) {
         return false;
@@ -244,12 +241,11 @@ bool Service::hear_hello(Link& link, const wire::Header& header,
     if (link.gone()) {
         return true;  // its leader would take it for a member, and its second attempt for a twin
     }
-    prove(link);
-    Guest& guest = *known_.at(&link);
-    if (guest.process == 0) {
-        guest.process = hello.process;
-        ask_to_serve();
-        spread();
+    Guest& guest = *guest_of(link);
+    guest.process = guest.process != 0 ? guest.process : hello.process;
+    if (known_.count(&link) == 0) {
+        prove(link);
+        meet(guest);
     }
     if (over) {
         return refuse("the leader has ended its communicator");
@@ -282,6 +278,15 @@ bool Service::admit(Early&& early, LeaderRole* leader) {
 
 // ---- a tree of hosts
 // ------------------------------------------------------------------------------
+
+// A host has come, perhaps for the second time: then it is behind no other one any more.
+void Service::meet(Guest& guest) {
+    for (const auto& [link, other] : known_) {
+        other->behind.erase(guest.process);
+    }
+    ask_to_serve();
+    spread();
+}
 
 // Half of those that may stay relay for others. They are asked before it is too late.
 void Service::ask_to_serve() {
@@ -317,8 +322,8 @@ bool Service::take_offer(Link& link, std::span<const std::byte> payload) {
 Service::Guest* Service::relay_with_room() {
     Guest* best = nullptr;
     for (const auto& [link, guest] : known_) {
-        const bool room = guest->offer && guest->behind < kBehind;
-        if (room && (best == nullptr || guest->behind < best->behind)) {
+        const bool room = guest->offer && guest->behind.size() < kBehind;
+        if (room && (best == nullptr || guest->behind.size() < best->behind.size())) {
             best = guest.get();
         }
     }
@@ -342,7 +347,7 @@ void Service::spread() {
         }
         if (guest->moved_to == 0 && !guest->asked && guest->process != 0) {
             guest->moved_to = relay->process;
-            ++relay->behind;
+            relay->behind.insert(guest->process);
             --stay;
             link->send(wire::make_frame(wire::Type::Move, 0, 0, wire::encode_offer(*relay->offer)));
         }

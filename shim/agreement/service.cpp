@@ -18,6 +18,7 @@
 #include "shim/agreement/leader_role.h"
 #include "shim/agreement/process_number.h"
 #include "shim/agreement/seal.h"
+#include "shim/agreement/surroundings.h"
 
 namespace deft::agreement {
 namespace {
@@ -249,6 +250,7 @@ bool Service::start() {
         return thread_ == Thread::Running;
     }
     thread_ = Thread::Failed;
+    Surroundings::look();
     UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const bool ready = wake && links_.poller.open() &&
                        links_.poller.add(wake.get(), EPOLLIN, static_cast<Watcher*>(this));
@@ -321,6 +323,7 @@ void Service::give_up() noexcept {
 }
 
 void Service::run() {
+    awake_at_ = Clock::now();
     for (;;) {
         {
             const Monitor::Lock lock(monitor_);

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -67,11 +68,11 @@ private:
         std::unique_ptr<Link> link;
         Clock::time_point since;
         Address from;
-        std::uint64_t process = 0;  // of the first rank that it has named
+        std::uint64_t process = 0;  // as it has said itself, else of the first rank
         // Beyond some hundreds of hosts some relay for others.
         bool asked = false;                  // to
         std::optional<wire::Trailer> offer;  // and does, there
-        std::size_t behind = 0;              // so many were sent to it
+        std::set<std::uint64_t> behind;      // processes that were sent to it
         std::uint64_t moved_to = 0;          // was sent to that process
     };
     // A hello whose leader has not joined yet.
@@ -118,6 +119,7 @@ private:
     std::deque<Door> doors_;
     Clock::time_point accept_again_ = kNever;
     std::string suspicion_;
+    Clock::time_point awake_at_{};  // when the last wait was over
 
     bool issue(wire::Trailer& trailer, const Address& reached_by, std::string& why);
     bool start() DEFT_REQUIRES(monitor_);
@@ -127,14 +129,15 @@ private:
     void take_fresh();
     void ready(std::uint32_t events, Clock::time_point now) override;  // something to look at
     void wait();
+    void overslept(Clock::duration slept);
     void open_doors(Clock::time_point now);
     void accept_all(int door, Clock::time_point now);
-    bool room_for(int fd, Clock::time_point now);
     void pause_accepting(Clock::time_point now);
     void make_room();
     void send_stale_away(Clock::time_point now);
     bool hear_hello(Link& link, const wire::Header& header, std::span<const std::byte> payload);
     Guest* guest_of(Link& link);
+    void meet(Guest& guest);
     bool take_offer(Link& link, std::span<const std::byte> payload);
     void ask_to_serve();
     void relay_ended(std::uint64_t process);

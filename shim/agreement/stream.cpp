@@ -44,6 +44,7 @@ bool Stream::send(const wire::Frame& frame) {
         return false;
     }
     if (waiting_ + frame->size() > kMaxWaiting) {
+        broken_ = true;
         close();
         return false;
     }
@@ -73,6 +74,7 @@ bool Stream::flush() {
         } else if (sent < 0 && errno == EAGAIN) {
             return true;
         } else if (sent >= 0 || errno != EINTR) {
+            broken_ = true;
             close();
             return false;
         }
@@ -105,6 +107,7 @@ bool Stream::fill() {
         }
         if (got <= 0) {
             // What came before the end still counts.
+            (got == 0 ? closed_by_peer_ : broken_) = true;
             fd_.reset();
             return false;
         }

@@ -49,6 +49,10 @@ public:
     bool damaged() const { return damaged_; }
     // What was refused as Bad was made with another shared secret, or with none, or without a need.
     bool other_secret() const { return other_secret_; }
+    // The network has ended the connection, or a peer that does not read: neither end's doing.
+    bool broken() const { return broken_; }
+    // The peer has closed it.
+    bool closed_by_peer() const { return closed_by_peer_; }
     // What has come and was not taken as a frame yet.
     bool anything_in() const { return in_.size() != taken_; }
     // The peer has closed and said nothing more before it did. Takes nothing.
@@ -65,6 +69,8 @@ private:
     bool other_version_ = false;
     bool damaged_ = false;
     bool other_secret_ = false;
+    bool broken_ = false;
+    bool closed_by_peer_ = false;
 
     void drop_sent(std::size_t bytes);
 };

@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "shim/agreement/member_role.h"
+#include "shim/agreement/process_number.h"
+#include "shim/agreement/surroundings.h"
 
 namespace deft::agreement {
 namespace {
@@ -26,11 +28,9 @@ std::vector<wire::Endpoint> reachable(const wire::Endpoint& endpoint) {
         return {endpoint};
     }
     std::vector<wire::Endpoint> all;
-    for (const Interface& link : process_interfaces().links) {
-        if (link.index != 0) {
-            all.push_back(endpoint);
-            all.back().address.scope = link.index;
-        }
+    for (const std::uint32_t link : Surroundings::process().links) {
+        all.push_back(endpoint);
+        all.back().address.scope = link;
     }
     return all.empty() ? std::vector<wire::Endpoint>{endpoint} : all;
 }
@@ -116,7 +116,16 @@ std::string Uplink::leader() const {
 Clock::time_point Uplink::due() const {
     return std::min({other_.until, state_ == State::Up ? kNever : until_, linger_,
                      neighbours_.due(),
-                     state_ == State::Up && relayed_ ? heard_ + kSilence : kNever});
+                     state_ == State::Up && relayed_ ? heard_ + pace().silence : kNever});
+}
+
+void Uplink::overslept(Clock::duration slept) {
+    neighbours_.overslept(slept);
+    put_off(other_.until, slept);
+    put_off(heard_, slept);
+    if (state_ == State::Asking || state_ == State::Connecting) {
+        put_off(until_, slept);
+    }
 }
 
 bool Uplink::idle(Clock::time_point now) const {
@@ -146,7 +155,7 @@ void Uplink::step(Clock::time_point now) {
             }
             break;
         case State::Up:
-            if (relayed_ && now >= heard_ + kSilence) {
+            if (relayed_ && now >= heard_ + pace().silence) {
                 up_->end("does not answer");
             }
             break;
@@ -214,6 +223,7 @@ void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_po
     if (endpoint_ != 0) {
         return;
     }
+    try_relay_ = true;  // another process of this host may have found the leader meanwhile
     until_ = now + pause_;
     pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
     if (refused_ >= endpoints_.size()) {
@@ -290,7 +300,7 @@ void Uplink::try_other() {
 // the end of the old one for the host's.
 void Uplink::move() {
     const std::unique_ptr<Link> old = std::move(up_);
-    went_down("has sent this host to another one", true);
+    went_down("has sent this host to another one", true, false);
     up_ = std::move(other_.link);
     other_ = Other{};
     relayed_ = true;
@@ -304,12 +314,14 @@ void Uplink::came_up() {
     refused_ = 0;
     relays_lost_ = 0;
     problem_.clear();
+    if (!relayed_) {
+        up_->send(wire::make_frame(wire::Type::Name, 0, 0, wire::encode_name(process_number())));
+    }
     for (MemberRole* const role : all_roles()) {
         if (attached(role)) {
             role->way_opened();
         }
     }
-    // This process's own come first: by them the leader knows whose link it is.
     neighbours_.way_opened(*up_);
 }
 
@@ -318,6 +330,7 @@ void Uplink::ended(Link& link, const std::string& how) {
         try_other();
         return;
     }
+    const bool refused = !link.stream().broken() && !link.stream().closed_by_peer();
     up_.reset();
     other_ = Other{};
     const Clock::time_point now = Clock::now();
@@ -333,11 +346,11 @@ void Uplink::ended(Link& link, const std::string& how) {
         attempt_failed(how, how.find(std::strerror(ECONNREFUSED)) != how.npos, now);
         return;
     }
-    went_down(how, relayed_);
+    went_down(how, relayed_, !relayed_ && refused);
 }
 
 // relay: the leader itself may be well.
-void Uplink::went_down(const std::string& how, bool relay) {
+void Uplink::went_down(const std::string& how, bool relay, bool refused) {
     state_ = State::Waiting;
     relayed_ = false;
     try_relay_ = true;
@@ -346,7 +359,7 @@ void Uplink::went_down(const std::string& how, bool relay) {
     neighbours_.way_lost();
     for (MemberRole* const role : all_roles()) {
         if (attached(role)) {
-            role->way_lost(how, relay);
+            role->way_lost(how, refused);
         }
     }
 }

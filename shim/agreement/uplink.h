@@ -37,6 +37,7 @@ public:
 
     void step(Clock::time_point now);
     Clock::time_point due() const;
+    void overslept(Clock::duration slept);
     // Nobody needs it, and what was said is on its way.
     bool idle(Clock::time_point now) const;
     // The process ends: what its neighbours have said already is passed on.
@@ -90,7 +91,7 @@ private:
     void offer_to_serve();
     void try_other();
     void move();
-    void went_down(const std::string& how, bool relay);
+    void went_down(const std::string& how, bool relay, bool refused);
     Roles all_roles() const;
     bool attached(MemberRole* role) const;
     void deliver(const wire::Header& header, std::span<const std::byte> payload);

@@ -124,9 +124,8 @@ std::size_t longest(Type type) {
             return 8 + kTrailerBytes;
         case Type::Ask:
         case Type::Resumed:
+        case Type::Name:
             return 8;
-        case Type::Gone:
-            return 1;
         case Type::Offer:
         case Type::Move:
             return kTrailerBytes;
@@ -138,6 +137,7 @@ std::size_t longest(Type type) {
         case Type::Ack:
         case Type::Leave:
         case Type::Closed:
+        case Type::Gone:
             return 0;
     }
     return 0;
@@ -297,15 +297,12 @@ bool decode_question(std::span<const std::byte> in, std::uint64_t& child) {
     return reader.ok() && reader.left() == 0;
 }
 
-std::vector<std::byte> encode_gone(bool own) {
-    return {std::byte{own}};
+std::vector<std::byte> encode_name(std::uint64_t process) {
+    return encode_question(process);
 }
 
-bool decode_gone(std::span<const std::byte> in, bool& own) {
-    ByteReader reader(in);
-    const auto value = reader.get<std::uint8_t>();
-    own = value == 1;
-    return reader.ok() && reader.left() == 0 && value <= 1;
+bool decode_name(std::span<const std::byte> in, std::uint64_t& process) {
+    return decode_question(in, process) && process != 0;
 }
 
 std::vector<std::byte> encode_offer(const Trailer& trailer) {

@@ -83,8 +83,9 @@ enum class Type : std::uint8_t {
     Offer = 18,    // host -> leader: where, and a secret for them
     Move = 19,     // leader -> host: have that host relay for you
     Join = 20,     // host -> host: the secret
+    Name = 21,     // host -> leader, its first: the process that the connection is of
 };
-inline constexpr std::uint8_t kTypes = 21;
+inline constexpr std::uint8_t kTypes = 22;
 // The longest payload of a type; 0 for those without one and for unknown types.
 std::size_t longest(Type type);
 
@@ -153,9 +154,8 @@ std::vector<std::byte> encode_question(std::uint64_t child);
 bool decode(std::span<const std::byte> in, Meeting& meeting);
 bool decode_question(std::span<const std::byte> in, std::uint64_t& child);
 
-// Whether the connection that has ended was the rank's own, or that of a relay before it.
-std::vector<std::byte> encode_gone(bool own);
-bool decode_gone(std::span<const std::byte> in, bool& own);
+std::vector<std::byte> encode_name(std::uint64_t process);
+bool decode_name(std::span<const std::byte> in, std::uint64_t& process);
 
 // Of Offer and Move: a trailer. Of Join: its secret.
 std::vector<std::byte> encode_offer(const Trailer& trailer);

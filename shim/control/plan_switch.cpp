@@ -9,9 +9,10 @@ namespace deft::director {
 namespace {
 
 // A decision takes milliseconds, and the leader cancels after Proposal::patience (10 s). A leader
-// that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back.
-// A rank that waits longer than this has lost the others.
-constexpr std::chrono::seconds kDecisionDeadline{120};
+// that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back,
+// and so may the network between the two. A rank that waits longer than this has lost the others;
+// PyTorch's watchdog waits twice as long.
+constexpr std::chrono::minutes kDecisionDeadline{5};
 
 }  // namespace
 

@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto in = std::as_bytes(std::span(data + 1, size - 1));
     std::uint64_t child = 0;
     std::uint64_t heard = 0;
-    bool own = false;
+    std::uint64_t process = 0;
     wire::Trailer offer;
     wire::Nonce secret{};
     switch (data[0] % 12) {
@@ -94,7 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             read_header(in);
             break;
         case 8:
-            require(!wire::decode_gone(in, own) || in.size() == 1);
+            require(!wire::decode_name(in, process) || in.size() == sizeof(process));
             break;
         case 9:
             (void)wire::decode_resumed(in, heard);

@@ -1,50 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that arrive otherwise than they were sent: no two ranks may act on different proposals.
-#include <poll.h>
 #include <sys/socket.h>
 
 #include "base/random.h"
-#include "shim/agreement/stream.h"
 #include "tests/component/shim/agreement/council_scene.h"
 #include "tests/component/shim/agreement/raw_peer.h"
 
 namespace deft::agreement::test {
 namespace {
-
-// Reads frames of one type from a connection; others before it are skipped.
-class Ear {
-public:
-    explicit Ear(const UniqueFd& fd) : stream_(UniqueFd(::dup(fd.get()))) {}
-    std::vector<std::byte> next(wire::Type type) {
-        const auto deadline = Clock::now() + kPatience;
-        while (Clock::now() < deadline) {
-            wire::Header header;
-            std::span<const std::byte> payload;
-            switch (stream_.next(header, payload)) {
-                case Stream::Next::Frame:
-                    if (header.type == type) {
-                        return {payload.begin(), payload.end()};
-                    }
-                    continue;
-                case Stream::Next::Bad:
-                    ADD_FAILURE() << "a frame that is not one";
-                    return {};
-                case Stream::Next::None: {
-                    pollfd entry{ear(), POLLIN, 0};
-                    (void)::poll(&entry, 1, 100);
-                    if (!stream_.fill()) {
-                        return {};
-                    }
-                }
-            }
-        }
-        return {};
-    }
-
-private:
-    int ear() { return stream_.fd(); }
-    Stream stream_;
-};
 
 // The leader is deft's, the only member is the test.
 class Leader : public ::testing::Test {

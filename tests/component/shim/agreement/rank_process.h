@@ -56,6 +56,19 @@ inline int connections(int family) {
     return count;
 }
 
+// Breaks all TCP connections of this process, as a network would: both ends get an error.
+inline void break_connections() {
+    for (int fd = 0; fd < 4096; ++fd) {
+        sockaddr_storage storage{};
+        socklen_t length = sizeof(storage);
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) == 0 &&
+            storage.ss_family != AF_UNIX) {
+            storage.ss_family = AF_UNSPEC;
+            (void)::connect(fd, reinterpret_cast<sockaddr*>(&storage), length);
+        }
+    }
+}
+
 // What the process does: one line of words in, one line out.
 class RankProcess {
 public:
@@ -80,6 +93,18 @@ public:
             (void)::getrlimit(RLIMIT_NOFILE, &limit);
             words >> limit.rlim_cur >> limit.rlim_max;
             return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "ok" : "refused";
+        }
+        if (what == "pace") {
+            int silence = 0;
+            int back = 0;
+            words >> silence >> back;
+            pace() = {std::chrono::milliseconds(silence / 5), std::chrono::milliseconds(silence),
+                      std::chrono::milliseconds(back)};
+            return "ok";
+        }
+        if (what == "break") {
+            break_connections();
+            return "ok";
         }
         if (what == "direct") {
             std::size_t hosts = 0;
@@ -184,6 +209,12 @@ private:
             return council.report(bytes(report)) ? "ok" : "refused";
         }
         words >> serial;
+        if (what == "wait") {
+            const Decision found = council.wait_decision(serial, Clock::now() + kPatience);
+            return found == Decision::Commit   ? "commit"
+                   : found == Decision::Cancel ? "cancel"
+                                               : "lost";
+        }
         if (what == "propose") {
             return wait(eventually([&] { return council.propose(proposal(serial)); }));
         }

@@ -2,7 +2,9 @@
 // One end of a connection to a rendezvous, as bytes.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "shim/agreement/service.h"
+#include "shim/agreement/stream.h"
 #include "shim/agreement/wire.h"
 #include "tests/component/shim/agreement/council_scene.h"
 
@@ -45,6 +48,50 @@ inline std::vector<std::byte> frame(const wire::Trailer& trailer, std::uint32_t 
                                     wire::Type type, std::span<const std::byte> payload) {
     return *wire::make_frame(type, wire::council_of(trailer.nonce), rank, payload);
 }
+
+// Reads frames of one type from a connection; others before it are skipped.
+class Ear {
+public:
+    explicit Ear(const UniqueFd& fd) : stream_(UniqueFd(::dup(fd.get()))) {}
+    // The payload; nothing if the connection ends first.
+    std::vector<std::byte> next(wire::Type type) {
+        std::vector<std::byte> payload;
+        (void)hears(type, &payload);
+        return payload;
+    }
+    bool hears(wire::Type type, std::vector<std::byte>* said = nullptr) {
+        const auto deadline = Clock::now() + kPatience;
+        while (Clock::now() < deadline) {
+            wire::Header header;
+            std::span<const std::byte> payload;
+            switch (stream_.next(header, payload)) {
+                case Stream::Next::Frame:
+                    if (header.type == type) {
+                        if (said != nullptr) {
+                            said->assign(payload.begin(), payload.end());
+                        }
+                        return true;
+                    }
+                    continue;
+                case Stream::Next::Bad:
+                    ADD_FAILURE() << "a frame that is not one";
+                    return false;
+                case Stream::Next::None: {
+                    pollfd entry{ear(), POLLIN, 0};
+                    (void)::poll(&entry, 1, 100);
+                    if (!stream_.fill()) {
+                        return false;
+                    }
+                }
+            }
+        }
+        return false;
+    }
+
+private:
+    int ear() { return stream_.fd(); }
+    Stream stream_;
+};
 
 inline wire::Hello hello_for(const wire::Trailer& trailer, std::uint32_t rank,
                              std::uint32_t nranks) {
