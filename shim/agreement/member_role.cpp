@@ -403,9 +403,12 @@ bool MemberRole::take_resumed(std::span<const std::byte> payload) {
     }
     returning_ = false;
     back_by_ = kNever;
+    if (state_ == State::Doubt) {
+        return true;
+    }
     const std::uint64_t first = reported_ - reports_.size();
     if (heard < first) {
-        lost("has missed too many reports");
+        lost("has missed too many reports", true);
         return true;
     }
     for (std::uint64_t i = heard; i < reported_ && way_ != nullptr; ++i) {

@@ -227,6 +227,7 @@ void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_po
     until_ = now + pause_;
     pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
     if (refused_ >= endpoints_.size()) {
+        neighbours_.way_lost();  // those who ask for a way need not wait
         for (MemberRole* const role : all_roles()) {
             if (attached(role)) {
                 role->leader_gone();

@@ -514,6 +514,20 @@ TEST_F(Relay, ListensInTheRangeOnly) {
               "none: all ports of DEFT_PORTS=" + range + " are in use on 127.0.0.1");
 }
 
+// Run by link_local.sh, which makes the links.
+TEST_F(Relay, MeetsAtALinkLocalAddress) {
+    if (std::getenv("TEST_LINK_LOCAL") == nullptr) {
+        GTEST_SKIP() << "needs links of its own";
+    }
+    EXPECT_EQ(leader.ask("set DEFT_INTERFACES right"), "ok");
+    EXPECT_EQ(members[0].ask("set DEFT_INTERFACES wrong,right"), "ok");
+    const wire::Trailer trailer = trailer_of(from_hex(leader.ask("make")));
+    EXPECT_EQ(trailer.endpoints[0].address.text(), "fe80::2");
+    make("a", {0});
+    expect_on("a", {0});
+    expect_vote("a", 1, {0});
+}
+
 // ---- a shared secret
 // -----------------------------------------------------------------------------
 

@@ -2,12 +2,15 @@
 // Ranks as processes on the software device: what they agree on, and what becomes of the job when
 // they cannot.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <functional>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "tests/system/shim/process.h"
 
 namespace deft::test {
@@ -240,6 +243,54 @@ TEST(Agreement, AStoppedRankStaysAMember) {
         job.kill(stopped, SIGCONT);
     }
     job.expect_done();
+}
+
+// One clear warning on each rank, and the job goes on without plans.
+TEST(Agreement, AWrongSecretOnOneRankTurnsAllOff) {
+    const Folder folder;
+    for (const auto& [name, text] : Environment{{"right", "correct horse battery staple"},
+                                                {"wrong", "correct horse battery stable"}}) {
+        std::ofstream(folder / name) << text;
+        fs::permissions(folder / name, fs::perms::owner_read);
+    }
+    Job job(3, 150);
+    for (int rank = 0; rank < 3; ++rank) {
+        job.start(rank, {{"DEFT_AGREE_TIMEOUT", "200ms"},
+                         {"DEFT_SECRET_FILE", folder / (rank == 2 ? "wrong" : "right")}});
+    }
+    job.expect_done();
+    for (int rank = 0; rank < 2; ++rank) {
+        const std::string& err = job.finish(rank).err;
+        EXPECT_EQ(count(err, "WARN"), 1u) << err;
+        EXPECT_EQ(count(err, kForwarded), 1u) << err;
+        EXPECT_NE(err.find("rank 2 did not answer"), err.npos) << err;
+        EXPECT_NE(err.find("had another shared secret than DEFT_SECRET_FILE"), err.npos) << err;
+    }
+    EXPECT_LE(count(job.finish(2).err, "WARN"), 1u) << job.finish(2).err;  // it may end before
+    EXPECT_EQ(count(job.finish(2).err, kAgreed), 0u) << job.finish(2).err;
+}
+
+TEST(Agreement, ALeaderThatFindsNoPortTurnsAllOff) {
+    const UniqueFd taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    socklen_t length = sizeof(address);
+    auto* const place = reinterpret_cast<sockaddr*>(&address);
+    ASSERT_EQ(::bind(taken.get(), place, length), 0);
+    ASSERT_EQ(::listen(taken.get(), 1), 0);
+    ASSERT_EQ(::getsockname(taken.get(), place, &length), 0);
+    const std::string port = std::to_string(ntohs(address.sin_port));
+    const std::string range = port + "-" + port;
+    Job job(2);
+    job.start_all({{"DEFT_PORTS", range}, {"DEFT_INTERFACES", "127.0.0.1"}});
+    job.expect_done();
+    const std::string& leader = job.finish(0).err;
+    EXPECT_EQ(count(leader, "WARN"), 1u) << leader;
+    EXPECT_NE(leader.find("all ports of DEFT_PORTS=" + range + " are in use"), leader.npos)
+        << leader;
+    const std::string& member = job.finish(1).err;
+    EXPECT_EQ(count(member, "WARN"), 1u) << member;
+    EXPECT_NE(member.find("runs without deft"), member.npos) << member;
 }
 
 TEST(Agreement, RequiredAndImpossibleFailsTheCommunicator) {
