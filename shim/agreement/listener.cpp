@@ -29,8 +29,7 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& why
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::open(std::string& why) {
-    InterfaceSelection selection = process_interfaces();
+std::unique_ptr<Listener> Listener::open(InterfaceSelection selection, std::string& why) {
     // They are tried in this order, and not all may fit into a trailer.
     std::stable_partition(selection.links.begin(), selection.links.end(),
                           [](const Interface& link) { return link.up; });

@@ -8,6 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "shim/agreement/wire.h"
+#include "topology/interfaces.h"
 
 namespace deft::agreement {
 
@@ -16,8 +17,9 @@ namespace deft::agreement {
 // the kernel; nobody accepts before the agreement thread runs.
 class Listener {
 public:
-    // Null, and why, if there is nothing to listen on.
-    static std::unique_ptr<Listener> open(std::string& why);
+    // Null, and why, if there is nothing to listen on. The selection is process_interfaces(), which
+    // reads the environment: on a thread of the job.
+    static std::unique_ptr<Listener> open(InterfaceSelection selection, std::string& why);
 
     // True in the process that opened it; a forked child shares the sockets but must not use them.
     bool ours() const;

@@ -231,12 +231,29 @@ void MemberRole::leader_gone() {
 
 void MemberRole::take(const wire::Header& header, std::span<const std::byte> payload) {
     if (state_ != State::Left && !take_frame(header, payload)) {
-        lost("sent nonsense");
+        lost("sent nonsense", true);
+    }
+}
+
+// A relay sends to everyone as soon as it has seen this rank's Hello, which the leader has not: of
+// what was said to the others meanwhile, the leader tells this rank again when it hears the Hello.
+bool MemberRole::ahead_of_hello(wire::Type type) const {
+    switch (type) {
+        case wire::Type::Prepare:
+        case wire::Type::Closed:
+            return state_ == State::Acked || returning_;
+        case wire::Type::Decision:
+            return state_ == State::Acked;
+        default:
+            return false;
     }
 }
 
 // False: nonsense.
 bool MemberRole::take_frame(const wire::Header& header, std::span<const std::byte> payload) {
+    if (ahead_of_hello(header.type)) {
+        return true;
+    }
     switch (header.type) {
         case wire::Type::AllHere:
             return take_all_here();

@@ -90,6 +90,7 @@ private:
     void part();
     void say(wire::Type type, std::span<const std::byte> payload);
     void greet();
+    bool ahead_of_hello(wire::Type type) const;
     bool take_frame(const wire::Header& header, std::span<const std::byte> payload);
     bool take_all_here();
     bool take_verdict(std::span<const std::byte> payload);

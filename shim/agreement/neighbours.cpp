@@ -107,7 +107,7 @@ void Neighbours::stop() {
 bool Neighbours::serve_hosts(wire::Trailer& offer) {
     std::string why;
     if (hosts_ == nullptr) {
-        hosts_ = Listener::open(why);
+        hosts_ = Listener::open(Surroundings::process().interfaces, why);
         if (hosts_ == nullptr || !random_bytes(secret_.data(), secret_.size())) {
             hosts_.reset();
             return false;

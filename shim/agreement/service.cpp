@@ -117,7 +117,7 @@ bool Service::issue(wire::Trailer& trailer, const Address& reached_by, std::stri
     std::memcpy(trailer.nonce.data(), &process, sizeof(process));
     const Monitor::Lock lock(monitor_);
     if (listener_ == nullptr || !listener_->ours()) {
-        listener_ = Listener::open(why);
+        listener_ = Listener::open(process_interfaces(), why);
         if (listener_ == nullptr) {
             return false;
         }

@@ -6,7 +6,6 @@
 #include <span>
 
 #include "base/hash.h"
-#include "topology/interfaces.h"
 
 namespace deft::agreement {
 namespace {
@@ -23,7 +22,8 @@ void Surroundings::look() {
     if (const char* const host = std::getenv("NCCL_HOSTID")) {
         found.host = fnv64(std::as_bytes(std::span(host, std::strlen(host))));
     }
-    for (const Interface& link : process_interfaces().links) {
+    found.interfaces = process_interfaces();
+    for (const Interface& link : found.interfaces.links) {
         if (link.index != 0) {
             found.links.push_back(link.index);
         }

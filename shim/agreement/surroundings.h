@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "topology/interfaces.h"
+
 namespace deft::agreement {
 
 struct Surroundings {
     // A hash of NCCL_HOSTID, or 0: what NCCL takes for another host is one here too.
     std::uint64_t host = 0;
-    // Numbers of the interfaces that the process may use.
+    // The interfaces that the process may use, as they were; and the numbers of those that have
+    // one.
+    InterfaceSelection interfaces;
     std::vector<std::uint32_t> links;
 
     // Looks, once in a process. Before the agreement thread starts.

@@ -66,7 +66,8 @@ protected:
 TEST_F(PlayedLeader, IsToldWhenARankGoesOffAlone) {
     let_in();
     acknowledge();
-    tell(wire::Type::Prepare, {});  // nonsense
+    tell(wire::Type::Prepare, {});  // for those whom the leader has heard: passed over
+    tell(wire::Type::Answer, {});   // nonsense
     EXPECT_NE(member.ask("off a").find("sent nonsense"), std::string::npos);
     EXPECT_TRUE(ear->hears(wire::Type::Leave));
 }
