@@ -61,7 +61,7 @@ ip link set eth1 up
 def listening(environment="env", file="listening"):
     """Lines that start `deft doctor --listen` on the other host."""
     return (f"{FAR} {environment} {shlex.quote(DEFT)} doctor --listen >{file} & there=$!\n"
-            f"wait_until 'grep -q listening {file}'")
+            f"wait_until 'grep -qs listening {file}'")
 
 
 @needs_network
