@@ -158,7 +158,7 @@ std::optional<std::string> answer_in_steps(const std::function<std::string()>& q
         return question();
     }
     steps = new (shared) Steps;
-    const auto answer = answer_in_time(question, limit);
+    auto answer = answer_in_time(question, limit);
     steps->name.back() = '\0';
     step = steps->name.data();
     steps = nullptr;
