@@ -276,8 +276,7 @@ bool Service::admit(Early&& early, LeaderRole* leader) {
     return true;
 }
 
-// ---- a tree of hosts
-// ------------------------------------------------------------------------------
+// ---- a tree of hosts ----------------------------------------------------------------------------
 
 // A host has come, perhaps for the second time: then it is behind no other one any more.
 void Service::meet(Guest& guest) {

@@ -244,8 +244,7 @@ void Uplink::connected(Link& link) {
     }
 }
 
-// ---- a tree of hosts
-// ------------------------------------------------------------------------------
+// ---- a tree of hosts ----------------------------------------------------------------------------
 
 // What the leader says to this host. False: nonsense.
 bool Uplink::take_order(const wire::Header& header, std::span<const std::byte> payload) {
