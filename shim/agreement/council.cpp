@@ -13,6 +13,8 @@ using Phase = Council::Core::Phase;
 constexpr std::size_t kMaxReports = 256;
 // A vote takes milliseconds, and a cancelled plan comes again.
 constexpr auto kOverdue = std::chrono::milliseconds(500);
+// Of a wait: who sleeps for longer was stopped.
+constexpr std::chrono::seconds kSlice{1};
 
 }  // namespace
 
@@ -109,8 +111,18 @@ Decision Council::wait_decision(std::uint64_t serial, Clock::time_point deadline
             // Once decided() runs the decision is known, and it is short.
             if (core_->phase == Phase::Deciding) {
                 lock.wait_until(Clock::now() + std::chrono::milliseconds(100));
-            } else if (!lock.wait_until(deadline) && core_->serial == serial &&
-                       core_->phase == Phase::Asked) {
+                continue;
+            }
+            // A process that was stopped meanwhile has not waited: the decision may lie in its
+            // socket.
+            const Clock::time_point until = std::min(deadline, Clock::now() + kSlice);
+            const bool woken = lock.wait_until(until);
+            const Clock::duration late = Clock::now() - until;
+            if (late > kSlice) {
+                put_off(deadline, late);
+            }
+            if (!woken && Clock::now() >= deadline && core_->serial == serial &&
+                core_->phase == Phase::Asked) {
                 core_->phase = Phase::Lost;
                 core_->abandoned = true;
             }

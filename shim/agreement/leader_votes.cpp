@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kMaxChildren = 4096;
 constexpr std::size_t kMaxAsking = 65536;
 // For ranks that were on their way when it was decided.
-constexpr std::size_t kDecisionsKept = 16;
+constexpr std::size_t kDecisionsKept = 1024;
 
 }  // namespace
 
@@ -46,8 +46,7 @@ void LeaderRole::hear_answer(std::size_t rank, const wire::Word& word) {
     if (!same) {
         DEFT_WARN(
             "a new plan is dropped: %s has read another one than was proposed; the memory of its "
-            "host "
-            "or of this one is damaged",
+            "host or of this one is damaged",
             name_of(rank).c_str());
     }
     vote(rank, word.yes && same);

@@ -459,6 +459,7 @@ bool MemberRole::away() const {
 
 void MemberRole::overslept(Clock::duration slept) {
     put_off(deadline_, slept);
+    put_off(asked_until_, slept);
     put_off(back_by_, slept);
 }
 

@@ -332,7 +332,8 @@ void Service::run() {
             }
         }
         take_fresh();
-        const Clock::time_point now = Clock::now();
+        // A stop since then is taken note of by the next wait().
+        const Clock::time_point now = awake_at_;
         for (Council* council : councils_) {
             council->core_->role->step(now);
         }

@@ -210,7 +210,11 @@ private:
         }
         words >> serial;
         if (what == "wait") {
-            const Decision found = council.wait_decision(serial, Clock::now() + kPatience);
+            int limit_ms = 0;
+            words >> limit_ms;
+            const Clock::duration limit =
+                limit_ms > 0 ? std::chrono::milliseconds(limit_ms) : Clock::duration(kPatience);
+            const Decision found = council.wait_decision(serial, Clock::now() + limit);
             return found == Decision::Commit   ? "commit"
                    : found == Decision::Cancel ? "cancel"
                                                : "lost";

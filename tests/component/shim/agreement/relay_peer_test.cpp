@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes of the job and a peer that the test plays: a leader, another host, a stranger.
+#include <chrono>
+#include <thread>
+
 #include "base/random.h"
 #include "shim/agreement/neighbours.h"
 #include "tests/component/shim/agreement/rank_process.h"
@@ -172,6 +175,29 @@ TEST_F(PlayedHost, IsSentAwayAsOftenAsItComes) {
         const UniqueFd host = come(33, 2, 33);
         ASSERT_TRUE(Ear(host).hears(wire::Type::Move)) << i;
     }
+}
+
+// A hook that waits for a decision, in a process that is stopped for longer than it would wait. The
+// decision comes meanwhile.
+TEST(Stopped, WhoSleepsThroughAWaitHasNotWaited) {
+    RankChild leader;
+    RankChild member;
+    const std::string id = leader.ask("make");
+    EXPECT_EQ(leader.ask("join a " + id + " 2 0"), "ok");
+    EXPECT_EQ(member.ask("join a " + id + " 2 1"), "ok");
+    EXPECT_EQ(leader.ask("on a"), "ok");
+    EXPECT_EQ(member.ask("on a"), "ok");
+    EXPECT_EQ(leader.ask("later a"), "ok");
+    EXPECT_EQ(leader.ask("propose a 1"), "ok");
+    EXPECT_EQ(member.ask("asked a"), "ok");
+    member.say("wait a 1 1500");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    member.stop();
+    EXPECT_EQ(leader.ask("answer a 1"), "ok");
+    EXPECT_EQ(leader.ask("decision a 1"), "commit");
+    std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+    member.signal(SIGCONT);
+    EXPECT_EQ(member.hear(), "commit");
 }
 
 }  // namespace
