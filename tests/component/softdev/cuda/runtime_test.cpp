@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runtime library, where it is more than the driver under another name.
 #pragma GCC visibility push(default)
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
 #include <gtest/gtest.h>
@@ -15,6 +16,16 @@ extern "C" void __cudaRegisterFunction(void**, const char*, char*, const char*, 
                                        dim3*, dim3*, int*);
 
 namespace {
+
+// Libraries name them, and are not loaded where they lack.
+TEST(Runtime, WhatTheDeviceDoesNotHaveIsThereAndSaysSo) {
+    EXPECT_EQ(cudaProfilerStart(), cudaErrorNotSupported);
+    EXPECT_EQ(cudaLibraryUnload(nullptr), cudaErrorNotSupported);
+    int blocks = 7;
+    EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nullptr, 1, 0),
+              cudaErrorNotSupported);
+    EXPECT_EQ(blocks, 7);
+}
 
 TEST(Runtime, NothingIsAPointerThatCudaDoesNotKnow) {
     cudaPointerAttributes attributes;
