@@ -208,6 +208,7 @@ struct PeerLink {
 struct PeerFacts {
     std::string address;
     std::string problem;  // why there is no answer at all
+    bool known = true;    // the resolver has an address of it
     std::string host, version;
     std::map<std::string, std::string> settings, own_settings;
     std::size_t links = 0, own_links = 0;

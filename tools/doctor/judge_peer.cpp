@@ -31,7 +31,9 @@ void judge_peer(const Facts& facts, Diagnoses& found) {
     const PeerFacts& peer = *facts.peer;
     if (!peer.problem.empty()) {
         found.push_back({Finding::PeerUnreachable,
-                         fmt::format("{}: {}", peer.address, peer.problem), "connect", ""});
+                         fmt::format("{}: {}", peer.address, peer.problem),
+                         peer.known ? "connect" : "getaddrinfo",
+                         peer.known ? "" : "name a host that getent hosts knows, or an address"});
         return;
     }
     if (facts.preload && peer.version != facts.preload->command_version) {

@@ -37,7 +37,8 @@ void split_place(const std::string& where, std::string& host, std::string& port)
 }
 
 // What the other side says; empty, and why, if it says nothing.
-std::string ask_info(const std::string& where, std::string& problem) {
+std::string ask_info(const std::string& where, PeerFacts& facts) {
+    std::string& problem = facts.problem;
     std::string host;
     std::string port;
     split_place(where, host, port);
@@ -46,6 +47,7 @@ std::string ask_info(const std::string& where, std::string& problem) {
     addrinfo* list = nullptr;
     if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list); error != 0) {
         problem = ::gai_strerror(error);
+        facts.known = false;
         return {};
     }
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
@@ -147,7 +149,7 @@ PeerFacts ask_peer(const std::string& where, const LinkFacts& links, const Confi
     facts.address = where;
     looking_at(where);
     const auto begin = std::chrono::system_clock::now();
-    const std::string text = ask_info(where, facts.problem);
+    const std::string text = ask_info(where, facts);
     const auto end = std::chrono::system_clock::now();
     if (text.empty()) {
         return facts;

@@ -46,6 +46,17 @@ std::string text_of(const std::vector<NcclCopy>& copies, const std::vector<std::
 Outcome look(const DoctorOptions& options) {
     looking_at("the command, and the scripts that it starts");
     const Job job = read_command(options.command, Environment(environ));
+    for (const ProgramFacts& program : job.command.programs) {
+        if (program.file.empty() && !program.operand) {  // a script decides nothing about NCCL
+            Outcome outcome;
+            outcome.status = kProblem;
+            outcome.complaint = fmt::format(
+                "which-nccl: {}: command not found; name an existing program, or put its folder "
+                "on PATH",
+                program.word);
+            return outcome;
+        }
+    }
     std::vector<std::string> started;
     looking_at("NCCL, and the libraries that the program is linked to");
     const std::vector<NcclCopy> copies = find_nccl(job, started).copies;

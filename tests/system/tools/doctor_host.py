@@ -137,6 +137,11 @@ class Peers(DoctorTest):
         self.first("peer-unreachable", "error", "10.1.0.2:9",
                    arguments=("--peer", "10.1.0.2:9"), inside=two_hosts())
 
+    def test_a_name_that_nobody_knows(self):
+        said = self.first("peer-unreachable", "error", "no-such-host.invalid",
+                          arguments=("--peer", "no-such-host.invalid"), inside=two_hosts())
+        self.assertIn("remedy: name a host that getent hosts knows", said)
+
     def test_strangers_get_nothing(self):
         script = ("import socket\nfor text in (b'', b'X' * 100000, b'I', b'E' + b'x' * 63):\n"
                   "    s = socket.create_connection(('10.1.0.2', 29430), 10)\n"

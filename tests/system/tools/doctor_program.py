@@ -191,6 +191,9 @@ class Nccl(DoctorTest):
         self.assertIn('"version": 21805', result.stdout.split("}")[0])
         result = self.which()
         self.assertEqual((result.returncode, result.stdout), (2, ""))
+        result = self.which("/no/such/program")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn("/no/such/program: command not found", result.stderr)
 
     def test_which_of_a_virtual_environment(self):
         venv = self.folder / "venv"
