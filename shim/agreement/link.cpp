@@ -17,7 +17,7 @@ Link::Link(Links& links, UniqueFd fd, LinkOwner& owner, bool connecting)
 }
 
 Link::~Link() {
-    links_.poller.forget(stream_.open() ? stream_.fd() : -1, this);
+    links_.poller.forget(stream_.fd(), this);
     std::erase(links_.ended, this);
 }
 
@@ -55,7 +55,7 @@ void Link::end(const std::string& how) {
     }
     over_ = true;
     how_ = how;
-    links_.poller.forget(stream_.open() ? stream_.fd() : -1, this);
+    links_.poller.forget(stream_.fd(), this);
     stream_.close();
     links_.ended.push_back(this);
 }

@@ -30,7 +30,8 @@ public:
     // The watcher has to forget() itself before it goes.
     bool add(int fd, std::uint32_t events, Watcher* watcher);
     void change(int fd, std::uint32_t events, Watcher* watcher);
-    // Nothing more is told to it, not even what has happened already. `fd` may be closed by now.
+    // Nothing more is told to it, not even what has happened already. Before `fd` is closed: a
+    // child of a fork may have it too, and then closing it here ends no waiting.
     void forget(int fd, Watcher* watcher);
 
     // Waits for `milliseconds` (-1: as long as it takes).

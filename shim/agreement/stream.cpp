@@ -43,14 +43,20 @@ void Stream::close() {
     sent_ = waiting_ = 0;
 }
 
+// Always false.
+bool Stream::fail() {
+    broken_ = over_ = true;
+    out_.clear();
+    sent_ = waiting_ = 0;
+    return false;
+}
+
 bool Stream::send(const wire::Frame& frame) {
-    if (!fd_) {
+    if (!open()) {
         return false;
     }
     if (waiting_ + frame->size() > kMaxWaiting) {
-        broken_ = true;
-        close();
-        return false;
+        return fail();
     }
     out_.push_back(frame);
     waiting_ += frame->size();
@@ -58,7 +64,7 @@ bool Stream::send(const wire::Frame& frame) {
 }
 
 bool Stream::flush() {
-    while (fd_ && !out_.empty()) {
+    while (open() && !out_.empty()) {
         std::array<iovec, kFramesAtOnce> pieces;
         std::size_t count = 0;
         for (const wire::Frame& frame : out_) {
@@ -78,12 +84,10 @@ bool Stream::flush() {
         } else if (sent < 0 && errno == EAGAIN) {
             return true;
         } else if (sent >= 0 || errno != EINTR) {
-            broken_ = true;
-            close();
-            return false;
+            return fail();
         }
     }
-    return static_cast<bool>(fd_);
+    return open();
 }
 
 void Stream::drop_sent(std::size_t bytes) {
@@ -104,7 +108,7 @@ bool Stream::fill() {
         in_.shrink_to_fit();
     }
     std::array<std::byte, kReadSize> chunk;
-    for (std::size_t i = 0; fd_ && i < kReadsPerTurn; ++i) {
+    for (std::size_t i = 0; open() && i < kReadsPerTurn; ++i) {
         const ssize_t got = ::recv(fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
             return true;
@@ -112,7 +116,7 @@ bool Stream::fill() {
         if (got <= 0) {
             // What came before the end still counts.
             (got == 0 ? closed_by_peer_ : broken_) = true;
-            fd_.reset();
+            over_ = true;
             return false;
         }
         in_.insert(in_.end(), chunk.begin(), chunk.begin() + got);

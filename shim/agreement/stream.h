@@ -21,19 +21,22 @@ public:
     Stream() = default;
     explicit Stream(UniqueFd fd) : fd_(std::move(fd)) {}
 
-    bool open() const { return static_cast<bool>(fd_); }
+    // The connection is good, as far as is known.
+    bool open() const { return fd_ && !over_; }
+    // Also of one that is over: whoever waits for it with epoll has to say so before close(). In a
+    // job that has forked the child has the socket too, and its closing here ends no waiting.
     int fd() const { return fd_.get(); }
     void close();
 
-    // Queues a frame and sends what the kernel takes. False, and closed, if the connection is
-    // broken or the peer has let too much pile up.
+    // Queues a frame and sends what the kernel takes. False, and over, if the connection is broken
+    // or the peer has let too much pile up.
     bool send(const wire::Frame& frame);
     bool flush();
     bool flushed() const { return out_.empty(); }
     std::size_t waiting() const { return waiting_; }
 
     // Reads what has come, up to a limit, so that one peer cannot keep the thread. False, and
-    // closed, at the end of the connection or an error.
+    // over, at the end of the connection or an error.
     bool fill();
 
     enum class Next { Frame, None, Bad };
@@ -60,6 +63,7 @@ public:
 
 private:
     UniqueFd fd_;
+    bool over_ = false;
     std::vector<std::byte> in_;
     std::size_t taken_ = 0;  // of in_
     std::span<const std::byte> whole_;
@@ -72,6 +76,7 @@ private:
     bool broken_ = false;
     bool closed_by_peer_ = false;
 
+    bool fail();
     void drop_sent(std::size_t bytes);
 };
 
