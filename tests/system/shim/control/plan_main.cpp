@@ -212,9 +212,11 @@ private:
         deft_stats_t now{};
         now.size = sizeof(now);
         check(stats_(&now), "deft_stats");
-        return scenario_.counted == Counted::BehindStop
-                   ? static_cast<float>(exists(file_ + ".stop"))
-                   : static_cast<float>(now.switched);
+        if (scenario_.counted == Counted::BehindStop) {
+            return static_cast<float>(exists(file_ + ".stop"));
+        }
+        return static_cast<float>(scenario_.middle == Middle::FillMemory ? now.in_force
+                                                                         : now.switched);
     }
 
     void fill(int t) {
@@ -329,6 +331,11 @@ private:
         switched_ = host_[total_ + 1];
         if (left_ < 0 && switched_ >= plans_wanted_ * static_cast<float>(ranks_)) {
             left_ = iterations_;
+        }
+        // The driver is asked for its memory once a second, however fast the iterations are.
+        if (scenario_.middle == Middle::FillMemory && left_ >= 0 && left_ < iterations_ / 2 &&
+            switched_ > 0) {
+            left_ = iterations_ / 2;
         }
     }
 
