@@ -24,11 +24,13 @@ CASES = {
 def all_reduces(parts):
     """The command of a rank that sums one gradient again and again."""
     def command(results, folder):
+        # All ranks have this folder, and one may be reading already.
         path = os.path.join(folder, "profile.json")
-        with open(path, "w", encoding="utf-8") as file:
+        with open(f"{results}.profile", "w", encoding="utf-8") as file:
             json.dump({"format": "deft-profile", "version": 1, "name": "one gradient",
                        "source": "perf/links", "forward_ms": 0.5, "backward_ms": 0.5,
                        "buckets": [{"bytes": BYTES, "ready_ms": 0.5}]}, file)
+        os.replace(file.name, path)
         return [parts.replay, "--profile", path, "--iterations", str(ITERATIONS), "--alone", "1",
                 "--id-file", os.path.join(folder, "id"), "--json", results]
     return command
