@@ -222,8 +222,8 @@ std::string gradient_lines(const RunReport& run) {
                     ? "gradients  trusted: the operator says that the large sums are gradients "
                       "(DEFT_GRADIENTS=trust)\n"
                     : fmt::format(
-                          "gradients  not proven, so mode {} does what exact does; "
-                          "DEFT_GRADIENTS=trust says that they are (docs/accuracy.md)\n",
+                          "gradients  mode {} delays or merges what the companions of all ranks "
+                          "have proven (docs/companion.md)\n",
                           file.mode);
     }
     return text;

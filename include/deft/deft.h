@@ -62,6 +62,51 @@ void deft_set_gradient_scaling(int scaled);
  * clip_grad_value_. The leader's word counts for all ranks. Any thread. */
 void deft_set_gradient_clipping(int clipped);
 
+/* What follows is for the companion, the package that watches a job inside PyTorch (companion/).
+ * It proves what NCCL's calls do not show: which sums are gradients. Without DEFT_GRADIENTS=trust,
+ * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
+
+/* Of the functions below and what they mean. A companion of another interface is not heard. */
+#define DEFT_COMPANION_INTERFACE 1
+
+/* What the library wants of a companion. */
+#define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */
+#define DEFT_COMPANION_OPTIMIZER 1 /* the optimizer, clipping, scaling (DEFT_GRADIENTS=trust) */
+#define DEFT_COMPANION_PROOF 2     /* the same, and proof */
+
+/* The companion has begun. `who` ("0.1.0") has to be equal on all ranks. One of
+ * DEFT_COMPANION_..., or -1 if the library has another interface. Any thread. */
+int deft_companion_begin(uint32_t interface, const char* who);
+
+/* The companion proves nothing any more, and why; what it has proven does not hold from here on.
+ * Any thread. */
+void deft_companion_end(const char* why);
+
+/* What a sum is. */
+#define DEFT_SUM_BUCKET                                                                      \
+    0                         /* gradients of a module's parameters: a bucket of DDP, or one \
+                               * parameter's */
+#define DEFT_SUM_FORWARD 1    /* the rest is none: a sum made outside of backward, */
+#define DEFT_SUM_BACKWARD 2   /* one made in backward, */
+#define DEFT_SUM_PARAMETERS 3 /* one of parameters, */
+#define DEFT_SUM_HELD_BACK 4  /* one between backward and the optimizer, */
+#define DEFT_SUM_COMPRESSED 5 /* one of a communication hook of the job's own */
+
+/* The very next all-reduce of this thread sums `bytes` at `buffer` in place, and is of this kind.
+ * It holds for that call alone, and for none if that call is another one. Of a bucket: which of
+ * the companion's modules it is of (from 1), its place among that module's sums of one iteration
+ * (from 0), and whether it is the last of them; else they are 0. */
+void deft_mark_sum(const void* buffer, uint64_t bytes, uint32_t kind, uint32_t module,
+                   uint32_t place, int last);
+
+/* The module's optimizer has made one step after one whole set of its sums, and nothing else has
+ * looked at gradients or parameters in between, as far as was looked. Any thread. */
+void deft_prove_iteration(uint32_t module);
+
+/* Nothing of the module is proven from here on, and why, for people: "a gradient is read between
+ * backward and step (train.py:31)". Any thread. */
+void deft_refuse_proof(uint32_t module, const char* why);
+
 /* Counters since the process began, over all its communicators. `size` is set by the caller to
  * sizeof(deft_stats_t); fields beyond it are not written. */
 typedef struct {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "shim/control/proof.h"
 #include "shim/control/standing.h"
 
 namespace deft::director {
@@ -77,6 +78,8 @@ void Director::step(Track& track) {
     if (leader_ && view.reason.empty()) {
         leader_->find_beginning(track, view);
     }
+    begin_at_first_place(view);
+    follower_.report_proof(view);
     follower_.make_ready(view, [this] {
         work_mutex_.assert_held();  // make_ready() calls it, and keeps it no longer
         remember_facts();

@@ -9,6 +9,7 @@
 #include "shim/control/guard_settings.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/plan_facts.h"
+#include "shim/control/proof.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/settings/settings.h"
 
@@ -161,6 +162,8 @@ void Follower::take_order(Order order) {
         staging_ = std::make_unique<Staging>();
         staging_->order = std::move(order);
         staging_->since_ns = cuda::host_now();
+        const std::string& plan = staging_->order.plan;
+        staging_->late = !plan.empty() && planner::plan_from_json(plan).predicted.late_or_merged();
     } else if (staging_ != nullptr && order.stage == staging_->order.stage) {
         if (order.kind == Kind::Drop) {
             staging_->dropped = true;
@@ -250,9 +253,12 @@ void Follower::learn(JobView& view, std::int64_t waited_ns) {
         answer(Step::Refused, {why, false});
     } else if (std::string shortage = lanes_.shortage(); !shortage.empty()) {
         answer(Step::Refused, {"a lane: " + shortage, true});  // before any rank makes one
+    } else if (staging_->late && proof_needed() && !prove_now(view).holds) {
+        answer(Step::Refused, {prove_now(view).why, true});
     } else if (view.reason.empty() && rotate_to(view, staging_->order.signature)) {
         staging_->learned = true;
         staging_->shapes = shapes_of(view);
+        staging_->marks = marks_of(view);
         answer(Step::Learned, {});
     } else if (waited_ns > kLearnDeadline) {
         answer(Step::Refused,
@@ -320,11 +326,15 @@ Problem Follower::stage_plan(const cuda::Execution& driver, const Settings& sett
     // The guard judges by reports of late and merged gradients.
     options.statistics =
         guard_settings().mode != guard::Mode::Off && plan.predicted.late_or_merged();
-    options.lease = guard_settings().mode == guard::Mode::Strict && plan.predicted.late_or_merged();
+    const bool lease = guard_settings().mode == guard::Mode::Strict || proof_needed();
+    options.lease = lease && plan.predicted.late_or_merged();
     executor::CompileOptions compile = compile_options(settings, options.prediction);
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
+    if (staging_->late && proof_needed()) {
+        script.marks = staging_->marks;
+    }
     // The card's memory may come free, the operator's limit does not rise.
     problem.may_pass = problem.empty() && script.shadow_bytes <= options.max_shadow_bytes;
     if (problem.empty()) {
@@ -365,8 +375,28 @@ void Follower::report_pressure() {
     }
 }
 
+// Where the cycle is not known at the moment, the last proof stands until its module is refused.
+Proof Follower::prove_now(const JobView& view) const {
+    return view.reason.empty() ? prove(view) : prove_still(told_proof_.value_or(Proof{}));
+}
+
+void Follower::report_proof(const JobView& view) {
+    if (!proof_needed() || !council_.open() || (!told_proof_ && !view.reason.empty())) {
+        return;
+    }
+    Proof proof = prove_now(view);
+    if (told_proof_ != proof && council_.report(encode(proof))) {
+        told_proof_ = std::move(proof);
+    }
+}
+
 void Follower::vouch(const char* why_not) {
     why_not_vouched_ = council_.open() ? why_not : council_.reason();
+    const bool proven = !proof_needed() || !in_force_.predicted.late_or_merged() ||
+                        current_ == nullptr || (told_proof_ && told_proof_->holds);
+    if (!proven && why_not_vouched_.empty()) {
+        why_not_vouched_ = told_proof_ ? told_proof_->why : "nothing is proven";
+    }
     const std::int64_t until = why_not_vouched_.empty() ? cuda::host_now() + kVouchNs : 0;
     for (executor::Executor* const executor : {current_.get(), staged_.get()}) {
         if (executor != nullptr) {

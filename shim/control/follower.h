@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ public:
     // The next step towards the plan that the leader has sent, if there is one. May wait for other
     // ranks; `before_each` is called before each wait.
     void make_ready(JobView& view, const std::function<void()>& before_each);
+    // Tells the leader what the companion has proven here, where proof is needed.
+    void report_proof(const JobView& view);
     // Sends the leader what the plan in force has measured, as far as the leader needs it of this
     // rank.
     void report_measured();
@@ -122,10 +125,13 @@ private:
         bool dropped = false;
         bool discarded = false;  // make the lanes that the others wait for, and nothing else
         std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
+        std::vector<std::uint64_t> marks;     // and what the companion says of them
+        bool late = false;                    // the plan delays, merges or filters
     };
     // Of a rank that does not lead; the leader's is a LeaderState.
     enum class State : std::uint8_t { Watching, Running, Resting };
 
+    Proof prove_now(const JobView& view) const;
     void take_order(Order order);
     void learn(JobView& view, std::int64_t waited_ns);
     void answer(Step step, const Problem& problem);
@@ -153,6 +159,7 @@ private:
     PlanFacts facts_;
     std::string said_;
     std::string why_not_vouched_;
+    std::optional<Proof> told_proof_;  // to the leader
 
     // The plan that was in force last: gradients in its iteration, and how long it was.
     std::uint64_t ended_length_ = 0;

@@ -91,6 +91,12 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
             pressed_ = rank;
             return;
         }
+        Proof proof;
+        if (decode(report, proof)) {
+            const MutexLock lock(mutex_);
+            proofs_[rank] = std::move(proof);
+            return;
+        }
         guard::Statistics statistics;
         constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
         if (guard::decode(report, statistics)) {
@@ -213,6 +219,11 @@ Inbox::Tally Inbox::tally(std::uint64_t stage) {
     return tally;
 }
 
+std::map<int, Proof> Inbox::proofs() {
+    const MutexLock lock(mutex_);
+    return proofs_;
+}
+
 std::uint64_t Inbox::furthest() {
     std::uint64_t furthest = switch_.calls();
     const MutexLock lock(mutex_);
@@ -236,6 +247,7 @@ void Inbox::forget() {
     const MutexLock lock(mutex_);
     measured_ = {};
     answers_.clear();
+    proofs_.clear();
 }
 
 }  // namespace deft::director

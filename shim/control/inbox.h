@@ -82,6 +82,8 @@ public:
         bool lanes_missing = false;  // not every rank makes its lanes
     };
     Tally tally(std::uint64_t stage);
+    // Leader: the ranks' latest, by rank.
+    std::map<int, Proof> proofs();
     // Leader: the call that the rank which is furthest has come to, at least.
     std::uint64_t furthest();
 
@@ -107,6 +109,7 @@ private:
     std::vector<std::pair<std::uint64_t, Order>> prepared_ DEFT_GUARDED_BY(mutex_);
     std::vector<Order> orders_ DEFT_GUARDED_BY(mutex_);      // committed, but no switches
     std::map<int, Staged> answers_ DEFT_GUARDED_BY(mutex_);  // leader: by rank
+    std::map<int, Proof> proofs_ DEFT_GUARDED_BY(mutex_);    // leader: by rank
     Measured measured_ DEFT_GUARDED_BY(mutex_);
     int pressed_ DEFT_GUARDED_BY(mutex_) = -1;               // a rank
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed

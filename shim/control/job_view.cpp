@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "planner/model/measured_profile.h"
 #include "shim/nccl/call.h"
+#include "shim/nccl/sum_mark.h"
 
 namespace deft::director {
 namespace {
@@ -20,6 +21,9 @@ constexpr std::uint64_t kMuchLarger = 16;
 // against an iteration.
 constexpr double kLongerRest = 4;
 constexpr double kLeastRest = 0.1;
+constexpr const char* kUsedMap =
+    "DDP looks for unused parameters, and what came late or merged for one that is not used then "
+    "would be lost, so nothing is delayed or merged";
 
 planner::Spread seconds(const Samples& milliseconds) {
     const Summary summary = milliseconds.summary();
@@ -95,6 +99,14 @@ bool has_doubtful_sizes(const std::vector<Gradient>& gradients) {
     const std::size_t last = gradients.size() - 1;
     const bool remainder = small.front() == last || (small.front() == 0 && full_between(gradients));
     return !remainder;
+}
+
+const char* doubt_about_scale(const std::vector<Gradient>& gradients) {
+    const auto half = [](const Gradient& g) { return g.type == DEFT_NCCL_FLOAT16; };
+    return std::any_of(gradients.begin(), gradients.end(), half)
+               ? "float16 gradients are scaled, and the scale may change before they are "
+                 "delivered, so nothing is delayed or merged"
+               : nullptr;
 }
 
 }  // namespace
@@ -176,10 +188,8 @@ bool rotate_to(JobView& view, std::uint64_t signature) {
 }
 
 const char* doubt_about(const std::vector<Gradient>& gradients) {
-    const auto half = [](const Gradient& g) { return g.type == DEFT_NCCL_FLOAT16; };
-    if (std::any_of(gradients.begin(), gradients.end(), half)) {
-        return "float16 gradients are scaled, and the scale may change before they are delivered, "
-               "so nothing is delayed or merged";
+    if (const char* const scaled = doubt_about_scale(gradients)) {
+        return scaled;
     }
     return has_doubtful_sizes(gradients) ? "a small sum among much larger ones may be no gradient "
                                            "(SyncBatchNorm), so nothing is delayed or merged"
@@ -189,13 +199,17 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
 const char* doubt_about(const JobView& view) {
     const char* const small = doubt_about(view.gradients);
     if (small == nullptr && view.used_map) {
-        return "DDP looks for unused parameters, and what came late or merged for one that is not "
-               "used then would be lost, so nothing is delayed or merged";
+        return kUsedMap;
     }
     return small != nullptr || view.whole
                ? small
                : "equal gradient calls change their buffers, so that several of one iteration may "
                  "look like one of several iterations; nothing is delayed or merged";
+}
+
+const char* doubt_about_proven(const JobView& view) {
+    const char* const scaled = doubt_about_scale(view.gradients);
+    return scaled == nullptr && view.used_map ? kUsedMap : scaled;
 }
 
 bool correct_by_starts(const Track& track, planner::Profile& profile) {
@@ -248,6 +262,9 @@ JobView view_job(const Track& track, bool times) {
     view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;
     for (std::size_t i = 0; i < shape.size(); ++i) {
         const CallRecord& call = shape[i];
+        if (is_bucket(call.mark)) {
+            view.buckets.push_back(call.mark);
+        }
         if (!carries_gradient(call)) {
             continue;
         }
@@ -256,7 +273,7 @@ JobView view_job(const Track& track, bool times) {
             view.reason = reason;
             return view;
         }
-        view.gradients.push_back({call.count, call.type, call.op, call.in_place});
+        view.gradients.push_back({call.count, call.type, call.op, call.in_place, call.mark});
         const CallTimes::Place& place = profile->places()[i];
         view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
         if (times) {

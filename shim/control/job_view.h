@@ -18,6 +18,7 @@ struct Gradient {
     int type = 0;
     int op = 0;
     bool in_place = true;
+    std::uint64_t mark = 0;  // what the companion says of it: SumMark
 
     bool operator==(const Gradient&) const = default;
 };
@@ -27,14 +28,15 @@ struct JobView {
     std::string reason;        // why nothing can be planned; empty if it can
     std::uint32_t serial = 0;  // of the communicator
     int nranks = 0;
-    std::vector<Gradient> gradients;  // in call order
-    std::uint64_t signature = 0;      // of the gradients; equal on all ranks
-    bool whole = false;               // Track::whole()
-    bool used_map = false;            // DDP tells which parameters were used: doubt_about()
-    std::uint64_t start = 0;          // ordinal of a gradient call that began an iteration
-    std::uint64_t next = 0;           // of the next call to come, as far as they have been learned
-    planner::Profile profile;         // times as measured so far
-    bool measured = false;            // enough iterations were timed to plan with
+    std::vector<Gradient> gradients;     // in call order
+    std::vector<std::uint64_t> buckets;  // marks of all buckets in call order, the small ones too
+    std::uint64_t signature = 0;         // of the gradients; equal on all ranks
+    bool whole = false;                  // Track::whole()
+    bool used_map = false;               // DDP tells which parameters were used: doubt_about()
+    std::uint64_t start = 0;             // ordinal of a gradient call that began an iteration
+    std::uint64_t next = 0;    // of the next call to come, as far as they have been learned
+    planner::Profile profile;  // times as measured so far
+    bool measured = false;     // enough iterations were timed to plan with
 };
 
 // The gradients, as the executor knows them.
@@ -74,6 +76,9 @@ const char* doubt_about(const std::vector<Gradient>& gradients);
 // leaves the gradients of the others as they are, whatever its buckets got for them. A late or
 // merged sum that comes in such an iteration would never be applied.
 const char* doubt_about(const JobView& view);
+
+// The same where every call is proven to be a gradient, and so the iteration is what was learned.
+const char* doubt_about_proven(const JobView& view);
 
 // Replaces the compute times of `profile`, which may be guesses, by the earliest starts of calls
 // since the track's profile was restarted: no call starts before its data are ready, and under a

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "shim/control/proof.h"
 #include "shim/cuda/event_pool.h"
+#include "shim/settings/companion.h"
 
 namespace deft::director {
 namespace {
@@ -90,7 +92,7 @@ void Leader::note_end() {
     selector_.select_anew();
     leave_staging();
     review_.set_tightening(false);
-    if (follower_.plan_lapsed()) {
+    if (follower_.plan_lapsed() && selector_.unproven() == nullptr) {
         review_.note_lapsed();
     }
     review_.note_none();
@@ -126,7 +128,9 @@ void Leader::find_beginning(Track& track, JobView& view) {
         return;
     }
     std::size_t position = 0;
-    if (asked == PlanSwitch::kNever || asked + length <= view.start) {
+    if (const std::size_t first = first_place(view.gradients); first < view.gradients.size()) {
+        position = beginning_at(track, first);  // the companion says so
+    } else if (asked == PlanSwitch::kNever || asked + length <= view.start) {
         if (view.measured && view.signature != rotated_signature_) {
             rotated_signature_ = view.signature;
             position = beginning_of(track);
@@ -142,6 +146,9 @@ void Leader::find_beginning(Track& track, JobView& view) {
 }
 
 void Leader::lead(Track& track, const JobView& view) {
+    if (proof_needed()) {
+        selector_.note_unproven(find_unproven(inbox_.proofs(), info_.nranks, companion_name()));
+    }
     if (!tell_given_up()) {
         return;
     }
@@ -203,6 +210,9 @@ void Leader::review(Track& track, const JobView& view) {
         end_outdated(
             review_.made_for_another_optimizer(),
             "the plan in force was made for another optimizer; it ends, and one is made anew");
+    }
+    if (running() && unproven(follower_.in_force()) && end_plan(Ending::Outdated)) {
+        DEFT_WARN("the plan in force ends: %s (docs/companion.md)", selector_.unproven());
     }
     if (running()) {
         end_outdated(PlanReview::used_map_concerns(follower_.in_force(), view),
@@ -304,7 +314,25 @@ void Leader::tighten(const JobView& view) {
 }
 
 bool Leader::gives_way(const JobView& view) {
-    return gives_way_to_guard() || gives_way_to_used_map(view);
+    return gives_way_to_guard() || gives_way_to_used_map(view) || gives_way_to_unproven();
+}
+
+// The plan needs a proof that a rank does not have any more.
+bool Leader::unproven(const planner::Plan& plan) const {
+    return selector_.unproven() != nullptr && plan.predicted.late_or_merged();
+}
+
+bool Leader::gives_way_to_unproven() {
+    if (selector_.only_networks() || !unproven(follower_.plan()) || inbox_.armed()) {
+        return false;
+    }
+    leave_staging();
+    refuse({selector_.unproven(), false});
+    review_.set_tightening(false);
+    if (follower_.current() == nullptr) {
+        selector_.select_anew();  // to be decided in doubt
+    }
+    return true;
 }
 
 // The guard does not wait until the plan in force has been replaced, which takes as long as the

@@ -77,6 +77,8 @@ private:
     bool gives_way(const JobView& view);
     bool gives_way_to_guard();
     bool gives_way_to_used_map(const JobView& view);
+    bool gives_way_to_unproven();
+    bool unproven(const planner::Plan& plan) const;
 
     // Proposals. False: the council is busy.
     bool propose(const Order& order, std::uint64_t switch_call);

@@ -10,6 +10,7 @@ constexpr std::uint8_t kVersion = 6;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::uint8_t kPressed = 'P';
+constexpr std::uint8_t kProof = 'C';  // the companion's
 constexpr std::size_t kMaxLanes = 16;
 
 ByteString begin(std::uint8_t what) {
@@ -54,6 +55,25 @@ std::vector<std::byte> encode(const Staged& staged) {
 
 std::vector<std::byte> encode(Pressed) {
     return begin(kPressed).take();
+}
+
+std::vector<std::byte> encode(const Proof& proof) {
+    ByteString out = begin(kProof);
+    out.put(std::uint8_t{proof.holds});
+    out.put(std::uint8_t{proof.pending});
+    out.put_sized_text(proof.who);
+    out.put_sized_text(proof.why);
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> bytes, Proof& proof) {
+    ByteReader in(bytes);
+    const bool known = begins(in, kProof);
+    proof.holds = in.get<std::uint8_t>() != 0;
+    proof.pending = in.get<std::uint8_t>() != 0;
+    proof.who = in.get_sized_text();
+    proof.why = in.get_sized_text();
+    return known && in.ok() && in.left() == 0;
 }
 
 bool decode(std::span<const std::byte> bytes, Order& order) {

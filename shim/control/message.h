@@ -58,6 +58,20 @@ struct Staged {
 // A report without more: the device memory that lanes hold is needed by the job, on this rank.
 struct Pressed {};
 
+// What a rank's companion has proven of its cycle (proof.h).
+struct Proof {
+    bool holds = false;
+    bool pending = false;      // it may hold soon
+    std::uint32_t module = 0;  // of the companion's, on that rank alone: not sent
+    std::string who;           // the companion's name
+    std::string why;           // it does not hold
+
+    bool operator==(const Proof&) const = default;
+};
+
+std::vector<std::byte> encode(const Proof& proof);
+bool decode(std::span<const std::byte> bytes, Proof& proof);
+
 std::vector<std::byte> encode(const Order& order);
 std::vector<std::byte> encode(const Staged& staged);
 std::vector<std::byte> encode(Pressed);

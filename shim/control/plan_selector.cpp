@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "base/config.h"
@@ -30,8 +31,18 @@ constexpr const char* kScaled =
 // behind them.
 constexpr const char* kUntimed =
     "no call of the job's has been timed yet (a nonblocking communicator's never is)";
+// A job that is well at its learning rate may diverge with gradients that come an iteration late,
+// and nothing measures yet how near it is (docs/companion.md).
+constexpr const char* kRateUnknown =
+    "late or merged gradients bear smaller learning rates, and what this job's bears was not "
+    "measured; DEFT_MAX_DELAY=1 or DEFT_MAX_MERGE=2 says that it does";
 constexpr const char* kNoMemory =
     "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
+
+// Of "rank 1: reason".
+std::string_view reason_in(std::string_view unproven) {
+    return unproven.substr(std::min(unproven.find(": "), unproven.size()));
+}
 
 void neither_late_nor_merged(Settings& settings, const char* why) {
     settings.max_delay = 0;
@@ -58,7 +69,8 @@ void say_untrusted() {
         config.is(Key::Plan, "auto") ? "" : ", without DEFT_PLAN=" + config.text(Key::Plan);
     DEFT_WARN_ONCE(
         "DEFT_MODE=%s does what exact does%s: %s; if they are, set "
-        "DEFT_GRADIENTS=trust on all ranks (docs/accuracy.md says which jobs that ruins)",
+        "DEFT_GRADIENTS=trust on all ranks (docs/accuracy.md says which jobs that ruins), or let "
+        "deft's companion watch a PyTorch job (docs/companion.md)",
         config.text(Key::Mode).c_str(), plan.c_str(), why);
 }
 
@@ -93,9 +105,10 @@ PlanSelector::PlanSelector(const PlanSwitch& plan_switch, const LaneSet& lanes, 
       networks_backoff_(kNetworkRetry, kNetworkRetry) {}
 
 bool PlanSelector::due(const JobView& view) const {
-    const bool doubt_passed = doubted_signature_ == view.signature && doubt_of(view) == nullptr;
-    const bool changed =
-        view.signature != signature_ || !optimizer_.same_kind(known_optimizer()) || doubt_passed;
+    const char* const doubt = doubt_of(view);
+    const bool doubt_passed = doubted_signature_ == view.signature && doubt == nullptr;
+    const bool changed = view.signature != signature_ || !optimizer_.same_kind(known_optimizer()) ||
+                         doubt_passed || unsaid(doubt);
     return changed && cuda::host_now() >= retry_at_ns_;
 }
 
@@ -109,6 +122,7 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
     note_optimizer();
     signature_ = 0;
     note_doubt(view);
+    say_doubt();
     const Plans::iterator known = find_known(view);
     if (profile_stale_) {  // taken under a plan that is forgotten
         return false;
@@ -166,7 +180,42 @@ const char* PlanSelector::doubt_of(const JobView& view) const {
     if (view.signature == unfit_.signature && cuda::host_now() < unfit_.until_ns) {
         return unfit_.why.c_str();
     }
-    return set.forced_merge > 0 ? nullptr : optimizer_.scaled ? kScaled : doubt_about(view);
+    if (unproven_ != nullptr) {
+        return unproven_;
+    }
+    if (set.forced_merge > 0) {
+        return nullptr;
+    }
+    const char* const doubt = !proof_needed() ? doubt_about(view) : doubt_about_proven(view);
+    return optimizer_.scaled  ? kScaled
+           : doubt != nullptr ? doubt
+           : set.rate_unknown ? kRateUnknown
+                              : nullptr;
+}
+
+void PlanSelector::note_unproven(Unproven unproven) {
+    proof_pending_ = unproven.pending;
+    unproven_ =
+        unproven.why.empty() ? nullptr : told_.insert(std::move(unproven.why)).first->c_str();
+}
+
+// Whoever has asked for more should know why there is none: once for each reason, whichever rank it
+// is that has it first. What is pending may pass; where there is no companion, that is said
+// instead.
+bool PlanSelector::unsaid(const char* doubt) const {
+    if (doubt == nullptr || !proof_needed() || untrusted() != nullptr ||
+        (doubt == unproven_ && proof_pending_)) {
+        return false;
+    }
+    return !said_.contains(doubt == unproven_ ? reason_in(doubt) : std::string_view(doubt));
+}
+
+void PlanSelector::say_doubt() {
+    if (unsaid(doubt_)) {
+        said_.emplace(doubt_ == unproven_ ? reason_in(doubt_) : std::string_view(doubt_));
+        DEFT_WARN("DEFT_MODE=%s does what exact does: %s (docs/companion.md)",
+                  Config::process().text(Key::Mode).c_str(), doubt_);
+    }
 }
 
 void PlanSelector::note_doubt(const JobView& view) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "shim/control/lane_set.h"
 #include "shim/control/plan_switch.h"
 #include "shim/control/problem.h"
+#include "shim/control/proof.h"
 #include "shim/learning/track.h"
 #include "shim/settings/settings.h"
 
@@ -52,6 +55,11 @@ public:
     void networks_refused(const Problem& problem);
     // A plan over them was slower than none.
     void drop_networks();
+
+    // What the ranks' companions have not proven, as it stands now; only where proof is needed.
+    void note_unproven(Unproven unproven);
+    // In words: nothing may be late or merged, whatever is asked for. Null: it may. Stays good.
+    const char* unproven() const { return unproven_; }
 
     // A rank cannot carry out this plan for want of memory, most likely.
     void note_unfit(const Problem& problem, std::uint64_t signature);
@@ -99,6 +107,8 @@ private:
     using Plans = std::map<std::uint64_t, Made>;
 
     const char* doubt_of(const JobView& view) const;
+    bool unsaid(const char* doubt) const;
+    void say_doubt();
     void note_optimizer();
     void note_doubt(const JobView& view);
     Plans::iterator find_known(const JobView& view);
@@ -116,6 +126,10 @@ private:
     std::int64_t retry_at_ns_ = 0;  // not before
     Plans plans_;                   // by signature: what that cycle gets, or had last
     executor::Optimizer optimizer_;
+    std::set<std::string> told_;  // what unproven() was
+    const char* unproven_ = nullptr;
+    std::set<std::string, std::less<>> said_;  // doubts, without the rank
+    bool proof_pending_ = false;
     const char* doubt_ = nullptr;          // when that was decided: doubt_of()
     std::uint64_t doubted_signature_ = 0;  // decided about in doubt
     Unfit unfit_;

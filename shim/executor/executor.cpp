@@ -9,6 +9,7 @@
 #include "shim/executor/lease.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
+#include "shim/nccl/sum_mark.h"
 
 namespace deft::executor {
 namespace {
@@ -33,6 +34,8 @@ const char* to_string(BreakReason reason) {
             return "its first call is in the middle of an iteration";
         case BreakReason::Lease:
             return "not every rank could vouch for it";
+        case BreakReason::Unproven:
+            return "a sum came that is not the bucket of gradients it was made for";
     }
     return "?";
 }
@@ -172,6 +175,11 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
     if (call.count != expected.count || call.type != expected.type || call.op != expected.op ||
         (call.send == call.receive) != expected.in_place) {
         end(BreakReason::Sequence);
+        return nullptr;
+    }
+    // As much a matter of the program; but a companion that has failed in one rank says nothing.
+    if (!script_.marks.empty() && call.mark != script_.marks[position] && !marks_ended()) {
+        end(BreakReason::Unproven);
         return nullptr;
     }
     bool captured = false;

@@ -55,6 +55,7 @@ enum class BreakReason : std::uint8_t {
     Stopped,
     Misplaced,  // the director's: before its first call
     Lease,      // not every rank has vouched for it
+    Unproven,   // a call is not the gradient that the plan is for
 };
 const char* to_string(BreakReason reason);
 

@@ -100,7 +100,10 @@ struct Action {
 
 struct Script {
     std::vector<Shape> shapes;  // by position
-    std::uint32_t period = 1;   // iterations; a multiple of the plan's
+    // What the companion says of the sums, by position: a sum of which it says something else is
+    // none of this plan's. Empty: that does not matter.
+    std::vector<std::uint64_t> marks;
+    std::uint32_t period = 1;  // iterations; a multiple of the plan's
     std::uint32_t lanes = 1;
     std::uint64_t fingerprint = 0;  // of the plan
     std::vector<Action> actions;    // iteration * shapes.size() + position

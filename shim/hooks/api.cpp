@@ -7,6 +7,8 @@
 #include "deft/deft.h"
 #include "shim/control/directors.h"
 #include "shim/hooks/hook.h"
+#include "shim/nccl/sum_mark.h"
+#include "shim/settings/companion.h"
 #include "shim/settings/optimizer.h"
 
 namespace {
@@ -42,6 +44,47 @@ DEFT_HOOK void deft_set_gradient_scaling(int scaled) {
 DEFT_HOOK void deft_set_gradient_clipping(int clipped) {
     if (!in_child()) {
         deft::director::set_gradient_clipping(clipped != 0);
+    }
+}
+
+DEFT_HOOK int deft_companion_begin(uint32_t interface, const char* who) {
+    return in_child() ? DEFT_COMPANION_UNWANTED
+                      : deft::director::companion_begin(interface, who != nullptr ? who : "");
+}
+
+DEFT_HOOK void deft_companion_end(const char* why) {
+    if (!in_child()) {
+        deft::director::companion_end(why != nullptr ? why : "");
+    }
+}
+
+DEFT_HOOK void deft_mark_sum(const void* buffer, uint64_t bytes, uint32_t kind, uint32_t module,
+                             uint32_t place, int last) {
+    const bool bucket = kind == DEFT_SUM_BUCKET;
+    const bool sound =
+        bucket ? module > 0 && place < deft::SumMark::kMostPlaces : kind <= DEFT_SUM_COMPRESSED;
+    if (in_child() || !sound) {
+        return;
+    }
+    deft::SumMark mark;
+    mark.kind = kind;
+    if (bucket) {
+        mark.module = module;
+        mark.place = place;
+        mark.last = last != 0;
+    }
+    deft::mark_next_sum(buffer, bytes, mark);
+}
+
+DEFT_HOOK void deft_prove_iteration(uint32_t module) {
+    if (!in_child()) {
+        deft::director::prove_iteration(module);
+    }
+}
+
+DEFT_HOOK void deft_refuse_proof(uint32_t module, const char* why) {
+    if (!in_child()) {
+        deft::director::refuse_proof(module, why != nullptr ? why : "");
     }
 }
 

@@ -10,6 +10,7 @@
 #include "shim/hooks/group.h"
 #include "shim/hooks/held_call.h"
 #include "shim/nccl/gradient_call.h"
+#include "shim/nccl/sum_mark.h"
 
 namespace deft {
 namespace {
@@ -110,7 +111,9 @@ bool may_carry_gradient(const Call& call) noexcept {
     return call.function == Function::AllReduce && carries_gradient(reduction(call));
 }
 
-int CollectiveHook::all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept {
+int CollectiveHook::all_reduce(const Call& summed, deft_cuda_stream_t stream) noexcept {
+    Call call = summed;
+    call.mark = take_mark(call);
     begin(call, stream);
     int result = DEFT_NCCL_SUCCESS;
     if (!carry_out(call, stream, result)) {
@@ -161,6 +164,7 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.type = static_cast<std::uint8_t>(call.type);
     record_.op = call.op;
     record_.root = call.root;
+    record_.mark = call.mark;
     record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
     background_ = background;

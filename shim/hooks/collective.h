@@ -23,7 +23,7 @@ public:
 
     // An all-reduce, from begin() to end(): a plan deals with it, or it is forwarded. Returns what
     // the job is told.
-    int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
+    int all_reduce(const Call& summed, deft_cuda_stream_t stream) noexcept;
 
 private:
     bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "shim/nccl/sum_mark.h"
+
 namespace deft {
 namespace {
 
@@ -26,6 +28,8 @@ std::uint64_t key_of(const CallRecord& record) {
     key = mix(key, static_cast<std::uint64_t>(record.function) << 16 |
                        static_cast<std::uint64_t>(record.type) << 8 |
                        (record.group != 0 ? 2u : 0u) | (record.in_place ? 1u : 0u));
+    // A module's buckets keep their places; another module's are another iteration's.
+    key = is_bucket(record.mark) ? mix(key, record.mark) : key;
     // A user reduction made for one call and destroyed after it (PyTorch's premul_sum) has a new
     // number each time.
     const int op = std::min<int>(record.op, DEFT_NCCL_NUM_OPS);

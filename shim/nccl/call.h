@@ -42,6 +42,7 @@ struct Call {
     int root = -1;
     const void* send = nullptr;
     const void* receive = nullptr;
+    std::uint64_t mark = 0;  // what the companion says of the sum: SumMark; 0: nothing
 };
 
 // Bytes of one element of a ncclDataType_t; 0 for a type this release does not know.

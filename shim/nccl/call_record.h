@@ -17,6 +17,7 @@ struct CallRecord {
     std::uint64_t stream = 0;
     std::uint64_t buffer = 0;            // where the result goes; differs between ranks
     std::uint64_t group = 0;             // number of the NCCL group it was in; 0: none
+    std::uint64_t mark = 0;              // as the call's: SumMark
     std::uint64_t ordinal = kNoOrdinal;  // of the communicator's calls that may carry gradients
     std::uint32_t comm_serial = 0;
     int nranks = -1;

@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "shim/settings/companion.h"
 #include "shim/settings/optimizer.h"
 
 namespace deft::director {
@@ -84,7 +85,7 @@ const char* why_unmeasured(const executor::Optimizer& optimizer) {
 
 const char* untrusted() {
     const bool asked = shim_mode() >= ShimMode::Deft;
-    return asked && !Config::process().is(Key::Gradients, "trust")
+    return asked && !Config::process().is(Key::Gradients, "trust") && !companion_proves()
                ? "nothing proves that the large sums of this job are gradients, so none is "
                  "delayed, merged or filtered"
                : nullptr;
@@ -128,12 +129,15 @@ Settings Settings::process() {
         settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
         settings.turns = config.is(Key::Merge, "turns");
         read_forced(config.text(Key::Plan), settings);
+        const auto own = [&config](Key key) {
+            return config.setting(key).source != ValueSource::Default;
+        };
+        settings.rate_unknown = !config.is(Key::Gradients, "trust") && !own(Key::MaxDelay) &&
+                                !own(Key::MaxMerge) && settings.forced_merge == 0;
         settings.delay_cap = settings.max_delay;
         settings.merge_cap = settings.max_merge;
         if (settings.mode == ShimMode::Deft && settings.forced_merge == 0) {
-            limit_by_optimizer(
-                known_optimizer(), config.setting(Key::MaxDelay).source != ValueSource::Default,
-                config.setting(Key::MaxMerge).source != ValueSource::Default, settings);
+            limit_by_optimizer(known_optimizer(), own(Key::MaxDelay), own(Key::MaxMerge), settings);
         }
     } else {
         settings.warm_up = 0;  // nothing is late: nothing to warm up for

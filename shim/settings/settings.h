@@ -15,8 +15,9 @@ class Config;
 
 namespace deft::director {
 
-// DEFT_MODE, but exact in the place of deft and covap where nobody says that the large sums of the
-// job are gradients (DEFT_GRADIENTS): a sum that is none must not come late.
+// DEFT_MODE, but exact in the place of deft and covap where nobody can say that the large sums of
+// the job are gradients, neither the operator (DEFT_GRADIENTS) nor a companion: a sum that is none
+// must not come late.
 ShimMode planning_mode();
 // That is so. In words, for people; null: it is not.
 const char* untrusted();
@@ -29,9 +30,12 @@ struct Settings {
     // know the optimizer better.
     std::uint32_t delay_cap = 0;
     std::uint32_t merge_cap = 1;
-    bool combined = false;      // one plan may delay and merge
-    bool turns = false;         // buckets may get their merged sums in different updates
-    const char* limited = "";   // why the caps are lower than those set by default; for people
+    bool combined = false;     // one plan may delay and merge
+    bool turns = false;        // buckets may get their merged sums in different updates
+    const char* limited = "";  // why the caps are lower than those set by default; for people
+    // Nobody has said that this job's learning rate bears late or merged gradients: neither the
+    // operator, by a cap, nor by trust.
+    bool rate_unknown = false;
     bool unmeasured = false;    // because nothing is known of what this job does with sums
     std::uint64_t warm_up = 0;  // synchronous iterations before the first plan
     std::uint64_t max_shadow_bytes = 0;

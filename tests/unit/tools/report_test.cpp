@@ -257,8 +257,8 @@ TEST(HumanReport, SaysWhetherTheLargeSumsAreKnownToBeGradients) {
               "gradients  trusted: the operator says that the large sums are gradients "
               "(DEFT_GRADIENTS=trust)\n");
     EXPECT_EQ(shown("covap", "proven"),
-              "gradients  not proven, so mode covap does what exact does; DEFT_GRADIENTS=trust "
-              "says that they are (docs/accuracy.md)\n");
+              "gradients  mode covap delays or merges what the companions of all ranks have proven "
+              "(docs/companion.md)\n");
     EXPECT_EQ(shown("exact", "proven"), "");
     EXPECT_EQ(shown("deft", ""), "") << "of an older writer";
 }

@@ -149,8 +149,10 @@ inline void expect_delivered(const std::vector<std::byte>& got, const Shape& sha
 
 // Makes one gradient call as the hook would: through the executor, or forwarded.
 inline int hooked_all_reduce(Executor& executor, const Rank& self, CUstream stream,
-                             const void* send, void* receive, const Shape& shape) {
+                             const void* send, void* receive, const Shape& shape,
+                             std::uint64_t mark = 0) {
     Call call;
+    call.mark = mark;
     call.count = shape.count;
     call.type = shape.type;
     call.op = shape.op;

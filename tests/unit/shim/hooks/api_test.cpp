@@ -21,14 +21,18 @@ int wrong_answer() {
     stats.switched = 7;
     deft_set_gradient_scaling(1);
     deft_set_gradient_clipping(1);
-    return deft_should_step() != 1                     ? 1
-           : deft_flush() != 0                         ? 2
-           : deft_set_optimizer("adamw") != 0          ? 3
-           : deft_set_optimizer("no such thing") != -1 ? 4
-           : deft_observe_optimizer("adamw") != 0      ? 5
-           : deft_stats(&stats) != 0                   ? 6
-           : stats.switched != 0                       ? 7
-                                                       : 0;
+    deft_prove_iteration(1);
+    deft_refuse_proof(1, "why");
+    deft_companion_end("why");
+    return deft_should_step() != 1                                                          ? 1
+           : deft_flush() != 0                                                              ? 2
+           : deft_set_optimizer("adamw") != 0                                               ? 3
+           : deft_set_optimizer("no such thing") != -1                                      ? 4
+           : deft_observe_optimizer("adamw") != 0                                           ? 5
+           : deft_companion_begin(DEFT_COMPANION_INTERFACE, "1") != DEFT_COMPANION_UNWANTED ? 8
+           : deft_stats(&stats) != 0                                                        ? 6
+           : stats.switched != 0                                                            ? 7
+                                                                                            : 0;
 }
 
 // A data loader's worker, forked while other threads of the job are inside these functions.

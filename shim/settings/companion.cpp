@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/settings/companion.h"
+
+#include <atomic>
+#include <map>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "shim/nccl/sum_mark.h"
+#include "shim/settings/mode.h"
+
+namespace deft::director {
+namespace {
+
+// So many iterations in a row have to be plain. The companion looks closely at the first ones.
+constexpr std::uint64_t kPlainIterations = 6;
+// Of a job that makes modules without end, the oldest are forgotten.
+constexpr std::size_t kMostModules = 256;
+constexpr const char* kNoCompanion =
+    "nothing proves that the large sums of this job are gradients (there is no companion in it: "
+    "docs/companion.md)";
+
+struct Module {
+    std::uint64_t plain = 0;  // iterations
+    std::string refused;      // why; "": it is not
+};
+
+struct Told {
+    Mutex mutex;
+    std::string name DEFT_GUARDED_BY(mutex);
+    std::string ended DEFT_GUARDED_BY(mutex);  // why
+    std::map<std::uint32_t, Module> modules DEFT_GUARDED_BY(mutex);
+    std::atomic<bool> proves{false};
+};
+
+Told& told() {
+    static auto& told = *new Told;  // never destroyed: threads may outlive exit()
+    return told;
+}
+
+Module& module_of(Told& all, std::uint32_t number) DEFT_REQUIRES(all.mutex) {
+    Module& module = all.modules[number];
+    while (all.modules.size() > kMostModules) {
+        all.modules.erase(all.modules.begin()->first != number ? all.modules.begin()
+                                                               : std::next(all.modules.begin()));
+    }
+    return module;
+}
+
+}  // namespace
+
+int companion_begin(std::uint32_t interface, std::string_view who) noexcept {
+    if (interface != DEFT_COMPANION_INTERFACE) {
+        return -1;
+    }
+    if (shim_mode() < ShimMode::Deft) {
+        return DEFT_COMPANION_UNWANTED;
+    }
+    if (Config::process().is(Key::Gradients, "trust")) {
+        return DEFT_COMPANION_OPTIMIZER;
+    }
+    try {
+        Told& all = told();
+        const MutexLock lock(all.mutex);
+        all.name = who;
+        all.proves.store(all.ended.empty(), std::memory_order_release);
+        return DEFT_COMPANION_PROOF;
+    } catch (...) {
+        return DEFT_COMPANION_UNWANTED;
+    }
+}
+
+// Calls without a mark are nothing strange from here on. What is in force ends on all ranks alike,
+// because this one does not vouch for it.
+void companion_end(std::string_view why) noexcept {
+    end_marks();
+    try {
+        Told& all = told();
+        const MutexLock lock(all.mutex);
+        if (all.ended.empty()) {
+            all.ended = why.empty() ? "the companion has stood down" : why;
+            DEFT_WARN("companion: it stands down: %s", all.ended.c_str());
+        }
+    } catch (...) {
+    }
+}
+
+void prove_iteration(std::uint32_t module) noexcept {
+    try {
+        Told& all = told();
+        const MutexLock lock(all.mutex);
+        ++module_of(all, module).plain;
+    } catch (...) {
+    }
+}
+
+void refuse_proof(std::uint32_t number, std::string_view why) noexcept {
+    try {
+        Told& all = told();
+        const MutexLock lock(all.mutex);
+        Module& module = module_of(all, number);
+        if (module.refused.empty()) {
+            module.refused = why.empty() ? "the companion refuses it" : why;
+            DEFT_INFO("companion: module %u: %s", number, module.refused.c_str());
+        }
+    } catch (...) {
+    }
+}
+
+bool companion_proves() noexcept {
+    return told().proves.load(std::memory_order_acquire);
+}
+
+std::string companion_name() {
+    Told& all = told();
+    const MutexLock lock(all.mutex);
+    return all.name;
+}
+
+ModuleProof module_proof(std::uint32_t number) {
+    Told& all = told();
+    const MutexLock lock(all.mutex);
+    ModuleProof proof;
+    if (all.name.empty()) {
+        proof.why = kNoCompanion;
+        return proof;
+    }
+    if (!all.ended.empty()) {
+        proof.why = all.ended;
+        return proof;
+    }
+    const auto found = all.modules.find(number);
+    const Module module = found != all.modules.end() ? found->second : Module{};
+    proof.why = module.refused;
+    proof.pending = module.refused.empty() && module.plain < kPlainIterations;
+    proof.holds = module.refused.empty() && !proof.pending;
+    if (proof.pending) {
+        proof.why = "the companion has not seen enough iterations yet";
+    }
+    return proof;
+}
+
+}  // namespace deft::director

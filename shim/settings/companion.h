@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the job's companion, the package that watches it inside PyTorch, has said in this process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "deft/deft.h"
+
+namespace deft::director {
+
+// As the functions of these names in include/deft/deft.h. Any thread.
+int companion_begin(std::uint32_t interface, std::string_view who) noexcept;
+void companion_end(std::string_view why) noexcept;
+void prove_iteration(std::uint32_t module) noexcept;
+void refuse_proof(std::uint32_t module, std::string_view why) noexcept;
+
+// A companion has begun, and proof is asked for.
+bool companion_proves() noexcept;
+// Its name, which has to be equal on all ranks; "": there is none.
+std::string companion_name();
+
+// What holds for a module's sums. Any thread.
+struct ModuleProof {
+    bool holds = false;
+    bool pending = false;  // it may hold soon
+    std::string why;       // it does not hold
+};
+ModuleProof module_proof(std::uint32_t module);
+
+}  // namespace deft::director

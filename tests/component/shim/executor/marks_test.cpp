@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan that is late is for sums that a companion has proven to be gradients: a call of the same
+// shape that is another sum ends it, before anything of it is late.
+#include "shim/nccl/sum_mark.h"
+#include "tests/component/shim/executor/job.h"
+
+namespace deft::executor::test {
+namespace {
+
+const std::vector<std::uint64_t> kCounts{5003, 129};
+constexpr std::int64_t kIterations = 12;
+
+std::uint64_t mark_of(std::uint32_t place) {
+    return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
+}
+
+// Two ranks under a plan that delays by one. `mark`: what the companion says of a call. From
+// iteration `ends` on every call gets its own sum; kIterations: the plan goes on. Why it ended.
+template <class Mark>
+BreakReason run(Mark mark, std::int64_t ends) {
+    const auto shapes = shapes_of(kCounts);
+    const Plan plan = uniform_plan(bytes_of(shapes), 1, 1, {{1, 0}});
+    CompileOptions options;
+    options.forward_lane = kNoLane;
+    std::string problem;
+    Script script = compile(plan, shapes, options, problem);
+    EXPECT_EQ(problem, "");
+    script.marks = {mark_of(0), mark_of(1)};
+    const Ids ids(1);
+    BreakReason why[2] = {};
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        std::string failed;
+        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
+                                         lanes.pointers, script, {}, failed);
+        ASSERT_NE(executor, nullptr) << failed;
+        for (std::int64_t t = 0; t < kIterations; ++t) {
+            for (std::uint32_t b = 0; b < shapes.size(); ++b) {
+                Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
+                ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
+                                            buffer.get(), shapes[b], mark(t, b)),
+                          ncclSuccess);
+                self.sync();
+                const std::int64_t from = t >= ends ? t : t - 1;
+                expect_delivered(
+                    buffer.host(), shapes[b],
+                    [&](std::uint64_t i) { return from < 0 ? 0 : reduced(2, from, b, i, ncclSum); },
+                    "rank " + std::to_string(self.rank) + " iteration " + std::to_string(t));
+            }
+        }
+        why[self.rank] = executor->why();
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+    EXPECT_EQ(why[0], why[1]);
+    return why[0];
+}
+
+TEST(Marks, APlanGoesOnWithTheBucketsThatItIsFor) {
+    EXPECT_EQ(run([](std::int64_t, std::uint32_t b) { return mark_of(b); }, kIterations),
+              BreakReason::None);
+}
+
+TEST(Marks, ASumThatIsNoBucketEndsItAndIsNotLate) {
+    const auto unmarked = [](std::int64_t t, std::uint32_t b) { return t == 7 ? 0 : mark_of(b); };
+    EXPECT_EQ(run(unmarked, 7), BreakReason::Unproven);
+}
+
+TEST(Marks, TheBucketOfAnotherModuleEndsItToo) {
+    const auto other = [](std::int64_t t, std::uint32_t b) {
+        return t >= 5 ? pack({DEFT_SUM_BUCKET, 2, b, b + 1 == kCounts.size()}) : mark_of(b);
+    };
+    EXPECT_EQ(run(other, 5), BreakReason::Unproven);
+}
+
+// The last test: a companion that has ended does not come back.
+TEST(Marks, ACompanionThatHasEndedSaysNothingAboutACall) {
+    end_marks();
+    const auto unmarked = [](std::int64_t t, std::uint32_t b) { return t >= 7 ? 0 : mark_of(b); };
+    EXPECT_EQ(run(unmarked, kIterations), BreakReason::None);
+}
+
+}  // namespace
+}  // namespace deft::executor::test
