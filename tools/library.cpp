@@ -175,9 +175,9 @@ Library find_library(const std::string& wanted, const std::string& executable) {
                             executable)};
 }
 
-std::string find_observer() {
+std::string find_companion() {
     return folder_of("sitecustomize.py",
-                     {DEFT_DATADIR_FROM_BINDIR "/deft/observer", "python/observer"});
+                     {DEFT_DATADIR_FROM_BINDIR "/deft/companion", "../companion"});
 }
 
 std::string find_python_module() {

@@ -26,9 +26,9 @@ Library find_library(const std::string& wanted);
 // The same, for a command whose own absolute path is `executable`.
 Library find_library(const std::string& wanted, const std::string& executable);
 
-// The folders with the module that watches a PyTorch job (tools/python/observer), and with deft.py:
-// of an installation, else of the build tree; empty if it is in neither.
-std::string find_observer();
+// The folders with what watches a PyTorch job (companion/), and with deft.py: of an installation,
+// else of the build tree; empty if it is in neither.
+std::string find_companion();
 std::string find_python_module();
 
 // The version the library itself states, or why it cannot be loaded ("cannot be loaded: ...").

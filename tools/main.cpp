@@ -84,8 +84,8 @@ private:
         run_command->formatter(std::make_shared<RunHelp>());
         run_command->add_option(
             "--mode", run.mode,
-            "What deft may change in the job (DEFT_MODE); deft and covap also want "
-            "DEFT_GRADIENTS=trust");
+            "What deft may change in the job (DEFT_MODE); deft and covap also want proof by the "
+            "companion, or DEFT_GRADIENTS=trust");
         run_command->add_flag(
             "--require", run.require,
             "Fail where deft cannot help, instead of doing without (DEFT_REQUIRE)");

@@ -113,9 +113,9 @@ void add_python(Environment& environment, const Config& config) {
         return !folder.empty() && folder.find(':') == folder.npos;
     };
     const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
-    if (const std::string observer = find_observer();
-        late && config.flag(Key::ObserveOptimizer) && usable(observer)) {
-        path = observer + (path.empty() ? "" : ":" + path);
+    if (const std::string companion = find_companion();
+        late && config.is(Key::Companion, "auto") && usable(companion)) {
+        path = companion + (path.empty() ? "" : ":" + path);
     }
     if (const std::string module = find_python_module(); usable(module)) {
         path += (path.empty() ? "" : ":") + module;

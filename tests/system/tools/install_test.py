@@ -80,12 +80,14 @@ class InstallTest(unittest.TestCase):
                 "include/deft/deft.h", "include/deft/abi/net.h", "man1/deft.1", "man5/deft.conf.5",
                 "doc/deft/LICENSE", "doc/deft/README.md", "doc/deft/CHANGELOG.md",
                 "doc/deft/docs/configuration.md", "share/deft/python/deft.py",
-                "share/deft/observer/sitecustomize.py", "doc/deft/deft.conf.example",
-                "completions/deft.bash", "site-functions/_deft", "vendor_completions.d/deft.fish")
+                "share/deft/companion/sitecustomize.py", "-py3-none-any.whl",
+                "doc/deft/deft.conf.example", "completions/deft.bash", "site-functions/_deft",
+                "vendor_completions.d/deft.fish")
         for end in ends:
             self.assertTrue(any(name.endswith(end) for name in files), f"{end} is missing")
         unexpected = [name for name in files if not name.endswith(ends)
                       and "/include/deft/" not in name
+                      and "/companion/deft_companion/" not in name
                       and not re.search(r"/doc/deft/(.*\.md|perf/results/.*\.json)$", name)]
         self.assertEqual(unexpected, [])
 

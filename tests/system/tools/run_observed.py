@@ -68,7 +68,7 @@ class Observed(RunTest):
                          ["sgd:momentum=0.9,lr=0.1"])
         self.assertEqual(self.observed("o.SGD([{'momentum': 0}, {}], 0.1, momentum=0.9)"),
                          ["unknown"])
-        self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
+        self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_COMPANION": "off"}), [])
         self.assertEqual(self.observed("o.SGD([], 0.1)", {"DEFT_OPTIMIZER": "adam"}), [])
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
@@ -89,7 +89,7 @@ class Observed(RunTest):
                                           "the job clips its gradients"))
         self.assertEqual(self.observed(clip), [], "a function that is not called")
         self.assertEqual(self.observed(clip + "u.clip_grad_norm_(1, 1)",
-                                       {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
+                                       {"DEFT_COMPANION": "off"}), [])
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_a_gradient_scaler_is_observed(self):
@@ -98,5 +98,5 @@ class Observed(RunTest):
             self.assertTrue(self.observed(scaler +
                                           "()")[0].endswith("the job scales its gradients"))
             self.assertEqual(self.observed(scaler + "(enabled=False)"), [])
-            self.assertEqual(self.observed(scaler + "()", {"DEFT_OBSERVE_OPTIMIZER": "0"}), [])
+            self.assertEqual(self.observed(scaler + "()", {"DEFT_COMPANION": "off"}), [])
             self.assertEqual(len(self.observed(scaler + "()", {"DEFT_OPTIMIZER": "adam"})), 1)

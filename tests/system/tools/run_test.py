@@ -41,7 +41,7 @@ class Seen(RunTest):
             with self.subTest(mode=mode):
                 result = self.deft("run", "--mode", mode, "--", "/usr/bin/python3", "-c", script)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                self.assertEqual("python/observer:" in result.stdout, mode in ("deft", "covap"),
+                self.assertEqual("/companion:" in result.stdout, mode in ("deft", "covap"),
                                  "watched only where gradients may come late")
         # What the job has put on the path itself comes first.
         pathlib.Path(self.folder, "deft.py").write_text("mine = True\n")

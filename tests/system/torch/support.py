@@ -49,7 +49,7 @@ class Job:
     """The ranks of one job on the loopback interface, each with its output in a file."""
 
     def __init__(self, python, ranks, script, arguments=(), env=None, launcher=True, prefix=(),
-                 options=()):
+                 options=(), rank_env=None):
         self.folder = tempfile.TemporaryDirectory(prefix="deft torch ")  # a space, on purpose
         libraries = ["--libs", LIBRARIES] if NCCL_SETTINGS is None else []
         command = [python, *([LAUNCHER, *libraries, *options] if launcher else []), script,
@@ -67,6 +67,7 @@ class Job:
                                PYTHONDONTWRITEBYTECODE="1")
             environment.update(setting.split("=", 1) for setting in (NCCL_SETTINGS or "").split())
             environment.update(env or {})
+            environment.update((rank_env or {}).get(rank, {}))
             with open(self.log(rank), "wb") as log:
                 self.ranks.append(subprocess.Popen([*prefix, *command], env=environment,
                                                    cwd=self.folder.name, stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a training sums, modes exact and deft give plain's bits, until the operator says that
-its large sums are gradients."""
+"""Whatever a training sums, modes exact and deft give plain's bits, until its large sums are
+proven to be gradients, or the operator says that they are."""
 
 import json
 import os
@@ -13,6 +13,8 @@ KINDS = ("heavy_ball", "by_hand", "averaged", "averager", "divided", "contrasted
 # into which a plan that is named comes, with trust
 TAKEN = ("heavy_ball", "averaged", "divided", "contrasted", "in_turns")
 ASK = "DEFT_GRADIENTS=trust"
+# which the companion refuses
+REFUSED = ("averaged", "averager", "divided", "contrasted", "in_turns", "low_rank")
 
 
 class Gradients(support.TorchTest):
@@ -31,12 +33,24 @@ class Gradients(support.TorchTest):
             seen = json.load(file)
         return results, sum(plan["switched"] for plan in seen["plans"]), seen, job
 
+    def test_what_the_companion_refuses_gives_the_bits_of_plain(self):
+        kinds = ",".join(REFUSED)
+        plain, _ = self.results(KINDS=kinds)
+        for mode, plan in (("deft", "delay1"), ("covap", "covap2")):
+            results, switched, _, job = self.under_deft(mode, DEFT_PLAN=plan, KINDS=kinds)
+            self.assertEqual(switched, 0, job.outputs())
+            for kind, result in results.items():
+                with self.subTest(mode=mode, kind=kind):
+                    self.assertEqual(result, plain[kind])
+
     def test_every_kind_gives_the_bits_of_plain(self):
+        """Nothing is proven where there is no companion."""
         plain, _ = self.results()
         self.assertEqual(tuple(plain), KINDS)
         # A plan is named, so that one would come into each of them.
         for mode, plan in (("exact", "auto"), ("deft", "delay1"), ("covap", "covap2")):
-            results, switched, seen, job = self.under_deft(mode, DEFT_PLAN=plan)
+            results, switched, seen, job = self.under_deft(mode, DEFT_PLAN=plan,
+                                                           DEFT_COMPANION="off")
             self.assertEqual(seen["gradients"], "proven")
             self.assertEqual(switched, 0, job.outputs())
             for kind, result in results.items():

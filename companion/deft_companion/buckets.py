@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel's buckets: a communication hook marks each right before it is summed,
+and sums it as DDP itself would."""
+
+import functools
+import inspect
+import sys
+import weakref
+
+from .library import BUCKET, compiling, guarded, library
+from .proofs import Module, proofs
+
+_first_forward = weakref.WeakKeyDictionary()   # module: the handle of its hook
+_own_hooks = weakref.WeakSet()                 # reducers with a hook of the job's
+_hooked = weakref.WeakKeyDictionary()          # reducers with ours: its state
+
+
+class Buckets:
+    """The state of the hook of one module."""
+
+    def __init__(self, ddp, module):
+        self.module = module
+        self.group = ddp.process_group
+        # As DDP's reducer has it where no hook is registered.
+        self.scale = 1.0 / ddp.process_group.size()
+        self.jobs = None    # hook and state that the job has registered later: they count
+
+
+def _first(future):
+    return future.value()[0]
+
+
+@functools.lru_cache(None)
+def _get_future():
+    """Work.get_future as PyTorch has it. The software device's waits, because most callbacks may
+    look at the data; this one hands it on."""
+    distributed = sys.modules["torch.distributed"]
+    work = getattr(distributed, "Work", None) or distributed.distributed_c10d.Work
+    return inspect.unwrap(work.get_future)
+
+
+@guarded
+def _mark(module, buffer, bucket):
+    if library().proof:
+        place, last = bucket.index(), bucket.is_last()
+        library().mark_sum(buffer.data_ptr(), buffer.numel() * buffer.element_size(), BUCKET,
+                           module.number, place, last)
+        if last:
+            proofs.set_comes(module)
+        module.sum_comes(place, last)
+
+
+def _sum(state, bucket):
+    """The communication hook."""
+    if state.jobs is not None:
+        hook, its_state = state.jobs
+        return hook(its_state, bucket)
+    buffer = bucket.buffer()
+    buffer.mul_(state.scale)
+    _mark(state.module, buffer, bucket)
+    return _get_future()(state.group.allreduce([buffer])).then(_first)
+
+
+def _why_not(ddp):
+    """Why this module's buckets are left alone; "": they are not."""
+    world = ddp.process_group.size()
+    join = getattr(ddp, "_join_config", None)
+    if ddp.reducer in _own_hooks:
+        return "the job has a communication hook of its own (compression)"
+    if getattr(ddp, "mixed_precision", None) is not None:
+        return "DistributedDataParallel's mixed_precision is used"
+    if getattr(ddp, "_use_python_reducer", False):
+        return "compiled autograd sums the gradients"
+    if getattr(ddp, "_delay_all_reduce_params", None):
+        return "delay_all_reduce_named_params is used"
+    if join is not None and join.enable:
+        return "ranks may join with fewer inputs (Join)"
+    if any(getattr(module, "sparse", False) for module in ddp.modules()):
+        return "gradients are sparse"
+    if ddp.gradient_as_bucket_view and world & (world - 1):
+        return "gradient_as_bucket_view is used, and the number of ranks is no power of two"
+    if any(getattr(parameter, "_post_accumulate_grad_hooks", None)
+           for parameter in ddp.parameters()):
+        return "the job has hooks on gradients"
+    return ""
+
+
+@guarded
+def _begin(ddp, _inputs=None):
+    """A forward of the module: the first with gradients registers the hook."""
+    torch = sys.modules["torch"]
+    if compiling() or not torch.is_grad_enabled() or not ddp.require_backward_grad_sync:
+        return
+    _first_forward.pop(ddp).remove()
+    if not library().proof:
+        return
+    why = _why_not(ddp)
+    if why:
+        library().refuse_proof(0, why.encode())
+        return
+    if ddp.process_group.size() < 2:
+        return
+    module = Module([parameter for parameter in ddp.parameters() if parameter.requires_grad])
+    module.runs_forward = _once_forward(weakref.ref(ddp))
+    state = Buckets(ddp, module)
+    _register(ddp.reducer, state, _sum)
+    _hooked[ddp.reducer] = state
+    proofs.add(module)
+
+
+def _once_forward(ddp):
+    """What calls a function when the module next runs forward."""
+    def call(function):
+        def called(*_):
+            handle.remove()
+            function()
+        module = ddp()
+        handle = module.register_forward_pre_hook(called) if module is not None else None
+    return call
+
+
+_register = None
+
+
+def _builtin(kind):
+    """DDP's built-in hooks as Python has them."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    return (default_hooks.fp16_compress_hook if "FP16" in str(kind) else
+            default_hooks.allreduce_hook)
+
+
+def _inside(hook):
+    """A hook of the job's, of whose sums it is known where they are made."""
+    @functools.wraps(hook)
+    def own(state, bucket):
+        proofs.in_own_hook += 1
+        try:
+            return hook(state, bucket)
+        finally:
+            proofs.in_own_hook -= 1
+    return own
+
+
+@guarded
+def _job_registers(reducer):
+    """The job registers a hook. True: ours is there already, and hands on to it."""
+    _own_hooks.add(reducer)
+    if reducer in _hooked:
+        _hooked[reducer].module.refuse("the job has a communication hook of its own (compression)")
+    return reducer in _hooked
+
+
+def _watch_registration():
+    """A reducer takes one hook only, so the job's must find its place free, or be handed on to."""
+    global _register
+    distributed = sys.modules["torch.distributed"]
+    _register = distributed._register_comm_hook
+    register_builtin = distributed._register_builtin_comm_hook
+
+    @functools.wraps(_register)
+    def register(reducer, state, hook):
+        if _job_registers(reducer):
+            _hooked[reducer].jobs = _inside(hook), state
+            return None
+        return _register(reducer, state, _inside(hook))
+
+    @functools.wraps(register_builtin)
+    def builtin(reducer, kind):
+        if _job_registers(reducer):
+            group = _hooked[reducer].group
+            _hooked[reducer].jobs = _builtin(kind), group
+            return None
+        return register_builtin(reducer, kind)
+    distributed._register_comm_hook = register
+    distributed._register_builtin_comm_hook = builtin
+
+
+@guarded
+def _expect(ddp):
+    _first_forward[ddp] = ddp.register_forward_pre_hook(_begin)
+
+
+def watch(module):
+    if not library().proof:
+        return
+    _watch_registration()
+    make = module.DistributedDataParallel.__init__
+
+    @functools.wraps(make)
+    def noted(self, *arguments, **named):
+        make(self, *arguments, **named)
+        _expect(self)
+    module.DistributedDataParallel.__init__ = noted

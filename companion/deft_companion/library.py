@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The preloaded library's functions for the companion (include/deft/deft.h), and what becomes of
+an error: it never reaches the job."""
+
+import ctypes
+import functools
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+INTERFACE = 1
+UNWANTED, OPTIMIZER, PROOF = 0, 1, 2
+BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
+
+_FUNCTIONS = {
+    "companion_begin": (ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p),
+    "companion_end": (None, ctypes.c_char_p),
+    "mark_sum": (None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32,
+                 ctypes.c_uint32, ctypes.c_int),
+    "prove_iteration": (None, ctypes.c_uint32),
+    "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
+    "observe_optimizer": (ctypes.c_int, ctypes.c_char_p),
+    "set_gradient_scaling": (None, ctypes.c_int),
+    "set_gradient_clipping": (None, ctypes.c_int),
+}
+
+
+def _nothing(*_):
+    return 0
+
+
+class _Library:
+    """Its attributes are the functions; where nothing is wanted of the companion they do
+    nothing."""
+
+    def __init__(self):
+        self.wants = UNWANTED
+        found = self._find()
+        for name in _FUNCTIONS:
+            setattr(self, name, found.get(name, _nothing))
+
+    def _find(self):
+        from . import __version__
+        process, found = ctypes.CDLL(None), {}
+        try:
+            for name, (result, *arguments) in _FUNCTIONS.items():
+                found[name] = getattr(process, "deft_" + name)
+                found[name].restype, found[name].argtypes = result, arguments
+        except AttributeError:
+            if hasattr(process, "deft_version"):
+                _say("the deft that is preloaded knows no companion, so it does nothing")
+            return {}  # not preloaded: nobody has asked for anything
+        wants = found["companion_begin"](INTERFACE, __version__.encode())
+        if wants < UNWANTED:
+            _say("the deft that is preloaded is of another release, so it does nothing")
+        self.wants = max(wants, UNWANTED)
+        return found if self.wants else {}
+
+    @property
+    def proof(self):
+        """Whether anything is to be proven."""
+        return self.wants == PROOF
+
+    def stand_down(self, why):
+        """From now on the job is as without a companion."""
+        if self.wants:
+            self.wants = UNWANTED
+            self.companion_end(why.encode())
+
+
+def _say(text):
+    print("deft: companion: " + text, file=sys.stderr)
+
+
+_found = []
+
+
+def library():
+    """The library; looked for when torch is there, so not in each Python process."""
+    if not _found:
+        _found.append(_Library())
+    return _found[0]
+
+
+def guarded(function):
+    """A function of the companion that fails ends the companion, and not the job."""
+    @functools.wraps(function)
+    def harmless(*arguments, **named):
+        try:
+            return function(*arguments, **named)
+        except Exception as error:
+            try:
+                library().stand_down(f"{type(error).__name__} in {function.__module__}."
+                                     f"{function.__name__}: {error}")
+            except Exception:
+                pass
+            return None
+    return harmless
+
+
+def compiling():
+    """A compiler traces the job: what it sees now is not what happens later."""
+    torch = sys.modules["torch"]
+    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def where():
+    """The job's line that has led here: " (train.py:31)"."""
+    frame = sys._getframe(1)
+    torch = os.path.dirname(sys.modules["torch"].__file__)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if (not name.startswith((_HERE, torch, "<"))
+            and os.path.basename(name) not in ("functools.py", "contextlib.py")):
+            return f" ({os.path.basename(name)}:{frame.f_lineno})"
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the companion proves, and what it refuses and why: small jobs in mode deft, of which a plan
+is to come into force in those alone that are proven."""
+
+import json
+import os
+import re
+import subprocess
+
+import support
+
+SCRIPT = os.path.join(support.HERE, "companion_kinds.py")
+IN_FORCE = "rank 0: plan in force"
+# What is said of each kind.
+SAID = {
+    "plain": IN_FORCE,
+    "plain_views": IN_FORCE,
+    "plain_static": IN_FORCE,
+    "plain_cleared": IN_FORCE,
+    "heavy_ball": IN_FORCE,
+    "by_hand": IN_FORCE,
+    "by_hand_twice": IN_FORCE,
+    "accumulated": IN_FORCE,
+    "twice": "summed several times before a step",
+    "sharp": r"summed several times before a step|used between backward and step|read between",
+    "closure": "steps with a closure",
+    "own_optimizer": r"__main__\.Own\) is not PyTorch's own",
+    # PyTorch 1.13 has no Adafactor, and SparseAdam's gradients have to be made.
+    "factored": r"Adafactor\) does not treat each element by itself|a gradient is read between",
+    "by_hand_in_part": "not each of its gradients is summed once before a step",
+    "quasi_newton": "steps with a closure",
+    "a_part": "steps only a part of its parameters",
+    "and_more": "steps other parameters too",
+    "read": r"a gradient is read between backward and step \(companion_kinds\.py:\d+\)",
+    "read_apart": r"a gradient is used between backward and step by aten::sum \(companion_kinds",
+    "decayed": r"a parameter is used between backward and step by aten::mul_ \(companion_kinds",
+    "clamped": "a parameter is changed outside of a step",
+    "clamped_data": r"a parameter is changed outside of a step by aten::clamp_ \(companion_kinds",
+    "replaced": "a parameter is changed outside of a step",
+    "never_cleared": "not cleared between two steps",
+    "hooked": "a communication hook of the job's own",
+    "hooked_late": "a communication hook of the job's own",
+    "flat": "between backward and step is not the gradient of one parameter",
+    "averaged": "is made outside of backward",
+    "averager": "is made outside of backward",
+    "divided": "is made outside of backward|is made in backward",
+    "contrasted": "is made in backward and is no bucket",
+    "in_turns": "trained in turns",
+}
+
+
+def hasattr_of(python, thing, name):
+    done = subprocess.run([python, "-c", f"import torch, sys; sys.exit(not hasattr({thing}, "
+                                         f"{name!r}))"], check=False)
+    return done.returncode == 0
+
+
+class Companion(support.TorchTest):
+    def run_kinds(self, kinds, env=None, ranks=None):
+        """The results, and the job."""
+        named = {"OUT": "out.json", "SEEN": "seen-0.log", "KINDS": ",".join(kinds),
+                 "DEFT_LOG_FILE": "seen-%r.log", "DEFT_WARMUP": "0", "DEFT_PLAN": "delay1",
+                 "DEFT_GUARD": "off", **(env or {})}
+        prefix = [support.DEFT, "run", "--mode", "deft", "--log", "info", "--out", "out-%r.json",
+                  "--library", support.LIBRARY, "--"]
+        job = self.job(2, SCRIPT, env=named, prefix=prefix, rank_env=ranks or {})
+        self.succeed(job, 4 * support.DEADLINE)
+        with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
+            return json.load(file), job
+
+    def log(self, job, rank):
+        with open(os.path.join(job.folder.name, f"seen-{rank}.log"), encoding="utf-8") as file:
+            return file.read()
+
+    def test_a_hook_on_steps_is_refused(self):
+        if not hasattr_of(self.python, "torch.optim.Optimizer", "register_step_pre_hook"):
+            self.skipTest("this PyTorch has no such hooks")
+        results, _ = self.run_kinds(["step_hook"])
+        said = results["step_hook"]["said"]
+        self.assertTrue(any("has a hook on its optimizer's steps" in line for line in said), said)
+
+    def test_each_kind_is_judged_and_the_reason_is_named(self):
+        results, job = self.run_kinds(SAID)
+        for kind, wanted in SAID.items():
+            with self.subTest(kind=kind):
+                said = results[kind]["said"]
+                self.assertTrue(any(re.search(wanted, line) for line in said), said)
+                self.assertEqual(any(IN_FORCE in line for line in said), wanted == IN_FORCE, said)
+        self.assertNotIn("stands down", self.log(job, 0) + self.log(job, 1))
+
+    def test_a_plan_ends_where_the_proof_does(self):
+        results, _ = self.run_kinds(["reads_later", "sums_later"])
+        said = results["reads_later"]["said"]
+        self.assertTrue(any(IN_FORCE in line for line in said), said)
+        ended = r"(has ended, because|in force ends:).* a gradient is read between"
+        self.assertTrue(any(re.search(ended, line) for line in said), said)
+        said = results["sums_later"]["said"]
+        self.assertTrue(any("not the bucket of gradients" in line for line in said), said)
+
+    def test_a_rank_without_it_means_none_for_all(self):
+        results, _ = self.run_kinds(["plain"], ranks={1: {"DEFT_COMPANION": "off"}})
+        said = results["plain"]["said"]
+        self.assertTrue(any("rank 1: nothing proves" in line for line in said), said)
+        self.assertFalse(any(IN_FORCE in line for line in said), said)
+
+    def test_trust_needs_no_companion(self):
+        results, _ = self.run_kinds(["plain"], {"DEFT_GRADIENTS": "trust", "DEFT_COMPANION": "off"})
+        self.assertTrue(any(IN_FORCE in line for line in results["plain"]["said"]), results)
+
+
+support.main(__name__)
