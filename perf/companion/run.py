@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the companion costs a job in an iteration: per bucket, and for backward and step.
+
+usage: deft run --mode deft -- python3 perf/companion/run.py [--json FILE]
+
+The companion's own code runs, with the preloaded library's functions behind it, without a network:
+a bucket stands for DDP's. Divided into: the mark of a bucket, the division that DDP would have done
+while it copies (4 KiB and 25 MiB), the wrapped backward and step of an iteration without a look.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.parallel.distributed
+
+REPEATS, TIMES = 9, 2000
+
+
+class Bucket:
+    """As much of a GradBucket as the mark asks for."""
+
+    def index(self):
+        return 0
+
+    def is_last(self):
+        return False
+
+
+def microseconds(function, times=TIMES):
+    function()
+    samples = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        for _ in range(times):
+            function()
+        samples.append((time.perf_counter() - start) / times * 1e6)
+    return {"median": round(statistics.median(samples), 3), "samples": samples}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", help="write the figures there")
+    options = parser.parse_args()
+    from deft_companion import buckets, library, proofs
+    if not library.library().proof:
+        sys.exit("run.py: no proof is asked for: start it by `deft run --mode deft`")
+    parameter = torch.nn.Parameter(torch.zeros(1000))
+    module = proofs.Module([parameter])
+    small, large, bucket = torch.zeros(1000), torch.zeros(25 << 18), Bucket()
+    optimizer = torch.optim.SGD([parameter], 0.1)
+
+    def mark():
+        module.expected = 0
+        buckets._mark(module, small, bucket)
+
+    module.all_sets = module.sets = 1
+    proofs.proofs.add(module)
+    proofs.proofs.step_begins(optimizer, (), {})
+    proofs.proofs.step_ends(optimizer)
+    module.iterations = 5   # in which nothing is looked at
+
+    def course():
+        proofs.proofs.backward_begins()
+        proofs.proofs.backward_ends()
+        module.sets, module.looked, module.iterations = 1, False, 5
+        proofs.proofs.step_begins(optimizer, (), {})
+        proofs.proofs.step_ends(optimizer)
+    figures = {"mark_us": microseconds(mark), "course_us": microseconds(course),
+               "divide_4k_us": microseconds(lambda: small.mul_(0.5)),
+               "divide_25m_us": microseconds(lambda: large.mul_(0.5), 20)}
+    result = {"torch": torch.__version__, "python": platform.python_version(),
+              "machine": platform.machine(), **figures}
+    for name, figure in figures.items():
+        print(f"{name:14} {figure['median']:10.2f}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
