@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 BUILD, SANITIZED = os.path.abspath(sys.argv[1]), sys.argv[2] == "true"
 MESON = shutil.which("meson")
@@ -72,6 +73,22 @@ class InstallTest(unittest.TestCase):
                      "--", "/usr/bin/python3", "-B", "-c", script)
         self.assertEqual((result.stdout, result.stderr),
                          (run(self.deft, "--version").stdout.split()[1] + "\nTrue\n", ""))
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
+    def test_the_companions_wheel_starts_it_in_each_python(self):
+        wheel = next(self.stage.rglob("*.whl"))
+        with tempfile.TemporaryDirectory() as site, zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+            script = ("import site, sys; site.addsitedir(sys.argv[1]); "
+                      "print([f.__module__ for f in sys.meta_path if hasattr(f, '__module__')][0])")
+            for switch, starts in (("auto", True), ("off", False)):
+                shown = run("/usr/bin/python3", "-B", "-c", script, site,
+                            env={**ENVIRONMENT, "DEFT_COMPANION": switch}).stdout.strip()
+                self.assertEqual(shown == "deft_companion.imports", starts, shown)
+            record = next(pathlib.Path(site).rglob("RECORD")).read_text()
+            for path in pathlib.Path(site).rglob("*"):
+                if path.is_file():
+                    self.assertIn(str(path.relative_to(site)) + ",", record)
 
     def test_everything_is_there_and_nothing_else(self):
         files = sorted(str(path.relative_to(self.stage)) for path in self.stage.rglob("*")
