@@ -188,8 +188,10 @@ def _compiles():
     """The job has compiled something, or is about to."""
     dynamo = (sys.modules.get("torch._dynamo.eval_frame"),
               sys.modules.get("torch._dynamo.convert_frame"))
-    return bool(getattr(dynamo[0], "cached_backends", None) or
-                getattr(dynamo[1], "FRAME_COUNTER", 0))
+    # What is merely kept from being compiled has no backend there.
+    backends = getattr(dynamo[0], "cached_backends", {}).values()
+    return (any(backend is not None for backend in backends) or
+            getattr(dynamo[1], "FRAME_COUNTER", 0) > 0)
 
 
 def _addresses(values):
