@@ -397,6 +397,9 @@ void Follower::vouch(const char* why_not) {
     if (!proven && why_not_vouched_.empty()) {
         why_not_vouched_ = told_proof_ ? told_proof_->why : "nothing is proven";
     }
+    if (why_not_vouched_.empty() && current_ != nullptr && current_->withheld()) {
+        why_not_vouched_ = to_string(executor::BreakReason::Unproven);
+    }
     const std::int64_t until = why_not_vouched_.empty() ? cuda::host_now() + kVouchNs : 0;
     for (executor::Executor* const executor : {current_.get(), staged_.get()}) {
         if (executor != nullptr) {

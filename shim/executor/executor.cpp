@@ -163,6 +163,25 @@ bool Executor::vouched() const noexcept {
     return lease_ == nullptr || lease_->vouched();
 }
 
+bool Executor::withheld() const noexcept {
+    return lease_ != nullptr && lease_->withheld();
+}
+
+// A sum of which the companion says something else than of the plan's. Where that is a matter of
+// the program, all ranks end here. Where this rank may be alone, a plan that ended here alone would
+// leave the others waiting in its transfers, so all end together a little later. A companion that
+// has failed in one rank says nothing.
+bool Executor::bears(std::uint64_t mark, std::uint64_t expected) noexcept {
+    if (mark == expected || marks_ended()) {
+        return true;
+    }
+    if (lease_ == nullptr || !may_differ_between_ranks(mark, expected)) {
+        return false;
+    }
+    lease_->withhold();
+    return true;
+}
+
 const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexcept {
     if (broken()) {
         return nullptr;
@@ -177,8 +196,7 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
         end(BreakReason::Sequence);
         return nullptr;
     }
-    // As much a matter of the program; but a companion that has failed in one rank says nothing.
-    if (!script_.marks.empty() && call.mark != script_.marks[position] && !marks_ended()) {
+    if (!script_.marks.empty() && !bears(call.mark, script_.marks[position])) {
         end(BreakReason::Unproven);
         return nullptr;
     }

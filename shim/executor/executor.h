@@ -105,6 +105,8 @@ public:
     // Under a lease: this rank vouches for the plan until then, in nanoseconds of CLOCK_MONOTONIC;
     // 0: it does not. Any thread.
     void vouch(std::int64_t until_ns) noexcept;
+    // It does not, and will not: a sum came here that is not the gradient which the plan is for.
+    bool withheld() const noexcept;
     // It has, when the ranks asked each other last.
     bool vouched() const noexcept;
     // Takes the statistics of the oldest finished iteration not yet taken. False if there is none.
@@ -122,6 +124,7 @@ private:
     static constexpr int kForward = -1;  // a result: the call is left to the hook
     bool renew_lease(std::uint64_t iteration) noexcept;
     bool hear_lease() noexcept;
+    bool bears(std::uint64_t mark, std::uint64_t expected) noexcept;
     // What the script has for this call, which the call now counts as. Null: forward.
     const Action* begin_call(const Call& call, cuda::Stream stream) noexcept;
     // What the hook returns, or kForward.

@@ -34,7 +34,8 @@ Lease::~Lease() {
 }
 
 int Lease::ask(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream) noexcept {
-    const bool vouched = cuda::host_now() < until_ns_.load(std::memory_order_relaxed);
+    const bool vouched =
+        !withheld() && cuda::host_now() < until_ns_.load(std::memory_order_relaxed);
     vouched_.store(vouched, std::memory_order_relaxed);
     // The others ask whatever CUDA says here: the byte then holds what this rank said before.
     driver_.MemsetD8Async(memory_, vouched ? 1 : 0, 1, stream);

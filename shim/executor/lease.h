@@ -38,6 +38,9 @@ public:
     void vouch(std::int64_t until_ns) noexcept {
         until_ns_.store(until_ns, std::memory_order_relaxed);
     }
+    // It does not any more, whatever is said from now on. Any thread.
+    void withhold() noexcept { withheld_.store(true, std::memory_order_relaxed); }
+    bool withheld() const noexcept { return withheld_.load(std::memory_order_relaxed); }
     // What this rank has answered last.
     bool vouched() const noexcept { return vouched_.load(std::memory_order_relaxed); }
 
@@ -67,6 +70,7 @@ private:
     bool told_ = true;                         // the copy of the answer is on its way
     std::atomic<std::int64_t> until_ns_{0};
     std::atomic<bool> vouched_{true};
+    std::atomic<bool> withheld_{false};
 };
 
 }  // namespace deft::executor

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan that is late is for sums that a companion has proven to be gradients: a call of the same
 // shape that is another sum ends it, before anything of it is late.
+#include <limits>
+
+#include "shim/executor/lease.h"
 #include "shim/nccl/sum_mark.h"
 #include "tests/component/shim/executor/job.h"
 
@@ -9,15 +12,17 @@ namespace {
 
 const std::vector<std::uint64_t> kCounts{5003, 129};
 constexpr std::int64_t kIterations = 12;
+// Until the ranks have asked each other, and heard.
+constexpr std::int64_t kLeased = Lease::kMostLate + 2;
 
 std::uint64_t mark_of(std::uint32_t place) {
     return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
 }
 
-// Two ranks under a plan that delays by one. `mark`: what the companion says of a call. From
-// iteration `ends` on every call gets its own sum; kIterations: the plan goes on. Why it ended.
+// Two ranks under a plan that delays by one. `mark`: what a rank's companion says of a call. From
+// iteration `ends` on every call gets its own sum; `iterations`: the plan goes on. Why it ended.
 template <class Mark>
-BreakReason run(Mark mark, std::int64_t ends) {
+BreakReason run_ranks(Mark mark, std::int64_t ends, std::int64_t iterations, bool lease) {
     const auto shapes = shapes_of(kCounts);
     const Plan plan = uniform_plan(bytes_of(shapes), 1, 1, {{1, 0}});
     CompileOptions options;
@@ -27,18 +32,21 @@ BreakReason run(Mark mark, std::int64_t ends) {
     EXPECT_EQ(problem, "");
     script.marks = {mark_of(0), mark_of(1)};
     const Ids ids(1);
+    ExecutorOptions executing;
+    executing.lease = lease;
     BreakReason why[2] = {};
     softdev::test::run_ranks(2, [&](Rank& self) {
         Lanes lanes(self, ids);
         std::string failed;
         auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
-                                         lanes.pointers, script, {}, failed);
+                                         lanes.pointers, script, executing, failed);
         ASSERT_NE(executor, nullptr) << failed;
-        for (std::int64_t t = 0; t < kIterations; ++t) {
+        executor->vouch(std::numeric_limits<std::int64_t>::max());
+        for (std::int64_t t = 0; t < iterations; ++t) {
             for (std::uint32_t b = 0; b < shapes.size(); ++b) {
                 Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
                 ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
-                                            buffer.get(), shapes[b], mark(t, b)),
+                                            buffer.get(), shapes[b], mark(self.rank, t, b)),
                           ncclSuccess);
                 self.sync();
                 const std::int64_t from = t >= ends ? t : t - 1;
@@ -53,6 +61,12 @@ BreakReason run(Mark mark, std::int64_t ends) {
     EXPECT_EQ(softdevReports(), 0U);
     EXPECT_EQ(why[0], why[1]);
     return why[0];
+}
+
+template <class Mark>
+BreakReason run(Mark mark, std::int64_t ends) {
+    return run_ranks([&](int, std::int64_t t, std::uint32_t b) { return mark(t, b); }, ends,
+                     kIterations, false);
 }
 
 TEST(Marks, APlanGoesOnWithTheBucketsThatItIsFor) {
@@ -70,6 +84,27 @@ TEST(Marks, TheBucketOfAnotherModuleEndsItToo) {
         return t >= 5 ? pack({DEFT_SUM_BUCKET, 2, b, b + 1 == kCounts.size()}) : mark_of(b);
     };
     EXPECT_EQ(run(other, 5), BreakReason::Unproven);
+}
+
+// A rank that has no gradient for a parameter sums something else in its place. A plan that ended
+// there alone would leave the other rank waiting in its transfers.
+TEST(Marks, WhatOneRankAloneMaySayEndsItOnAllRanksAtOneCall) {
+    const auto held_back = [](int rank, std::int64_t t, std::uint32_t b) {
+        return rank == 1 && t == 9 ? pack({DEFT_SUM_HELD_BACK, 0, 0, false}) : mark_of(b);
+    };
+    constexpr std::int64_t kHeard = Lease::kEvery + Lease::kAfter;
+    EXPECT_EQ(run_ranks(held_back, kHeard, kLeased, true), BreakReason::Lease);
+    const auto turned = [](int rank, std::int64_t t, std::uint32_t b) {
+        return mark_of(rank == 1 && t == 9 ? 1 - b : b);
+    };
+    EXPECT_EQ(run_ranks(turned, kHeard, kLeased, true), BreakReason::Lease);
+}
+
+TEST(Marks, WhatIsNoGradientOnAnyRankEndsItAtOnceUnderALeaseToo) {
+    const auto averaged = [](int, std::int64_t t, std::uint32_t b) {
+        return t == 9 ? pack({DEFT_SUM_PARAMETERS, 0, 0, false}) : mark_of(b);
+    };
+    EXPECT_EQ(run_ranks(averaged, 9, kIterations, true), BreakReason::Unproven);
 }
 
 // The last test: a companion that has ended does not come back.
