@@ -124,13 +124,20 @@ bool Leader::beginning_ahead(const JobView& view) const noexcept {
 void Leader::find_beginning(Track& track, JobView& view) {
     const std::uint64_t length = view.gradients.size();
     const std::uint64_t asked = switch_.iteration_begin();
-    if (state_ != LeaderState::Watching || follower_.staging() || rotations_ >= kMostRotations) {
+    if (state_ != LeaderState::Watching || follower_.staging()) {
         return;
     }
     std::size_t position = 0;
     if (const std::size_t first = first_place(view.gradients); first < view.gradients.size()) {
-        position = beginning_at(track, first);  // the companion says so
-    } else if (asked == PlanSwitch::kNever || asked + length <= view.start) {
+        // The companion says so, of each cycle. What the times say may differ from time to time,
+        // so that is followed a few times only.
+        turn(track, beginning_at(track, first), view);
+        return;
+    }
+    if (rotations_ >= kMostRotations) {
+        return;
+    }
+    if (asked == PlanSwitch::kNever || asked + length <= view.start) {
         if (view.measured && view.signature != rotated_signature_) {
             rotated_signature_ = view.signature;
             position = beginning_of(track);
@@ -138,8 +145,13 @@ void Leader::find_beginning(Track& track, JobView& view) {
     } else if (!beginning_ahead(view)) {
         position = beginning_at(track, (asked + length - view.start) % length);
     }
+    rotations_ += position != 0 ? 1 : 0;
+    turn(track, position, view);
+}
+
+// Makes the learned cycle begin there.
+void Leader::turn(Track& track, std::size_t position, JobView& view) {
     if (position != 0) {
-        ++rotations_;
         track.rotate(position);
         view = view_job(track, false);
     }
