@@ -100,8 +100,10 @@ void deft_mark_sum(const void* buffer, uint64_t bytes, uint32_t kind, uint32_t m
                    uint32_t place, int last);
 
 /* The module's optimizer has made one step after one whole set of its sums, and nothing else has
- * looked at gradients or parameters in between, as far as was looked. Any thread. */
-void deft_prove_iteration(uint32_t module);
+ * looked at gradients or parameters in between, as far as was looked. 0: all is proven, and nothing
+ * will come of it (no cap allows that gradients are late or merged), so the companion need not look
+ * at this module any more; it goes on with its marks. Else 1. Any thread. */
+int deft_prove_iteration(uint32_t module);
 
 /* Nothing of the module is proven from here on, and why, for people: "a gradient is read between
  * backward and step (train.py:31)". Any thread. */

@@ -76,10 +76,8 @@ DEFT_HOOK void deft_mark_sum(const void* buffer, uint64_t bytes, uint32_t kind, 
     deft::mark_next_sum(buffer, bytes, mark);
 }
 
-DEFT_HOOK void deft_prove_iteration(uint32_t module) {
-    if (!in_child()) {
-        deft::director::prove_iteration(module);
-    }
+DEFT_HOOK int deft_prove_iteration(uint32_t module) {
+    return !in_child() && deft::director::prove_iteration(module) ? 1 : 0;
 }
 
 DEFT_HOOK void deft_refuse_proof(uint32_t module, const char* why) {

@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "shim/nccl/sum_mark.h"
 #include "shim/settings/mode.h"
+#include "shim/settings/settings.h"
 
 namespace deft::director {
 namespace {
@@ -86,12 +87,14 @@ void companion_end(std::string_view why) noexcept {
     }
 }
 
-void prove_iteration(std::uint32_t module) noexcept {
+bool prove_iteration(std::uint32_t module) noexcept {
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        ++module_of(all, module).plain;
+        const bool proven = ++module_of(all, module).plain >= kPlainIterations;
+        return !proven || cap_named(Config::process());
     } catch (...) {
+        return false;
     }
 }
 

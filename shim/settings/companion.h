@@ -13,7 +13,7 @@ namespace deft::director {
 // As the functions of these names in include/deft/deft.h. Any thread.
 int companion_begin(std::uint32_t interface, std::string_view who) noexcept;
 void companion_end(std::string_view why) noexcept;
-void prove_iteration(std::uint32_t module) noexcept;
+bool prove_iteration(std::uint32_t module) noexcept;
 void refuse_proof(std::uint32_t module, std::string_view why) noexcept;
 
 // A companion has begun, and proof is asked for.

@@ -39,6 +39,10 @@ void read_forced(const std::string& text, Settings& settings) {
     settings.forced_merge = merge;
 }
 
+bool own(const Config& config, Key key) {
+    return config.setting(key).source != ValueSource::Default;
+}
+
 int limit_of_own_network(const Config& config) {
     const bool set = config.setting(Key::LaneCtas).source != ValueSource::Default;
     return set ? static_cast<int>(config.integer(Key::LaneCtas)) : 0;
@@ -116,6 +120,12 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
     }
 }
 
+bool cap_named(const Config& config) {
+    return !config.is(Key::Plan, "auto") ||
+           (own(config, Key::MaxDelay) && config.integer(Key::MaxDelay) > 0) ||
+           (own(config, Key::MaxMerge) && config.integer(Key::MaxMerge) > 1);
+}
+
 Settings Settings::process() {
     const Config& config = Config::process();
     Settings settings;
@@ -129,15 +139,20 @@ Settings Settings::process() {
         settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
         settings.turns = config.is(Key::Merge, "turns");
         read_forced(config.text(Key::Plan), settings);
-        const auto own = [&config](Key key) {
-            return config.setting(key).source != ValueSource::Default;
-        };
-        settings.rate_unknown = !config.is(Key::Gradients, "trust") && !own(Key::MaxDelay) &&
-                                !own(Key::MaxMerge) && settings.forced_merge == 0;
+        const bool trusted = config.is(Key::Gradients, "trust");
+        settings.rate_unknown = !trusted && !cap_named(config);
+        // Proof says nothing about the learning rate, so a cap that nobody has set allows nothing.
+        if (!trusted && !own(config, Key::MaxDelay)) {
+            settings.max_delay = 0;
+        }
+        if (!trusted && !own(config, Key::MaxMerge)) {
+            settings.max_merge = 1;
+        }
         settings.delay_cap = settings.max_delay;
         settings.merge_cap = settings.max_merge;
         if (settings.mode == ShimMode::Deft && settings.forced_merge == 0) {
-            limit_by_optimizer(known_optimizer(), own(Key::MaxDelay), own(Key::MaxMerge), settings);
+            limit_by_optimizer(known_optimizer(), own(config, Key::MaxDelay),
+                               own(config, Key::MaxMerge), settings);
         }
     } else {
         settings.warm_up = 0;  // nothing is late: nothing to warm up for

@@ -22,6 +22,10 @@ ShimMode planning_mode();
 // That is so. In words, for people; null: it is not.
 const char* untrusted();
 
+// The operator says that this job's learning rate bears late or merged gradients: by a cap that
+// allows some, or a plan by its name.
+bool cap_named(const Config& config);
+
 struct Settings {
     ShimMode mode = ShimMode::Off;  // planning_mode()
     std::uint32_t max_delay = 0;    // iterations

@@ -353,6 +353,19 @@ TEST(Caps, OfAJobThatClipsItsGradientsAllowNothingUnlessTheyAreSet) {
     }
 }
 
+// Proof says nothing about the learning rate: the operator does, by a cap that allows something.
+TEST(Caps, AreNamedByWhatAllowsSomething) {
+    const auto named = [](std::vector<const char*> environment) {
+        return cap_named(Config::load(environment, "/no/such/deft.conf"));
+    };
+    EXPECT_FALSE(named({}));
+    EXPECT_TRUE(named({"DEFT_MAX_DELAY=1"}));
+    EXPECT_TRUE(named({"DEFT_MAX_MERGE=2"}));
+    EXPECT_TRUE(named({"DEFT_PLAN=delay1"}));
+    EXPECT_FALSE(named({"DEFT_MAX_DELAY=0"}));
+    EXPECT_FALSE(named({"DEFT_MAX_DELAY=0", "DEFT_MAX_MERGE=1"}));
+}
+
 // DEFT_LANE_CTAS limits the job's own network where it is set, to the default too: a host that sets
 // it so and one that does not would make different communicators.
 TEST(Settings, TermsTellWhetherTheOwnNetworkIsLimited) {

@@ -21,7 +21,7 @@ int wrong_answer() {
     stats.switched = 7;
     deft_set_gradient_scaling(1);
     deft_set_gradient_clipping(1);
-    deft_prove_iteration(1);
+    const int of_use = deft_prove_iteration(1);
     deft_refuse_proof(1, "why");
     deft_companion_end("why");
     return deft_should_step() != 1                                                          ? 1
@@ -32,6 +32,7 @@ int wrong_answer() {
            : deft_companion_begin(DEFT_COMPANION_INTERFACE, "1") != DEFT_COMPANION_UNWANTED ? 8
            : deft_stats(&stats) != 0                                                        ? 6
            : stats.switched != 0                                                            ? 7
+           : of_use != 0                                                                    ? 9
                                                                                             : 0;
 }
 
