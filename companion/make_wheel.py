@@ -11,7 +11,18 @@ import sys
 import zipfile
 
 NAME = "deft_companion"
-START = f"import {NAME}; {NAME}.start()\n"
+# Each Python process of the image runs it, so it imports nothing and takes microseconds. It has to
+# be one line.
+START = "import sys; exec(%r)\n" % f"""\
+def find_spec(name, *_):
+    if name == 'torch':
+        try:
+            import {NAME}
+            {NAME}.start()
+        except Exception:
+            pass
+sys.meta_path.insert(0, type('{NAME}', (), {{'find_spec': staticmethod(find_spec)}}))
+"""
 METADATA = """Metadata-Version: 2.1
 Name: deft-companion
 Version: {version}

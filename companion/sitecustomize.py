@@ -25,7 +25,7 @@ def _run_the_other_one():
 
 try:
     import deft_companion
-    deft_companion.start()
+    deft_companion.wait()
 except ImportError:
     pass  # a folder of which only this file is left
 finally:

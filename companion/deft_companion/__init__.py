@@ -11,8 +11,22 @@ import sys
 __version__ = "0.1.0"
 
 
+class _Torch:
+    """Sees torch come, in a process that imports it; loads nothing itself."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "torch":
+            start()
+
+
+def wait():
+    """Starts when torch is imported: most processes of a machine never do."""
+    sys.meta_path.insert(0, _Torch)
+
+
 def start():
-    """Waits for torch to be imported. Costs nothing until then; once for a process."""
+    """torch is about to be imported. Once for a process."""
     if os.environ.get("DEFT_COMPANION", "auto") == "off":
         return
     try:

@@ -2,6 +2,7 @@
 """DistributedDataParallel's buckets: a communication hook marks each right before it is summed,
 and sums it as DDP itself would."""
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -86,12 +87,14 @@ def _why_not(ddp):
 
 
 @guarded
-def _begin(ddp, _inputs=None):
+def _begin(ddp):
     """A forward of the module: the first with gradients registers the hook."""
     torch = sys.modules["torch"]
     if compiling() or not torch.is_grad_enabled() or not ddp.require_backward_grad_sync:
         return
-    _first_forward.pop(ddp).remove()
+    handle = _first_forward.pop(ddp, None)
+    if handle is not None:
+        handle.remove()
     if not library().proof:
         return
     why = _why_not(ddp)
@@ -101,22 +104,10 @@ def _begin(ddp, _inputs=None):
     if ddp.process_group.size() < 2:
         return
     module = Module([parameter for parameter in ddp.parameters() if parameter.requires_grad])
-    module.runs_forward = _once_forward(weakref.ref(ddp))
     state = Buckets(ddp, module)
     _register(ddp.reducer, state, _sum)
     _hooked[ddp.reducer] = state
     proofs.add(module)
-
-
-def _once_forward(ddp):
-    """What calls a function when the module next runs forward."""
-    def call(function):
-        def called(*_):
-            handle.remove()
-            function()
-        module = ddp()
-        handle = module.register_forward_pre_hook(called) if module is not None else None
-    return call
 
 
 _register = None
@@ -175,19 +166,35 @@ def _watch_registration():
     distributed._register_builtin_comm_hook = builtin
 
 
+class _FirstForward:
+    """A hook of a module travels with it, into a file or a copy, and deft need not be there when it
+    arrives: it becomes one that does nothing."""
+
+    def __call__(self, ddp, inputs):
+        _begin(ddp)
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
 @guarded
 def _expect(ddp):
-    _first_forward[ddp] = ddp.register_forward_pre_hook(_begin)
+    _first_forward[ddp] = ddp.register_forward_pre_hook(_FirstForward())
 
 
 def watch(module):
     if not library().proof:
         return
     _watch_registration()
-    make = module.DistributedDataParallel.__init__
+    # A copy, or one out of a file, has a new reducer and comes by the second.
+    for name in ("__init__", "__setstate__"):
+        setattr(module.DistributedDataParallel, name,
+                _expecting(getattr(module.DistributedDataParallel, name)))
 
+
+def _expecting(make):
     @functools.wraps(make)
     def noted(self, *arguments, **named):
         make(self, *arguments, **named)
         _expect(self)
-    module.DistributedDataParallel.__init__ = noted
+    return noted

@@ -12,7 +12,6 @@ from .library import guarded
 _WATCHED = {
     "torch.autograd": "backward",
     "torch.optim.optimizer": "optimizers",
-    "torch.nn.modules.module": "clearing",
     "torch.nn.utils.clip_grad": "clipping",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "clipping",
     "torch.cuda.amp.grad_scaler": "scaling",  # in PyTorch 2 a subclass of the next

@@ -17,7 +17,7 @@ _FUNCTIONS = {
     "companion_end": (None, ctypes.c_char_p),
     "mark_sum": (None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32,
                  ctypes.c_uint32, ctypes.c_int),
-    "prove_iteration": (None, ctypes.c_uint32),
+    "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
     "observe_optimizer": (ctypes.c_int, ctypes.c_char_p),
     "set_gradient_scaling": (None, ctypes.c_int),
@@ -64,8 +64,9 @@ class _Library:
     def stand_down(self, why):
         """From now on the job is as without a companion."""
         if self.wants:
-            self.wants = UNWANTED
+            # Before the marks stop: a sum without its mark would end a plan on this rank alone.
             self.companion_end(why.encode())
+            self.wants = UNWANTED
 
 
 def _say(text):

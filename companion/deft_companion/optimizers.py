@@ -83,7 +83,7 @@ def _watch_steps(kind):
 def watch(module):
     if not library().wants:
         return
-    make, clear = module.Optimizer.__init__, module.Optimizer.__dict__.get("zero_grad")
+    make = module.Optimizer.__init__
     told = Told()
 
     @guarded
@@ -98,10 +98,3 @@ def watch(module):
         make(self, *arguments, **named)
         note(self)
     module.Optimizer.__init__ = noted
-
-    if clear is not None and library().proof:
-        @functools.wraps(clear)
-        def cleared(self, *arguments, **named):
-            clear(self, *arguments, **named)
-            proofs.cleared()
-        module.Optimizer.zero_grad = cleared

@@ -8,15 +8,28 @@ otherwise is refused for good.
 """
 
 import sys
+import threading
 import weakref
 
 from .library import guarded, library
 from .reads import reads
 
-# The job is looked at closely in these iterations of a module, and then in every thousandth.
-_CLOSELY = frozenset((1, 2, 3, 4, 16, 64, 256))
-_EVERY = 1000
-_LOOKS_NEEDED = 3
+# The job is looked at closely in a module's first iterations, but for the very first: what is done
+# every few iterations (Lookahead's slow weights) is found there. Then in a stretch of consecutive
+# ones in each so many, at a place that no period of a job's meets again and again.
+_FIRST = 32
+_STRETCH, _EVERY = 16, 1024
+_LOOKS_NEEDED = 12
+# Whether a parameter has changed since the step is asked in every iteration, of some in turns.
+_SAMPLED = 4
+
+
+def looked_at(number):
+    """Whether the iteration of that number, from 0, is looked at closely."""
+    if number <= _FIRST:
+        return number > 0
+    block, place = divmod(number, _EVERY)
+    return 0 <= place - (block * 389 + 512) % (_EVERY - _STRETCH) < _STRETCH
 
 
 class Module:
@@ -39,10 +52,12 @@ class Module:
         self.iterations = 0
         self.looks = 0         # iterations that were looked at closely, and were plain
         self.looked = False    # this one is
-        self.state = None      # of its parameters behind a step that was looked at
-        self.runs_forward = None   # calls once what it is given, when the module runs forward
-        self.clear = True      # its gradients have been cleared since the last step, or that is
-                               # not asked
+        self.rests = False     # it is proven, and the library makes nothing of that
+        self.state = []        # of parameters behind the latest step: [(parameter, state)]
+        self.clear = True      # its gradients were cleared at some backward since the latest step,
+                               # or that is not asked
+        self.scales = []       # what the job scales its gradients by, in this iteration
+        self.last_scales = None    # and in the last that was looked at
 
     def refuse(self, why):
         if self.refused is None:
@@ -63,20 +78,46 @@ class Module:
         if self.sets > 1:
             self.refuse("its gradients are summed several times before a step (accumulation "
                         "without no_sync(), several losses, SAM)")
+        if self.watched and not self.clear:
+            self.refuse("its gradients are not cleared between two steps")
 
     def live(self):
         """Its parameters that still exist."""
         return [parameter for parameter in (ref() for ref in self.parameters)
                 if parameter is not None]
 
-    def state_now(self):
-        """Equal as long as nobody changes a parameter; but for what is done through `.data`."""
-        return [(parameter._version, parameter.data_ptr()) for parameter in self.live()]
+    def note_state(self, wholly):
+        """Remembers all parameters, or some of them in turns."""
+        refs = self.parameters
+        if not wholly:
+            first = self.iterations * _SAMPLED % len(refs)
+            refs = refs[first:first + _SAMPLED]
+        self.state = [(ref, _state(ref())) for ref in refs]
+
+    def check_state(self):
+        """Nobody has changed a parameter since then; but for what is done through `.data`, which
+        reads sees."""
+        state, self.state = self.state, []
+        if any(ref() is not None and _state(ref()) != before for ref, before in state):
+            self.refuse("a parameter is changed outside of a step")
+
+    def check_scales(self):
+        """What is late was summed in another iteration, so it must not matter in which."""
+        if self.last_scales not in (None, self.scales):
+            self.refuse("its gradients are scaled by a number that changes")
+        self.last_scales, self.scales = self.scales, []
+
+    @property
+    def watched(self):
+        return self.refused is None and not self.rests
 
     @property
     def look_due(self):
-        number = self.iterations
-        return self.refused is None and (number in _CLOSELY or number % _EVERY == _EVERY - 1)
+        return self.watched and looked_at(self.iterations)
+
+
+def _state(parameter):
+    return None if parameter is None else (parameter._version, parameter.data_ptr())
 
 
 class ByHand(Module):
@@ -90,6 +131,7 @@ class ByHand(Module):
         self.optimizer = weakref.ref(optimizer)
         self.summed = set()    # the addresses of this iteration's gradients
         self.count = None      # sums in the iteration before
+        self.apart = None      # no DDP has summed this iteration's gradients; null: not asked yet
 
 
 class Proofs:
@@ -100,7 +142,9 @@ class Proofs:
         self.optimizers = weakref.WeakSet()
         self.in_own_hook = 0     # a communication hook of the job's is running
         self.held = False        # between backward and a step
+        self.gradients = None    # those that are held: collectives
         self._backward = 0
+        self._lock = threading.Lock()
         self._stepping = set()
         self._latest = None      # the module that had the latest set
 
@@ -133,52 +177,47 @@ class Proofs:
                 one.refuse("several modules are trained in turns (a GAN, actor and critic)")
         self._latest = weakref.ref(module)
 
-    @guarded
-    def cleared(self):
-        for module in self.modules:
-            module.clear = True
-
     # The course of an iteration.
 
     @property
     def in_backward(self):
         return self._backward > 0
 
+    def _deeper(self, by):
+        with self._lock:
+            self._backward += by
+            return self._backward
+
     def backward_begins(self):
-        self._backward += 1
+        depth = self._deeper(1)
         reads.leave()
-        if self._backward > 1 or not library().proof:
+        if depth > 1 or not library().proof:
             return
-        self.held = False
+        self._hold(False)
         for module in self.modules:
-            if not module.clear and module.refused is None:
-                self._check_cleared(module)
-            if module.state is not None and module.refused is None:
-                self._check_unchanged(module)
+            if module.watched:
+                module.clear = module.clear or self._is_clear(module)
+                module.check_state()
 
     def backward_ends(self):
-        self._backward -= 1
-        if self._backward > 0 or not library().proof:
+        if self._deeper(-1) > 0 or not library().proof:
             return
-        self.held = True
+        self._hold(True)
         held = [module for module in self.modules
-                if module.refused is None and not module.by_hand and module.sets == 1]
+                if module.watched and not module.by_hand and module.sets == 1]
         reads.look([module for module in held if module.look_due])
         reads.watch(held)
 
-    @staticmethod
-    def _check_cleared(module):
-        """Nobody has called zero_grad() since the last step."""
-        module.clear = True
-        left = [parameter.grad for parameter in module.live() if parameter.grad is not None]
-        if left and bool(left[0].any()):
-            module.refuse("its gradients are not cleared between two steps")
+    def _hold(self, held):
+        self.held = held
+        self.gradients = None
 
     @staticmethod
-    def _check_unchanged(module):
-        state, module.state = module.state, None
-        if state != module.state_now():
-            module.refuse("a parameter is changed outside of a step")
+    def _is_clear(module):
+        """What zero_grad() is called of, and whether it is, says less than the gradients."""
+        left = [parameter.grad for parameter in module.live() if parameter.grad is not None]
+        first = module.iterations * _SAMPLED % max(len(left), 1)
+        return not any(bool(gradient.any()) for gradient in left[first:first + _SAMPLED])
 
     @guarded
     def _begins(self, optimizer, arguments, named):
@@ -186,7 +225,7 @@ class Proofs:
         if not library().proof or optimizer in self._stepping:
             return False
         self._stepping.add(optimizer)
-        self.held = False
+        self._hold(False)
         closure = arguments[0] if arguments else named.get("closure")
         for module in list(self.modules):
             if self._owns(optimizer, module):
@@ -206,18 +245,20 @@ class Proofs:
 
     @staticmethod
     def _end_iteration(module):
-        if module.looked and module.refused is None:
+        if module.watched and module.looked:
             module.looks += 1
             module.clear = False
-            module.state = module.state_now()
+            module.check_scales()
             reads.look_after(module)
-        module.looked = False
-        if module.sets == 1 and module.refused is None and module.looks >= _LOOKS_NEEDED:
-            library().prove_iteration(module.number)
+        if module.watched:
+            module.note_state(module.looked)
+        module.looked, module.scales = False, []
+        if module.sets == 1 and module.watched and module.looks >= _LOOKS_NEEDED:
+            module.rests = not library().prove_iteration(module.number)
         module.iterations += 1 if module.sets else 0
         module.sets = 0
         if module.by_hand:
-            module.count, module.expected = len(module.summed), 0
+            module.count, module.expected, module.apart = len(module.summed), 0, None
             module.summed.clear()
 
     def _owns(self, optimizer, module):

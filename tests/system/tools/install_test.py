@@ -75,16 +75,29 @@ class InstallTest(unittest.TestCase):
                          (run(self.deft, "--version").stdout.split()[1] + "\nTrue\n", ""))
 
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
-    def test_the_companions_wheel_starts_it_in_each_python(self):
+    def test_the_companions_wheel_starts_it_where_torch_is_imported(self):
         wheel = next(self.stage.rglob("*.whl"))
         with tempfile.TemporaryDirectory() as site, zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
-            script = ("import site, sys; site.addsitedir(sys.argv[1]); "
-                      "print([f.__module__ for f in sys.meta_path if hasattr(f, '__module__')][0])")
-            for switch, starts in (("auto", True), ("off", False)):
-                shown = run("/usr/bin/python3", "-B", "-c", script, site,
-                            env={**ENVIRONMENT, "DEFT_COMPANION": switch}).stdout.strip()
-                self.assertEqual(shown == "deft_companion.imports", starts, shown)
+            # The line of the .pth file runs in every process: it imports nothing.
+            script = ("import site, sys; before = set(sys.modules); site.addsitedir(sys.argv[1]); "
+                      "print(sorted(set(sys.modules) - before)); sys.path.insert(0, sys.argv[2]); "
+                      "import torch; print('deft_companion.imports' in sys.modules)")
+            other = pathlib.Path(site, "other")
+            other.mkdir()
+            (other / "torch.py").touch()
+
+            def started(switch):
+                return run("/usr/bin/python3", "-B", "-c", script, site, str(other),
+                           env={**ENVIRONMENT, "DEFT_COMPANION": switch}).stdout
+            self.assertEqual(started("auto"), "[]\nTrue\n")
+            self.assertEqual(started("off"), "[]\nFalse\n")
+            package = pathlib.Path(site, "deft_companion")
+            package.rename(other / "gone")
+            self.assertEqual(started("auto"), "[]\nFalse\n", "torch comes all the same")
+            (other / "gone").rename(package)
+            (other / "torch.py").unlink()
+            other.rmdir()
             record = next(pathlib.Path(site).rglob("RECORD")).read_text()
             for path in pathlib.Path(site).rglob("*"):
                 if path.is_file():

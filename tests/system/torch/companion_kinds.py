@@ -169,6 +169,55 @@ def replaces(_iteration, model, optimizer, loss):
         parameter.data = parameter.data.clone()
 
 
+def looks_ahead(every):
+    """Slow weights follow the fast ones now and then; through `.data`, as such optimizers do."""
+    slow = {}
+
+    def iterate(iteration, model, optimizer, loss):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        for number, parameter in enumerate(model.parameters()):
+            kept_one = slow.setdefault(number, parameter.data.clone())
+            if iteration % every == every - 1:
+                kept_one += 0.5 * (parameter.data - kept_one)
+                parameter.data.copy_(kept_one)
+    return iterate
+
+
+def changes_seldom(every):
+    """Late enough that no look is due."""
+    def iterate(iteration, model, optimizer, loss):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        if iteration % every == every - 1:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(0.999)
+    return iterate
+
+
+def by_hand_and(scale):
+    """By hand; then `scale` is done to each gradient."""
+    def kind(group):
+        model = network()
+        for parameter in model.parameters():
+            dist.broadcast(parameter.data, 0, group=group)
+        optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
+
+        def step(iteration):
+            points, labels = next(batches)
+            optimizer.zero_grad()
+            cross_entropy(model(points), labels).backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad, group=group)
+                scale(iteration, parameter.grad, group)
+            optimizer.step()
+        return step, list(model.parameters())
+    return kind
+
+
 def by_one_sum(group):
     """All gradients by hand, in one buffer."""
     model = network()
@@ -314,6 +363,11 @@ KINDS = {
     "step_hook": job(prepare=hook_on_step),
     "by_hand_in_part": by_hand_in_part,
     "by_hand_twice": by_hand_twice,
+    "by_hand_anew": by_hand_and(lambda i, gradient, _: gradient.mul_(0.5 + 0.01 * (i % 5))),
+    "by_hand_tensor": by_hand_and(lambda i, gradient, _: gradient.mul_(torch.full((), 0.5))),
+    "by_hand_into": by_hand_and(lambda i, gradient, _: torch.zeros_like(gradient).mul_(gradient)),
+    "ahead": job(iterate=looks_ahead(6)),
+    "seldom": job(iterate=changes_seldom(45)),
     "reads_later": job(iterate=reads_later([])),
     "sums_later": sums_later,
     "quasi_newton": job(lambda ps: torch.optim.LBFGS(ps, 0.05), with_closure),
@@ -338,7 +392,7 @@ KINDS = {
 ENDS = ("the plan has ended", "the plan in force ends")
 SAYS = ("does what exact does", "plan in force", *ENDS)
 # Of these the end of their plan is awaited.
-ENDING = ("reads_later", "sums_later")
+ENDING = ("reads_later", "sums_later", "seldom")
 
 
 def said(since, ending=False):

@@ -27,6 +27,10 @@ SAID = {
     "own_optimizer": r"__main__\.Own\) is not PyTorch's own",
     # PyTorch 1.13 has no Adafactor, and SparseAdam's gradients have to be made.
     "factored": r"Adafactor\) does not treat each element by itself|a gradient is read between",
+    "by_hand_anew": "its gradients are scaled by a number that changes",
+    "by_hand_tensor": r"a gradient is used between backward and step by aten::mul_ \(companion_k",
+    "by_hand_into": r"a gradient is used between backward and step by aten::(zeros_like|mul_) \(co",
+    "ahead": r"a parameter is changed outside of a step by aten::copy_ \(companion_kinds",
     "by_hand_in_part": "not each of its gradients is summed once before a step",
     "quasi_newton": "steps with a closure",
     "a_part": "steps only a part of its parameters",
@@ -89,7 +93,10 @@ class Companion(support.TorchTest):
         self.assertNotIn("stands down", self.log(job, 0) + self.log(job, 1))
 
     def test_a_plan_ends_where_the_proof_does(self):
-        results, _ = self.run_kinds(["reads_later", "sums_later"])
+        results, _ = self.run_kinds(["reads_later", "sums_later", "seldom"])
+        said = results["seldom"]["said"]
+        self.assertTrue(any("a parameter is changed outside of a step" in line for line in said),
+                        said)
         said = results["reads_later"]["said"]
         self.assertTrue(any(IN_FORCE in line for line in said), said)
         ended = r"(has ended, because|in force ends:).* a gradient is read between"
@@ -103,9 +110,62 @@ class Companion(support.TorchTest):
         self.assertTrue(any("rank 1: nothing proves" in line for line in said), said)
         self.assertFalse(any(IN_FORCE in line for line in said), said)
 
+    def test_without_a_cap_nothing_proven_is_late(self):
+        """Of whichever optimizer. What is refused is told its own reason."""
+        plans = {"DEFT_PLAN": "auto", "DEFT_MAX_DELAY": "0"}   # which is no cap
+        results, job = self.run_kinds(["plain", "heavy_ball", "twice"], plans)
+        for kind, wanted in (("plain", "bear smaller learning rates"),
+                             ("heavy_ball", "bear smaller learning rates"),
+                             ("twice", SAID["twice"])):
+            said = results[kind]["said"]
+            self.assertTrue(any(re.search(wanted, line) for line in said), said)
+        self.assertNotIn(IN_FORCE, self.log(job, 0))
+        self.assertEqual(len(re.findall(r"companion: module \d+: ", self.log(job, 0))), 1,
+                         "refused is the last kind alone")
+
     def test_trust_needs_no_companion(self):
         results, _ = self.run_kinds(["plain"], {"DEFT_GRADIENTS": "trust", "DEFT_COMPANION": "off"})
         self.assertTrue(any(IN_FORCE in line for line in results["plain"]["said"]), results)
+
+
+class Guest(support.TorchTest):
+    """What the companion does to the job, beside what it says of it."""
+
+    def observe(self, **env):
+        prefix = [support.DEFT, "run", "--mode", "deft", "--log", "info", "--out", "out-%r.json",
+                  "--library", support.LIBRARY, "--"]
+        job = self.job(2, os.path.join(support.HERE, "companion_guest.py"), prefix=prefix,
+                       env={"OUT": "out.json", "DEFT_LOG_FILE": "seen-%r.log", **env})
+        self.succeed(job)
+        with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
+            return json.load(file), job
+
+    def test_the_job_stays_as_it_is(self):
+        seen, job = self.observe()
+        self.assertEqual(seen["carried"], [], "what cannot be copied or kept in a file")
+        self.assertEqual(seen["copies_train"], True)
+        self.assertEqual(seen["modes_in_evaluation"], {"module": 0, "other": 0})
+        few, many = seen["calls_for_sums"]
+        self.assertLess(many, 4.5 * few, "four times as many sums")
+        self.assertEqual(seen["attributes"], 1, "changes of nn.Parameter")
+        with open(os.path.join(job.folder.name, "seen-0.log"), encoding="utf-8") as file:
+            log = file.read()
+        self.assertRegex(log, r"a gradient is read between backward and step \(companion_guest")
+        self.assertRegex(log, r"is used between backward and step by c10d::broadcast_ \(compan")
+        self.assertNotIn("c10d::allreduce_", log)
+        self.assertEqual(seen["wanted_when_it_ends"], [2], "proof")
+        self.assertEqual(re.findall("stands down: (.*)", log), ["a test"])
+        # Where deft is not.
+        script = ("import os, sys, torch, torch.distributed as d; d.init_process_group('gloo', "
+                  "init_method='file://' + os.path.abspath('meet'), rank=0, world_size=1); "
+                  "assert 'deft_companion' not in sys.modules; "
+                  "import inspect; old = {'weights_only': False} "
+                  "if 'weights_only' in inspect.signature(torch.load).parameters else {}; "
+                  "print([torch.load(name, **old)(torch.zeros(1, 12)).shape[1] for name in "
+                  "('before.pt', 'after.pt')])")
+        done = subprocess.run([self.python, "-c", script], cwd=job.folder.name, check=False,
+                              capture_output=True, text=True)
+        self.assertEqual(done.stdout, "[5, 5]\n", done.stderr)
 
 
 support.main(__name__)
