@@ -33,4 +33,13 @@ def start():
         from . import imports
         imports.install()
     except Exception as error:
-        print(f"deft: the companion cannot start: {error!r}", file=sys.stderr)
+        say(f"cannot start: {error!r}")
+
+
+def say(text):
+    """To whoever started the job. It may have closed that."""
+    try:
+        if sys.stderr is not None:   # else print takes stdout
+            print("deft: companion: " + text, file=sys.stderr)
+    except Exception:
+        pass

@@ -5,6 +5,7 @@ backward and step; that is known of it, so it is no refusal."""
 import functools
 
 from .library import compiling, guarded, library
+from .proofs import proofs
 from .reads import allowed
 
 _NAMES = ("clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
@@ -19,12 +20,20 @@ def _tell():
         library().set_gradient_clipping(1)
 
 
+@guarded
+def _clipped():
+    if not compiling():
+        proofs.gradients.note_again()
+
+
 def _known(function):
     @functools.wraps(function)
     def noted(*arguments, **named):
         _tell()
         with allowed:
-            return function(*arguments, **named)
+            result = function(*arguments, **named)
+        _clipped()
+        return result
     return noted
 
 

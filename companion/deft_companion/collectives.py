@@ -7,9 +7,10 @@ import sys
 import weakref
 
 from . import library as kinds
+from .held import parameters_of
 from .library import compiling, guarded, library
 from .proofs import proofs
-from .reads import allowed, reads
+from .reads import allowed
 
 
 class _Parameters:
@@ -17,45 +18,32 @@ class _Parameters:
     of an iteration, and what it says is looked at again."""
 
     def __init__(self):
-        self._optimizers, self._found = 0, {}
+        self._optimizers, self._found, self._by_size = 0, {}, {}
+
+    def _update(self):
+        if self._optimizers == len(proofs.optimizers):
+            return
+        self._optimizers, self._found, self._by_size = len(proofs.optimizers), {}, {}
+        for _, parameter in parameters_of(proofs.optimizers):
+            reference = weakref.ref(parameter)
+            self._found[parameter.data_ptr()] = reference
+            self._by_size.setdefault(parameter.numel(), []).append(reference)
 
     def at(self, address):
-        if self._optimizers != len(proofs.optimizers):
-            self._optimizers, self._found = len(proofs.optimizers), {}
-            for _, parameter in _all_parameters():
-                self._found[parameter.data_ptr()] = weakref.ref(parameter)
+        self._update()
         parameter = self._found[address]() if address in self._found else None
         return parameter is not None and parameter.data_ptr() == address
 
+    def have_gradient(self, tensor):
+        """Whether it is the gradient of one, whoever has put it there."""
+        self._update()
+        with allowed:
+            return any(parameter is not None and parameter.grad is not None and
+                       parameter.grad.data_ptr() == tensor.data_ptr() for parameter in
+                       (reference() for reference in self._by_size.get(tensor.numel(), ())))
+
 
 _parameters = _Parameters()
-
-
-def _all_parameters():
-    for optimizer in list(proofs.optimizers):
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                yield optimizer, parameter
-
-
-def _owner_of(tensor):
-    """The optimizer whose gradient this is; None: it is none. The gradients are those that backward
-    has left: whatever takes their place afterwards is not known."""
-    if proofs.gradients is None:
-        proofs.gradients = {parameter.grad.data_ptr(): (weakref.ref(optimizer),
-                                                        weakref.ref(parameter))
-                            for optimizer, parameter in _all_parameters()
-                            if parameter.grad is not None}
-    optimizer, parameter = (ref() for ref in
-                            proofs.gradients.get(tensor.data_ptr(), (_gone, _gone)))
-    gradient = parameter.grad if parameter is not None else None
-    is_it = (gradient is not None and gradient.data_ptr() == tensor.data_ptr() and
-             gradient.numel() == tensor.numel())
-    return optimizer if is_it else None
-
-
-def _gone():
-    return None
 
 
 def _sums_apart(module):
@@ -66,22 +54,20 @@ def _sums_apart(module):
     return module.apart
 
 
-def _by_hand(tensor, size):
-    """Marks a sum of one parameter's gradient. False: it is none."""
-    with allowed:
-        optimizer = _owner_of(tensor)
+def _by_hand(tensor, size, group):
+    """Marks a sum of one parameter's gradient. False: it is none, or not as backward left it."""
+    optimizer, parameter, changes = proofs.gradients.find(tensor, proofs.optimizers)
     if optimizer is None:
         return False
     module = proofs.by_hand(optimizer)
-    if not _sums_apart(module):
+    if not _sums_apart(module) or not module.is_known_change(parameter, changes):
         return False
     at = tensor.data_ptr()
     if at in module.summed:
         module.refuse("a gradient is summed twice before a step")
     place = len(module.summed)
-    if place == 0 and module.look_due:
-        reads.look([module])   # the job may have accumulated before
     module.summed.add(at)
+    module.ranks = sys.modules["torch.distributed"].get_world_size(group)
     module.expected = place + 1
     library().mark_sum(at, size, kinds.BUCKET, module.number, place, place + 1 == module.count)
     if place + 1 == module.count:
@@ -89,8 +75,19 @@ def _by_hand(tensor, size):
     return True
 
 
+def _other_kind(tensor):
+    """Of a sum that is no gradient as a backward has left it. One rank alone may put something in
+    the place of a gradient (a batch without a finite loss): that is held back there too, so that
+    all ranks end a plan together."""
+    if _parameters.at(tensor.data_ptr()):
+        return kinds.PARAMETERS
+    if proofs.held or _parameters.have_gradient(tensor):
+        return kinds.HELD_BACK
+    return kinds.FORWARD
+
+
 @guarded
-def _note(tensor):
+def _note(tensor, group):
     if compiling() or not isinstance(tensor, sys.modules["torch"].Tensor):
         return
     size = tensor.numel() * tensor.element_size()
@@ -98,13 +95,16 @@ def _note(tensor):
         kind = kinds.COMPRESSED
     elif proofs.in_backward:
         kind = kinds.BACKWARD
-    elif proofs.held:
-        if _by_hand(tensor, size):
-            return
-        kind = kinds.PARAMETERS if _parameters.at(tensor.data_ptr()) else kinds.HELD_BACK
+    elif proofs.held and _by_hand(tensor, size, group):
+        return
     else:
-        kind = kinds.PARAMETERS if _parameters.at(tensor.data_ptr()) else kinds.FORWARD
+        kind = _other_kind(tensor)
     library().mark_sum(tensor.data_ptr(), size, kind, 0, 0, 0)
+
+
+def _group_of(arguments, named):
+    """As all_reduce(tensor, op, group) has it."""
+    return named.get("group", arguments[1] if len(arguments) > 1 else None)
 
 
 def watch(module):
@@ -115,6 +115,6 @@ def watch(module):
     @functools.wraps(sums)
     def all_reduce(tensor, *arguments, **named):
         if library().proof:
-            _note(tensor)
+            _note(tensor, _group_of(arguments, named))
         return sums(tensor, *arguments, **named)
     module.all_reduce = all_reduce

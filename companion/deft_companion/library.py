@@ -40,7 +40,7 @@ class _Library:
             setattr(self, name, found.get(name, _nothing))
 
     def _find(self):
-        from . import __version__
+        from . import __version__, say
         process, found = ctypes.CDLL(None), {}
         try:
             for name, (result, *arguments) in _FUNCTIONS.items():
@@ -48,11 +48,11 @@ class _Library:
                 found[name].restype, found[name].argtypes = result, arguments
         except AttributeError:
             if hasattr(process, "deft_version"):
-                _say("the deft that is preloaded knows no companion, so it does nothing")
+                say("the deft that is preloaded knows no companion, so it does nothing")
             return {}  # not preloaded: nobody has asked for anything
         wants = found["companion_begin"](INTERFACE, __version__.encode())
         if wants < UNWANTED:
-            _say("the deft that is preloaded is of another release, so it does nothing")
+            say("the deft that is preloaded is of another release, so it does nothing")
         self.wants = max(wants, UNWANTED)
         return found if self.wants else {}
 
@@ -67,10 +67,6 @@ class _Library:
             # Before the marks stop: a sum without its mark would end a plan on this rank alone.
             self.companion_end(why.encode())
             self.wants = UNWANTED
-
-
-def _say(text):
-    print("deft: companion: " + text, file=sys.stderr)
 
 
 _found = []

@@ -11,8 +11,9 @@ import sys
 import threading
 import weakref
 
+from .held import HeldGradients, parameters_of
 from .library import guarded, library
-from .reads import reads
+from .reads import allowed, reads
 
 # The job is looked at closely in a module's first iterations, but for the very first: what is done
 # every few iterations (Lookahead's slow weights) is found there. Then in a stretch of consecutive
@@ -22,6 +23,9 @@ _STRETCH, _EVERY = 16, 1024
 _LOOKS_NEEDED = 12
 # Whether a parameter has changed since the step is asked in every iteration, of some in turns.
 _SAMPLED = 4
+# In an iteration that is looked at closely so many elements of each are compared too: what changes
+# them through `.data` leaves no other trace.
+_ELEMENTS = 1024
 
 
 def looked_at(number):
@@ -53,7 +57,9 @@ class Module:
         self.looks = 0         # iterations that were looked at closely, and were plain
         self.looked = False    # this one is
         self.rests = False     # it is proven, and the library makes nothing of that
+        self.cut = ""          # what has ended a look too early
         self.state = []        # of parameters behind the latest step: [(parameter, state)]
+        self.values = None     # and their first elements; null: not known
         self.clear = True      # its gradients were cleared at some backward since the latest step,
                                # or that is not asked
         self.scales = []       # what the job scales its gradients by, in this iteration
@@ -62,6 +68,7 @@ class Module:
     def refuse(self, why):
         if self.refused is None:
             self.refused = why
+            self.forget_state()
             library().refuse_proof(self.number, why.encode())
 
     def sum_comes(self, place, last):
@@ -86,6 +93,11 @@ class Module:
         return [parameter for parameter in (ref() for ref in self.parameters)
                 if parameter is not None]
 
+    @property
+    def summing(self):
+        """Its gradients have been summed, wholly or in part."""
+        return self.sets > 0 or self.expected > 0
+
     def note_state(self, wholly):
         """Remembers all parameters, or some of them in turns."""
         refs = self.parameters
@@ -93,12 +105,16 @@ class Module:
             first = self.iterations * _SAMPLED % len(refs)
             refs = refs[first:first + _SAMPLED]
         self.state = [(ref, _state(ref())) for ref in refs]
+        self.values = _first_elements(self.live()) if wholly else None
+
+    def forget_state(self):
+        self.state, self.values = [], None
 
     def check_state(self):
-        """Nobody has changed a parameter since then; but for what is done through `.data`, which
-        reads sees."""
-        state, self.state = self.state, []
-        if any(ref() is not None and _state(ref()) != before for ref, before in state):
+        """Nobody has changed a parameter since the step: asked at each backward and at the next
+        step, because what is put back in between (SAM, local steps) is not there at both."""
+        if (any(ref() is not None and _state(ref()) != before for ref, before in self.state) or
+            self.values is not None and not _same(self.values, _first_elements(self.live()))):
             self.refuse("a parameter is changed outside of a step")
 
     def check_scales(self):
@@ -106,6 +122,12 @@ class Module:
         if self.last_scales not in (None, self.scales):
             self.refuse("its gradients are scaled by a number that changes")
         self.last_scales, self.scales = self.scales, []
+
+    def check_looks(self):
+        """A job that cannot be looked at is told so, and does not wait for a proof for ever."""
+        if self.iterations == _FIRST + 1 and self.looks < _LOOKS_NEEDED:
+            self.refuse("too little is seen of it between backward and step" +
+                        (f", because of {self.cut}" if self.cut else ""))
 
     @property
     def watched(self):
@@ -120,6 +142,31 @@ def _state(parameter):
     return None if parameter is None else (parameter._version, parameter.data_ptr())
 
 
+def _capturing():
+    """Nothing may wait for the device now."""
+    cuda = sys.modules["torch"].cuda
+    return cuda.is_initialized() and cuda.is_current_stream_capturing()
+
+
+def _first_elements(parameters):
+    """Of each parameter; as bytes, because no number is equal to NaN. [(device, bytes)]."""
+    torch, parts = sys.modules["torch"], {}
+    if _capturing():
+        return None
+    with allowed, torch.no_grad():
+        for parameter in parameters:
+            parts.setdefault((parameter.device, parameter.dtype), []).append(
+                parameter.detach().reshape(-1)[:_ELEMENTS])
+        return [torch.cat(some).view(torch.uint8) for some in parts.values()]
+
+
+def _same(before, now):
+    if now is None:
+        return True
+    with allowed:
+        return len(before) == len(now) and all(map(sys.modules["torch"].equal, before, now))
+
+
 class ByHand(Module):
     """The parameters of one optimizer, each of whose gradients the job sums by itself."""
 
@@ -132,6 +179,23 @@ class ByHand(Module):
         self.summed = set()    # the addresses of this iteration's gradients
         self.count = None      # sums in the iteration before
         self.apart = None      # no DDP has summed this iteration's gradients; null: not asked yet
+        self.ranks = None      # that sum them; null: not known yet
+        self.changes = {}      # {id of a parameter: changes of its gradient before it is summed}
+
+    def is_known_change(self, parameter, changes):
+        """The gradient changes in place, before it is summed, as often in each iteration: the looks
+        see how. In the very first the gradients are noted at the first sum only."""
+        return self.iterations == 0 or self.changes.setdefault(id(parameter), changes) == changes
+
+    def check_scales(self):
+        """A gradient may be divided by the number of ranks alone. Any other number may be one that
+        happens not to have changed yet (clipping by hand)."""
+        for operator, number in self.scales:
+            expected = self.ranks if "div" in operator else 1 / self.ranks
+            if abs(number - expected) > 1e-6 * expected:
+                self.refuse(f"its gradients are scaled by a number ({number:g}) that is not the "
+                            "number of ranks")
+        super().check_scales()
 
 
 class Proofs:
@@ -142,7 +206,7 @@ class Proofs:
         self.optimizers = weakref.WeakSet()
         self.in_own_hook = 0     # a communication hook of the job's is running
         self.held = False        # between backward and a step
-        self.gradients = None    # those that are held: collectives
+        self.gradients = HeldGradients()
         self._backward = 0
         self._lock = threading.Lock()
         self._stepping = set()
@@ -190,7 +254,7 @@ class Proofs:
 
     def backward_begins(self):
         depth = self._deeper(1)
-        reads.leave()
+        reads.drop()
         if depth > 1 or not library().proof:
             return
         self._hold(False)
@@ -198,39 +262,59 @@ class Proofs:
             if module.watched:
                 module.clear = module.clear or self._is_clear(module)
                 module.check_state()
+                if module.by_hand and module.summing:
+                    module.refuse("a backward comes between the sums of its gradients and a step")
 
     def backward_ends(self):
         if self._deeper(-1) > 0 or not library().proof:
             return
         self._hold(True)
-        held = [module for module in self.modules
-                if module.watched and not module.by_hand and module.sets == 1]
-        reads.look([module for module in held if module.look_due])
-        reads.watch(held)
+        watched = [module for module in self.modules if module.watched]
+        if any(module.by_hand for module in watched):
+            self.gradients.note(self.optimizers)
+        # The sums that a job makes by itself are still to come, so it may do something before.
+        reads.look([module for module in watched
+                    if module.look_due and (module.by_hand or module.sets == 1)])
+        reads.watch([module for module in watched if not module.by_hand and module.sets == 1])
 
     def _hold(self, held):
         self.held = held
-        self.gradients = None
+        self.gradients.forget()
 
     @staticmethod
     def _is_clear(module):
         """What zero_grad() is called of, and whether it is, says less than the gradients."""
+        if _capturing():
+            return True
         left = [parameter.grad for parameter in module.live() if parameter.grad is not None]
         first = module.iterations * _SAMPLED % max(len(left), 1)
         return not any(bool(gradient.any()) for gradient in left[first:first + _SAMPLED])
 
     @guarded
     def _begins(self, optimizer, arguments, named):
-        reads.leave()
-        if not library().proof or optimizer in self._stepping:
+        if optimizer in self._stepping:
+            return False
+        if not library().proof:
+            reads.drop()
             return False
         self._stepping.add(optimizer)
         self._hold(False)
         closure = arguments[0] if arguments else named.get("closure")
-        for module in list(self.modules):
-            if self._owns(optimizer, module):
-                self._check_step(optimizer, module, closure)
+        owned = [module for module in list(self.modules) if self._owns(optimizer, module)]
+        # The looks at other modules go on behind this step.
+        reads.end(owned)
+        if reads.active and self._is_apart(optimizer):
+            reads.pause()
+        for module in owned:
+            self._check_step(optimizer, module, closure)
         return True
+
+    def _is_apart(self, optimizer):
+        """It steps parameters of no module that is looked at, and does nothing else."""
+        from .optimizers import from_torch
+        ids = {id(parameter) for _, parameter in parameters_of([optimizer])}
+        return from_torch(optimizer) and not any(module.looked and ids & module.ids
+                                                 for module in self.modules if module.watched)
 
     def step_begins(self, optimizer, arguments, named):
         """True for the outermost step of that optimizer."""
@@ -242,20 +326,25 @@ class Proofs:
         for module in self.modules:
             if module.owner is not None and module.owner() is optimizer:
                 self._end_iteration(module)
+        reads.resume()
 
     @staticmethod
     def _end_iteration(module):
+        due = looked_at(module.iterations)
         if module.watched and module.looked:
             module.looks += 1
             module.clear = False
             module.check_scales()
-            reads.look_after(module)
-        if module.watched:
-            module.note_state(module.looked)
         module.looked, module.scales = False, []
+        if module.sets:
+            module.iterations += 1
+            module.check_looks()
+        if module.watched:
+            module.note_state(due)
         if module.sets == 1 and module.watched and module.looks >= _LOOKS_NEEDED:
             module.rests = not library().prove_iteration(module.number)
-        module.iterations += 1 if module.sets else 0
+            if module.rests:
+                module.forget_state()
         module.sets = 0
         if module.by_hand:
             module.count, module.expected, module.apart = len(module.summed), 0, None
@@ -300,17 +389,18 @@ class Proofs:
             _check_sums(optimizer, module)
         elif module.sets == 0 or module.expected:
             module.refuse("its optimizer steps without a sum of its gradients")
-        if not module.looked:
-            return
+        module.check_state()
         if any(group.get("differentiable") for group in optimizer.param_groups):
             module.refuse("its optimizer's steps are differentiated")
         hooks = sys.modules["torch.optim.optimizer"]
-        for table in (getattr(optimizer, "_optimizer_step_pre_hooks", None),
-                      getattr(optimizer, "_optimizer_step_post_hooks", None),
-                      getattr(hooks, "_global_optimizer_pre_hooks", None),
-                      getattr(hooks, "_global_optimizer_post_hooks", None)):
-            if table:
-                module.refuse("the job has a hook on its optimizer's steps")
+        if any((getattr(optimizer, "_optimizer_step_pre_hooks", None),
+                getattr(optimizer, "_optimizer_step_post_hooks", None),
+                getattr(hooks, "_global_optimizer_pre_hooks", None),
+                getattr(hooks, "_global_optimizer_post_hooks", None))):
+            module.refuse("the job has a hook on its optimizer's steps")
+        if module.looked and any(getattr(parameter, "_post_accumulate_grad_hooks", None)
+                                 for parameter in module.live()):
+            module.refuse("the job has hooks on gradients")
 
 
 def _check_sums(optimizer, module):

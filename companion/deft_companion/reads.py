@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether anything looks at gradients or parameters between backward and step.
+"""Finds out whether anything uses gradients or parameters between backward and step.
 
 An attribute of nn.Parameter sees every `.grad` in Python. In the iterations that are looked at
 closely a dispatch mode sees every operator of the job's thread too.
 """
 
 import inspect
+import os
 import sys
 import threading
 
@@ -59,13 +60,15 @@ class Watch:
         if modules:
             if self._property is None:
                 self._install()
-            self._modules = modules
+            self._modules = tuple(modules)
             self._property.__init__(*self._watching)
 
-    def end(self):
+    def end(self, modules=None):
+        """Of these; null: of all."""
         if self._modules:
-            self._modules = ()
-            self._property.__init__(*self._plain)
+            self._modules = _without(self._modules, modules)
+            if not self._modules:
+                self._property.__init__(*self._plain)
 
     def _install(self):
         torch = sys.modules["torch"]
@@ -98,16 +101,18 @@ class Watch:
                 module.refuse(f"a gradient is read between backward and step{where()}")
 
 
+def _without(modules, gone):
+    return () if gone is None else tuple(one for one in modules if one not in gone)
+
+
 class Reads:
-    """From the end of a backward to the beginning of a step nobody looks; from there to the next
-    forward nobody changes a parameter."""
+    """From the end of a backward to the beginning of its module's step nobody looks."""
 
     def __init__(self):
         self._watch = Watch()
         self._mode = None        # that is entered; null: none is
         self._class = None       # of it, made when torch is there
         self._modules = ()       # modules that are looked at; empty: none is
-        self._after = False      # and that behind their step
         self._forward = None     # the handle of what ends that
         self._left = 0           # operators until the look is given up
         self._gradients, self._parameters = {}, {}   # address: module
@@ -116,60 +121,83 @@ class Reads:
         self._watch.begin(modules)
 
     def look(self, modules):
-        """The operators between backward and step."""
-        if not modules or not self._push():
+        """Begins to see the operators."""
+        if not modules:
             return
-        self._find((*self._modules, *modules), True)
+        if not self._push():
+            for module in modules:
+                module.cut = "the job runs under a dispatch mode of its own"
+            return
+        self._find(modules)
         for module in modules:
             module.looked = True
-        self._see_forward()
-
-    def look_after(self, module):
-        """The operators behind its step, until it runs forward. Not where a compiler is at work: it
-        leaves code that it meets under a mode as it is, for good."""
-        if not _compiles() and self._push():
-            self._find((module,), False)
-            self._after = True
-            self._see_forward()
-
-    def _see_forward(self):
-        from torch.nn.modules.module import register_module_forward_pre_hook
         if self._forward is None:
+            from torch.nn.modules.module import register_module_forward_pre_hook
             self._forward = register_module_forward_pre_hook(self._runs_forward)
+
+    def end(self, modules):
+        """Their step begins: what was looked at of them was seen to its end."""
+        self._watch.end(modules)
+        self._modules = _without(self._modules, modules)
+        self._go_where_done()
+
+    def drop(self, why=""):
+        """Nothing is looked at. What was not seen to its end counts for nothing."""
+        self._watch.end()
+        self._cut(why)
+        self._go_where_done()
+
+    @property
+    def active(self):
+        return bool(self._modules)
+
+    def pause(self):
+        """Another optimizer steps, of which it is known that it uses none of these modules. No
+        mode is there meanwhile: it would cost that step, and a compiler its code."""
+        if self._modules:
+            self._pop()
+
+    def resume(self):
+        if self._modules and not self._push():
+            self.drop("the job runs under a dispatch mode of its own")
+
+    def _go_where_done(self):
+        if self._modules:
+            return
+        if self._forward is not None:
+            self._forward.remove()
+            self._forward = None
+        self._pop()
+
+    def _cut(self, why):
+        for module in self._modules:
+            module.looked, module.cut = False, why or module.cut
+        self._modules = ()
 
     @guarded
     def _runs_forward(self, runs, _inputs):
-        """Any module, while one is looked at. An evaluation ends the look: it may be of another
+        """Any module, while some are looked at. An evaluation ends the look: it may be of another
         module, or of the one inside of a DistributedDataParallel."""
         used = {id(parameter) for parameter in runs.parameters()}
         used = [module for module in self._modules if used & module.ids]
         if not used and runs.training and sys.modules["torch"].is_grad_enabled():
             return   # a metric, a loss
-        if not self._after:
-            for module in used:
+        for module in used:
+            if module.summing:   # else the job accumulates
                 module.refuse("a parameter is used between backward and step by a forward "
                               f"pass{where()}")
-            self._not_seen()
-        self.leave()
+        self.drop(f"a forward pass{where()}")
 
-    def _find(self, modules, gradients):
-        self._modules, self._gradients, self._parameters = modules, {}, {}
+    def _find(self, modules):
+        self._modules, self._gradients, self._parameters = tuple(modules), {}, {}
         for module in modules:
             for parameter in module.live():
                 self._parameters[address(parameter)] = module
-                if gradients and parameter.grad is not None:
+                if parameter.grad is not None:
                     self._gradients[address(parameter.grad)] = module
         self._left = _MOST_OPERATORS + _MOST_OPERATORS_OF_A_PARAMETER * len(self._parameters)
         for table in (self._gradients, self._parameters):
             table.pop(None, None)
-
-    def leave(self):
-        self._watch.end()
-        if self._mode is not None:
-            if self._forward is not None:
-                self._forward.remove()
-            self._modules, self._after, self._forward = (), False, None
-            self._pop()
 
     # The dispatch mode. The job's own modes come and go in their order, so this one goes only
     # where it is the innermost; else it stays, and looks at nothing.
@@ -210,55 +238,32 @@ class Reads:
         self._left -= 1
         if self._left < 0:
             # The mode itself cannot go from inside of an operator.
-            if not self._after:
-                self._not_seen()
-            self._modules = ()
+            self._cut(f"many operators{where()}")
             return
         name = str(getattr(function, "_schema", function)).split("(")[0].split(".")[0]
         short = name.rsplit("::", 1)[-1]
-        if self._after:
-            self._look_for_changes(name, short, arguments, named or {})
-        elif short not in _HANDS_ON:
+        if short not in _HANDS_ON:
             self._look_for_readers(name, short, arguments, named or {})
-
-    def _not_seen(self):
-        """What a look has not seen to its end is none."""
-        for module in self._modules:
-            module.looked = False
 
     def _look_for_readers(self, name, short, arguments, named):
         first, others = arguments[:1], (arguments[1:], named)
         for at in _addresses(first):
             module = self._gradients.get(at)
-            if module is not None and not (module.by_hand and _sums(module, name, short, arguments,
-                                                                    named)):
+            if self._is_in(module) and not (module.by_hand and
+                                            _sums(module, name, short, arguments, named)):
                 module.refuse(f"a gradient is used between backward and step by {name}{where()}")
         for at in _addresses(others):
             module = self._gradients.get(at)
-            if module is not None:
+            if self._is_in(module):
                 module.refuse(f"a gradient is used between backward and step by {name}{where()}")
         for at in _addresses((first, others)):
             module = self._parameters.get(at)
-            if module is not None:
+            if self._is_in(module):
                 module.refuse(f"a parameter is used between backward and step by {name}{where()}")
 
-    def _look_for_changes(self, name, short, arguments, named):
-        """What an operator changes comes first, or as out=."""
-        changed = arguments[:1] if short.endswith("_") else ()
-        for at in _addresses((changed, named.get("out"))):
-            module = self._parameters.get(at)
-            if module is not None:
-                module.refuse(f"a parameter is changed outside of a step by {name}{where()}")
-
-
-def _compiles():
-    """The job has compiled something, or is about to."""
-    dynamo = (sys.modules.get("torch._dynamo.eval_frame"),
-              sys.modules.get("torch._dynamo.convert_frame"))
-    # What is merely kept from being compiled has no backend there.
-    backends = getattr(dynamo[0], "cached_backends", {}).values()
-    return (any(backend is not None for backend in backends) or
-            getattr(dynamo[1], "FRAME_COUNTER", 0) > 0)
+    def _is_in(self, module):
+        """It is still looked at: its step may be over, and another one's to come."""
+        return module is not None and module in self._modules
 
 
 def _addresses(values):
@@ -268,8 +273,7 @@ def _addresses(values):
 
 
 def _sums(module, name, short, arguments, named):
-    """The job sums a gradient, or scales it by a number. That number has to be the same in each
-    iteration, which the module sees to: what is late has been summed in another one."""
+    """The job sums a gradient, or scales it by a number, which the module judges."""
     if name == "c10d::allreduce_":
         return True
     if name.split("::")[0] != "aten" or short not in _SCALES or named or len(arguments) != 2:
@@ -281,3 +285,5 @@ def _sums(module, name, short, arguments, named):
 
 
 reads = Reads()
+# A worker that is forked meanwhile, to load data, is not of the job's course.
+os.register_at_fork(after_in_child=reads.drop)

@@ -103,6 +103,21 @@ def modes_in_evaluation():
     return found
 
 
+def modes_in_a_worker():
+    """A process that is forked while the job is looked at."""
+    job = Job().train()
+    job.backward()
+    worker = os.fork()
+    if worker == 0:
+        try:
+            os._exit(modes())
+        finally:
+            os._exit(99)
+    found = {"worker": os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]), "job": modes()}
+    job.optimizer.step()
+    return found
+
+
 def count_calls(function):
     """Calls of any function, of Python's and of C's, while it runs."""
     count = [0]
@@ -185,6 +200,21 @@ def sums_alone():
             optimizer.step()
 
 
+def complaints():
+    """Where nobody hears them: what gets into the job's output, or is raised into it."""
+    import contextlib
+    import io
+
+    from deft_companion import say
+    closed, out = io.StringIO(), io.StringIO()
+    closed.close()
+    with contextlib.redirect_stdout(out):
+        for stream in (None, closed):
+            with contextlib.redirect_stderr(stream):
+                say("a complaint")
+    return out.getvalue()
+
+
 def wanted_when_it_ends():
     """The library hears of an end before the marks stop."""
     from deft_companion.library import library
@@ -198,8 +228,8 @@ def wanted_when_it_ends():
     return seen
 
 
-THINGS = (carried, copies_train, modes_in_evaluation, calls_for_sums, attributes,
-          read_beside_a_clipping_thread, sums_alone, wanted_when_it_ends)
+THINGS = (carried, copies_train, modes_in_evaluation, modes_in_a_worker, calls_for_sums, attributes,
+          read_beside_a_clipping_thread, sums_alone, complaints, wanted_when_it_ends)
 
 
 def main():

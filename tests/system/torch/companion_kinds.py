@@ -156,7 +156,7 @@ def clamps(apart):
         optimizer.step()
         with torch.no_grad():
             for parameter in model.parameters():
-                (parameter.data if apart else parameter).clamp_(-0.5, 0.5)
+                (parameter.data if apart else parameter).clamp_(-0.05, 0.05)
     return iterate
 
 
@@ -278,6 +278,146 @@ def by_hand_twice(group):
     return step, list(model.parameters())
 
 
+def by_hand(iterate, scale=True):
+    """By hand: `iterate` leaves the gradients, of a loss that it asks for, that are then summed."""
+    def kind(group):
+        model = network()
+        for parameter in model.parameters():
+            dist.broadcast(parameter.data, 0, group=group)
+        parameters, batches = list(model.parameters()), samples(dist.get_rank())
+        optimizer = torch.optim.SGD(parameters, 0.05, momentum=0.9)
+
+        def backward():
+            points, labels = next(batches)
+            optimizer.zero_grad(set_to_none=True)
+            cross_entropy(model(points), labels).backward()
+
+        def step(_):
+            iterate(backward, parameters)
+            for parameter in parameters:
+                dist.all_reduce(parameter.grad, group=group)
+            for parameter in parameters if scale else ():
+                parameter.grad /= dist.get_world_size()
+            optimizer.step()
+        return step, parameters
+    return kind
+
+
+def sharpness_aware_alone(backward, parameters):
+    """The first of two passes is summed by nobody."""
+    backward()
+    saved = [parameter.data for parameter in parameters]
+    for parameter in parameters:
+        parameter.data = parameter.data + 0.05 * parameter.grad
+    backward()
+    for parameter, before in zip(parameters, saved, strict=True):
+        parameter.data = before
+
+
+def goes_on_alone(backward, parameters):
+    """Steps of its own, whose sum takes the place of a gradient (local SGD, DiLoCo)."""
+    anchor = [parameter.detach().clone() for parameter in parameters]
+    for _ in range(2):
+        backward()
+        for parameter in parameters:
+            parameter.data -= 0.05 * parameter.grad.data
+    for parameter, before in zip(parameters, anchor, strict=True):
+        parameter.grad.data.copy_(before - parameter.data)
+        parameter.data.copy_(before)
+
+
+def compresses(errors):
+    def iterate(backward, parameters):
+        backward()
+        for parameter in parameters:
+            wanted = parameter.grad + errors.get(parameter, 0)
+            parameter.grad = wanted.sign() * wanted.abs().mean()
+            errors[parameter] = wanted - parameter.grad
+    return iterate
+
+
+def by_hand_scaled_first(group):
+    """Divided before it is summed."""
+    def iterate(backward, parameters):
+        backward()
+        for parameter in parameters:
+            parameter.grad /= dist.get_world_size()
+    return by_hand(iterate, False)(group)
+
+
+def skips_once(state):
+    """When a plan is in force rank 0 has no finite loss once, and sums zeros."""
+    def iterate(backward, parameters):
+        state.setdefault("before", plans())
+        if dist.get_rank() == 0 and plans() > state["before"] and not state.get("skipped"):
+            state["skipped"] = True
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
+        else:
+            backward()
+    return iterate
+
+
+def sharp_apart(_iteration, model, optimizer, loss):
+    """As sharpness_aware, but the first pass is not summed, and `.data` tells nothing."""
+    optimizer.zero_grad(set_to_none=True)
+    with model.no_sync():
+        loss().backward()
+    saved = [parameter.data for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.data = parameter.data + 0.05 * parameter.grad
+    optimizer.zero_grad(set_to_none=True)
+    loss().backward()
+    for parameter, before in zip(model.parameters(), saved, strict=True):
+        parameter.data = before
+    optimizer.step()
+
+
+def local_apart(_iteration, model, optimizer, loss):
+    """A step of each rank's own, then one of all."""
+    optimizer.zero_grad(set_to_none=True)
+    with model.no_sync():
+        loss().backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.05)
+    optimizer.zero_grad(set_to_none=True)
+    loss().backward()
+    optimizer.step()
+
+
+def with_temperature(look, state):
+    """A learned temperature has an optimizer of its own, which steps first."""
+    def iterate(_iteration, model, optimizer, loss):
+        if not state:
+            state.append(torch.nn.Parameter(torch.ones(1)))
+            state.append(torch.optim.SGD(state, 0.01))
+        optimizer.zero_grad()
+        state[1].zero_grad()
+        (loss() * state[0]).backward()
+        state[1].step()
+        look(0, model)
+        optimizer.step()
+    return iterate
+
+
+def rolls_back(_iteration, model, optimizer, loss):
+    """What an evaluation finds worse is taken back."""
+    saved = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer.zero_grad()
+    loss().backward()
+    optimizer.step()
+    with torch.no_grad():
+        model.module(torch.zeros(4, 12))
+    for parameter, before in zip(model.parameters(), saved, strict=True):
+        parameter.data.copy_(before)
+
+
+def evaluates(_iteration, model):
+    """Another network, as a teacher or a metric has."""
+    with torch.no_grad():
+        kept.setdefault("another", network()).eval()(torch.zeros(4, 12))
+
+
 def factored(parameters):
     """Rows and columns of a parameter share its state."""
     kind = getattr(torch.optim, "Adafactor", None) or torch.optim.SparseAdam
@@ -366,6 +506,19 @@ KINDS = {
     "by_hand_anew": by_hand_and(lambda i, gradient, _: gradient.mul_(0.5 + 0.01 * (i % 5))),
     "by_hand_tensor": by_hand_and(lambda i, gradient, _: gradient.mul_(torch.full((), 0.5))),
     "by_hand_into": by_hand_and(lambda i, gradient, _: torch.zeros_like(gradient).mul_(gradient)),
+    "by_hand_scaled_first": by_hand_scaled_first,
+    "by_hand_constant": by_hand_and(lambda _, gradient, __: gradient.mul_(0.25)),
+    "by_hand_sharp": by_hand(sharpness_aware_alone),
+    "by_hand_local": by_hand(goes_on_alone),
+    "by_hand_compressed": by_hand(compresses({})),
+    "skips": by_hand(skips_once({})),
+    "sharp_apart": job(iterate=sharp_apart),
+    "local_apart": job(iterate=local_apart),
+    "temperature": job(iterate=with_temperature(lambda *_: None, [])),
+    "temperature_read": job(iterate=with_temperature(norm_of_all, [])),
+    "temperature_decayed": job(iterate=with_temperature(decays, [])),
+    "rolled_back": job(iterate=rolls_back),
+    "evaluated": job(iterate=between(evaluates)),
     "ahead": job(iterate=looks_ahead(6)),
     "seldom": job(iterate=changes_seldom(45)),
     "reads_later": job(iterate=reads_later([])),
@@ -392,7 +545,7 @@ KINDS = {
 ENDS = ("the plan has ended", "the plan in force ends")
 SAYS = ("does what exact does", "plan in force", *ENDS)
 # Of these the end of their plan is awaited.
-ENDING = ("reads_later", "sums_later", "seldom")
+ENDING = ("reads_later", "sums_later", "seldom", "skips")
 
 
 def said(since, ending=False):

@@ -27,10 +27,23 @@ SAID = {
     "own_optimizer": r"__main__\.Own\) is not PyTorch's own",
     # PyTorch 1.13 has no Adafactor, and SparseAdam's gradients have to be made.
     "factored": r"Adafactor\) does not treat each element by itself|a gradient is read between",
-    "by_hand_anew": "its gradients are scaled by a number that changes",
+    "by_hand_scaled_first": IN_FORCE,
+    "by_hand_anew": r"scaled by a number \(0\.5\d\) that is not the number of ranks",
+    "by_hand_constant": r"scaled by a number \(0\.25\) that is not the number of ranks",
+    "by_hand_sharp": r"used between backward and step by aten::\w+ \(companion_|is changed outside",
+    "by_hand_local": r"used between backward and step by aten::\w+ \(companion_|is changed outside",
+    "by_hand_compressed": r"is used between backward and step by aten::add \(companion_kinds|"
+                          "is not the gradient of one parameter|not each of its gradients is",
+    "sharp_apart": "a parameter is changed outside of a step",
+    "local_apart": "a parameter is changed outside of a step",
+    "temperature": IN_FORCE,
+    "temperature_read": r"a gradient is read between backward and step \(companion_kinds\.py:\d+\)",
+    "temperature_decayed": r"is used between backward and step by aten::mul_ \(companion_kinds",
+    "rolled_back": "a parameter is changed outside of a step",
+    "evaluated": r"too little is seen .*, because of a forward pass \(companion_kinds\.py:\d+\)",
     "by_hand_tensor": r"a gradient is used between backward and step by aten::mul_ \(companion_k",
     "by_hand_into": r"a gradient is used between backward and step by aten::(zeros_like|mul_) \(co",
-    "ahead": r"a parameter is changed outside of a step by aten::copy_ \(companion_kinds",
+    "ahead": "a parameter is changed outside of a step",
     "by_hand_in_part": "not each of its gradients is summed once before a step",
     "quasi_newton": "steps with a closure",
     "a_part": "steps only a part of its parameters",
@@ -39,7 +52,7 @@ SAID = {
     "read_apart": r"a gradient is used between backward and step by aten::sum \(companion_kinds",
     "decayed": r"a parameter is used between backward and step by aten::mul_ \(companion_kinds",
     "clamped": "a parameter is changed outside of a step",
-    "clamped_data": r"a parameter is changed outside of a step by aten::clamp_ \(companion_kinds",
+    "clamped_data": "a parameter is changed outside of a step",
     "replaced": "a parameter is changed outside of a step",
     "never_cleared": "not cleared between two steps",
     "hooked": "a communication hook of the job's own",
@@ -104,6 +117,13 @@ class Companion(support.TorchTest):
         said = results["sums_later"]["said"]
         self.assertTrue(any("not the bucket of gradients" in line for line in said), said)
 
+    def test_a_rank_that_skips_a_backward_ends_the_plan_with_all_others(self):
+        results, _ = self.run_kinds(["skips"])
+        said = results["skips"]["said"]
+        self.assertTrue(any(IN_FORCE in line for line in said), said)
+        ended = "(has ended, because|in force ends:).* not each of its gradients is summed"
+        self.assertTrue(any(re.search(ended, line) for line in said), said)
+
     def test_a_rank_without_it_means_none_for_all(self):
         results, _ = self.run_kinds(["plain"], ranks={1: {"DEFT_COMPANION": "off"}})
         said = results["plain"]["said"]
@@ -145,6 +165,8 @@ class Guest(support.TorchTest):
         self.assertEqual(seen["carried"], [], "what cannot be copied or kept in a file")
         self.assertEqual(seen["copies_train"], True)
         self.assertEqual(seen["modes_in_evaluation"], {"module": 0, "other": 0})
+        self.assertEqual(seen["modes_in_a_worker"], {"worker": 0, "job": 1})
+        self.assertEqual(seen["complaints"], "")
         few, many = seen["calls_for_sums"]
         self.assertLess(many, 4.5 * few, "four times as many sums")
         self.assertEqual(seen["attributes"], 1, "changes of nn.Parameter")
