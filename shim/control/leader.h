@@ -73,8 +73,8 @@ private:
     void look_again(const Track& track, const JobView& view);
     void watch_accuracy(const JobView& view);
     void tighten(const JobView& view);
-    // True: nothing comes of the plan that is being made ready.
     static void turn(Track& track, std::size_t position, JobView& view);
+    // True: nothing comes of the plan that is being made ready.
     bool gives_way(const JobView& view);
     bool gives_way_to_guard();
     bool gives_way_to_used_map(const JobView& view);

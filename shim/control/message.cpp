@@ -12,6 +12,7 @@ constexpr std::uint8_t kStaged = 'S';
 constexpr std::uint8_t kPressed = 'P';
 constexpr std::uint8_t kProof = 'C';  // the companion's
 constexpr std::size_t kMaxLanes = 16;
+constexpr std::size_t kMaxProofText = 256;  // bytes; a reason may name a file of any name
 
 ByteString begin(std::uint8_t what) {
     ByteString out;
@@ -61,8 +62,8 @@ std::vector<std::byte> encode(const Proof& proof) {
     ByteString out = begin(kProof);
     out.put(std::uint8_t{proof.holds});
     out.put(std::uint8_t{proof.pending});
-    out.put_sized_text(proof.who);
-    out.put_sized_text(proof.why);
+    out.put_sized_text(proof.who.substr(0, kMaxProofText));
+    out.put_sized_text(proof.why.substr(0, kMaxProofText));
     return out.take();
 }
 
@@ -73,7 +74,8 @@ bool decode(std::span<const std::byte> bytes, Proof& proof) {
     proof.pending = in.get<std::uint8_t>() != 0;
     proof.who = in.get_sized_text();
     proof.why = in.get_sized_text();
-    return known && in.ok() && in.left() == 0;
+    return known && in.ok() && in.left() == 0 && proof.who.size() <= kMaxProofText &&
+           proof.why.size() <= kMaxProofText;
 }
 
 bool decode(std::span<const std::byte> bytes, Order& order) {

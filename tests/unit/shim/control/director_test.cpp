@@ -103,6 +103,21 @@ TEST(Message, NothingShorterLongerOrDamagedIsTaken) {
     EXPECT_FALSE(decode(staged, order_back));
 }
 
+TEST(Message, AProofIsNoLongerThanWhatIsSaidOfIt) {
+    Proof proof;
+    proof.who = "0.1.0";
+    proof.why = std::string(1000, 'x');
+    Proof back;
+    ASSERT_TRUE(decode(encode(proof), back));
+    EXPECT_EQ(back.who, proof.who);
+    EXPECT_EQ(back.why, proof.why.substr(0, 256));
+    // Of a peer that says more nothing is kept: 8 bytes before each text are its size.
+    std::vector<std::byte> longer = encode(proof);
+    longer.push_back(std::byte{'x'});
+    longer[4 + 8 + proof.who.size()] = std::byte{1};  // 257, little-endian
+    EXPECT_FALSE(decode(longer, back));
+}
+
 CallRecord call(Function function, std::uint64_t count, std::uint64_t ordinal) {
     CallRecord record;
     record.function = function;
