@@ -66,6 +66,10 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
             problem = "the NCCL library lacks functions that plans need";
             return nullptr;
         }
+        if (!script.marks.empty() && !options.lease) {
+            problem = "a plan for certain sums needs a lease";
+            return nullptr;
+        }
         if (lanes.size() < script.lanes) {
             problem = "it needs " + std::to_string(script.lanes) + " lanes, there are " +
                       std::to_string(lanes.size());
@@ -119,8 +123,9 @@ bool Executor::allocate(std::string& problem) {
 }
 
 // Before an iteration: false where the plan ends, on every rank alike, or NCCL refuses.
-bool Executor::renew_lease(std::uint64_t iteration) noexcept {
-    if (!Lease::asks(iteration) && !Lease::hears(iteration)) {
+bool Executor::ask_ranks(std::uint64_t iteration, bool fits) noexcept {
+    const bool fit_matters = !script_.marks.empty();
+    if (!Lease::asks(iteration) && !Lease::hears(iteration) && !fit_matters) {
         return true;
     }
     inside_.fetch_add(1);
@@ -129,26 +134,63 @@ bool Executor::renew_lease(std::uint64_t iteration) noexcept {
         const cuda::Current current(*driver_.driver, shadow_->context());
         if (!current) {
             refused("context");
-        } else if (Lease::hears(iteration)) {
-            goes_on = hear_lease();
-        } else if (const int result =
-                       lease_->ask(nccl_, lanes_.front()->comm(), lanes_.front()->stream());
-                   result != DEFT_NCCL_SUCCESS) {
-            failed("lease", result);
+        } else {
+            goes_on = renew_lease(iteration) && (!fit_matters || any_rank_fits(fits));
         }
     }
     inside_.fetch_sub(1);
     return goes_on && !broken();
 }
 
-bool Executor::hear_lease() noexcept {
-    const cuda::Relaxed relaxed(*driver_.driver);
-    if (!over([&] { return lease_->arrived(lanes_.front()->stream()); })) {
-        refused("answer of the other ranks");
+bool Executor::renew_lease(std::uint64_t iteration) noexcept {
+    if (Lease::hears(iteration)) {
+        if (!hear(Question::Vouches)) {
+            return false;
+        }
+        if (!lease_->yes(Question::Vouches)) {
+            end(BreakReason::Lease);
+        }
+    } else if (Lease::asks(iteration)) {
+        const int result = lease_->ask(nccl_, lanes_.front()->comm(), lanes_.front()->stream());
+        if (result != DEFT_NCCL_SUCCESS) {
+            failed("lease", result);
+        }
+    }
+    return !broken();
+}
+
+// A call that does not fit the plan, by what the companion says of it. Where no rank's does, that
+// is a matter of the program (averaged parameters), so all ranks end the plan before the call: each
+// of them waits here for the answer. Where another rank's fits, this rank may be alone, and a plan
+// that ended here alone would leave the others waiting in its transfers. Then all end together a
+// little later.
+bool Executor::any_rank_fits(bool fits) noexcept {
+    const int result =
+        lease_->ask_for_fit(fits, nccl_, lanes_.front()->comm(), lanes_.front()->stream());
+    if (result != DEFT_NCCL_SUCCESS) {
+        failed("lease", result);
         return false;
     }
-    if (!lease_->holds()) {
-        end(BreakReason::Lease);
+    if (fits) {
+        return true;
+    }
+    if (!hear(Question::Fits)) {
+        return false;
+    }
+    if (lease_->yes(Question::Fits)) {
+        lease_->withhold();
+    } else {
+        end(BreakReason::Unproven);
+    }
+    return !broken();
+}
+
+// Waits for the answer. False: the device refuses, and the plan ends.
+bool Executor::hear(Question question) noexcept {
+    const cuda::Relaxed relaxed(*driver_.driver);
+    if (!over([&] { return lease_->arrived(question, lanes_.front()->stream()); })) {
+        refused("answer of the other ranks");
+        return false;
     }
     return true;
 }
@@ -167,19 +209,10 @@ bool Executor::withheld() const noexcept {
     return lease_ != nullptr && lease_->withheld();
 }
 
-// A sum of which the companion says something else than of the plan's. Where that is a matter of
-// the program, all ranks end here. Where this rank may be alone, a plan that ended here alone would
-// leave the others waiting in its transfers, so all end together a little later. A companion that
-// has failed in one rank says nothing.
-bool Executor::bears(std::uint64_t mark, std::uint64_t expected) noexcept {
-    if (mark == expected || marks_ended()) {
-        return true;
-    }
-    if (lease_ == nullptr || !may_differ_between_ranks(mark, expected)) {
-        return false;
-    }
-    lease_->withhold();
-    return true;
+// The companion says of the call what it says of the plan's. One that has failed in this rank says
+// nothing.
+bool Executor::fits(std::uint64_t mark, std::uint32_t position) const noexcept {
+    return script_.marks.empty() || mark == script_.marks[position] || marks_ended();
 }
 
 const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexcept {
@@ -196,23 +229,22 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
         end(BreakReason::Sequence);
         return nullptr;
     }
-    if (!script_.marks.empty() && !bears(call.mark, script_.marks[position])) {
-        end(BreakReason::Unproven);
-        return nullptr;
-    }
     bool captured = false;
     if (!cuda::recordable(*driver_.driver, stream, captured) && captured) {
         end(BreakReason::Capture);
         return nullptr;
     }
+    const bool fitting = fits(call.mark, position);
     if (position == 0) {
-        if (lease_ != nullptr && !renew_lease(iteration)) {
+        if (lease_ != nullptr && !ask_ranks(iteration, fitting)) {
             return nullptr;
         }
         Counters::add(counters_->iterations);
         if (sampling_) {
             sampler_->begin(iteration);
         }
+    } else if (!fitting) {
+        lease_->withhold();  // the iteration has begun on all ranks
     }
     running_ = iteration;
     const bool wraps = position + 1 == script_.shapes.size();

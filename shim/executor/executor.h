@@ -21,6 +21,7 @@ namespace deft::executor {
 class Shadow;
 class Sampler;
 class Lease;
+enum class Question : std::uint8_t;
 
 struct ExecutorOptions {
     std::uint64_t max_shadow_bytes = ~0ULL;  // create() refuses a script that needs more
@@ -79,7 +80,8 @@ public:
     // director arms the executor between two iterations. True: `result` is what the hook returns.
     // False: the hook forwards the call as it is (by plan, or because the executor is broken).
     // Never allocates or locks, and does not wait: under a lease it looks at an answer for which
-    // the device had eight iterations. An error of the executor's own CUDA calls is never the
+    // the device had eight iterations, and only a call that is not the plan's, the first of an
+    // iteration, waits for the other ranks. An error of the executor's own CUDA calls is never the
     // result: the plan ends with one WARN, and the call is forwarded. Only where transfers of the
     // call are under way already, which the others take part in, it is carried through: then this
     // thread waits for them.
@@ -122,9 +124,11 @@ private:
              Script script, const ExecutorOptions& options) noexcept;
     bool allocate(std::string& problem);
     static constexpr int kForward = -1;  // a result: the call is left to the hook
+    bool ask_ranks(std::uint64_t iteration, bool fits) noexcept;
     bool renew_lease(std::uint64_t iteration) noexcept;
-    bool hear_lease() noexcept;
-    bool bears(std::uint64_t mark, std::uint64_t expected) noexcept;
+    bool any_rank_fits(bool fits) noexcept;
+    bool hear(Question question) noexcept;
+    bool fits(std::uint64_t mark, std::uint32_t position) const noexcept;
     // What the script has for this call, which the call now counts as. Null: forward.
     const Action* begin_call(const Call& call, cuda::Stream stream) noexcept;
     // What the hook returns, or kForward.

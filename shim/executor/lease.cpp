@@ -6,7 +6,11 @@
 namespace deft::executor {
 namespace {
 
-constexpr std::uint64_t kReceived = 8;  // bytes from the beginning of the memory
+// Bytes of the memory: of one question, and from its beginning to where the answer goes.
+constexpr std::uint64_t kQuestion = 16;
+constexpr std::uint64_t kReceived = 8;
+constexpr std::size_t kQuestions = 2;
+static_assert(kQuestions * kQuestion == Lease::kDeviceBytes);
 
 }  // namespace
 
@@ -16,7 +20,8 @@ std::unique_ptr<Lease> Lease::create(const cuda::Execution& driver, cuda::Contex
     std::unique_ptr<Lease> lease(new Lease(driver, context, memory, event));
     const cuda::Current current(*driver.driver, context);
     void* answer = nullptr;
-    const int result = current ? driver.MemHostAlloc(&answer, 1, cuda::kHostAllocPortable) : -1;
+    const int result =
+        current ? driver.MemHostAlloc(&answer, kQuestions, cuda::kHostAllocPortable) : -1;
     if (result != cuda::kSuccess) {
         problem = "no pinned memory (CUDA error " + std::to_string(result) + ")";
         return nullptr;
@@ -37,27 +42,43 @@ int Lease::ask(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream) noe
     const bool vouched =
         !withheld() && cuda::host_now() < until_ns_.load(std::memory_order_relaxed);
     vouched_.store(vouched, std::memory_order_relaxed);
-    // The others ask whatever CUDA says here: the byte then holds what this rank said before.
-    driver_.MemsetD8Async(memory_, vouched ? 1 : 0, 1, stream);
-    const int result = nccl.AllReduce(
-        reinterpret_cast<const void*>(memory_), reinterpret_cast<void*>(memory_ + kReceived), 1,
-        DEFT_NCCL_UINT8, DEFT_NCCL_MIN, comm, reinterpret_cast<deft_cuda_stream_t>(stream));
-    told_ = result == DEFT_NCCL_SUCCESS && tell(stream) == cuda::kSuccess;
+    const int result = put(Question::Vouches, vouched, nccl, comm, stream);
+    told_[index(Question::Vouches)] =
+        result == DEFT_NCCL_SUCCESS && tell(Question::Vouches, stream) == cuda::kSuccess;
     return result;
 }
 
-int Lease::tell(cuda::Stream stream) noexcept {
-    const int result =
-        driver_.MemcpyDtoHAsync(const_cast<std::uint8_t*>(answer_), memory_ + kReceived, 1, stream);
+int Lease::ask_for_fit(bool fits, const Nccl& nccl, deft_nccl_comm_t comm,
+                       cuda::Stream stream) noexcept {
+    told_[index(Question::Fits)] = false;
+    return put(Question::Fits, fits, nccl, comm, stream);
+}
+
+// The others ask whatever CUDA says here: the byte then holds what this rank said before.
+int Lease::put(Question question, bool yes, const Nccl& nccl, deft_nccl_comm_t comm,
+               cuda::Stream stream) noexcept {
+    const cuda::DevicePointer said = memory_ + index(question) * kQuestion;
+    driver_.MemsetD8Async(said, yes ? 1 : 0, 1, stream);
+    return nccl.AllReduce(reinterpret_cast<const void*>(said),
+                          reinterpret_cast<void*>(said + kReceived), 1, DEFT_NCCL_UINT8,
+                          question == Question::Vouches ? DEFT_NCCL_MIN : DEFT_NCCL_MAX, comm,
+                          reinterpret_cast<deft_cuda_stream_t>(stream));
+}
+
+int Lease::tell(Question question, cuda::Stream stream) noexcept {
+    const std::size_t at = index(question);
+    const int result = driver_.MemcpyDtoHAsync(const_cast<std::uint8_t*>(answer_) + at,
+                                               memory_ + at * kQuestion + kReceived, 1, stream);
     return result == cuda::kSuccess ? driver_.driver->EventRecord(event_, stream) : result;
 }
 
-int Lease::arrived(cuda::Stream stream) noexcept {
-    if (!told_) {
-        if (const int result = tell(stream); result != cuda::kSuccess) {
+int Lease::arrived(Question question, cuda::Stream stream) noexcept {
+    bool& told = told_[index(question)];
+    if (!told) {
+        if (const int result = tell(question, stream); result != cuda::kSuccess) {
             return result;
         }
-        told_ = true;
+        told = true;
     }
     return driver_.driver->EventQuery(event_);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan that delays or merges goes on only as long as every rank vouches for it. The ranks ask
-// each other through NCCL itself, with one byte beside the gradients: what NCCL answers is the same
-// on all of them, so they end the plan at the same call without another word. docs/director.md.
+// A plan that delays or merges goes on only as long as every rank vouches for it, and ends where no
+// rank makes the calls that it is for. The ranks ask each other through NCCL itself, with one byte
+// next to the gradients. NCCL's answer is the same on all ranks, so they end the plan at the same
+// call without another word. docs/director.md.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,12 @@
 
 namespace deft::executor {
 
+// What the ranks ask each other.
+enum class Question : std::uint8_t {
+    Vouches,  // does every rank vouch for the plan?
+    Fits,     // does the first call of any rank fit the plan?
+};
+
 // The hook's thread asks and hears, any thread vouches. All ranks ask in the same iterations.
 class Lease {
 public:
@@ -24,8 +31,8 @@ public:
     // A plan ends so many iterations after a rank has stopped vouching, at most.
     static constexpr std::uint64_t kMostLate = kEvery + kAfter;
 
-    // What it needs of the device's memory, beside one event.
-    static constexpr std::uint64_t kDeviceBytes = 16;
+    // What it needs of the device's memory, next to one event.
+    static constexpr std::uint64_t kDeviceBytes = 32;
 
     static std::unique_ptr<Lease> create(const cuda::Execution& driver, cuda::Context context,
                                          cuda::DevicePointer memory, cuda::Event event,
@@ -48,26 +55,36 @@ public:
     static bool hears(std::uint64_t iteration) {
         return iteration % kEvery == kAfter && iteration > kEvery;
     }
-    // Puts the question on a lane. NCCL's result.
+    // Puts "does every rank vouch?" on a lane, and has the answer copied to this rank. NCCL's
+    // result.
     int ask(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream) noexcept;
+    // Puts "does any rank's call fit?" on a lane; `fits`: this rank's does. The answer is copied
+    // only for a rank that waits for it with arrived(). NCCL's result.
+    int ask_for_fit(bool fits, const Nccl& nccl, deft_nccl_comm_t comm,
+                    cuda::Stream stream) noexcept;
     // CUDA's word on whether the answer is there. The answer itself is the same on all ranks, so a
     // copy of it that CUDA refused is asked for again.
-    int arrived(cuda::Stream stream) noexcept;
-    // All ranks have vouched, once it has arrived.
-    bool holds() const noexcept { return *answer_ != 0; }
+    int arrived(Question question, cuda::Stream stream) noexcept;
+    // The answer, once it has arrived.
+    bool yes(Question question) const noexcept { return answer_[index(question)] != 0; }
 
 private:
     Lease(const cuda::Execution& driver, cuda::Context context, cuda::DevicePointer memory,
           cuda::Event event)
         : driver_(driver), context_(context), memory_(memory), event_(event) {}
-    int tell(cuda::Stream stream) noexcept;
+    static constexpr std::size_t index(Question question) {
+        return static_cast<std::size_t>(question);
+    }
+    int put(Question question, bool yes, const Nccl& nccl, deft_nccl_comm_t comm,
+            cuda::Stream stream) noexcept;
+    int tell(Question question, cuda::Stream stream) noexcept;
 
     const cuda::Execution& driver_;
     const cuda::Context context_;
     const cuda::DevicePointer memory_;
-    const cuda::Event event_;
-    volatile std::uint8_t* answer_ = nullptr;  // pinned
-    bool told_ = true;                         // the copy of the answer is on its way
+    const cuda::Event event_;                  // behind the latest copy of either answer
+    volatile std::uint8_t* answer_ = nullptr;  // pinned; by question
+    bool told_[2] = {true, true};              // the copy of the answer is on its way
     std::atomic<std::int64_t> until_ns_{0};
     std::atomic<bool> vouched_{true};
     std::atomic<bool> withheld_{false};

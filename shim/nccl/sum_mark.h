@@ -32,14 +32,6 @@ constexpr bool is_bucket(std::uint64_t mark) {
     return mark != 0 && unpack(mark).kind == DEFT_SUM_BUCKET;
 }
 
-// Whether one rank alone may say that of a sum which should be another one: it sums two gradients
-// in another order, or something in the place of one that it does not have. Anything else is a
-// matter of the job's program, and all ranks run the same.
-constexpr bool may_differ_between_ranks(std::uint64_t mark, std::uint64_t expected) {
-    return mark != 0 && (unpack(mark).kind == DEFT_SUM_HELD_BACK ||
-                         (is_bucket(mark) && unpack(mark).module == unpack(expected).module));
-}
-
 // Of this thread's very next all-reduce, if that is of these bytes in this place.
 void mark_next_sum(const void* buffer, std::uint64_t bytes, const SumMark& mark) noexcept;
 // That all-reduce has come: its mark, or 0. Nothing is left for the one after it.

@@ -279,7 +279,8 @@ def by_hand_twice(group):
 
 
 def by_hand(iterate, scale=True):
-    """By hand: `iterate` leaves the gradients, of a loss that it asks for, that are then summed."""
+    """By hand: `iterate` leaves the gradients, of a loss that it asks for, that are then summed; or
+    it returns what is summed in their place."""
     def kind(group):
         model = network()
         for parameter in model.parameters():
@@ -293,9 +294,11 @@ def by_hand(iterate, scale=True):
             cross_entropy(model(points), labels).backward()
 
         def step(_):
-            iterate(backward, parameters)
-            for parameter in parameters:
-                dist.all_reduce(parameter.grad, group=group)
+            others = iterate(backward, parameters)
+            for tensor in others or [parameter.grad for parameter in parameters]:
+                dist.all_reduce(tensor, group=group)
+            for parameter, tensor in zip(parameters, others or (), strict=False):
+                parameter.grad = tensor
             for parameter in parameters if scale else ():
                 parameter.grad /= dist.get_world_size()
             optimizer.step()
@@ -345,16 +348,21 @@ def by_hand_scaled_first(group):
     return by_hand(iterate, False)(group)
 
 
-def skips_once(state):
-    """When a plan is in force rank 0 has no finite loss once, and sums zeros."""
+def skips_once(apart, state):
+    """When a plan is in force rank 0 has no finite loss once, and sums zeros: as gradients, or
+    apart."""
     def iterate(backward, parameters):
         state.setdefault("before", plans())
         if dist.get_rank() == 0 and plans() > state["before"] and not state.get("skipped"):
             state["skipped"] = True
-            for parameter in parameters:
-                parameter.grad = torch.zeros_like(parameter)
+            zeros = [torch.zeros_like(parameter) for parameter in parameters]
+            if apart:
+                return zeros
+            for parameter, zero in zip(parameters, zeros, strict=True):
+                parameter.grad = zero
         else:
             backward()
+        return None
     return iterate
 
 
@@ -511,7 +519,8 @@ KINDS = {
     "by_hand_sharp": by_hand(sharpness_aware_alone),
     "by_hand_local": by_hand(goes_on_alone),
     "by_hand_compressed": by_hand(compresses({})),
-    "skips": by_hand(skips_once({})),
+    "skips": by_hand(skips_once(False, {})),
+    "skips_apart": by_hand(skips_once(True, {})),
     "sharp_apart": job(iterate=sharp_apart),
     "local_apart": job(iterate=local_apart),
     "temperature": job(iterate=with_temperature(lambda *_: None, [])),
@@ -545,7 +554,7 @@ KINDS = {
 ENDS = ("the plan has ended", "the plan in force ends")
 SAYS = ("does what exact does", "plan in force", *ENDS)
 # Of these the end of their plan is awaited.
-ENDING = ("reads_later", "sums_later", "seldom", "skips")
+ENDING = ("reads_later", "sums_later", "seldom", "skips", "skips_apart")
 
 
 def said(since, ending=False):

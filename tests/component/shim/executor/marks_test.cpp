@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan that is late is for sums that a companion has proven to be gradients: a call of the same
-// shape that is another sum ends it, before anything of it is late.
+// A plan that is late is for sums that a companion has proven to be gradients. A call of the same
+// shape that is another sum on all ranks ends the plan before anything of that sum is late. What
+// one rank alone says ends the plan on all ranks, at one call.
 #include <limits>
 
 #include "shim/executor/lease.h"
@@ -12,17 +13,17 @@ namespace {
 
 const std::vector<std::uint64_t> kCounts{5003, 129};
 constexpr std::int64_t kIterations = 12;
-// Until the ranks have asked each other, and heard.
-constexpr std::int64_t kLeased = Lease::kMostLate + 2;
+// The iteration at whose beginning the ranks hear that one of them did not vouch in the first 16.
+constexpr std::int64_t kHeard = Lease::kEvery + Lease::kAfter;
 
 std::uint64_t mark_of(std::uint32_t place) {
     return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
 }
 
 // Two ranks under a plan that delays by one. `mark`: what a rank's companion says of a call. From
-// iteration `ends` on every call gets its own sum; `iterations`: the plan goes on. Why it ended.
+// iteration `ends` on every call gets its own sum. Why the plan ended.
 template <class Mark>
-BreakReason run_ranks(Mark mark, std::int64_t ends, std::int64_t iterations, bool lease) {
+BreakReason run_ranks(Mark mark, std::int64_t ends, std::int64_t iterations) {
     const auto shapes = shapes_of(kCounts);
     const Plan plan = uniform_plan(bytes_of(shapes), 1, 1, {{1, 0}});
     CompileOptions options;
@@ -33,7 +34,7 @@ BreakReason run_ranks(Mark mark, std::int64_t ends, std::int64_t iterations, boo
     script.marks = {mark_of(0), mark_of(1)};
     const Ids ids(1);
     ExecutorOptions executing;
-    executing.lease = lease;
+    executing.lease = true;
     BreakReason why[2] = {};
     softdev::test::run_ranks(2, [&](Rank& self) {
         Lanes lanes(self, ids);
@@ -66,7 +67,19 @@ BreakReason run_ranks(Mark mark, std::int64_t ends, std::int64_t iterations, boo
 template <class Mark>
 BreakReason run(Mark mark, std::int64_t ends) {
     return run_ranks([&](int, std::int64_t t, std::uint32_t b) { return mark(t, b); }, ends,
-                     kIterations, false);
+                     kIterations);
+}
+
+// Why a plan ended of which rank 0 alone says once that a call is this.
+BreakReason run_alone(std::uint64_t said, std::uint32_t position) {
+    const auto mark = [&](int rank, std::int64_t t, std::uint32_t b) {
+        return rank == 0 && t == 9 && b == position ? said : mark_of(b);
+    };
+    return run_ranks(mark, kHeard, kHeard + 2);
+}
+
+constexpr std::uint64_t other_sum(std::uint32_t kind) {
+    return pack({kind, 0, 0, false});
 }
 
 TEST(Marks, APlanGoesOnWithTheBucketsThatItIsFor) {
@@ -74,9 +87,14 @@ TEST(Marks, APlanGoesOnWithTheBucketsThatItIsFor) {
               BreakReason::None);
 }
 
-TEST(Marks, ASumThatIsNoBucketEndsItAndIsNotLate) {
-    const auto unmarked = [](std::int64_t t, std::uint32_t b) { return t == 7 ? 0 : mark_of(b); };
-    EXPECT_EQ(run(unmarked, 7), BreakReason::Unproven);
+TEST(Marks, WhatIsNoGradientOnAnyRankEndsItAndIsNotLate) {
+    const std::uint64_t said[] = {0, other_sum(DEFT_SUM_FORWARD), other_sum(DEFT_SUM_PARAMETERS)};
+    for (const std::uint64_t sum : said) {
+        const auto mark = [&](std::int64_t t, std::uint32_t b) {
+            return t == 7 ? sum : mark_of(b);
+        };
+        EXPECT_EQ(run(mark, 7), BreakReason::Unproven) << sum;
+    }
 }
 
 TEST(Marks, TheBucketOfAnotherModuleEndsItToo) {
@@ -88,23 +106,33 @@ TEST(Marks, TheBucketOfAnotherModuleEndsItToo) {
 
 // A rank that has no gradient for a parameter sums something else in its place. A plan that ended
 // there alone would leave the other rank waiting in its transfers.
-TEST(Marks, WhatOneRankAloneMaySayEndsItOnAllRanksAtOneCall) {
-    const auto held_back = [](int rank, std::int64_t t, std::uint32_t b) {
-        return rank == 1 && t == 9 ? pack({DEFT_SUM_HELD_BACK, 0, 0, false}) : mark_of(b);
-    };
-    constexpr std::int64_t kHeard = Lease::kEvery + Lease::kAfter;
-    EXPECT_EQ(run_ranks(held_back, kHeard, kLeased, true), BreakReason::Lease);
-    const auto turned = [](int rank, std::int64_t t, std::uint32_t b) {
-        return mark_of(rank == 1 && t == 9 ? 1 - b : b);
-    };
-    EXPECT_EQ(run_ranks(turned, kHeard, kLeased, true), BreakReason::Lease);
+TEST(Marks, WhatOneRankAloneSaysEndsItOnAllRanksAtOneCall) {
+    const std::uint64_t said[] = {0, other_sum(DEFT_SUM_FORWARD), mark_of(1)};
+    for (const std::uint64_t sum : said) {
+        EXPECT_EQ(run_alone(sum, 0), BreakReason::Lease) << sum;
+    }
 }
 
-TEST(Marks, WhatIsNoGradientOnAnyRankEndsItAtOnceUnderALeaseToo) {
-    const auto averaged = [](int, std::int64_t t, std::uint32_t b) {
-        return t == 9 ? pack({DEFT_SUM_PARAMETERS, 0, 0, false}) : mark_of(b);
-    };
-    EXPECT_EQ(run_ranks(averaged, 9, kIterations, true), BreakReason::Unproven);
+TEST(Marks, WhatOneRankAloneSaysOfALaterCallEndsItOnAllRanksToo) {
+    EXPECT_EQ(run_alone(other_sum(DEFT_SUM_FORWARD), 1), BreakReason::Lease);
+}
+
+TEST(Marks, APlanForCertainSumsIsRefusedWithoutALease) {
+    softdev::test::run_ranks(1, [&](Rank& self) {
+        const auto shapes = shapes_of(kCounts);
+        std::string problem;
+        CompileOptions options;
+        options.forward_lane = kNoLane;
+        Script script =
+            compile(uniform_plan(bytes_of(shapes), 1, 1, {{1, 0}}), shapes, options, problem);
+        script.marks = {mark_of(0), mark_of(1)};
+        const Ids ids(1);
+        Lanes lanes(self, ids);
+        EXPECT_EQ(Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank, lanes.pointers,
+                                   script, {}, problem),
+                  nullptr);
+        EXPECT_NE(problem, "");
+    });
 }
 
 // The last test: a companion that has ended does not come back.
