@@ -16,7 +16,6 @@ namespace deft::director {
 namespace {
 
 constexpr std::size_t kMaxPlans = 16;  // remembered
-constexpr std::size_t kMostTold = 32;  // reasons that the peers have given
 // Lanes cost memory, and a profile grows old: a plan is made no earlier than this before the end of
 // the warm-up.
 constexpr double kPlanAheadMs = 60'000;
@@ -196,11 +195,7 @@ const char* PlanSelector::doubt_of(const JobView& view) const {
 
 void PlanSelector::note_unproven(Unproven unproven) {
     proof_pending_ = unproven.pending;
-    if (!unproven.why.empty() && told_.size() >= kMostTold && told_.count(unproven.why) == 0) {
-        unproven.why = "the reasons change all the time";
-    }
-    unproven_ =
-        unproven.why.empty() ? nullptr : told_.insert(std::move(unproven.why)).first->c_str();
+    unproven_ = told_.keep(std::move(unproven.why));
 }
 
 // Whoever has asked for more should know why there is none: once for each reason, whichever rank it

@@ -126,7 +126,7 @@ private:
     std::int64_t retry_at_ns_ = 0;  // not before
     Plans plans_;                   // by signature: what that cycle gets, or had last
     executor::Optimizer optimizer_;
-    std::set<std::string> told_;  // what unproven() was
+    Reasons told_;  // what unproven() was
     const char* unproven_ = nullptr;
     std::set<std::string, std::less<>> said_;  // doubts, without the rank
     bool proof_pending_ = false;

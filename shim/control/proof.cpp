@@ -2,6 +2,7 @@
 #include "shim/control/proof.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/config.h"
 #include "shim/nccl/sum_mark.h"
@@ -161,6 +162,16 @@ Unproven find_unproven(const std::map<int, Proof>& proofs, int nranks, const std
         }
     }
     return unproven;
+}
+
+const char* Reasons::keep(std::string why) {
+    if (why.empty()) {
+        return nullptr;
+    }
+    if (kept_.size() >= kMost && kept_.count(why) == 0) {
+        why = "the reasons change all the time";
+    }
+    return kept_.insert(std::move(why)).first->c_str();
 }
 
 }  // namespace deft::director

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,19 @@ struct Unproven {
     bool pending = false;  // it may be soon
 };
 Unproven find_unproven(const std::map<int, Proof>& proofs, int nranks, const std::string& own);
+
+// The reasons that peers have given, which stay where they are. A peer that names a new one again
+// and again does not fill the memory.
+class Reasons {
+public:
+    static constexpr std::size_t kMost = 32;
+
+    // Stays good; null: there is none.
+    const char* keep(std::string why);
+
+private:
+    std::set<std::string> kept_;
+};
 
 // Where the companion says that the iteration begins; npos: it does not say, or there are sums that
 // it does not know.

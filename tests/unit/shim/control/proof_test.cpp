@@ -97,6 +97,20 @@ TEST(Proof, EveryRankHasToHaveItOfTheSameCompanion) {
     EXPECT_EQ(find_unproven(proofs, 2, "1").why, "rank 1: none");
 }
 
+TEST(Reasons, StayWhereTheyAreAndAreNotWithoutEnd) {
+    Reasons reasons;
+    EXPECT_EQ(reasons.keep(""), nullptr);
+    const char* const first = reasons.keep("rank 1: none");
+    EXPECT_STREQ(first, "rank 1: none");
+    std::set<const char*> kept{first};
+    for (int i = 0; i < 1000; ++i) {
+        kept.insert(
+            reasons.keep("rank 1: a gradient is read (train.py:" + std::to_string(i) + ")"));
+    }
+    EXPECT_EQ(kept.size(), Reasons::kMost + 1) << "and one for all further ones";
+    EXPECT_EQ(reasons.keep("rank 1: none"), first);
+}
+
 TEST(Proof, TravelsAndNothingElseIsTakenForIt) {
     Proof proof = holding("0.1.0");
     proof.holds = false;
