@@ -20,6 +20,7 @@ class Buckets:
     """The state of the hook of one module."""
 
     def __init__(self, ddp, module):
+        self.ddp = weakref.ref(ddp)
         self.module = module
         self.group = ddp.process_group
         # As DDP's reducer has it where no hook is registered.
@@ -40,14 +41,25 @@ def _get_future():
     return inspect.unwrap(work.get_future)
 
 
+def _joins(ddp):
+    """A rank without inputs sums zeros meanwhile."""
+    join = getattr(ddp, "_join_config", None)
+    return join is not None and join.enable
+
+
+_JOINS = "ranks may join with fewer inputs (Join)"
+
+
 @guarded
-def _mark(module, buffer, bucket):
+def _mark(state, buffer, bucket):
     if library().proof:
-        place, last = bucket.index(), bucket.is_last()
+        module, place, last = state.module, bucket.index(), bucket.is_last()
         library().mark_sum(buffer.data_ptr(), buffer.numel() * buffer.element_size(), BUCKET,
                            module.number, place, last)
         if last:
             proofs.set_comes(module)
+            if _joins(state.ddp()):
+                module.refuse(_JOINS)
         module.sum_comes(place, last)
 
 
@@ -58,14 +70,13 @@ def _sum(state, bucket):
         return hook(its_state, bucket)
     buffer = bucket.buffer()
     buffer.mul_(state.scale)
-    _mark(state.module, buffer, bucket)
+    _mark(state, buffer, bucket)
     return _get_future()(state.group.allreduce([buffer])).then(_first)
 
 
 def _why_not(ddp):
     """Why this module's buckets are left alone; "": they are not."""
     world = ddp.process_group.size()
-    join = getattr(ddp, "_join_config", None)
     if ddp.reducer in _own_hooks:
         return "the job has a communication hook of its own (compression)"
     if getattr(ddp, "mixed_precision", None) is not None:
@@ -74,8 +85,8 @@ def _why_not(ddp):
         return "compiled autograd sums the gradients"
     if getattr(ddp, "_delay_all_reduce_params", None):
         return "delay_all_reduce_named_params is used"
-    if join is not None and join.enable:
-        return "ranks may join with fewer inputs (Join)"
+    if _joins(ddp):
+        return _JOINS
     if any(getattr(module, "sparse", False) for module in ddp.modules()):
         return "gradients are sparse"
     if ddp.gradient_as_bucket_view and world & (world - 1):

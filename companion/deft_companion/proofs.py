@@ -7,6 +7,7 @@ behind it one step of the optimizer that owns exactly its parameters. What is fo
 otherwise is refused for good.
 """
 
+import enum
 import sys
 import threading
 import weakref
@@ -36,6 +37,14 @@ def looked_at(number):
     return 0 <= place - (block * 389 + 512) % (_EVERY - _STRETCH) < _STRETCH
 
 
+class State(enum.Enum):
+    """What is asked of a module; REFUSED is for good."""
+
+    WATCHED = enum.auto()
+    RESTS = enum.auto()     # it is proven, and the library makes nothing of that
+    REFUSED = enum.auto()
+
+
 class Module:
     """One whose gradients are summed."""
 
@@ -47,7 +56,7 @@ class Module:
         self.number = Module.numbers
         self.parameters = [weakref.ref(parameter) for parameter in parameters]
         self.ids = frozenset(id(parameter) for parameter in parameters)
-        self.refused = None
+        self.standing = State.WATCHED
         self.owner = None      # its optimizer, weakly
         self.groups = None     # of that, as they were when it became the owner
         self.expected = 0      # the place of the next sum
@@ -56,7 +65,6 @@ class Module:
         self.iterations = 0
         self.looks = 0         # iterations that were looked at closely, and were plain
         self.looked = False    # this one is
-        self.rests = False     # it is proven, and the library makes nothing of that
         self.cut = ""          # what has ended a look too early
         self.state = []        # of parameters behind the latest step: [(parameter, state)]
         self.values = None     # and their first elements; null: not known
@@ -66,10 +74,14 @@ class Module:
         self.last_scales = None    # and in the last that was looked at
 
     def refuse(self, why):
-        if self.refused is None:
-            self.refused = why
+        if self.standing is not State.REFUSED:
+            self.standing = State.REFUSED
             self.forget_state()
             library().refuse_proof(self.number, why.encode())
+
+    def rest(self):
+        self.standing = State.RESTS
+        self.forget_state()
 
     def sum_comes(self, place, last):
         """The next of its sums, before it is made."""
@@ -131,7 +143,7 @@ class Module:
 
     @property
     def watched(self):
-        return self.refused is None and not self.rests
+        return self.standing is State.WATCHED
 
     @property
     def look_due(self):
@@ -341,10 +353,9 @@ class Proofs:
             module.check_looks()
         if module.watched:
             module.note_state(due)
-        if module.sets == 1 and module.watched and module.looks >= _LOOKS_NEEDED:
-            module.rests = not library().prove_iteration(module.number)
-            if module.rests:
-                module.forget_state()
+        if (module.sets == 1 and module.watched and module.looks >= _LOOKS_NEEDED and
+            not library().prove_iteration(module.number)):
+            module.rest()
         module.sets = 0
         if module.by_hand:
             module.count, module.expected, module.apart = len(module.summed), 0, None

@@ -5,9 +5,14 @@
 usage: deft run --mode deft -- python3 perf/companion/run.py [--json FILE]
 
 The companion's own code runs, with the preloaded library's functions behind it, without a network:
-a bucket stands for DDP's. Measured are the mark of a bucket, the division that DDP would have done
-while it copies (4 KiB and 25 MiB), the wrapped backward and step of an iteration without a look,
-and one `.grad` of the job's where nothing is watched.
+a bucket stands for DDP's. Measured are
+
+- `mark_us`: the mark of a bucket,
+- `hook_us` and `sum_us`: the whole hook of a 4 KiB bucket in a gloo group of one rank, and the sum
+  alone, each waited for,
+- `course_us`: the wrapped backward and step of an iteration without a look,
+- `grad_us`: one `.grad` of the job's where nothing is watched,
+- `divide_4k_us`, `divide_25m_us`: the division that DDP would have done while it copies.
 """
 
 import argparse
@@ -16,8 +21,10 @@ import platform
 import statistics
 import sys
 import time
+import types
 
 import torch
+import torch.distributed as dist
 import torch.nn.parallel.distributed
 
 REPEATS, TIMES = 9, 2000
@@ -25,7 +32,13 @@ UNSEEN = 40   # an iteration that is not looked at closely
 
 
 class Bucket:
-    """As much of a GradBucket as the mark asks for."""
+    """As much of a GradBucket as the hook asks for."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def buffer(self):
+        return self._tensor
 
     def index(self):
         return 0
@@ -54,12 +67,21 @@ def main():
         sys.exit("run.py: no proof is asked for: start it by `deft run --mode deft`")
     parameter = torch.nn.Parameter(torch.zeros(1000))
     module = proofs.Module([parameter])
-    small, large, bucket = torch.zeros(1000), torch.zeros(25 << 18), Bucket()
+    small, large = torch.zeros(1000), torch.zeros(25 << 18)
+    bucket = Bucket(small)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    group = dist.group.WORLD
+    state = types.SimpleNamespace(module=module, ddp=lambda: None, jobs=None, scale=0.5,
+                                  group=group)
     optimizer = torch.optim.SGD([parameter], 0.1)
 
     def mark():
         module.expected = 0
-        buckets._mark(module, small, bucket)
+        buckets._mark(state, small, bucket)
+
+    def hook():
+        module.expected = 0
+        buckets._sum(state, bucket).wait()
 
     module.all_sets = module.sets = 1
     proofs.proofs.add(module)
@@ -73,7 +95,9 @@ def main():
         module.sets, module.looked, module.iterations = 1, False, UNSEEN
         proofs.proofs.step_begins(optimizer, (), {})
         proofs.proofs.step_ends(optimizer)
-    figures = {"mark_us": microseconds(mark), "course_us": microseconds(course),
+    figures = {"mark_us": microseconds(mark), "hook_us": microseconds(hook),
+               "sum_us": microseconds(lambda: group.allreduce([small]).wait()),
+               "course_us": microseconds(course),
                "grad_us": microseconds(lambda: parameter.grad),
                "divide_4k_us": microseconds(lambda: small.mul_(0.5)),
                "divide_25m_us": microseconds(lambda: large.mul_(0.5), 20)}

@@ -55,7 +55,7 @@ int companion_begin(std::uint32_t interface, std::string_view who) noexcept {
     if (interface != DEFT_COMPANION_INTERFACE) {
         return -1;
     }
-    if (shim_mode() < ShimMode::Deft) {
+    if (shim_mode() < ShimMode::Deft || Config::process().is(Key::Companion, "off")) {
         return DEFT_COMPANION_UNWANTED;
     }
     if (Config::process().is(Key::Gradients, "trust")) {
