@@ -13,13 +13,15 @@ KINDS = ("heavy_ball", "by_hand", "averaged", "averager", "divided", "contrasted
 # into which a plan that is named comes, with trust
 TAKEN = ("heavy_ball", "averaged", "divided", "contrasted", "in_turns")
 ASK = "DEFT_GRADIENTS=trust"
+# which the companion proves
+PROVEN = ("heavy_ball", "by_hand", "accumulated", "evaluated")
 # which the companion refuses
 REFUSED = ("averaged", "averager", "divided", "contrasted", "in_turns", "low_rank")
 
 
 class Gradients(support.TorchTest):
-    def results(self, prefix=(), **env):
-        job = self.job(2, SCRIPT, env={"OUT": "out.json", **env}, prefix=prefix)
+    def results(self, prefix=(), ranks=2, **env):
+        job = self.job(ranks, SCRIPT, env={"OUT": "out.json", **env}, prefix=prefix)
         self.succeed(job)
         with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
             return json.load(file), job
@@ -42,6 +44,14 @@ class Gradients(support.TorchTest):
             for kind, result in results.items():
                 with self.subTest(mode=mode, kind=kind):
                     self.assertEqual(result, plain[kind])
+
+    def test_what_the_companion_proves_gives_the_bits_of_plain_without_a_cap(self):
+        """Of three ranks, by whose number not each way to divide gives the same bits."""
+        kinds = ",".join(PROVEN)
+        plain, _ = self.results(ranks=3, KINDS=kinds)
+        results, switched, _, job = self.under_deft("deft", ranks=3, KINDS=kinds)
+        self.assertEqual(switched, 0, job.outputs())
+        self.assertEqual(results, plain)
 
     def test_every_kind_gives_the_bits_of_plain(self):
         """Nothing is proven where there is no companion."""
