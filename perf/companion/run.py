@@ -8,8 +8,7 @@ The companion's own code runs, with the preloaded library's functions behind it,
 a bucket stands for DDP's. Measured are
 
 - `mark_us`: the mark of a bucket,
-- `hook_us` and `sum_us`: the whole hook of a 4 KiB bucket in a gloo group of one rank, and the sum
-  alone, each waited for,
+- `hook_us`: the whole hook of a 4 KiB bucket, of a sum that is enqueued at once, as NCCL's are,
 - `course_us`: the wrapped backward and step of an iteration without a look,
 - `grad_us`: one `.grad` of the job's where nothing is watched,
 - `divide_4k_us`, `divide_25m_us`: the division that DDP would have done while it copies.
@@ -24,11 +23,20 @@ import time
 import types
 
 import torch
-import torch.distributed as dist
 import torch.nn.parallel.distributed
 
 REPEATS, TIMES = 9, 2000
 UNSEEN = 40   # an iteration that is not looked at closely
+
+
+class Enqueued:
+    """A process group whose sum is its own future."""
+
+    @staticmethod
+    def allreduce(tensors):
+        future = torch.futures.Future()
+        future.set_result(tensors)
+        return future
 
 
 class Bucket:
@@ -69,10 +77,9 @@ def main():
     module = proofs.Module([parameter])
     small, large = torch.zeros(1000), torch.zeros(25 << 18)
     bucket = Bucket(small)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    group = dist.group.WORLD
+    buckets._get_future = lambda: lambda work: work
     state = types.SimpleNamespace(module=module, ddp=lambda: None, jobs=None, scale=0.5,
-                                  group=group)
+                                  group=Enqueued())
     optimizer = torch.optim.SGD([parameter], 0.1)
 
     def mark():
@@ -96,7 +103,6 @@ def main():
         proofs.proofs.step_begins(optimizer, (), {})
         proofs.proofs.step_ends(optimizer)
     figures = {"mark_us": microseconds(mark), "hook_us": microseconds(hook),
-               "sum_us": microseconds(lambda: group.allreduce([small]).wait()),
                "course_us": microseconds(course),
                "grad_us": microseconds(lambda: parameter.grad),
                "divide_4k_us": microseconds(lambda: small.mul_(0.5)),
