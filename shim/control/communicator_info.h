@@ -17,6 +17,7 @@ struct CommunicatorInfo {
     int nranks = 0;
     int device = 0;
     std::uint64_t calls = 0;        // gradient calls it has had before anything was planned
+    std::uint64_t tuned_calls = 0;  // and calls that may be tuned
     const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
 };
 

@@ -18,8 +18,10 @@ struct Grouped {
     CallRecord record;
     cuda::EventPool* pool;
     deft_cuda_stream_t stream;
-    CommunicatorPin gradients;  // whose gradient it may carry; empty: none
-    CommunicatorPin smalls;     // the same of one that no plan takes
+    CommunicatorPin communicator;  // of one that counts; empty: it does not
+    bool gradient;                 // it may carry one
+    bool small;                    // it may carry one that no plan takes
+    bool tuned;                    // it may be
     bool observed;
 };
 
@@ -53,6 +55,10 @@ std::uint64_t next_ordinal(Communicator& communicator) {
     return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
 }
 
+std::uint64_t next_tuned(Communicator& communicator) {
+    return communicator.tuned_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
 director::Director* director_of(const CommunicatorPin& communicator) {
     return communicator ? communicator->director.load(std::memory_order_acquire) : nullptr;
 }
@@ -65,15 +71,21 @@ void note_small(const CommunicatorPin& communicator) {
 
 int count_grouped(Grouped& call) {
     int result = DEFT_NCCL_SUCCESS;
-    if (call.smalls) {
-        note_small(call.smalls);
+    if (call.small) {
+        note_small(call.communicator);
     }
-    if (!call.gradients) {
-        return result;
+    director::Director* const director = director_of(call.communicator);
+    if (call.tuned) {
+        const std::uint64_t ordinal = next_tuned(*call.communicator.get());
+        if (director != nullptr && !director->count_tuned(ordinal)) {
+            result = DEFT_NCCL_SYSTEM_ERROR;
+        }
     }
-    call.record.ordinal = next_ordinal(*call.gradients.get());
-    if (director::Director* const director = director_of(call.gradients)) {
-        director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+    if (call.gradient) {
+        call.record.ordinal = next_ordinal(*call.communicator.get());
+        if (director != nullptr) {
+            director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+        }
     }
     return result;
 }
@@ -113,9 +125,13 @@ bool may_carry_gradient(const Call& call) noexcept {
 int CollectiveHook::all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept {
     begin(call, stream);
     int result = DEFT_NCCL_SUCCESS;
-    if (!carry_out(call, stream, result)) {
-        result = table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
-                                    call.type, call.op, comm_, stream);
+    if (!refused_ && carry_out(call, stream, result)) {
+        record_.tuned = CallRecord::kNoOrdinal;  // NCCL was not asked for it
+    } else {
+        result = forward([&] {
+            return table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
+                                      call.type, call.op, comm_, stream);
+        });
     }
     end(result);
     return result;
@@ -135,6 +151,10 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
              may_be_small_gradient(reduction(call));
     if (small_ && !grouped) {
         note_small(communicator());
+    }
+    tuned_ = communicator() && tuning::may_tune(call.function);
+    if (tuned_ && !grouped) {
+        tune(call, stream);
     }
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     if (gradient_ && !grouped) {
@@ -166,6 +186,29 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     background_ = background;
 }
 
+// What the ranks have agreed on for this call. A graph would keep it for good, so a call that is
+// captured is left to NCCL.
+void CollectiveHook::tune(const Call& call, deft_cuda_stream_t stream) noexcept {
+    record_.tuned = next_tuned(*communicator().get());
+    director::Director* const director = director_of(communicator());
+    if (director == nullptr) {
+        return;
+    }
+    const tuning::Key key = tuning::key_of(call.function, call.count, call.type, call.op);
+    refused_ = !director->tune(key, record_.tuned, pick_);
+    const cuda::Driver* const driver = cuda::Driver::found();
+    bool captured = false;
+    if (driver != nullptr && pick_.order != 0) {
+        (void)cuda::recordable(*driver, stream, captured);
+    }
+    if (captured) {
+        pick_ = {};
+    }
+    record_.order = pick_.order;
+    record_.entry = pick_.entry;
+    record_.sample = pick_.sample;
+}
+
 // False: the call is captured, so that it has no time of its own.
 bool CollectiveHook::record_start(BackgroundThread& background,
                                   deft_cuda_stream_t stream) noexcept {
@@ -180,7 +223,8 @@ bool CollectiveHook::record_start(BackgroundThread& background,
         return false;
     }
     if (recordable) {
-        record_.events = background.sample(record_.device, pool_);
+        record_.events = record_.sample >= 0 ? background.take_pair(record_.device, pool_)
+                                             : background.sample(record_.device, pool_);
     }
     if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
         pool_->give_back(record_.events);
@@ -199,7 +243,7 @@ bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int&
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (background_ == nullptr && !gradient_ && !small_) {
+    if (background_ == nullptr && !gradient_ && !small_ && !tuned_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -224,12 +268,13 @@ void CollectiveHook::end(int result) noexcept {
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
-    if (!observed && !gradient_ && !small_) {
+    const bool counts = gradient_ || small_ || tuned_;
+    if (!observed && !counts) {
         return;
     }
-    Grouped call{record_, pool_, stream_of(record_), {}, {}, observed};
-    if (gradient_ || small_) {
-        (gradient_ ? call.gradients : call.smalls) = std::move(communicator());
+    Grouped call{record_, pool_, stream_of(record_), {}, gradient_, small_, tuned_, observed};
+    if (counts) {
+        call.communicator = std::move(communicator());
     }
     try {
         if (t_grouped == nullptr) {
@@ -265,7 +310,7 @@ void observe_group_end(bool launched) noexcept {
     bool told = false;  // what a director has heard of as grouped is learned as that
     for (const Grouped& call : *t_grouped) {
         observed += call.observed ? 1 : 0;
-        if (director_of(call.gradients) != nullptr) {
+        if (call.gradient && director_of(call.communicator) != nullptr) {
             told = true;
         }
     }

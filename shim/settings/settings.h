@@ -21,6 +21,10 @@ ShimMode planning_mode();
 // That is so. In words, for people; null: it is not.
 const char* untrusted();
 
+// DEFT_TUNER: how NCCL carries out calls may be chosen; also where a sum's order changes with it.
+bool tuner_allowed();
+bool tuner_may_reorder();
+
 struct Settings {
     ShimMode mode = ShimMode::Off;  // planning_mode()
     std::uint32_t max_delay = 0;    // iterations

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rank's part in tuning NCCL for one communicator: its calls are carried out as the ranks
+// have agreed, and it tells the leader how long they took. docs/tuner.md tells the whole course.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "shim/agreement/council.h"
+#include "shim/control/communicator_info.h"
+#include "shim/tuning/job_calls.h"
+#include "shim/tuning/judgement.h"
+#include "shim/tuning/tuning_switch.h"
+
+namespace deft::director {
+
+// Threads: hooks call call() and count(), the agreement thread prepare(), decided() and heard(),
+// the background thread all others. The lock is held for moments, never by a hook.
+class Tuner {
+public:
+    Tuner(const CommunicatorInfo& info, agreement::Council& council);
+    Tuner(const Tuner&) = delete;
+
+    // The ordinal-th call of the communicator that may be tuned; see TuningSwitch.
+    bool call(const tuning::Key& key, std::uint64_t ordinal, tuning::Pick& pick) noexcept {
+        return switch_.call(key, ordinal, pick);
+    }
+    bool count(std::uint64_t ordinal) noexcept { return switch_.count(ordinal); }
+    bool failed() const noexcept { return switch_.failed(); }
+    void end() noexcept { switch_.end(); }
+
+    // Of a proposal that is about tuning; nothing: it is about something else.
+    std::optional<agreement::Answer> prepare(const agreement::Proposal& proposal) noexcept;
+    // False: it is about something else.
+    bool decided(std::uint64_t serial, bool commit) noexcept;
+    bool heard(int rank, std::span<const std::byte> report) noexcept;
+
+    // What has become of calls, in their order but for those that are timed. Tells the leader of a
+    // trial when it is through.
+    void note(std::span<const tuning::SeenCall> calls);
+    // How much memory the device has left, as far as known: connections of another algorithm take
+    // some.
+    void note_free_memory(std::uint64_t bytes, bool known) noexcept;
+
+    // For the leader's rank. What the job repeats.
+    std::vector<tuning::JobCalls::Repeated> repeated(std::uint64_t often) const;
+    std::uint64_t calls() const noexcept { return switch_.calls(); }
+    bool may_name() const noexcept { return switch_.clear(); }
+    // What became of a proposal.
+    enum class Outcome : std::uint8_t { Open, Committed, Cancelled };
+    Outcome outcome(std::uint64_t serial) const;
+    // Of the trial with that serial, once all ranks that tell have told.
+    std::optional<tuning::Times> times(std::uint64_t serial) const;
+    // Of a comparison: when its windows began, as far as they have.
+    std::vector<std::int64_t> window_begins(std::uint64_t serial) const;
+    // Calls made a second.
+    double call_rate() const;
+
+    // May another algorithm be tried, and another number of channels?
+    bool memory_for_algorithms() const noexcept { return memory_.load(std::memory_order_relaxed); }
+
+private:
+    struct Collected {
+        tuning::Order order;
+        tuning::Times times;        // of a trial
+        std::uint64_t missing = 0;  // samples that have yet to come
+        bool told = false;
+        std::vector<std::int64_t> begins;  // of a comparison
+    };
+
+    bool possible(const tuning::Order& order) const DEFT_REQUIRES(mutex_);
+    void collect(const tuning::Order& order) DEFT_REQUIRES(mutex_);
+    void collect_sample(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
+    void collect_begin(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
+    bool tells() const;
+
+    const CommunicatorInfo& info_;
+    agreement::Council& council_;
+    tuning::TuningSwitch switch_;
+    std::atomic<bool> memory_{true};
+
+    mutable Mutex mutex_;
+    tuning::JobCalls job_ DEFT_GUARDED_BY(mutex_);
+    // Never freed while hooks may come: they are few.
+    std::vector<std::unique_ptr<tuning::Table>> tables_ DEFT_GUARDED_BY(mutex_);
+    std::uint64_t prepared_ DEFT_GUARDED_BY(mutex_) = 0;  // serial of the one that is not decided
+    std::map<std::uint64_t, bool> decisions_ DEFT_GUARDED_BY(mutex_);
+    Collected collected_ DEFT_GUARDED_BY(mutex_);
+    std::map<int, tuning::Times> told_ DEFT_GUARDED_BY(mutex_);  // leader: of collected_, by rank
+    std::int64_t rate_since_ns_ DEFT_GUARDED_BY(mutex_) = 0;
+    std::uint64_t rate_calls_ DEFT_GUARDED_BY(mutex_) = 0;
+    double rate_ DEFT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace deft::director

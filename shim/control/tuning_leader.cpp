@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/control/tuning_leader.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+#include "shim/cuda/event_pool.h"
+#include "shim/settings/settings.h"
+#include "shim/tuning/job_limits.h"
+
+namespace deft::director {
+namespace {
+
+constexpr std::uint64_t kOften = 8;   // calls of a kind before it is looked at
+constexpr unsigned kMostRounds = 4;   // of tuning, of a job that goes on to make new calls
+constexpr unsigned kMostTries = 6;    // calls named in vain, each further ahead
+constexpr double kSwitchAhead = 0.5;  // seconds
+constexpr std::uint64_t kAheadIterations = 3;
+constexpr std::uint64_t kWindowIterations = 4;
+constexpr double kWindow = 0.2;                       // seconds, at least
+constexpr std::int64_t kLongest = 1'800'000'000'000;  // nanoseconds, of a trial
+
+}  // namespace
+
+const char* TuningLeader::state_name() const {
+    switch (state_) {
+        case State::Watching:
+            return "watching";
+        case State::Trying:
+        case State::Narrowing:
+            return "trying";
+        case State::Comparing:
+            return "comparing";
+        case State::Settling:
+        case State::Settled:
+            return "settled";
+    }
+    return "";
+}
+
+TuningFacts TuningLeader::facts() const {
+    TuningFacts facts;
+    facts.state = state_name();
+    facts.reason = reason_;
+    facts.ratio = ratio_;
+    for (const Kept& kept : kept_) {
+        facts.calls.push_back(
+            {tuning::to_text(kept.key), tuning::to_text(kept.choice), kept.own_ms, kept.chosen_ms});
+    }
+    return facts;
+}
+
+tuning::Freedom TuningLeader::freedom() const {
+    // Connections of another algorithm are made at its first call. While operations of other
+    // communicators are under way that could wait for them.
+    const bool algorithms = tuner_.memory_for_algorithms() && iteration_.alone;
+    // Releases before it were not looked at for what they make of a number above their own.
+    constexpr int kChannelsSince = 22700;
+    return {info_.nranks, algorithms,
+            info_.table->version >= kChannelsSince && !tuning::job_limits_channels(),
+            tuner_may_reorder()};
+}
+
+void TuningLeader::lead(const Iteration& iteration, bool at_rest, const Propose& propose) {
+    iteration_ = iteration;
+    switch (state_) {
+        case State::Watching:
+        case State::Settled:
+            if (at_rest && iteration.calls > 0) {
+                watch(propose);
+            }
+            break;
+        case State::Trying:
+        case State::Narrowing:
+        case State::Comparing:
+        case State::Settling:
+            await(propose);
+            break;
+    }
+}
+
+// Calls that the job repeats and that have not been tuned yet are tried; those that have stay.
+void TuningLeader::watch(const Propose& propose) {
+    if (rounds_ >= kMostRounds || tuner_.calls() < next_look_) {
+        return;
+    }
+    next_look_ = tuner_.calls() + kOften * iteration_.calls;
+    const char* const fixed = tuning::job_names_algorithm();
+    if (fixed != nullptr) {
+        reason_ = std::string(fixed) + " is set";
+        rounds_ = kMostRounds;
+        return;
+    }
+    tuning::Order order;
+    order.phase = tuning::Phase::Trial;
+    found_ = kept_;
+    for (const Kept& kept : kept_) {
+        order.entries.push_back({kept.key, {kept.choice}});
+    }
+    bool any = false;
+    for (const tuning::JobCalls::Repeated& call : tuner_.repeated(kOften)) {
+        const bool known = std::any_of(kept_.begin(), kept_.end(),
+                                       [&call](const Kept& kept) { return kept.key == call.key; });
+        if (!known && order.entries.size() < tuning::kMostEntries) {
+            order.entries.push_back({call.key, tuning::ways(call, freedom())});
+            found_.push_back({call.key, {}, 0, 0});
+            any = true;
+        }
+    }
+    if (!any) {
+        reason_ = kept_.empty() ? "NCCL does not ask this library, or no call repeats" : reason_;
+        return;
+    }
+    ++rounds_;
+    next(State::Trying, std::move(order));
+    await(propose);
+}
+
+void TuningLeader::next(State state, tuning::Order order) {
+    state_ = state;
+    order_ = std::move(order);
+    serial_ = 0;
+    since_ns_ = 0;
+    tries_ = 0;
+}
+
+// False: the council is busy, or the last switch is still ahead.
+bool TuningLeader::send(const Propose& propose) {
+    if (!tuner_.may_name()) {
+        return false;
+    }
+    const std::uint64_t iteration = std::max<std::uint64_t>(iteration_.calls, 1);
+    const double rate = tuner_.call_rate();
+    const std::uint64_t ahead =
+        kAheadIterations * iteration + static_cast<std::uint64_t>(rate * kSwitchAhead) + 1;
+    const auto in_window =
+        static_cast<std::uint64_t>(rate * kWindow / static_cast<double>(iteration));
+    order_.window_calls = iteration * std::max(kWindowIterations, in_window + 1);
+    started_at_ = tuner_.calls() + (ahead << tries_);
+    return propose(tuning::encode(order_), started_at_, serial_);
+}
+
+void TuningLeader::await(const Propose& propose) {
+    if (serial_ == 0) {
+        if (!send(propose)) {
+            serial_ = 0;
+        }
+        return;
+    }
+    const Tuner::Outcome outcome = tuner_.outcome(serial_);
+    if (outcome == Tuner::Outcome::Open) {
+        return;
+    }
+    if (outcome == Tuner::Outcome::Cancelled) {
+        serial_ = 0;
+        if (++tries_ >= kMostTries) {
+            give_up(
+                "the ranks did not agree: NCCL does not ask this library on all of them, or "
+                "they make different calls");
+        }
+        return;
+    }
+    since_ns_ = since_ns_ != 0 ? since_ns_ : cuda::host_now();
+    if (state_ == State::Settling) {
+        state_ = State::Settled;
+        return;
+    }
+    if (state_ == State::Comparing) {
+        judge();
+    } else if (const auto times = tuner_.times(serial_)) {
+        take_times(*times);
+        return;
+    }
+    if (state_ != State::Settling && over_time()) {
+        give_up("the job's calls have changed meanwhile");
+    }
+}
+
+// Each of the calls comes once an iteration at least, while the job goes on as it was.
+bool TuningLeader::over_time() const {
+    std::uint64_t samples = tuning::kWindows;
+    for (const tuning::Entry& entry : order_.entries) {
+        samples = std::max<std::uint64_t>(samples, tuning::Table::samples_of(entry));
+    }
+    const std::uint64_t most = 2 * (samples + 32) * order_.window_calls;
+    return tuner_.calls() > started_at_ + most || cuda::host_now() - since_ns_ > kLongest;
+}
+
+void TuningLeader::take_times(const tuning::Times& times) {
+    const bool trying = state_ == State::Trying;
+    tuning::Order order;
+    for (std::size_t i = 0; i < order_.entries.size(); ++i) {
+        const tuning::Entry& entry = order_.entries[i];
+        if (entry.candidates.size() > 1) {
+            const tuning::Verdict verdict =
+                trying ? tuning::fastest(entry, times[i]) : tuning::narrowest(entry, times[i]);
+            found_[i].choice = entry.candidates[verdict.candidate];
+            const bool first = trying || found_[i].own_ms == 0;
+            found_[i].own_ms = first ? verdict.own_ms : found_[i].own_ms;
+            found_[i].chosen_ms = verdict.chosen_ms;
+        }
+        const bool kept = i < kept_.size();
+        order.entries.push_back(
+            {entry.key,
+             kept ? entry.candidates : tuning::narrower(entry.key, found_[i].choice, freedom())});
+    }
+    if (trying && freedom().channels) {
+        order.phase = tuning::Phase::Trial;
+        next(State::Narrowing, std::move(order));
+        return;
+    }
+    bool any = false;
+    for (std::size_t i = 0; i < order.entries.size(); ++i) {
+        const CollectiveChoice before = i < kept_.size() ? kept_[i].choice : CollectiveChoice{};
+        order.entries[i].candidates = {before, found_[i].choice};
+        any = any || before != found_[i].choice;
+    }
+    if (!any) {
+        give_up("NCCL's own choice is the best");
+        return;
+    }
+    order.phase = tuning::Phase::Compare;
+    next(State::Comparing, std::move(order));
+}
+
+void TuningLeader::judge() {
+    const std::vector<std::int64_t> begins = tuner_.window_begins(serial_);
+    if (begins.empty() || begins.back() == 0) {
+        return;
+    }
+    const double ratio = tuning::ratio_of(begins);
+    if (ratio == 0 || ratio > tuning::kNoLoss) {
+        give_up(ratio == 0 ? "the comparison's times are missing"
+                           : "the iteration takes " + std::to_string(ratio) +
+                                 " times as long with what is faster by itself");
+        return;
+    }
+    ratio_ = ratio;
+    reason_.clear();
+    kept_ = found_;
+    for (const Kept& kept : kept_) {
+        DEFT_INFO("tuner: %s: %s (%.3f ms, NCCL's own choice %.3f ms)",
+                  tuning::to_text(kept.key).c_str(), tuning::to_text(kept.choice).c_str(),
+                  kept.chosen_ms, kept.own_ms);
+    }
+    DEFT_INFO("tuner: an iteration takes %.3f of its time before", ratio);
+    settle();
+}
+
+// What was kept before holds on; of what was tried now, NCCL's own choice.
+void TuningLeader::give_up(const std::string& why) {
+    const bool begun = serial_ != 0 || state_ != State::Trying;
+    const bool settling = state_ == State::Settling;
+    reason_ = why;
+    DEFT_INFO("tuner: nothing is changed: %s", why.c_str());
+    for (std::size_t i = kept_.size(); i < found_.size(); ++i) {
+        kept_.push_back({found_[i].key, {}, found_[i].own_ms, found_[i].own_ms});
+    }
+    if (settling || !begun) {
+        state_ = State::Settled;
+        return;
+    }
+    settle();
+}
+
+void TuningLeader::settle() {
+    tuning::Order order;
+    for (const Kept& kept : kept_) {
+        order.entries.push_back({kept.key, {kept.choice}});
+    }
+    next(State::Settling, std::move(order));
+}
+
+}  // namespace deft::director

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which calls a communicator repeats, and what NCCL has for them. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "shim/tuning/table.h"
+
+namespace deft::tuning {
+
+// One call as it went to NCCL, outside of groups.
+struct SeenCall {
+    std::uint32_t serial = 0;   // of the communicator in this process
+    std::uint64_t ordinal = 0;  // of the communicator's calls that may be tuned
+    Key key;
+    CollectiveOffer offer;    // nothing available: NCCL did not ask
+    std::uint64_t order = 0;  // as in Pick
+    std::int32_t entry = -1;
+    std::int32_t sample = -1;
+    std::int64_t issued_ns = 0;
+    std::int64_t elapsed_ns = -1;  // on the device; below 0: not timed
+};
+
+class JobCalls {
+public:
+    struct Repeated {
+        Key key;
+        CollectiveOffer offer;
+        std::uint64_t calls = 0;
+        std::uint64_t last_ordinal = 0;
+        bool steady = true;  // NCCL has asked each time, and had the same
+    };
+    static constexpr std::size_t kKept = 256;
+
+    void note(const SeenCall& call);
+    // Null: it has not been seen, or not of late.
+    const Repeated* find(const Key& key) const;
+    // Calls that came so often at least and can be tuned, those that take longest first.
+    std::vector<Repeated> most(std::uint64_t often, std::size_t number, int nranks) const;
+    std::uint64_t calls() const { return calls_; }
+
+private:
+    std::vector<Repeated> kept_;
+    std::uint64_t calls_ = 0;
+};
+
+}  // namespace deft::tuning
