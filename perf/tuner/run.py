@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iteration time of jobs whose calls deft's tuner looks after, beside NCCL's own choice and the best
-of all fixed choices.
+"""Iteration time of jobs whose calls deft's tuner looks after, next to NCCL's own choice and the
+best of all fixed choices.
 
     python3 perf/tuner/run.py --build build [--rate 1gbit] [--rounds 3] [--json FILE]
         [--nccl /path/libnccl.so.2]
@@ -54,8 +54,10 @@ def parse(arguments):
                         help="a list of allreduce, allgather, reducescatter (all)")
     parser.add_argument("--jobs", default=",".join(JOBS), help="a list of DDP, FSDP (both)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=500,
-                        help="of one run (500); the last fifth is looked at")
+    parser.add_argument("--iterations", type=int, default=300,
+                        help="of one run without the tuner (300); the last fifth is looked at")
+    parser.add_argument("--settle", type=float, default=12.0,
+                        help="seconds that the tuner has before the last fifth (12)")
     parser.add_argument("--timeout", type=float, default=180.0)
     parser.add_argument("--nccl", help="NCCL's own libnccl.so.2 in place of the stand-in")
     parser.add_argument("--json", help="write figures and raw samples to this file")
@@ -75,15 +77,14 @@ def parse(arguments):
     return options
 
 
-def once(network, parts, options, case, settings):
-    """The median iteration of the last fifth, which is after the tuner has settled; and what the
-    tuner has said."""
+def once(network, parts, options, case, settings, iterations):
+    """The median iteration of the last fifth, and what the tuner has said."""
     calls, compute = case
     program = os.path.join(os.path.abspath(options.build), "perf", "tuner", "tuner_job")
 
     def command(results, folder):
         # Rank 0 alone writes; the hosts share the folder.
-        return [program, calls, str(options.iterations), str(compute),
+        return [program, calls, str(iterations), str(compute),
                 os.path.join(folder, "id"), results]
     free = {"NCCL_ALGO": None, "NCCL_PAT_ENABLE": "0"} if parts.nccl else {}
     run = ranks.run(network, parts, command, mode="exact", settings={**free, **settings},
@@ -106,10 +107,15 @@ def measure(name, case, network, parts, options):
     said = []
     for _ in range(options.rounds):
         for choice, settings in choices.items():
-            time, tuning = once(network, parts, options, case, settings)
+            iterations = options.iterations
+            if choice == "tuner":  # the first choice has been timed
+                iterations += int(options.settle * 1e3 / samples["NCCL's own"][-1] / 0.8)
+            time, tuning = once(network, parts, options, case, settings, iterations)
             samples[choice].append(round(time, 4))
             if choice == "tuner":
                 said.append(tuning)
+                if tuning.get("state") != "settled":
+                    raise ranks.RunFailed(f"{name}: the tuner has not settled: {tuning}")
     medians = {choice: statistics.median(times) for choice, times in samples.items()}
     own, tuned = medians["NCCL's own"], medians["tuner"]
     best = min((choice for choice in choices if choice != "tuner"), key=medians.get)
@@ -119,7 +125,8 @@ def measure(name, case, network, parts, options):
 
 
 def table(results):
-    yield "| case | NCCL's own, ms | tuner, ms | tuner / own | best fixed choice | its ms | best / tuner |"
+    yield ("| case | NCCL's own, ms | tuner, ms | tuner / own | best fixed choice | its ms "
+           "| best / tuner |")
     yield "|---|---|---|---|---|---|---|"
     for one in results:
         yield (f"| {one['case']} | {one['own_ms']:.2f} | {one['tuned_ms']:.2f} "
