@@ -79,7 +79,10 @@ void Director::step(Track& track, std::span<const tuning::SeenCall> seen) {
         switch_.set_driver(cuda::Execution::get());
     }
     take_note(track);
-    note_seen(seen);
+    if (tuner_) {
+        note_iteration(track);
+        note_seen(seen);
+    }
     follower_.take_orders();
     if (follower_.wind_up() && leader_) {
         leader_->wind_up();
@@ -115,14 +118,8 @@ void Director::lead(Track& track, const JobView& view) {
         leader_->lead(track, view);
         return;
     }
-    TuningLeader::Iteration iteration;
-    for (const CallRecord& call : track.current_shape()) {
-        const bool ours = call.comm_serial == info_.serial;
-        iteration.alone = iteration.alone && ours;
-        iteration.calls += ours && call.group == 0 && tuning::may_tune(call.function) ? 1 : 0;
-    }
     tuning_leader_->lead(
-        iteration, at_rest,
+        tuned_in_iteration_, at_rest,
         [this](std::vector<std::byte> body, std::uint64_t call, std::uint64_t& serial) {
             work_mutex_.assert_held();
             return leader_->propose_other(std::move(body), call, serial);
@@ -132,10 +129,19 @@ void Director::lead(Track& track, const JobView& view) {
     }
 }
 
-void Director::note_seen(std::span<const tuning::SeenCall> seen) {
-    if (!tuner_) {
-        return;
+void Director::note_iteration(const Track& track) {
+    const std::vector<CallRecord>& shape = track.current_shape();
+    bool alone = !shape.empty();
+    tuned_in_iteration_ = 0;
+    for (const CallRecord& call : shape) {
+        const bool ours = call.comm_serial == info_.serial;
+        alone = alone && ours;
+        tuned_in_iteration_ += ours && call.group == 0 && tuning::may_tune(call.function) ? 1 : 0;
     }
+    tuner_->note_alone(alone);
+}
+
+void Director::note_seen(std::span<const tuning::SeenCall> seen) {
     seen_.clear();
     std::copy_if(seen.begin(), seen.end(), std::back_inserter(seen_),
                  [this](const tuning::SeenCall& call) { return call.serial == info_.serial; });

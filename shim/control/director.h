@@ -42,12 +42,14 @@ public:
         return switch_.all_reduce(call, ordinal, grouped, stream, result);
     }
 
-    // A call of the job that may be tuned, the ordinal-th of this communicator, and how it is to be
-    // carried out; grouped, it is left to NCCL. False: the communicator has failed, as above.
-    bool tune(const tuning::Key& key, std::uint64_t ordinal, tuning::Pick& pick) noexcept {
-        return !tuner_ || tuner_->call(key, ordinal, pick);
+    // A call of the job that may be tuned, and how it is to be carried out; grouped, it is left to
+    // NCCL. False: the communicator has failed, as above.
+    bool tune(const tuning::Key& key, const tuning::Counted& counted, tuning::Pick& pick) noexcept {
+        return !tuner_ || tuner_->call(key, counted, pick);
     }
-    bool count_tuned(std::uint64_t ordinal) noexcept { return !tuner_ || tuner_->count(ordinal); }
+    bool count_tuned(const tuning::Counted& counted) noexcept {
+        return !tuner_ || tuner_->count(counted);
+    }
 
     // A sum that may be a gradient, but is too small for plans to take: it has been delivered. The
     // thread of the gradient calls.
@@ -121,6 +123,7 @@ public:
 private:
     void step(Track& track, std::span<const tuning::SeenCall> seen) DEFT_REQUIRES(work_mutex_);
     void lead(Track& track, const JobView& view) DEFT_REQUIRES(work_mutex_);
+    void note_iteration(const Track& track) DEFT_REQUIRES(work_mutex_);
     void note_seen(std::span<const tuning::SeenCall> seen) DEFT_REQUIRES(work_mutex_);
     void take_note(Track& track) DEFT_REQUIRES(work_mutex_);
     void recover() DEFT_REQUIRES(work_mutex_);
@@ -149,8 +152,9 @@ private:
     Follower follower_ DEFT_GUARDED_BY(work_mutex_);
     std::optional<Leader> leader_ DEFT_GUARDED_BY(work_mutex_);  // where this rank leads
     std::optional<TuningLeader> tuning_leader_ DEFT_GUARDED_BY(work_mutex_);
-    std::vector<tuning::SeenCall> seen_ DEFT_GUARDED_BY(work_mutex_);  // kept for its memory
-    cuda::Context context_ DEFT_GUARDED_BY(work_mutex_) = nullptr;     // primary, of the device
+    std::vector<tuning::SeenCall> seen_ DEFT_GUARDED_BY(work_mutex_);    // kept for its memory
+    std::uint64_t tuned_in_iteration_ DEFT_GUARDED_BY(work_mutex_) = 0;  // calls; 0: not known
+    cuda::Context context_ DEFT_GUARDED_BY(work_mutex_) = nullptr;       // primary, of the device
     unsigned memory_asked_ DEFT_GUARDED_BY(work_mutex_) = 0;
     std::int64_t memory_asked_ns_ DEFT_GUARDED_BY(work_mutex_) = 0;
     // The follower's facts() have what is to be told of them.

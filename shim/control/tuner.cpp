@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "shim/tuning/job_limits.h"
 
 namespace deft::director {
@@ -30,12 +31,27 @@ bool Tuner::tells() const {
     return info_.rank < kTelling;
 }
 
+bool Tuner::same_calls(const tuning::Order& order) const {
+    std::uint64_t own = 0;
+    if (!switch_.history(order.mark, own)) {
+        return false;  // this rank is behind the leader, or was not there from the beginning
+    }
+    if (own != order.history) {
+        DEFT_INFO(
+            "rank %d has made other calls on a communicator than the rank that leads it, or in "
+            "another order: NCCL is not tuned there",
+            info_.rank);
+    }
+    return own == order.history;
+}
+
 // On this rank NCCL must have asked for each of these calls, and have all that is to be tried: what
 // is agreed on is done by all ranks or by none.
 bool Tuner::possible(const tuning::Order& order) const {
-    if (tuning::job_names_algorithm() != nullptr) {
+    if (tuning::job_names_algorithm() != nullptr || !same_calls(order)) {
         return false;
     }
+    const bool limited = tuning::job_limits_channels();
     return std::all_of(order.entries.begin(), order.entries.end(), [&](const tuning::Entry& e) {
         const tuning::JobCalls::Repeated* const known = job_.find(e.key);
         return known != nullptr && known->steady &&
@@ -43,7 +59,8 @@ bool Tuner::possible(const tuning::Order& order) const {
                    const bool other =
                        choice.algorithm >= 0 && choice.algorithm != known->offer.own.algorithm;
                    const bool trial = order.phase == tuning::Phase::Trial;
-                   return known->offer.has(choice) && (!other || !trial || memory_for_algorithms());
+                   return known->offer.has(choice) && (choice.channels == 0 || !limited) &&
+                          (!other || !trial || room_for_algorithms());
                });
     });
 }

@@ -28,11 +28,11 @@ public:
     Tuner(const CommunicatorInfo& info, agreement::Council& council);
     Tuner(const Tuner&) = delete;
 
-    // The ordinal-th call of the communicator that may be tuned; see TuningSwitch.
-    bool call(const tuning::Key& key, std::uint64_t ordinal, tuning::Pick& pick) noexcept {
-        return switch_.call(key, ordinal, pick);
+    // A call of the communicator that may be tuned; see TuningSwitch.
+    bool call(const tuning::Key& key, const tuning::Counted& counted, tuning::Pick& pick) noexcept {
+        return switch_.call(key, counted, pick);
     }
-    bool count(std::uint64_t ordinal) noexcept { return switch_.count(ordinal); }
+    bool count(const tuning::Counted& counted) noexcept { return switch_.count(counted); }
     bool failed() const noexcept { return switch_.failed(); }
     void end() noexcept { switch_.end(); }
 
@@ -48,11 +48,18 @@ public:
     // How much memory the device has left, as far as known: connections of another algorithm take
     // some.
     void note_free_memory(std::uint64_t bytes, bool known) noexcept;
+    // Whether the job's iteration makes calls of this communicator alone: connections of another
+    // algorithm are made in a call, for which operations of another communicator could wait.
+    void note_alone(bool alone) noexcept { alone_.store(alone, std::memory_order_relaxed); }
 
     // For the leader's rank. What the job repeats.
     std::vector<tuning::JobCalls::Repeated> repeated(std::uint64_t often) const;
     std::uint64_t calls() const noexcept { return switch_.calls(); }
     bool may_name() const noexcept { return switch_.clear(); }
+    // As TuningSwitch's.
+    bool history(std::uint64_t ordinal, std::uint64_t& history) const noexcept {
+        return switch_.history(ordinal, history);
+    }
     // What became of a proposal.
     enum class Outcome : std::uint8_t { Open, Committed, Cancelled };
     Outcome outcome(std::uint64_t serial) const;
@@ -63,8 +70,10 @@ public:
     // Calls made a second.
     double call_rate() const;
 
-    // May another algorithm be tried, and another number of channels?
-    bool memory_for_algorithms() const noexcept { return memory_.load(std::memory_order_relaxed); }
+    // On this rank another algorithm may be tried, as far as the last look tells.
+    bool room_for_algorithms() const noexcept {
+        return memory_.load(std::memory_order_relaxed) && alone_.load(std::memory_order_relaxed);
+    }
 
 private:
     struct Collected {
@@ -75,6 +84,7 @@ private:
         std::vector<std::int64_t> begins;  // of a comparison
     };
 
+    bool same_calls(const tuning::Order& order) const;
     bool possible(const tuning::Order& order) const DEFT_REQUIRES(mutex_);
     void collect(const tuning::Order& order) DEFT_REQUIRES(mutex_);
     void collect_sample(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
@@ -85,6 +95,7 @@ private:
     agreement::Council& council_;
     tuning::TuningSwitch switch_;
     std::atomic<bool> memory_{true};
+    std::atomic<bool> alone_{false};
 
     mutable Mutex mutex_;
     tuning::JobCalls job_ DEFT_GUARDED_BY(mutex_);

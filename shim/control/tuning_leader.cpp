@@ -19,7 +19,9 @@ constexpr unsigned kMostTries = 6;    // calls named in vain, each further ahead
 constexpr double kSwitchAhead = 0.5;  // seconds
 constexpr std::uint64_t kAheadIterations = 3;
 constexpr std::uint64_t kWindowIterations = 4;
-constexpr double kWindow = 0.2;                       // seconds, at least
+// Calls: a rank that is ahead has to remember it still.
+constexpr std::uint64_t kFarthestBack = tuning::CallHistory::kCalls / 2;
+constexpr double kWindow = 0.1;                       // seconds, at least
 constexpr std::int64_t kLongest = 1'800'000'000'000;  // nanoseconds, of a trial
 
 }  // namespace
@@ -53,22 +55,19 @@ TuningFacts TuningLeader::facts() const {
 }
 
 tuning::Freedom TuningLeader::freedom() const {
-    // Connections of another algorithm are made at its first call. While operations of other
-    // communicators are under way that could wait for them.
-    const bool algorithms = tuner_.memory_for_algorithms() && iteration_.alone;
     // Releases before it were not looked at for what they make of a number above their own.
     constexpr int kChannelsSince = 22700;
-    return {info_.nranks, algorithms,
+    return {info_.nranks, tuner_.room_for_algorithms(),
             info_.table->version >= kChannelsSince && !tuning::job_limits_channels(),
             tuner_may_reorder()};
 }
 
-void TuningLeader::lead(const Iteration& iteration, bool at_rest, const Propose& propose) {
+void TuningLeader::lead(std::uint64_t iteration, bool at_rest, const Propose& propose) {
     iteration_ = iteration;
     switch (state_) {
         case State::Watching:
         case State::Settled:
-            if (at_rest && iteration.calls > 0) {
+            if (at_rest && iteration > 0) {
                 watch(propose);
             }
             break;
@@ -86,7 +85,7 @@ void TuningLeader::watch(const Propose& propose) {
     if (rounds_ >= kMostRounds || tuner_.calls() < next_look_) {
         return;
     }
-    next_look_ = tuner_.calls() + kOften * iteration_.calls;
+    next_look_ = tuner_.calls() + kOften * iteration_;
     const char* const fixed = tuning::job_names_algorithm();
     if (fixed != nullptr) {
         reason_ = std::string(fixed) + " is set";
@@ -105,7 +104,7 @@ void TuningLeader::watch(const Propose& propose) {
                                        [&call](const Kept& kept) { return kept.key == call.key; });
         if (!known && order.entries.size() < tuning::kMostEntries) {
             order.entries.push_back({call.key, tuning::ways(call, freedom())});
-            found_.push_back({call.key, {}, 0, 0});
+            found_.push_back({call.key, {}, 0, 0, call.offer.own});
             any = true;
         }
     }
@@ -131,14 +130,22 @@ bool TuningLeader::send(const Propose& propose) {
     if (!tuner_.may_name()) {
         return false;
     }
-    const std::uint64_t iteration = std::max<std::uint64_t>(iteration_.calls, 1);
+    const std::uint64_t iteration = std::max<std::uint64_t>(iteration_, 1);
     const double rate = tuner_.call_rate();
     const std::uint64_t ahead =
         kAheadIterations * iteration + static_cast<std::uint64_t>(rate * kSwitchAhead) + 1;
     const auto in_window =
         static_cast<std::uint64_t>(rate * kWindow / static_cast<double>(iteration));
     order_.window_calls = iteration * std::max(kWindowIterations, in_window + 1);
-    started_at_ = tuner_.calls() + (ahead << tries_);
+    const std::uint64_t calls = tuner_.calls();
+    // All ranks should have made the call up to which they are compared. Further back with each
+    // try.
+    const std::uint64_t back = std::min(ahead << tries_, kFarthestBack);
+    order_.mark = tuning::CallHistory::mark_before(calls - std::min(back, calls));
+    if (!tuner_.history(order_.mark, order_.history)) {
+        return false;
+    }
+    started_at_ = calls + (ahead << tries_);
     return propose(tuning::encode(order_), started_at_, serial_);
 }
 
@@ -154,12 +161,7 @@ void TuningLeader::await(const Propose& propose) {
         return;
     }
     if (outcome == Tuner::Outcome::Cancelled) {
-        serial_ = 0;
-        if (++tries_ >= kMostTries) {
-            give_up(
-                "the ranks did not agree: NCCL does not ask this library on all of them, or "
-                "they make different calls");
-        }
+        cancelled();
         return;
     }
     since_ns_ = since_ns_ != 0 ? since_ns_ : cuda::host_now();
@@ -175,6 +177,28 @@ void TuningLeader::await(const Propose& propose) {
     }
     if (state_ != State::Settling && over_time()) {
         give_up("the job's calls have changed meanwhile");
+    }
+}
+
+void TuningLeader::cancelled() {
+    serial_ = 0;
+    if (++tries_ >= kMostTries) {
+        give_up(
+            "the ranks did not agree: NCCL does not ask this library on all of them, or they make "
+            "different calls");
+    } else if (state_ == State::Trying && tries_ == kMostTries / 2) {
+        drop_other_algorithms();  // some rank may have no room for their connections
+    }
+}
+
+void TuningLeader::drop_other_algorithms() {
+    for (std::size_t i = 0; i < order_.entries.size(); ++i) {
+        const int own = found_[i].own.algorithm;
+        if (i >= kept_.size()) {
+            std::erase_if(order_.entries[i].candidates, [own](const CollectiveChoice& choice) {
+                return choice.algorithm >= 0 && choice.algorithm != own;
+            });
+        }
     }
 }
 
@@ -231,7 +255,10 @@ void TuningLeader::judge() {
         return;
     }
     const double ratio = tuning::ratio_of(begins);
-    if (ratio == 0 || ratio > tuning::kNoLoss) {
+    const bool narrower_alone = std::none_of(found_.begin(), found_.end(), [](const Kept& found) {
+        return found.choice.algorithm >= 0;
+    });
+    if (ratio == 0 || ratio > (narrower_alone ? tuning::kAboutAsLong : tuning::kNoLoss)) {
         give_up(ratio == 0 ? "the comparison's times are missing"
                            : "the iteration takes " + std::to_string(ratio) +
                                  " times as long with what is faster by itself");
@@ -256,7 +283,7 @@ void TuningLeader::give_up(const std::string& why) {
     reason_ = why;
     DEFT_INFO("tuner: nothing is changed: %s", why.c_str());
     for (std::size_t i = kept_.size(); i < found_.size(); ++i) {
-        kept_.push_back({found_[i].key, {}, found_[i].own_ms, found_[i].own_ms});
+        kept_.push_back({found_[i].key, {}, found_[i].own_ms, found_[i].own_ms, found_[i].own});
     }
     if (settling || !begun) {
         state_ = State::Settled;

@@ -26,13 +26,9 @@ public:
     TuningLeader(const CommunicatorInfo& info, Tuner& tuner) : info_(info), tuner_(tuner) {}
     TuningLeader(const TuningLeader&) = delete;
 
-    // What an iteration of the job makes.
-    struct Iteration {
-        std::uint64_t calls = 0;  // of this communicator, that may be tuned; 0: not known
-        bool alone = true;        // and none of another communicator
-    };
-    // The next step. at_rest: nothing is planned for the communicator's calls.
-    void lead(const Iteration& iteration, bool at_rest, const Propose& propose);
+    // The next step. iteration: so many calls of this communicator that may be tuned does one of
+    // the job's make; 0: that is not known. at_rest: nothing is planned for them.
+    void lead(std::uint64_t iteration, bool at_rest, const Propose& propose);
     // Times of calls mean little to others now.
     bool busy() const { return state_ != State::Watching && state_ != State::Settled; }
 
@@ -45,6 +41,7 @@ private:
         CollectiveChoice choice;
         double own_ms = 0;
         double chosen_ms = 0;
+        CollectiveChoice own;  // what NCCL takes by itself
     };
     enum class State : std::uint8_t { Watching, Trying, Narrowing, Comparing, Settling, Settled };
 
@@ -55,6 +52,8 @@ private:
     void judge();
     bool over_time() const;
     void next(State state, tuning::Order order);
+    void cancelled();
+    void drop_other_algorithms();
     void give_up(const std::string& why);
     void settle();
     bool send(const Propose& propose);
@@ -62,7 +61,7 @@ private:
 
     const CommunicatorInfo& info_;
     Tuner& tuner_;
-    Iteration iteration_;  // as of the latest step
+    std::uint64_t iteration_ = 0;  // as of the latest step
     State state_ = State::Watching;
     tuning::Order order_;       // that is under way, or to be proposed
     std::uint64_t serial_ = 0;  // of its proposal; 0: it has yet to be made

@@ -74,6 +74,7 @@ bool free_memory(Context context, std::uint64_t& bytes) noexcept {
     if (driver == nullptr || driver->MemGetInfo == nullptr || context == nullptr) {
         return false;
     }
+    const Relaxed relaxed(*driver->driver);  // the job may be capturing
     const Current current(*driver->driver, context);
     std::size_t free = 0;
     std::size_t total = 0;

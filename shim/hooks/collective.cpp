@@ -22,6 +22,7 @@ struct Grouped {
     bool gradient;                 // it may carry one
     bool small;                    // it may carry one that no plan takes
     bool tuned;                    // it may be
+    tuning::Key key;               // of one that may
     bool observed;
 };
 
@@ -55,8 +56,11 @@ std::uint64_t next_ordinal(Communicator& communicator) {
     return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::uint64_t next_tuned(Communicator& communicator) {
-    return communicator.tuned_calls.fetch_add(1, std::memory_order_relaxed);
+tuning::Counted next_tuned(Communicator& communicator, const tuning::Key& key) {
+    const std::uint64_t history =
+        tuning::history_with(communicator.tuned_history.load(std::memory_order_relaxed), key);
+    communicator.tuned_history.store(history, std::memory_order_relaxed);
+    return {communicator.tuned_calls.fetch_add(1, std::memory_order_relaxed), history};
 }
 
 director::Director* director_of(const CommunicatorPin& communicator) {
@@ -76,8 +80,8 @@ int count_grouped(Grouped& call) {
     }
     director::Director* const director = director_of(call.communicator);
     if (call.tuned) {
-        const std::uint64_t ordinal = next_tuned(*call.communicator.get());
-        if (director != nullptr && !director->count_tuned(ordinal)) {
+        const tuning::Counted counted = next_tuned(*call.communicator.get(), call.key);
+        if (director != nullptr && !director->count_tuned(counted)) {
             result = DEFT_NCCL_SYSTEM_ERROR;
         }
     }
@@ -153,8 +157,11 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
         note_small(communicator());
     }
     tuned_ = communicator() && tuning::may_tune(call.function);
+    if (tuned_) {
+        key_ = tuning::key_of(call.function, call.count, call.type, call.op);
+    }
     if (tuned_ && !grouped) {
-        tune(call, stream);
+        tune(stream);
     }
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     if (gradient_ && !grouped) {
@@ -188,14 +195,14 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
 
 // What the ranks have agreed on for this call. A graph would keep it for good, so a call that is
 // captured is left to NCCL.
-void CollectiveHook::tune(const Call& call, deft_cuda_stream_t stream) noexcept {
-    record_.tuned = next_tuned(*communicator().get());
+void CollectiveHook::tune(deft_cuda_stream_t stream) noexcept {
+    const tuning::Counted counted = next_tuned(*communicator().get(), key_);
+    record_.tuned = counted.ordinal;
     director::Director* const director = director_of(communicator());
     if (director == nullptr) {
         return;
     }
-    const tuning::Key key = tuning::key_of(call.function, call.count, call.type, call.op);
-    refused_ = !director->tune(key, record_.tuned, pick_);
+    refused_ = !director->tune(key_, counted, pick_);
     const cuda::Driver* const driver = cuda::Driver::found();
     bool captured = false;
     if (driver != nullptr && pick_.order != 0) {
@@ -223,7 +230,7 @@ bool CollectiveHook::record_start(BackgroundThread& background,
         return false;
     }
     if (recordable) {
-        record_.events = record_.sample >= 0 ? background.take_pair(record_.device, pool_)
+        record_.events = record_.sample >= 0 ? background.trial_pair(record_.device, pool_)
                                              : background.sample(record_.device, pool_);
     }
     if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
@@ -272,7 +279,7 @@ void CollectiveHook::keep_for_group_end(bool observed) noexcept {
     if (!observed && !counts) {
         return;
     }
-    Grouped call{record_, pool_, stream_of(record_), {}, gradient_, small_, tuned_, observed};
+    Grouped call{record_, pool_, stream_of(record_), {}, gradient_, small_, tuned_, key_, observed};
     if (counts) {
         call.communicator = std::move(communicator());
     }

@@ -5,7 +5,7 @@
 #include "base/collective_choice.h"
 #include "shim/hooks/hook.h"
 #include "shim/runtime/background_thread.h"
-#include "shim/tuning/table.h"
+#include "shim/tuning/call_history.h"
 
 namespace deft {
 
@@ -41,12 +41,13 @@ public:
     int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
 
 private:
-    void tune(const Call& call, deft_cuda_stream_t stream) noexcept;
+    void tune(deft_cuda_stream_t stream) noexcept;
     bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void keep_for_group_end(bool observed) noexcept;
 
     deft_nccl_comm_t comm_;
+    tuning::Key key_;  // of one that may be tuned
     tuning::Pick pick_;
     bool tuned_ = false;                      // it may be
     bool refused_ = false;                    // the communicator has failed

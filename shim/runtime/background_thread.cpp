@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "shim/control/directors.h"
 #include "shim/settings/mode.h"
+#include "shim/settings/settings.h"
 
 namespace deft {
 namespace {
@@ -37,6 +38,8 @@ constexpr std::size_t kEarlyWindow = 8;
 constexpr std::size_t kLateWindow = 3;
 constexpr std::size_t kMinPairs = 256;
 constexpr std::size_t kMaxPairs = 4096;
+// Calls of trials that have been made and not looked at yet; of more no time is known.
+constexpr std::size_t kTrialPairs = 256;
 
 std::array<std::atomic<std::uint64_t>, kFunctions> g_calls;
 std::atomic<std::uint64_t> g_captured{0};
@@ -133,11 +136,11 @@ int BackgroundThread::sample(int device, cuda::EventPool*& pool) noexcept {
     return pool != nullptr ? pool->take() : cuda::EventPool::kNone;
 }
 
-int BackgroundThread::take_pair(int device, cuda::EventPool*& pool) noexcept {
+int BackgroundThread::trial_pair(int device, cuda::EventPool*& pool) noexcept {
     if (device < 0 || device >= kMaxDevices) {
         return cuda::EventPool::kNone;
     }
-    pool = sampling_[static_cast<std::size_t>(device)].pool.load(std::memory_order_acquire);
+    pool = sampling_[static_cast<std::size_t>(device)].trials.load(std::memory_order_acquire);
     return pool != nullptr ? pool->take() : cuda::EventPool::kNone;
 }
 
@@ -249,10 +252,9 @@ void BackgroundThread::see(Rank& rank, CallRecord& record) {
 bool BackgroundThread::resolve_trials(int device, Rank& rank) {
     while (!rank.trials.empty()) {
         auto& [seen, events] = rank.trials.front();
-        cuda::EventPool* const pool = sampling_[static_cast<std::size_t>(device)].pool.load();
-        std::int64_t start = 0;
-        std::int64_t end = 0;
-        const auto state = pool->resolve(events, start, end);
+        cuda::EventPool* const pool = sampling_[static_cast<std::size_t>(device)].trials.load();
+        std::int64_t elapsed = 0;
+        const auto state = pool->resolve(events, elapsed);
         if (state == cuda::EventPool::State::Pending) {
             if (cuda::host_now() - seen.issued_ns <= kGiveUp) {
                 return true;
@@ -260,7 +262,7 @@ bool BackgroundThread::resolve_trials(int device, Rank& rank) {
             pool->abandon();
         } else {
             pool->give_back(events);
-            seen.elapsed_ns = state == cuda::EventPool::State::Done ? end - start : -1;
+            seen.elapsed_ns = state == cuda::EventPool::State::Done ? elapsed : -1;
         }
         rank.seen.push_back(seen);
         rank.trials.pop_front();
@@ -318,6 +320,10 @@ bool BackgroundThread::prepare_pool(int device, Rank& rank) {
     }
     if (pool != nullptr) {
         rank.outgrown.push_back(pool);  // or leak checkers take it for lost
+    } else if (plans(shim_mode()) && director::tuner_allowed()) {
+        // Without it nothing is found out of the tuner's trials, and NCCL's own choices stand.
+        sampling.trials.store(cuda::EventPool::create(*driver, device, kTrialPairs).release(),
+                              std::memory_order_release);
     }
     sampling.pool.store(made.release(), std::memory_order_release);
     return true;

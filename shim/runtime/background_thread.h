@@ -42,8 +42,8 @@ public:
     // Hot path: a pair of events of the device for this call, or EventPool::kNone when it is not to
     // be timed. `pool` is set with the pair.
     int sample(int device, cuda::EventPool*& pool) noexcept;
-    // The same for one whose time is wanted whatever else is timed.
-    int take_pair(int device, cuda::EventPool*& pool) noexcept;
+    // The same for a call of a trial, whose time is wanted whatever else is timed.
+    int trial_pair(int device, cuda::EventPool*& pool) noexcept;
     // Hands a call over. `pool` is that of the pair which times it, if one does.
     void submit(const CallRecord& record, cuda::EventPool* pool) noexcept {
         submit(ring_, record, pool);
@@ -62,7 +62,8 @@ private:
     // Shared with the hooks, one for each device.
     struct Sampling {
         std::atomic<int> calls_left{0};
-        std::atomic<cuda::EventPool*> pool{nullptr};  // never freed
+        std::atomic<cuda::EventPool*> pool{nullptr};    // never freed
+        std::atomic<cuda::EventPool*> trials{nullptr};  // the same; there is never another one
     };
     // The thread's own, one for each device: a device's calls are one rank's.
     struct Rank {

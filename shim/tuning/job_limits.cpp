@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 
 namespace deft::tuning {
 namespace {
@@ -20,6 +21,11 @@ bool set(const char* variable) {
 
 // NCCL has put what its files say into the environment by the time it makes a communicator.
 const char* job_names_algorithm() noexcept {
+    // Where the job's own tuner cannot be opened NCCL would turn to this library.
+    const char* const tuner = std::getenv("NCCL_TUNER_PLUGIN");
+    if (tuner != nullptr && *tuner != '\0' && std::strstr(tuner, "deft") == nullptr) {
+        return "NCCL_TUNER_PLUGIN";
+    }
     return set("NCCL_ALGO") ? "NCCL_ALGO" : set("NCCL_PROTO") ? "NCCL_PROTO" : nullptr;
 }
 

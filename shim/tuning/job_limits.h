@@ -4,8 +4,9 @@
 
 namespace deft::tuning {
 
-// NCCL_ALGO or NCCL_PROTO, if it is set, also in NCCL's own files; null: neither. A job that needs
-// equal bits in every run sets them.
+// NCCL_ALGO or NCCL_PROTO, if it is set, also in NCCL's own files, or NCCL_TUNER_PLUGIN, if it
+// names another tuner than this library; null: none. A job that needs equal bits in every run sets
+// them.
 const char* job_names_algorithm() noexcept;
 
 // The job limits channels: by the environment, or in a configuration of some communicator of this

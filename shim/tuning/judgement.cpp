@@ -14,9 +14,12 @@ constexpr double kAboutAsFast = 1.01;
 constexpr std::size_t kFewest = 4;  // times, of a candidate that is judged
 
 // Whose order of addition is nobody's concern: nothing is added, or two numbers are, or integers.
+// An operation of the job's own multiplies first. Multiplied and added at once, two numbers may
+// give another sum than the other way round.
 bool order_free(const Key& key, int nranks) {
     const bool integers = key.type <= DEFT_NCCL_UINT64;
-    return key.function == Function::AllGather || nranks == 2 || integers;
+    const bool two = nranks == 2 && key.op < DEFT_NCCL_NUM_OPS;
+    return key.function == Function::AllGather || two || integers;
 }
 
 // In a ring an element's place among the chunks says where its sum begins, and chunks move with the
@@ -48,8 +51,9 @@ double median_ms(std::vector<std::uint64_t> times) {
     return static_cast<double>(*middle) * 1e-6;
 }
 
-// By candidate; 0: too few times.
-std::vector<double> medians(const Entry& entry, const std::vector<std::uint64_t>& times) {
+// What counts of a trial, by candidate.
+std::vector<std::vector<std::uint64_t>> sort_times(const Entry& entry,
+                                                   const std::vector<std::uint64_t>& times) {
     const std::size_t candidates = entry.candidates.size();
     std::vector<std::vector<std::uint64_t>> sorted(candidates);
     for (std::size_t i = kWarmRounds * candidates; i < times.size(); ++i) {
@@ -58,11 +62,29 @@ std::vector<double> medians(const Entry& entry, const std::vector<std::uint64_t>
                 times[i]);
         }
     }
-    std::vector<double> medians(candidates);
-    for (std::size_t i = 0; i < candidates; ++i) {
-        medians[i] = sorted[i].size() >= kFewest ? median_ms(std::move(sorted[i])) : 0;
+    return sorted;
+}
+
+// By candidate; 0: too few times.
+std::vector<double> medians(const std::vector<std::vector<std::uint64_t>>& sorted) {
+    std::vector<double> medians;
+    for (const std::vector<std::uint64_t>& times : sorted) {
+        medians.push_back(times.size() >= kFewest ? median_ms(times) : 0);
     }
     return medians;
+}
+
+// More than noise: of each side all times but one are on their side of the other's median.
+bool apart(const std::vector<std::uint64_t>& shorter, double shorter_ms,
+           const std::vector<std::uint64_t>& longer, double longer_ms) {
+    const auto below = std::count_if(shorter.begin(), shorter.end(), [longer_ms](auto time) {
+        return static_cast<double>(time) * 1e-6 < longer_ms;
+    });
+    const auto above = std::count_if(longer.begin(), longer.end(), [shorter_ms](auto time) {
+        return static_cast<double>(time) * 1e-6 > shorter_ms;
+    });
+    return below + 1 >= static_cast<std::ptrdiff_t>(shorter.size()) &&
+           above + 1 >= static_cast<std::ptrdiff_t>(longer.size());
 }
 
 }  // namespace
@@ -152,10 +174,12 @@ Times least(const std::vector<Times>& of_ranks) {
 }
 
 Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times) {
-    const std::vector<double> all = medians(entry, times);
+    const std::vector<std::vector<std::uint64_t>> sorted = sort_times(entry, times);
+    const std::vector<double> all = medians(sorted);
     Verdict verdict{0, all.front(), all.front()};
     for (std::size_t i = 1; i < all.size() && verdict.own_ms > 0; ++i) {
-        if (all[i] > 0 && all[i] < verdict.chosen_ms && all[i] < kClearlyFaster * verdict.own_ms) {
+        if (all[i] > 0 && all[i] < verdict.chosen_ms && all[i] < kClearlyFaster * verdict.own_ms &&
+            apart(sorted[i], all[i], sorted.front(), verdict.own_ms)) {
             verdict.candidate = i;
             verdict.chosen_ms = all[i];
         }
@@ -164,7 +188,7 @@ Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times) {
 }
 
 Verdict narrowest(const Entry& entry, const std::vector<std::uint64_t>& times) {
-    const std::vector<double> all = medians(entry, times);
+    const std::vector<double> all = medians(sort_times(entry, times));
     Verdict verdict{0, all.front(), all.front()};
     double best = all.front();
     for (const double median : all) {

@@ -99,6 +99,8 @@ std::vector<std::byte> encode(const Order& order) {
     out.put(order.phase);
     out.put(order.start);
     out.put(order.window_calls);
+    out.put(order.mark);
+    out.put(order.history);
     out.put(static_cast<std::uint8_t>(order.entries.size()));
     for (const Entry& entry : order.entries) {
         out.put(entry.key.function);
@@ -121,6 +123,8 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.phase = static_cast<Phase>(in.get<std::uint8_t>());
     order.start = in.get<std::uint64_t>();
     order.window_calls = in.get<std::uint64_t>();
+    order.mark = in.get<std::uint64_t>();
+    order.history = in.get<std::uint64_t>();
     const std::size_t entries = in.get<std::uint8_t>();
     if (!known || !in.ok() || entries > kMostEntries) {
         return false;

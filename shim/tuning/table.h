@@ -48,15 +48,17 @@ struct Entry {
 
 // Rounds of a trial: of the first, in which connections are made, no time counts.
 inline constexpr std::uint32_t kWarmRounds = 2;
-inline constexpr std::uint32_t kRounds = kWarmRounds + 6;
+inline constexpr std::uint32_t kRounds = kWarmRounds + 8;
 // Windows of a comparison; the first two do not count.
-inline constexpr std::uint32_t kWindows = 12;
+inline constexpr std::uint32_t kWindows = 20;
 
 struct Order {
     std::uint64_t serial = 0;  // of the proposal that it came with; not sent in it
     Phase phase = Phase::Fixed;
     std::uint64_t start = 0;         // ordinal of the first call it holds for
     std::uint64_t window_calls = 0;  // of a comparison
+    std::uint64_t mark = 0;          // ordinal of an earlier call, up to which all ranks must have
+    std::uint64_t history = 0;       // made the same ones (call_history.h)
     std::vector<Entry> entries;
 };
 

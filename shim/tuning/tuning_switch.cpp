@@ -11,7 +11,9 @@ constexpr std::chrono::seconds kDecisionDeadline{120};
 
 }  // namespace
 
-bool TuningSwitch::count(std::uint64_t ordinal) noexcept {
+bool TuningSwitch::count(const Counted& counted) noexcept {
+    const std::uint64_t ordinal = counted.ordinal;
+    history_.note(counted);
     // Sequentially consistent, as name() is: either name() sees this call, or this call the switch.
     ordinal_.store(ordinal + 1, std::memory_order_seq_cst);
     if (ordinal == switch_at_.load(std::memory_order_seq_cst)) {
@@ -20,12 +22,12 @@ bool TuningSwitch::count(std::uint64_t ordinal) noexcept {
     return !failed();
 }
 
-bool TuningSwitch::call(const Key& key, std::uint64_t ordinal, Pick& pick) noexcept {
-    if (!count(ordinal)) {
+bool TuningSwitch::call(const Key& key, const Counted& counted, Pick& pick) noexcept {
+    if (!count(counted)) {
         return false;
     }
     if (Table* const table = active_.load(std::memory_order_acquire)) {
-        pick = table->pick(key, ordinal);
+        pick = table->pick(key, counted.ordinal);
     }
     return true;
 }

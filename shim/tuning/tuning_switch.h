@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "shim/agreement/council.h"
+#include "shim/tuning/call_history.h"
 #include "shim/tuning/table.h"
 
 namespace deft::tuning {
@@ -25,11 +26,11 @@ public:
         : rank_(rank), wait_(std::move(wait)), ordinal_(calls) {}
     TuningSwitch(const TuningSwitch&) = delete;
 
-    // The thread of the communicator's calls. The ordinal-th of them may be made, as `pick` says.
-    // False: what the others do cannot be known, and the communicator has to fail.
-    bool call(const Key& key, std::uint64_t ordinal, Pick& pick) noexcept;
+    // The thread of the communicator's calls. This one may be made, as `pick` says. False: what the
+    // others do cannot be known, and the communicator has to fail.
+    bool call(const Key& key, const Counted& counted, Pick& pick) noexcept;
     // A call of a group that is about to be launched: it is counted, and left to NCCL.
-    bool count(std::uint64_t ordinal) noexcept;
+    bool count(const Counted& counted) noexcept;
 
     // Agreement. False: the call has been made. One switch at a time; `next` lives on for good.
     bool name(std::uint64_t serial, std::uint64_t call, Table* next) noexcept;
@@ -42,6 +43,11 @@ public:
 
     // Any thread. How many calls have been made; which table holds; the communicator has failed.
     std::uint64_t calls() const noexcept { return ordinal_.load(std::memory_order_seq_cst); }
+    // What they were, up to that one. A rank for which it is known has let every later call through
+    // here: so none that a switch is named at has slipped by while this object was being made.
+    bool history(std::uint64_t ordinal, std::uint64_t& history) const noexcept {
+        return history_.find(ordinal, history);
+    }
     const Table* active() const noexcept { return active_.load(std::memory_order_acquire); }
     bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
     // The communicator ends: that nothing can be agreed on any more is no news.
@@ -56,6 +62,7 @@ private:
     const int rank_;
     const WaitDecision wait_;
     std::atomic<std::uint64_t> ordinal_;
+    CallHistory history_;
     std::atomic<std::uint64_t> switch_at_{kNever};
     std::atomic<std::uint64_t> serial_{0};
     std::atomic<Table*> next_{nullptr};

@@ -174,6 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"Protocol", Environment{{"NCCL_PROTO", "LL,Simple"}}},
                       std::pair{"NoTuner", Environment{{"NCCL_TUNER_PLUGIN", "none"}}},
                       std::pair{"Observe", Environment{{"DEFT_MODE", "observe"}}},
+                      std::pair{"ModeOff", Environment{{"DEFT_MODE", "off"}}},
+                      std::pair{"OneRankObserves", Environment{{"rank1 DEFT_MODE", "observe"}}},
                       // NCCL 2.21 tells a tuner nothing of what there is.
                       std::pair{"OldNccl", Environment{{"SOFTDEV_NCCL_VERSION", "22105"}}},
                       std::pair{"OneRankDiffers", Environment{{"rank1 DEFT_TUNER", "off"}}},

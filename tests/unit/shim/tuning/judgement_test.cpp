@@ -93,12 +93,15 @@ TEST(Ways, KeepTheOrderOfAdditionWhereTheOperatorWantsIt) {
     EXPECT_GT(ways(integers, freedom).size(), 1u);
     freedom.nranks = 2;
     EXPECT_GT(ways(sum, freedom).size(), 1u) << "a + b is b + a";
+    JobCalls::Repeated scaled = sum;
+    scaled.key.op = DEFT_NCCL_NUM_OPS;
+    EXPECT_EQ(ways(scaled, freedom).size(), 1u) << "s * a + b is another thing";
 }
 
 // Times of a trial: candidate i takes base[i] milliseconds, with this much noise.
 std::vector<std::uint64_t> times(const Entry& entry, const std::vector<double>& base,
-                                 double noise = 0.02) {
-    std::mt19937 random(1);
+                                 double noise = 0.02, unsigned seed = 1) {
+    std::mt19937 random(seed);
     std::uniform_real_distribution<double> shake(1 - noise, 1 + noise);
     std::vector<std::uint64_t> times;
     for (std::uint32_t i = 0; i < Table::samples_of(entry); ++i) {
@@ -121,6 +124,17 @@ TEST(Judgement, KeepsNcclsOwnWhereNothingIsClearlyFaster) {
     const Entry entry{{}, {{}, kRing, kTree}};
     EXPECT_EQ(fastest(entry, times(entry, {10, 9.9, 10.2}, 0)).candidate, 0u);
     EXPECT_EQ(fastest(entry, times(entry, {10, 12, 11})).candidate, 0u);
+}
+
+// A median of few times is worth little where they lie far apart.
+TEST(Judgement, KeepsNcclsOwnWhereTheDifferenceIsWithinTheNoise) {
+    const Entry entry{{}, {{}, kRing}};
+    int changed = 0;
+    for (unsigned seed = 1; seed <= 200; ++seed) {
+        changed += fastest(entry, times(entry, {10, 10}, 0.3, seed)).candidate != 0 ? 1 : 0;
+    }
+    EXPECT_LT(changed, 20) << "of 200 that are all the same";
+    EXPECT_EQ(fastest(entry, times(entry, {10, 5}, 0.3)).candidate, 1u);
 }
 
 TEST(Judgement, TooFewTimesTellNothing) {

@@ -23,6 +23,8 @@ Order trial() {
     order.serial = 7;
     order.start = 100;
     order.window_calls = 4;
+    order.mark = 48;
+    order.history = 0x1234'5678'9abc'def0;
     order.entries = {{kSum, {{}, kRing, kTree}}, {kGather, {{}, kNarrow}}};
     return order;
 }
@@ -33,6 +35,8 @@ TEST(TuningTable, TravelsAsItIs) {
     ASSERT_TRUE(decode(encode(order), read));
     EXPECT_EQ(read.phase, order.phase);
     EXPECT_EQ(read.start, order.start);
+    EXPECT_EQ(read.mark, order.mark);
+    EXPECT_EQ(read.history, order.history);
     EXPECT_EQ(read.window_calls, order.window_calls);
     ASSERT_EQ(read.entries.size(), 2u);
     EXPECT_EQ(read.entries[0].key, kSum);

@@ -56,7 +56,7 @@ class TuningSwitchTest : public ::testing::Test {
 protected:
     std::uint64_t order_at(std::uint64_t ordinal) {
         Pick pick;
-        EXPECT_TRUE(switch_.call(kSum, ordinal, pick));
+        EXPECT_TRUE(switch_.call(kSum, {ordinal, 0}, pick));
         return pick.order;
     }
 
@@ -96,8 +96,8 @@ TEST_F(TuningSwitchTest, ACancelledOneNeverHolds) {
 TEST_F(TuningSwitchTest, AGroupsCallsAreCountedAndMaySwitch) {
     ASSERT_TRUE(switch_.name(3, 11, table_.get()));
     switch_.commit();
-    EXPECT_TRUE(switch_.count(10));
-    EXPECT_TRUE(switch_.count(11));
+    EXPECT_TRUE(switch_.count({10, 0}));
+    EXPECT_TRUE(switch_.count({11, 0}));
     EXPECT_EQ(order_at(12), 3u);
 }
 
@@ -110,7 +110,7 @@ TEST_F(TuningSwitchTest, WaitsForTheDecision) {
             0, [&](std::uint64_t s, auto) { return decisions.wait(s); }, 10);
         ASSERT_TRUE(waits.name(serial, 10, table.get()));
         Pick pick;
-        std::thread hook([&] { EXPECT_TRUE(waits.call(kSum, 10, pick)); });
+        std::thread hook([&] { EXPECT_TRUE(waits.call(kSum, {10, 0}, pick)); });
         decisions.await_waiter();
         decisions.decide(serial, commit ? Decision::Commit : Decision::Cancel);
         hook.join();
@@ -122,9 +122,9 @@ TEST_F(TuningSwitchTest, WithoutTheOthersTheCommunicatorFails) {
     ASSERT_TRUE(switch_.name(3, 10, table_.get()));
     decisions_.decide(3, Decision::Lost);
     Pick pick;
-    EXPECT_FALSE(switch_.call(kSum, 10, pick));
+    EXPECT_FALSE(switch_.call(kSum, {10, 0}, pick));
     EXPECT_TRUE(switch_.failed());
-    EXPECT_FALSE(switch_.call(kSum, 11, pick)) << "and stays so";
+    EXPECT_FALSE(switch_.call(kSum, {11, 0}, pick)) << "and stays so";
 }
 
 TEST_F(TuningSwitchTest, AnEndIsNoFailure) {
@@ -132,7 +132,7 @@ TEST_F(TuningSwitchTest, AnEndIsNoFailure) {
     switch_.end();
     decisions_.decide(3, Decision::Lost);
     Pick pick;
-    EXPECT_FALSE(switch_.call(kSum, 10, pick));
+    EXPECT_FALSE(switch_.call(kSum, {10, 0}, pick));
     EXPECT_FALSE(switch_.failed());
 }
 
@@ -153,7 +153,7 @@ TEST(TuningSwitchRace, TwoRanksFindTheSameAtEveryCall) {
         hooks.emplace_back([&, rank] {
             for (std::uint64_t ordinal = 0; ordinal < kCalls; ++ordinal) {
                 Pick pick;
-                EXPECT_TRUE(ranks[rank]->call(kSum, ordinal, pick));
+                EXPECT_TRUE(ranks[rank]->call(kSum, {ordinal, 0}, pick));
                 found[rank].push_back(pick.order);
                 // As collectives do: no rank is far ahead.
                 while (!done && ranks[1 - rank]->calls() + 50 < ordinal) {
