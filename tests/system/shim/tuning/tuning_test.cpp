@@ -42,6 +42,7 @@ public:
                                     {"NCCL_DEBUG_FILE", folder_ / ("nccl" + number)},
                                     {"DEFT_INTERFACES", "lo"},
                                     {"DEFT_LOG", "info"},
+                                    {"DEFT_TUNER", "auto"},
                                     {"DEFT_OUT", folder_ / "rank%r.json"},
                                     {"LD_PRELOAD", PRELOAD},
                                     {"NCCL_NET_PLUGIN", PRELOAD}};
@@ -169,7 +170,8 @@ TEST(OwnTuner, Wins) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, Untuned,
-    ::testing::Values(std::pair{"Off", Environment{{"DEFT_TUNER", "off"}}},
+    ::testing::Values(std::pair{"Default", Environment{{"DEFT_TUNER", ""}}},
+                      std::pair{"Off", Environment{{"DEFT_TUNER", "off"}}},
                       std::pair{"Algorithm", Environment{{"NCCL_ALGO", "Ring,Tree"}}},
                       std::pair{"Protocol", Environment{{"NCCL_PROTO", "LL,Simple"}}},
                       std::pair{"NoTuner", Environment{{"NCCL_TUNER_PLUGIN", "none"}}},
