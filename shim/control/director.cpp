@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/control/director.h"
 
-#include <strings.h>
 #include <time.h>
 
 #include <algorithm>
@@ -28,9 +27,10 @@ Director::Director(const CommunicatorInfo& info, agreement::Council& council)
       lanes_(info_, switch_),
       inbox_(switch_, lanes_),
       follower_(info_, council_, inbox_, switch_, lanes_) {
-    // What NCCL thinks of InfiniBand it thinks with reason.
-    const bool on_ib = info.network != nullptr && ::strcasecmp(info.network, "IB") == 0;
-    if (tuner_allowed() && !on_ib) {
+    // What NCCL thinks of InfiniBand it thinks with reason. A name in the environment wins over one
+    // in a configuration.
+    const bool other_network = info.limits.other_network || !tuning::tunable_network(info.network);
+    if (tuner_allowed() && !other_network) {
         tuner_.emplace(info_, council_);
     }
     if (council_.is_leader()) {

@@ -95,6 +95,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         info.calls = communicator.gradient_calls;
         info.tuned_calls = communicator.tuned_calls;
         info.network = communicator.network;
+        info.limits = tuning::read_job_limits();
         Directors& directors = process();
         const MutexLock lock(directors.mutex);
         if (communicator.director.load(std::memory_order_acquire) != nullptr) {

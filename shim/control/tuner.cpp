@@ -48,10 +48,10 @@ bool Tuner::same_calls(const tuning::Order& order) const {
 // On this rank NCCL must have asked for each of these calls, and have all that is to be tried: what
 // is agreed on is done by all ranks or by none.
 bool Tuner::possible(const tuning::Order& order) const {
-    if (tuning::job_names_algorithm() != nullptr || !same_calls(order)) {
+    if (info_.limits.names_algorithm != nullptr || !same_calls(order)) {
         return false;
     }
-    const bool limited = tuning::job_limits_channels();
+    const bool limited = limits_channels();
     return std::all_of(order.entries.begin(), order.entries.end(), [&](const tuning::Entry& e) {
         const tuning::JobCalls::Repeated* const known = job_.find(e.key);
         return known != nullptr && known->steady &&

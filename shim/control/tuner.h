@@ -16,6 +16,7 @@
 #include "shim/agreement/council.h"
 #include "shim/control/communicator_info.h"
 #include "shim/tuning/job_calls.h"
+#include "shim/tuning/job_limits.h"
 #include "shim/tuning/judgement.h"
 #include "shim/tuning/tuning_switch.h"
 
@@ -69,6 +70,12 @@ public:
     std::vector<std::int64_t> window_begins(std::uint64_t serial) const;
     // Calls made a second.
     double call_rate() const;
+
+    // What the job has said stands.
+    const char* job_names_algorithm() const noexcept { return info_.limits.names_algorithm; }
+    bool limits_channels() const noexcept {
+        return info_.limits.channels || tuning::configuration_limits_channels();
+    }
 
     // On this rank another algorithm may be tried, as far as the last look tells.
     bool room_for_algorithms() const noexcept {

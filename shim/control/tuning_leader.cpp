@@ -2,13 +2,11 @@
 #include "shim/control/tuning_leader.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/log.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/settings/settings.h"
-#include "shim/tuning/job_limits.h"
 
 namespace deft::director {
 namespace {
@@ -58,7 +56,7 @@ tuning::Freedom TuningLeader::freedom() const {
     // Releases before it were not looked at for what they make of a number above their own.
     constexpr int kChannelsSince = 22700;
     return {info_.nranks, tuner_.room_for_algorithms(),
-            info_.table->version >= kChannelsSince && !tuning::job_limits_channels(),
+            info_.table->version >= kChannelsSince && !tuner_.limits_channels(),
             tuner_may_reorder()};
 }
 
@@ -86,7 +84,7 @@ void TuningLeader::watch(const Propose& propose) {
         return;
     }
     next_look_ = tuner_.calls() + kOften * iteration_;
-    const char* const fixed = tuning::job_names_algorithm();
+    const char* const fixed = tuner_.job_names_algorithm();
     if (fixed != nullptr) {
         reason_ = std::string(fixed) + " is set";
         rounds_ = kMostRounds;

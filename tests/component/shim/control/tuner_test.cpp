@@ -168,21 +168,55 @@ TEST_F(TunedRank, RefusesAnAlgorithmWhereOtherCommunicatorsAreAtWork) {
     EXPECT_EQ(order({{}, kRingLl}), Decision::Commit) << "there are some already";
 }
 
-TEST_F(TunedRank, WhatTheJobItselfHasSaidStands) {
+// What the job had said when its communicator was made.
+class LimitedRank : public TunedRank,
+                    public ::testing::WithParamInterface<std::pair<const char*, const char*>> {
+protected:
+    static constexpr CollectiveChoice kNarrow{DEFT_TUNER_UNDEF, DEFT_TUNER_UNDEF, 2};
+    bool commits(const CollectiveChoice& choice) { return order({{}, choice}) == Decision::Commit; }
+
+    Variable variable_{GetParam().first, GetParam().second};
+};
+
+class LeftAlone : public LimitedRank {};
+TEST_P(LeftAlone, WhatTheJobItselfHasSaidStands) {
     make(kMark + 1);
-    const CollectiveChoice narrow{DEFT_TUNER_UNDEF, DEFT_TUNER_UNDEF, 2};
-    for (const char* const name : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_MAX_NCHANNELS"}) {
-        const Variable variable(name, "1");
-        EXPECT_EQ(order({{}, narrow}), Decision::Cancel) << name;
-    }
-    {
-        const Variable variable("NCCL_MAX_NCHANNELS", "1");
-        EXPECT_EQ(order({{}, kTree}, kMark, history_of(kMark + 1), tuning::Phase::Fixed),
-                  Decision::Commit)
-            << "it says nothing of algorithms";
-    }
-    make(2);
-    EXPECT_EQ(order({{}, narrow}), Decision::Commit);
+    EXPECT_FALSE(commits(kNarrow));
+    EXPECT_FALSE(commits(kRingLl));
+}
+INSTANTIATE_TEST_SUITE_P(Limits, LeftAlone,
+                         ::testing::Values(std::pair{"NCCL_ALGO", "Ring"},
+                                           std::pair{"NCCL_PROTO", "LL"},
+                                           std::pair{"NCCL_TUNER_PLUGIN", "libown.so"},
+                                           std::pair{"NCCL_NET", "IB"},
+                                           std::pair{"NCCL_NET", "AWS Libfabric"}));
+
+class LimitedChannels : public LimitedRank {};
+TEST_P(LimitedChannels, SayNothingOfAlgorithms) {
+    make(kMark + 1);
+    EXPECT_FALSE(commits(kNarrow));
+    EXPECT_TRUE(commits(kTree));
+}
+INSTANTIATE_TEST_SUITE_P(Limits, LimitedChannels,
+                         ::testing::Values(std::pair{"NCCL_MAX_NCHANNELS", "1"},
+                                           std::pair{"NCCL_MIN_CTAS", "4"}));
+
+class Unlimited : public LimitedRank {};
+TEST_P(Unlimited, IsWhatSaysNothingOfWays) {
+    make(kMark + 1);
+    EXPECT_TRUE(commits(kNarrow));
+}
+INSTANTIATE_TEST_SUITE_P(Limits, Unlimited,
+                         ::testing::Values(std::pair{"NCCL_NET", "socket"},
+                                           std::pair{"NCCL_NET", "deft"},
+                                           std::pair{"NCCL_TUNER_PLUGIN", "libnccl-net-deft.so"},
+                                           std::pair{"NCCL_ALGO", ""}));
+
+// The job may set variables while other threads of this library are at work.
+TEST_F(TunedRank, TheEnvironmentIsNotReadLater) {
+    make(kMark + 1);
+    const Variable variable("NCCL_ALGO", "Ring");
+    EXPECT_EQ(order({{}, kTree}), Decision::Commit);
 }
 
 // The connection to the others ends in the middle of a trial: it ends where they end it.
