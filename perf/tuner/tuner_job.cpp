@@ -6,7 +6,8 @@
 //
 // CALLS: "allreduce:BYTES", "allgather:BYTES", "reducescatter:BYTES", separated by commas, in the
 // order of an iteration; BYTES as NCCL counts, of all ranks together. RANK, WORLD_SIZE and
-// LOCAL_RANK are in the environment. COMPUTE_MS is shared by the calls, and passes before each.
+// LOCAL_RANK are in the environment; where GROUPED is set, each call is in a group of its own.
+// COMPUTE_MS is shared by the calls, and passes before each.
 // Rank 0 writes JSON to RESULTS; without it, every rank prints it: iteration_ms (of each iteration,
 // by the host; 0 where numbers are looked at), checked, wrong.
 #include <cuda.h>
@@ -224,6 +225,7 @@ int main(int argc, char** argv) {
     std::vector<double> times;
     unsigned long long checked = 0;
     unsigned long long wrong = 0;
+    const bool grouped = std::getenv("GROUPED") != nullptr;
     const auto share = static_cast<unsigned>(compute_ms * 1e3 / static_cast<double>(calls.size()));
     for (int iteration = 0; iteration < iterations; ++iteration) {
         // Numbers are new, and looked at, in one iteration of eight, which is not timed.
@@ -238,7 +240,13 @@ int main(int argc, char** argv) {
             if (share > 0) {
                 ::usleep(share);
             }
+            if (grouped) {
+                check(ncclGroupStart(), "ncclGroupStart");
+            }
             call->make(comm, stream);
+            if (grouped) {
+                check(ncclGroupEnd(), "ncclGroupEnd");
+            }
         }
         check(cuStreamSynchronize(stream), "cuStreamSynchronize");
         times.push_back(looked ? 0 : now_ms() - begun);

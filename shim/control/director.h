@@ -47,6 +47,8 @@ public:
     bool tune(const tuning::Key& key, const tuning::Counted& counted, tuning::Pick& pick) noexcept {
         return !tuner_ || tuner_->call(key, counted, pick);
     }
+    // Ways of its calls may be agreed on.
+    bool tunes() const noexcept { return tuner_.has_value(); }
     bool count_tuned(const tuning::Counted& counted) noexcept {
         return !tuner_ || tuner_->count(counted);
     }

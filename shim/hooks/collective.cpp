@@ -56,9 +56,9 @@ std::uint64_t next_ordinal(Communicator& communicator) {
     return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
 }
 
-tuning::Counted next_tuned(Communicator& communicator, const tuning::Key& key) {
+tuning::Counted next_tuned(Communicator& communicator, const tuning::Key& key, tuning::Made made) {
     const std::uint64_t history =
-        tuning::history_with(communicator.tuned_history.load(std::memory_order_relaxed), key);
+        tuning::history_with(communicator.tuned_history.load(std::memory_order_relaxed), key, made);
     communicator.tuned_history.store(history, std::memory_order_relaxed);
     return {communicator.tuned_calls.fetch_add(1, std::memory_order_relaxed), history};
 }
@@ -80,7 +80,10 @@ int count_grouped(Grouped& call) {
     }
     director::Director* const director = director_of(call.communicator);
     if (call.tuned) {
-        const tuning::Counted counted = next_tuned(*call.communicator.get(), call.key);
+        const tuning::Counted counted =
+            next_tuned(*call.communicator.get(), call.key, tuning::Made::Grouped);
+        call.record.tuned = counted.ordinal;
+        call.record.offer = {};  // NCCL asks when the group has ended, if at all
         if (director != nullptr && !director->count_tuned(counted)) {
             result = DEFT_NCCL_SYSTEM_ERROR;
         }
@@ -193,22 +196,31 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     background_ = background;
 }
 
+// Once a call, because each look asks the driver.
+void CollectiveHook::look_at(deft_cuda_stream_t stream) noexcept {
+    const cuda::Driver* const driver = cuda::Driver::found();
+    if (driver != nullptr && !looked_at_) {
+        looked_at_ = true;
+        recordable_ = cuda::recordable(*driver, stream, captured_);
+    }
+}
+
 // What the ranks have agreed on for this call. A graph would keep it for good, so a call that is
 // captured is left to NCCL.
 void CollectiveHook::tune(deft_cuda_stream_t stream) noexcept {
-    const tuning::Counted counted = next_tuned(*communicator().get(), key_);
-    record_.tuned = counted.ordinal;
     director::Director* const director = director_of(communicator());
-    if (director == nullptr) {
+    const bool tunes = director != nullptr && director->tunes();
+    if (tunes) {
+        look_at(stream);
+    }
+    const tuning::Counted counted = next_tuned(
+        *communicator().get(), key_, captured_ ? tuning::Made::Captured : tuning::Made::Alone);
+    record_.tuned = counted.ordinal;
+    if (!tunes) {
         return;
     }
     refused_ = !director->tune(key_, counted, pick_);
-    const cuda::Driver* const driver = cuda::Driver::found();
-    bool captured = false;
-    if (driver != nullptr && pick_.order != 0) {
-        (void)cuda::recordable(*driver, stream, captured);
-    }
-    if (captured) {
+    if (captured_) {
         pick_ = {};
     }
     record_.order = pick_.order;
@@ -223,13 +235,12 @@ bool CollectiveHook::record_start(BackgroundThread& background,
     if (driver == nullptr || record_.device < 0) {
         return true;
     }
-    bool captured = false;
-    const bool recordable = cuda::recordable(*driver, stream, captured);
-    if (captured) {
+    look_at(stream);
+    if (captured_) {
         BackgroundThread::count_captured();
         return false;
     }
-    if (recordable) {
+    if (recordable_) {
         record_.events = record_.sample >= 0 ? background.trial_pair(record_.device, pool_)
                                              : background.sample(record_.device, pool_);
     }

@@ -41,6 +41,7 @@ public:
     int all_reduce(const Call& call, deft_cuda_stream_t stream) noexcept;
 
 private:
+    void look_at(deft_cuda_stream_t stream) noexcept;
     void tune(deft_cuda_stream_t stream) noexcept;
     bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
@@ -51,6 +52,9 @@ private:
     tuning::Pick pick_;
     bool tuned_ = false;                      // it may be
     bool refused_ = false;                    // the communicator has failed
+    bool looked_at_ = false;                  // its stream: what follows is known
+    bool captured_ = false;                   // into a graph
+    bool recordable_ = false;                 // events can be recorded now
     bool gradient_ = false;                   // it may carry one
     bool small_ = false;                      // it may carry one that no plan takes
     BackgroundThread* background_ = nullptr;  // null: this call is not observed

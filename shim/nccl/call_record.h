@@ -19,7 +19,7 @@ struct CallRecord {
     std::uint64_t buffer = 0;            // where the result goes; differs between ranks
     std::uint64_t group = 0;             // number of the NCCL group it was in; 0: none
     std::uint64_t ordinal = kNoOrdinal;  // of the communicator's calls that may carry gradients
-    std::uint64_t tuned = kNoOrdinal;    // of those that may be tuned, outside of groups
+    std::uint64_t tuned = kNoOrdinal;    // of those that may be tuned
     std::uint64_t order = 0;             // that it was carried out by, as in tuning::Pick
     int entry = -1;
     int sample = -1;

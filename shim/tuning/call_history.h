@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a communicator's calls have been, in one number: ranks that have made the same calls in the
-// same order have the same. Nothing is tuned before all ranks have compared theirs, because a rank
-// that has missed a call would change its way at another call than all (docs/tuner.md).
+// same order and in the same way have the same. Nothing is tuned before all ranks have compared
+// theirs, because a rank that has missed a call would change its way at another call than all
+// (docs/tuner.md).
 #pragma once
 
 #include <array>
@@ -20,11 +21,16 @@ struct Counted {
     std::uint64_t history = 0;  // with this call
 };
 
+// How the job has made a call. NCCL chooses for calls in groups and for those that a graph keeps,
+// so ranks that make the same call in different ways would carry it out differently.
+enum class Made : std::uint8_t { Alone, Grouped, Captured };
+
 // `history`: of the calls before; 0 of none.
-inline std::uint64_t history_with(std::uint64_t history, const Key& key) noexcept {
-    const auto kind = static_cast<std::uint64_t>(key.function) << 40 |
-                      static_cast<std::uint64_t>(key.type) << 32 |
-                      static_cast<std::uint32_t>(key.op);
+inline std::uint64_t history_with(std::uint64_t history, const Key& key,
+                                  Made made = Made::Alone) noexcept {
+    const auto kind =
+        static_cast<std::uint64_t>(made) << 48 | static_cast<std::uint64_t>(key.function) << 40 |
+        static_cast<std::uint64_t>(key.type) << 32 | static_cast<std::uint32_t>(key.op);
     return fnv64_mix(fnv64_mix(history, kind), key.count);
 }
 

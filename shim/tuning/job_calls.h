@@ -10,12 +10,12 @@
 
 namespace deft::tuning {
 
-// One call as it went to NCCL, outside of groups.
+// One call as it went to NCCL.
 struct SeenCall {
     std::uint32_t serial = 0;   // of the communicator in this process
     std::uint64_t ordinal = 0;  // of the communicator's calls that may be tuned
     Key key;
-    CollectiveOffer offer;    // nothing available: NCCL did not ask
+    CollectiveOffer offer;    // nothing available: NCCL did not ask, or for a group
     std::uint64_t order = 0;  // as in Pick
     std::int32_t entry = -1;
     std::int32_t sample = -1;
@@ -30,7 +30,7 @@ public:
         CollectiveOffer offer;
         std::uint64_t calls = 0;
         std::uint64_t last_ordinal = 0;
-        bool steady = true;  // NCCL has asked each time, and had the same
+        bool steady = true;  // it was never in a group, and NCCL has always had the same
     };
     static constexpr std::size_t kKept = 256;
 

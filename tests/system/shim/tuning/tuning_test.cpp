@@ -157,6 +157,13 @@ TEST_P(Untuned, NcclChooses) {
     EXPECT_EQ(kinds(ways).size(), 2u) << "one for each size";
 }
 
+// NCCL chooses for the group's calls, and asks when the shim does not know for which.
+TEST(Groups, LeaveAllToNcclWhereOneRankAloneHasThem) {
+    Job job(kSharded, 150, {{"rank1 GROUPED", "1"}});
+    job.expect_right();
+    EXPECT_EQ(kinds(job.expect_alike()).size(), 3u) << "one for each call";
+}
+
 TEST(OwnTuner, Wins) {
     Job job(kDataParallel, 150, {{"NCCL_TUNER_PLUGIN", OWN_TUNER}});
     job.expect_right();

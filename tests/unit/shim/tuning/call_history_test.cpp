@@ -37,6 +37,15 @@ TEST(CallHistory, OrderNumberAndKindCount) {
     }
 }
 
+// NCCL chooses for calls in groups and graphs: there a rank would go another way than the others.
+TEST(CallHistory, HowACallIsMadeCounts) {
+    const std::uint64_t alone = history_with(7, kSum);
+    EXPECT_EQ(history_with(7, kSum, Made::Alone), alone);
+    EXPECT_NE(history_with(7, kSum, Made::Grouped), alone);
+    EXPECT_NE(history_with(7, kSum, Made::Captured), alone);
+    EXPECT_NE(history_with(7, kSum, Made::Captured), history_with(7, kSum, Made::Grouped));
+}
+
 TEST(CallHistory, IsKeptOfSomeOfTheLatestCalls) {
     CallHistory kept;
     std::uint64_t history = 0;
