@@ -56,11 +56,14 @@ bool Tuner::possible(const tuning::Order& order) const {
         const tuning::JobCalls::Repeated* const known = job_.find(e.key);
         return known != nullptr && known->steady &&
                std::all_of(e.candidates.begin(), e.candidates.end(), [&](const auto& choice) {
-                   const bool other =
-                       choice.algorithm >= 0 && choice.algorithm != known->offer.own.algorithm;
-                   const bool trial = order.phase == tuning::Phase::Trial;
+                   // Connections of the first candidate's algorithm are there already.
+                   const bool connects = order.phase == tuning::Phase::Trial &&
+                                         choice.algorithm >= 0 &&
+                                         choice.algorithm != known->offer.own.algorithm &&
+                                         choice.algorithm != e.candidates.front().algorithm;
                    return known->offer.has(choice) && (choice.channels == 0 || !limited) &&
-                          (!other || !trial || room_for_algorithms());
+                          (choice.own() || tuning::ordinary(known->offer.own.algorithm)) &&
+                          (!connects || room_for_algorithms());
                });
     });
 }

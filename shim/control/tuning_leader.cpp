@@ -223,10 +223,7 @@ void TuningLeader::take_times(const tuning::Times& times) {
             found_[i].own_ms = first ? verdict.own_ms : found_[i].own_ms;
             found_[i].chosen_ms = verdict.chosen_ms;
         }
-        const bool kept = i < kept_.size();
-        order.entries.push_back(
-            {entry.key,
-             kept ? entry.candidates : tuning::narrower(entry.key, found_[i].choice, freedom())});
+        order.entries.push_back({entry.key, narrower(i)});
     }
     if (trying && freedom().channels) {
         order.phase = tuning::Phase::Trial;
@@ -245,6 +242,20 @@ void TuningLeader::take_times(const tuning::Times& times) {
     }
     order.phase = tuning::Phase::Compare;
     next(State::Comparing, std::move(order));
+}
+
+// What is to be tried next of an entry.
+std::vector<CollectiveChoice> TuningLeader::narrower(std::size_t entry) const {
+    const Kept& found = found_[entry];
+    if (entry < kept_.size()) {
+        return {kept_[entry].choice};
+    }
+    std::vector<CollectiveChoice> narrower =
+        tuning::narrower(found.key, found.choice, found.own, freedom());
+    if (narrower.size() == 1) {
+        return {{}};  // what has not been compared with NCCL's own choice holds in trials alone
+    }
+    return narrower;
 }
 
 void TuningLeader::judge() {

@@ -49,6 +49,7 @@ private:
     void watch(const Propose& propose);
     void await(const Propose& propose);
     void take_times(const tuning::Times& times);
+    std::vector<CollectiveChoice> narrower(std::size_t entry) const;
     void judge();
     bool over_time() const;
     void next(State state, tuning::Order order);

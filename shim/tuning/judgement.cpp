@@ -39,12 +39,6 @@ bool accurate(const Key& key, int nranks, const CollectiveChoice& own, int algor
     return element_size(key.type) == 2 && !more_rounding;
 }
 
-// Those of NCCL's that need no special hardware. What NCCL does with such hardware is left alone.
-bool ordinary(int algorithm) {
-    return algorithm == DEFT_TUNER_TREE || algorithm == DEFT_TUNER_RING ||
-           algorithm == DEFT_TUNER_PAT;
-}
-
 double median_ms(std::vector<std::uint64_t> times) {
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
@@ -89,6 +83,11 @@ bool apart(const std::vector<std::uint64_t>& shorter, double shorter_ms,
 
 }  // namespace
 
+bool ordinary(int algorithm) {
+    return algorithm == DEFT_TUNER_TREE || algorithm == DEFT_TUNER_RING ||
+           algorithm == DEFT_TUNER_PAT;
+}
+
 std::vector<CollectiveChoice> ways(const JobCalls::Repeated& call, const Freedom& freedom) {
     const CollectiveOffer& offer = call.offer;
     std::vector<CollectiveChoice> ways{{}};
@@ -113,9 +112,9 @@ std::vector<CollectiveChoice> ways(const JobCalls::Repeated& call, const Freedom
 }
 
 std::vector<CollectiveChoice> narrower(const Key& key, const CollectiveChoice& choice,
-                                       const Freedom& freedom) {
+                                       const CollectiveChoice& own, const Freedom& freedom) {
     std::vector<CollectiveChoice> narrower{choice};
-    if (freedom.channels && may_change(key, freedom)) {
+    if (freedom.channels && ordinary(own.algorithm) && may_change(key, freedom)) {
         for (const std::uint8_t channels : {4, 2, 1}) {
             narrower.push_back({choice.algorithm, choice.protocol, channels});
         }

@@ -19,11 +19,15 @@ struct Freedom {
     bool reorder = true;  // numbers may be added in another order
 };
 
+// Algorithms that need no special hardware. Where NCCL's own choice is another, nothing is changed.
+bool ordinary(int algorithm);
+
 // Ways to carry out the call, NCCL's own choice first. One alone: there is nothing to try.
 std::vector<CollectiveChoice> ways(const JobCalls::Repeated& call, const Freedom& freedom);
-// The same with fewer channels, which leave more of the device to the job's computing.
+// The same with fewer channels, which leave more of the device to the job's computing. own: what
+// NCCL would take by itself.
 std::vector<CollectiveChoice> narrower(const Key& key, const CollectiveChoice& choice,
-                                       const Freedom& freedom);
+                                       const CollectiveChoice& own, const Freedom& freedom);
 
 // Times of one rank's trial, by entry and sample, in nanoseconds; 0: not known.
 using Times = std::vector<std::vector<std::uint64_t>>;

@@ -150,6 +150,12 @@ Pick Table::pick(const Key& key, std::uint64_t ordinal) noexcept {
         case Phase::Fixed:
             break;
         case Phase::Trial:
+            if (found->candidates.size() == 1) {
+                break;
+            }
+            // What has not been compared yet holds no longer than its trial: the next order may
+            // never come.
+            pick.choice = {};
             if (seen_[at] < samples_of(*found)) {
                 const std::uint32_t sample = seen_[at]++;
                 pick.sample = static_cast<std::int32_t>(sample);

@@ -36,7 +36,7 @@ std::string to_text(const Key& key);
 std::string to_text(const CollectiveChoice& choice);
 
 enum class Phase : std::uint8_t {
-    Trial = 1,    // each call the next of its candidates, some rounds long
+    Trial = 1,    // each call the next of its candidates, some rounds long; then NCCL's own choice
     Compare = 2,  // all calls of a window the first candidate, those of the next the second
     Fixed = 3     // the first candidate
 };

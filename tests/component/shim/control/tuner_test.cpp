@@ -156,6 +156,16 @@ TEST_F(TunedRank, RefusesWhatItsNcclHasNotBeenAskedFor) {
     EXPECT_EQ(order({{}, kTree}), Decision::Cancel);
 }
 
+TEST_F(TunedRank, LeavesSpecialHardwareAlone) {
+    CollectiveOffer special = offer();
+    special.own = {DEFT_TUNER_NVLS, DEFT_TUNER_SIMPLE, 0};
+    make(kMark + 1, special);
+    const CollectiveChoice narrow{DEFT_TUNER_UNDEF, DEFT_TUNER_UNDEF, 2};
+    EXPECT_EQ(order({{}, narrow}), Decision::Cancel);
+    EXPECT_EQ(order({{}, kRing}), Decision::Cancel);
+    EXPECT_EQ(order({{}, {}}), Decision::Commit);
+}
+
 TEST_F(TunedRank, RefusesAnAlgorithmWhereOtherCommunicatorsAreAtWork) {
     CallRecord other = record(0, 10);
     other.comm_serial = 2;

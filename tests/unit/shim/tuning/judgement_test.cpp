@@ -49,6 +49,10 @@ TEST(Ways, LeaveSpecialHardwareAlone) {
     const auto call =
         call_of(Function::AllReduce, DEFT_NCCL_FLOAT32, {DEFT_TUNER_NVLS, DEFT_TUNER_SIMPLE, 0});
     EXPECT_EQ(ways(call, {4}).size(), 1u);
+    for (const int own : {DEFT_TUNER_NVLS, DEFT_TUNER_NVLS_TREE, DEFT_TUNER_COLLNET_CHAIN}) {
+        const CollectiveChoice special{static_cast<std::int8_t>(own), DEFT_TUNER_SIMPLE, 0};
+        EXPECT_EQ(narrower({}, {}, special, {4}).size(), 1u) << "nor are its channels changed";
+    }
 }
 
 TEST(Ways, WithoutMemoryForConnectionsKeepTheAlgorithm) {
@@ -75,10 +79,10 @@ TEST(Ways, NeverRoundMoreOften) {
 }
 
 TEST(Ways, ChannelsBecomeFewerUnlessTheJobHasNamedThem) {
-    EXPECT_EQ(narrower({}, kTree, {2}).size(), 4u);
+    EXPECT_EQ(narrower({}, kTree, kRing, {2}).size(), 4u);
     Freedom freedom{2};
     freedom.channels = false;
-    EXPECT_EQ(narrower({}, kTree, freedom), std::vector<CollectiveChoice>{kTree});
+    EXPECT_EQ(narrower({}, kTree, kRing, freedom), std::vector<CollectiveChoice>{kTree});
 }
 
 TEST(Ways, KeepTheOrderOfAdditionWhereTheOperatorWantsIt) {
@@ -86,7 +90,7 @@ TEST(Ways, KeepTheOrderOfAdditionWhereTheOperatorWantsIt) {
     freedom.reorder = false;
     const auto sum = call_of(Function::ReduceScatter, DEFT_NCCL_FLOAT32, kRing);
     EXPECT_EQ(ways(sum, freedom).size(), 1u);
-    EXPECT_EQ(narrower(sum.key, {}, freedom).size(), 1u) << "channels move chunks";
+    EXPECT_EQ(narrower(sum.key, {}, kRing, freedom).size(), 1u) << "channels move chunks";
     const auto gather = call_of(Function::AllGather, DEFT_NCCL_FLOAT32, kRing);
     EXPECT_GT(ways(gather, freedom).size(), 1u) << "nothing is added";
     const auto integers = call_of(Function::AllReduce, DEFT_NCCL_INT32, kRing);
@@ -151,7 +155,7 @@ TEST(Judgement, TooFewTimesTellNothing) {
 }
 
 TEST(Judgement, TakesTheFewestChannelsThatAreAsFast) {
-    const Entry entry{{}, narrower({}, kTree, {2})};
+    const Entry entry{{}, narrower({}, kTree, kRing, {2})};
     EXPECT_EQ(narrowest(entry, times(entry, {10, 10, 10, 10}, 0.001)).candidate, 3u);
     EXPECT_EQ(narrowest(entry, times(entry, {10, 10, 10, 14}, 0.001)).candidate, 2u);
     EXPECT_EQ(narrowest(entry, times(entry, {10, 12, 14, 16}, 0.001)).candidate, 0u);

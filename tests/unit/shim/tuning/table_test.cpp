@@ -102,6 +102,21 @@ TEST(TuningTable, CallsOfOneSizeMeetAllCandidates) {
     }
 }
 
+// The next order may never come, and what is faster by itself has not been compared yet.
+TEST(TuningTable, AfterATrialNothingThatIsNotComparedHolds) {
+    Order order = trial();
+    CollectiveChoice narrow = kTree;
+    narrow.channels = 2;
+    order.entries = {{kSum, {kTree, narrow}}, {kGather, {kRing}}};
+    Table table(order);
+    const std::uint32_t samples = Table::samples_of(order.entries[0]);
+    for (std::uint32_t i = 0; i < samples; ++i) {
+        EXPECT_FALSE(table.pick(kSum, 100 + i).choice.own());
+    }
+    EXPECT_TRUE(table.pick(kSum, 100 + samples).choice.own());
+    EXPECT_EQ(table.pick(kGather, 101 + samples).choice, kRing) << "it was kept before";
+}
+
 TEST(TuningTable, ComparesByWindowsThatBeginAtTheSameCallOnAllRanks) {
     Order order = trial();
     order.phase = Phase::Compare;
