@@ -136,7 +136,8 @@ void Director::note_iteration(const Track& track) {
     for (const CallRecord& call : shape) {
         const bool ours = call.comm_serial == info_.serial;
         alone = alone && ours;
-        tuned_in_iteration_ += ours && call.group == 0 && tuning::may_tune(call.function) ? 1 : 0;
+        // Those in groups have ordinals, too.
+        tuned_in_iteration_ += ours && tuning::may_tune(call.function) ? 1 : 0;
     }
     tuner_->note_alone(alone);
 }
@@ -146,20 +147,18 @@ void Director::note_seen(std::span<const tuning::SeenCall> seen) {
     std::copy_if(seen.begin(), seen.end(), std::back_inserter(seen_),
                  [this](const tuning::SeenCall& call) { return call.serial == info_.serial; });
     tuner_->note(seen_);
-    // While calls are learned and tried, that is.
-    constexpr std::int64_t kAskMemoryEvery = 5'000'000'000;
-    constexpr unsigned kAskMemoryTimes = 24;
-    if (!seen_.empty() && memory_asked_ < kAskMemoryTimes &&
-        cuda::host_now() - memory_asked_ns_ > kAskMemoryEvery) {
-        memory_asked_ns_ = cuda::host_now();
-        ++memory_asked_;
+    // A trial may begin at any time, and what is told holds for a moment only.
+    constexpr std::int64_t kAskMemoryEvery = 4'000'000'000;
+    const std::int64_t now = cuda::host_now();
+    if (!seen_.empty() && now - memory_asked_ns_ > kAskMemoryEvery) {
+        memory_asked_ns_ = now;
         const cuda::Driver* const driver = cuda::Driver::found();
         if (context_ == nullptr && driver != nullptr) {
             context_ = cuda::primary_context(*driver, info_.device);
         }
         std::uint64_t free = 0;
         const bool known = cuda::free_memory(context_, free);
-        tuner_->note_free_memory(free, known);
+        tuner_->note_free_memory(known ? free : 0, now);
     }
 }
 

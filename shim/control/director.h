@@ -157,7 +157,6 @@ private:
     std::vector<tuning::SeenCall> seen_ DEFT_GUARDED_BY(work_mutex_);    // kept for its memory
     std::uint64_t tuned_in_iteration_ DEFT_GUARDED_BY(work_mutex_) = 0;  // calls; 0: not known
     cuda::Context context_ DEFT_GUARDED_BY(work_mutex_) = nullptr;       // primary, of the device
-    unsigned memory_asked_ DEFT_GUARDED_BY(work_mutex_) = 0;
     std::int64_t memory_asked_ns_ DEFT_GUARDED_BY(work_mutex_) = 0;
     // The follower's facts() have what is to be told of them.
     bool plans_forgotten_ DEFT_GUARDED_BY(work_mutex_) = false;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "shim/tuning/job_limits.h"
+#include "shim/cuda/event_pool.h"
 
 namespace deft::director {
 namespace {
@@ -156,12 +156,13 @@ void Tuner::collect_sample(const tuning::SeenCall& call) {
     collected_.missing -= collected_.missing > 0 ? 1 : 0;
 }
 
+// A window begins with the first call of it that is known: a plan may carry out one, of which
+// nobody tells.
 void Tuner::collect_begin(const tuning::SeenCall& call) {
     const tuning::Order& order = collected_.order;
-    const std::uint64_t made = call.ordinal - order.start;
-    const std::uint64_t window = made / std::max<std::uint64_t>(order.window_calls, 1);
-    if (made % std::max<std::uint64_t>(order.window_calls, 1) == 0 &&
-        window < collected_.begins.size()) {
+    const std::uint64_t window =
+        (call.ordinal - order.start) / std::max<std::uint64_t>(order.window_calls, 1);
+    if (window < collected_.begins.size() && collected_.begins[window] == 0) {
         collected_.begins[window] = call.issued_ns;
     }
 }
@@ -198,10 +199,18 @@ void Tuner::note(std::span<const tuning::SeenCall> calls) {
     }
 }
 
-void Tuner::note_free_memory(std::uint64_t bytes, bool known) noexcept {
-    // A tree takes two or three connections more on each channel, of some ten MB each.
-    constexpr std::uint64_t kForConnections = std::uint64_t{512} << 20;
-    memory_.store(!known || bytes >= kForConnections, std::memory_order_relaxed);
+void Tuner::note_free_memory(std::uint64_t bytes, std::int64_t now_ns) noexcept {
+    // A tree takes two or three connections more on each channel, of some ten MB each, and NCCL may
+    // have 32 channels. The job's own memory may grow meanwhile.
+    constexpr std::uint64_t kForConnections = std::uint64_t{2} << 30;
+    memory_seen_ns_.store(bytes >= kForConnections ? now_ns : kNever, std::memory_order_relaxed);
+}
+
+bool Tuner::room_for_algorithms() const noexcept {
+    constexpr std::int64_t kHolds = 10'000'000'000;
+    const std::int64_t seen = memory_seen_ns_.load(std::memory_order_relaxed);
+    return seen != kNever && cuda::host_now() - seen <= kHolds &&
+           alone_.load(std::memory_order_relaxed);
 }
 
 std::vector<tuning::JobCalls::Repeated> Tuner::repeated(std::uint64_t often) const {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,9 +47,9 @@ public:
     // What has become of calls, in their order but for those that are timed. Tells the leader of a
     // trial when it is through.
     void note(std::span<const tuning::SeenCall> calls);
-    // How much memory the device has left, as far as known: connections of another algorithm take
-    // some.
-    void note_free_memory(std::uint64_t bytes, bool known) noexcept;
+    // How much memory the device has left, at that time of cuda::host_now(): connections of another
+    // algorithm take some. 0: that is not known.
+    void note_free_memory(std::uint64_t bytes, std::int64_t now_ns) noexcept;
     // Whether the job's iteration makes calls of this communicator alone: connections of another
     // algorithm are made in a call, for which operations of another communicator could wait.
     void note_alone(bool alone) noexcept { alone_.store(alone, std::memory_order_relaxed); }
@@ -77,10 +78,8 @@ public:
         return info_.limits.channels || tuning::configuration_limits_channels();
     }
 
-    // On this rank another algorithm may be tried, as far as the last look tells.
-    bool room_for_algorithms() const noexcept {
-        return memory_.load(std::memory_order_relaxed) && alone_.load(std::memory_order_relaxed);
-    }
+    // On this rank another algorithm may be tried, as far as a look of late tells.
+    bool room_for_algorithms() const noexcept;
 
 private:
     struct Collected {
@@ -101,7 +100,8 @@ private:
     const CommunicatorInfo& info_;
     agreement::Council& council_;
     tuning::TuningSwitch switch_;
-    std::atomic<bool> memory_{true};
+    static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
+    std::atomic<std::int64_t> memory_seen_ns_{kNever};  // that there was enough of it
     std::atomic<bool> alone_{false};
 
     mutable Mutex mutex_;
