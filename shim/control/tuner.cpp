@@ -167,6 +167,17 @@ void Tuner::collect_begin(const tuning::SeenCall& call) {
     }
 }
 
+// All samples are there, or some calls are not made any more: what is known of the others counts.
+bool Tuner::trial_over() const {
+    const tuning::Order& order = collected_.order;
+    if (order.phase != tuning::Phase::Trial || collected_.told || collected_.times.empty()) {
+        return false;
+    }
+    const bool late =
+        latest_ >= order.start && latest_ - order.start > tuning::Table::calls_of(order);
+    return collected_.missing == 0 || late;
+}
+
 void Tuner::note(std::span<const tuning::SeenCall> calls) {
     std::vector<std::byte> report;
     {
@@ -187,9 +198,9 @@ void Tuner::note(std::span<const tuning::SeenCall> calls) {
                 call.ordinal >= collected_.order.start) {
                 collect_begin(call);
             }
+            latest_ = std::max(latest_, call.ordinal);
         }
-        if (collected_.order.phase == tuning::Phase::Trial && collected_.missing == 0 &&
-            !collected_.told && !collected_.times.empty()) {
+        if (trial_over()) {
             collected_.told = true;
             report = tuning::encode(collected_.order.serial, collected_.times);
         }
@@ -213,9 +224,16 @@ bool Tuner::room_for_algorithms() const noexcept {
            alone_.load(std::memory_order_relaxed);
 }
 
-std::vector<tuning::JobCalls::Repeated> Tuner::repeated(std::uint64_t often) const {
+std::vector<tuning::JobCalls::Repeated> Tuner::repeated(std::uint64_t often,
+                                                        std::uint64_t within) const {
     const MutexLock lock(mutex_);
-    return job_.most(often, tuning::kMostEntries, info_.nranks);
+    return job_.most(often, within, tuning::kMostEntries, info_.nranks);
+}
+
+bool Tuner::steady(const tuning::Key& key) const {
+    const MutexLock lock(mutex_);
+    const tuning::JobCalls::Repeated* const known = job_.find(key);
+    return known != nullptr && known->steady;
 }
 
 Tuner::Outcome Tuner::outcome(std::uint64_t serial) const {

@@ -54,8 +54,11 @@ public:
     // algorithm are made in a call, for which operations of another communicator could wait.
     void note_alone(bool alone) noexcept { alone_.store(alone, std::memory_order_relaxed); }
 
-    // For the leader's rank. What the job repeats.
-    std::vector<tuning::JobCalls::Repeated> repeated(std::uint64_t often) const;
+    // For the leader's rank. What the job repeats, and has made among the last `within` calls.
+    std::vector<tuning::JobCalls::Repeated> repeated(std::uint64_t often,
+                                                     std::uint64_t within) const;
+    // The ranks may still agree on a way for it.
+    bool steady(const tuning::Key& key) const;
     std::uint64_t calls() const noexcept { return switch_.calls(); }
     bool may_name() const noexcept { return switch_.clear(); }
     // As TuningSwitch's.
@@ -95,6 +98,7 @@ private:
     void collect(const tuning::Order& order) DEFT_REQUIRES(mutex_);
     void collect_sample(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
     void collect_begin(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
+    bool trial_over() const DEFT_REQUIRES(mutex_);
     bool tells() const;
 
     const CommunicatorInfo& info_;
@@ -111,6 +115,7 @@ private:
     std::uint64_t prepared_ DEFT_GUARDED_BY(mutex_) = 0;  // serial of the one that is not decided
     std::map<std::uint64_t, bool> decisions_ DEFT_GUARDED_BY(mutex_);
     Collected collected_ DEFT_GUARDED_BY(mutex_);
+    std::uint64_t latest_ DEFT_GUARDED_BY(mutex_) = 0;           // call that note() has heard of
     std::map<int, tuning::Times> told_ DEFT_GUARDED_BY(mutex_);  // leader: of collected_, by rank
     std::int64_t rate_since_ns_ DEFT_GUARDED_BY(mutex_) = 0;
     std::uint64_t rate_calls_ DEFT_GUARDED_BY(mutex_) = 0;

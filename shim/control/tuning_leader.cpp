@@ -2,6 +2,7 @@
 #include "shim/control/tuning_leader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -92,17 +93,21 @@ void TuningLeader::watch(const Propose& propose) {
     }
     tuning::Order order;
     order.phase = tuning::Phase::Trial;
-    found_ = kept_;
-    for (const Kept& kept : kept_) {
+    // A kind of which the ranks can agree on nothing any more goes back to NCCL's own choice.
+    std::vector<Kept> held;
+    std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(held),
+                 [this](const Kept& kept) { return tuner_.steady(kept.key); });
+    found_ = held;
+    for (const Kept& kept : held) {
         order.entries.push_back({kept.key, {kept.choice}});
     }
     bool any = false;
-    for (const tuning::JobCalls::Repeated& call : tuner_.repeated(kOften)) {
+    for (const tuning::JobCalls::Repeated& call : tuner_.repeated(kOften, 2 * iteration_)) {
         const bool known = std::any_of(kept_.begin(), kept_.end(),
                                        [&call](const Kept& kept) { return kept.key == call.key; });
         if (!known && order.entries.size() < tuning::kMostEntries) {
             order.entries.push_back({call.key, tuning::ways(call, freedom())});
-            found_.push_back({call.key, {}, 0, 0, call.offer.own});
+            found_.push_back({call.key, {}, 0, 0, call.offer.own, false});
             any = true;
         }
     }
@@ -110,6 +115,7 @@ void TuningLeader::watch(const Propose& propose) {
         reason_ = kept_.empty() ? "NCCL does not ask this library, or no call repeats" : reason_;
         return;
     }
+    kept_ = std::move(held);
     ++rounds_;
     next(State::Trying, std::move(order));
     await(propose);
@@ -200,14 +206,26 @@ void TuningLeader::drop_other_algorithms() {
     }
 }
 
-// Each of the calls comes once an iteration at least, while the job goes on as it was.
+// Twice what the ranks wait for a trial's samples.
 bool TuningLeader::over_time() const {
-    std::uint64_t samples = tuning::kWindows;
-    for (const tuning::Entry& entry : order_.entries) {
-        samples = std::max<std::uint64_t>(samples, tuning::Table::samples_of(entry));
-    }
-    const std::uint64_t most = 2 * (samples + 32) * order_.window_calls;
+    const std::uint64_t most = 2 * tuning::Table::calls_of(order_);
     return tuner_.calls() > started_at_ + most || cuda::host_now() - since_ns_ > kLongest;
+}
+
+void TuningLeader::take_verdict(std::size_t entry, const std::vector<std::uint64_t>& times) {
+    const tuning::Entry& tried = order_.entries[entry];
+    Kept& found = found_[entry];
+    const bool trying = state_ == State::Trying;
+    const tuning::Verdict verdict =
+        trying ? tuning::fastest(tried, times) : tuning::narrowest(tried, times);
+    if (verdict.own_ms == 0) {  // too few times
+        // One that stops while it is narrowed keeps what its trial has found.
+        found.aside = trying;
+        return;
+    }
+    found.choice = tried.candidates[verdict.candidate];
+    found.own_ms = trying || found.own_ms == 0 ? verdict.own_ms : found.own_ms;
+    found.chosen_ms = verdict.chosen_ms;
 }
 
 void TuningLeader::take_times(const tuning::Times& times) {
@@ -216,12 +234,7 @@ void TuningLeader::take_times(const tuning::Times& times) {
     for (std::size_t i = 0; i < order_.entries.size(); ++i) {
         const tuning::Entry& entry = order_.entries[i];
         if (entry.candidates.size() > 1) {
-            const tuning::Verdict verdict =
-                trying ? tuning::fastest(entry, times[i]) : tuning::narrowest(entry, times[i]);
-            found_[i].choice = entry.candidates[verdict.candidate];
-            const bool first = trying || found_[i].own_ms == 0;
-            found_[i].own_ms = first ? verdict.own_ms : found_[i].own_ms;
-            found_[i].chosen_ms = verdict.chosen_ms;
+            take_verdict(i, times[i]);
         }
         order.entries.push_back({entry.key, narrower(i)});
     }
@@ -237,7 +250,11 @@ void TuningLeader::take_times(const tuning::Times& times) {
         any = any || before != found_[i].choice;
     }
     if (!any) {
-        give_up("NCCL's own choice is the best");
+        const bool all_aside =
+            std::all_of(found_.begin() + static_cast<std::ptrdiff_t>(kept_.size()), found_.end(),
+                        [](const Kept& found) { return found.aside; });
+        give_up(all_aside ? "the job's calls have changed meanwhile"
+                          : "NCCL's own choice is the best");
         return;
     }
     order.phase = tuning::Phase::Compare;
@@ -249,6 +266,9 @@ std::vector<CollectiveChoice> TuningLeader::narrower(std::size_t entry) const {
     const Kept& found = found_[entry];
     if (entry < kept_.size()) {
         return {kept_[entry].choice};
+    }
+    if (found.aside) {
+        return {{}};
     }
     std::vector<CollectiveChoice> narrower =
         tuning::narrower(found.key, found.choice, found.own, freedom());
@@ -275,7 +295,11 @@ void TuningLeader::judge() {
     }
     ratio_ = ratio;
     reason_.clear();
-    kept_ = found_;
+    kept_.clear();
+    for (const Kept& found : found_) {
+        keep(found);
+    }
+    found_ = kept_;
     for (const Kept& kept : kept_) {
         DEFT_INFO("tuner: %s: %s (%.3f ms, NCCL's own choice %.3f ms)",
                   tuning::to_text(kept.key).c_str(), tuning::to_text(kept.choice).c_str(),
@@ -292,13 +316,24 @@ void TuningLeader::give_up(const std::string& why) {
     reason_ = why;
     DEFT_INFO("tuner: nothing is changed: %s", why.c_str());
     for (std::size_t i = kept_.size(); i < found_.size(); ++i) {
-        kept_.push_back({found_[i].key, {}, found_[i].own_ms, found_[i].own_ms, found_[i].own});
+        Kept own = found_[i];
+        own.choice = {};
+        own.chosen_ms = own.own_ms;
+        keep(own);
     }
+    found_ = kept_;
     if (settling || !begun) {
         state_ = State::Settled;
         return;
     }
     settle();
+}
+
+// One that is aside is new when it comes again.
+void TuningLeader::keep(const Kept& found) {
+    if (!found.aside) {
+        kept_.push_back(found);
+    }
 }
 
 void TuningLeader::settle() {

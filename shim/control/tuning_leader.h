@@ -42,6 +42,7 @@ private:
         double own_ms = 0;
         double chosen_ms = 0;
         CollectiveChoice own;  // what NCCL takes by itself
+        bool aside = false;    // the job has stopped to make it: nothing is known
     };
     enum class State : std::uint8_t { Watching, Trying, Narrowing, Comparing, Settling, Settled };
 
@@ -49,6 +50,7 @@ private:
     void watch(const Propose& propose);
     void await(const Propose& propose);
     void take_times(const tuning::Times& times);
+    void take_verdict(std::size_t entry, const std::vector<std::uint64_t>& times);
     std::vector<CollectiveChoice> narrower(std::size_t entry) const;
     void judge();
     bool over_time() const;
@@ -56,6 +58,7 @@ private:
     void cancelled();
     void drop_other_algorithms();
     void give_up(const std::string& why);
+    void keep(const Kept& found);
     void settle();
     bool send(const Propose& propose);
     tuning::Freedom freedom() const;

@@ -6,7 +6,7 @@
 namespace deft::tuning {
 
 void JobCalls::note(const SeenCall& call) {
-    ++calls_;
+    seen_ = std::max(seen_, call.ordinal + 1);
     auto found = std::find_if(kept_.begin(), kept_.end(),
                               [&call](const Repeated& known) { return known.key == call.key; });
     if (found == kept_.end()) {
@@ -36,11 +36,11 @@ const JobCalls::Repeated* JobCalls::find(const Key& key) const {
     return found != kept_.end() ? &*found : nullptr;
 }
 
-std::vector<JobCalls::Repeated> JobCalls::most(std::uint64_t often, std::size_t number,
-                                               int nranks) const {
+std::vector<JobCalls::Repeated> JobCalls::most(std::uint64_t often, std::uint64_t within,
+                                               std::size_t number, int nranks) const {
     std::vector<Repeated> most;
     for (const Repeated& known : kept_) {
-        if (known.steady && known.calls >= often) {
+        if (known.steady && known.calls >= often && known.last_ordinal + within >= seen_) {
             most.push_back(known);
         }
     }

@@ -37,13 +37,15 @@ public:
     void note(const SeenCall& call);
     // Null: it has not been seen, or not of late.
     const Repeated* find(const Key& key) const;
-    // Calls that came so often at least and can be tuned, those that take longest first.
-    std::vector<Repeated> most(std::uint64_t often, std::size_t number, int nranks) const;
-    std::uint64_t calls() const { return calls_; }
+    // Calls that came so often at least and can be tuned, those that take longest first. The latest
+    // one of each must be among the last `within` calls: a trial of calls that the job does not
+    // make any more would never end.
+    std::vector<Repeated> most(std::uint64_t often, std::uint64_t within, std::size_t number,
+                               int nranks) const;
 
 private:
     std::vector<Repeated> kept_;
-    std::uint64_t calls_ = 0;
+    std::uint64_t seen_ = 0;  // ordinal behind the latest call's
 };
 
 }  // namespace deft::tuning

@@ -3,6 +3,7 @@
 // travels between the ranks, and the table that a rank's hooks ask. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -95,6 +96,17 @@ public:
     static std::uint32_t samples_of(const Entry& entry) {
         const auto candidates = static_cast<std::uint32_t>(entry.candidates.size());
         return candidates > 1 ? kRounds * candidates : 0;
+    }
+
+    // A trial has all its samples, or a comparison its windows, within so many calls, unless the
+    // job does not make some of them any more. Each of the calls comes once an iteration at least.
+    static std::uint64_t calls_of(const Order& order) {
+        constexpr std::uint32_t kLate = 32;
+        std::uint32_t iterations = kWindows;
+        for (const Entry& entry : order.entries) {
+            iterations = std::max(iterations, samples_of(entry));
+        }
+        return (iterations + kLate) * order.window_calls;
     }
 
 private:

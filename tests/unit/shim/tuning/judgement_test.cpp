@@ -210,12 +210,26 @@ TEST(JobCalls, KnowsWhatIsRepeatedAndWhatNcclAsksFor) {
         job.note(seen(unasked, ordinal++, i == 5 ? 0 : 6));
     }
     job.note(seen(seldom, ordinal++, 6));
-    const auto most = job.most(8, 16, 2);
+    const auto most = job.most(8, 10, 16, 2);
     ASSERT_EQ(most.size(), 2u);
     EXPECT_EQ(most[0].key, large);
     EXPECT_EQ(most[1].key, small);
     EXPECT_FALSE(job.find(unasked)->steady) << "once NCCL did not ask";
-    EXPECT_EQ(job.most(8, 1, 2).size(), 1u);
+    EXPECT_EQ(job.most(8, 10, 1, 2).size(), 1u);
+}
+
+// Of a kind that the job does not make any more no trial would ever end.
+TEST(JobCalls, KnowsWhatIsStillMade) {
+    JobCalls job;
+    const Key first = key_of(Function::AllReduce, 16, DEFT_NCCL_FLOAT32, DEFT_NCCL_SUM);
+    const Key later = key_of(Function::AllReduce, 32, DEFT_NCCL_FLOAT32, DEFT_NCCL_SUM);
+    for (std::uint64_t ordinal = 0; ordinal < 20; ++ordinal) {
+        job.note(seen(ordinal < 10 ? first : later, ordinal, 6));
+    }
+    const auto most = job.most(8, 10, 16, 2);
+    ASSERT_EQ(most.size(), 1u);
+    EXPECT_EQ(most[0].key, later);
+    EXPECT_EQ(job.most(8, 11, 16, 2).size(), 2u);
 }
 
 TEST(JobCalls, SizesWithoutEndTakeNoMemoryWithoutEnd) {
@@ -223,7 +237,7 @@ TEST(JobCalls, SizesWithoutEndTakeNoMemoryWithoutEnd) {
     for (std::uint64_t i = 0; i < 10 * JobCalls::kKept; ++i) {
         job.note(seen(key_of(Function::AllReduce, i, DEFT_NCCL_FLOAT32, 0), i, 6));
     }
-    EXPECT_EQ(job.most(1, 100'000, 2).size(), JobCalls::kKept);
+    EXPECT_EQ(job.most(1, 1'000'000, 100'000, 2).size(), JobCalls::kKept);
 }
 
 }  // namespace
