@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "base/presence.h"
 #include "shim/control/director.h"
 #include "shim/hooks/communicator.h"
 #include "shim/hooks/group.h"
@@ -159,7 +160,8 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (small_ && !grouped) {
         note_small(communicator());
     }
-    tuned_ = communicator() && tuning::may_tune(call.function);
+    tuned_ = communicator() && tuning::may_tune(call.function) &&
+             Presence::process().tunes.load(std::memory_order_relaxed);
     if (tuned_) {
         key_ = tuning::key_of(call.function, call.count, call.type, call.op);
     }

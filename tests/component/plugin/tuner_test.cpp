@@ -6,15 +6,7 @@
 #include <thread>
 
 #include "base/collective_choice.h"
-#include "deft/abi/tuner.h"
-
-extern "C" {
-extern const deft_tuner_v2_t ncclTunerPlugin_v2;
-extern const deft_tuner_v3_t ncclTunerPlugin_v3;
-extern const deft_tuner_v4_t ncclTunerPlugin_v4;
-extern const deft_tuner_v5_t ncclTunerPlugin_v5;
-extern const deft_tuner_v6_t ncclTunerPlugin_v6;
-}
+#include "plugin/nccl_tuner.h"
 
 namespace deft::tuner::testing {
 namespace {
@@ -74,13 +66,13 @@ protected:
 
     static const Table& table() {
         if constexpr (std::is_same_v<Table, deft_tuner_v3_t>) {
-            return ncclTunerPlugin_v3;
+            return kTableV3;
         } else if constexpr (std::is_same_v<Table, deft_tuner_v4_t>) {
-            return ncclTunerPlugin_v4;
+            return kTableV4;
         } else if constexpr (std::is_same_v<Table, deft_tuner_v5_t>) {
-            return ncclTunerPlugin_v5;
+            return kTableV5;
         } else {
-            return ncclTunerPlugin_v6;
+            return kTableV6;
         }
     }
     void* context_ = nullptr;
@@ -203,19 +195,19 @@ TYPED_TEST(TunerTable, RegisteredBuffersAreNotTuned) {
 // It does not say what NCCL has, so what would be asked for might not be there.
 TEST(TunerTableV2, LeavesAllToNccl) {
     void* context = nullptr;
-    ASSERT_EQ(start(ncclTunerPlugin_v2, &context), DEFT_NET_SUCCESS);
+    ASSERT_EQ(start(kTableV2, &context), DEFT_NET_SUCCESS);
     const TunedCall call{kTree};
     int algorithm = DEFT_TUNER_UNDEF;
     int protocol = DEFT_TUNER_UNDEF;
     int channels = 0;
-    EXPECT_EQ(ncclTunerPlugin_v2.getCollInfo(context, DEFT_TUNER_ALL_REDUCE, 4096, 0, 0, 1,
-                                             &algorithm, &protocol, &channels),
+    EXPECT_EQ(kTableV2.getCollInfo(context, DEFT_TUNER_ALL_REDUCE, 4096, 0, 0, 1, &algorithm,
+                                   &protocol, &channels),
               DEFT_NET_SUCCESS);
     EXPECT_EQ(algorithm, DEFT_TUNER_UNDEF);
     EXPECT_EQ(protocol, DEFT_TUNER_UNDEF);
     EXPECT_EQ(channels, 0);
     EXPECT_EQ(call.offer().available, 0u);
-    EXPECT_EQ(finish(ncclTunerPlugin_v2, context), DEFT_NET_SUCCESS);
+    EXPECT_EQ(finish(kTableV2, context), DEFT_NET_SUCCESS);
 }
 
 }  // namespace

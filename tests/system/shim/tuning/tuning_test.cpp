@@ -155,6 +155,12 @@ TEST_P(Untuned, NcclChooses) {
         GTEST_SKIP() << "NCCL 2.27 takes \"none\" for a tuner's name";
     }
     EXPECT_EQ(kinds(ways).size(), 2u) << "one for each size";
+    // With a tuner NCCL does not do all that it does without.
+    const bool asked_for = extra.count("DEFT_TUNER") + extra.count("DEFT_MODE") == 0;
+    const std::size_t uses = count(job.log(0), "TUNER/Plugin: Using deft (v") +
+                             count(job.log(0), "TUNER/Plugin: Using tuner plugin deft");
+    const bool can = asked_for && extra.count("NCCL_TUNER_PLUGIN") == 0;
+    EXPECT_EQ(uses, can ? 1u : 0u) << job.log(0);
 }
 
 // NCCL chooses for the group's calls, and asks when the shim does not know for which.
