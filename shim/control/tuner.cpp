@@ -12,7 +12,7 @@ namespace {
 // A rank's background thread may be late, and what all tell is no better than what many do.
 constexpr int kTelling = 64;
 // An order takes part of a KiB. A job whose calls change without end is left alone then.
-constexpr std::size_t kMostTables = 64;
+constexpr std::size_t kMostTables = 256;
 constexpr std::int64_t kRateWindow = 500'000'000;
 
 }  // namespace
@@ -25,7 +25,8 @@ Tuner::Tuner(const CommunicatorInfo& info, agreement::Council& council)
           [&council](std::uint64_t serial, agreement::Clock::time_point deadline) {
               return council.wait_decision(serial, deadline);
           },
-          info.tuned_calls) {}
+          info.tuned_calls),
+      turn_(tuning::Turn::of(info.device)) {}
 
 bool Tuner::tells() const {
     return info_.rank < kTelling;
@@ -82,6 +83,9 @@ std::optional<agreement::Answer> Tuner::prepare(const agreement::Proposal& propo
         if (tables_.size() >= kMostTables || switch_.committed_ahead() || !possible(order)) {
             return Answer::No;
         }
+        if (order.phase != tuning::Phase::Fixed && !turn_.take(this, cuda::host_now())) {
+            return Answer::No;
+        }
         tables_.push_back(std::make_unique<tuning::Table>(std::move(order)));
         return switch_.name(proposal.serial, proposal.switch_call, tables_.back().get())
                    ? Answer::Yes
@@ -104,6 +108,9 @@ bool Tuner::decided(std::uint64_t serial, bool commit) noexcept {
         } else {
             switch_.cancel(serial);
         }
+        if (collected_.over) {
+            turn_.leave(this);
+        }
         decisions_[serial] = commit;
         return true;
     } catch (...) {
@@ -114,6 +121,7 @@ bool Tuner::decided(std::uint64_t serial, bool commit) noexcept {
 void Tuner::collect(const tuning::Order& order) {
     collected_ = {};
     collected_.order = order;
+    collected_.over = order.phase == tuning::Phase::Fixed;
     told_.clear();
     if (order.phase == tuning::Phase::Trial) {
         for (const tuning::Entry& entry : order.entries) {
@@ -178,6 +186,17 @@ bool Tuner::trial_over() const {
     return collected_.missing == 0 || late;
 }
 
+// Other communicators have their turn, unless the leader goes on at once.
+void Tuner::note_over() {
+    const tuning::Order& order = collected_.order;
+    const bool compared = order.phase == tuning::Phase::Compare &&
+                          latest_ >= order.start + tuning::kWindows * order.window_calls;
+    if (!collected_.over && (collected_.told || compared)) {
+        collected_.over = true;
+        turn_.pause(this, cuda::host_now());
+    }
+}
+
 void Tuner::note(std::span<const tuning::SeenCall> calls) {
     std::vector<std::byte> report;
     {
@@ -204,10 +223,16 @@ void Tuner::note(std::span<const tuning::SeenCall> calls) {
             collected_.told = true;
             report = tuning::encode(collected_.order.serial, collected_.times);
         }
+        note_over();
     }
     if (!report.empty() && tells()) {
         (void)council_.report(report);
     }
+}
+
+bool Tuner::may_name(tuning::Phase phase) const noexcept {
+    return switch_.clear() &&
+           (phase == tuning::Phase::Fixed || turn_.free_for(this, cuda::host_now()));
 }
 
 void Tuner::note_free_memory(std::uint64_t bytes, std::int64_t now_ns) noexcept {

@@ -20,6 +20,7 @@
 #include "shim/tuning/job_limits.h"
 #include "shim/tuning/judgement.h"
 #include "shim/tuning/tuning_switch.h"
+#include "shim/tuning/turn.h"
 
 namespace deft::director {
 
@@ -36,7 +37,10 @@ public:
     }
     bool count(const tuning::Counted& counted) noexcept { return switch_.count(counted); }
     bool failed() const noexcept { return switch_.failed(); }
-    void end() noexcept { switch_.end(); }
+    void end() noexcept {
+        switch_.end();
+        turn_.leave(this);
+    }
 
     // Of a proposal that is about tuning; nothing: it is about something else.
     std::optional<agreement::Answer> prepare(const agreement::Proposal& proposal) noexcept;
@@ -60,7 +64,8 @@ public:
     // The ranks may still agree on a way for it.
     bool steady(const tuning::Key& key) const;
     std::uint64_t calls() const noexcept { return switch_.calls(); }
-    bool may_name() const noexcept { return switch_.clear(); }
+    // An order of this phase would find this rank ready.
+    bool may_name(tuning::Phase phase) const noexcept;
     // As TuningSwitch's.
     bool history(std::uint64_t ordinal, std::uint64_t& history) const noexcept {
         return switch_.history(ordinal, history);
@@ -90,6 +95,7 @@ private:
         tuning::Times times;        // of a trial
         std::uint64_t missing = 0;  // samples that have yet to come
         bool told = false;
+        bool over = true;                  // every call that it is about has been made
         std::vector<std::int64_t> begins;  // of a comparison
     };
 
@@ -99,11 +105,13 @@ private:
     void collect_sample(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
     void collect_begin(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
     bool trial_over() const DEFT_REQUIRES(mutex_);
+    void note_over() DEFT_REQUIRES(mutex_);
     bool tells() const;
 
     const CommunicatorInfo& info_;
     agreement::Council& council_;
     tuning::TuningSwitch switch_;
+    tuning::Turn& turn_;
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
     std::atomic<std::int64_t> memory_seen_ns_{kNever};  // that there was enough of it
     std::atomic<bool> alone_{false};

@@ -12,12 +12,16 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint64_t kOften = 8;   // calls of a kind before it is looked at
-constexpr unsigned kMostRounds = 4;   // of tuning, of a job that goes on to make new calls
-constexpr unsigned kMostTries = 6;    // calls named in vain, each further ahead
-constexpr double kSwitchAhead = 0.5;  // seconds
+constexpr std::uint64_t kOften = 8;  // calls of a kind before it is looked at
+constexpr unsigned kMostRounds = 4;  // of tuning, of a job that goes on to make new calls
+constexpr unsigned kMostTries = 6;   // calls named in vain, each further ahead
+// Rounds that the ranks did not begin: other communicators of theirs may be under way.
+constexpr unsigned kMostPutOff = 6;
+constexpr std::int64_t kPutOff = 15'000'000'000;  // nanoseconds, doubled each time
+constexpr double kSwitchAhead = 0.5;              // seconds
 constexpr std::uint64_t kAheadIterations = 3;
-constexpr std::uint64_t kWindowIterations = 4;
+// A host that is iterations ahead of the device meets a window early.
+constexpr std::uint64_t kWindowIterations = 8;
 // Calls: a rank that is ahead has to remember it still.
 constexpr std::uint64_t kFarthestBack = tuning::CallHistory::kCalls / 2;
 constexpr double kWindow = 0.1;                       // seconds, at least
@@ -33,8 +37,8 @@ const char* TuningLeader::state_name() const {
         case State::Narrowing:
             return "trying";
         case State::Comparing:
-            return "comparing";
         case State::Settling:
+            return "comparing";
         case State::Settled:
             return "settled";
     }
@@ -81,7 +85,8 @@ void TuningLeader::lead(std::uint64_t iteration, bool at_rest, const Propose& pr
 
 // Calls that the job repeats and that have not been tuned yet are tried; those that have stay.
 void TuningLeader::watch(const Propose& propose) {
-    if (rounds_ >= kMostRounds || tuner_.calls() < next_look_) {
+    if (rounds_ >= kMostRounds || tuner_.calls() < next_look_ ||
+        cuda::host_now() < rests_until_ns_) {
         return;
     }
     next_look_ = tuner_.calls() + kOften * iteration_;
@@ -129,9 +134,9 @@ void TuningLeader::next(State state, tuning::Order order) {
     tries_ = 0;
 }
 
-// False: the council is busy, or the last switch is still ahead.
+// False: the council is busy, the last switch is still ahead, or another communicator has its turn.
 bool TuningLeader::send(const Propose& propose) {
-    if (!tuner_.may_name()) {
+    if (!tuner_.may_name(order_.phase)) {
         return false;
     }
     const std::uint64_t iteration = std::max<std::uint64_t>(iteration_, 1);
@@ -170,7 +175,7 @@ void TuningLeader::await(const Propose& propose) {
     }
     since_ns_ = since_ns_ != 0 ? since_ns_ : cuda::host_now();
     if (state_ == State::Settling) {
-        state_ = State::Settled;
+        settled();
         return;
     }
     if (state_ == State::Comparing) {
@@ -186,13 +191,30 @@ void TuningLeader::await(const Propose& propose) {
 
 void TuningLeader::cancelled() {
     serial_ = 0;
-    if (++tries_ >= kMostTries) {
-        give_up(
-            "the ranks did not agree: NCCL does not ask this library on all of them, or they make "
-            "different calls");
-    } else if (state_ == State::Trying && tries_ == kMostTries / 2) {
+    ++tries_;
+    if (state_ == State::Trying && tries_ == kMostTries / 2) {
         drop_other_algorithms();  // some rank may have no room for their connections
     }
+    if (tries_ < kMostTries) {
+        return;
+    }
+    if (state_ == State::Trying) {
+        put_off();
+    } else {
+        give_up("the ranks did not agree any more");
+    }
+}
+
+// Nothing has been tried, so nothing is known.
+void TuningLeader::put_off() {
+    reason_ =
+        "the ranks did not agree: NCCL does not ask this library on all of them, they make "
+        "different calls, or other communicators of theirs are tuned";
+    DEFT_INFO("tuner: nothing is changed: %s", reason_.c_str());
+    rests_until_ns_ = cuda::host_now() + (kPutOff << put_off_);
+    rounds_ = ++put_off_ < kMostPutOff ? rounds_ - 1 : kMostRounds;
+    found_ = kept_;
+    state_ = kept_.empty() ? State::Watching : State::Settled;
 }
 
 void TuningLeader::drop_other_algorithms() {
@@ -287,61 +309,55 @@ void TuningLeader::judge() {
     const bool narrower_alone = std::none_of(found_.begin(), found_.end(), [](const Kept& found) {
         return found.choice.algorithm >= 0;
     });
-    if (ratio == 0 || ratio > (narrower_alone ? tuning::kAboutAsLong : tuning::kNoLoss)) {
+    const double most = narrower_alone ? tuning::kAboutAsLong : tuning::kGain;
+    if (ratio == 0 || ratio > most) {
         give_up(ratio == 0 ? "the comparison's times are missing"
                            : "the iteration takes " + std::to_string(ratio) +
                                  " times as long with what is faster by itself");
         return;
     }
-    ratio_ = ratio;
-    reason_.clear();
-    kept_.clear();
-    for (const Kept& found : found_) {
-        keep(found);
-    }
-    found_ = kept_;
-    for (const Kept& kept : kept_) {
-        DEFT_INFO("tuner: %s: %s (%.3f ms, NCCL's own choice %.3f ms)",
-                  tuning::to_text(kept.key).c_str(), tuning::to_text(kept.choice).c_str(),
-                  kept.chosen_ms, kept.own_ms);
-    }
-    DEFT_INFO("tuner: an iteration takes %.3f of its time before", ratio);
+    compared_ = ratio;
     settle();
 }
 
-// What was kept before holds on; of what was tried now, NCCL's own choice.
+// What was kept before holds on; of what was tried now, NCCL's own choice. No order says so: trials
+// and comparisons end by themselves.
 void TuningLeader::give_up(const std::string& why) {
-    const bool begun = serial_ != 0 || state_ != State::Trying;
-    const bool settling = state_ == State::Settling;
     reason_ = why;
     DEFT_INFO("tuner: nothing is changed: %s", why.c_str());
     for (std::size_t i = kept_.size(); i < found_.size(); ++i) {
         Kept own = found_[i];
         own.choice = {};
         own.chosen_ms = own.own_ms;
-        keep(own);
+        if (!own.aside) {  // one that is aside is new when it comes again
+            kept_.push_back(own);
+        }
     }
     found_ = kept_;
-    if (settling || !begun) {
-        state_ = State::Settled;
-        return;
-    }
-    settle();
-}
-
-// One that is aside is new when it comes again.
-void TuningLeader::keep(const Kept& found) {
-    if (!found.aside) {
-        kept_.push_back(found);
-    }
+    state_ = State::Settled;
 }
 
 void TuningLeader::settle() {
+    std::erase_if(found_, [](const Kept& found) { return found.aside; });
     tuning::Order order;
-    for (const Kept& kept : kept_) {
-        order.entries.push_back({kept.key, {kept.choice}});
+    for (const Kept& found : found_) {
+        order.entries.push_back({found.key, {found.choice}});
     }
     next(State::Settling, std::move(order));
+}
+
+// All ranks have the order that says so.
+void TuningLeader::settled() {
+    kept_ = found_;
+    ratio_ = compared_;
+    reason_.clear();
+    state_ = State::Settled;
+    for (const Kept& kept : kept_) {
+        DEFT_INFO("tuner: %s: %s (%.3f ms, NCCL's own choice %.3f ms)",
+                  tuning::to_text(kept.key).c_str(), tuning::to_text(kept.choice).c_str(),
+                  kept.chosen_ms, kept.own_ms);
+    }
+    DEFT_INFO("tuner: an iteration takes %.3f of its time before", ratio_);
 }
 
 }  // namespace deft::director

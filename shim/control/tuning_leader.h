@@ -56,10 +56,11 @@ private:
     bool over_time() const;
     void next(State state, tuning::Order order);
     void cancelled();
+    void put_off();
     void drop_other_algorithms();
     void give_up(const std::string& why);
-    void keep(const Kept& found);
     void settle();
+    void settled();
     bool send(const Propose& propose);
     tuning::Freedom freedom() const;
 
@@ -72,10 +73,13 @@ private:
     std::uint64_t started_at_ = 0;
     std::int64_t since_ns_ = 0;  // of the proposal's commitment, 0 before
     unsigned tries_ = 0;
-    unsigned rounds_ = 0;          // of tuning, from watching to settled
+    unsigned rounds_ = 0;   // of tuning, from watching to settled
+    unsigned put_off_ = 0;  // rounds that the ranks did not begin
+    std::int64_t rests_until_ns_ = 0;
     std::uint64_t next_look_ = 0;  // not before so many calls
     std::vector<Kept> found_;      // by entry of the order
-    std::vector<Kept> kept_;
+    std::vector<Kept> kept_;       // what holds between orders
+    double compared_ = 1;
     double ratio_ = 1;
     std::string reason_ = "the job's calls are being learned";
 };

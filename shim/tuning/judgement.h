@@ -51,9 +51,10 @@ Verdict narrowest(const Entry& entry, const std::vector<std::uint64_t>& times);
 // Of a comparison: when the first call of each window was made, kWindows + 1 of them. The time of
 // an iteration with the second candidates, as a part of that with the first. 0: it cannot be told.
 double ratio_of(const std::vector<std::int64_t>& begins);
-// More than that is a loss. Fewer channels alone are kept for what they leave to the job's
-// computing, so an iteration that takes as long is enough.
-inline constexpr double kNoLoss = 1.0;
+// What has to be gained is more than what other communicators of the job do to a comparison. Fewer
+// channels alone are kept for what they leave to the job's computing, so an iteration that takes as
+// long is enough.
+inline constexpr double kGain = 0.99;
 inline constexpr double kAboutAsLong = 1.005;
 
 }  // namespace deft::tuning

@@ -28,8 +28,8 @@ bool sane(const CollectiveChoice& choice) {
 }
 
 bool sane(const Order& order) {
-    const bool phase = order.phase == Phase::Trial || order.phase == Phase::Fixed ||
-                       (order.phase == Phase::Compare && order.window_calls > 0);
+    const bool ends = order.phase == Phase::Trial || order.phase == Phase::Compare;
+    const bool phase = order.phase == Phase::Fixed || (ends && order.window_calls > 0);
     return phase && std::all_of(order.entries.begin(), order.entries.end(), [&](const Entry& e) {
                return may_tune(e.key.function) &&
                       e.candidates.size() >= (order.phase == Phase::Compare ? 2u : 1u) &&
@@ -138,6 +138,18 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     return in.left() == 0 && sane(order);
 }
 
+// What has not been compared yet holds no longer than its trial: the next order may never come.
+// Nor does it when the job makes some of the calls much later.
+void Table::try_next(std::size_t entry, std::uint64_t ordinal, Pick& pick) noexcept {
+    const Entry& tried = order_.entries[entry];
+    pick.choice = {};
+    if (seen_[entry] < samples_of(tried) && ordinal - order_.start <= calls_of(order_)) {
+        const std::uint32_t sample = seen_[entry]++;
+        pick.sample = static_cast<std::int32_t>(sample);
+        pick.choice = tried.candidates[candidate_of(sample, tried.candidates.size())];
+    }
+}
+
 Pick Table::pick(const Key& key, std::uint64_t ordinal) noexcept {
     const auto found = std::find_if(order_.entries.begin(), order_.entries.end(),
                                     [&key](const Entry& entry) { return entry.key == key; });
@@ -150,16 +162,8 @@ Pick Table::pick(const Key& key, std::uint64_t ordinal) noexcept {
         case Phase::Fixed:
             break;
         case Phase::Trial:
-            if (found->candidates.size() == 1) {
-                break;
-            }
-            // What has not been compared yet holds no longer than its trial: the next order may
-            // never come.
-            pick.choice = {};
-            if (seen_[at] < samples_of(*found)) {
-                const std::uint32_t sample = seen_[at]++;
-                pick.sample = static_cast<std::int32_t>(sample);
-                pick.choice = found->candidates[candidate_of(sample, found->candidates.size())];
+            if (found->candidates.size() > 1) {
+                try_next(at, ordinal, pick);
             }
             break;
         case Phase::Compare: {

@@ -100,6 +100,7 @@ public:
 
     // A trial has all its samples, or a comparison its windows, within so many calls, unless the
     // job does not make some of them any more. Each of the calls comes once an iteration at least.
+    // Behind them NCCL's own choices hold, or what was kept before.
     static std::uint64_t calls_of(const Order& order) {
         constexpr std::uint32_t kLate = 32;
         std::uint32_t iterations = kWindows;
@@ -110,6 +111,8 @@ public:
     }
 
 private:
+    void try_next(std::size_t entry, std::uint64_t ordinal, Pick& pick) noexcept;
+
     const Order order_;
     std::vector<std::uint32_t> seen_;  // calls of a trial, by entry
 };

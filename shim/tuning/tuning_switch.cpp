@@ -6,8 +6,9 @@
 namespace deft::tuning {
 namespace {
 
-// As of a switch between plans: the leader cancels after ten seconds, or is gone.
-constexpr std::chrono::seconds kDecisionDeadline{120};
+// As of a switch between plans. A decision that the network holds up comes when it is back; without
+// one the leader's process has ended, and a rank of the communicator with it.
+constexpr std::chrono::minutes kDecisionDeadline{5};
 
 }  // namespace
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "shim/cuda/event_pool.h"
+#include "shim/tuning/turn.h"
 #include "tests/component/shim/control/one_rank.h"
 
 namespace deft::director::test {
@@ -176,6 +178,25 @@ TEST_F(TunedRank, RefusesAnAlgorithmWhereOtherCommunicatorsAreAtWork) {
     make(kMark + 1);
     EXPECT_EQ(order({{}, kTree}), Decision::Cancel) << "connections are made in the call";
     EXPECT_EQ(order({{}, kRingLl}), Decision::Commit) << "there are some already";
+}
+
+// Each would take the other's slow calls for its own.
+TEST_F(TunedRank, OneCommunicatorIsTriedAtATime) {
+    make(kMark + 1);
+    const int other = 0;
+    tuning::Turn& turn = tuning::Turn::of(0);
+    ASSERT_TRUE(turn.take(&other, cuda::host_now()));
+    EXPECT_EQ(order({{}, kRingLl}), Decision::Cancel);
+    EXPECT_EQ(order({kRing}, kMark, history_of(kMark + 1), tuning::Phase::Fixed), Decision::Commit)
+        << "nothing is measured";
+    turn.leave(&other);
+    make(2);
+    ASSERT_EQ(order({{}, kRingLl}), Decision::Commit);
+    EXPECT_FALSE(turn.take(&other, cuda::host_now()));
+    director_->end(false);
+    director_ = nullptr;
+    EXPECT_TRUE(turn.take(&other, cuda::host_now()));
+    turn.leave(&other);
 }
 
 // What the job had said when its communicator was made.

@@ -42,9 +42,19 @@ CollectiveOffer offer() {
     return offer;
 }
 
+// How long a call takes on the device.
+using Takes = std::int64_t (*)(const tuning::Key& key, const CollectiveChoice& choice);
+
 // A tree is faster, and a channel as good as many.
-std::int64_t nanoseconds(const CollectiveChoice& choice) {
+std::int64_t tree_is_faster(const tuning::Key&, const CollectiveChoice& choice) {
     return choice.algorithm == DEFT_TUNER_TREE ? 40'000'000 : 100'000'000;
+}
+std::int64_t all_alike(const tuning::Key&, const CollectiveChoice& choice) {
+    return choice.channels == 0 ? 100'000'000 : 110'000'000;
+}
+// The tree halves a call that is next to nothing in its iteration.
+std::int64_t tree_hardly_matters(const tuning::Key& key, const CollectiveChoice& choice) {
+    return key == kLarge ? all_alike(key, choice) : tree_is_faster(key, choice) / 200;
 }
 
 class Rank final : public agreement::Member {
@@ -76,7 +86,8 @@ public:
         tuner_.note_free_memory(bytes, cuda::host_now() - ago_ns);
     }
     // The way that it gets. seen: the background thread hears of it.
-    CollectiveChoice make(const tuning::Key& key, std::int64_t now_ns, bool seen) {
+    CollectiveChoice make(const tuning::Key& key, std::int64_t now_ns, bool seen,
+                          Takes takes = tree_is_faster) {
         history_ = tuning::history_with(history_, key);
         tuning::Pick pick;
         EXPECT_TRUE(tuner_.call(key, {made_, history_}, pick));
@@ -88,7 +99,7 @@ public:
         call.entry = pick.entry;
         call.sample = pick.sample;
         call.issued_ns = now_ns;
-        call.elapsed_ns = pick.sample >= 0 ? nanoseconds(pick.choice) : -1;
+        call.elapsed_ns = pick.sample >= 0 ? takes(key, pick.choice) : -1;
         if (seen) {
             tuner_.note(std::array{call});
         }
@@ -112,6 +123,7 @@ private:
         info.table = &table;
         info.rank = rank;
         info.nranks = kRanks;
+        info.device = rank;
         return info;
     }
 
@@ -136,9 +148,9 @@ protected:
     // An iteration of the job on all ranks. unseen: which of its calls nobody hears of.
     void iterate(const std::vector<tuning::Key>& calls, std::size_t unseen = ~std::size_t{0}) {
         for (std::size_t i = 0; i < calls.size(); ++i) {
-            const CollectiveChoice choice = leader().make(calls[i], now_ns_, i != unseen);
-            EXPECT_EQ(ranks_[1]->make(calls[i], now_ns_, i != unseen), choice);
-            now_ns_ += nanoseconds(choice);
+            const CollectiveChoice choice = leader().make(calls[i], now_ns_, i != unseen, takes_);
+            EXPECT_EQ(ranks_[1]->make(calls[i], now_ns_, i != unseen, takes_), choice);
+            now_ns_ += takes_(calls[i], choice);
             latest_[calls[i].count] = choice;
         }
         // The reports of a trial are there before the leader looks.
@@ -158,7 +170,7 @@ protected:
             iterate(calls, unseen);
         }
         EXPECT_EQ(state(), "settled") << tuning_.facts().reason;
-        for (int i = 0; i < 100; ++i) {  // the order that says so is still to come
+        for (int i = 0; i < 100; ++i) {  // it stays so
             iterate(calls, unseen);
         }
     }
@@ -168,6 +180,7 @@ protected:
     std::array<std::unique_ptr<Rank>, kRanks> ranks_{std::make_unique<Rank>(scene_, 0),
                                                      std::make_unique<Rank>(scene_, 1)};
     TuningLeader tuning_{leader().info(), leader().tuner()};
+    Takes takes_ = tree_is_faster;
     std::vector<tuning::Order> orders_;                 // proposed
     std::map<std::uint64_t, CollectiveChoice> latest_;  // by count
 
@@ -218,6 +231,66 @@ TEST_F(Course, KeepsWhatMakesTheIterationFaster) {
     ASSERT_EQ(facts.calls.size(), 2u);
     EXPECT_EQ(latest_[kLarge.count].algorithm, DEFT_TUNER_TREE);
     EXPECT_EQ(latest_[kSmall.count].algorithm, DEFT_TUNER_TREE);
+}
+
+TEST_F(Course, LeavesNcclsChoiceWhereNothingIsFaster) {
+    takes_ = all_alike;
+    settle({kLarge, kSmall});
+    EXPECT_EQ(tuning_.facts().reason, "NCCL's own choice is the best");
+    EXPECT_TRUE(latest_[kLarge.count].own());
+    EXPECT_TRUE(latest_[kSmall.count].own());
+    ASSERT_EQ(orders_.size(), 2u) << "trials end by themselves: no order says that nothing changes";
+}
+
+TEST_F(Course, WhatTheIterationDoesNotFeelIsNotKept) {
+    takes_ = tree_hardly_matters;
+    settle({kLarge, kSmall});
+    EXPECT_NE(tuning_.facts().reason, "");
+    EXPECT_EQ(orders_.back().phase, tuning::Phase::Compare);
+    EXPECT_TRUE(latest_[kSmall.count].own());
+}
+
+// What is said to be kept is what all ranks have been told to keep.
+TEST_F(Course, NothingIsKeptBeforeAllRanksHaveIt) {
+    for (int i = 0; i < 3'000 && (orders_.empty() || orders_.back().phase != tuning::Phase::Fixed);
+         ++i) {
+        iterate({kLarge});
+    }
+    ASSERT_EQ(orders_.back().phase, tuning::Phase::Fixed);
+    EXPECT_EQ(state(), "comparing");
+    EXPECT_TRUE(tuning_.facts().calls.empty());
+    settle({kLarge});
+    ASSERT_EQ(tuning_.facts().calls.size(), 1u);
+    EXPECT_EQ(tuning_.facts().calls[0].choice, "Tree/Simple on 1 channel");
+}
+
+// The leader's own device is at work for another communicator.
+TEST_F(Course, WaitsForItsTurn) {
+    const int other = 0;
+    ASSERT_TRUE(tuning::Turn::of(0).take(&other, cuda::host_now()));
+    for (int i = 0; i < 100; ++i) {
+        iterate({kLarge});
+    }
+    EXPECT_TRUE(orders_.empty());
+    tuning::Turn::of(0).leave(&other);
+    settle({kLarge});
+    EXPECT_EQ(latest_[kLarge.count].algorithm, DEFT_TUNER_TREE);
+    EXPECT_TRUE(tuning::Turn::of(0).free_for(&other, cuda::host_now())) << "it is the next one's";
+    EXPECT_TRUE(tuning::Turn::of(1).free_for(&other, cuda::host_now()));
+}
+
+// Another rank's device is, and stays so. Its kinds of calls are still new then.
+TEST_F(Course, IsPutOffWhereAnotherRankHasNoTurnForIt) {
+    const int other = 0;
+    ASSERT_TRUE(tuning::Turn::of(1).take(&other, cuda::host_now()));
+    for (int i = 0; i < 2'000; ++i) {
+        iterate({kLarge});
+    }
+    tuning::Turn::of(1).leave(&other);
+    EXPECT_EQ(state(), "watching");
+    EXPECT_EQ(tuning_.facts().reason.find("the ranks did not agree"), 0u);
+    EXPECT_TRUE(tuning_.facts().calls.empty());
+    EXPECT_TRUE(tuning::Turn::of(0).free_for(&other, cuda::host_now())) << "nothing is under way";
 }
 
 // A call that a plan carries out, or that is in a group, is no call that times are known of. A

@@ -62,9 +62,12 @@ TEST(TuningTable, RefusesWhatIsNoOrder) {
         }
     }
     Order empty_window = trial();
-    empty_window.phase = Phase::Compare;
     empty_window.window_calls = 0;
+    EXPECT_FALSE(decode(encode(empty_window), read)) << "its end would be unknown";
+    empty_window.phase = Phase::Compare;
     EXPECT_FALSE(decode(encode(empty_window), read)) << "a call would be divided by it";
+    empty_window.phase = Phase::Fixed;
+    EXPECT_TRUE(decode(encode(empty_window), read));
     Order none = trial();
     none.entries[0].candidates.clear();
     EXPECT_FALSE(decode(encode(none), read));
@@ -115,6 +118,17 @@ TEST(TuningTable, AfterATrialNothingThatIsNotComparedHolds) {
     }
     EXPECT_TRUE(table.pick(kSum, 100 + samples).choice.own());
     EXPECT_EQ(table.pick(kGather, 101 + samples).choice, kRing) << "it was kept before";
+}
+
+// A kind of call that the job has not made for long comes again when nobody measures any more.
+TEST(TuningTable, NothingIsTriedWhenATrialsTimeIsOver) {
+    const std::uint64_t last = 100 + Table::calls_of(trial());
+    Table table(trial());
+    EXPECT_GE(table.pick(kSum, 101).sample, 0);
+    EXPECT_GE(table.pick(kSum, last).sample, 0);
+    const Pick late = table.pick(kSum, last + 1);
+    EXPECT_LT(late.sample, 0);
+    EXPECT_TRUE(late.choice.own());
 }
 
 TEST(TuningTable, ComparesByWindowsThatBeginAtTheSameCallOnAllRanks) {
