@@ -2,6 +2,8 @@
 // NCCL tuner plugin, versions 2 to 6. NCCL looks for the newest that it knows.
 #include "plugin/nccl_tuner.h"
 
+#include <cstdint>
+
 #include "base/presence.h"
 #include "plugin/tuner.h"
 
@@ -37,7 +39,9 @@ int init_v5(void** context, std::uint64_t, std::size_t, std::size_t nodes, deft_
 // What a look-up of a table's name finds. NULL is what NCCL finds in a library without a tuner.
 using Symbol = void (*)();
 Symbol shown(const void* table) noexcept {
-    return Presence::process().hides_tuner() ? nullptr : reinterpret_cast<Symbol>(table);
+    return Presence::process().hides_tuner()
+               ? nullptr
+               : reinterpret_cast<Symbol>(reinterpret_cast<std::uintptr_t>(table));
 }
 
 }  // namespace

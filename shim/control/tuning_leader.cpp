@@ -219,7 +219,7 @@ void TuningLeader::put_off() {
 
 void TuningLeader::drop_other_algorithms() {
     for (std::size_t i = 0; i < order_.entries.size(); ++i) {
-        const int own = found_[i].own.algorithm;
+        const std::int8_t own = found_[i].own.algorithm;
         if (i >= kept_.size()) {
             std::erase_if(order_.entries[i].candidates, [own](const CollectiveChoice& choice) {
                 return choice.algorithm >= 0 && choice.algorithm != own;
