@@ -75,6 +75,9 @@ std::shared_ptr<const TunerTable> find_table() {
             return std::make_shared<const TunerTable>(TunerTable{table, found});
         }
     }
+    if (library != nullptr) {  // a network plugin is really unloaded after its last communicator
+        dlclose(library);
+    }
     return nullptr;
 }
 
