@@ -35,7 +35,19 @@ struct Presence {
     // Why they do not, as far as they know; a literal.
     std::atomic<const char*> not_on_ib{nullptr};
 
+    // The hooks may have a say in how NCCL carries out calls (docs/tuner.md). Set before the first
+    // communicator is made, and never taken back: ranks count their calls from there on.
+    std::atomic<bool> tunes{false};
+
     static Presence& process() noexcept;
+
+    // NCCL is in this process, and nobody will tell a tuner anything: it is not to see one, because
+    // with a tuner it does not do all that it does without (docs/tuner.md).
+    bool hides_tuner() const noexcept {
+        const bool nccl_is_here = communicators_seen.load(std::memory_order_acquire) != 0 ||
+                                  plugin_inits.load(std::memory_order_acquire) != 0;
+        return nccl_is_here && !tunes.load(std::memory_order_acquire);
+    }
 
     // Called by the plugin's init, of whatever version. Says once if NCCL is making a communicator
     // that no hook has seen, and why that is likely: the job reaches NCCL by a handle look-up or

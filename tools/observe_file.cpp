@@ -205,6 +205,18 @@ ObservedLink read_link(const Node& node) {
     return link;
 }
 
+ObservedTuning read_tuning(const Node& node) {
+    ObservedTuning tuning;
+    tuning.state = node.text("state");
+    tuning.reason = node.text_or_empty("reason");
+    tuning.ratio = node.number("ratio");
+    node.each("calls", [&tuning](const Node& call) {
+        tuning.calls.push_back({call.text("call"), call.text("choice"), call.number("own_ms"),
+                                call.number("chosen_ms")});
+    });
+    return tuning;
+}
+
 ObservedPlan read_plan(const Node& node) {
     ObservedPlan plan;
     plan.state = node.text("state");
@@ -214,6 +226,9 @@ ObservedPlan read_plan(const Node& node) {
     plan.baseline_ms = node.number("baseline_ms");
     plan.before_ms = node.number("before_ms");
     plan.switched = node.integer_or_zero("switched");
+    if (node.has("tuning")) {
+        plan.tuning = read_tuning(node.child("tuning"));
+    }
     return plan;
 }
 

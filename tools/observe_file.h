@@ -37,10 +37,21 @@ struct ObservedLink {
 };
 
 // What became of one communicator that could be planned for (docs/director.md).
+struct ObservedTuning {
+    struct Call {
+        std::string call, choice;
+        std::optional<double> own_ms, chosen_ms;
+    };
+    std::string state, reason;  // empty state: this rank tells nothing of it
+    std::optional<double> ratio;
+    std::vector<Call> calls;
+};
+
 struct ObservedPlan {
     std::string state, reason, policy;  // policy: of the plan in force, else of the latest
     std::optional<double> predicted_ms, baseline_ms, before_ms;
     std::int64_t switched = 0;  // plans that came into force
+    ObservedTuning tuning;
 };
 
 struct ObserveFile {

@@ -50,6 +50,20 @@ nlohmann::ordered_json json_links(const ObserveFile& file) {
     return links;
 }
 
+nlohmann::ordered_json json_tuning(const ObservedTuning& tuning) {
+    auto calls = nlohmann::ordered_json::array();
+    for (const ObservedTuning::Call& call : tuning.calls) {
+        calls.push_back({{"call", call.call},
+                         {"choice", call.choice},
+                         {"own_ms", json_value(call.own_ms)},
+                         {"chosen_ms", json_value(call.chosen_ms)}});
+    }
+    return {{"state", tuning.state},
+            {"reason", tuning.reason},
+            {"ratio", json_value(tuning.ratio)},
+            {"calls", calls}};
+}
+
 nlohmann::ordered_json json_plans(const ObserveFile& file) {
     auto plans = nlohmann::ordered_json::array();
     for (const ObservedPlan& plan : file.plans) {
@@ -60,6 +74,9 @@ nlohmann::ordered_json json_plans(const ObserveFile& file) {
                          {"baseline_ms", json_value(plan.baseline_ms)},
                          {"before_ms", json_value(plan.before_ms)},
                          {"switched", plan.switched}});
+        if (!plan.tuning.state.empty()) {
+            plans.back()["tuning"] = json_tuning(plan.tuning);
+        }
     }
     return plans;
 }

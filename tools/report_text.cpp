@@ -209,6 +209,30 @@ std::string plan_lines(const RunReport& run) {
     return text;
 }
 
+// How NCCL carries out calls, as far as that was chosen; of the leaders, who alone tell it.
+std::string tuner_lines(const RunReport& run) {
+    std::string text;
+    for (const ObserveFile& file : run.ranks) {
+        for (const ObservedPlan& plan : file.plans) {
+            const ObservedTuning& tuning = plan.tuning;
+            if (tuning.state.empty()) {
+                continue;
+            }
+            text += fmt::format("tuner      {}{}\n", printable(tuning.state),
+                                tuning.reason.empty()
+                                    ? fmt::format(": an iteration takes {} times as long as before",
+                                                  number_text(tuning.ratio))
+                                    : ": " + printable(tuning.reason));
+            for (const ObservedTuning::Call& call : tuning.calls) {
+                text += fmt::format("           {}: {}, {} ms (NCCL's own choice {} ms)\n",
+                                    printable(call.call), printable(call.choice),
+                                    number_text(call.chosen_ms), number_text(call.own_ms));
+            }
+        }
+    }
+    return text;
+}
+
 // In the modes that may delay, merge or filter what they know to be gradients: whether they know.
 std::string gradient_lines(const RunReport& run) {
     std::set<std::string> told;
@@ -356,7 +380,7 @@ std::string human_report(const RunReport& run) {
         "cannot hide)\n",
         spread_text(run, coverage));
     text += guessed_lines(run, compute, coverage);
-    text += gradient_lines(run) + plan_lines(run);
+    text += gradient_lines(run) + plan_lines(run) + tuner_lines(run);
     text += bucket_lines(run) + link_lines(run);
     for (const std::string& note : run.notes) {
         text += "note: " + printable(note) + "\n";

@@ -109,9 +109,10 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
 
     job: function (results path, scratch folder) -> command of one rank. mode: DEFT_MODE, or None
     for a run without deft over NCCL's own Socket transport. links: the links it may use (default:
-    all). settings: more environment. bind: each rank, with all its threads, gets a CPU of its own,
-    where there are enough. alone: every rank is a job of its own, all at the same time, and a list
-    of runs comes back: the job's compute as it is where transfers cost nothing.
+    all). settings: more environment; None: the variable is not set. bind: each rank, with all its
+    threads, gets a CPU of its own, where there are enough. alone: every rank is a job of its own,
+    all at the same time, and a list of runs comes back: the job's compute as it is where transfers
+    cost nothing.
     """
     with tempfile.TemporaryDirectory(prefix="deft-run-") as folder:
         results = [os.path.join(folder, f"results-{rank if alone else 0}.json")
@@ -151,6 +152,8 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
                     # them.
                     **({} if cpus[rank] is None else {"SOFTDEV_NICE": "10"}),
                     **({"NCCL_NET_PLUGIN": "none"} if mode is None else {}), **(settings or {})})
+                environment = {name: value for name, value in environment.items()
+                               if value is not None}
                 with open(logs[rank], "wb") as log:
                     ranks.append(host.popen(command_of(rank), env=environment, replace_env=True,
                                             stdout=log, stderr=subprocess.STDOUT, cwd=folder,

@@ -3,12 +3,16 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
 #include "shim/control/proof.h"
 #include "shim/control/standing.h"
+#include "shim/cuda/event_pool.h"
+#include "shim/settings/settings.h"
 
 namespace deft::director {
 
@@ -24,13 +28,22 @@ Director::Director(const CommunicatorInfo& info, agreement::Council& council)
       lanes_(info_, switch_),
       inbox_(switch_, lanes_),
       follower_(info_, council_, inbox_, switch_, lanes_) {
+    // What NCCL thinks of InfiniBand it thinks with reason. A name in the environment wins over one
+    // in a configuration.
+    const bool other_network = info.limits.other_network || !tuning::tunable_network(info.network);
+    if (tuner_allowed() && !other_network) {
+        tuner_.emplace(info_, council_);
+    }
     if (council_.is_leader()) {
+        if (tuner_) {
+            tuning_leader_.emplace(info_, *tuner_);
+        }
         leader_.emplace(info_, council_, inbox_, switch_, lanes_, follower_);
     }
     council_.attach(this);
 }
 
-bool Director::tick(Track& track) noexcept {
+bool Director::tick(Track& track, std::span<const tuning::SeenCall> seen) noexcept {
     if (!work_mutex_.try_lock()) {
         return false;
     }
@@ -43,7 +56,7 @@ bool Director::tick(Track& track) noexcept {
         return false;
     }
     try {
-        step(track);
+        step(track, seen);
     } catch (const std::exception& error) {
         follower_.say(error.what());
         recover();
@@ -51,7 +64,8 @@ bool Director::tick(Track& track) noexcept {
         recover();
     }
     remember_facts();  // the next look may be held up inside CUDA
-    return follower_.staging() || (leader_ && leader_->busy());
+    return follower_.staging() || (leader_ && leader_->busy()) ||
+           (tuning_leader_ && tuning_leader_->busy());
 }
 
 void Director::recover() {
@@ -61,11 +75,15 @@ void Director::recover() {
     }
 }
 
-void Director::step(Track& track) {
+void Director::step(Track& track, std::span<const tuning::SeenCall> seen) {
     if (!switch_.has_driver()) {
         switch_.set_driver(cuda::Execution::get());
     }
     take_note(track);
+    if (tuner_) {
+        note_iteration(track);
+        note_seen(seen);
+    }
     follower_.take_orders();
     if (follower_.wind_up() && leader_) {
         leader_->wind_up();
@@ -90,9 +108,61 @@ void Director::step(Track& track) {
     follower_.report_measured();
     follower_.report_pressure();
     if (leader_ && council_.open()) {
-        leader_->lead(track, view);
+        lead(track, view);
     }
     follower_.vouch(leader_ ? leader_->why_not_vouch() : "");
+}
+
+// One at a time: while ways to carry out calls are tried, the planner would be misled by their
+// times, and a plan would take the calls away.
+void Director::lead(Track& track, const JobView& view) {
+    const bool at_rest = leader_->at_rest(view);
+    if (!tuning_leader_) {
+        leader_->lead(track, view);
+        return;
+    }
+    tuning_leader_->lead(
+        tuned_in_iteration_, at_rest,
+        [this](std::vector<std::byte> body, std::uint64_t call, std::uint64_t& serial) {
+            work_mutex_.assert_held();
+            return leader_->propose_other(std::move(body), call, serial);
+        });
+    if (!at_rest || !tuning_leader_->busy()) {
+        leader_->lead(track, view);
+    }
+}
+
+void Director::note_iteration(const Track& track) {
+    const std::vector<CallRecord>& shape = track.current_shape();
+    bool alone = !shape.empty();
+    tuned_in_iteration_ = 0;
+    for (const CallRecord& call : shape) {
+        const bool ours = call.comm_serial == info_.serial;
+        alone = alone && ours;
+        // Those in groups have ordinals, too.
+        tuned_in_iteration_ += ours && tuning::may_tune(call.function) ? 1 : 0;
+    }
+    tuner_->note_alone(alone);
+}
+
+void Director::note_seen(std::span<const tuning::SeenCall> seen) {
+    seen_.clear();
+    std::copy_if(seen.begin(), seen.end(), std::back_inserter(seen_),
+                 [this](const tuning::SeenCall& call) { return call.serial == info_.serial; });
+    tuner_->note(seen_);
+    // A trial may begin at any time, and what is told holds for a moment only.
+    constexpr std::int64_t kAskMemoryEvery = 4'000'000'000;
+    const std::int64_t now = cuda::host_now();
+    if (!seen_.empty() && now - memory_asked_ns_ > kAskMemoryEvery) {
+        memory_asked_ns_ = now;
+        const cuda::Driver* const driver = cuda::Driver::found();
+        if (context_ == nullptr && driver != nullptr) {
+            context_ = cuda::primary_context(*driver, info_.device);
+        }
+        std::uint64_t free = 0;
+        const bool known = cuda::free_memory(context_, free);
+        tuner_->note_free_memory(known ? free : 0, now);
+    }
 }
 
 // Of what hooks and council have done since the last look.
@@ -125,15 +195,24 @@ void Director::take_note(Track& track) {
 }
 
 agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcept {
+    if (tuner_) {
+        if (const auto answer = tuner_->prepare(proposal)) {
+            return *answer;
+        }
+    }
     return inbox_.prepare(proposal);
 }
 
 void Director::decided(std::uint64_t serial, bool commit) noexcept {
-    inbox_.decided(serial, commit);
+    if (!tuner_ || !tuner_->decided(serial, commit)) {
+        inbox_.decided(serial, commit);
+    }
 }
 
 void Director::heard(int rank, std::span<const std::byte> report) noexcept {
-    inbox_.heard(rank, report);
+    if (!tuner_ || !tuner_->heard(rank, report)) {
+        inbox_.heard(rank, report);
+    }
 }
 
 void Director::closed(const char* why) noexcept {
@@ -145,7 +224,8 @@ int Director::merge_async_error(int error) noexcept {
     if (error != DEFT_NCCL_SUCCESS && error != DEFT_NCCL_IN_PROGRESS) {
         return error;
     }
-    return switch_.failed() ? DEFT_NCCL_SYSTEM_ERROR : lanes_.merge_async_error(error);
+    const bool failed = switch_.failed() || (tuner_ && tuner_->failed());
+    return failed ? DEFT_NCCL_SYSTEM_ERROR : lanes_.merge_async_error(error);
 }
 
 // A look takes well under a millisecond, unless it is at making, measuring or ending lanes, which
@@ -170,6 +250,9 @@ PlanFacts Director::facts() noexcept {
 PlanFacts Director::remember_facts() noexcept {
     PlanFacts facts = standing(council_, follower_, leading(), plans_forgotten_);
     try {
+        if (tuning_leader_) {
+            facts.tuning = tuning_leader_->facts();
+        }
         const MutexLock lock(known_mutex_);
         known_ = facts;
     } catch (...) {

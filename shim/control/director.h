@@ -17,6 +17,8 @@
 #include "shim/control/leader.h"
 #include "shim/control/plan_report.h"
 #include "shim/control/plan_switch.h"
+#include "shim/control/tuner.h"
+#include "shim/control/tuning_leader.h"
 #include "shim/learning/track.h"
 #include "shim/nccl/call.h"
 
@@ -40,13 +42,25 @@ public:
         return switch_.all_reduce(call, ordinal, grouped, stream, result);
     }
 
+    // A call of the job that may be tuned, and how it is to be carried out; grouped, it is left to
+    // NCCL. False: the communicator has failed, as above.
+    bool tune(const tuning::Key& key, const tuning::Counted& counted, tuning::Pick& pick) noexcept {
+        return !tuner_ || tuner_->call(key, counted, pick);
+    }
+    // Ways of its calls may be agreed on.
+    bool tunes() const noexcept { return tuner_.has_value(); }
+    bool count_tuned(const tuning::Counted& counted) noexcept {
+        return !tuner_ || tuner_->count(counted);
+    }
+
     // A sum that may be a gradient, but is too small for plans to take: it has been delivered. The
     // thread of the gradient calls.
     void note_small() noexcept { switch_.note_sums(); }
 
     // Looks at what has been learned and takes the next step. May wait for other ranks. True while
-    // something is under way, so that the next look should come soon.
-    bool tick(Track& track) noexcept;
+    // something is under way, so that the next look should come soon. seen: calls that may be tuned
+    // and have been made since the last look.
+    bool tick(Track& track, std::span<const tuning::SeenCall> seen = {}) noexcept;
 
     // The job makes no call any more and goes on to end the communicator. Nothing is planned from
     // here on; lanes stay until end(). Waits for nobody.
@@ -109,13 +123,17 @@ public:
     void closed(const char* why) noexcept override;
 
 private:
-    void step(Track& track) DEFT_REQUIRES(work_mutex_);
+    void step(Track& track, std::span<const tuning::SeenCall> seen) DEFT_REQUIRES(work_mutex_);
+    void lead(Track& track, const JobView& view) DEFT_REQUIRES(work_mutex_);
+    void note_iteration(const Track& track) DEFT_REQUIRES(work_mutex_);
+    void note_seen(std::span<const tuning::SeenCall> seen) DEFT_REQUIRES(work_mutex_);
     void take_note(Track& track) DEFT_REQUIRES(work_mutex_);
     void recover() DEFT_REQUIRES(work_mutex_);
     PlanFacts remember_facts() noexcept DEFT_REQUIRES(work_mutex_);
     // NULL: another rank leads.
     Leader* leading() DEFT_REQUIRES(work_mutex_) { return leader_ ? &*leader_ : nullptr; }
     // teardown.cpp
+    void end_switches() noexcept;
     void forget() noexcept;
     void abort_lanes() noexcept;
     void close_lanes() noexcept;
@@ -127,6 +145,7 @@ private:
     PlanSwitch switch_;
     LaneSet lanes_;
     Inbox inbox_;
+    std::optional<Tuner> tuner_;  // where the operator has it
     std::atomic<bool> aborted_{false};
     std::atomic<bool> closing_{false};    // end() waits for its lanes
     std::atomic<bool> abandoned_{false};  // tick() has to clean up
@@ -134,6 +153,11 @@ private:
     Mutex work_mutex_;  // held by tick() and end()
     Follower follower_ DEFT_GUARDED_BY(work_mutex_);
     std::optional<Leader> leader_ DEFT_GUARDED_BY(work_mutex_);  // where this rank leads
+    std::optional<TuningLeader> tuning_leader_ DEFT_GUARDED_BY(work_mutex_);
+    std::vector<tuning::SeenCall> seen_ DEFT_GUARDED_BY(work_mutex_);    // kept for its memory
+    std::uint64_t tuned_in_iteration_ DEFT_GUARDED_BY(work_mutex_) = 0;  // calls; 0: not known
+    cuda::Context context_ DEFT_GUARDED_BY(work_mutex_) = nullptr;       // primary, of the device
+    std::int64_t memory_asked_ns_ DEFT_GUARDED_BY(work_mutex_) = 0;
     // The follower's facts() have what is to be told of them.
     bool plans_forgotten_ DEFT_GUARDED_BY(work_mutex_) = false;
 

@@ -93,7 +93,9 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         info.nranks = communicator.nranks;
         info.device = communicator.device;
         info.calls = communicator.gradient_calls;
+        info.tuned_calls = communicator.tuned_calls;
         info.network = communicator.network;
+        info.limits = tuning::read_job_limits();
         Directors& directors = process();
         const MutexLock lock(directors.mutex);
         if (communicator.director.load(std::memory_order_acquire) != nullptr) {
@@ -120,7 +122,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
     }
 }
 
-bool tick(int device, Track& track) noexcept {
+bool tick(int device, Track& track, std::span<const tuning::SeenCall> seen) noexcept {
     bool any = false;
     std::size_t i = 0;
     for (;;) {
@@ -134,7 +136,7 @@ bool tick(int device, Track& track) noexcept {
             director = directors.alive[i++];
         }
         if (director->info().device == device && !director->over()) {
-            any = director->tick(track) || any;  // may take long: without the lock
+            any = director->tick(track, seen) || any;  // may take long: without the lock
         }
     }
 }

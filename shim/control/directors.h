@@ -2,10 +2,14 @@
 // The directors of this process.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "deft/deft.h"
 #include "shim/control/plan_report.h"
 #include "shim/learning/track.h"
 #include "shim/nccl/registry.h"
+#include "shim/tuning/job_calls.h"
 
 namespace deft::director {
 
@@ -13,9 +17,9 @@ namespace deft::director {
 // to an agreement. Any thread.
 void introduce(Communicator& communicator, agreement::Council* council) noexcept;
 
-// The next look of the background thread at the communicators of one device. True while something
-// is under way.
-bool tick(int device, Track& track) noexcept;
+// The next look of the background thread at the communicators of one device. `seen`: their calls
+// that may be tuned, since the last look. True while something is under way.
+bool tick(int device, Track& track, std::span<const tuning::SeenCall> seen) noexcept;
 
 // The process ends: nobody begins or waits for a lane any more, so that tick() comes back soon. Any
 // thread; waits for nobody.

@@ -195,6 +195,15 @@ void Leader::lead(Track& track, const JobView& view) {
     close_unused(view);
 }
 
+bool Leader::at_rest(const JobView& view) const {
+    if (state_ != LeaderState::Watching) {
+        return state_ == LeaderState::Resting;
+    }
+    return view.reason.empty()
+               ? selector_.signature() != 0 && view.signature == selector_.signature()
+               : view.learned;
+}
+
 void Leader::watch(const Track& track, const JobView& view) {
     if (!view.reason.empty()) {
         if (view.learned) {

@@ -46,6 +46,11 @@ public:
     void lead(Track& track, const JobView& view);
 
     LeaderState state() const { return state_; }
+    // Nothing is planned for what the job does, and nothing is being made ready.
+    bool at_rest(const JobView& view) const;
+    // A proposal that is none of the planner's. False: the council is busy.
+    bool propose_other(std::vector<std::byte> body, std::uint64_t switch_call,
+                       std::uint64_t& serial);
     // Something is under way, so that the next look should come soon.
     bool busy() const { return making_ready(); }
     // As PlanReview's.

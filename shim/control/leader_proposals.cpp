@@ -4,6 +4,7 @@
 // rank. Nothing of that changes what happens to a call. Then a call is named from which on the plan
 // is in force, or every call is forwarded again.
 #include <algorithm>
+#include <utility>
 
 #include "planner/model/plan_json.h"
 #include "shim/control/leader.h"
@@ -27,6 +28,15 @@ bool Leader::propose(const Order& order, std::uint64_t switch_call) {
     proposal.serial = next_serial_++;
     proposal.switch_call = switch_call;
     proposal.body = encode(order);
+    return council_.propose(std::move(proposal));
+}
+
+bool Leader::propose_other(std::vector<std::byte> body, std::uint64_t switch_call,
+                           std::uint64_t& serial) {
+    agreement::Proposal proposal;
+    proposal.serial = serial = next_serial_++;
+    proposal.switch_call = switch_call;
+    proposal.body = std::move(body);
     return council_.propose(std::move(proposal));
 }
 

@@ -16,6 +16,20 @@ struct PlannedTransfer {
     double finish_ms = 0;
 };
 
+// What became of tuning NCCL for a communicator.
+struct TuningFacts {
+    struct Call {
+        std::string call;    // "ncclAllReduce of 4096 float32"
+        std::string choice;  // "Tree/Simple", "NCCL's own choice"
+        double own_ms = 0;   // with NCCL's own choice; 0: not known
+        double chosen_ms = 0;
+    };
+    std::string state;   // "watching", "trying", "comparing", "settled"; empty: not on this rank
+    std::string reason;  // why NCCL's own choices stand; empty: some do not
+    double ratio = 1;    // of an iteration's time to the time before
+    std::vector<Call> calls;
+};
+
 struct PlanFacts {
     std::string state;        // "agreeing", "watching", "running", ...: docs/observe.md
     std::string reason;       // why nothing is planned; empty if something is
@@ -35,6 +49,7 @@ struct PlanFacts {
     std::uint64_t guard_decisions = 0;
     double before_ms = 0;  // median iteration before the plan, as measured; 0 unknown
     std::uint32_t period = 1;
+    TuningFacts tuning;
     std::vector<double> cycles_ms;           // predicted start of backward of each iteration
     std::vector<PlannedTransfer> transfers;  // of one period, the first kListed of them
     static constexpr std::size_t kListed = 512;

@@ -13,10 +13,17 @@ void Director::forget() noexcept {
     switch_.clear();
 }
 
+void Director::end_switches() noexcept {
+    switch_.end();
+    if (tuner_) {
+        tuner_->end();
+    }
+}
+
 // The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
 // stands still, because the same thread may be the one to abort.
 void Director::finalize() noexcept {
-    switch_.end();
+    end_switches();
     council_.leave();
     forget();
 }
@@ -33,18 +40,18 @@ void Director::abort_lanes() noexcept {
 }
 
 void Director::cut() noexcept {
-    switch_.end();
+    end_switches();
     council_.let_go();  // who waits for a decision
     abort_lanes();
 }
 
 void Director::suspend() noexcept {
-    switch_.end();
+    end_switches();
     close_lanes();
 }
 
 void Director::end(bool abort) noexcept {
-    switch_.end();
+    end_switches();
     council_.leave();  // releases whoever waits for a decision
     if (abort) {
         abort_lanes();

@@ -150,28 +150,43 @@ bool EventPool::elapsed_since_clock(Event event, std::int64_t& host_ns) noexcept
     return true;
 }
 
+EventPool::State EventPool::ended(int pair) noexcept {
+    const int state = driver_.EventQuery(events_[2 * static_cast<std::size_t>(pair) + 1]);
+    return state == kNotReady ? State::Pending : state == kSuccess ? State::Done : State::Failed;
+}
+
+// Of one that has ended.
+EventPool::State EventPool::elapsed_between(int pair, std::int64_t& elapsed_ns) noexcept {
+    const Event* const events = &events_[2 * static_cast<std::size_t>(pair)];
+    float milliseconds = 0;
+    if (driver_.EventElapsedTime(&milliseconds, events[0], events[1]) != kSuccess) {
+        return State::Failed;
+    }
+    elapsed_ns = static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+    return State::Done;
+}
+
+EventPool::State EventPool::resolve(int pair, std::int64_t& elapsed_ns) noexcept {
+    const Current current(driver_, context_);
+    const State state = current ? ended(pair) : State::Failed;
+    return state == State::Done ? elapsed_between(pair, elapsed_ns) : state;
+}
+
 EventPool::State EventPool::resolve(int pair, std::int64_t& start_ns,
                                     std::int64_t& end_ns) noexcept {
     const Current current(driver_, context_);
-    if (!current) {
-        return State::Failed;
+    const State state = current ? ended(pair) : State::Failed;
+    if (state != State::Done) {
+        return state;
     }
-    const Event start = events_[2 * static_cast<std::size_t>(pair)];
-    const Event end = events_[2 * static_cast<std::size_t>(pair) + 1];
-    const int state = driver_.EventQuery(end);
-    if (state == kNotReady) {
-        return State::Pending;
-    }
-    if (state != kSuccess || !elapsed_since_clock(start, start_ns)) {
+    if (!elapsed_since_clock(events_[2 * static_cast<std::size_t>(pair)], start_ns)) {
         return State::Failed;
     }
     // Float milliseconds since the clock lose microseconds after minutes; the pair itself does not.
-    float milliseconds = 0;
-    if (driver_.EventElapsedTime(&milliseconds, start, end) != kSuccess) {
-        return State::Failed;
-    }
-    end_ns = start_ns + static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
-    return State::Done;
+    std::int64_t elapsed_ns = 0;
+    const State taken = elapsed_between(pair, elapsed_ns);
+    end_ns = start_ns + elapsed_ns;
+    return taken;
 }
 
 }  // namespace deft::cuda

@@ -44,6 +44,8 @@ public:
     // Background thread: the pair's times on the host's clock (CLOCK_MONOTONIC, ns), once both
     // events have happened.
     State resolve(int pair, std::int64_t& start_ns, std::int64_t& end_ns) noexcept;
+    // The same of the time between the two alone, for which no clock has to be set.
+    State resolve(int pair, std::int64_t& elapsed_ns) noexcept;
 
     int in_use() const noexcept { return in_use_.load(std::memory_order_relaxed); }
     std::size_t size() const noexcept { return size_; }
@@ -52,6 +54,8 @@ private:
     EventPool(const Driver& driver, Context context, std::size_t pairs);
     bool record(int event, Stream stream) noexcept;
     Clock read_clock(std::int64_t& host_ns, std::int64_t& took_ns) noexcept;
+    State elapsed_between(int pair, std::int64_t& elapsed_ns) noexcept;
+    State ended(int pair) noexcept;
     bool elapsed_since_clock(Event event, std::int64_t& host_ns) noexcept;
 
     const Driver& driver_;

@@ -69,6 +69,22 @@ int driver_version() noexcept {
     return get != nullptr && get(&version) == kSuccess ? version : 0;
 }
 
+bool free_memory(Context context, std::uint64_t& bytes) noexcept {
+    const Execution* const driver = Execution::get();
+    if (driver == nullptr || driver->MemGetInfo == nullptr || context == nullptr) {
+        return false;
+    }
+    const Relaxed relaxed(*driver->driver);  // the job may be capturing
+    const Current current(*driver->driver, context);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    if (!current || driver->MemGetInfo(&free, &total) != kSuccess) {
+        return false;
+    }
+    bytes = free;
+    return true;
+}
+
 Context primary_context(const Driver& driver, int ordinal) noexcept {
     int device = 0;
     Context context = nullptr;

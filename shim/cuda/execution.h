@@ -58,6 +58,9 @@ struct Execution {
 // CUDA version the driver supports, 12030 for 12.3; 0 if there is no driver. Any thread.
 int driver_version() noexcept;
 
+// Bytes of the context's device that are free. False: it cannot be told. Not for the hot path.
+bool free_memory(Context context, std::uint64_t& bytes) noexcept;
+
 // The device's primary context, retained for good (the job's communicators live as long as the
 // process). Null if the driver refuses.
 Context primary_context(const Driver& driver, int ordinal) noexcept;

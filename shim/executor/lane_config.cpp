@@ -89,6 +89,11 @@ bool make_config(int version, const LaneConfig& config, ConfigBytes& out) {
     return true;
 }
 
+bool names_ctas(const deft_nccl_config_t* config) noexcept {
+    return config != nullptr && has(config, kMaxCtas + 4, 21700) &&
+           (get<int>(config, kMinCtas) != INT_MIN || get<int>(config, kMaxCtas) != INT_MIN);
+}
+
 const char* network_of(const deft_nccl_config_t* config) noexcept {
     return has(config, kNetName + sizeof(char*), 21700) ? get<const char*>(config, kNetName)
                                                         : nullptr;

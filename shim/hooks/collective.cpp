@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "base/presence.h"
 #include "shim/control/director.h"
 #include "shim/hooks/communicator.h"
 #include "shim/hooks/group.h"
@@ -19,8 +20,11 @@ struct Grouped {
     CallRecord record;
     cuda::EventPool* pool;
     deft_cuda_stream_t stream;
-    CommunicatorPin gradients;  // whose gradient it may carry; empty: none
-    CommunicatorPin smalls;     // the same of one that no plan takes
+    CommunicatorPin communicator;  // of one that counts; empty: it does not
+    bool gradient;                 // it may carry one
+    bool small;                    // it may carry one that no plan takes
+    bool tuned;                    // it may be
+    tuning::Key key;               // of one that may
     bool observed;
 };
 
@@ -54,6 +58,13 @@ std::uint64_t next_ordinal(Communicator& communicator) {
     return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
 }
 
+tuning::Counted next_tuned(Communicator& communicator, const tuning::Key& key, tuning::Made made) {
+    const std::uint64_t history =
+        tuning::history_with(communicator.tuned_history.load(std::memory_order_relaxed), key, made);
+    communicator.tuned_history.store(history, std::memory_order_relaxed);
+    return {communicator.tuned_calls.fetch_add(1, std::memory_order_relaxed), history};
+}
+
 director::Director* director_of(const CommunicatorPin& communicator) {
     return communicator ? communicator->director.load(std::memory_order_acquire) : nullptr;
 }
@@ -66,15 +77,24 @@ void note_small(const CommunicatorPin& communicator) {
 
 int count_grouped(Grouped& call) {
     int result = DEFT_NCCL_SUCCESS;
-    if (call.smalls) {
-        note_small(call.smalls);
+    if (call.small) {
+        note_small(call.communicator);
     }
-    if (!call.gradients) {
-        return result;
+    director::Director* const director = director_of(call.communicator);
+    if (call.tuned) {
+        const tuning::Counted counted =
+            next_tuned(*call.communicator.get(), call.key, tuning::Made::Grouped);
+        call.record.tuned = counted.ordinal;
+        call.record.offer = {};  // NCCL asks when the group has ended, if at all
+        if (director != nullptr && !director->count_tuned(counted)) {
+            result = DEFT_NCCL_SYSTEM_ERROR;
+        }
     }
-    call.record.ordinal = next_ordinal(*call.gradients.get());
-    if (director::Director* const director = director_of(call.gradients)) {
-        director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+    if (call.gradient) {
+        call.record.ordinal = next_ordinal(*call.communicator.get());
+        if (director != nullptr) {
+            director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+        }
     }
     return result;
 }
@@ -116,9 +136,13 @@ int CollectiveHook::all_reduce(const Call& summed, deft_cuda_stream_t stream) no
     call.mark = take_mark(call);
     begin(call, stream);
     int result = DEFT_NCCL_SUCCESS;
-    if (!carry_out(call, stream, result)) {
-        result = table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
-                                    call.type, call.op, comm_, stream);
+    if (!refused_ && carry_out(call, stream, result)) {
+        record_.tuned = CallRecord::kNoOrdinal;  // NCCL was not asked for it
+    } else {
+        result = forward([&] {
+            return table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
+                                      call.type, call.op, comm_, stream);
+        });
     }
     end(result);
     return result;
@@ -138,6 +162,14 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
              may_be_small_gradient(reduction(call));
     if (small_ && !grouped) {
         note_small(communicator());
+    }
+    tuned_ = communicator() && tuning::may_tune(call.function) &&
+             Presence::process().tunes.load(std::memory_order_relaxed);
+    if (tuned_) {
+        key_ = tuning::key_of(call.function, call.count, call.type, call.op);
+    }
+    if (tuned_ && !grouped) {
+        tune(stream);
     }
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
     if (gradient_ && !grouped) {
@@ -170,6 +202,38 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     background_ = background;
 }
 
+// Once a call, because each look asks the driver.
+void CollectiveHook::look_at(deft_cuda_stream_t stream) noexcept {
+    const cuda::Driver* const driver = cuda::Driver::found();
+    if (driver != nullptr && !looked_at_) {
+        looked_at_ = true;
+        recordable_ = cuda::recordable(*driver, stream, captured_);
+    }
+}
+
+// What the ranks have agreed on for this call. A graph would keep it for good, so a call that is
+// captured is left to NCCL.
+void CollectiveHook::tune(deft_cuda_stream_t stream) noexcept {
+    director::Director* const director = director_of(communicator());
+    const bool tunes = director != nullptr && director->tunes();
+    if (tunes) {
+        look_at(stream);
+    }
+    const tuning::Counted counted = next_tuned(
+        *communicator().get(), key_, captured_ ? tuning::Made::Captured : tuning::Made::Alone);
+    record_.tuned = counted.ordinal;
+    if (!tunes) {
+        return;
+    }
+    refused_ = !director->tune(key_, counted, pick_);
+    if (captured_) {
+        pick_ = {};
+    }
+    record_.order = pick_.order;
+    record_.entry = pick_.entry;
+    record_.sample = pick_.sample;
+}
+
 // False: the call is captured, so that it has no time of its own.
 bool CollectiveHook::record_start(BackgroundThread& background,
                                   deft_cuda_stream_t stream) noexcept {
@@ -177,14 +241,14 @@ bool CollectiveHook::record_start(BackgroundThread& background,
     if (driver == nullptr || record_.device < 0) {
         return true;
     }
-    bool captured = false;
-    const bool recordable = cuda::recordable(*driver, stream, captured);
-    if (captured) {
+    look_at(stream);
+    if (captured_) {
         BackgroundThread::count_captured();
         return false;
     }
-    if (recordable) {
-        record_.events = background.sample(record_.device, pool_);
+    if (recordable_) {
+        record_.events = record_.sample >= 0 ? background.trial_pair(record_.device, pool_)
+                                             : background.sample(record_.device, pool_);
     }
     if (record_.events >= 0 && !pool_->record_start(record_.events, stream)) {
         pool_->give_back(record_.events);
@@ -203,7 +267,7 @@ bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int&
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (background_ == nullptr && !gradient_ && !small_) {
+    if (background_ == nullptr && !gradient_ && !small_ && !tuned_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -228,12 +292,13 @@ void CollectiveHook::end(int result) noexcept {
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
-    if (!observed && !gradient_ && !small_) {
+    const bool counts = gradient_ || small_ || tuned_;
+    if (!observed && !counts) {
         return;
     }
-    Grouped call{record_, pool_, stream_of(record_), {}, {}, observed};
-    if (gradient_ || small_) {
-        (gradient_ ? call.gradients : call.smalls) = std::move(communicator());
+    Grouped call{record_, pool_, stream_of(record_), {}, gradient_, small_, tuned_, key_, observed};
+    if (counts) {
+        call.communicator = std::move(communicator());
     }
     try {
         if (t_grouped == nullptr) {
@@ -269,7 +334,7 @@ void observe_group_end(bool launched) noexcept {
     bool told = false;  // what a director has heard of as grouped is learned as that
     for (const Grouped& call : *t_grouped) {
         observed += call.observed ? 1 : 0;
-        if (director_of(call.gradients) != nullptr) {
+        if (call.gradient && director_of(call.communicator) != nullptr) {
             told = true;
         }
     }

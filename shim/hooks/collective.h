@@ -2,8 +2,10 @@
 // The hook of a call that moves data.
 #pragma once
 
+#include "base/collective_choice.h"
 #include "shim/hooks/hook.h"
 #include "shim/runtime/background_thread.h"
+#include "shim/tuning/call_history.h"
 
 namespace deft {
 
@@ -21,16 +23,38 @@ public:
     void begin(const Call& call, deft_cuda_stream_t stream) noexcept;
     void end(int result) noexcept;
 
+    // NCCL's own function, with what it takes, between begin() and end(): as the ranks have agreed
+    // that the call is carried out. Returns what the job is told.
+    template <class Function>
+    int forward(Function&& function) noexcept {
+        if (refused_) {
+            return DEFT_NCCL_SYSTEM_ERROR;
+        }
+        const TunedCall tuned(pick_.choice);
+        const int result = function();
+        record_.offer = tuned.offer();
+        return result;
+    }
+
     // An all-reduce, from begin() to end(): a plan deals with it, or it is forwarded. Returns what
     // the job is told.
     int all_reduce(const Call& summed, deft_cuda_stream_t stream) noexcept;
 
 private:
+    void look_at(deft_cuda_stream_t stream) noexcept;
+    void tune(deft_cuda_stream_t stream) noexcept;
     bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void keep_for_group_end(bool observed) noexcept;
 
     deft_nccl_comm_t comm_;
+    tuning::Key key_;  // of one that may be tuned
+    tuning::Pick pick_;
+    bool tuned_ = false;                      // it may be
+    bool refused_ = false;                    // the communicator has failed
+    bool looked_at_ = false;                  // its stream: what follows is known
+    bool captured_ = false;                   // into a graph
+    bool recordable_ = false;                 // events can be recorded now
     bool gradient_ = false;                   // it may carry one
     bool small_ = false;                      // it may carry one that no plan takes
     BackgroundThread* background_ = nullptr;  // null: this call is not observed

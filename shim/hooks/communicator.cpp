@@ -21,6 +21,7 @@
 #include "shim/hooks/unfinished_children.h"
 #include "shim/runtime/background_thread.h"
 #include "shim/settings/mode.h"
+#include "shim/settings/settings.h"
 
 namespace deft::communicator {
 namespace {
@@ -142,7 +143,11 @@ std::uint64_t shrunk_hash(Hook& hook, const int* excluded, int count) noexcept {
 
 int starting(const Hook& hook, Function function) noexcept {
     // Before, not after: the plugin's init runs inside the call and looks at this.
-    Presence::process().communicators_seen.fetch_add(1, std::memory_order_release);
+    Presence& presence = Presence::process();
+    if (plans(shim_mode()) && director::tuner_allowed()) {
+        presence.tunes.store(true, std::memory_order_release);
+    }
+    presence.communicators_seen.fetch_add(1, std::memory_order_release);
     forward_held(hook);
     counted(hook, function);
     if (!shim_required()) {

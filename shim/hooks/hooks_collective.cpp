@@ -8,14 +8,14 @@ using deft::CollectiveHook;
 using deft::Function;
 
 // Each hook is the same three steps: describe the call, forward it, note its end.
-#define DEFT_COLLECTIVE(name, description, arguments)               \
-    CollectiveHook hook(Function::name, comm, DEFT_CALLER);         \
-    if (hook.table() == nullptr || hook.table()->name == nullptr) { \
-        return hook.unavailable();                                  \
-    }                                                               \
-    hook.begin(deft::Call description, stream);                     \
-    const int result = hook.table()->name arguments;                \
-    hook.end(result);                                               \
+#define DEFT_COLLECTIVE(name, description, arguments)                              \
+    CollectiveHook hook(Function::name, comm, DEFT_CALLER);                        \
+    if (hook.table() == nullptr || hook.table()->name == nullptr) {                \
+        return hook.unavailable();                                                 \
+    }                                                                              \
+    hook.begin(deft::Call description, stream);                                    \
+    const int result = hook.forward([&] { return hook.table()->name arguments; }); \
+    hook.end(result);                                                              \
     return result
 
 DEFT_HOOK int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,

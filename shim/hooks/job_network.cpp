@@ -17,11 +17,19 @@
 #include "base/presence.h"
 #include "shim/cuda/execution.h"
 #include "shim/settings/mode.h"
+#include "shim/tuning/job_limits.h"
 #include "topology/nccl_settings.h"
 #include "topology/rdma.h"
 
 namespace deft::job_network {
 namespace {
+
+// A limit of one communicator is taken for one of all: its children have it too.
+void note_limits(const deft_nccl_config_t* own) noexcept {
+    if (executor::names_ctas(own)) {
+        tuning::note_limited_channels();
+    }
+}
 
 constexpr int kFirstNamed = 21700;  // release that lets a communicator name its network
 // From here on NCCL starts no plugin but the one that is named (src/plugin/net.cc, ncclNetInit).
@@ -147,6 +155,7 @@ void Config::name_ib(const Hook& hook) noexcept {
 
 Config::Config(const Hook& hook, const deft_nccl_unique_id_t* id, deft_nccl_config_t* own) noexcept
     : own_(own) {
+    note_limits(own);
     try {
         if (!able(hook)) {
             return;
@@ -180,6 +189,7 @@ Config::Config(const Hook& hook, const deft_nccl_unique_id_t* id, deft_nccl_conf
 }
 
 Config::Config(const Hook& hook, deft_nccl_config_t* own) noexcept : own_(own) {
+    note_limits(own);
     try {
         if (!able(hook)) {
             return;

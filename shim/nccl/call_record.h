@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/collective_choice.h"
 #include "shim/nccl/call.h"
 
 namespace deft {
@@ -19,6 +20,11 @@ struct CallRecord {
     std::uint64_t group = 0;             // number of the NCCL group it was in; 0: none
     std::uint64_t mark = 0;              // as the call's: SumMark
     std::uint64_t ordinal = kNoOrdinal;  // of the communicator's calls that may carry gradients
+    std::uint64_t tuned = kNoOrdinal;    // of those that may be tuned
+    std::uint64_t order = 0;             // that it was carried out by, as in tuning::Pick
+    int entry = -1;
+    int sample = -1;
+    CollectiveOffer offer;  // what NCCL had for it
     std::uint32_t comm_serial = 0;
     int nranks = -1;
     int device = -1;

@@ -140,6 +140,8 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->splits = 0;
     entry->asked = 0;
     entry->gradient_calls = 0;
+    entry->tuned_calls = 0;
+    entry->tuned_history = 0;
     entry->council = nullptr;
     entry->origin = nullptr;
     entry->suspensions = 0;

@@ -33,6 +33,8 @@ struct Communicator {
     std::atomic<std::uint32_t> splits{0};               // so far, part of a child's hash
     std::atomic<std::uint32_t> asked{0};                // times its details were asked for
     std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
+    std::atomic<std::uint64_t> tuned_calls{0};          // the same of those that may be tuned
+    std::atomic<std::uint64_t> tuned_history{0};        // what they were: tuning/call_history.h
     std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
     // Of one that has been suspended: its first agreement, through which its ranks find each other
     // again. Null before.

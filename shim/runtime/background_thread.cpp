@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "shim/control/directors.h"
 #include "shim/settings/mode.h"
+#include "shim/settings/settings.h"
 
 namespace deft {
 namespace {
@@ -37,6 +38,8 @@ constexpr std::size_t kEarlyWindow = 8;
 constexpr std::size_t kLateWindow = 3;
 constexpr std::size_t kMinPairs = 256;
 constexpr std::size_t kMaxPairs = 4096;
+// Calls of trials that have been made and not looked at yet; of more no time is known.
+constexpr std::size_t kTrialPairs = 256;
 
 std::array<std::atomic<std::uint64_t>, kFunctions> g_calls;
 std::atomic<std::uint64_t> g_captured{0};
@@ -133,6 +136,14 @@ int BackgroundThread::sample(int device, cuda::EventPool*& pool) noexcept {
     return pool != nullptr ? pool->take() : cuda::EventPool::kNone;
 }
 
+int BackgroundThread::trial_pair(int device, cuda::EventPool*& pool) noexcept {
+    if (device < 0 || device >= kMaxDevices) {
+        return cuda::EventPool::kNone;
+    }
+    pool = sampling_[static_cast<std::size_t>(device)].trials.load(std::memory_order_acquire);
+    return pool != nullptr ? pool->take() : cuda::EventPool::kNone;
+}
+
 void BackgroundThread::request_report() noexcept {
     Monitor::Lock lock(monitor_);
     report_wanted_ = true;
@@ -180,8 +191,10 @@ void BackgroundThread::run() {
         bool busy = false;
         for (auto& [device, rank] : ranks_) {
             busy = resolve(device, rank) || busy;
+            busy = resolve_trials(device, rank) || busy;
             open_window(device, rank);
-            busy = director::tick(device, rank.track) || busy;
+            busy = director::tick(device, rank.track, rank.seen) || busy;
+            rank.seen.clear();
         }
         const std::int64_t now = cuda::host_now();
         if (wanted || now >= next_report) {
@@ -198,7 +211,9 @@ bool BackgroundThread::drain() {
     CallRecord record;
     bool any = false;
     while (ring_.pop(record)) {
-        ranks_[record.device].track.feed(record);
+        Rank& rank = ranks_[record.device];
+        see(rank, record);
+        rank.track.feed(record);
         any = true;
     }
     if (lost != lost_seen_) {
@@ -208,6 +223,51 @@ bool BackgroundThread::drain() {
         }
     }
     return any;
+}
+
+// A call that may be tuned. The pair that times one of a trial is no business of the track's: its
+// time tells nothing of the job as it is.
+void BackgroundThread::see(Rank& rank, CallRecord& record) {
+    if (record.tuned == CallRecord::kNoOrdinal) {
+        return;
+    }
+    tuning::SeenCall seen;
+    seen.serial = record.comm_serial;
+    seen.ordinal = record.tuned;
+    seen.key = tuning::key_of(record.function, record.count, record.type, record.op);
+    seen.offer = record.offer;
+    seen.order = record.order;
+    seen.entry = record.entry;
+    seen.sample = record.sample;
+    seen.issued_ns = record.issued_ns;
+    if (record.sample >= 0 && record.events >= 0) {
+        rank.trials.emplace_back(seen, record.events);
+        record.events = -1;
+    } else {
+        rank.seen.push_back(seen);
+    }
+}
+
+// True while times of trials are outstanding.
+bool BackgroundThread::resolve_trials(int device, Rank& rank) {
+    while (!rank.trials.empty()) {
+        auto& [seen, events] = rank.trials.front();
+        cuda::EventPool* const pool = sampling_[static_cast<std::size_t>(device)].trials.load();
+        std::int64_t elapsed = 0;
+        const auto state = pool->resolve(events, elapsed);
+        if (state == cuda::EventPool::State::Pending) {
+            if (cuda::host_now() - seen.issued_ns <= kGiveUp) {
+                return true;
+            }
+            pool->abandon();
+        } else {
+            pool->give_back(events);
+            seen.elapsed_ns = state == cuda::EventPool::State::Done ? elapsed : -1;
+        }
+        rank.seen.push_back(seen);
+        rank.trials.pop_front();
+    }
+    return false;
 }
 
 // Fills in the times that have become known; true while some are outstanding.
@@ -260,6 +320,10 @@ bool BackgroundThread::prepare_pool(int device, Rank& rank) {
     }
     if (pool != nullptr) {
         rank.outgrown.push_back(pool);  // or leak checkers take it for lost
+    } else if (plans(shim_mode()) && director::tuner_allowed()) {
+        // Without it nothing is found out of the tuner's trials, and NCCL's own choices stand.
+        sampling.trials.store(cuda::EventPool::create(*driver, device, kTrialPairs).release(),
+                              std::memory_order_release);
     }
     sampling.pool.store(made.release(), std::memory_order_release);
     return true;

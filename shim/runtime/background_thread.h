@@ -6,15 +6,18 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/monitor.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/nccl/registry.h"
 #include "shim/runtime/report.h"
+#include "shim/tuning/job_calls.h"
 
 namespace deft {
 
@@ -39,6 +42,8 @@ public:
     // Hot path: a pair of events of the device for this call, or EventPool::kNone when it is not to
     // be timed. `pool` is set with the pair.
     int sample(int device, cuda::EventPool*& pool) noexcept;
+    // The same for a call of a trial, whose time is wanted whatever else is timed.
+    int trial_pair(int device, cuda::EventPool*& pool) noexcept;
     // Hands a call over. `pool` is that of the pair which times it, if one does.
     void submit(const CallRecord& record, cuda::EventPool* pool) noexcept {
         submit(ring_, record, pool);
@@ -57,7 +62,8 @@ private:
     // Shared with the hooks, one for each device.
     struct Sampling {
         std::atomic<int> calls_left{0};
-        std::atomic<cuda::EventPool*> pool{nullptr};  // never freed
+        std::atomic<cuda::EventPool*> pool{nullptr};    // never freed
+        std::atomic<cuda::EventPool*> trials{nullptr};  // the same; there is never another one
     };
     // The thread's own, one for each device: a device's calls are one rank's.
     struct Rank {
@@ -69,6 +75,9 @@ private:
         std::uint64_t timed = 0;
         // Pools that were too small. Hooks may still hold their pairs: never freed.
         std::vector<cuda::EventPool*> outgrown;
+        // Calls that may be tuned, as far as all is known of them; and those whose times are not.
+        std::vector<tuning::SeenCall> seen;
+        std::deque<std::pair<tuning::SeenCall, int>> trials;  // with its pair of events
         std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
         std::string path;  // last written
     };
@@ -89,7 +98,9 @@ private:
     static void at_exit() noexcept;
     void run();
     bool drain();
+    static void see(Rank& rank, CallRecord& record);
     bool resolve(int device, Rank& rank);
+    bool resolve_trials(int device, Rank& rank);
     void open_window(int device, Rank& rank);
     bool prepare_pool(int device, Rank& rank);
     bool set_clock(int device, Rank& rank);

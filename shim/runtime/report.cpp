@@ -99,6 +99,23 @@ void cycle(JsonWriter& json, const Track* track) {
     }
 }
 
+void tuned(JsonWriter& json, const TuningFacts& tuning) {
+    json.begin_object()
+        .member("state", tuning.state)
+        .member("reason", tuning.reason)
+        .member("ratio", tuning.ratio);
+    json.key("calls").begin_array();
+    for (const TuningFacts::Call& call : tuning.calls) {
+        json.begin_object()
+            .member("call", call.call)
+            .member("choice", call.choice)
+            .member("own_ms", call.own_ms)
+            .member("chosen_ms", call.chosen_ms)
+            .end_object();
+    }
+    json.end_array().end_object();
+}
+
 void planned(JsonWriter& json, const PlanFacts& plan) {
     json.begin_object()
         .member("state", plan.state)
@@ -141,7 +158,12 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
             .member("finish_ms", transfer.finish_ms)
             .end_object();
     }
-    json.end_array().end_object();
+    json.end_array();
+    if (!plan.tuning.state.empty()) {
+        json.key("tuning");
+        tuned(json, plan.tuning);
+    }
+    json.end_object();
 }
 
 void links(JsonWriter& json) {

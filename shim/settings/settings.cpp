@@ -16,7 +16,7 @@ namespace {
 constexpr Key kAgreed[] = {Key::Mode,   Key::Gradients,      Key::MaxDelay, Key::MaxMerge,
                            Key::WarmUp, Key::Plan,           Key::Predict,  Key::Optimizer,
                            Key::Guard,  Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas,
-                           Key::Merge};
+                           Key::Merge,  Key::Tuner};
 
 // "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
 // mode is not for this one.
@@ -97,6 +97,14 @@ const char* untrusted() {
 
 ShimMode planning_mode() {
     return untrusted() != nullptr ? ShimMode::Exact : shim_mode();
+}
+
+bool tuner_allowed() {
+    return !Config::process().is(Key::Tuner, "off");
+}
+
+bool tuner_may_reorder() {
+    return Config::process().is(Key::Tuner, "auto");
 }
 
 void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bool own_merge,

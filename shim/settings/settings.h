@@ -26,6 +26,10 @@ const char* untrusted();
 // allows some, or a plan by its name.
 bool cap_named(const Config& config);
 
+// DEFT_TUNER: how NCCL carries out calls may be chosen; also where a sum's order changes with it.
+bool tuner_allowed();
+bool tuner_may_reorder();
+
 struct Settings {
     ShimMode mode = ShimMode::Off;  // planning_mode()
     std::uint32_t max_delay = 0;    // iterations

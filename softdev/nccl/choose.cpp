@@ -4,11 +4,13 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "softdev/nccl/env.h"
 #include "softdev/nccl/error.h"
 #include "softdev/nccl/launch.h"
+#include "softdev/nccl/log.h"
 
 namespace softdev::nccl {
 namespace {
@@ -87,6 +89,91 @@ size_t bytes_for_a_channel(const Choice& choice, int nranks) {
     return 16 << 10;
 }
 
+int tuner_function(Function function) {
+    switch (function) {
+        case Function::kAllReduce:
+            return DEFT_TUNER_ALL_REDUCE;
+        case Function::kAllGather:
+            return DEFT_TUNER_ALL_GATHER;
+        case Function::kReduceScatter:
+            return DEFT_TUNER_REDUCE_SCATTER;
+        case Function::kReduce:
+            return DEFT_TUNER_REDUCE;
+        default:
+            return DEFT_TUNER_BROADCAST;
+    }
+}
+
+// What there is for the call, in NCCL's words. Only that the first is the least is meant by the
+// costs; LL, which sends twice the bytes, is far from it where there are many.
+void fill_costs(const Task& task, const Choice& own, net::TunerQuestion& question) {
+    const std::string algorithms = list_for("NCCL_ALGO", task.function);
+    const std::string protocols = list_for("NCCL_PROTO", task.function);
+    constexpr size_t kManyBytes = 16 << 20;
+    constexpr float kOwn = 10;
+    constexpr float kOther = 20;
+    constexpr float kFar = 100;
+    const bool sum = task.function == Function::kAllReduce;
+    for (auto& row : question.costs) {
+        std::fill(std::begin(row), std::end(row), DEFT_TUNER_IGNORE);
+    }
+    const auto fill = [&](int algorithm, Pattern pattern) {
+        const auto cost = [&](Protocol protocol, float other) {
+            return pattern == own.pattern && protocol == own.protocol ? kOwn : other;
+        };
+        float* const row = question.costs[algorithm];
+        if (allowed(protocols, "LL")) {
+            row[DEFT_TUNER_LL] = cost(Protocol::kLL, question.bytes > kManyBytes ? kFar : kOther);
+        }
+        if (named(protocols, "LL128")) {
+            row[DEFT_TUNER_LL128] = cost(Protocol::kLL128, kOther);
+        }
+        if (allowed(protocols, "Simple")) {
+            row[DEFT_TUNER_SIMPLE] = cost(Protocol::kSimple, kOther);
+        }
+    };
+    if (!sum || allowed(algorithms, "Ring")) {
+        fill(DEFT_TUNER_RING, Pattern::kRing);
+    }
+    if (sum && allowed(algorithms, "Tree")) {
+        fill(DEFT_TUNER_TREE, Pattern::kTree);
+    }
+}
+
+// As NCCL takes the answer: the least that is left, and the channels where they are named.
+void ask_tuner(const Task& task, size_t bytes, Choice& choice) {
+    const Communicator& comm = *task.communicator;
+    net::TunerQuestion question;
+    question.function = tuner_function(task.function);
+    question.bytes = bytes;
+    fill_costs(task, choice, question);
+    const int result = comm.tuner.ask(question);
+    if (result != 0) {
+        throw Error(static_cast<ncclResult_t>(result), "getCollInfo of the tuner failed");
+    }
+    float least = 0;
+    bool any = false;
+    for (const int algorithm : {DEFT_TUNER_TREE, DEFT_TUNER_RING}) {
+        for (int protocol = 0; protocol < DEFT_TUNER_PROTOCOLS; ++protocol) {
+            const float cost = question.costs[algorithm][protocol];
+            if (cost < 0 || (any && cost >= least)) {
+                continue;
+            }
+            any = true;
+            least = cost;
+            choice.pattern = algorithm == DEFT_TUNER_TREE ? Pattern::kTree : Pattern::kRing;
+            choice.protocol = protocol == DEFT_TUNER_LL      ? Protocol::kLL
+                              : protocol == DEFT_TUNER_LL128 ? Protocol::kLL128
+                                                             : Protocol::kSimple;
+        }
+    }
+    choice.channels = static_cast<int>(
+        std::clamp<size_t>(bytes / bytes_for_a_channel(choice, comm.nranks), 1, comm.channels));
+    if (question.channels > 0) {
+        choice.channels = std::clamp(question.channels, 1, static_cast<int>(comm.channels));
+    }
+}
+
 }  // namespace
 
 Choice choose(const Task& task) {
@@ -116,6 +203,14 @@ Choice choose(const Task& task) {
     }
     choice.channels = static_cast<int>(std::clamp<size_t>(
         bytes / bytes_for_a_channel(choice, nranks), 1, task.communicator->channels));
+    if (task.communicator->tuner) {
+        ask_tuner(task, bytes, choice);
+    }
+    constexpr const char* kProtocols[] = {"SIMPLE", "LL", "LL128"};
+    log_info(kSubsysTuning, "%s: %zu Bytes -> Algo %s proto %s channels %d",
+             function_name(task.function), bytes,
+             choice.pattern == Pattern::kTree ? "TREE" : "RING",
+             kProtocols[static_cast<int>(choice.protocol)], choice.channels);
     return choice;
 }
 

@@ -22,6 +22,7 @@
 #include "softdev/nccl/reduce.h"
 #include "softdev/nccl/service.h"
 #include "softdev/net/plugin_loader.h"
+#include "softdev/net/tuner_loader.h"
 
 // What an ncclComm_t points to. Never freed, so that a stale handle is recognised; the communicator
 // behind it is found by look-up.
@@ -61,6 +62,7 @@ public:
     int device = -1;
     CUcontext context = nullptr;
     uint64_t hash = 0;
+    net::CommTuner tuner;  // empty: none is there
     int channels = 1;      // ring and tree; two for each network device unless told otherwise
     int p2p_channels = 1;  // connections to each peer for messages
     int message_channel(int peer, bool sending, int part) const;
@@ -167,6 +169,7 @@ private:
     void meet(UniqueFd listener, const std::vector<Address>& addresses, uint64_t magic);
     void exchange_peers();
     void open_network(std::shared_ptr<Resources> shared);
+    void open_tuner();
     void letter(int peer, Letter type, uint64_t key, const std::string& payload);
     void peer_lost(int peer, bool clean);
     void close_connections();

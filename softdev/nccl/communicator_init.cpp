@@ -219,6 +219,7 @@ void Communicator::init(const std::vector<ncclUniqueId>& ids) {
     const auto addresses = check_in(ids, nranks, rank, own, patience());
     meet(std::move(listener), addresses, head.magic);
     open_network(nullptr);  // whatever a single rank wants of it: as in NCCL
+    open_tuner();
     exchange_peers();
     if (nranks > 1) {
         control_->all_gather(kGatherReady, "", patience(), "end of the initialisation");
@@ -313,6 +314,7 @@ void Communicator::derive(const Derivation& wanted, const std::shared_ptr<Commun
         check_shared_network(*child);
     }
     child->open_network(wanted.share ? resources_ : nullptr);
+    child->open_tuner();
     child->exchange_peers();
     if (child->nranks > 1) {
         child->control_->all_gather(kGatherReady, "", child->patience(), what);

@@ -43,6 +43,15 @@ void choose_devices(Resources& resources) {
 
 }  // namespace
 
+// After the network, in whose library it may be. As far as is known here a host has one rank.
+void Communicator::open_tuner() {
+    const auto ranks = static_cast<size_t>(nranks);
+    const int result = net::CommTuner::open(hash, ranks, ranks, &tuner);
+    if (result != 0) {
+        throw Error(static_cast<ncclResult_t>(result), "init of the tuner failed");
+    }
+}
+
 void Communicator::open_network(std::shared_ptr<Resources> shared) {
     if (shared != nullptr) {
         std::lock_guard lock(parts_mutex_);

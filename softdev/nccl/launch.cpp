@@ -213,7 +213,7 @@ std::string Launch::label() const {
     return tasks_.size() > 1 ? first + format(" and %zu more", tasks_.size() - 1) : first;
 }
 
-std::set<Communicator::Wish> Launch::wishes() const {
+std::set<Communicator::Wish> Launch::wishes() {
     std::set<Communicator::Wish> wishes;
     const Communicator& comm = *communicator_;
     const auto wish = [&](Pattern pattern, int channel, int peer, bool sender) {
@@ -224,7 +224,9 @@ std::set<Communicator::Wish> Launch::wishes() const {
     if (comm.nranks == 1) {
         return wishes;
     }
-    for (const Task& task : tasks_) {
+    choices_.assign(tasks_.size(), {});
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+        const Task& task = tasks_[i];
         if (is_message(task)) {
             for (const Message& message : messages_of(task)) {
                 // All channels at once here too: a size that does not fit is found afterwards.
@@ -240,7 +242,8 @@ std::set<Communicator::Wish> Launch::wishes() const {
         if (task.count == 0) {
             continue;
         }
-        const Pattern pattern = choose(task).pattern;
+        choices_[i] = choose(task);
+        const Pattern pattern = choices_[i].pattern;
         for (int channel = 0; channel < comm.channels; ++channel) {
             if (pattern == Pattern::kRing) {
                 wish(pattern, channel, (comm.rank + comm.nranks - 1) % comm.nranks, false);
@@ -278,7 +281,8 @@ void Launch::start() {
         add_accesses(task, accesses);
     }
     check_ranges(comm, operation->label, accesses);
-    for (const Task& task : tasks_) {
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+        const Task& task = tasks_[i];
         if (task.function != Function::kSend && task.function != Function::kRecv) {
             operation->announcements.push_back({header_of(task), -1});
         }
@@ -287,7 +291,7 @@ void Launch::start() {
         } else if (comm.nranks == 1) {
             operation->works.push_back(local_work(task));
         } else if (task.count > 0) {
-            operation->works.push_back(collective_work(task, choose(task)));
+            operation->works.push_back(collective_work(task, choices_[i]));
         }
     }
     if (!with_messages.empty()) {

@@ -33,7 +33,8 @@ struct Choice {
     Protocol protocol = Protocol::kSimple;
     int channels = 1;
 };
-Choice choose(const Task& task);  // NCCL_ALGO, NCCL_PROTO, size, ranks
+// NCCL_ALGO, NCCL_PROTO, size, ranks; then what a tuner makes of it, which is asked each time.
+Choice choose(const Task& task);
 
 // All tasks of one communicator in one group: what connections they need, and putting them on the
 // stream.
@@ -43,12 +44,13 @@ public:
 
     std::string label() const;  // the calls, for reports
     // Throws Error (a receive without its send to itself, ...). Nothing is started.
-    std::set<Communicator::Wish> wishes() const;
-    void start();  // the connections exist; throws Error
+    std::set<Communicator::Wish> wishes();
+    void start();  // after wishes(), and the connections exist; throws Error
 
 private:
     std::shared_ptr<Communicator> communicator_;
     std::vector<Task> tasks_;
+    std::vector<Choice> choices_;  // by task; of collectives only
 };
 
 }  // namespace softdev::nccl

@@ -339,6 +339,17 @@ int NetRegistry::open(const CommRequest& request, CommNet* out) {
     return DEFT_NET_INVALID_USAGE;
 }
 
+std::string NetRegistry::external_file() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::string file;
+    for (const auto& plugin : plugins_) {
+        if (plugin->external && plugin->library != nullptr && plugin->net != nullptr) {
+            file = plugin->net->file();
+        }
+    }
+    return file;
+}
+
 int NetRegistry::release(CommNet& comm) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Plugin& plugin = *plugins_[comm.plugin_];

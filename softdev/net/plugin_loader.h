@@ -70,6 +70,9 @@ public:
     // Errors are logged: DEFT_NET_INVALID_USAGE when no network has the wanted name.
     int open(const CommRequest& request, CommNet* out);
 
+    // The file of the external plugin that was opened last; empty: none is open. Any thread.
+    std::string external_file();
+
 private:
     friend class CommNet;
     struct Plugin;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoders of what the ranks say to each other while they agree. What passes must be within its
+// The decoders of what the ranks say to each other while they agree, on meeting and on how NCCL is
+// to carry out calls. What passes must be within its
 // limits and survive being encoded and decoded again.
 #include <algorithm>
 #include <array>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "shim/agreement/wire.h"
+#include "shim/tuning/judgement.h"
+#include "shim/tuning/table.h"
 
 using namespace deft::agreement;
 
@@ -55,6 +58,37 @@ void read_header(std::span<const std::byte> in) {
     }
 }
 
+// Whatever passes can be asked for any call.
+void read_order(std::span<const std::byte> in) {
+    namespace tuning = deft::tuning;
+    tuning::Order order;
+    if (!tuning::decode(in, order)) {
+        return;
+    }
+    tuning::Order back;
+    require(tuning::decode(tuning::encode(order), back));
+    require(tuning::encode(back) == tuning::encode(order));
+    tuning::Table table(order);
+    for (const tuning::Entry& entry : order.entries) {
+        for (std::uint64_t call = 0; call < 300; ++call) {
+            (void)table.pick(entry.key, order.start + call);
+        }
+        (void)tuning::to_text(entry.key);
+        (void)tuning::to_text(entry.candidates.front());
+    }
+}
+
+void read_times(std::span<const std::byte> in) {
+    namespace tuning = deft::tuning;
+    std::uint64_t serial = 0;
+    tuning::Times times;
+    if (tuning::decode(in, serial, times)) {
+        const std::vector<std::byte> bytes = tuning::encode(serial, times);
+        require(std::equal(bytes.begin(), bytes.end(), in.begin(), in.end()));
+        (void)tuning::least({times, times});
+    }
+}
+
 }  // namespace
 
 // The first byte chooses the decoder.
@@ -68,7 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::uint64_t process = 0;
     wire::Trailer offer;
     wire::Nonce secret{};
-    switch (data[0] % 12) {
+    switch (data[0] % 14) {
         case 0:
             round_trip<wire::Hello>(in);
             break;
@@ -104,6 +138,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 11:
             require(!wire::decode_join(in, secret) || in.size() == secret.size());
+            break;
+        case 12:
+            read_order(in);
+            break;
+        case 13:
+            read_times(in);
             break;
     }
     return 0;

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "deft/abi/net.h"
+
 namespace {
 
 std::string g_library;
@@ -46,6 +48,29 @@ TEST(Product, OpeningItStartsNothing) {
     ASSERT_NE(::dlopen(g_library.c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr);
     EXPECT_EQ(entries_of("/proc/self/task"), threads);
     EXPECT_EQ(entries_of("/proc/self/fd"), files);
+}
+
+void say_nothing(int, unsigned long, const char*, int, const char*, ...) {}
+
+// NCCL with a tuner does not do all that it does without: see docs/tuner.md. The last of these
+// tests, because the plugin is at work from here on.
+TEST(Product, ShowsNcclNoTunerThatWouldDoNothing) {
+    void* const handle = ::dlopen(g_library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(handle, nullptr);
+    const auto table = [handle](int version) {
+        return static_cast<const char* const*>(
+            ::dlsym(handle, ("ncclTunerPlugin_v" + std::to_string(version)).c_str()));
+    };
+    for (int version = 2; version <= 6; ++version) {
+        ASSERT_NE(table(version), nullptr) << version;
+        EXPECT_STREQ(*table(version), "deft");
+    }
+    const auto* const net = static_cast<const deft_net_v8_t*>(::dlsym(handle, "ncclNetPlugin_v8"));
+    ASSERT_NE(net, nullptr);
+    net->init(say_nothing);
+    for (int version = 1; version <= 7; ++version) {
+        EXPECT_EQ(table(version), nullptr) << version;
+    }
 }
 
 }  // namespace

@@ -28,8 +28,13 @@ folder=$(cd "$(dirname "$SOFTDEV_NCCL")" && pwd)
 # Another build's libraries would come first from the caller's path.
 LD_LIBRARY_PATH=$folder:$cuda:$nvml
 SOFTDEV_KERNELS=$kernels
-TEST_NCCL_SETTINGS="${TEST_NCCL_SETTINGS:-} NCCL_ALGO=${TEST_NCCL_ALGO:-Ring} NCCL_P2P_DISABLE=1 \
-NCCL_IB_DISABLE=1 NCCL_RAS_ENABLE=0"
+# "any": NCCL chooses, but for PAT, which the kernels here do not have.
+case ${TEST_NCCL_ALGO:-Ring} in
+any) algorithm=NCCL_PAT_ENABLE=0 ;;
+*) algorithm=NCCL_ALGO=${TEST_NCCL_ALGO:-Ring} ;;
+esac
+TEST_NCCL_SETTINGS="${TEST_NCCL_SETTINGS:-} $algorithm NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1 \
+NCCL_RAS_ENABLE=0"
 # NCCL's threads spin: on few cores everything takes its time.
 SOFTDEV_DEADLINE=${SOFTDEV_DEADLINE:-240}
 export LD_LIBRARY_PATH SOFTDEV_KERNELS SOFTDEV_DEADLINE TEST_NCCL_SETTINGS

@@ -15,7 +15,7 @@ PLANNER = "planner planner/policies planner/simulator planner/solver planner/mod
 # A room may include those in later places of a line that names it, not those in its own place.
 LINES = (
     "shim/hooks > shim/runtime > shim/control > shim/guard shim/settings"
-    " > shim/executor shim/learning"
+    " > shim/executor shim/learning shim/tuning"
     f" > shim/agreement shim/nccl shim/cuda {PLANNER} > topology > base > include",
     "plugin > plugin/tcp > plugin/core > topology > base > include",
     f"tools > shim/settings topology/discovery {PLANNER} > topology > base > include",

@@ -239,6 +239,33 @@ TEST(HumanReport, TellsOfThePlanOfEachCommunicator) {
     EXPECT_EQ(plans_shown(json::array()), "");
 }
 
+TEST(HumanReport, TellsHowCallsAreCarriedOut) {
+    json text = document(0, 1);
+    json plan = {{"state", "watching"}, {"reason", "none is worth it"}};
+    plan["tuning"] = {{"state", "settled"},
+                      {"reason", ""},
+                      {"ratio", 0.875},
+                      {"calls", json::array({{{"call", "ncclAllReduce of 4096 float32"},
+                                              {"choice", "Tree/Simple on 1 channel"},
+                                              {"own_ms", 4.5},
+                                              {"chosen_ms", 3.25}}})}};
+    text["plans"] = json::array({plan});
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})),
+                HasSubstr("\ntuner      settled: an iteration takes 0.88 times as long as before\n"
+                          "           ncclAllReduce of 4096 float32: Tree/Simple on 1 channel, "
+                          "3.25 ms (NCCL's own choice 4.50 ms)\n"));
+    plan["tuning"] = {{"state", "watching"},
+                      {"reason", "NCCL_ALGO is set"},
+                      {"ratio", 1},
+                      {"calls", json::array()}};
+    text["plans"] = json::array({plan});
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})),
+                HasSubstr("\ntuner      watching: NCCL_ALGO is set\n"));
+    plan.erase("tuning");
+    text["plans"] = json::array({plan});
+    EXPECT_THAT(human_report(compare_ranks({parsed(text)})), Not(HasSubstr("tuner")));
+}
+
 TEST(HumanReport, SaysWhetherTheLargeSumsAreKnownToBeGradients) {
     const auto shown = [](const char* mode, const char* gradients) {
         json texts[] = {document(0, 2), document(1, 2)};

@@ -256,6 +256,7 @@ protected:
         info.serial = 1;
         info.rank = rank;
         info.nranks = kRanks;
+        info.limits = tuning::read_job_limits();
         static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
         never_freed.push_back(director_ = new Director(info, *council));
     }

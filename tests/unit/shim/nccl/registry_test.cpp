@@ -54,6 +54,19 @@ TEST_F(RegistryTest, IsRemovedByOneOfThoseWhoHoldIt) {
     EXPECT_TRUE(registry_->remove(handle(1), next.get()));
 }
 
+// Ranks count their communicator's calls, and must come to the same numbers.
+TEST_F(RegistryTest, ACommunicatorBeginsToCountAnew) {
+    for (std::uintptr_t number = 1; number <= Registry::kCapacity; ++number) {
+        CommunicatorPin pin = registry_->add(handle(number), &table_, 7, 0, 2);
+        pin->gradient_calls = pin->tuned_calls = pin->tuned_history = 9;
+        registry_->remove(handle(number), pin.get());
+    }
+    const CommunicatorPin pin = registry_->add(handle(1), &table_, 7, 0, 2);
+    EXPECT_EQ(pin->gradient_calls, 0u);
+    EXPECT_EQ(pin->tuned_calls, 0u);
+    EXPECT_EQ(pin->tuned_history, 0u);
+}
+
 TEST_F(RegistryTest, AnAddressUsedAgainIsAnotherCommunicator) {
     std::uint32_t first = 0;
     { first = registry_->add(handle(1), &table_, 7, 0, 2)->serial; }

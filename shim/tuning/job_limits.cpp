@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/tuning/job_limits.h"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace deft::tuning {
+namespace {
+
+std::atomic<bool> g_limited{false};
+
+// Null: it is not set, or empty.
+const char* value_of(const char* variable) {
+    const char* const value = std::getenv(variable);
+    return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+bool set(const char* variable) {
+    return value_of(variable) != nullptr;
+}
+
+const char* named_algorithm() {
+    // Where the job's own tuner cannot be opened NCCL would turn to this library.
+    const char* const tuner = value_of("NCCL_TUNER_PLUGIN");
+    if (tuner != nullptr && std::strstr(tuner, "deft") == nullptr) {
+        return "NCCL_TUNER_PLUGIN";
+    }
+    return set("NCCL_ALGO") ? "NCCL_ALGO" : set("NCCL_PROTO") ? "NCCL_PROTO" : nullptr;
+}
+
+}  // namespace
+
+// NCCL has put what its files say into the environment by the time it has made a communicator.
+JobLimits read_job_limits() noexcept {
+    constexpr std::array kVariables = {"NCCL_MIN_CTAS",      "NCCL_MAX_CTAS",
+                                       "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
+                                       "NCCL_MIN_NRINGS",    "NCCL_MAX_NRINGS"};
+    JobLimits limits;
+    limits.names_algorithm = named_algorithm();
+    limits.channels = std::any_of(kVariables.begin(), kVariables.end(), set);
+    limits.other_network = !tunable_network(value_of("NCCL_NET"));
+    return limits;
+}
+
+bool tunable_network(const char* name) noexcept {
+    return name == nullptr || ::strcasecmp(name, "deft") == 0 || ::strcasecmp(name, "Socket") == 0;
+}
+
+bool configuration_limits_channels() noexcept {
+    return g_limited.load(std::memory_order_relaxed);
+}
+
+void note_limited_channels() noexcept {
+    g_limited.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace deft::tuning

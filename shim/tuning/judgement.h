@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is tried for a call, and what the times say. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shim/tuning/job_calls.h"
+
+namespace deft::tuning {
+
+// What a trial may change.
+struct Freedom {
+    int nranks = 0;
+    bool algorithms = true;  // others than NCCL's own, which take memory for their connections
+    bool channels = true;
+    bool reorder = true;  // numbers may be added in another order
+};
+
+// Algorithms that need no special hardware. Where NCCL's own choice is another, nothing is changed.
+bool ordinary(int algorithm);
+
+// Ways to carry out the call, NCCL's own choice first. One alone: there is nothing to try.
+std::vector<CollectiveChoice> ways(const JobCalls::Repeated& call, const Freedom& freedom);
+// The same with fewer channels, which leave more of the device to the job's computing. own: what
+// NCCL would take by itself.
+std::vector<CollectiveChoice> narrower(const Key& key, const CollectiveChoice& choice,
+                                       const CollectiveChoice& own, const Freedom& freedom);
+
+// Times of one rank's trial, by entry and sample, in nanoseconds; 0: not known.
+using Times = std::vector<std::vector<std::uint64_t>>;
+std::vector<std::byte> encode(std::uint64_t serial, const Times& times);
+bool decode(std::span<const std::byte> bytes, std::uint64_t& serial, Times& times);
+
+// A call takes as long as on the rank that came last: the others have waited for it.
+Times least(const std::vector<Times>& of_ranks);
+
+struct Verdict {
+    std::size_t candidate = 0;
+    double own_ms = 0;     // of the first candidate; 0: too few times to tell
+    double chosen_ms = 0;  // of that one
+};
+
+// The fastest, if it is clearly faster than the first.
+Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times);
+// Of candidates with fewer and fewer channels the last that is about as fast as the first.
+Verdict narrowest(const Entry& entry, const std::vector<std::uint64_t>& times);
+
+// Of a comparison: when the first call of each window was made, kWindows + 1 of them. The time of
+// an iteration with the second candidates, as a part of that with the first. 0: it cannot be told.
+double ratio_of(const std::vector<std::int64_t>& begins);
+// What has to be gained is more than what other communicators of the job do to a comparison. Fewer
+// channels alone are kept for what they leave to the job's computing, so an iteration that takes as
+// long is enough.
+inline constexpr double kGain = 0.99;
+inline constexpr double kAboutAsLong = 1.005;
+
+}  // namespace deft::tuning
