@@ -201,6 +201,18 @@ SettingProblem central_problem(const Config& config) {
     return {config.central_problem(), ValueSource::SystemFile};
 }
 
+// What does not keep a job from being started.
+void warn(const Config& config) {
+    for (const auto lines : {config.warnings(), config.overruled()}) {
+        for (const std::string& line : lines) {
+            complain("warning: " + line);
+        }
+    }
+    for (const std::string& line : config.ignored_lines()) {
+        complain("warning: the line is ignored: " + line);
+    }
+}
+
 // The first of the settings that are texts to the table, but have to name something that is there.
 SettingProblem text_problem(const Config& config, const RunOptions& options) {
     // Where nobody has named it, only mode observe writes the file.
@@ -327,8 +339,8 @@ int run(const RunOptions& options) {
         complain(wrong);
         return kUsage;
     }
-    const Config config =
-        Config::load(environment.entries(), kSystemConfigFile, text_settings_problems);
+    const Config config = Config::load(environment.entries(), kSystemConfigFile,
+                                       text_settings_problems, options.command);
     if (!config.problems().empty()) {
         complain(config.problems().front() + "; nothing was started" +
                  (config.problems().size() > 1
@@ -336,13 +348,15 @@ int run(const RunOptions& options) {
                       : ""));
         return kNotStarted;
     }
-    for (const std::string& warning : config.warnings()) {
-        complain("warning: " + warning);
-    }
+    warn(config);
     const bool off = config.is(Key::Mode, "off");
     SettingProblem wrong = central_problem(config);
     if (wrong.line.empty() && !off) {
         wrong = text_problem(config, options);
+        if (wrong.source == ValueSource::SystemFile) {  // the job goes on without that
+            complain("warning: " + wrong.line);
+            wrong = {};
+        }
     }
     // Nobody but the user can insist: no line of a file that is wrong holds.
     const bool insists =
