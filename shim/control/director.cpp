@@ -86,6 +86,7 @@ void Director::step(Track& track) {
     });
     follower_.report_measured();
     follower_.report_pressure();
+    follower_.report_kill_switch();
     if (leader_ && council_.open()) {
         leader_->lead(track, view);
     }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "shim/control/directors.h"
+#include "shim/runtime/file_thread.h"
 #include "shim/settings/mode.h"
 
 namespace deft {
@@ -87,6 +88,9 @@ bool BackgroundThread::start() noexcept {
         if (error == 0) {
             g_running.store(background, std::memory_order_release);
             ::atexit([] { at_exit(); });
+            if (plans(shim_mode())) {
+                start_file_thread();
+            }
             state = 2;
             return true;
         }
