@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "base/nearest.h"
+#include "base/sha256.h"
 
 namespace deft {
 namespace {
@@ -53,6 +55,19 @@ bool has_order(const Variable& variable) {
     return variable.key == Key::Mode;
 }
 
+// Below which share a job is taken, from 0 to 100: the same wherever it is asked.
+double lot_of(const std::string& id) {
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(std::string_view("deft canary "))));
+    hash.add(std::as_bytes(std::span(id)));
+    const Sha256Digest digest = hash.finish();
+    std::uint32_t number = 0;
+    for (std::size_t i = 0; i < sizeof(number); ++i) {
+        number = number << 8 | std::to_integer<std::uint32_t>(digest[i]);
+    }
+    return number / 4294967296.0 * 100;
+}
+
 bool exceeds(const Variable& variable, const Setting& value, const Setting& ceiling) {
     return variable.type == ValueType::Real ? value.real > ceiling.real
                                             : value.integer > ceiling.integer;
@@ -62,7 +77,9 @@ bool exceeds(const Variable& variable, const Setting& value, const Setting& ceil
 
 ConfigLoader::ConfigLoader(const JobIdentity& job, std::span<const char* const> environment,
                            const std::string& system_file)
-    : environment_(environment), system_(read_config_file(system_file, job, true)) {
+    : environment_(environment),
+      launched_as_(job.id()),
+      system_(read_config_file(system_file, job, true)) {
     if (const std::string_view path = job.variable(variable(Key::Conf).name); !path.empty()) {
         user_ = read_config_file(std::string(path), job, false);
     }
@@ -117,6 +134,7 @@ Config ConfigLoader::attempt(bool with_system) const {
     }
     apply_environment(config);
     with(ConfigLine::Kind::Force);
+    draw_canary(config);
     with(ConfigLine::Kind::Ceiling);
     const Setting& disable = config.setting(Key::Disable);
     if (!disable.text.empty()) {
@@ -314,6 +332,27 @@ ConfigLoader::Fault ConfigLoader::cap(const ConfigLine& line, Config& config) {
         config.overruled_.push_back(line.name + " is " + shown_text(now.text) + ", " + now.origin);
     }
     return {};
+}
+
+void ConfigLoader::draw_canary(Config& config) const {
+    const Setting& share = config.setting(Key::Canary);
+    if (share.source == ValueSource::Default || config.is(Key::Mode, "off")) {
+        return;
+    }
+    JobIdentity::Id id = launched_as_;
+    if (const std::string& given = config.text(Key::JobId); !given.empty()) {
+        id = {given, variable(Key::JobId).name};
+    }
+    const std::string said = "DEFT_CANARY=" + share.text + " (" + share.origin + "): ";
+    if (id.value.empty() && share.real < 100) {
+        config.canary_undecided_ = true;
+        config.overruled_.push_back(said + "the job has no id, so it runs without deft; set " +
+                                    variable(Key::JobId).name + " (docs/fleets.md)");
+        config.switch_off(share.source, said + "the job has no id");
+    } else if (lot_of(id.value) >= share.real) {
+        config.switch_off(share.source, said + "job " + shown_text(id.value) + " (" + id.from +
+                                            ") is not taken");
+    }
 }
 
 bool ConfigLoader::dropped(const ConfigLine& line) const {

@@ -54,9 +54,11 @@ private:
                         const std::string& origin, Config& config);
     static Fault force(const ConfigLine& line, ValueSource source, Config& config);
     static Fault cap(const ConfigLine& line, Config& config);
+    void draw_canary(Config& config) const;
     bool dropped(const ConfigLine& line) const;
 
     std::span<const char* const> environment_;
+    JobIdentity::Id launched_as_;
     ConfigFile system_;
     std::optional<ConfigFile> user_;
     std::vector<Dropped> dropped_;

@@ -108,6 +108,23 @@ std::vector<std::string> program_names(const std::vector<std::string>& given) {
 
 }  // namespace
 
+// Of an outer system before one inside it. SLURM_JOB_ID differs between the components of a
+// heterogeneous job, JOB_ID is anybody's word.
+JobIdentity::Id JobIdentity::id() const {
+    for (const char* const name :
+         {"SLURM_HET_JOB_ID", "SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID",
+          "FLUX_JOB_ID", "COBALT_JOBID", "OAR_JOB_ID", "AWS_BATCH_JOB_ID", "RAY_JOB_ID",
+          "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE"}) {
+        std::string_view value = variable(name);
+        value = value.substr(0, value.find('#'));  // AWS: of which node
+        // What torchrun says where nobody has named the run.
+        if (!value.empty() && value != "none") {
+            return {std::string(value), name};
+        }
+    }
+    return {};
+}
+
 std::string_view JobIdentity::variable(std::string_view name) const {
     for (const char* const entry : environment_) {
         const std::string_view text(entry);

@@ -31,6 +31,14 @@ public:
     // user; the path and the name of the program, and of the script that a Python runs.
     std::vector<std::string> names(JobTrait trait) const;
 
+    // What the batch system or the launcher calls the whole job; every rank of it finds the same.
+    // Empty: there is none.
+    struct Id {
+        std::string value;
+        const char* from = "";  // the variable
+    };
+    Id id() const;
+
     // The first entry's value, as getenv() finds it; empty: there is none.
     std::string_view variable(std::string_view name) const;
 

@@ -205,7 +205,9 @@ SettingProblem central_problem(const Config& config) {
 void warn(const Config& config) {
     for (const auto lines : {config.warnings(), config.overruled()}) {
         for (const std::string& line : lines) {
-            complain("warning: " + line);
+            if (!config.canary_undecided() || !line.starts_with("DEFT_CANARY=")) {
+                complain("warning: " + line);
+            }
         }
     }
     for (const std::string& line : config.ignored_lines()) {
@@ -349,7 +351,8 @@ int run(const RunOptions& options) {
         return kNotStarted;
     }
     warn(config);
-    const bool off = config.is(Key::Mode, "off");
+    // Whoever is started may give the job its id.
+    const bool off = config.is(Key::Mode, "off") && !config.canary_undecided();
     SettingProblem wrong = central_problem(config);
     if (wrong.line.empty() && !off) {
         wrong = text_problem(config, options);

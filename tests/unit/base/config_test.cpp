@@ -590,6 +590,59 @@ TEST_F(ConfigTest, OnlyASafeFileMayForce) {
     EXPECT_TRUE(load({"DEFT_CONF=" + system, "DEFT_MODE=exact"}).is(Key::Mode, "off"));
 }
 
+TEST_F(ConfigTest, TheJobsIdDecidesWhetherItIsACanary) {
+    const auto taken = [&](const std::string& share, const std::string& id) {
+        const Config config = load({"DEFT_CANARY=" + share, "SLURM_JOB_ID=" + id});
+        EXPECT_THAT(config.problems(), IsEmpty());
+        EXPECT_THAT(config.overruled(), IsEmpty());
+        return config.is(Key::Mode, "exact");
+    };
+    int five = 0;
+    for (int job = 100'000; job < 104'000; ++job) {
+        const std::string id = std::to_string(job);
+        const bool is = taken("5%", id);
+        five += is ? 1 : 0;
+        EXPECT_TRUE(!is || taken("10", id)) << "a larger share takes it too";
+        EXPECT_TRUE(taken("100%", id));
+        EXPECT_FALSE(taken("0", id));
+    }
+    EXPECT_NEAR(five, 200, 60);
+    // For ever: ranks of different releases are in one job.
+    EXPECT_FALSE(taken("5%", "12345"));
+    EXPECT_TRUE(taken("5%", "100009"));
+}
+
+TEST_F(ConfigTest, ACanaryTakesTheIdOfWhatStartedTheJob) {
+    const auto origin = [&](std::vector<std::string> environment) {
+        environment.push_back("DEFT_CANARY=0");
+        return load(environment).setting(Key::Mode).origin;
+    };
+    EXPECT_EQ(origin({"SLURM_JOB_ID=7"}),
+              "DEFT_CANARY=0 (environment): job 7 (SLURM_JOB_ID) is not taken");
+    EXPECT_THAT(origin({"SLURM_JOB_ID=8", "SLURM_HET_JOB_ID=7", "TORCHELASTIC_RUN_ID=x"}),
+                HasSubstr("job 7 (SLURM_HET_JOB_ID)"));
+    EXPECT_THAT(origin({"TORCHELASTIC_RUN_ID=x", "DEFT_JOB_ID=mine", "SLURM_JOB_ID=7"}),
+                HasSubstr("job mine (DEFT_JOB_ID)"));
+    EXPECT_THAT(origin({"PBS_JOBID=7.host"}), HasSubstr("job 7.host "));
+    EXPECT_THAT(origin({"AWS_BATCH_JOB_ID=7-8#1"}), HasSubstr("job 7-8 "));
+    EXPECT_THAT(origin({"TORCHELASTIC_RUN_ID=run"}), HasSubstr("job run "));
+    for (const char* none : {"TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=", "JOB_ID=7"}) {
+        const Config config = load({"DEFT_CANARY=5%", none});
+        EXPECT_TRUE(config.is(Key::Mode, "off")) << none;
+        EXPECT_TRUE(config.canary_undecided()) << none;
+        EXPECT_THAT(config.overruled(), ElementsAre(HasSubstr("the job has no id"))) << none;
+    }
+    EXPECT_TRUE(load({"DEFT_CANARY=100%"}).is(Key::Mode, "exact"));
+    EXPECT_THAT(load({"DEFT_CANARY=5%", "DEFT_MODE=off"}).overruled(), IsEmpty());
+    // A job may take itself in, unless the operator forces the share.
+    const std::string soft = file("system", "DEFT_CANARY=0\n");
+    const std::string hard = file("forced", "force.DEFT_CANARY=0%\n");
+    EXPECT_TRUE(load({"DEFT_CANARY=100%", "SLURM_JOB_ID=7"}, soft).is(Key::Mode, "exact"));
+    EXPECT_TRUE(load({"DEFT_CANARY=100%", "SLURM_JOB_ID=7"}, hard).is(Key::Mode, "off"));
+    EXPECT_THAT(load({"DEFT_CANARY=101%"}).problems(), SizeIs(1));
+    EXPECT_THAT(load({"DEFT_CANARY=some"}).problems(), SizeIs(1));
+}
+
 TEST_F(ConfigTest, AUserFileOrTheEnvironmentMayBeWrongForThemselves) {
     EXPECT_THAT(load({"DEFT_CONF=" + file("user", "DEFT_MODE=of\n")}).problems(), SizeIs(1));
     EXPECT_THAT(load({"DEFT_CONF=" + file("user", "DEFT_MOED=off\n")}).warnings(), SizeIs(1));
