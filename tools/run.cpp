@@ -215,7 +215,8 @@ void warn(const Config& config) {
     }
 }
 
-// The first of the settings that are texts to the table, but have to name something that is there.
+// The first of the user's settings that are texts to the table, but have to name something that is
+// there. Of the operator's, which stop no job, it only tells.
 SettingProblem text_problem(const Config& config, const RunOptions& options) {
     // Where nobody has named it, only mode observe writes the file.
     const bool writes =
@@ -229,8 +230,11 @@ SettingProblem text_problem(const Config& config, const RunOptions& options) {
         found.push_back(std::move(problem));
     }
     for (TextProblem& problem : found) {
-        if (!problem.line.empty()) {
-            return {std::move(problem.line), config.setting(problem.key).source};
+        const ValueSource source = config.setting(problem.key).source;
+        if (!problem.line.empty() && source == ValueSource::SystemFile) {
+            complain("warning: " + problem.line);  // the job goes on without that
+        } else if (!problem.line.empty()) {
+            return {std::move(problem.line), source};
         }
     }
     return {};
@@ -356,10 +360,6 @@ int run(const RunOptions& options) {
     SettingProblem wrong = central_problem(config);
     if (wrong.line.empty() && !off) {
         wrong = text_problem(config, options);
-        if (wrong.source == ValueSource::SystemFile) {  // the job goes on without that
-            complain("warning: " + wrong.line);
-            wrong = {};
-        }
     }
     // Nobody but the user can insist: no line of a file that is wrong holds.
     const bool insists =
