@@ -114,6 +114,8 @@ public:
     const std::string& central_problem() const { return central_problem_; }
     // Lines of the system file that are wrong and count for nothing, one clear line each.
     std::span<const std::string> ignored_lines() const { return ignored_lines_; }
+    // DEFT_JOB_ID, or what the launcher calls the job; empty: neither.
+    const std::string& job_id() const { return job_id_; }
     // DEFT_CANARY could not be decided, because the job has no id yet: DEFT_MODE is off for that.
     bool canary_undecided() const { return canary_undecided_; }
     // Values of the user's that gave way to one that is forced, or to a ceiling, one line each.
@@ -129,6 +131,7 @@ private:
     std::vector<std::string> ignored_lines_;
     std::vector<std::string> overruled_;
     bool canary_undecided_ = false;
+    std::string job_id_;
 
     friend class ConfigLoader;
     Setting& at(const Variable& variable) {

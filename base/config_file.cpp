@@ -5,15 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <span>
 
-#include "base/nearest.h"
 #include "base/unique_fd.h"
 
 namespace deft {
@@ -142,8 +139,8 @@ std::optional<bool> holds(std::string_view condition, const JobIdentity& job) {
     if (equals == condition.npos || equals + 1 == condition.size()) {
         return std::nullopt;
     }
-    const auto trait = std::find(std::begin(kJobTraits), std::end(kJobTraits),
-                                 condition.substr(0, equals));
+    const auto trait =
+        std::find(std::begin(kJobTraits), std::end(kJobTraits), condition.substr(0, equals));
     if (trait == std::end(kJobTraits)) {
         return std::nullopt;
     }
@@ -220,9 +217,10 @@ private:
             rest = trimmed(rest.substr(end));
         }
         if (!known) {
-            wrong("a section is [*] or names host, partition, user or executable, each with "
-                  "patterns: [host=node*,gpu1 user=alice]; found '" +
-                  shown_text(text) + "', whose lines are ignored");
+            wrong(
+                "a section is [*] or names host, partition, user or executable, each with "
+                "patterns: [host=node*,gpu1 user=alice]; found '" +
+                shown_text(text) + "', whose lines are ignored");
             return;
         }
         applies_ = all;
@@ -255,8 +253,8 @@ private:
         if (name == "DEFT_CONF") {
             wrong("DEFT_CONF has a meaning in the environment only");
         } else if (line.kind != ConfigLine::Kind::Set && !file_.insecure.empty()) {
-            wrong("'" + shown_text(text) + "' counts for nothing, because of the file: " +
-                  file_.insecure);
+            wrong("'" + shown_text(text) +
+                  "' counts for nothing, because of the file: " + file_.insecure);
         } else {
             file_.lines.push_back(std::move(line));
         }

@@ -19,8 +19,8 @@ constexpr std::array kPackageVariables = {"DEFT_HOME",   "DEFT_ROOT",    "DEFT_D
 
 const Variable* find_variable(std::string_view name) {
     const auto all = variables();
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const Variable& row) { return name == row.name; });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Variable& row) { return name == row.name; });
     return found == all.end() ? nullptr : &*found;
 }
 
@@ -134,6 +134,7 @@ Config ConfigLoader::attempt(bool with_system) const {
     }
     apply_environment(config);
     with(ConfigLine::Kind::Force);
+    config.job_id_ = config.text(Key::JobId).empty() ? launched_as_.value : config.text(Key::JobId);
     draw_canary(config);
     with(ConfigLine::Kind::Ceiling);
     const Setting& disable = config.setting(Key::Disable);
@@ -148,8 +149,8 @@ Config ConfigLoader::attempt(bool with_system) const {
     return config;
 }
 
-// Of lines that set, a later one simply replaces an earlier one. What is forced or capped is so once,
-// by the last line that is right; the others are only looked at.
+// Of lines that set, a later one simply replaces an earlier one. What is forced or capped is so
+// once, by the last line that is right; the others are only looked at.
 std::vector<ConfigLoader::Refused> ConfigLoader::apply_all(const std::vector<ConfigLine>& lines,
                                                            ConfigLine::Kind kind,
                                                            ValueSource source,
@@ -214,8 +215,8 @@ void ConfigLoader::apply_environment(Config& config) const {
             continue;
         }
         seen.push_back(name);
-        Fault fault = assign(name, text.substr(equals + 1), ValueSource::Environment,
-                             "environment", config);
+        Fault fault =
+            assign(name, text.substr(equals + 1), ValueSource::Environment, "environment", config);
         if (!fault.line.empty()) {
             (fault.unknown ? config.warnings_ : config.problems_).push_back(fault.line);
         }
@@ -350,8 +351,8 @@ void ConfigLoader::draw_canary(Config& config) const {
                                     variable(Key::JobId).name + " (docs/fleets.md)");
         config.switch_off(share.source, said + "the job has no id");
     } else if (lot_of(id.value) >= share.real) {
-        config.switch_off(share.source, said + "job " + shown_text(id.value) + " (" + id.from +
-                                            ") is not taken");
+        config.switch_off(share.source,
+                          said + "job " + shown_text(id.value) + " (" + id.from + ") is not taken");
     }
 }
 
@@ -371,8 +372,7 @@ bool ConfigLoader::drop_wrong_texts(const Config& config,
         }
         constexpr std::string_view kForced = "forced by ";
         const bool forced = setting.hold == ValueHold::Forced;
-        const std::string origin =
-            forced ? setting.origin.substr(kForced.size()) : setting.origin;
+        const std::string origin = forced ? setting.origin.substr(kForced.size()) : setting.origin;
         const bool known =
             std::any_of(system_.lines.begin(), system_.lines.end(),
                         [&](const ConfigLine& line) { return line.origin == origin; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the settings of a job together: defaults, files, environment, then what is forced and capped.
-// For Config alone.
+// Puts the settings of a job together: defaults, files, environment, then what is forced and
+// capped. For Config alone.
 #pragma once
 
 #include <optional>

@@ -133,8 +133,9 @@ private:
     void add_env() {
         env_command = app.add_subcommand("env", "Show the configuration and where it comes from")
                           ->allow_extras();
-        env_command->footer("deft env -- COMMAND: as COMMAND would have it, for sections that "
-                            "name an executable.");
+        env_command->footer(
+            "deft env -- COMMAND: as COMMAND would have it, for sections that "
+            "name an executable.");
         env_command->add_flag("--json", json, "For programs");
         env_command->add_flag("--markdown", markdown, "The reference page (docs/configuration.md)");
         env_command->add_flag("--conf", conf, "A deft.conf in which everything is a comment");

@@ -164,8 +164,8 @@ private:
     bool plan_lapsed_ = false;
     bool plan_failed_ = false;
 
-    bool halted_ = false;           // as the leader was told
-    std::int64_t halted_ns_ = 0;    // and when
+    bool halted_ = false;         // as the leader was told
+    std::int64_t halted_ns_ = 0;  // and when
 
     // When the council was seen to have closed (0: it has not), and the job's call then.
     std::int64_t closed_ns_ = 0;

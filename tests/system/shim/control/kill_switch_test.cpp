@@ -33,9 +33,8 @@ bool say(const std::vector<Started>& ranks, const std::string& text, std::size_t
 TEST(KillSwitch, EndsThePlanOnAllRanksAndLetsItComeBack) {
     const Folder folder;
     const std::string file = folder / "off";
-    const auto started =
-        start_ranks(folder, 2, 5, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "until",
-                    {{1, {{"DEFT_KILL_FILE", file}}}});
+    const auto started = start_ranks(folder, 2, 5, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}},
+                                     "until", {{1, {{"DEFT_KILL_FILE", file}}}});
     const bool began = say(started, "plan in force", 1);
     std::ofstream(file).close();
     const bool ended = say(started, "calls are forwarded again", 1);
@@ -49,9 +48,12 @@ TEST(KillSwitch, EndsThePlanOnAllRanksAndLetsItComeBack) {
     EXPECT_EQ(count(job.ranks[0].err, "WARN"), 1U) << job.ranks[0].err;
     EXPECT_EQ(count(job.ranks[1].err, "the kill switch " + file + " is there"), 1U);
     EXPECT_EQ(count(leader, "plan in force"), 1U) << "none came while the file was there";
-    // Every gradient came once, late and in time and late again.
-    const auto seen = lags(job.rows[0], 0);
-    EXPECT_EQ(seen.rbegin()->first, 1);
+    // In time, late, in time while the file was there, late again.
+    for (const Row& row : job.rows[0]) {
+        EXPECT_TRUE(row.bucket[0] == row.iteration + 1 || row.bucket[0] == row.iteration ||
+                    row.bucket[0] == 0)
+            << row.iteration;
+    }
     int changes = 0;
     for (std::size_t i = 1; i < job.rows[0].size(); ++i) {
         const auto late = [&](const Row& row) { return row.bucket[0] == row.iteration; };
@@ -65,9 +67,8 @@ TEST(KillSwitch, KeepsPlansFromBeginning) {
     const Folder folder;
     const std::string file = folder / "off";
     std::ofstream(file).close();
-    const auto started =
-        start_ranks(folder, 2, 5, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "until",
-                    {{1, {{"DEFT_KILL_FILE", file}}}});
+    const auto started = start_ranks(folder, 2, 5, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}},
+                                     "until", {{1, {{"DEFT_KILL_FILE", file}}}});
     const bool said = say({started[0]}, "nothing is planned: the kill switch is there", 1);
     std::ofstream(folder / "id.stop").close();
     const Job job = finish_ranks(started, folder);

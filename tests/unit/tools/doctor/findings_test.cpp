@@ -376,9 +376,9 @@ std::vector<Case> settings_cases() {
          }},
         {Finding::SettingOverruled, "DEFT_LOG=debug",
          [](Facts& f) {
-             const std::array<const char*, 2> entries = {
-                 "DEFT_CONF=" DEFT_SOURCE_ROOT "/tests/unit/tools/doctor/forced.conf",
-                 "DEFT_LOG=debug"};
+             const std::array<const char*, 2> entries = {"DEFT_CONF=" DEFT_SOURCE_ROOT
+                                                         "/tests/unit/tools/doctor/forced.conf",
+                                                         "DEFT_LOG=debug"};
              f.settings->config = Config::load(entries, "");
          }},
         {Finding::SwitchedOff, "DEFT_MODE=off", with({"DEFT_MODE=off"})},
