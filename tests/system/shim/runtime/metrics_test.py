@@ -107,11 +107,14 @@ class Metrics(unittest.TestCase):
             self.assertEqual(self.ranks[rank].wait(DEADLINE), 0, self.err(rank))
 
     def read(self):
-        """The samples of both ranks, where a plan is in force."""
+        """What both ranks say, where a plan is in force and its iterations have been measured."""
         files = sorted(self.metrics.glob("deft-*-[01].prom"))
         texts = [file.read_text() for file in files]
-        ready = len(files) == 2 and all(total(parse(text), "deft_plan_in_force") == 1
-                                        for text in texts)
+        if len(files) != 2 or not all(texts):  # the stale one is empty
+            return None
+        ready = all(total(each, "deft_plan_in_force") == 1 and total(each, name) > 0
+                    for each in map(parse, texts)
+                    for name in ("deft_iteration_seconds", "deft_coverage_ratio"))
         return texts if ready else None
 
     def test_a_running_job(self):

@@ -261,7 +261,7 @@ TEST(Central, WithoutAMistakeItHolds) {
 // A user who wants deft or nothing gets that, whatever is wrong centrally.
 TEST(Central, TheUsersOwnRequireHolds) {
     Outcome job;
-    if (!run_with_central("DEFT_OPTIMIZER=sgdd\n",
+    if (!run_with_central("DEFT_MODE=of\n",
                           {{"NCCL_SOCKET_IFNAME", "lo"},
                            {"DEFT_REQUIRE", "1"},
                            {"SOFTDEV_DEVICES", "3"},
