@@ -42,13 +42,13 @@ std::string make_room(const std::string& path) {
     const time_t now = ::time(nullptr);
     int files = 0;
     while (const dirent* const entry = ::readdir(entries.get())) {
+        const std::string file = folder + "/" + entry->d_name;
         struct stat status {};
-        if (!ours(entry->d_name) ||
-            ::fstatat(::dirfd(entries.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (!ours(entry->d_name) || ::lstat(file.c_str(), &status) != 0) {
             continue;
         }
         const bool stale = now - status.st_mtime > kStaleSeconds;
-        if (!stale || ::unlinkat(::dirfd(entries.get()), entry->d_name, 0) != 0) {
+        if (!stale || ::unlink(file.c_str()) != 0) {
             ++files;
         }
     }
