@@ -5,10 +5,14 @@
 // variable that is absent takes its default; one that is present and wrong is a problem the caller
 // must act on (the plugin fails its init, the shim warns and turns off), never a silent default.
 //
+// A file may also force values, which then beat the environment, and cap them: config_file.h. What
+// the system file forces and caps, nothing that a user sets can undo, but DEFT_DISABLE.
+//
 // The system file is the operator's and is read by every job of a host. A mistake in it stops no
-// job: DEFT_MODE is off then, whoever set it to what, and central_problem() says why.
+// job: a line that is wrong is ignored, ignored_lines(). Where it was to set the mode, or the file
+// cannot be read, DEFT_MODE is off, whoever set it to what, and central_problem() says why.
 // Texts have grammars that this folder does not know: a TextCheck does. DEFT_DISABLE switches off
-// in the same way, and then no setting can be wrong.
+// whatever else is set, and then no setting can be wrong.
 #pragma once
 
 #include <chrono>
@@ -23,6 +27,8 @@ namespace deft {
 enum class ValueType { Choice, Bool, Integer, Bytes, Duration, Real, Text };
 enum class VariableGroup { Operator, Debug };
 enum class ValueSource { Default, SystemFile, UserFile, Environment };
+// Whether somebody else might have set another value.
+enum class ValueHold { Free, Forced, Capped };
 
 enum class Key {
 #define DEFT_VARIABLE(key, ...) key,
@@ -53,7 +59,10 @@ const Variable& variable(Key key);
 struct Setting {
     std::string text;  // as written by the user, or the default
     ValueSource source = ValueSource::Default;
-    std::string origin;        // "environment", "/etc/deft/deft.conf:12", "default"
+    ValueHold hold = ValueHold::Free;
+    // "environment", "/etc/deft/deft.conf:12, section [host=a*]", "default", "forced by
+    // /etc/deft/deft.conf:3", "capped by /etc/deft/deft.conf:4; deft, environment".
+    std::string origin;
     std::int64_t integer = 0;  // Choice: index into range; Bool; Integer; Bytes; Duration: ns
     double real = 0;           // Real
 };
@@ -75,11 +84,11 @@ using TextCheck = std::vector<TextProblem> (*)(const Config&);
 class Config {
 public:
     // Reads nothing but what is given. `environment` is a list of "NAME=value"; `system_file` may
-    // be absent. Never throws for bad input: see problems(). With `check`, a text of the system
-    // file that holds and is wrong is a mistake in that file; the texts of others are not looked
-    // at.
+    // be absent. Never throws for bad input: see problems(). With `check`, a line of the system
+    // file whose text holds and is wrong is ignored; the texts of others are not looked at.
+    // `command`: its words, where the settings are those of a command that is to be started.
     static Config load(std::span<const char* const> environment, const std::string& system_file,
-                       TextCheck check = nullptr);
+                       TextCheck check = nullptr, const std::vector<std::string>& command = {});
 
     // The settings of this process: loaded at the first call, from the real environment, then
     // fixed. Thread-safe. Does not allocate after the first call.
@@ -100,8 +109,17 @@ public:
     // A wrong value leaves its setting at the default. Empty when all is well. Not those of the
     // system file.
     std::span<const std::string> problems() const { return problems_; }
-    // What is wrong with the system file, in one line; empty: nothing, or there is none.
+    // What makes deft stay out of the job that is wrong with the system file, in one line; empty:
+    // nothing, or there is none.
     const std::string& central_problem() const { return central_problem_; }
+    // Lines of the system file that are wrong and count for nothing, one clear line each.
+    std::span<const std::string> ignored_lines() const { return ignored_lines_; }
+    // DEFT_JOB_ID, or what the launcher calls the job; empty: neither.
+    const std::string& job_id() const { return job_id_; }
+    // DEFT_CANARY could not be decided, because the job has no id yet: DEFT_MODE is off for that.
+    bool canary_undecided() const { return canary_undecided_; }
+    // Values of the user's that gave way to one that is forced, or to a ceiling, one line each.
+    std::span<const std::string> overruled() const { return overruled_; }
     // Unknown DEFT_* names, with the nearest known one. Not fatal.
     std::span<const std::string> warnings() const { return warnings_; }
 
@@ -110,16 +128,17 @@ private:
     std::vector<std::string> problems_;
     std::vector<std::string> warnings_;
     std::string central_problem_;
+    std::vector<std::string> ignored_lines_;
+    std::vector<std::string> overruled_;
+    bool canary_undecided_ = false;
+    std::string job_id_;
 
-    void read_system_file(const std::string& path);
-    void check_system_texts(TextCheck check);
-    void distrust_system_file(const std::vector<std::string>& wrong);
+    friend class ConfigLoader;
+    Setting& at(const Variable& variable) {
+        return settings_[static_cast<std::size_t>(variable.key)];
+    }
     void assign_default(const Variable& variable);
     void switch_off(ValueSource source, const std::string& origin);
-    void read_line(std::string_view text, ValueSource source, const std::string& origin);
-    void read_file(const std::string& path, ValueSource source, bool must_exist);
-    void assign(std::string_view name, std::string_view value, ValueSource source,
-                const std::string& origin);
 };
 
 // Parses `text` as the variable demands into `setting` (text, integer, real). Returns an empty

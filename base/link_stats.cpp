@@ -5,6 +5,15 @@
 
 namespace deft {
 
+void LinkCounters::note_stall(std::int64_t nanoseconds) noexcept {
+    std::size_t i = 0;
+    while (i < kStallBounds.size() && static_cast<double>(nanoseconds) > kStallBounds[i] * 1e9) {
+        ++i;
+    }
+    stalls[i].fetch_add(1, std::memory_order_relaxed);
+    stall_ns.fetch_add(static_cast<std::uint64_t>(nanoseconds), std::memory_order_relaxed);
+}
+
 LinkStats& LinkStats::process() {
     // Constant-initialised and trivially destroyed: safe before main and after exit.
     static constinit LinkStats stats;

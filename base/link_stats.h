@@ -10,6 +10,9 @@
 
 namespace deft {
 
+// Upper bounds of the histogram of stalls, in seconds.
+inline constexpr std::array kStallBounds = {0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0};
+
 // Counters of one link. Written by any thread with relaxed atomics; never reset. Times in
 // nanoseconds.
 struct LinkCounters {
@@ -22,6 +25,15 @@ struct LinkCounters {
     std::atomic<std::uint64_t> transitions{0};  // state changes (up, suspect, down, probing)
     std::atomic<std::uint64_t> resent_bytes{0};
     std::atomic<std::int64_t> speed_mbps{0};  // nominal or measured rate, Mbit/s; 0 unknown
+    // Sending paths that are up; and those that were, and are silent or lost now.
+    std::atomic<std::int64_t> paths_up{0};
+    std::atomic<std::int64_t> paths_away{0};
+    // How often a path was away for at most kStallBounds[i] seconds until it was back; last:
+    // longer.
+    std::array<std::atomic<std::uint64_t>, kStallBounds.size() + 1> stalls{};
+    std::atomic<std::uint64_t> stall_ns{0};  // in all
+
+    void note_stall(std::int64_t nanoseconds) noexcept;
 };
 
 // Fixed table of at most kMaxLinks links; a slot, once given to a name, keeps its meaning for the

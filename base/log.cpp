@@ -100,8 +100,19 @@ void configuration_warnings() noexcept {
             DEFT_WARN("this job runs without deft, the host's configuration is wrong: %s",
                       problem.c_str());
         }
+        if (const auto ignored = Config::process().ignored_lines(); !ignored.empty()) {
+            DEFT_WARN("%zu wrong line%s of %s ignored: %s%s", ignored.size(),
+                      ignored.size() == 1 ? "" : "s", kSystemConfigFile, ignored.front().c_str(),
+                      ignored.size() == 1 ? "" : " (`deft env` shows the others)");
+        }
         for (const std::string& warning : Config::process().warnings()) {
             DEFT_WARN("%s", warning.c_str());
+        }
+        // All ranks would say the same.
+        if (rank_from_launcher() == 0) {
+            for (const std::string& overruled : Config::process().overruled()) {
+                DEFT_WARN("%s", overruled.c_str());
+            }
         }
     } catch (...) {
         // No memory for the configuration: whoever reads it next says so.

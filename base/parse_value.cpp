@@ -34,6 +34,7 @@ constexpr Suffix kByteSuffixes[] = {{"", 1},
                                     {"g", kKi* kKi* kKi},
                                     {"Gi", kKi* kKi* kKi},
                                     {"GiB", kKi* kKi* kKi}};
+constexpr Suffix kShareSuffixes[] = {{"", 1}, {"%", 1}};
 constexpr Suffix kDurationSuffixes[] = {{"", 1'000'000},         {"ns", 1},
                                         {"us", 1'000},           {"ms", 1'000'000},
                                         {"s", 1'000'000'000},    {"min", 60'000'000'000},
@@ -189,7 +190,9 @@ std::string parse_whole(const Variable& variable, std::string_view text, Setting
 }
 
 std::string parse_real(const Variable& variable, std::string_view text, Setting& setting) {
-    const std::span<const Suffix> suffixes = suffixes_of(variable.type);
+    const bool share = std::string_view(variable.unit) == "%";
+    const std::span<const Suffix> suffixes =
+        share ? std::span<const Suffix>(kShareSuffixes) : suffixes_of(variable.type);
     const auto value = number(text, suffixes);
     if (!value || !in_range(value->value, variable.range, suffixes)) {
         return expects(variable, "a number");

@@ -105,10 +105,31 @@ std::vector<std::string> problems_of(const Config& config) {
     if (!config.central_problem().empty()) {
         problems.push_back("jobs of this host run without deft: " + config.central_problem());
     }
+    for (const std::string& line : config.ignored_lines()) {
+        problems.push_back("the line is ignored: " + line);
+    }
     for (TextProblem& problem : text_settings_problems(config)) {
         problems.push_back(std::move(problem.line));
     }
     return problems;
+}
+
+std::vector<std::string> warnings_of(const Config& config) {
+    std::vector<std::string> warnings(config.warnings().begin(), config.warnings().end());
+    warnings.insert(warnings.end(), config.overruled().begin(), config.overruled().end());
+    return warnings;
+}
+
+const char* hold_name(ValueHold hold) {
+    switch (hold) {
+        case ValueHold::Free:
+            return "free";
+        case ValueHold::Forced:
+            return "forced";
+        case ValueHold::Capped:
+            return "capped";
+    }
+    return "";
 }
 
 std::string roff(std::string_view text) {
@@ -166,19 +187,42 @@ std::string markdown_code(std::string_view text) {
 constexpr const char* kMarkdownIntroduction[] = {
     "A variable is taken from the first place that has it: the environment, the file named by "
     "`DEFT_CONF`, `/etc/deft/deft.conf`. Else the variable has its default. `deft env` shows what "
-    "holds on a host, and why.",
-    "A file holds lines `NAME=value`, and comments on lines of their own that start with `#`. A "
-    "value that holds a blank and `#` stands in quotes. An empty value means \"not set\". An empty "
-    "value of a variable of type text gives the variable its default back, whatever a file says.",
+    "holds on a host, and why; `deft env -- COMMAND` shows what COMMAND would have.",
+    "A file holds lines `NAME=value`; of several lines for one name the last counts. A comment "
+    "begins with `#`, on a line of its own or behind a value and a blank. A value that holds a "
+    "blank and `#` stands in quotes. An empty value means \"not set\". An empty value of a "
+    "variable of type text gives the variable its default back, whatever a file says.",
+    "A file may also force and cap. `force.NAME=value` beats the environment. `ceiling=exact` "
+    "lowers a mode that goes further; `ceiling.NAME=value` does the same for any number "
+    "(`ceiling.DEFT_STREAMS=2`). The modes stand in this order: off, observe, exact, deft, covap. "
+    "Under `ceiling=deft`, covap becomes exact, because deft is no weaker covap. A ceiling also "
+    "caps what is forced. `kill=PATH` is short for `force.DEFT_KILL_FILE=PATH`. Both halves of the "
+    "library obey, so `force.DEFT_CHECKSUM=crc32c` reaches the network plugin.",
+    "What `/etc/deft/deft.conf` forces or caps, no environment and no `DEFT_CONF` undoes. "
+    "`DEFT_DISABLE` alone remains a job's own way out: nobody is forced to have deft. A job that "
+    "asked for something else gets one WARN, from rank 0. `force.`, `ceiling` and `kill` count in "
+    "that file only if it belongs to root (or to the job's own user), and neither its group (but "
+    "root's) nor everybody may write to it. In the file of `DEFT_CONF` they bind that job alone.",
+    "A section holds for some jobs, up to the next section: `[host=node0*,gpu1]`, "
+    "`[partition=debug user=alice]`, `[executable=train.py]`. All conditions have to hold, and "
+    "one of the patterns of each; patterns are those of fnmatch(3). `[*]` is for every job again. "
+    "host is the short or the full name. partition is `SLURM_JOB_PARTITION`. user is the number "
+    "or the name in `/etc/passwd`; of a user who is not in that file, what `SLURM_JOB_USER`, "
+    "`USER` or `LOGNAME` says. executable is the program's path or name, and the script that a "
+    "Python runs. A job can change its environment, so where nobody may evade a line, name hosts "
+    "or numbers of users.",
     "`/etc/deft/deft.conf` is read by every job of a host, so a mistake in that file stops no job. "
-    "A mistake is a line that is wrong, an unknown name, a section, a comment behind a value, or a "
-    "file that cannot be read. Jobs then run without deft: neither its plugin nor its hooks are at "
-    "work, and one WARN says why. The same holds for an interface that the host does not have, "
-    "unless the job names others. No line of a file with a mistake holds, not even "
-    "`DEFT_REQUIRE=1`: only the user's own `DEFT_REQUIRE=1` makes the mistake an error.",
-    "Keep the file equal on all hosts. A mistake on some hosts of a job, or `DEFT_MODE=off` there, "
-    "gives these hosts another network than the others have. NCCL cannot connect such hosts, and "
-    "the job ends as it does with any plugin that some hosts lack.",
+    "A line that is wrong is ignored: an unknown name, a wrong value, an interface that the host "
+    "does not have. A section that is wrong holds for nobody. One WARN names file, line and "
+    "remedy, and `deft env` lists all such lines and ends with status 1. There are two "
+    "exceptions: a wrong value of `DEFT_MODE`, `force.DEFT_MODE` or `ceiling`, which may have been "
+    "meant to switch off, and a file that cannot be read. Jobs then run without deft: neither its "
+    "plugin nor its hooks are at work, no other line of the file holds, and one WARN says why. "
+    "Only the user's own `DEFT_REQUIRE=1` makes that an error.",
+    "Keep the file equal on all hosts. Where settings that all ranks need equal differ, no plan is "
+    "made for the job, and one line says so. `DEFT_MODE=off` on some hosts of a job gives these "
+    "hosts another network than the others have. NCCL cannot connect such hosts, and the job ends "
+    "as it does with any plugin that some hosts lack.",
     "A user's own value that is wrong is never replaced by a default in silence. `deft run` checks "
     "the values beforehand and starts nothing if one is wrong. In a job each half refuses what "
     "concerns that half: the plugin does not initialise, the preloaded library warns once and "
@@ -223,7 +267,7 @@ std::string human_settings(const Config& config) {
         text += fmt::format("    {}\n    {}; default {}; {}; since {}\n", row.doc, facts,
                             shown_default(row), group_name(row.group), row.since);
     }
-    for (const std::string& warning : config.warnings()) {
+    for (const std::string& warning : warnings_of(config)) {
         text += "warning: " + printable(warning) + "\n";
     }
     for (const std::string& problem : problems_of(config)) {
@@ -242,6 +286,7 @@ std::string json_settings(const Config& config) {
         document["variables"].push_back({{"name", row.name},
                                          {"value", setting.text},
                                          {"source", source_name(setting.source)},
+                                         {"hold", hold_name(setting.hold)},
                                          {"origin", setting.origin},
                                          {"type", type_name(row.type)},
                                          {"unit", row.unit},
@@ -251,8 +296,7 @@ std::string json_settings(const Config& config) {
                                          {"since", row.since},
                                          {"doc", row.doc}});
     }
-    document["warnings"] =
-        std::vector<std::string>(config.warnings().begin(), config.warnings().end());
+    document["warnings"] = warnings_of(config);
     document["problems"] = problems_of(config);
     // Values come from the environment and need not be UTF-8.
     return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -293,8 +337,18 @@ std::string man_page() {
         "which comes first, then from the file named by\n.BR DEFT_CONF ,\nthen from\n.IR "
         "/etc/deft/deft.conf .\n"
         "A wrong value is an error, never replaced by the default.\n"
-        "A mistake in\n.I /etc/deft/deft.conf\nstops no job: jobs run without deft, and one "
-        "warning says why.\n"
+        "A mistake in\n.I /etc/deft/deft.conf\nstops no job: a wrong line is ignored, and one "
+        "warning says so. Where the line was to set the mode, jobs run without deft.\n"
+        ".SS Forcing, capping, sections\n"
+        ".IR force.NAME = value\nbeats the environment.\n"
+        ".IR ceiling = mode\nlowers a mode that goes further (off, observe, exact, deft, covap), "
+        "and\n.IR ceiling.NAME = value\na number.\n"
+        ".IR kill = path\nnames a file that ends plans while it is there, next to\n"
+        ".IR /etc/deft/off .\n"
+        "Only\n.B DEFT_DISABLE\nin the environment undoes that.\n"
+        ".PP\n"
+        ".I [host=PATTERN,... partition=... user=... executable=...]\nbegins lines for jobs that "
+        "fit every condition,\n.I [*]\nlines for all jobs again.\n"
         ".SH VARIABLES\n";
     for (const Variable& row : variables()) {
         std::string facts = type_name(row.type);
@@ -314,8 +368,16 @@ std::string man_page() {
 std::string sample_conf() {
     std::string text =
         "# /etc/deft/deft.conf: settings of all jobs of this host. deft.conf(5) says more.\n"
-        "# Keep it equal on all hosts. A mistake in it makes jobs run without deft, with a WARN.\n"
-        "# Comments stand on lines of their own.\n";
+        "# Keep it equal on all hosts. A wrong line is ignored, with a WARN in every job;\n"
+        "# `deft env` shows what holds. The file should be root's, and nobody else's to write.\n"
+        "#\n"
+        "# No job gets past these:\n"
+        "#force.DEFT_MODE=off\n"
+        "#ceiling=exact\n"
+        "# A file that ends plans in running jobs while it is there, next to /etc/deft/off:\n"
+        "#kill=/shared/deft/off\n"
+        "# Lines for some jobs, up to the next section; [*] is for all again:\n"
+        "#[host=node0* partition=debug user=alice executable=train.py]\n";
     for (const Variable& row : variables()) {
         // A file that names a file, and one that switches off whatever it says, make no sense here.
         if (row.group != VariableGroup::Operator || row.key == Key::Conf) {
@@ -342,8 +404,8 @@ int env(const EnvOptions& options) {
         case EnvOptions::Format::Json:
             break;
     }
-    const Config config =
-        Config::load(Environment(environ).entries(), kSystemConfigFile, text_settings_problems);
+    const Config config = Config::load(Environment(environ).entries(), kSystemConfigFile,
+                                       text_settings_problems, options.command);
     const int printed = print(options.format == EnvOptions::Format::Json ? json_settings(config)
                                                                          : human_settings(config));
     return printed == kSuccess && !problems_of(config).empty() ? kProblem : printed;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/config.h"
 
@@ -11,6 +12,8 @@ namespace deft::tools {
 struct EnvOptions {
     enum class Format { Human, Json, Markdown, Man, Conf };
     Format format = Format::Human;
+    // For which the settings are shown: sections of files may name it. Empty: for `deft` itself.
+    std::vector<std::string> command;
 };
 
 // Prints; kProblem if a value is wrong.

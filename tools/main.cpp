@@ -133,6 +133,9 @@ private:
     void add_env() {
         env_command = app.add_subcommand("env", "Show the configuration and where it comes from")
                           ->allow_extras();
+        env_command->footer(
+            "deft env -- COMMAND: as COMMAND would have it, for sections that "
+            "name an executable.");
         env_command->add_flag("--json", json, "For programs");
         env_command->add_flag("--markdown", markdown, "The reference page (docs/configuration.md)");
         env_command->add_flag("--conf", conf, "A deft.conf in which everything is a comment");
@@ -314,6 +317,7 @@ int main_guarded(int argc, char** argv) {
     CommandLine line;
     std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
     line.run.command = take_command(*line.run_command, arguments, true);
+    line.env.command = take_command(*line.env_command, arguments, false);
     for (const auto& [command, operands] :
          {std::pair(line.doctor.doctor, false), std::pair(line.doctor.which_nccl, true)}) {
         std::vector<std::string> words = take_command(*command, arguments, operands);

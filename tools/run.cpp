@@ -201,7 +201,22 @@ SettingProblem central_problem(const Config& config) {
     return {config.central_problem(), ValueSource::SystemFile};
 }
 
-// The first of the settings that are texts to the table, but have to name something that is there.
+// What does not keep a job from being started.
+void warn(const Config& config) {
+    for (const auto lines : {config.warnings(), config.overruled()}) {
+        for (const std::string& line : lines) {
+            if (!config.canary_undecided() || !line.starts_with("DEFT_CANARY=")) {
+                complain("warning: " + line);
+            }
+        }
+    }
+    for (const std::string& line : config.ignored_lines()) {
+        complain("warning: the line is ignored: " + line);
+    }
+}
+
+// The first of the user's settings that are texts to the table, but have to name something that is
+// there. Of the operator's, which stop no job, it only tells.
 SettingProblem text_problem(const Config& config, const RunOptions& options) {
     // Where nobody has named it, only mode observe writes the file.
     const bool writes =
@@ -215,8 +230,11 @@ SettingProblem text_problem(const Config& config, const RunOptions& options) {
         found.push_back(std::move(problem));
     }
     for (TextProblem& problem : found) {
-        if (!problem.line.empty()) {
-            return {std::move(problem.line), config.setting(problem.key).source};
+        const ValueSource source = config.setting(problem.key).source;
+        if (!problem.line.empty() && source == ValueSource::SystemFile) {
+            complain("warning: " + problem.line);  // the job goes on without that
+        } else if (!problem.line.empty()) {
+            return {std::move(problem.line), source};
         }
     }
     return {};
@@ -327,8 +345,8 @@ int run(const RunOptions& options) {
         complain(wrong);
         return kUsage;
     }
-    const Config config =
-        Config::load(environment.entries(), kSystemConfigFile, text_settings_problems);
+    const Config config = Config::load(environment.entries(), kSystemConfigFile,
+                                       text_settings_problems, options.command);
     if (!config.problems().empty()) {
         complain(config.problems().front() + "; nothing was started" +
                  (config.problems().size() > 1
@@ -336,10 +354,9 @@ int run(const RunOptions& options) {
                       : ""));
         return kNotStarted;
     }
-    for (const std::string& warning : config.warnings()) {
-        complain("warning: " + warning);
-    }
-    const bool off = config.is(Key::Mode, "off");
+    warn(config);
+    // Whoever is started may give the job its id.
+    const bool off = config.is(Key::Mode, "off") && !config.canary_undecided();
     SettingProblem wrong = central_problem(config);
     if (wrong.line.empty() && !off) {
         wrong = text_problem(config, options);

@@ -48,6 +48,12 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
 
 Sender::~Sender() {
     close(leaving_ ? kGoodbye : 0);
+    for (const auto& link : links_) {
+        LinkCounters& counters = link->dialer->counters();
+        const bool up = link->state == PathState::Up;
+        counters.paths_up.fetch_sub(up ? 1 : 0, std::memory_order_relaxed);
+        counters.paths_away.fetch_sub(link->away_since != 0 ? 1 : 0, std::memory_order_relaxed);
+    }
 }
 
 bool Sender::may_send(const Slot& slot) const {

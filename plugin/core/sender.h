@@ -109,6 +109,7 @@ private:
         std::unique_ptr<Dialer> dialer;
         std::unique_ptr<Path> path;
         PathState state = PathState::Down;
+        Nanos away_since = 0;  // it was up, and is not; 0: it is, or never was
         RateEstimator rate;
         std::array<Flight, kFlights> flights;  // ring: posted and not acknowledged, in order
         std::uint64_t first_flight = 0;
@@ -159,6 +160,7 @@ private:
     void deliver(Slot& slot);
     void retract();
     void apply(PathSlot& link, PathEvent event, const char* why);
+    void count_state(PathSlot& link, PathState before);
     enum class How { Broken, Silent };
     void lose(PathSlot& link, const char* why, Nanos now, How how = How::Broken);
     void hasten(Nanos now, Nanos limit);

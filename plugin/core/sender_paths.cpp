@@ -158,7 +158,7 @@ void Sender::apply(PathSlot& link, PathEvent event, const char* why) {
     if (link.state == before) {
         return;
     }
-    link.dialer->counters().transitions.fetch_add(1, std::memory_order_relaxed);
+    count_state(link, before);
     const bool news =
         link.incarnation > 1 || before == PathState::Up || before == PathState::Suspect;
     const bool attempt = link.state == PathState::Probing ||
@@ -171,6 +171,26 @@ void Sender::apply(PathSlot& link, PathEvent event, const char* why) {
                    to_string(before), to_string(link.state), why);
     }
     count_usable();
+}
+
+// For who watches the links. A path that ends with its connection is not away.
+void Sender::count_state(PathSlot& link, PathState before) {
+    LinkCounters& counters = link.dialer->counters();
+    counters.transitions.fetch_add(1, std::memory_order_relaxed);
+    if (before == PathState::Up) {
+        counters.paths_up.fetch_sub(1, std::memory_order_relaxed);
+        if (!peer_bye_ && !leaving_) {
+            link.away_since = steady_now();
+            counters.paths_away.fetch_add(1, std::memory_order_relaxed);
+        }
+    } else if (link.state == PathState::Up) {
+        counters.paths_up.fetch_add(1, std::memory_order_relaxed);
+        if (link.away_since != 0) {
+            counters.note_stall(steady_now() - link.away_since);
+            counters.paths_away.fetch_sub(1, std::memory_order_relaxed);
+            link.away_since = 0;
+        }
+    }
 }
 
 void Sender::idle(PathSlot& link, Nanos now) {

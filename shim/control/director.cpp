@@ -107,6 +107,7 @@ void Director::step(Track& track, std::span<const tuning::SeenCall> seen) {
     });
     follower_.report_measured();
     follower_.report_pressure();
+    follower_.report_kill_switch();
     if (leader_ && council_.open()) {
         lead(track, view);
     }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "planner/model/plan_json.h"
 #include "shim/control/guard_settings.h"
+#include "shim/control/kill_switch.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/plan_facts.h"
 #include "shim/control/proof.h"
@@ -26,6 +27,8 @@ constexpr std::int64_t kLanesGrace = 3 * kSecond;
 // lanes takes as long as the other ranks want, a minute at most.
 constexpr std::int64_t kVouchNs = 10 * kSecond;
 constexpr std::int64_t kVouchWaitingNs = 70 * kSecond;
+// So often the leader is told again that the kill switch is there.
+constexpr std::int64_t kHaltEvery = 5 * kSecond;
 constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
 
 }  // namespace
@@ -388,6 +391,21 @@ void Follower::report_proof(const JobView& view) {
     if (told_proof_ != proof && council_.report(encode(proof))) {
         told_proof_ = std::move(proof);
     }
+}
+
+void Follower::report_kill_switch() {
+    const char* const file = KillSwitch::process().pulled();
+    const bool on = file != nullptr;
+    const std::int64_t now = cuda::host_now();
+    if (!council_.open() || (on == halted_ && (!on || now - halted_ns_ < kHaltEvery))) {
+        return;
+    }
+    if (on && !halted_) {
+        DEFT_INFO("rank %d: the kill switch %s is there", info_.rank, file);
+    }
+    council_.report(encode(Halted{on}));
+    halted_ = on;
+    halted_ns_ = now;
 }
 
 void Follower::vouch(const char* why_not) {

@@ -64,6 +64,8 @@ public:
     void report_measured();
     // Tells the leader that the job needs the memory of the lanes here.
     void report_pressure();
+    // Tells the leader when the kill switch has come or gone for this rank.
+    void report_kill_switch();
     // This rank vouches for the plan in force, unless it is told why not: then the plan ends on all
     // ranks, soon. So it does where the rank is not told for ten seconds. Nothing is asked where
     // the guard only warns, and of plans that neither delay nor merge.
@@ -168,6 +170,9 @@ private:
     bool interrupted_ = false;  // the last plan in force was, and that has been counted
     bool plan_lapsed_ = false;
     bool plan_failed_ = false;
+
+    bool halted_ = false;         // as the leader was told
+    std::int64_t halted_ns_ = 0;  // and when
 
     // When the council was seen to have closed (0: it has not), and the job's call then.
     std::int64_t closed_ns_ = 0;

@@ -97,6 +97,15 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
             proofs_[rank] = std::move(proof);
             return;
         }
+        if (Halted halted; decode(report, halted)) {
+            const MutexLock lock(mutex_);
+            if (halted.on) {
+                halted_.insert(rank);
+            } else {
+                halted_.erase(rank);
+            }
+            return;
+        }
         guard::Statistics statistics;
         constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
         if (guard::decode(report, statistics)) {
@@ -236,6 +245,11 @@ std::uint64_t Inbox::furthest() {
 int Inbox::take_pressed() {
     const MutexLock lock(mutex_);
     return std::exchange(pressed_, -1);
+}
+
+int Inbox::halted() {
+    const MutexLock lock(mutex_);
+    return halted_.empty() ? -1 : *halted_.begin();
 }
 
 Inbox::Measured Inbox::take_measured() {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -92,6 +93,8 @@ public:
     Measured take_measured();
     // Leader: the rank that needs the memory of its lanes, since it was last asked; -1: none.
     int take_pressed();
+    // Leader: the first of the ranks for which the kill switch is there; -1: none.
+    int halted();
 
     // Nothing is planned any more.
     void forget();
@@ -112,6 +115,7 @@ private:
     std::map<int, Proof> proofs_ DEFT_GUARDED_BY(mutex_);    // leader: by rank
     Measured measured_ DEFT_GUARDED_BY(mutex_);
     int pressed_ DEFT_GUARDED_BY(mutex_) = -1;               // a rank
+    std::set<int> halted_ DEFT_GUARDED_BY(mutex_);           // ranks
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed
     executor::Executor* ready_ DEFT_GUARDED_BY(mutex_) = nullptr;
     bool armed_committed_ DEFT_GUARDED_BY(mutex_) = false;

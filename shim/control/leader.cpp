@@ -64,15 +64,16 @@ void Leader::note_forwarding() {
     review_.note_none();
     const bool fallen = review_.fallen();
     const bool outdated = ending_ == Ending::Outdated;
+    const bool killed = ending_ == Ending::Killed;
     if (outdated) {
         follower_.pause_after_end("optimizer, or what it does with its gradients,");
     }
     // A plan over several networks was slower than none, or took too much memory.
     const bool pressed = ending_ == Ending::Pressed;
     const bool again = (ending_ == Ending::NoGain || pressed) && selector_.networks().size() > 1;
-    enter(fallen              ? LeaderEvent::PlanFell
-          : again || outdated ? LeaderEvent::PlanOver
-                              : LeaderEvent::PlanOverForGood);
+    enter(fallen                        ? LeaderEvent::PlanFell
+          : again || outdated || killed ? LeaderEvent::PlanOver
+                                        : LeaderEvent::PlanOverForGood);
     if (again && !fallen) {
         selector_.drop_networks();
     }
@@ -84,6 +85,9 @@ void Leader::note_forwarding() {
     }
     if (outdated) {
         selector_.note_outdated();
+    }
+    if (killed) {
+        selector_.select_anew();  // the plan may come back
     }
     ending_ = Ending::None;
 }
@@ -204,7 +208,26 @@ bool Leader::at_rest(const JobView& view) const {
                : view.learned;
 }
 
+// For any rank. Said when it comes and when it goes.
+bool Leader::killed() {
+    const int rank = inbox_.halted();
+    const bool now = rank >= 0;
+    if (now && !killed_) {
+        DEFT_WARN("the kill switch is there on rank %d: no plan is carried out until it is gone",
+                  rank);
+    } else if (!now && killed_) {
+        DEFT_INFO("the kill switch is gone: plans are made again");
+        follower_.note_reason("");
+    }
+    killed_ = now;
+    return now;
+}
+
 void Leader::watch(const Track& track, const JobView& view) {
+    if (killed()) {
+        follower_.say("the kill switch is there");
+        return;
+    }
     if (!view.reason.empty()) {
         if (view.learned) {
             follower_.say(view.reason.c_str());
@@ -221,6 +244,9 @@ void Leader::watch(const Track& track, const JobView& view) {
 }
 
 void Leader::review(Track& track, const JobView& view) {
+    if (running()) {
+        end_killed();
+    }
     if (running()) {
         watch_accuracy(view);
     }
@@ -259,6 +285,12 @@ bool Leader::end_plan(Ending ending) {
 void Leader::end_outdated(bool outdated, const char* why) {
     if (outdated && end_plan(Ending::Outdated)) {
         DEFT_INFO("%s", why);
+    }
+}
+
+void Leader::end_killed() {
+    if (killed()) {
+        end_plan(Ending::Killed);
     }
 }
 
@@ -335,7 +367,8 @@ void Leader::tighten(const JobView& view) {
 }
 
 bool Leader::gives_way(const JobView& view) {
-    return gives_way_to_guard() || gives_way_to_used_map(view) || gives_way_to_unproven();
+    return gives_way_to_kill_switch() || gives_way_to_guard() || gives_way_to_used_map(view) ||
+           gives_way_to_unproven();
 }
 
 // The plan needs a proof that a rank does not have any more.
@@ -352,6 +385,25 @@ bool Leader::gives_way_to_unproven() {
     review_.set_tightening(false);
     if (follower_.current() == nullptr) {
         selector_.select_anew();  // to be decided in doubt
+    }
+    return true;
+}
+
+// A plan that is to replace the one in force goes first, that one next. Nothing was refused, so
+// nothing is given up for good.
+bool Leader::gives_way_to_kill_switch() {
+    if (!killed() || inbox_.armed()) {
+        return false;
+    }
+    leave_staging();
+    selector_.no_networks_now();
+    review_.set_tightening(false);
+    enter(LeaderEvent::StageRefused);
+    if (follower_.current() != nullptr) {
+        follower_.set_plan(follower_.in_force());
+        selector_.replace_remembered(follower_.in_force());
+    } else {
+        selector_.select_anew();
     }
     return true;
 }

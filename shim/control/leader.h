@@ -73,6 +73,7 @@ private:
     void review(Track& track, const JobView& view);
     bool end_plan(Ending ending);
     void end_outdated(bool outdated, const char* why);
+    void end_killed();
     void end_under_pressure();
     void end_without_gain(const Track& track, const JobView& view);
     void look_again(const Track& track, const JobView& view);
@@ -81,10 +82,12 @@ private:
     static void turn(Track& track, std::size_t position, JobView& view);
     // True: nothing comes of the plan that is being made ready.
     bool gives_way(const JobView& view);
+    bool gives_way_to_kill_switch();
     bool gives_way_to_guard();
     bool gives_way_to_used_map(const JobView& view);
     bool gives_way_to_unproven();
     bool unproven(const planner::Plan& plan) const;
+    bool killed();
 
     // Proposals. False: the council is busy.
     bool propose(const Order& order, std::uint64_t switch_call);
@@ -114,6 +117,7 @@ private:
 
     LeaderState state_ = LeaderState::Watching;
     std::int64_t state_since_ns_ = 0;
+    bool killed_ = false;           // so it was at the last look
     Ending ending_ = Ending::None;  // of the plan in force, at a call that has been named already
 
     std::uint64_t next_serial_ = 1;  // of a proposal

@@ -40,6 +40,7 @@ enum class Ending : std::uint8_t {
     None,      // it has not
     Guard,     // the accuracy guard has decided it
     NoGain,    // the plan was slower than none
+    Killed,    // the operator's kill switch is there
     Pressed,   // its lanes hold device memory that the job needs
     Outdated,  // it was made for another optimizer, or the job's doubts are new
 };

@@ -11,6 +11,7 @@ constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::uint8_t kPressed = 'P';
 constexpr std::uint8_t kProof = 'C';  // the companion's
+constexpr std::uint8_t kHalted = 'H';
 constexpr std::size_t kMaxLanes = 16;
 constexpr std::size_t kMaxProofText = 256;  // bytes; a reason may name a file of any name
 
@@ -78,6 +79,12 @@ bool decode(std::span<const std::byte> bytes, Proof& proof) {
            proof.why.size() <= kMaxProofText;
 }
 
+std::vector<std::byte> encode(Halted halted) {
+    ByteString out = begin(kHalted);
+    out.put(std::uint8_t{halted.on});
+    return out.take();
+}
+
 bool decode(std::span<const std::byte> bytes, Order& order) {
     ByteReader in(bytes);
     const bool known = begins(in, kOrder);
@@ -117,6 +124,14 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
 bool decode(std::span<const std::byte> bytes, Pressed&) {
     ByteReader in(bytes);
     return begins(in, kPressed) && in.ok() && in.left() == 0;
+}
+
+bool decode(std::span<const std::byte> bytes, Halted& halted) {
+    ByteReader in(bytes);
+    const bool known = begins(in, kHalted);
+    const auto on = in.get<std::uint8_t>();
+    halted.on = on == 1;
+    return known && in.ok() && in.left() == 0 && on <= 1;
 }
 
 }  // namespace deft::director

@@ -72,12 +72,19 @@ struct Proof {
 std::vector<std::byte> encode(const Proof& proof);
 bool decode(std::span<const std::byte> bytes, Proof& proof);
 
+// A report: whether the kill switch is there for this rank.
+struct Halted {
+    bool on = false;
+};
+
 std::vector<std::byte> encode(const Order& order);
 std::vector<std::byte> encode(const Staged& staged);
 std::vector<std::byte> encode(Pressed);
+std::vector<std::byte> encode(Halted halted);
 // False if the bytes are not one; nothing a peer says is trusted to be well-formed.
 bool decode(std::span<const std::byte> bytes, Order& order);
 bool decode(std::span<const std::byte> bytes, Staged& staged);
 bool decode(std::span<const std::byte> bytes, Pressed&);
+bool decode(std::span<const std::byte> bytes, Halted& halted);
 
 }  // namespace deft::director

@@ -13,6 +13,10 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "shim/control/directors.h"
+#include "shim/control/kill_switch.h"
+#include "shim/runtime/file_thread.h"
+#include "shim/runtime/metrics.h"
+#include "shim/runtime/metrics_folder.h"
 #include "shim/settings/mode.h"
 #include "shim/settings/settings.h"
 
@@ -29,6 +33,7 @@ constexpr std::int64_t kClockRetry = 1'000 * kMillisecond;  // the first; each i
 constexpr std::uint32_t kClockDoublings = 6;
 constexpr std::int64_t kGiveUp = 60'000 * kMillisecond;  // on events that never happen
 constexpr std::int64_t kExitDeadline = 1'000 * kMillisecond;
+constexpr std::chrono::milliseconds kFilesPatience{300};
 
 // Sampling: the first iterations are all timed, so that a short job has figures; then three of
 // about 32, so that the median call pays nothing.
@@ -90,6 +95,9 @@ bool BackgroundThread::start() noexcept {
         if (error == 0) {
             g_running.store(background, std::memory_order_release);
             ::atexit([] { at_exit(); });
+            if (plans(shim_mode()) || !Config::process().text(Key::Metrics).empty()) {
+                FileThread::start();
+            }
             state = 2;
             return true;
         }
@@ -166,6 +174,8 @@ void* BackgroundThread::thread_main(void* self) noexcept {
 void BackgroundThread::run() {
     bool relaxed = false;
     std::int64_t next_report = cuda::host_now() + kReportEvery;
+    const std::int64_t metrics_every = Config::process().duration(Key::MetricsInterval).count();
+    std::int64_t next_metrics = cuda::host_now() + std::min(metrics_every, kReportEvery);
     std::int64_t pause = kPollCalls;
     for (;;) {
         bool wanted = false;
@@ -200,6 +210,10 @@ void BackgroundThread::run() {
         if (wanted || now >= next_report) {
             report(false);
             next_report = now + kReportEvery;
+        }
+        if (now >= next_metrics) {
+            put_metrics();
+            next_metrics = now + metrics_every;
         }
         pause = busy ? kPollBusy : calls ? kPollCalls : std::min(2 * pause, kPollIdle);
     }
@@ -378,10 +392,7 @@ bool BackgroundThread::set_clock(int device, Rank& rank) {
     return true;
 }
 
-void BackgroundThread::report(bool final_report) {
-    if (!writes_files()) {
-        return;
-    }
+std::vector<CommunicatorFacts> BackgroundThread::communicators() {
     std::vector<CommunicatorFacts> communicators;
     {
         const Monitor::Lock lock(monitor_);
@@ -390,14 +401,21 @@ void BackgroundThread::report(bool final_report) {
     for (const CommunicatorFacts& comm : communicators) {
         ranks_[comm.device];  // a rank that has made no call yet has a report too
     }
+    return communicators;
+}
+
+void BackgroundThread::report(bool final_report) {
+    if (!writes_files()) {
+        return;
+    }
+    const std::vector<CommunicatorFacts> known = communicators();
     for (auto& [device, rank] : ranks_) {
-        write_report(device, rank, communicators, final_report);
+        write_report(device, rank, known, final_report);
     }
 }
 
-void BackgroundThread::write_report(int device, Rank& rank,
-                                    const std::vector<CommunicatorFacts>& communicators,
-                                    bool final_report) {
+ReportFacts BackgroundThread::facts_of(int device, const Rank& rank,
+                                       const std::vector<CommunicatorFacts>& communicators) const {
     ReportFacts facts = process_facts();
     for (const CommunicatorFacts& comm : communicators) {
         if (comm.device == device) {
@@ -418,6 +436,13 @@ void BackgroundThread::write_report(int device, Rank& rank,
     facts.captured_calls = g_captured.load(std::memory_order_relaxed);
     facts.lost_calls = ring_.lost();
     facts.timed_calls = rank.timed;
+    return facts;
+}
+
+void BackgroundThread::write_report(int device, Rank& rank,
+                                    const std::vector<CommunicatorFacts>& communicators,
+                                    bool final_report) {
+    ReportFacts facts = facts_of(device, rank, communicators);
     facts.final_report = final_report;
     facts.events_note = device < 0       ? "the communicators' device is not known"
                         : rank.no_events ? "CUDA events are not available"
@@ -438,6 +463,32 @@ void BackgroundThread::write_report(int device, Rank& rank,
     rank.path = path;
 }
 
+// Hands them to the thread that may wait for files.
+void BackgroundThread::put_metrics() {
+    const std::string& folder = Config::process().text(Key::Metrics);
+    FileThread* const files = FileThread::running();
+    if (folder.empty() || files == nullptr) {
+        return;
+    }
+    MetricsFacts more;
+    more.job_id = Config::process().job_id();
+    more.killed = director::KillSwitch::process().pulled() != nullptr;
+    const std::vector<CommunicatorFacts> known = communicators();
+    for (auto& [device, rank] : ranks_) {
+        const ReportFacts facts = facts_of(device, rank, known);
+        if (facts.communicators.empty() && ranks_.size() > 1) {
+            continue;  // calls whose device is not known; no rank of the job
+        }
+        const std::string path = metrics_path(folder, facts.rank);
+        if (!rank.metrics_path.empty() && rank.metrics_path != path) {
+            files->put(rank.metrics_path, "");
+        }
+        rank.metrics_path = path;
+        files->put(path, metrics_text(facts, &rank.track, more));
+        more.links = false;  // the process's, once
+    }
+}
+
 // Runs inside exit(), before the libraries' own ends. Stops the thread, so that nothing of ours
 // calls CUDA any more, and writes what is known.
 void BackgroundThread::at_exit() noexcept {
@@ -445,6 +496,15 @@ void BackgroundThread::at_exit() noexcept {
     if (background == nullptr || ForkGuard::process().in_child()) {
         return;
     }
+    background->stop();
+    if (FileThread* const files = FileThread::running()) {
+        files->finish(kFilesPatience);
+    }
+}
+
+// The thread, and what it has begun.
+void BackgroundThread::stop() noexcept {
+    BackgroundThread* const background = this;
     // Making and measuring a lane takes longer than exit() waits: the thread would be inside NCCL
     // and CUDA while they are taken down.
     director::leave_off();

@@ -80,6 +80,7 @@ private:
         std::deque<std::pair<tuning::SeenCall, int>> trials;  // with its pair of events
         std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
         std::string path;  // last written
+        std::string metrics_path;
     };
 
     CallRing ring_;
@@ -104,6 +105,11 @@ private:
     void open_window(int device, Rank& rank);
     bool prepare_pool(int device, Rank& rank);
     bool set_clock(int device, Rank& rank);
+    std::vector<CommunicatorFacts> communicators();
+    ReportFacts facts_of(int device, const Rank& rank,
+                         const std::vector<CommunicatorFacts>& communicators) const;
+    void put_metrics();
+    void stop() noexcept;
     void report(bool final_report);
     void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
                       bool final_report);

@@ -57,6 +57,12 @@ void judge_wrong(const SettingsFacts& settings, Diagnoses& found) {
         found.push_back(
             {Finding::SettingsFileWrong, config.central_problem(), kSystemConfigFile, ""});
     }
+    for (const std::string& line : config.ignored_lines()) {
+        found.push_back({Finding::SettingsLineIgnored, line, kSystemConfigFile, ""});
+    }
+    for (const std::string& line : config.overruled()) {
+        found.push_back({Finding::SettingOverruled, line, kSystemConfigFile, ""});
+    }
 }
 
 void judge_off(const Config& config, Diagnoses& found) {

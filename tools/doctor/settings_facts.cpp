@@ -57,8 +57,8 @@ void adopt_environment(const Environment& environment) {
 
 SettingsFacts read_settings(const Job& job) {
     SettingsFacts facts;
-    facts.config =
-        Config::load(job.environment.entries(), kSystemConfigFile, text_settings_problems);
+    facts.config = Config::load(job.environment.entries(), kSystemConfigFile,
+                                text_settings_problems, job.command.words);
     const Config& config = facts.config;
     const bool off = config.is(Key::Mode, "off");
     if (!off) {

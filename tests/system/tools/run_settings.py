@@ -82,20 +82,34 @@ class Settings(RunTest):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertNotIn("NCCL_NET_PLUGIN", result.stdout)
 
-    def test_a_central_mistake_stops_no_job(self):
-        for text in ("DEFT_MODE=of\n", "DEFT_MOED=off\n", "DEFT_MODE=observe # for a week\n",
-                     "[deft]\nDEFT_MODE=observe\n", "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n",
-                     "DEFT_INTERFACES=nosuch0\n", "DEFT_OPTIMIZER=sgdd\n",
-                     "DEFT_LOG_FILE=/no/such/folder/x\n", None,
-                     # No line of it holds, DEFT_REQUIRE least of all.
+    def test_a_central_line_that_is_wrong_is_ignored(self):
+        for text in ("DEFT_MOED=off\n", "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n",
+                     "[deft]\nDEFT_MODE=off\n", "DEFT_INTERFACES=nosuch0\n",
+                     "DEFT_LOG_FILE=/no/such/folder/x\n", "celing=off # \n",
                      *(f"DEFT_REQUIRE=1\n{line}\n"
-                       for line in ("DEFT_OPTIMIZER=sgdd", "DEFT_INTERFACES=nosuch0",
-                                    "DEFT_LANES=IB,ib",
-                                   "DEFT_PREDICT=x", "DEFT_LOG_FILE=/no/such/folder/x",
-                                    "DEFT_OUT=/no/such/x",
-                                   "DEFT_NCCL_LIB=/no/lib")),
-                     "DEFT_OUT=/tmp/%h.json # x\n", "DEFT_DISABLE= # not now\n",
-                     "DEFT_TCP_CONGESTION=bbr # x\n"):
+                       for line in ("DEFT_OPTIMIZER=sgdd", "force.DEFT_LANES=IB,ib",
+                                    "DEFT_OUT=/no/such/x", "DEFT_NCCL_LIB=/no/lib"))):
+            with self.subTest(text=text):
+                result = self.central(text)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+                self.assertIn("/etc/deft/deft.conf", result.stderr)
+                self.assertIn("NCCL_NET_PLUGIN", result.stdout)
+
+    def test_a_central_file_forces_and_caps(self):
+        result = self.central("force.DEFT_MODE=off # for now\n", env={"DEFT_MODE": "deft"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("warning: DEFT_MODE=deft (environment) gives way to 'off'", result.stderr)
+        self.assertNotIn("NCCL_NET_PLUGIN", result.stdout)
+        # Of the command, not of deft itself.
+        for pattern, off in (("env", True), ("deft", False)):
+            result = self.central(f"[executable={pattern}]\nforce.DEFT_MODE=off\n")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertEqual("NCCL_NET_PLUGIN" not in result.stdout, off)
+
+    def test_a_central_mode_that_is_wrong_stops_no_job(self):
+        for text in ("DEFT_MODE=of\n", "force.DEFT_MODE=of\n",
+                     "DEFT_REQUIRE=1\nceiling=exakt\n", None):
             for env in ({}, {"DEFT_MODE": "deft"}):
                 with self.subTest(text=text, env=env):
                     result = self.central(text, env=env)
@@ -132,9 +146,6 @@ class Settings(RunTest):
         result = self.central("DEFT_MODE=of\n", "--require")
         self.assertEqual((result.returncode, result.stdout), (125, ""))
         self.assertIn("DEFT_MODE='of'", result.stderr)
-        # The user wants deft, or nothing.
-        result = self.central("DEFT_OPTIMIZER=sgdd\n", "--require")
-        self.assertEqual((result.returncode, result.stdout), (125, ""))
         result = self.central("DEFT_REQUIRE=1\n", env={"DEFT_OPTIMIZER": "sgdd"})
         self.assertEqual((result.returncode, result.stdout), (125, ""))
         # What the user sets counts in the place of what is wrong.

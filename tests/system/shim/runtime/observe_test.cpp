@@ -190,30 +190,60 @@ std::size_t connected_by(const std::string& network, const Folder& folder) {
     return count(read_file(folder / "log"), "via NET/" + network + "/");
 }
 
-// Both halves are without deft then, whichever of them the setting is of, and DEFT_REQUIRE of the
-// same file fails nothing.
-TEST(Central, AMistakeMeansWithoutDeftAndOneWarning) {
-    for (const std::string wrong :
-         {"DEFT_OPTIMIZER=sgdd", "DEFT_PREDICT=x", "DEFT_LANES=IB,ib", "DEFT_INTERFACES=nosuch0",
-          "DEFT_LINK_TIMEOUT=soon", "DEFT_OUT=/tmp/%h.json # x"}) {
-        for (const std::string require : {"", "DEFT_REQUIRE=1\n"}) {
-            SCOPED_TRACE(require + wrong);
-            const Folder folder;
-            Outcome job;
-            Environment environment = logged(folder);
-            environment["NCCL_SOCKET_IFNAME"] = "lo";
-            if (!run_with_central(require + wrong + "\n", environment, job)) {
-                GTEST_SKIP() << "no mount namespace can be made here";
-            }
-            EXPECT_EQ(job.status, 0) << job.err;
-            EXPECT_EQ(job.out, "done\n") << job.err;
-            EXPECT_EQ(count(job.err, "[deft] WARN"), 1U) << job.err;
-            EXPECT_EQ(count(job.err, "without deft"), 1U) << job.err;
-            EXPECT_EQ(count(job.err, "/etc/deft/deft.conf:"), 1U) << job.err;
-            EXPECT_GT(connected_by("Socket", folder), 0U);
-            EXPECT_EQ(connected_by("deft", folder), 0U);
-        }
+// Both halves are without deft then, and DEFT_REQUIRE of the same file fails nothing.
+TEST(Central, AWrongModeMeansWithoutDeftAndOneWarning) {
+    const Folder folder;
+    Outcome job;
+    Environment environment = logged(folder);
+    environment["NCCL_SOCKET_IFNAME"] = "lo";
+    if (!run_with_central("DEFT_REQUIRE=1\nforce.DEFT_MODE=of\n", environment, job)) {
+        GTEST_SKIP() << "no mount namespace can be made here";
     }
+    EXPECT_EQ(job.status, 0) << job.err;
+    EXPECT_EQ(job.out, "done\n") << job.err;
+    EXPECT_EQ(count(job.err, "[deft] WARN"), 1U) << job.err;
+    EXPECT_EQ(count(job.err, "without deft"), 1U) << job.err;
+    EXPECT_EQ(count(job.err, "/etc/deft/deft.conf:2"), 1U) << job.err;
+    EXPECT_GT(connected_by("Socket", folder), 0U);
+    EXPECT_EQ(connected_by("deft", folder), 0U);
+}
+
+// Of whichever half the setting is; the other lines hold.
+TEST(Central, AWrongLineIsIgnoredWithOneWarning) {
+    for (const std::string wrong : {"DEFT_OPTIMIZER=sgdd", "DEFT_INTERFACES=nosuch0",
+                                    "DEFT_LINK_TIMEOUT=soon", "DEFT_MOED=off"}) {
+        SCOPED_TRACE(wrong);
+        const Folder folder;
+        Outcome job;
+        Environment environment = logged(folder);
+        environment["NCCL_SOCKET_IFNAME"] = "lo";
+        if (!run_with_central("DEFT_REQUIRE=1\n" + wrong + "\nforce.DEFT_CHECKSUM=crc32c # all\n",
+                              environment, job)) {
+            GTEST_SKIP() << "no mount namespace can be made here";
+        }
+        EXPECT_EQ(job.status, 0) << job.err;
+        EXPECT_EQ(job.out, "done\n") << job.err;
+        EXPECT_EQ(count(job.err, "[deft] WARN"), 1U) << job.err;
+        EXPECT_EQ(count(job.err, "1 wrong line of /etc/deft/deft.conf ignored: "), 1U) << job.err;
+        EXPECT_EQ(count(job.err, "/etc/deft/deft.conf:2"), 1U) << job.err;
+        EXPECT_GT(connected_by("deft", folder), 0U);
+    }
+}
+
+// In the network plugin as in the hooks.
+TEST(Central, WhatIsForcedBeatsTheJob) {
+    const Folder folder;
+    Outcome job;
+    Environment environment = logged(folder);
+    environment["DEFT_INTERFACES"] = "lo";
+    environment["DEFT_MODE"] = "exact";
+    if (!run_with_central("force.DEFT_MODE=off\n", environment, job)) {
+        GTEST_SKIP() << "no mount namespace can be made here";
+    }
+    EXPECT_EQ(job.out, "done\n") << job.err;
+    EXPECT_EQ(count(job.err, "[deft] WARN"), 1U) << job.err;
+    EXPECT_EQ(count(job.err, "DEFT_MODE=exact (environment) gives way to 'off'"), 1U) << job.err;
+    EXPECT_EQ(connected_by("deft", folder), 0U);
 }
 
 TEST(Central, WithoutAMistakeItHolds) {
@@ -231,7 +261,7 @@ TEST(Central, WithoutAMistakeItHolds) {
 // A user who wants deft or nothing gets that, whatever is wrong centrally.
 TEST(Central, TheUsersOwnRequireHolds) {
     Outcome job;
-    if (!run_with_central("DEFT_OPTIMIZER=sgdd\n",
+    if (!run_with_central("DEFT_MODE=of\n",
                           {{"NCCL_SOCKET_IFNAME", "lo"},
                            {"DEFT_REQUIRE", "1"},
                            {"SOFTDEV_DEVICES", "3"},

@@ -31,6 +31,23 @@ Order full_order() {
     return order;
 }
 
+TEST(Message, TheKillSwitchTravels) {
+    for (const bool on : {true, false}) {
+        std::vector<std::byte> bytes = encode(Halted{on});
+        Halted halted{!on};
+        Staged staged;
+        Pressed pressed;
+        ASSERT_TRUE(decode(bytes, halted));
+        EXPECT_EQ(halted.on, on);
+        EXPECT_FALSE(decode(bytes, staged));
+        EXPECT_FALSE(decode(bytes, pressed));
+        bytes.back() = std::byte{2};
+        EXPECT_FALSE(decode(bytes, halted));
+        bytes.pop_back();
+        EXPECT_FALSE(decode(bytes, halted));
+    }
+}
+
 TEST(Message, OrderSurvivesTheWire) {
     const Order order = full_order();
     Order back;

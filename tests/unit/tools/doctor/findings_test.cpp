@@ -369,6 +369,18 @@ std::vector<Case> settings_cases() {
              f.settings->config =
                  Config::load({}, DEFT_SOURCE_ROOT "/tests/unit/tools/doctor/wrong.conf");
          }},
+        {Finding::SettingsLineIgnored, "DEFT_LOG='loud'",
+         [](Facts& f) {
+             f.settings->config =
+                 Config::load({}, DEFT_SOURCE_ROOT "/tests/unit/tools/doctor/ignored.conf");
+         }},
+        {Finding::SettingOverruled, "DEFT_LOG=debug",
+         [](Facts& f) {
+             const std::array<const char*, 2> entries = {"DEFT_CONF=" DEFT_SOURCE_ROOT
+                                                         "/tests/unit/tools/doctor/forced.conf",
+                                                         "DEFT_LOG=debug"};
+             f.settings->config = Config::load(entries, "");
+         }},
         {Finding::SwitchedOff, "DEFT_MODE=off", with({"DEFT_MODE=off"})},
         {Finding::SwitchedOff, "DEFT_DISABLE=0", with({"DEFT_DISABLE=0"})},
         {Finding::SettingUnknown, "DEFT_MODES", with({"DEFT_MODES=exact"})},
