@@ -94,6 +94,9 @@ private:
     bool prepare_pool(int device, Rank& rank);
     bool set_clock(int device, Rank& rank);
     void report(bool final_report);
+    void say_job_line();
+    ReportFacts facts_of(int device, const Rank& rank,
+                         const std::vector<CommunicatorFacts>& communicators) const;
     void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
                       bool final_report);
 };
