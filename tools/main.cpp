@@ -15,6 +15,7 @@
 #include "tools/doctor/doctor_command.h"
 #include "tools/env.h"
 #include "tools/library.h"
+#include "tools/number_in.h"
 #include "tools/planner/commands.h"
 #include "tools/report.h"
 #include "tools/run.h"
@@ -124,7 +125,7 @@ private:
         topo_command
             ->add_option("--host", topo.host,
                          "Which host of a file that holds several (NCCL's dumps of NVLink domains)")
-            ->check(CLI::Range(1U, 1000000U));
+            ->check(number_in(1U, 1000000U));
         topo_command->add_flag("-m,--matrix", topo.matrix,
                                "Only the matrix of GPUs and NICs, in full");
         topo_command->add_flag("--json", topo.json, "For programs");

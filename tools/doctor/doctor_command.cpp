@@ -15,6 +15,7 @@
 #include "tools/doctor/probe.h"
 #include "tools/doctor/process_facts.h"
 #include "tools/doctor/supervised.h"
+#include "tools/number_in.h"
 #include "tools/report.h"
 #include "tools/text_output.h"
 #include "topology/nccl_settings.h"
@@ -163,13 +164,13 @@ void DoctorCommands::add_to(CLI::App& app) {
     doctor->formatter(std::make_shared<DoctorHelp>());
     doctor->add_option("files", options.files, "Records that the ranks of a job left (DEFT_OUT)");
     doctor->add_option("--pid", options.pid, "A running process, and those it has started")
-        ->check(CLI::Range(1, 1 << 22));
+        ->check(number_in(1, 1 << 22));
     doctor->add_flag("--listen", options.listen,
                      "Answer `deft doctor --peer` of other hosts, until interrupted");
     doctor->add_option("--peer", options.peer,
                        "HOST or HOST:PORT with `deft doctor --listen`: try every link to it");
     doctor->add_option("--port", options.port, "Port of --listen (29430)")
-        ->check(CLI::Range(1, 65535));
+        ->check(number_in(1, 65535));
     doctor->add_option("--library", options.library, "Look at this libnccl-net-deft.so");
     doctor->add_flag("--json", options.json, "For programs");
     doctor->add_flag("--markdown", options.markdown, "The table of findings (docs/doctor.md)");

@@ -83,6 +83,9 @@ class CommandTest(unittest.TestCase):
                                 (["help", "xyzzy"], "see deft --help"),
                                 (["xyzzy"], "see deft --help"),
                                 (["env", "--json", "--man"], "choose one"), (["report"], "usage:"),
+                                (["topo", "--host", "x"], "'x' is not a whole number from 1"),
+                                (["doctor", "--pid", "x"], "'x' is not a whole number from 1"),
+                                (["doctor", "--port", "0"], "'0' is not a whole number from 1"),
                                 (["report", "--jsn", "f"], "--json"), ([""], "''")):
             with self.subTest(arguments=arguments):
                 result = self.deft(*arguments)
