@@ -13,6 +13,7 @@
 #include "base/nearest.h"
 #include "tools/completion.h"
 #include "tools/doctor/doctor_command.h"
+#include "tools/doctor/dry_run.h"
 #include "tools/env.h"
 #include "tools/library.h"
 #include "tools/number_in.h"
@@ -99,7 +100,8 @@ private:
         run_command->add_flag(
             "--plugin", run.replace_plugin,
             "Use deft's network plugin also where NCCL would load a vendor's libnccl-net.so");
-        run_command->add_flag("--dry-run", run.dry_run, "Print what would be executed, and stop");
+        run_command->add_flag("--dry-run", run.dry_run,
+                              "Say what would happen, and start nothing; exit status as of doctor");
         run_command->footer(
             "The command keeps the process id; its exit status and signals are its own. 125: "
             "nothing was\n"
@@ -294,7 +296,7 @@ int dispatch(CommandLine& line) {
     }
     if (&command == line.run_command) {
         line.run.library = line.library;
-        return run(line.run);
+        return line.run.dry_run ? dry_run(line.run) : run(line.run);
     }
     if (&command == line.report_command) {
         return report(line.report);

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "tools/doctor/host_facts.h"
+#include "tools/doctor/job_facts.h"
 #include "tools/doctor/judge.h"
-#include "tools/doctor/nccl_search.h"
 #include "tools/doctor/peer.h"
 #include "tools/doctor/preload_facts.h"
 #include "tools/doctor/probe.h"
@@ -65,38 +65,13 @@ RecordFacts read_records(const std::vector<std::string>& files) {
     return facts;
 }
 
-// Nothing of deft's is preloaded, and no plugin of deft's is named: the command is judged as if it
-// were behind `deft run`.
-bool assumed(const Job& job, const PreloadFacts& preload) {
-    const std::string plugin = job.environment.get("NCCL_NET_PLUGIN").value_or("");
-    return !job.command.under_deft_run && preload.ours() == nullptr && preload.split_path.empty() &&
-           !names_deft(plugin, false);
-}
-
-void look_at_host(Job& job, Facts& facts) {
-    adopt_environment(job.environment);
-    looking_at("the settings, and the files and folders that they name");
-    facts.settings = read_settings(job);
-    looking_at("the links");
-    facts.links = read_links(facts.settings->config);
-    looking_at("the limits, the clock and the driver of this host");
-    facts.host = read_host(facts.settings->config, job.environment);
-}
-
 void look_at_command(const DoctorOptions& options, Facts& facts) {
     looking_at("the command, and the scripts that it starts");
     Job job = read_command(options.command, Environment(environ));
     if (!options.library.empty()) {
         job.library = options.library;
     }
-    looking_at("what is preloaded");
-    facts.preload = read_preload(job);
-    job.command.assumed = assumed(job, *facts.preload);
-    facts.plugin = read_plugin(job);
-    looking_at("NCCL, and the libraries that the program is linked to");
-    facts.nccl = find_nccl(job, facts.started);
-    look_at_host(job, facts);
-    facts.command = std::move(job.command);
+    look_at_job(std::move(job), facts);
 }
 
 // What the process has loaded, whatever the variables say.
