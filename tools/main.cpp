@@ -18,6 +18,7 @@
 #include "tools/library.h"
 #include "tools/number_in.h"
 #include "tools/planner/commands.h"
+#include "tools/probe/probe_command.h"
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
@@ -44,6 +45,7 @@ struct CommandLine {
     TopoOptions topo;
     PlannerCommands planner;
     DoctorCommands doctor;
+    ProbeCommand probe;
     bool json = false, markdown = false, man = false, conf = false;
     std::string shell;
     CLI::App* run_command = nullptr;
@@ -67,6 +69,7 @@ struct CommandLine {
         add_topo();
         planner.add_to(app);
         doctor.add_to(app);
+        probe.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
         completion_command = app.add_subcommand(
@@ -306,6 +309,9 @@ int dispatch(CommandLine& line) {
     }
     if (line.doctor.owns(&command)) {
         return line.doctor.run(&command);
+    }
+    if (&command == line.probe.probe) {
+        return probe_command(line.probe.options);
     }
     if (line.planner.owns(&command)) {
         return line.planner.run(&command);

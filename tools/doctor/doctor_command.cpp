@@ -175,7 +175,9 @@ int doctor_command(const DoctorOptions& options) {
         return kUsage;
     }
     if (options.listen) {
-        return answer_peers(options.port);
+        Listening how;
+        how.port = options.port == 0 ? kPeerPort : options.port;
+        return answer_peers(how);
     }
     return supervised("doctor", [&] { return examine(options); });
 }
