@@ -118,6 +118,9 @@ private:
                 ->allow_extras();
         report_command->add_option("files", report.files, "Files written by the ranks of one job");
         report_command->add_flag("--json", report.json, "For programs");
+        report_command->add_flag(
+            "--html", report.html,
+            "A page for a browser, to standard output; it needs no other file");
     }
 
     void add_topo() {
