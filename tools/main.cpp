@@ -13,9 +13,12 @@
 #include "base/nearest.h"
 #include "tools/completion.h"
 #include "tools/doctor/doctor_command.h"
+#include "tools/doctor/dry_run.h"
 #include "tools/env.h"
 #include "tools/library.h"
+#include "tools/number_in.h"
 #include "tools/planner/commands.h"
+#include "tools/probe/probe_command.h"
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
@@ -42,6 +45,7 @@ struct CommandLine {
     TopoOptions topo;
     PlannerCommands planner;
     DoctorCommands doctor;
+    ProbeCommand probe;
     bool json = false, markdown = false, man = false, conf = false;
     std::string shell;
     CLI::App* run_command = nullptr;
@@ -65,6 +69,7 @@ struct CommandLine {
         add_topo();
         planner.add_to(app);
         doctor.add_to(app);
+        probe.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
         completion_command = app.add_subcommand(
@@ -98,7 +103,8 @@ private:
         run_command->add_flag(
             "--plugin", run.replace_plugin,
             "Use deft's network plugin also where NCCL would load a vendor's libnccl-net.so");
-        run_command->add_flag("--dry-run", run.dry_run, "Print what would be executed, and stop");
+        run_command->add_flag("--dry-run", run.dry_run,
+                              "Say what would happen, and start nothing; exit status as of doctor");
         run_command->footer(
             "The command keeps the process id; its exit status and signals are its own. 125: "
             "nothing was\n"
@@ -112,6 +118,9 @@ private:
                 ->allow_extras();
         report_command->add_option("files", report.files, "Files written by the ranks of one job");
         report_command->add_flag("--json", report.json, "For programs");
+        report_command->add_flag(
+            "--html", report.html,
+            "A page for a browser, to standard output; it needs no other file");
     }
 
     void add_topo() {
@@ -124,7 +133,7 @@ private:
         topo_command
             ->add_option("--host", topo.host,
                          "Which host of a file that holds several (NCCL's dumps of NVLink domains)")
-            ->check(CLI::Range(1U, 1000000U));
+            ->check(number_in(1U, 1000000U));
         topo_command->add_flag("-m,--matrix", topo.matrix,
                                "Only the matrix of GPUs and NICs, in full");
         topo_command->add_flag("--json", topo.json, "For programs");
@@ -296,7 +305,7 @@ int dispatch(CommandLine& line) {
     }
     if (&command == line.run_command) {
         line.run.library = line.library;
-        return run(line.run);
+        return line.run.dry_run ? dry_run(line.run) : run(line.run);
     }
     if (&command == line.report_command) {
         return report(line.report);
@@ -306,6 +315,9 @@ int dispatch(CommandLine& line) {
     }
     if (line.doctor.owns(&command)) {
         return line.doctor.run(&command);
+    }
+    if (&command == line.probe.probe) {
+        return probe_command(line.probe.options);
     }
     if (line.planner.owns(&command)) {
         return line.planner.run(&command);

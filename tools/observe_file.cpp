@@ -225,9 +225,25 @@ ObservedPlan read_plan(const Node& node) {
     plan.predicted_ms = node.number("predicted_ms");
     plan.baseline_ms = node.number("baseline_ms");
     plan.before_ms = node.number("before_ms");
+    plan.bound_ms = node.number("bound_ms");
+    plan.before.p10 = node.number("before_p10_ms");
+    plan.before.p90 = node.number("before_p90_ms");
+    plan.before.n = node.integer_or_zero("before_n");
+    plan.updates_per_iteration = node.number("updates_per_iteration");
     plan.switched = node.integer_or_zero("switched");
     if (node.has("tuning")) {
         plan.tuning = read_tuning(node.child("tuning"));
+    }
+    plan.ended = node.integer_or_zero("ended");
+    plan.max_delay = node.integer_or_zero("max_delay");
+    plan.max_merge = node.integer_or_zero("max_merge");
+    plan.guard_decisions = node.integer_or_zero("guard_decisions");
+    if (node.has("guard_history")) {
+        node.each("guard_history", [&](const Node& decision) {
+            plan.guard_history.push_back(
+                {decision.integer_or_zero("iteration"), decision.text_or_empty("action"),
+                 decision.text_or_empty("reason"), decision.flag_or("acted", true)});
+        });
     }
     return plan;
 }
@@ -296,6 +312,11 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
                                file.rank, file.ranks));
     }
     file.pid = root.integer_or_zero("pid");
+    if (root.has("job")) {
+        const Node job = root.child("job");
+        file.job = {job.text_or_empty("id"), job.text_or_empty("command"),
+                    job.text_or_empty("started"), job.text_or_empty("written")};
+    }
     file.mode = root.text_or_empty("mode");
     file.gradients = root.text_or_empty("gradients");
     file.calls = root.child("calls").counters();

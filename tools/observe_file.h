@@ -36,7 +36,14 @@ struct ObservedLink {
     std::optional<double> busy_ms, speed_mbps;
 };
 
-// What became of one communicator that could be planned for (docs/director.md).
+// A decision of the accuracy guard. `acted` false: it was only said.
+struct ObservedDecision {
+    std::int64_t iteration = 0;
+    std::string action, reason;
+    bool acted = true;
+};
+
+// What became of tuning NCCL for a communicator (docs/tuner.md).
 struct ObservedTuning {
     struct Call {
         std::string call, choice;
@@ -47,15 +54,28 @@ struct ObservedTuning {
     std::vector<Call> calls;
 };
 
+// What became of one communicator that could be planned for (docs/director.md).
 struct ObservedPlan {
     std::string state, reason, policy;  // policy: of the plan in force, else of the latest
-    std::optional<double> predicted_ms, baseline_ms, before_ms;
-    std::int64_t switched = 0;  // plans that came into force
+    std::optional<double> predicted_ms, baseline_ms, before_ms, bound_ms;
+    Quantiles before;  // spread of before_ms, where the writer knew it
+    std::optional<double> updates_per_iteration;
+    std::int64_t switched = 0, ended = 0;  // plans that came into force, and that a change ended
     ObservedTuning tuning;
+    std::int64_t max_delay = 0, max_merge = 0, guard_decisions = 0;
+    std::vector<ObservedDecision> guard_history;  // the first of them
+};
+
+// Which job it was; of writers that did not know it, empty.
+struct ObservedJob {
+    std::string id;                // the scheduler's
+    std::string command;           // of this rank
+    std::string started, written;  // UTC, "2026-11-26T15:07:50Z"
 };
 
 struct ObserveFile {
     std::string path;  // of the file
+    ObservedJob job;
     std::string library_version, nccl_path, host, mode;
     std::string gradients;  // DEFT_GRADIENTS; empty: of a writer that did not know it
     std::int64_t nccl_version = 0, rank = 0, ranks = 0, pid = 0;

@@ -15,6 +15,10 @@ int report(const ReportOptions& options) {
             "observe)");
         return kUsage;
     }
+    if (options.json && options.html) {
+        complain("report: choose one of --json and --html");
+        return kUsage;
+    }
     std::vector<ObserveFile> files;
     bool unusable = false;
     for (const std::string& path : options.files) {
@@ -29,7 +33,9 @@ int report(const ReportOptions& options) {
         return kProblem;
     }
     const RunReport run = compare_ranks(std::move(files));
-    const int printed = print(options.json ? json_report(run) : human_report(run));
+    const int printed = print(options.json   ? json_report(run)
+                              : options.html ? html_report(run)
+                                             : human_report(run));
     return printed == kSuccess && (unusable || !run.problems.empty()) ? kProblem : printed;
 }
 

@@ -12,6 +12,7 @@ namespace deft::tools {
 struct ReportOptions {
     std::vector<std::string> files;
     bool json = false;
+    bool html = false;
 };
 
 // Prints; kProblem if a file cannot be used, the files contradict each other, or deft was not
@@ -28,5 +29,6 @@ struct RunReport {
 RunReport compare_ranks(std::vector<ObserveFile> files);
 std::string human_report(const RunReport& run);
 std::string json_report(const RunReport& run);
+std::string html_report(const RunReport& run);  // one page that needs no other file
 
 }  // namespace deft::tools

@@ -54,6 +54,14 @@ void check_one_job(RunReport& run) {
             return;
         }
     }
+    for (const ObserveFile& file : run.ranks) {
+        if (file.job.id != first.job.id && !file.job.id.empty() && !first.job.id.empty()) {
+            run.problems.push_back(
+                fmt::format("{} is of job {}, {} of job {}: name the files of one run", first.path,
+                            first.job.id, file.path, file.job.id));
+            return;
+        }
+    }
     std::set<std::string> known(first.communicators.begin(), first.communicators.end());
     std::vector<const ObserveFile*> others;
     for (const ObserveFile& file : run.ranks) {

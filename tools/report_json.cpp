@@ -3,6 +3,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "tools/report.h"
 #include "tools/report_spread.h"
@@ -64,6 +66,34 @@ nlohmann::ordered_json json_tuning(const ObservedTuning& tuning) {
             {"calls", calls}};
 }
 
+// As the observe file has them (docs/observe.md).
+nlohmann::ordered_json json_hooks(const ObserveFile& file) {
+    return {{"in_path", file.all_calls() > 0},
+            {"calls", file.all_calls()},
+            {"captured", file.captured_calls},
+            {"lost", file.lost_calls},
+            {"events_note", file.events_note}};
+}
+
+std::set<std::string> hosts_of(const RunReport& run) {
+    std::set<std::string> hosts;
+    for (const ObserveFile& file : run.ranks) {
+        hosts.insert(file.host);
+    }
+    return hosts;
+}
+
+nlohmann::ordered_json json_decisions(const ObservedPlan& plan) {
+    auto decisions = nlohmann::ordered_json::array();
+    for (const ObservedDecision& each : plan.guard_history) {
+        decisions.push_back({{"iteration", each.iteration},
+                             {"action", each.action},
+                             {"reason", each.reason},
+                             {"acted", each.acted}});
+    }
+    return decisions;
+}
+
 nlohmann::ordered_json json_plans(const ObserveFile& file) {
     auto plans = nlohmann::ordered_json::array();
     for (const ObservedPlan& plan : file.plans) {
@@ -73,7 +103,12 @@ nlohmann::ordered_json json_plans(const ObserveFile& file) {
                          {"predicted_ms", json_value(plan.predicted_ms)},
                          {"baseline_ms", json_value(plan.baseline_ms)},
                          {"before_ms", json_value(plan.before_ms)},
-                         {"switched", plan.switched}});
+                         {"bound_ms", json_value(plan.bound_ms)},
+                         {"updates_per_iteration", json_value(plan.updates_per_iteration)},
+                         {"switched", plan.switched},
+                         {"ended", plan.ended},
+                         {"guard_decisions", plan.guard_decisions},
+                         {"guard_history", json_decisions(plan)}});
         if (!plan.tuning.state.empty()) {
             plans.back()["tuning"] = json_tuning(plan.tuning);
         }
@@ -88,6 +123,9 @@ std::string json_report(const RunReport& run) {
     Json document;
     document["format"] = "deft-report";
     document["version"] = 1;
+    document["nccl_version"] = run.ranks.front().nccl_version;
+    document["mode"] = run.ranks.front().mode;
+    document["hosts"] = hosts_of(run);
     document["time_ms"] = json_spread(run, [](const ObserveFile& f) { return f.time_ms.median; });
     document["coverage_rate"] =
         json_spread(run, [](const ObserveFile& f) { return f.coverage_rate.median; });
@@ -95,6 +133,11 @@ std::string json_report(const RunReport& run) {
     for (const ObserveFile& file : run.ranks) {
         document["ranks"].push_back({{"file", file.path},
                                      {"host", file.host},
+                                     {"job",
+                                      {{"id", file.job.id},
+                                       {"command", file.job.command},
+                                       {"started", file.job.started},
+                                       {"written", file.job.written}}},
                                      {"mode", file.mode},
                                      {"library_version", file.library_version},
                                      {"nccl_version", file.nccl_version},
@@ -102,6 +145,7 @@ std::string json_report(const RunReport& run) {
                                      {"rank", file.rank},
                                      {"of", file.ranks},
                                      {"calls", file.all_calls()},
+                                     {"hooks", json_hooks(file)},
                                      {"plugin_loaded", file.plugin_loaded},
                                      {"plugin_calls", file.plugin_calls},
                                      {"stable", file.stable},

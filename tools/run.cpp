@@ -240,21 +240,6 @@ SettingProblem text_problem(const Config& config, const RunOptions& options) {
     return {};
 }
 
-int show(const RunOptions& options, const Environment& before, const Environment& after) {
-    std::string text = "env";
-    for (const char* entry : after.entries()) {
-        const std::string_view pair(entry);
-        const std::string_view name = pair.substr(0, pair.find('='));
-        if (before.get(name) != after.get(name)) {
-            text += fmt::format(" {}={}", name, shell_quoted(after.get(name).value_or("")));
-        }
-    }
-    for (const std::string& word : options.command) {
-        text += " " + shell_quoted(word);
-    }
-    return print(text + "\n");
-}
-
 int start(const RunOptions& options, Environment& environment) {
     std::vector<char*> arguments;
     for (const std::string& word : options.command) {
@@ -282,8 +267,8 @@ int start(const RunOptions& options, Environment& environment) {
 }
 
 struct Preloaded {
-    std::string wrong;   // nothing can be started
-    bool whole = false;  // the library is preloaded
+    std::string wrong;    // nothing can be started
+    std::string library;  // that is preloaded
 };
 
 // Has the library preloaded, if it can be.
@@ -291,18 +276,18 @@ Preloaded preload(const RunOptions& options, bool off, const std::string& file,
                   Environment& environment) {
     const Library library = find_library(options.library);
     if (!library.error.empty()) {
-        return {library.error};
+        return {library.error, ""};
     }
     if (const std::string wrong = other_c_library(file, library.path); !wrong.empty()) {
         if (!off) {
-            return {wrong};
+            return {wrong, ""};
         }
         complain("warning: " + wrong);  // nobody wants deft in it
         return {};
     }
     const std::string wrong =
         add_preload(environment, library.path, !starts_elsewhere(options.command.front()));
-    return {wrong, wrong.empty()};
+    return {wrong, wrong.empty() ? library.path : ""};
 }
 
 // What the job needs besides the preload. False: deft is required, and something weakens it.
@@ -334,9 +319,28 @@ bool add_rest(const RunOptions& options, const Config& config, bool off, const s
 
 }  // namespace
 
-int run(const RunOptions& options) {
-    const Environment before(environ);
-    Environment environment = before;
+std::string shell_line(const RunOptions& options, const Launch& launch) {
+    std::string text = "env";
+    for (const char* entry : launch.after.entries()) {
+        const std::string_view pair(entry);
+        const std::string_view name = pair.substr(0, pair.find('='));
+        if (launch.before.get(name) != launch.after.get(name)) {
+            text += fmt::format(" {}={}", name, shell_quoted(launch.after.get(name).value_or("")));
+        }
+    }
+    for (const std::string& word : options.command) {
+        text += " " + shell_quoted(word);
+    }
+    return text + "\n";
+}
+
+bool makes_folder(const RunOptions& options, const Launch& launch) {
+    return !launch.library.empty() && !launch.off && one_folder(options.out);
+}
+
+int prepare(const RunOptions& options, Launch& launch) {
+    launch.before = launch.after = Environment(environ);
+    Environment& environment = launch.after;
     if (options.command.empty()) {
         complain("run: no command given; usage: deft run [OPTIONS] -- COMMAND [ARGUMENT...]");
         return kUsage;
@@ -356,9 +360,9 @@ int run(const RunOptions& options) {
     }
     warn(config);
     // Whoever is started may give the job its id.
-    const bool off = config.is(Key::Mode, "off") && !config.canary_undecided();
+    launch.off = config.is(Key::Mode, "off") && !config.canary_undecided();
     SettingProblem wrong = central_problem(config);
-    if (wrong.line.empty() && !off) {
+    if (wrong.line.empty() && !launch.off) {
         wrong = text_problem(config, options);
     }
     // Nobody but the user can insist: no line of a file that is wrong holds.
@@ -367,31 +371,37 @@ int run(const RunOptions& options) {
     if (!wrong.line.empty() && wrong.source == ValueSource::SystemFile && !insists) {
         // The operator's mistake, not this user's: the job runs as if deft were not there.
         complain("warning: " + wrong.line + "; without deft: " + options.command.front());
-        Environment plain = before;
-        add_python(plain, Config::load({}, ""));
-        return options.dry_run ? show(options, before, plain) : start(options, plain);
+        environment = launch.before;
+        launch.central_mistake = true;
+        add_python(environment, Config::load({}, ""));
+        return kSuccess;
     }
     const std::string file =
         find_in_path(options.command.front(), environment.get("PATH").value_or(""));
-    const Preloaded preloaded =
-        wrong.line.empty() ? preload(options, off, file, environment) : Preloaded{wrong.line};
+    const Preloaded preloaded = wrong.line.empty() ? preload(options, launch.off, file, environment)
+                                                   : Preloaded{wrong.line, ""};
     if (!preloaded.wrong.empty()) {
         complain(preloaded.wrong + "; nothing was started");
         return kNotStarted;
     }
-    if (preloaded.whole && !add_rest(options, config, off, file, environment)) {
-        return kNotStarted;
+    launch.library = preloaded.library;
+    return launch.library.empty() || add_rest(options, config, launch.off, file, environment)
+               ? kSuccess
+               : kNotStarted;
+}
+
+int run(const RunOptions& options) {
+    Launch launch;
+    if (const int refused = prepare(options, launch); refused != kSuccess) {
+        return refused;
     }
-    if (options.dry_run) {
-        return show(options, before, environment);
-    }
-    if (preloaded.whole && !off && one_folder(options.out)) {
+    if (makes_folder(options, launch)) {
         if (const std::string why = make_folder(options.out); !why.empty()) {
             complain(fmt::format("--out '{}': {}; nothing was started", options.out, why));
             return kNotStarted;
         }
     }
-    return start(options, environment);
+    return start(options, launch.after);
 }
 
 }  // namespace deft::tools

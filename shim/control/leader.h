@@ -55,8 +55,9 @@ public:
     bool busy() const { return making_ready(); }
     // As PlanReview's.
     const char* why_not_vouch() { return review_.why_not_vouch(); }
-    double before_ms() const { return selector_.before_ms(); }
+    const planner::Spread& before() const { return selector_.before(); }
     std::uint64_t guard_decisions() const { return review_.decisions(); }
+    const std::vector<GuardEvent>& guard_history() const { return review_.guard_history(); }
     // The communicator has ended.
     void forget() noexcept;
 

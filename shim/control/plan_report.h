@@ -30,6 +30,15 @@ struct TuningFacts {
     std::vector<Call> calls;
 };
 
+// What the accuracy guard has decided.
+struct GuardEvent {
+    std::uint64_t iteration = 0;  // of the communicator, as the plans count them
+    std::string action;           // "tighten", "fall back", "resume": guard::to_string()
+    std::string reason;
+    bool acted = false;  // false: DEFT_GUARD=warn, it was only said
+    static constexpr std::size_t kListed = 64;
+};
+
 struct PlanFacts {
     std::string state;        // "agreeing", "watching", "running", ...: docs/observe.md
     std::string reason;       // why nothing is planned; empty if something is
@@ -47,7 +56,10 @@ struct PlanFacts {
     std::uint64_t delivered = 0, predicted_deliveries = 0, zeroed = 0, dropped = 0;
     std::uint64_t shadow_bytes = 0;
     std::uint64_t guard_decisions = 0;
-    double before_ms = 0;  // median iteration before the plan, as measured; 0 unknown
+    std::vector<GuardEvent> guard_history;  // the first kListed of them
+    // Iteration before the plan, as measured: the median (0: unknown), and its spread.
+    double before_ms = 0, before_p10_ms = 0, before_p90_ms = 0;
+    std::uint64_t before_n = 0;
     std::uint32_t period = 1;
     TuningFacts tuning;
     std::vector<double> cycles_ms;           // predicted start of backward of each iteration

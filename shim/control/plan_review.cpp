@@ -31,11 +31,6 @@ constexpr std::int64_t kBlindNs = 2'000'000'000;
 // So many iterations an agreed switch has time to end a plan that has fallen.
 constexpr std::uint64_t kFallIterations = 32;
 
-void say_decision(const guard::Decision& decision) {
-    DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
-              decision.act ? "" : "; DEFT_GUARD=warn: the plan goes on");
-}
-
 }  // namespace
 
 void PlanReview::note_in_force() {
@@ -146,9 +141,18 @@ guard::Decision PlanReview::ask_guard() {
     }
     guard::Decision decision = guard_->decide(follower_.iteration());
     if (decision.action != guard::Action::Keep) {
-        say_decision(decision);
+        note_decision(decision);
     }
     return decision;
+}
+
+void PlanReview::note_decision(const guard::Decision& decision) {
+    DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
+              decision.act ? "" : "; DEFT_GUARD=warn: the plan goes on");
+    if (history_.size() < GuardEvent::kListed) {
+        history_.push_back(
+            {follower_.iteration(), to_string(decision.action), decision.reason, decision.act});
+    }
 }
 
 void PlanReview::plan_tighter(const guard::Decision& decision) {
@@ -174,7 +178,7 @@ void PlanReview::plan_tighter(const guard::Decision& decision) {
 }
 
 void PlanReview::tightened_in_vain() {
-    say_decision(guard_->tightened_in_vain(follower_.iteration()));
+    note_decision(guard_->tightened_in_vain(follower_.iteration()));
 }
 
 void PlanReview::note_seen() {

@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "planner/model/plan.h"
 #include "shim/control/communicator_info.h"
 #include "shim/control/follower.h"
 #include "shim/control/inbox.h"
 #include "shim/control/job_view.h"
+#include "shim/control/plan_report.h"
 #include "shim/control/plan_selector.h"
 #include "shim/guard/guard.h"
 #include "shim/learning/track.h"
@@ -66,6 +68,7 @@ public:
     bool fallen() const { return guard_ != nullptr && guard_->fallen(); }
     bool wants_tighter() const { return guard_ != nullptr && guard_->tightening(); }
     std::uint64_t decisions() const { return guard_ != nullptr ? guard_->decisions() : 0; }
+    const std::vector<GuardEvent>& guard_history() const { return history_; }
     // Where the guard has asked for it, the cycle gets another plan.
     void plan_tighter(const guard::Decision& decision);
     void tightened_in_vain();
@@ -86,6 +89,7 @@ public:
 
 private:
     void note_seen();
+    void note_decision(const guard::Decision& decision);
 
     const CommunicatorInfo& info_;
     Inbox& inbox_;
@@ -95,7 +99,8 @@ private:
     bool gain_checked_ = false;
     std::string loss_words_;
     bool tightening_ = false;
-    bool guard_missed_ = false;  // and said so
+    bool guard_missed_ = false;        // and said so
+    std::vector<GuardEvent> history_;  // of guard_'s decisions, the first of them
     std::uint64_t seen_ = 0;  // what the guard had seen, and when that was: iteration, host_now()
     std::uint64_t seen_at_ = 0;
     std::int64_t seen_ns_ = 0;

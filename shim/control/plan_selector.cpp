@@ -249,7 +249,7 @@ bool PlanSelector::take_known(const JobView& view, const Made& known) {
     }
     follower_.set_plan(known.plan);
     profile_ = known.profile;
-    before_ms_ = known.before_ms;
+    before_ = known.before;
     return true;
 }
 
@@ -289,7 +289,7 @@ bool PlanSelector::choose(const JobView& view) {
     }
     follower_.set_plan(plan);
     reestimated_ = false;
-    before_ms_ = profile_.iteration.median * 1e3;
+    before_ = profile_.iteration;
     if (plan.predicted.verdict != planner::Verdict::Use) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
         if (doubt_ != nullptr || no_memory) {
@@ -301,7 +301,7 @@ bool PlanSelector::choose(const JobView& view) {
     }
     DEFT_INFO("plan: %s", note.c_str());
     if (plans_.size() < kMaxPlans) {
-        plans_[view.signature] = {std::move(plan), profile_, before_ms_, doubt_ == nullptr};
+        plans_[view.signature] = {std::move(plan), profile_, before_, doubt_ == nullptr};
     }
     return true;
 }
@@ -384,7 +384,7 @@ void PlanSelector::note_outdated() {
 
 void PlanSelector::remember(std::uint64_t signature, planner::Plan plan,
                             const planner::Profile& profile) {
-    plans_[signature] = {std::move(plan), profile, before_ms_};
+    plans_[signature] = {std::move(plan), profile, before_};
 }
 
 void PlanSelector::replace_remembered(const planner::Plan& plan) {

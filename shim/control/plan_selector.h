@@ -80,7 +80,8 @@ public:
     // The profile that the latest plan was made for, and the job's median iteration before it.
     const planner::Profile& profile() const { return profile_; }
     void set_profile(planner::Profile profile) { profile_ = std::move(profile); }
-    double before_ms() const { return before_ms_; }
+    double before_ms() const { return before_.median * 1e3; }
+    const planner::Spread& before() const { return before_; }
     // What the networks can do, the job's own first; empty: there is no other.
     const std::vector<planner::Link>& networks() const { return networks_; }
     const executor::Optimizer& optimizer() const { return optimizer_; }
@@ -95,7 +96,7 @@ private:
     struct Made {
         planner::Plan plan;
         planner::Profile profile;
-        double before_ms = 0;
+        planner::Spread before{};
         bool sure = true;  // not made in doubt: doubt_of()
     };
     // A rank cannot carry out late or merged plans: why, of which gradients, until when.
@@ -138,7 +139,7 @@ private:
     // The job's profile was taken next to the lanes' own transfers, or under a plan forgotten.
     bool profile_stale_ = false;
     bool reestimated_ = false;
-    double before_ms_ = 0;
+    planner::Spread before_{};  // the job's iteration before the latest plan
 
     bool only_networks_ = false;
     bool networks_off_ = false;  // they cannot be made, or did not help

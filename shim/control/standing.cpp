@@ -50,8 +50,13 @@ void describe_plan(const Follower& follower, const Leader* leader, PlanFacts& fa
     // A plan that is to take its place may still come to nothing.
     describe(follower.current() != nullptr ? follower.in_force() : follower.plan(), facts);
     if (leader != nullptr) {
-        facts.before_ms = leader->before_ms();
+        const planner::Spread& before = leader->before();
+        facts.before_ms = before.median * 1e3;
+        facts.before_p10_ms = before.p10 * 1e3;
+        facts.before_p90_ms = before.p90 * 1e3;
+        facts.before_n = before.n;
         facts.guard_decisions = leader->guard_decisions();
+        facts.guard_history = leader->guard_history();
     }
 }
 

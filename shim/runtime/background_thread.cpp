@@ -15,6 +15,7 @@
 #include "shim/control/directors.h"
 #include "shim/control/kill_switch.h"
 #include "shim/runtime/file_thread.h"
+#include "shim/runtime/job_line.h"
 #include "shim/runtime/metrics.h"
 #include "shim/runtime/metrics_folder.h"
 #include "shim/settings/mode.h"
@@ -414,6 +415,25 @@ void BackgroundThread::report(bool final_report) {
     }
 }
 
+// One line, of the process that has rank 0, for whoever asks whether it helped.
+void BackgroundThread::say_job_line() {
+    if (!log::enabled(log::Level::Info)) {
+        return;
+    }
+    std::vector<CommunicatorFacts> communicators;
+    {
+        const Monitor::Lock lock(monitor_);
+        communicators = communicators_;
+    }
+    for (const auto& [device, rank] : ranks_) {
+        const ReportFacts facts = facts_of(device, rank, communicators);
+        if (facts.ranks > 0 && facts.rank == 0) {
+            DEFT_INFO("%s", job_line(facts, &rank.track).c_str());
+            return;
+        }
+    }
+}
+
 ReportFacts BackgroundThread::facts_of(int device, const Rank& rank,
                                        const std::vector<CommunicatorFacts>& communicators) const {
     ReportFacts facts = process_facts();
@@ -436,6 +456,9 @@ ReportFacts BackgroundThread::facts_of(int device, const Rank& rank,
     facts.captured_calls = g_captured.load(std::memory_order_relaxed);
     facts.lost_calls = ring_.lost();
     facts.timed_calls = rank.timed;
+    facts.events_note = device < 0       ? "the communicators' device is not known"
+                        : rank.no_events ? "CUDA events are not available"
+                                         : "";
     return facts;
 }
 
@@ -444,10 +467,11 @@ void BackgroundThread::write_report(int device, Rank& rank,
                                     bool final_report) {
     ReportFacts facts = facts_of(device, rank, communicators);
     facts.final_report = final_report;
-    facts.events_note = device < 0       ? "the communicators' device is not known"
-                        : rank.no_events ? "CUDA events are not available"
-                                         : "";
     const std::string path = expand_pattern(Config::process().text(Key::Out), facts.rank);
+    const bool named = Config::process().setting(Key::Out).source != ValueSource::Default;
+    if (!named && path != rank.path) {
+        keep_earlier(path, facts.job.started);
+    }
     const int error = write_atomically(path, make_report(facts, &rank.track));
     if (error != 0) {
         DEFT_WARN_ONCE(
@@ -530,6 +554,7 @@ void BackgroundThread::stop() noexcept {
             rank.track.settle();
         }
         background->report(true);
+        background->say_job_line();
     } catch (...) {
     }
 }

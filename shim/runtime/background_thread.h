@@ -106,11 +106,12 @@ private:
     bool prepare_pool(int device, Rank& rank);
     bool set_clock(int device, Rank& rank);
     std::vector<CommunicatorFacts> communicators();
-    ReportFacts facts_of(int device, const Rank& rank,
-                         const std::vector<CommunicatorFacts>& communicators) const;
     void put_metrics();
     void stop() noexcept;
     void report(bool final_report);
+    void say_job_line();
+    ReportFacts facts_of(int device, const Rank& rank,
+                         const std::vector<CommunicatorFacts>& communicators) const;
     void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
                       bool final_report);
 };

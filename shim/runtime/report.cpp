@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstdio>
@@ -140,6 +142,9 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
         .member("shadow_bytes", plan.shadow_bytes)
         .member("guard_decisions", plan.guard_decisions)
         .member("before_ms", plan.before_ms)
+        .member("before_p10_ms", plan.before_p10_ms)
+        .member("before_p90_ms", plan.before_p90_ms)
+        .member("before_n", plan.before_n)
         .member("period", static_cast<std::uint64_t>(plan.period));
     json.key("lane_bytes").begin_array();
     for (const std::uint64_t bytes : plan.lane_bytes) {
@@ -156,6 +161,15 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
             .member("link", static_cast<std::uint64_t>(transfer.link))
             .member("start_ms", transfer.start_ms)
             .member("finish_ms", transfer.finish_ms)
+            .end_object();
+    }
+    json.end_array().key("guard_history").begin_array();
+    for (const GuardEvent& event : plan.guard_history) {
+        json.begin_object()
+            .member("iteration", event.iteration)
+            .member("action", event.action)
+            .member("reason", event.reason)
+            .member("acted", event.acted)
             .end_object();
     }
     json.end_array();
@@ -206,6 +220,8 @@ ReportFacts process_facts() {
     ::gethostname(host, sizeof(host) - 1);
     facts.host = host;
     facts.pid = ::getpid();
+    facts.job = own_job();
+    facts.written = utc_text(::time(nullptr));
     facts.mode = Config::process().text(Key::Mode);
     facts.gradients = Config::process().text(Key::Gradients);
     const LinkStats& stats = LinkStats::process();
@@ -224,7 +240,11 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     json.key("nccl").begin_object().member("version", facts.nccl_version);
     json.member("path", facts.nccl_path).end_object();
     json.member("host", facts.host).member("rank", facts.rank).member("ranks", facts.ranks);
-    json.member("pid", facts.pid).member("mode", facts.mode);
+    json.member("pid", facts.pid);
+    json.key("job").begin_object().member("id", facts.job.id);
+    json.member("command", facts.job.command).member("started", facts.job.started);
+    json.member("written", facts.written).end_object();
+    json.member("mode", facts.mode);
     json.member("gradients", facts.gradients);
     json.member("final", facts.final_report);
     std::uint64_t hooked = 0;
@@ -259,6 +279,24 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     links(json);
     json.end_object();
     return json.text() + "\n";
+}
+
+void keep_earlier(const std::string& path, const std::string& started) {
+    struct stat status {};
+    if (started.empty() || ::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+        return;
+    }
+    const std::string ended = utc_text(status.st_mtime);
+    if (ended.empty() || ended >= started) {
+        return;
+    }
+    std::string kept = path + ".";
+    for (const char c : ended) {
+        if (c != '-' && c != ':') {
+            kept += c;
+        }
+    }
+    (void)::rename(path.c_str(), kept.c_str());  // else it is overwritten
 }
 
 int write_atomically(const std::string& named, const std::string& text) {

@@ -9,6 +9,7 @@
 
 #include "shim/control/plan_report.h"
 #include "shim/learning/track.h"
+#include "shim/runtime/job_identity.h"
 
 namespace deft {
 
@@ -30,6 +31,8 @@ struct ReportFacts {
     int rank = 0;
     int ranks = 0;
     int pid = 0;
+    JobIdentity job;
+    std::string written;  // when this report was made; of a final one, when the job ended
     std::string mode;
     std::string gradients;  // DEFT_GRADIENTS
     std::array<std::uint64_t, kFunctions> calls{};
@@ -51,6 +54,11 @@ ReportFacts process_facts();
 // The report's text. `track` may be null: a rank that made communicators and no call. Includes the
 // link counters of the process as they are now.
 std::string make_report(const ReportFacts& facts, const Track* track);
+
+// Where a job that was over before `started` (utc_text()) has left a file of this name, that gets
+// the time of its end behind its name: "deft-host-0.json.20261126T150750Z". Nothing else is moved,
+// as ranks of one job may take each other's names at first.
+void keep_earlier(const std::string& path, const std::string& started);
 
 constexpr int kNotAFile = -1;
 

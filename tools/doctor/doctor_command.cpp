@@ -8,13 +8,14 @@
 #include <memory>
 
 #include "tools/doctor/host_facts.h"
+#include "tools/doctor/job_facts.h"
 #include "tools/doctor/judge.h"
-#include "tools/doctor/nccl_search.h"
 #include "tools/doctor/peer.h"
 #include "tools/doctor/preload_facts.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/process_facts.h"
 #include "tools/doctor/supervised.h"
+#include "tools/number_in.h"
 #include "tools/report.h"
 #include "tools/text_output.h"
 #include "topology/nccl_settings.h"
@@ -64,38 +65,13 @@ RecordFacts read_records(const std::vector<std::string>& files) {
     return facts;
 }
 
-// Nothing of deft's is preloaded, and no plugin of deft's is named: the command is judged as if it
-// were behind `deft run`.
-bool assumed(const Job& job, const PreloadFacts& preload) {
-    const std::string plugin = job.environment.get("NCCL_NET_PLUGIN").value_or("");
-    return !job.command.under_deft_run && preload.ours() == nullptr && preload.split_path.empty() &&
-           !names_deft(plugin, false);
-}
-
-void look_at_host(Job& job, Facts& facts) {
-    adopt_environment(job.environment);
-    looking_at("the settings, and the files and folders that they name");
-    facts.settings = read_settings(job);
-    looking_at("the links");
-    facts.links = read_links(facts.settings->config);
-    looking_at("the limits, the clock and the driver of this host");
-    facts.host = read_host(facts.settings->config, job.environment);
-}
-
 void look_at_command(const DoctorOptions& options, Facts& facts) {
     looking_at("the command, and the scripts that it starts");
     Job job = read_command(options.command, Environment(environ));
     if (!options.library.empty()) {
         job.library = options.library;
     }
-    looking_at("what is preloaded");
-    facts.preload = read_preload(job);
-    job.command.assumed = assumed(job, *facts.preload);
-    facts.plugin = read_plugin(job);
-    looking_at("NCCL, and the libraries that the program is linked to");
-    facts.nccl = find_nccl(job, facts.started);
-    look_at_host(job, facts);
-    facts.command = std::move(job.command);
+    look_at_job(std::move(job), facts);
 }
 
 // What the process has loaded, whatever the variables say.
@@ -163,13 +139,13 @@ void DoctorCommands::add_to(CLI::App& app) {
     doctor->formatter(std::make_shared<DoctorHelp>());
     doctor->add_option("files", options.files, "Records that the ranks of a job left (DEFT_OUT)");
     doctor->add_option("--pid", options.pid, "A running process, and those it has started")
-        ->check(CLI::Range(1, 1 << 22));
+        ->check(number_in(1, 1 << 22));
     doctor->add_flag("--listen", options.listen,
                      "Answer `deft doctor --peer` of other hosts, until interrupted");
     doctor->add_option("--peer", options.peer,
                        "HOST or HOST:PORT with `deft doctor --listen`: try every link to it");
     doctor->add_option("--port", options.port, "Port of --listen (29430)")
-        ->check(CLI::Range(1, 65535));
+        ->check(number_in(1, 65535));
     doctor->add_option("--library", options.library, "Look at this libnccl-net-deft.so");
     doctor->add_flag("--json", options.json, "For programs");
     doctor->add_flag("--markdown", options.markdown, "The table of findings (docs/doctor.md)");
@@ -199,7 +175,9 @@ int doctor_command(const DoctorOptions& options) {
         return kUsage;
     }
     if (options.listen) {
-        return answer_peers(options.port);
+        Listening how;
+        how.port = options.port == 0 ? kPeerPort : options.port;
+        return answer_peers(how);
     }
     return supervised("doctor", [&] { return examine(options); });
 }

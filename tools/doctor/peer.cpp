@@ -12,6 +12,7 @@
 
 #include "tools/doctor/peer_socket.h"
 #include "tools/doctor/peer_text.h"
+#include "tools/doctor/peer_way.h"
 #include "tools/doctor/probe.h"
 
 namespace deft::tools::doctor {
@@ -37,8 +38,7 @@ void split_place(const std::string& where, std::string& host, std::string& port)
 }
 
 // What the other side says; empty, and why, if it says nothing.
-std::string ask_info(const std::string& where, PeerFacts& facts) {
-    std::string& problem = facts.problem;
+std::string info_text(const std::string& where, std::string& problem, bool& known) {
     std::string host;
     std::string port;
     split_place(where, host, port);
@@ -47,7 +47,7 @@ std::string ask_info(const std::string& where, PeerFacts& facts) {
     addrinfo* list = nullptr;
     if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list); error != 0) {
         problem = ::gai_strerror(error);
-        facts.known = false;
+        known = false;
         return {};
     }
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
@@ -65,51 +65,6 @@ std::string ask_info(const std::string& where, PeerFacts& facts) {
     return {};
 }
 
-bool echo(int fd, std::size_t size) {
-    const std::vector<char> out(size, 'd');
-    std::vector<char> back(size);
-    // What the kernel has taken may still be stuck: the answer decides.
-    return send_all(fd, out.data(), size, after(3s)) &&
-           receive_all(fd, back.data(), size, after(3s)) && back == out;
-}
-
-PeerLink try_way(const Interface& local, const Address& from, const std::string& remote,
-                 const Address& to, int port) {
-    PeerLink way;
-    way.local = local.name;
-    way.remote = fmt::format("{} ({})", remote, to.text());
-    looking_at(way.local + " to " + way.remote);
-    Address target = to;
-    target.scope = to.link_local() ? local.index : 0;
-    sockaddr_storage storage{};
-    sockaddr_storage own{};
-    const socklen_t length = to_sockaddr(target, static_cast<std::uint16_t>(port), storage);
-    const socklen_t own_length = to_sockaddr(from, 0, own);
-    const UniqueFd fd = connect_to(reinterpret_cast<const sockaddr*>(&storage), length, local.name,
-                                   reinterpret_cast<const sockaddr*>(&own), own_length, after(3s),
-                                   way.connect_error);
-    if (fd && send_all(fd.get(), &kAskEcho, 1, after(3s))) {
-        way.small_passed = echo(fd.get(), kSmall);
-        way.full_passed = way.small_passed && echo(fd.get(), kFull);
-    }
-    return way;
-}
-
-// Addresses of two links that are in one network; false: there are none.
-bool in_one_network(const Interface& local, const PeerInfo::Link& remote, Address& from,
-                    Address& to) {
-    for (const Address& a : local.addresses) {
-        for (const Address& b : remote.addresses) {
-            if (a.family == b.family && !a.loopback() && a.same_network(b)) {
-                from = a;
-                to = b;
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 // A link that shares a network with some of the other side's has to reach these; another has to
 // reach one of them over routers.
 void try_link(const Interface& local, const PeerInfo& info, PeerFacts& facts) {
@@ -119,7 +74,7 @@ void try_link(const Interface& local, const PeerInfo& info, PeerFacts& facts) {
         Address to;
         if (in_one_network(local, remote, from, to)) {
             direct = true;
-            facts.ways.push_back(try_way(local, from, remote.name, to, info.port));
+            facts.ways.push_back(try_way({local, from, remote.name, to, info.port}));
         }
     }
     std::vector<PeerLink> routed;
@@ -129,7 +84,7 @@ void try_link(const Interface& local, const PeerInfo& info, PeerFacts& facts) {
                 if (direct || from.family != to.family || from.link_local() || to.link_local()) {
                     continue;
                 }
-                routed.push_back(try_way(local, from, remote.name, to, info.port));
+                routed.push_back(try_way({local, from, remote.name, to, info.port}));
                 if (routed.back().small_passed) {
                     facts.ways.push_back(routed.back());
                     return;
@@ -144,22 +99,27 @@ void try_link(const Interface& local, const PeerInfo& info, PeerFacts& facts) {
 
 }  // namespace
 
+bool ask_info(const std::string& where, PeerInfo& info, std::string& problem, bool& known) {
+    const std::string text = info_text(where, problem, known);
+    if (text.empty()) {
+        return false;
+    }
+    const bool understood = parse_peer_info(text, info);
+    problem = understood ? "" : "what answers there is no deft doctor --listen";
+    return understood;
+}
+
 PeerFacts ask_peer(const std::string& where, const LinkFacts& links, const Config& config) {
     PeerFacts facts;
     facts.address = where;
     looking_at(where);
     const auto begin = std::chrono::system_clock::now();
-    const std::string text = ask_info(where, facts);
-    const auto end = std::chrono::system_clock::now();
-    if (text.empty()) {
-        return facts;
-    }
     PeerInfo info;
-    if (!parse_peer_info(text, info)) {
-        facts.problem = "what answers there is no deft doctor --listen";
+    const bool answered = ask_info(where, info, facts.problem, facts.known);
+    const auto end = std::chrono::system_clock::now();
+    if (!answered) {
         return facts;
     }
-    facts.problem.clear();
     facts.host = info.host;
     facts.version = info.version;
     facts.settings = info.settings;

@@ -14,9 +14,11 @@
 
 #include "base/build_version.h"
 #include "tools/doctor/peer.h"
+#include "tools/doctor/peer_flow.h"
 #include "tools/doctor/peer_socket.h"
 #include "tools/doctor/peer_text.h"
 #include "tools/text_output.h"
+#include "topology/listening.h"
 #include "topology/rdma.h"
 
 namespace deft::tools::doctor {
@@ -26,12 +28,36 @@ using namespace std::chrono_literals;
 
 constexpr int kMostChildren = 64;
 
-// On all addresses of both families, where the host has both. `port` 0: any, which is told.
+// On all addresses of both families, where the host has both.
+UniqueFd unbound(int family) {
+    UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int off = 0;
+    if (fd && family == AF_INET6) {
+        (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    return fd;
+}
+
+// Where the job's own connections would be taken: in DEFT_PORTS, or where the kernel wants.
+UniqueFd listen_for_data(int& port, std::string& error) {
+    for (const int family : {AF_INET6, AF_INET}) {
+        Address any;
+        any.family = family;
+        std::uint16_t got = 0;
+        UniqueFd fd = listen_at([family] { return unbound(family); }, any, 64, got, error);
+        if (fd) {
+            port = got;
+            return fd;
+        }
+    }
+    return UniqueFd();
+}
+
+// On this port; 0: any, which is told.
 UniqueFd listen_on(int& port, std::string& error) {
     for (const int family : {AF_INET6, AF_INET}) {
-        UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        UniqueFd fd = unbound(family);
         const int on = 1;
-        const int off = 0;
         sockaddr_in6 six{};
         six.sin6_family = AF_INET6;
         six.sin6_port = htons(static_cast<std::uint16_t>(port));
@@ -41,9 +67,6 @@ UniqueFd listen_on(int& port, std::string& error) {
         const bool is_six = family == AF_INET6;
         if (fd) {
             (void)::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        }
-        if (fd && is_six) {
-            (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         }
         const auto* const address = is_six ? reinterpret_cast<const sockaddr*>(&six)
                                            : reinterpret_cast<const sockaddr*>(&four);
@@ -61,7 +84,7 @@ UniqueFd listen_on(int& port, std::string& error) {
     return UniqueFd();
 }
 
-void send_info(int fd, int port) {
+PeerInfo own_info(int port) {
     PeerInfo info;
     char name[256] = "";
     (void)::gethostname(name, sizeof name - 1);
@@ -72,9 +95,13 @@ void send_info(int fd, int port) {
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     info.settings = settings_to_compare(Config::process());
     for (const Interface& link : process_links().links) {
-        info.links.push_back({link.name, link.addresses});
+        info.links.push_back({link.name, link.addresses, link.mtu, link.nominal_speed()});
     }
-    const std::string text = peer_info_text(info);
+    return info;
+}
+
+void send_info(int fd, int port) {
+    const std::string text = peer_info_text(own_info(port));
     (void)send_all(fd, text.data(), text.size(), after(5s));
 }
 
@@ -91,12 +118,27 @@ void send_back(int fd) {
 // In a process of its own, so that one that is slow holds nobody up.
 void serve(int fd, int port) {
     char what = '\0';
-    if (receive_all(fd, &what, 1, after(10s))) {
-        if (what == kAskInfo) {
+    if (!receive_all(fd, &what, 1, after(10s))) {
+        return;
+    }
+    switch (what) {
+        case kAskInfo:
             send_info(fd, port);
-        } else if (what == kAskEcho) {
+            break;
+        case kAskEcho:
             send_back(fd);
-        }
+            break;
+        case kAskPings:
+            answer_pings(fd);
+            break;
+        case kAskDrain:
+            answer_drain(fd);
+            break;
+        case kAskSource:
+            answer_source(fd);
+            break;
+        default:  // a stranger, or a newer release
+            break;
     }
 }
 
@@ -115,39 +157,55 @@ int serve_next(int listener, int data_port, bool full) {
     return child > 0 ? 1 : 0;
 }
 
-}  // namespace
+// Nothing comes on standard input of a listener; at its end whoever started it has gone.
+bool input_ended() {
+    std::array<char, 64> bytes;
+    return ::read(STDIN_FILENO, bytes.data(), bytes.size()) <= 0;
+}
 
-int answer_peers(int port) {
-    port = port == 0 ? kPeerPort : port;
-    std::string error;
-    int data_port = 0;
-    const UniqueFd asked = listen_on(port, error);
-    const UniqueFd data = listen_on(data_port, error);
-    if (!asked || !data) {
-        complain(
-            fmt::format("doctor --listen: port {}: {}; choose another with --port", port, error));
-        return kProblem;
-    }
-    if (const int printed = print(
-            fmt::format("listening on port {}; on the other host: deft "
-                        "doctor --peer HOST{}\n",
-                        port, port == kPeerPort ? std::string() : ":" + std::to_string(port)));
-        printed != kSuccess) {
-        return printed;
-    }
+// For ever, or until standard input ends.
+int answer(int asked, int data, int data_port, bool until_end) {
     int children = 0;
     for (;;) {
-        pollfd ready[2] = {{asked.get(), POLLIN, 0}, {data.get(), POLLIN, 0}};
-        (void)::poll(ready, 2, children > 0 ? 1000 : -1);
+        pollfd ready[3] = {
+            {asked, POLLIN, 0}, {data, POLLIN, 0}, {until_end ? STDIN_FILENO : -1, POLLIN, 0}};
+        (void)::poll(ready, 3, children > 0 ? 1000 : -1);
         while (children > 0 && ::waitpid(-1, nullptr, WNOHANG) > 0) {
             --children;
         }
-        for (const pollfd& each : ready) {
+        if (ready[2].revents != 0 && input_ended()) {
+            return kSuccess;
+        }
+        for (const int fd : {asked, data}) {
+            const pollfd& each = fd == asked ? ready[0] : ready[1];
             if ((each.revents & POLLIN) != 0) {
-                children += serve_next(each.fd, data_port, children >= kMostChildren);
+                children += serve_next(fd, data_port, children >= kMostChildren);
             }
         }
     }
+}
+
+}  // namespace
+
+int answer_peers(const Listening& how) {
+    int port = how.port;
+    std::string error;
+    int data_port = 0;
+    const UniqueFd asked = listen_on(port, error);
+    const UniqueFd data = asked ? listen_for_data(data_port, error) : UniqueFd();
+    if (!asked || !data) {
+        complain(fmt::format("{}: port {}: {}; choose another", how.command, port, error));
+        return kProblem;
+    }
+    std::string text = fmt::format(
+        "listening on port {}; on the other host: deft {}{}\n", port, how.other,
+        port == kPeerPort && !how.names_port ? std::string() : ":" + std::to_string(port));
+    if (how.for_program) {
+        text += peer_info_text(own_info(data_port)) + "\n";
+    }
+    const int printed = print(text);
+    return printed == kSuccess ? answer(asked.get(), data.get(), data_port, how.for_program)
+                               : printed;
 }
 
 }  // namespace deft::tools::doctor

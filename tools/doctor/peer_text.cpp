@@ -33,7 +33,10 @@ std::string peer_info_text(const PeerInfo& info) {
         for (const Address& address : link.addresses) {
             addresses.push_back(address.text());
         }
-        links.push_back({{"name", link.name}, {"addresses", addresses}});
+        links.push_back({{"name", link.name},
+                         {"addresses", addresses},
+                         {"mtu", link.mtu},
+                         {"speed_mbps", link.speed_mbps}});
     }
     const nlohmann::json document = {{"format", "deft-doctor-peer"},
                                      {"host", info.host},
@@ -59,6 +62,8 @@ bool parse_peer_info(const std::string& text, PeerInfo& info) {
         for (const nlohmann::json& each : document.at("links")) {
             PeerInfo::Link link;
             each.at("name").get_to(link.name);
+            link.mtu = each.value("mtu", 0);
+            link.speed_mbps = each.value("speed_mbps", std::int64_t{0});
             for (const nlohmann::json& word : each.at("addresses")) {
                 std::string name = word.get<std::string>();
                 name = name.substr(0, name.find('%'));  // an interface of theirs

@@ -2,6 +2,7 @@
 // What one side of `deft doctor --peer` tells the other about itself. Pure.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ struct PeerInfo {
     struct Link {
         std::string name;
         std::vector<Address> addresses;
+        int mtu = 0;                  // 0: not said
+        std::int64_t speed_mbps = 0;  // 0: unknown
     };
     std::string host, version;
     double time = 0;  // seconds since 1970

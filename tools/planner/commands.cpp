@@ -5,15 +5,14 @@
 #include <CLI/CLI.hpp>
 
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "planner/policies/policy.h"
+#include "tools/number_in.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/links_reader.h"
 #include "tools/planner/machine_links.h"
@@ -21,27 +20,6 @@
 #include "tools/text_output.h"
 
 namespace deft::tools {
-namespace {
-
-// In words of its own: CLI::Range says of "two" that it is not in range, and lets a NaN through.
-template <class Number>
-CLI::Validator number_in(Number low, Number high) {
-    const auto problem = [=](std::string& text) {
-        CLI::detail::trim(text);
-        const char* const end = text.data() + text.size();
-        Number value{};
-        const auto read = std::from_chars(text.data(), end, value);
-        const bool number = read.ec == std::errc() && read.ptr == end;
-        return number && value >= low && value <= high
-                   ? std::string()
-                   : fmt::format("'{}' is not a {} from {} to {}", text,
-                                 std::is_integral_v<Number> ? "whole number" : "number", low, high);
-    };
-    return {problem, ""};
-}
-
-}  // namespace
-
 planner::Options PlannerOptions::options() const {
     planner::Options result;
     result.max_delay = max_delay;
@@ -120,7 +98,11 @@ std::string verdict_text(const planner::Prediction& p) {
 }
 
 std::string policy_text(const planner::Plan& plan) {
-    return plan.origin.empty() ? plan.policy : fmt::format("{} ({})", plan.policy, plan.origin);
+    if (!plan.origin.empty()) {
+        return fmt::format("{} ({})", plan.policy, plan.origin);
+    }
+    const bool mode_too = plan.policy == "deft" || plan.policy == "covap";
+    return mode_too ? plan.policy + " (paper)" : plan.policy;
 }
 
 std::string beyond_text(const planner::Fabric& fabric, const char* indent) {

@@ -85,7 +85,8 @@ int advise_command(const PlannerOptions& options);
 // "use: 2.30x per iteration, 1.15x per update", as far as the plan updates in every iteration.
 std::string verdict_text(const planner::Prediction& predicted);
 
-// "best (us-byte)" where `best` took the plan of another policy.
+// "best (us-byte)" where `best` took the plan of another policy, "deft (paper)" where a mode has
+// the policy's name: the mode does something else.
 std::string policy_text(const planner::Plan& plan);
 
 // A line for each link that is used where nobody measured it: what the figures are then worth.

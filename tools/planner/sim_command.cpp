@@ -153,6 +153,19 @@ nlohmann::json to_json(const Simulated& all) {
     return json;
 }
 
+// One verdict for all of them: on the policy that is meant to be used, else on the quickest.
+std::string verdict_line(const Simulated& all) {
+    const auto chosen = std::min_element(
+        all.results.begin(), all.results.end(), [](const Result& a, const Result& b) {
+            const bool best_a = a.plan.policy == "best";
+            const bool best_b = b.plan.policy == "best";
+            return best_a != best_b ? best_a : a.run.iteration < b.run.iteration;
+        });
+    return chosen == all.results.end() ? ""
+                                       : fmt::format("verdict: {}: {}\n", policy_text(chosen->plan),
+                                                     verdict_text(chosen->plan.predicted));
+}
+
 std::string to_text(const Simulated& all, const PlannerOptions& options) {
     std::string text = fmt::format(
         "{}: {} buckets, {:.1f} MiB, {} ranks, compute {:.3f} ms, coverage rate {:.2f}\n",
@@ -180,8 +193,9 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
             progress_per_iteration(result.plan, all.options), p.max_delay, p.late * 100, p.max_age,
             p.max_merge, p.bound * 1e3, p.gap * 100, to_string(result.plan.barrier));
     }
+    text += "\n" + verdict_line(all);
     text +=
-        "\nspeed-up is per iteration against the job as it is; a merged update counts once.\n"
+        "speed-up is per iteration against the job as it is; a merged update counts once.\n"
         "progress: synchronous updates that an iteration is worth (--noise-scale, --age-price).\n"
         "\"waits for: layer\" needs a framework that lets a layer wait for its own gradient "
         "only.\n";

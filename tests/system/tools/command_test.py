@@ -83,6 +83,9 @@ class CommandTest(unittest.TestCase):
                                 (["help", "xyzzy"], "see deft --help"),
                                 (["xyzzy"], "see deft --help"),
                                 (["env", "--json", "--man"], "choose one"), (["report"], "usage:"),
+                                (["topo", "--host", "x"], "'x' is not a whole number from 1"),
+                                (["doctor", "--pid", "x"], "'x' is not a whole number from 1"),
+                                (["doctor", "--port", "0"], "'0' is not a whole number from 1"),
                                 (["report", "--jsn", "f"], "--json"), ([""], "''")):
             with self.subTest(arguments=arguments):
                 result = self.deft(*arguments)
@@ -127,6 +130,15 @@ class CommandTest(unittest.TestCase):
         self.assertIn("2 of 2 ranks", result.stdout)
         document = json.loads(self.deft("report", "--json", *files).stdout)
         self.assertEqual(document["ranks"][1]["rank"], 1)
+        self.assertEqual([document[name] for name in ("nccl_version", "mode", "hosts")],
+                         [22809, "observe", ["h"]])
+        self.assertEqual(document["ranks"][0]["hooks"],
+                         {"in_path": True, "calls": 60, "captured": 0, "lost": 0,
+                          "events_note": ""})
+        page = self.deft("report", "--html", *files)
+        self.assertEqual((page.returncode, page.stderr), (0, ""))
+        self.assertTrue(page.stdout.startswith("<!DOCTYPE html>"))
+        self.assertEqual(self.deft("report", "--html", "--json", *files).returncode, 2)
         self.assertEqual(self.deft("report", files[0]).returncode, 0,
                          "one rank alone is worth reading")
         self.assertEqual(self.deft("report", files[0], files[0]).returncode, 1,

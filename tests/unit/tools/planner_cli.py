@@ -55,6 +55,11 @@ class PlannerCommands(unittest.TestCase):
         rows = [line.split()[0] for line in out.splitlines() if line
                 and line.split()[0] in POLICIES]
         self.assertEqual(rows, POLICIES)
+        # One verdict, which counts updates; a policy is told from the mode that has its name.
+        self.assertRegex(out, r"\nverdict: best \(\w.*\): .* per iteration, .* per update")
+        self.assertEqual(out.count("verdict"), 1)
+        self.assertIn("\ndeft (paper) ", out)
+        self.assertIn("\ncovap (paper) ", out)
         self.assertIn("ddl-benchmarks", out)  # where the link's rate comes from
         self.assertIn("2 merged, in turns (", out)
         self.assertIn("mode deft by default does one of the two, and merges whole", out)

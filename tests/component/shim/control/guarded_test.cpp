@@ -116,8 +116,14 @@ TEST_F(Guarded, APlanThatMergesLessTakesOver) {
 }
 
 TEST_F(Guarded, APlanUnderWhichTheTrainingSwingsFalls) {
+    EXPECT_TRUE(director_->facts().guard_history.empty());
     report_swing();
     falls();
+    const std::vector<GuardEvent> history = director_->facts().guard_history;
+    ASSERT_EQ(history.size(), director_->facts().guard_decisions);
+    EXPECT_EQ(history[0].action, "fall back");
+    EXPECT_NE(history[0].reason, "");
+    EXPECT_TRUE(history[0].acted);
     EXPECT_EQ(director_->facts().guard_decisions, 1U);
     expect_back_after(200, kFirst);
 }

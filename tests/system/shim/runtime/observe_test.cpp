@@ -88,13 +88,23 @@ void expect_profile(const json& report, int iterations) {
 
 TEST(Observe, RecordsTheJobOnBothRanks) {
     constexpr int kIterations = 300;
-    const Job job = run_ranks("linked", kIterations, both_halves());
+    Environment environment = both_halves();
+    environment["SLURM_JOB_ID"] = "42";
+    environment["DEFT_LOG"] = "info";
+    const Job job = run_ranks("linked", kIterations, environment);
     expect_done(job);
     ASSERT_EQ(job.reports.size(), 2u);
+    // The end of the job is told once, by rank 0.
+    EXPECT_EQ(count(job.ranks[0].err, "job of 2 ranks has ended: mode observe; 300 iterations"), 1u)
+        << job.ranks[0].err;
+    EXPECT_EQ(count(job.ranks[1].err, "has ended"), 0u) << job.ranks[1].err;
     for (int rank = 0; rank < 2; ++rank) {
         const json& report = job.reports.at("rank" + std::to_string(rank) + ".json");
         SCOPED_TRACE(report.dump(1));
         EXPECT_EQ(report["rank"], rank);
+        EXPECT_EQ(report["job"]["id"], "42");
+        EXPECT_NE(report["job"]["command"].get<std::string>().find(" linked "), std::string::npos);
+        EXPECT_LE(report["job"]["started"], report["job"]["written"]);
         expect_profile(report, kIterations);
         EXPECT_EQ(report["plugin"]["loaded"], true);
         EXPECT_GT(report["plugin"]["calls"], 0);

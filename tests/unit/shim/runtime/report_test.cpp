@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/runtime/report.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,6 +54,10 @@ TEST(Report, HasTheAgreedForm) {
     facts.ranks = 2;
     facts.calls[static_cast<std::size_t>(Function::AllReduce)] = 10;
     facts.communicators.push_back({1, 0xabcd, 1, 2, 0});
+    facts.job = {"42", "python train.py", "2026-11-26T15:07:50Z"};
+    facts.plans.emplace_back();
+    facts.plans[0].guard_history = {{7, "fall back", "it grew", true}};
+    facts.written = "2026-11-26T15:08:00Z";
     const auto report = nlohmann::json::parse(make_report(facts, &track));
     EXPECT_EQ(report["format"], "deft-observe");
     EXPECT_EQ(report["version"], 1);
@@ -76,6 +81,14 @@ TEST(Report, HasTheAgreedForm) {
     EXPECT_EQ(report["plugin"]["loaded"], false);
     EXPECT_EQ(report["hooks"]["in_path"], true);
     EXPECT_TRUE(report["links"].is_array());
+    EXPECT_EQ(
+        report["plans"][0]["guard_history"],
+        nlohmann::json::parse(
+            R"([{"iteration": 7, "action": "fall back", "reason": "it grew", "acted": true}])"));
+    EXPECT_EQ(report["job"]["id"], "42");
+    EXPECT_EQ(report["job"]["command"], "python train.py");
+    EXPECT_EQ(report["job"]["started"], "2026-11-26T15:07:50Z");
+    EXPECT_EQ(report["job"]["written"], "2026-11-26T15:08:00Z");
 }
 
 TEST(Report, IsWholeWithoutAnyCall) {
@@ -83,6 +96,24 @@ TEST(Report, IsWholeWithoutAnyCall) {
     EXPECT_EQ(report["iterations"]["cycle_length"], 0);
     EXPECT_EQ(report["hooks"]["in_path"], false);
     EXPECT_TRUE(report["buckets"].empty());
+}
+
+TEST(KeepEarlier, MovesOnlyWhatAnEarlierJobHasLeft) {
+    const std::string path =
+        ::testing::TempDir() + "deft-earlier-" + std::to_string(::getpid()) + ".json";
+    ASSERT_EQ(write_atomically(path, "old"), 0);
+    const timespec then[2] = {{1795705670, 0}, {1795705670, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), then, 0), 0);
+    keep_earlier(path, "2026-11-26T15:07:50Z");  // written by a rank that was started with this one
+    EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+    keep_earlier(path, "");
+    EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+    keep_earlier(path, "2026-11-26T15:07:51Z");
+    EXPECT_NE(::access(path.c_str(), F_OK), 0);
+    const std::string kept = path + ".20261126T150750Z";
+    EXPECT_EQ(::access(kept.c_str(), F_OK), 0);
+    ::unlink(kept.c_str());
+    keep_earlier(path, "2026-11-26T15:07:51Z");  // nothing is there
 }
 
 TEST(WriteAtomically, ReplacesAndLeavesNothingBehind) {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which job a process belongs to, and the line that says what deft did for it.
+#include "shim/runtime/job_line.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+#include <string_view>
+
+#include "base/link_stats.h"
+
+namespace deft {
+namespace {
+
+using namespace std::string_view_literals;
+
+TEST(JobIdentity, IsTheSchedulersBeforeTheLaunchers) {
+    EXPECT_EQ(job_id_in("A=1\0TORCHELASTIC_RUN_ID=run7\0SLURM_JOB_ID=42\0"sv), "42");
+    EXPECT_EQ(job_id_in("TORCHELASTIC_RUN_ID=run7\0"sv), "run7");
+    EXPECT_EQ(job_id_in("TORCHELASTIC_RUN_ID=none\0PBS_JOBID=\0XSLURM_JOB_ID=3\0"sv), "");
+    EXPECT_EQ(job_id_in("SLURM_JOB_ID=9"sv), "9") << "without an end";
+    EXPECT_EQ(job_id_in(""), "");
+    EXPECT_EQ(job_id_in("SLURM_JOB_ID=" + std::string(4000, '1')).size(), 256u);
+}
+
+TEST(JobIdentity, CommandIsItsWords) {
+    EXPECT_EQ(command_in("python\0train.py\0--lr=1\0"sv), "python train.py --lr=1");
+    EXPECT_EQ(command_in(std::string(5000, 'a')), std::string(1024, 'a') + " ...");
+    EXPECT_EQ(command_in(""), "");
+}
+
+TEST(JobIdentity, OfThisProcess) {
+    const JobIdentity job = own_job();
+    EXPECT_NE(job.command.find("job_line_test"), std::string::npos) << job.command;
+    const std::string now = utc_text(::time(nullptr));
+    EXPECT_LE(job.started, now);
+    EXPECT_EQ(job.started.substr(0, 2), now.substr(0, 2)) << job.started;
+    EXPECT_EQ(utc_text(1795705670), "2026-11-26T15:07:50Z");
+}
+
+ReportFacts facts_with(PlanFacts plan) {
+    ReportFacts facts;
+    facts.ranks = 4;
+    facts.mode = "deft";
+    facts.plans.push_back(std::move(plan));
+    return facts;
+}
+
+TEST(JobLine, SaysWhyThereWasNoPlan) {
+    PlanFacts plan;
+    plan.state = "watching";
+    plan.reason = "no plan is worth it";
+    EXPECT_EQ(job_line(facts_with(plan), nullptr),
+              "job of 4 ranks has ended: mode deft; no plan was in force, state watching: no plan "
+              "is worth it");
+    plan.switched = 1;
+    plan.state = "fallen";
+    plan.reason = "";
+    plan.guard_decisions = 2;
+    EXPECT_EQ(job_line(facts_with(plan), nullptr),
+              "job of 4 ranks has ended: mode deft; a plan was in force and has ended, state "
+              "fallen; guard: 2 decisions");
+}
+
+TEST(JobLine, SaysWhatThePlanInForceBrought) {
+    Track track;
+    for (int i = 0; i < 40; ++i) {
+        CallRecord record;
+        record.comm_serial = 1;
+        record.count = 1000;
+        record.type = DEFT_NCCL_FLOAT32;
+        record.op = DEFT_NCCL_SUM;
+        record.nranks = 4;
+        record.issued_ns = i * 80'000'000LL;
+        track.feed(record);
+    }
+    PlanFacts plan;
+    plan.state = "running";
+    plan.policy = "edf";
+    plan.before_ms = 100;
+    plan.updates = 0.5;
+    LinkCounters& link = LinkStats::process().link("eth0", "tcp");
+    link.bytes_sent = 1'500'000;
+    link.resent_bytes = 200'000;
+    const std::string line = job_line(facts_with(plan), &track);
+    EXPECT_NE(line.find("iterations of 80.00 ms"), std::string::npos) << line;
+    EXPECT_NE(line.find("plan 'edf' in force: 100.00 ms before it, 20.0 % less now, 0.5 updates an "
+                        "iteration; sent eth0 1.5 MB; 0.2 MB sent again"),
+              std::string::npos)
+        << line;
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deft
