@@ -77,19 +77,15 @@ std::vector<std::string> faults(const HostPair& hosts) {
         say(fmt::format("{} has deft {}, {} has {}; remedy: install one build everywhere",
                         hosts.from, hosts.from_version, hosts.to, hosts.to_version));
     }
+    const auto name = [&](const LinkPair& pair) {
+        return fmt::format("{} of {} to {} of {}", pair.from, hosts.from, pair.to, hosts.to);
+    };
     for (const LinkPair& pair : hosts.links) {
-        const std::string name =
-            fmt::format("{} of {} to {} of {}", pair.from, hosts.from, pair.to, hosts.to);
         if (!passes(pair) && pair.one_network) {
             say(
                 fmt::format("{}: {} ({} to {}); remedy: open the firewall, mend the cable or the "
                             "MTU, or leave the link out (DEFT_INTERFACES)",
-                            name, pair.problem, pair.from_address, pair.to_address));
-        } else if (passes(pair) && loss_of(pair) > kMostSentAgain) {
-            say(
-                fmt::format("{}: {:.2f} % of the segments were sent again; remedy: look for "
-                            "errors and drops on the way (ethtool -S, the switch)",
-                            name, loss_of(pair) * 100));
+                            name(pair), pair.problem, pair.from_address, pair.to_address));
         }
     }
     for (const bool first : {true, false}) {
@@ -98,6 +94,14 @@ std::vector<std::string> faults(const HostPair& hosts) {
                 fmt::format("{} of {} reaches no link of {}; remedy: a route, or leave the link "
                             "out (DEFT_INTERFACES)",
                             link, first ? hosts.from : hosts.to, first ? hosts.to : hosts.from));
+        }
+    }
+    for (const LinkPair& pair : hosts.links) {
+        if (passes(pair) && loss_of(pair) > kMostSentAgain) {
+            say(
+                fmt::format("{}: {:.2f} % of the segments were sent again; remedy: look for "
+                            "errors and drops on the way (ethtool -S, the switch)",
+                            name(pair), loss_of(pair) * 100));
         }
     }
     return lines;

@@ -71,7 +71,7 @@ class Probe(DoctorTest):
         for arguments, mention in ((("--listen", "x"), "'x' is not a port"),
                                    (("--listen", "1", "far"), "choose one of"),
                                    ((), "no HOST given"), (("--hostfile", "absent"), "absent: No"),
-                                   (("--", "-oProxyCommand=x"), "no name of a host"),
+                                   (("a;b",), "no name of a host has"),
                                    (("--seconds", "0", "far"), "'0' is not a number from")):
             with self.subTest(arguments=arguments):
                 result = subprocess.run([DEFT, "probe", *arguments], capture_output=True, text=True,
