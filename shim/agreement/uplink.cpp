@@ -123,6 +123,7 @@ void Uplink::overslept(Clock::duration slept) {
     neighbours_.overslept(slept);
     put_off(other_.until, slept);
     put_off(heard_, slept);
+    put_off(refused_since_, slept);
     if (state_ == State::Asking || state_ == State::Connecting) {
         put_off(until_, slept);
     }
@@ -218,6 +219,9 @@ void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_po
         return;  // connects for itself, at once
     }
     problem_ = why;
+    if (refused && refused_ == 0) {
+        refused_since_ = now;
+    }
     refused_ = refused ? refused_ + 1 : 0;
     endpoint_ = (endpoint_ + 1) % endpoints_.size();
     if (endpoint_ != 0) {
@@ -226,7 +230,13 @@ void Uplink::attempt_failed(const std::string& why, bool refused, Clock::time_po
     try_relay_ = true;  // another process of this host may have found the leader meanwhile
     until_ = now + pause_;
     pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-    if (refused_ >= endpoints_.size()) {
+    if (refused_ < endpoints_.size()) {
+        return;
+    }
+    // Nobody listens there: not yet, not now (a firewall that is loaded, a full queue), or no more.
+    const Clock::time_point gone = refused_since_ + pace().back;
+    until_ = now < gone ? std::min(until_, gone) : until_;
+    if (now >= gone) {
         neighbours_.way_lost();  // those who ask for a way need not wait
         for (MemberRole* const role : all_roles()) {
             if (attached(role)) {

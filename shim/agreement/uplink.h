@@ -76,6 +76,7 @@ private:
     Clock::time_point linger_ = kNever;  // nobody needs it: close then
     std::size_t endpoint_ = 0;           // of the attempt in progress, or the next
     std::size_t refused_ = 0;            // attempts in a row, by a host that is there
+    Clock::time_point refused_since_{};  // the first of them
     Clock::duration pause_{};            // after all addresses have failed
     Clock::time_point heard_{};          // relayed: the relay's last word
     std::string problem_;

@@ -18,24 +18,35 @@ std::vector<std::byte> name(std::uint64_t process) {
 // A leader that the test plays, of one process that holds rank 1 of 2.
 class PlayedLeader : public ::testing::Test {
 protected:
-    PlayedLeader() : door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    PlayedLeader() {
         EXPECT_TRUE(parse_address("127.0.0.1", trailer.endpoints[0].address));
+        listen();
+        trailer.count = 1;
+        EXPECT_TRUE(random_bytes(trailer.nonce.data(), trailer.nonce.size()));
+        wire::encode(trailer, std::as_writable_bytes(std::span(id.internal))
+                                  .subspan<wire::kTrailerAt, wire::kTrailerBytes>());
+    }
+    // At the trailer's port, once it has one.
+    void listen() {
+        wire::Endpoint& endpoint = trailer.endpoints[0];
+        door = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int reuse = 1;
+        EXPECT_EQ(::setsockopt(door.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)), 0);
         sockaddr_storage storage;
-        socklen_t length = to_sockaddr(trailer.endpoints[0].address, 0, storage);
+        socklen_t length = to_sockaddr(endpoint.address, endpoint.port, storage);
         auto* const address = reinterpret_cast<sockaddr*>(&storage);
         EXPECT_EQ(::bind(door.get(), address, length), 0);
         EXPECT_EQ(::listen(door.get(), 16), 0);
         length = sizeof(storage);
         EXPECT_EQ(::getsockname(door.get(), address, &length), 0);
         Address bound;
-        EXPECT_TRUE(from_sockaddr(address, bound, &trailer.endpoints[0].port));
-        trailer.count = 1;
-        EXPECT_TRUE(random_bytes(trailer.nonce.data(), trailer.nonce.size()));
-        wire::encode(trailer, std::as_writable_bytes(std::span(id.internal))
-                                  .subspan<wire::kTrailerAt, wire::kTrailerBytes>());
+        EXPECT_TRUE(from_sockaddr(address, bound, &endpoint.port));
     }
     void let_in() {
         EXPECT_EQ(member.ask("join a " + to_hex(id) + " 2 1"), "ok");
+        answer_the_door();
+    }
+    void answer_the_door() {
         fd = UniqueFd(::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
         ear.emplace(fd);
         EXPECT_TRUE(ear->hears(wire::Type::Name));  // before any rank
@@ -47,6 +58,24 @@ protected:
     void acknowledge() {
         tell(wire::Type::AllHere, {});
         EXPECT_TRUE(ear->hears(wire::Type::Ack));
+    }
+    // The rank says yes, and does not hear what becomes of it.
+    wire::Word promised() {
+        let_in();
+        acknowledge();
+        tell(wire::Type::Verdict, wire::encode(wire::Verdict{true, "", false, false}));
+        EXPECT_EQ(member.ask("on a"), "ok");
+        const std::vector<std::byte> body = bytes("plan");
+        const wire::Word commit{7, true, wire::digest_of(7, 100, body)};
+        tell(wire::Type::Prepare, wire::encode(wire::Prepare{7, 100, commit.digest, body}));
+        EXPECT_TRUE(ear->hears(wire::Type::Answer));
+        return commit;
+    }
+    // As if its process had ended.
+    void go() {
+        door.reset();
+        ear.reset();
+        fd.reset();
     }
     // Where the process lets other hosts in.
     wire::Trailer offer() {
@@ -83,6 +112,28 @@ TEST_F(PlayedLeader, IsToldWhenARankAgreesOnNothingMore) {
     tell(wire::Type::Prepare, {});  // nonsense
     EXPECT_EQ(member.ask("closed a"), "ok");
     EXPECT_TRUE(ear->hears(wire::Type::Leave));
+}
+
+// Refused once may be refused for a moment: a firewall that is loaded, a full queue.
+TEST_F(PlayedLeader, IsSoughtForAWhileWhereItsHostRefuses) {
+    const wire::Word commit = promised();
+    go();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // several attempts
+    EXPECT_EQ(member.ask("open a"), "open");
+    listen();
+    answer_the_door();
+    tell(wire::Type::Resumed, wire::encode_resumed(0));
+    tell(wire::Type::Decision, wire::encode(commit));
+    EXPECT_EQ(member.ask("wait a 7"), "commit");
+    EXPECT_EQ(member.ask("open a"), "open");
+}
+
+TEST_F(PlayedLeader, IsGoneWhereItsHostGoesOnRefusing) {
+    EXPECT_EQ(member.ask("pace 5000 400"), "ok");
+    promised();
+    go();
+    EXPECT_EQ(member.ask("wait a 7"), "lost");
+    EXPECT_EQ(member.ask("closed a"), "ok");
 }
 
 TEST_F(PlayedLeader, IsToldNothingByStrangersAtARelay) {

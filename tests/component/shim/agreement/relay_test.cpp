@@ -303,6 +303,9 @@ TEST_F(Blink, BeforeTheAnswerIsANo) {
 }
 
 TEST_F(Blink, DoesNotHideThatTheLeaderIsGone) {
+    for (RankChild& member : members) {
+        EXPECT_EQ(member.ask("pace 5000 300"), "ok");
+    }
     ask_all();
     leader.die();
     EXPECT_EQ(members[0].ask("wait a 7"), "lost");
@@ -325,6 +328,9 @@ TEST_F(Relay, AMemberThatIsKilledBehindItIsNoticed) {
 }
 
 TEST_F(Relay, AKilledLeaderIsNoticedByAll) {
+    for (RankChild& member : members) {
+        EXPECT_EQ(member.ask("pace 5000 300"), "ok");
+    }
     make("all", {0, 1, 2});
     make("two", {0, 1});
     expect_on("all", {0, 1, 2});
