@@ -22,7 +22,8 @@ Json links_of(const std::vector<ProbedLink>& links) {
 }
 
 Json value(const std::optional<double>& number, double scale) {
-    return number ? Json(*number * scale) : Json(nullptr);
+    // To a thousandth, which is finer than any of them can be told.
+    return number ? Json(std::round(*number * scale * 1e3) / 1e3) : Json(nullptr);
 }
 
 Json flow_of(const std::optional<doctor::Flow>& flow) {

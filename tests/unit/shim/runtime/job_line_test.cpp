@@ -72,6 +72,7 @@ TEST(JobLine, SaysWhatThePlanInForceBrought) {
         record.nranks = 4;
         record.issued_ns = i * 80'000'000LL;
         track.feed(record);
+        track.settle();
     }
     PlanFacts plan;
     plan.state = "running";
