@@ -33,6 +33,7 @@ from ..common.hosts import die_with_parent
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
+COMPANION = os.path.join(ROOT, "companion")
 RANKS = 2
 LINKS = "2gbit,1gbit"
 WARM_UP = 20
@@ -48,9 +49,12 @@ MODES = {
     "delay1": {**LATE, "DEFT_PLAN": "delay1"},
     "merge2": {**LATE, "DEFT_PLAN": "merge2"},
     "covap": {**LATE, "DEFT_MODE": "covap", "DEFT_PLAN": "covap2"},
+    # Nobody vouches: the companion proves what the sums are.
+    "proven": {"DEFT_MODE": "deft", "DEFT_MAX_MERGE": "2", "DEFT_WARMUP": str(WARM_UP),
+               "PYTHONPATH": COMPANION},
 }
 SAME = ("observe", "exact", "lanes")  # promise the numbers of the job without deft
-PLANNED = ("lanes", "delay1", "merge2", "covap")   # a plan named has to come into force
+PLANNED = ("lanes", "delay1", "merge2", "covap", "proven")   # a plan has to come into force
 CLOSE = 1e-3   # of losses: PyTorch's own kernels need not give the same bits twice
 
 

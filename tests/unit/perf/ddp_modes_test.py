@@ -90,6 +90,9 @@ class Modes(unittest.TestCase):
         self.assertLessEqual({"delay1", "merge2", "covap2"},
                              {one.get("DEFT_PLAN") for one in settings})
         self.assertIn("Socket", {one.get("DEFT_LANES") for one in settings})
+        named = {mode for mode, one in ddp_modes.MODES.items() if one and "DEFT_PLAN" in one}
+        self.assertEqual(set(ddp_modes.PLANNED), named | {"proven"})
+        self.assertNotIn("DEFT_GRADIENTS", ddp_modes.MODES["proven"])
 
     def judge(self, mode, losses, switched, carried=1):
         plan = {"switched": switched, "lane_bytes": [5, carried]}
@@ -107,7 +110,7 @@ class Modes(unittest.TestCase):
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 1, carried=0)), mode == "lanes")
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.6], 1)), bool(exact))
                 self.assertEqual(bool(self.judge(mode, [1.0, 0.5], 0)),
-                                 bool(settings and "DEFT_PLAN" in settings))
+                                 mode in ddp_modes.PLANNED)
 
 
 if __name__ == "__main__":
