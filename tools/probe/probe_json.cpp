@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was measured, for programs; and back, from a host that was asked to measure.
-#include <nlohmann/json.hpp>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tools/json_text.h"
 #include "tools/probe/probe_result.h"
