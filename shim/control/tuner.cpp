@@ -52,21 +52,30 @@ bool Tuner::possible(const tuning::Order& order) const {
     if (info_.limits.names_algorithm != nullptr || !same_calls(order)) {
         return false;
     }
+    for (const tuning::Entry& entry : order.entries) {
+        if (!possible(order, entry)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool Tuner::possible(const tuning::Order& order, const tuning::Entry& entry) const {
+    const tuning::JobCalls::Repeated* const known = job_.find(entry.key);
+    if (known == nullptr || !known->steady) {
+        return false;
+    }
     const bool limited = limits_channels();
-    return std::all_of(order.entries.begin(), order.entries.end(), [&](const tuning::Entry& e) {
-        const tuning::JobCalls::Repeated* const known = job_.find(e.key);
-        return known != nullptr && known->steady &&
-               std::all_of(e.candidates.begin(), e.candidates.end(), [&](const auto& choice) {
-                   // Connections of the first candidate's algorithm are there already.
-                   const bool connects = order.phase == tuning::Phase::Trial &&
-                                         choice.algorithm >= 0 &&
-                                         choice.algorithm != known->offer.own.algorithm &&
-                                         choice.algorithm != e.candidates.front().algorithm;
-                   return known->offer.has(choice) && (choice.channels == 0 || !limited) &&
-                          (choice.own() || tuning::ordinary(known->offer.own.algorithm)) &&
-                          (!connects || room_for_algorithms());
-               });
-    });
+    return std::all_of(
+        entry.candidates.begin(), entry.candidates.end(), [&](const CollectiveChoice& choice) {
+            // Connections of the first candidate's algorithm are there already.
+            const bool connects = order.phase == tuning::Phase::Trial && choice.algorithm >= 0 &&
+                                  choice.algorithm != known->offer.own.algorithm &&
+                                  choice.algorithm != entry.candidates.front().algorithm;
+            return known->offer.has(choice) && (choice.channels == 0 || !limited) &&
+                   (choice.own() || tuning::ordinary(known->offer.own.algorithm)) &&
+                   (!connects || room_for_algorithms());
+        });
 }
 
 std::optional<agreement::Answer> Tuner::prepare(const agreement::Proposal& proposal) noexcept {

@@ -101,6 +101,8 @@ private:
 
     bool same_calls(const tuning::Order& order) const;
     bool possible(const tuning::Order& order) const DEFT_REQUIRES(mutex_);
+    bool possible(const tuning::Order& order, const tuning::Entry& entry) const
+        DEFT_REQUIRES(mutex_);
     void collect(const tuning::Order& order) DEFT_REQUIRES(mutex_);
     void collect_sample(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
     void collect_begin(const tuning::SeenCall& call) DEFT_REQUIRES(mutex_);
