@@ -12,7 +12,11 @@ namespace {
 constexpr const char* kJob = "version=22809 init=0 calls=0 destroy=0 error=fake: wrong\n";
 
 TEST(Guest, StartsNoThreadBeforeTheFirstCommunicator) {
-    const Outcome observe = run({LINKED_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}});
+    // Where plans are made another one looks for the kill switch.
+    const Outcome exact = run({LINKED_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}});
+    EXPECT_EQ(exact.out, "threads before=1 after=3\n");
+    const Outcome observe =
+        run({LINKED_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "observe"}});
     EXPECT_EQ(observe.out, "threads before=1 after=2\n");
     const Outcome off =
         run({LINKED_MAIN, "threads"}, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "off"}});
@@ -50,7 +54,7 @@ TEST(Guest, AChildIsPassThrough) {
     const Outcome outcome = run({LINKED_MAIN, "fork"}, {{"LD_PRELOAD", PRELOAD}});
     EXPECT_EQ(outcome.status, 0);
     EXPECT_NE(outcome.out.find("child result=0 threads=1\n"), std::string::npos) << outcome.out;
-    EXPECT_NE(outcome.out.find("parent status=0 threads=2\n"), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("parent status=0 threads=3\n"), std::string::npos) << outcome.out;
     ASSERT_EQ(outcome.reports.count("rank0.json"), 1u);
     EXPECT_EQ(outcome.reports.at("rank0.json")["calls"]["ncclAllReduce"], 10)
         << "the child's calls and its exit leave no trace";
