@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-PLAN_MAIN, LIBRARY, SOURCE = sys.argv[1:4]
+PLAN_MAIN, LIBRARY, SOURCE = map(os.path.abspath, sys.argv[1:4])
 DEADLINE = 60
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*"(?:,|(?=\}})))*)\}} (\S+)')
