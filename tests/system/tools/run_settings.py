@@ -186,7 +186,8 @@ class Settings(RunTest):
         pathlib.Path(self.folder, "file").touch()
         # Neither for a look, nor where nothing is started or written.
         out = ["--out", "a/b/%r.json"]
-        self.assertEqual(self.deft("run", "--dry-run", *out, "--", "true").returncode, 0)
+        # A look ends as the doctor's: this host may have something wrong.
+        self.assertIn(self.deft("run", "--dry-run", *out, "--", "true").returncode, (0, 1, 3))
         self.assertEqual(self.deft("run", *out, "--library", "/no/lib.so", "--", "true").returncode,
                          125)
         self.assertEqual(self.deft("run", "--mode", "off", *out, "--", "true").returncode, 0)
