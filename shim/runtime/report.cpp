@@ -118,6 +118,19 @@ void tuned(JsonWriter& json, const TuningFacts& tuning) {
     json.end_array().end_object();
 }
 
+void guarded(JsonWriter& json, const std::vector<GuardEvent>& history) {
+    json.key("guard_history").begin_array();
+    for (const GuardEvent& event : history) {
+        json.begin_object()
+            .member("iteration", event.iteration)
+            .member("action", event.action)
+            .member("reason", event.reason)
+            .member("acted", event.acted)
+            .end_object();
+    }
+    json.end_array();
+}
+
 void planned(JsonWriter& json, const PlanFacts& plan) {
     json.begin_object()
         .member("state", plan.state)
@@ -163,16 +176,8 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
             .member("finish_ms", transfer.finish_ms)
             .end_object();
     }
-    json.end_array().key("guard_history").begin_array();
-    for (const GuardEvent& event : plan.guard_history) {
-        json.begin_object()
-            .member("iteration", event.iteration)
-            .member("action", event.action)
-            .member("reason", event.reason)
-            .member("acted", event.acted)
-            .end_object();
-    }
     json.end_array();
+    guarded(json, plan.guard_history);
     if (!plan.tuning.state.empty()) {
         json.key("tuning");
         tuned(json, plan.tuning);
