@@ -66,6 +66,9 @@ class Metrics(unittest.TestCase):
         self.metrics = self.folder / "prom"
         self.metrics.mkdir()
         self.ranks = []
+        # LD_PRELOAD is cut at blanks, which the library's path may have.
+        self.library = str(self.folder / "libnccl-net-deft.so")
+        os.symlink(LIBRARY, self.library)
 
     def tearDown(self):
         for rank in self.ranks:
@@ -77,14 +80,14 @@ class Metrics(unittest.TestCase):
         for rank in range(2):
             environment = {
                 **os.environ, "NCCL_SOCKET_IFNAME": "lo", "NCCL_HOSTID": f"host{rank}",
-                "DEFT_INTERFACES": "lo", "DEFT_WARMUP": "10", "LD_PRELOAD": LIBRARY,
-                "NCCL_NET_PLUGIN": LIBRARY, "DEFT_GRADIENTS": "trust", "DEFT_MODE": "deft",
+                "DEFT_INTERFACES": "lo", "DEFT_WARMUP": "10", "LD_PRELOAD": self.library,
+                "NCCL_NET_PLUGIN": self.library, "DEFT_GRADIENTS": "trust", "DEFT_MODE": "deft",
                 "DEFT_PLAN": "delay1", "DEFT_METRICS": str(self.metrics),
                 "DEFT_METRICS_INTERVAL": "1s", "SLURM_JOB_ID": '7"\\\n7', **settings}
             command = [*prefix, PLAN_MAIN, str(rank), "2", str(self.folder / "id"), "5", "until"]
             if prefix:  # the loader would take the preload into the shell
                 environment.pop("LD_PRELOAD")
-                command[len(prefix):len(prefix)] = ["env", f"LD_PRELOAD={LIBRARY}"]
+                command[len(prefix):len(prefix)] = ["env", f"LD_PRELOAD={self.library}"]
             with open(self.folder / f"err{rank}", "w") as err:
                 self.ranks.append(subprocess.Popen(command, env=environment, cwd=self.folder,
                                                    stdout=subprocess.DEVNULL, stderr=err))
