@@ -16,11 +16,14 @@ from doctor_support import DEFT, DoctorTest, needs_network
 
 LISTENING = (f"{FAR} {shlex.quote(DEFT)} probe --listen 4000 >listening & there=$!\n"
              "wait_until 'grep -qs listening listening'")
-# A program that runs what it is told on another host: a name for each, one network for both.
+# A program that runs what it is told on another host: a name for each, one network for both. ssh
+# hands a line to a shell there, srun words to the program.
 ENTER = """#!/bin/sh
 {options}
-exec nsenter -t $far -n unshare -u sh -c "hostname $host; exec $*"
+exec nsenter -t $far -n unshare -u sh -c {there}
 """
+LINE = '"hostname $host; exec $*"'
+WORDS = """'hostname "$0"; exec "$@"' "$host" "$@\""""
 
 
 @needs_network
@@ -83,7 +86,8 @@ class Probe(DoctorTest):
     def test_by_ssh(self):
         """Three hosts: each pair of them, with the two others asking each other."""
         ssh = self.script("enter", ENTER.format(options='while [ "$1" = -o ]; do shift 2; done\n'
-                                                 "host=$1; shift; echo Welcome to $host"))
+                                                 "host=$1; shift; echo Welcome to $host",
+                                         there=LINE))
         result = self.probe("--ssh", ssh, "far", "other")
         self.assertEqual(result.stderr, "")
         self.assertIn(result.returncode, (0, 1), result.stdout)
@@ -103,7 +107,7 @@ class Probe(DoctorTest):
     def test_by_srun(self):
         self.script("srun", ENTER.format(
             options='while [ "${1#--}" != "$1" ]; do case $1 in --nodelist=*) '
-                    "host=${1#--nodelist=};; esac; shift; done"))
+                    "host=${1#--nodelist=};; esac; shift; done", there=WORDS))
         self.script("scontrol", "#!/bin/sh\n[ \"$*\" = 'show hostnames x[1-2]' ] && "
                                 "printf 'localhost\\nx2\\n'\n")
         [pair] = self.measured(env={"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "x[1-2]"})["pairs"]
