@@ -9,7 +9,7 @@
 
 #include "shim/control/plan_report.h"
 #include "shim/learning/track.h"
-#include "shim/runtime/job_identity.h"
+#include "shim/runtime/own_job.h"
 
 namespace deft {
 
@@ -31,7 +31,7 @@ struct ReportFacts {
     int rank = 0;
     int ranks = 0;
     int pid = 0;
-    JobIdentity job;
+    OwnJob job;
     std::string written;  // when this report was made; of a final one, when the job ended
     std::string mode;
     std::string gradients;  // DEFT_GRADIENTS

@@ -13,23 +13,14 @@ namespace {
 
 using namespace std::string_view_literals;
 
-TEST(JobIdentity, IsTheSchedulersBeforeTheLaunchers) {
-    EXPECT_EQ(job_id_in("A=1\0TORCHELASTIC_RUN_ID=run7\0SLURM_JOB_ID=42\0"sv), "42");
-    EXPECT_EQ(job_id_in("TORCHELASTIC_RUN_ID=run7\0"sv), "run7");
-    EXPECT_EQ(job_id_in("TORCHELASTIC_RUN_ID=none\0PBS_JOBID=\0XSLURM_JOB_ID=3\0"sv), "");
-    EXPECT_EQ(job_id_in("SLURM_JOB_ID=9"sv), "9") << "without an end";
-    EXPECT_EQ(job_id_in(""), "");
-    EXPECT_EQ(job_id_in("SLURM_JOB_ID=" + std::string(4000, '1')).size(), 256u);
-}
-
-TEST(JobIdentity, CommandIsItsWords) {
+TEST(OwnJob, CommandIsItsWords) {
     EXPECT_EQ(command_in("python\0train.py\0--lr=1\0"sv), "python train.py --lr=1");
     EXPECT_EQ(command_in(std::string(5000, 'a')), std::string(1024, 'a') + " ...");
     EXPECT_EQ(command_in(""), "");
 }
 
-TEST(JobIdentity, OfThisProcess) {
-    const JobIdentity job = own_job();
+TEST(OwnJob, OfThisProcess) {
+    const OwnJob job = own_job();
     EXPECT_NE(job.command.find("job_line_test"), std::string::npos) << job.command;
     const std::string now = utc_text(::time(nullptr));
     EXPECT_LE(job.started, now);

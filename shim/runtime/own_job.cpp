@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/runtime/job_identity.h"
+#include "shim/runtime/own_job.h"
 
 #include <fcntl.h>
 #include <time.h>
@@ -9,13 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/config.h"
 #include "base/unique_fd.h"
 
 namespace deft {
 namespace {
 
 constexpr std::size_t kMostCommand = 1024;
-constexpr std::size_t kMostEnvironment = std::size_t{1} << 20;
+constexpr std::size_t kMostId = 256;
 
 std::string read_file(const char* path, std::size_t most) {
     const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
@@ -53,25 +54,6 @@ std::int64_t start_time() {
 
 }  // namespace
 
-std::string job_id_in(std::string_view environment) {
-    // The scheduler's first: it is the name that operators know.
-    for (const std::string_view name :
-         {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID",
-          "RAY_JOB_ID", "TORCHELASTIC_RUN_ID"}) {
-        for (std::string_view rest = environment; !rest.empty();) {
-            const std::string_view entry = rest.substr(0, rest.find('\0'));
-            rest.remove_prefix(entry.size() == rest.size() ? rest.size() : entry.size() + 1);
-            const bool found = entry.size() > name.size() && entry.substr(0, name.size()) == name &&
-                               entry[name.size()] == '=';
-            const std::string_view value = found ? entry.substr(name.size() + 1) : "";
-            if (!value.empty() && value != "none") {  // so says torchrun of a job without a name
-                return std::string(value.substr(0, 256));
-            }
-        }
-    }
-    return {};
-}
-
 std::string command_in(std::string_view words) {
     std::string command(words.substr(0, kMostCommand));
     while (!command.empty() && command.back() == '\0') {
@@ -94,9 +76,9 @@ std::string utc_text(std::int64_t seconds) {
     return text.data();
 }
 
-JobIdentity own_job() {
+OwnJob own_job() {
     const std::int64_t started = start_time();
-    return {job_id_in(read_file("/proc/self/environ", kMostEnvironment)),
+    return {Config::process().job_id().substr(0, kMostId),
             command_in(read_file("/proc/self/cmdline", kMostCommand + 1)),
             started > 0 ? utc_text(started) : ""};
 }

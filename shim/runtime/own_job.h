@@ -8,18 +8,16 @@
 
 namespace deft {
 
-struct JobIdentity {
-    std::string id;       // the scheduler's or the launcher's; empty: there is none
+struct OwnJob {
+    std::string id;       // Config::job_id(), cut after 256 bytes; empty: there is none
     std::string command;  // of this process, its words with blanks between them, cut after 1 KiB
     std::string started;  // when the process was started, UTC: "2026-11-26T15:07:50Z"
 };
 
-// Of this process: from the environment and the command line that it was started with, as the
-// kernel keeps them. Nothing is asked of the environment that the job may be changing.
-JobIdentity own_job();
+// Of this process, from the command line that it was started with, as the kernel keeps it.
+OwnJob own_job();
 
-// The same from what /proc/self/environ and /proc/self/cmdline hold. Pure.
-std::string job_id_in(std::string_view environment);
+// The same from what /proc/self/cmdline holds. Pure.
 std::string command_in(std::string_view words);
 // "2026-11-26T15:07:50Z" of seconds since 1970. Pure.
 std::string utc_text(std::int64_t seconds);
