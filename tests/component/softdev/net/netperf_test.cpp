@@ -124,8 +124,7 @@ TEST(Netperf, PacesTheMessagesOfEachConnectionAndTimesThem) {
     EXPECT_EQ(result["connections"], 3);
     EXPECT_EQ(result["message_ms"]["n"], 60);
     EXPECT_GE(result["message_ms"]["min"], 0.0);
-    // The 20th message is not due before 0.19 s; this process may have begun later than its peer.
-    EXPECT_GE(result["seconds"], 0.1);
+    EXPECT_GE(result["seconds"], 0.19);  // the 20th message is not due before
     EXPECT_EQ(result["wrong_bytes"], 0);
     EXPECT_EQ(result["verified"], true);
     std::remove(path.c_str());
