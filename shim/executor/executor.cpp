@@ -15,6 +15,7 @@ namespace deft::executor {
 namespace {
 
 constexpr int kLeaveSteps = 2000;  // of half a millisecond: how long stop() waits
+constexpr int kLaneLost = -1;      // no result of CUDA's
 
 }  // namespace
 
@@ -99,7 +100,7 @@ bool Executor::allocate(std::string& problem) {
     const std::uint32_t measured_events = options_.statistics ? Sampler::events(script_.lanes) : 0;
     shadow_ = Shadow::create(driver_, device_, script_, options_.max_shadow_bytes,
                              measured_bytes + (options_.lease ? Lease::kDeviceBytes : 0),
-                             measured_events + (options_.lease ? 1 : 0), problem);
+                             measured_events + (options_.lease ? Lease::kEvents : 0), problem);
     if (shadow_ == nullptr) {
         return false;
     }
@@ -115,9 +116,10 @@ bool Executor::allocate(std::string& problem) {
         sampling_ = sampler_ != nullptr;
     }
     if (options_.lease) {
-        lease_ =
-            Lease::create(driver_, shadow_->context(), shadow_->extra_memory() + measured_bytes,
-                          shadow_->extra_event(measured_events), problem);
+        lease_ = Lease::create(
+            driver_, shadow_->context(), shadow_->extra_memory() + measured_bytes,
+            {shadow_->extra_event(measured_events), shadow_->extra_event(measured_events + 1)},
+            problem);
     }
     return sampling_ == options_.statistics && (lease_ != nullptr) == options_.lease;
 }
@@ -185,14 +187,23 @@ bool Executor::any_rank_fits(bool fits) noexcept {
     return !broken();
 }
 
-// Waits for the answer. False: the device refuses, and the plan ends.
+// Waits for the answer. False: it does not come, and the plan ends. A job that had called NCCL
+// would see by the communicator's error that a rank is lost; here it waits in deft, which has to
+// look.
 bool Executor::hear(Question question) noexcept {
     const cuda::Relaxed relaxed(*driver_.driver);
-    if (!over([&] { return lease_->arrived(question, lanes_.front()->stream()); })) {
+    int error = DEFT_NCCL_SUCCESS;
+    const bool there = over([&] {
+        const int state = lease_->arrived(question, lanes_.front()->stream());
+        error = state == cuda::kNotReady ? lanes_.front()->error() : DEFT_NCCL_SUCCESS;
+        return error == DEFT_NCCL_SUCCESS ? state : kLaneLost;
+    });
+    if (error != DEFT_NCCL_SUCCESS) {
+        failed("lease", error);
+    } else if (!there) {
         refused("answer of the other ranks");
-        return false;
     }
-    return true;
+    return there;
 }
 
 void Executor::vouch(std::int64_t until_ns) noexcept {

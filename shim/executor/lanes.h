@@ -100,6 +100,7 @@ public:
     bool ready() const noexcept { return state() == LaneState::Ready; }
     // NCCL's asynchronous error of the lane, DEFT_NCCL_SUCCESS if it is not open. Any thread.
     int async_error() noexcept;
+    int error() noexcept;  // the same without "in progress"
 
     // Valid while ready.
     deft_nccl_comm_t comm() const noexcept { return comm_.load(std::memory_order_acquire); }
@@ -119,7 +120,6 @@ private:
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;
     bool await(Opening& opening, std::chrono::steady_clock::time_point until, std::string& problem);
-    int error() noexcept;  // async_error() without "in progress"
 
     const Nccl nccl_;
     const cuda::Execution& driver_;

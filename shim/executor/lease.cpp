@@ -15,9 +15,9 @@ static_assert(kQuestions * kQuestion == Lease::kDeviceBytes);
 }  // namespace
 
 std::unique_ptr<Lease> Lease::create(const cuda::Execution& driver, cuda::Context context,
-                                     cuda::DevicePointer memory, cuda::Event event,
+                                     cuda::DevicePointer memory, const Events& events,
                                      std::string& problem) {
-    std::unique_ptr<Lease> lease(new Lease(driver, context, memory, event));
+    std::unique_ptr<Lease> lease(new Lease(driver, context, memory, events));
     const cuda::Current current(*driver.driver, context);
     void* answer = nullptr;
     const int result =
@@ -33,7 +33,8 @@ std::unique_ptr<Lease> Lease::create(const cuda::Execution& driver, cuda::Contex
 Lease::~Lease() {
     const cuda::Current current(*driver_.driver, context_);
     // A copy in flight would write into freed memory: then this byte stays.
-    if (answer_ != nullptr && current && driver_.driver->EventQuery(event_) == cuda::kSuccess) {
+    if (answer_ != nullptr && current &&
+        driver_.driver->EventQuery(events_.told) == cuda::kSuccess) {
         driver_.MemFreeHost(const_cast<std::uint8_t*>(answer_));
     }
 }
@@ -51,7 +52,10 @@ int Lease::ask(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream) noe
 int Lease::ask_for_fit(bool fits, const Nccl& nccl, deft_nccl_comm_t comm,
                        cuda::Stream stream) noexcept {
     told_[index(Question::Fits)] = false;
-    return put(Question::Fits, fits, nccl, comm, stream);
+    const int result = put(Question::Fits, fits, nccl, comm, stream);
+    // The others may be far behind, and the plan may end here before they have answered.
+    driver_.driver->EventRecord(events_.asked, stream);
+    return result;
 }
 
 // The others ask whatever CUDA says here: the byte then holds what this rank said before.
@@ -69,7 +73,7 @@ int Lease::tell(Question question, cuda::Stream stream) noexcept {
     const std::size_t at = index(question);
     const int result = driver_.MemcpyDtoHAsync(const_cast<std::uint8_t*>(answer_) + at,
                                                memory_ + at * kQuestion + kReceived, 1, stream);
-    return result == cuda::kSuccess ? driver_.driver->EventRecord(event_, stream) : result;
+    return result == cuda::kSuccess ? driver_.driver->EventRecord(events_.told, stream) : result;
 }
 
 int Lease::arrived(Question question, cuda::Stream stream) noexcept {
@@ -80,7 +84,7 @@ int Lease::arrived(Question question, cuda::Stream stream) noexcept {
         }
         told = true;
     }
-    return driver_.driver->EventQuery(event_);
+    return driver_.driver->EventQuery(events_.told);
 }
 
 }  // namespace deft::executor

@@ -31,11 +31,16 @@ public:
     // A plan ends so many iterations after a rank has stopped vouching, at most.
     static constexpr std::uint64_t kMostLate = kEvery + kAfter;
 
-    // What it needs of the device's memory, next to one event.
+    // What it needs of the device's memory, and of events.
     static constexpr std::uint64_t kDeviceBytes = 32;
+    static constexpr std::uint32_t kEvents = 2;
+    struct Events {
+        cuda::Event told;   // behind the latest copy of either answer
+        cuda::Event asked;  // behind the latest question that is not copied: it writes the memory
+    };
 
     static std::unique_ptr<Lease> create(const cuda::Execution& driver, cuda::Context context,
-                                         cuda::DevicePointer memory, cuda::Event event,
+                                         cuda::DevicePointer memory, const Events& events,
                                          std::string& problem);
     ~Lease();
     Lease(const Lease&) = delete;
@@ -70,8 +75,8 @@ public:
 
 private:
     Lease(const cuda::Execution& driver, cuda::Context context, cuda::DevicePointer memory,
-          cuda::Event event)
-        : driver_(driver), context_(context), memory_(memory), event_(event) {}
+          const Events& events)
+        : driver_(driver), context_(context), memory_(memory), events_(events) {}
     static constexpr std::size_t index(Question question) {
         return static_cast<std::size_t>(question);
     }
@@ -82,7 +87,7 @@ private:
     const cuda::Execution& driver_;
     const cuda::Context context_;
     const cuda::DevicePointer memory_;
-    const cuda::Event event_;                  // behind the latest copy of either answer
+    const Events events_;
     volatile std::uint8_t* answer_ = nullptr;  // pinned; by question
     bool told_[2] = {true, true};              // the copy of the answer is on its way
     std::atomic<std::int64_t> until_ns_{0};
