@@ -397,13 +397,15 @@ void Follower::report_kill_switch() {
     const char* const file = KillSwitch::process().pulled();
     const bool on = file != nullptr;
     const std::int64_t now = cuda::host_now();
-    if (!council_.open() || (on == halted_ && (!on || now - halted_ns_ < kHaltEvery))) {
+    // Said again and again: a report may be lost with its connection, and a leader that misses the
+    // end would plan nothing any more.
+    const bool known = on == halted_ && (halted_ns_ == 0 || now - halted_ns_ < kHaltEvery);
+    if (!council_.open() || known || !council_.report(encode(Halted{on}))) {
         return;
     }
     if (on && !halted_) {
         DEFT_INFO("rank %d: the kill switch %s is there", info_.rank, file);
     }
-    council_.report(encode(Halted{on}));
     halted_ = on;
     halted_ns_ = now;
 }

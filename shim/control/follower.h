@@ -172,7 +172,7 @@ private:
     bool plan_failed_ = false;
 
     bool halted_ = false;         // as the leader was told
-    std::int64_t halted_ns_ = 0;  // and when
+    std::int64_t halted_ns_ = 0;  // and when; 0: it never was
 
     // When the council was seen to have closed (0: it has not), and the job's call then.
     std::int64_t closed_ns_ = 0;

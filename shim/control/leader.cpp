@@ -208,18 +208,15 @@ bool Leader::at_rest(const JobView& view) const {
                : view.learned;
 }
 
-// For any rank. Said when it comes and when it goes.
+// For any rank.
 bool Leader::killed() {
-    const int rank = inbox_.halted();
-    const bool now = rank >= 0;
-    if (now && !killed_) {
-        DEFT_WARN("the kill switch is there on rank %d: no plan is carried out until it is gone",
-                  rank);
-    } else if (!now && killed_) {
+    const bool now = inbox_.halted() >= 0;
+    if (!now && killed_) {
         DEFT_INFO("the kill switch is gone: plans are made again");
         follower_.note_reason("");
     }
     killed_ = now;
+    killed_said_ = killed_said_ && now;
     return now;
 }
 
@@ -288,9 +285,18 @@ void Leader::end_outdated(bool outdated, const char* why) {
     }
 }
 
+// Once, and only of a communicator that loses something: a job may have hundreds.
+void Leader::say_killed() {
+    if (!killed_said_) {
+        DEFT_WARN("the kill switch is there on rank %d: no plan is carried out until it is gone",
+                  inbox_.halted());
+    }
+    killed_said_ = true;
+}
+
 void Leader::end_killed() {
-    if (killed()) {
-        end_plan(Ending::Killed);
+    if (killed() && end_plan(Ending::Killed)) {
+        say_killed();
     }
 }
 
@@ -395,13 +401,17 @@ bool Leader::gives_way_to_kill_switch() {
     if (!killed() || inbox_.armed()) {
         return false;
     }
+    say_killed();
     leave_staging();
     selector_.no_networks_now();
+    const bool tightening = review_.tightening();
     review_.set_tightening(false);
     enter(LeaderEvent::StageRefused);
     if (follower_.current() != nullptr) {
         follower_.set_plan(follower_.in_force());
-        selector_.replace_remembered(follower_.in_force());
+        if (!tightening) {  // else the guard's plan comes next, and not the one it objected to
+            selector_.replace_remembered(follower_.in_force());
+        }
     } else {
         selector_.select_anew();
     }

@@ -89,6 +89,7 @@ private:
     bool gives_way_to_unproven();
     bool unproven(const planner::Plan& plan) const;
     bool killed();
+    void say_killed();
 
     // Proposals. False: the council is busy.
     bool propose(const Order& order, std::uint64_t switch_call);
@@ -118,7 +119,8 @@ private:
 
     LeaderState state_ = LeaderState::Watching;
     std::int64_t state_since_ns_ = 0;
-    bool killed_ = false;           // so it was at the last look
+    bool killed_ = false;  // so it was at the last look
+    bool killed_said_ = false;
     Ending ending_ = Ending::None;  // of the plan in force, at a call that has been named already
 
     std::uint64_t next_serial_ = 1;  // of a proposal

@@ -188,8 +188,8 @@ bool Leader::propose_forward() {
 void Leader::close_unused(const JobView& view) {
     const bool nothing = state_ == LeaderState::Watching && view.reason.empty() &&
                          selector_.signature() != 0 && view.signature == selector_.signature();
-    const bool settled =
-        nothing || state_ == LeaderState::Running || state_ == LeaderState::Resting;
+    const bool settled = nothing || (killed_ && state_ == LeaderState::Watching) ||
+                         state_ == LeaderState::Running || state_ == LeaderState::Resting;
     const executor::Executor* const current = follower_.current();
     const std::size_t needed = current != nullptr ? current->lanes() : 0;
     if (!settled || wanted_lanes_ <= needed) {
