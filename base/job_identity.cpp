@@ -37,7 +37,7 @@ std::string local_user_name(uid_t user) {
     std::string name;
     passwd entry{};
     passwd* found = nullptr;
-    char text[1024];
+    char text[8192];  // of one line
     while (name.empty() && ::fgetpwent_r(file, &entry, text, sizeof(text), &found) == 0) {
         if (found->pw_uid == user) {
             name = found->pw_name;

@@ -101,13 +101,18 @@ JsonWriter& JsonWriter::value(double number) {
         return null();
     }
     separate();
-    // The job may have set a locale with a decimal comma; JSON has the point only.
+    text_ += decimal(number);
+    return *this;
+}
+
+// The job may have set a locale with a decimal comma.
+std::string decimal(double number) {
     char digits[40];
     std::snprintf(digits, sizeof(digits), "%.9g", number);
     for (char* c = digits; *c != '\0'; ++c) {
-        text_ += *c == ',' ? '.' : *c;
+        *c = *c == ',' ? '.' : *c;
     }
-    return *this;
+    return digits;
 }
 
 }  // namespace deft

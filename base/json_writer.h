@@ -8,6 +8,9 @@
 
 namespace deft {
 
+// As "%.9g", with a point in every locale.
+std::string decimal(double number);
+
 // Members and elements in call order; the caller keeps begin and end balanced. Numbers that JSON
 // has no form for (infinite, not a number) become null.
 class JsonWriter {

@@ -49,10 +49,9 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
 Sender::~Sender() {
     close(leaving_ ? kGoodbye : 0);
     for (const auto& link : links_) {
-        LinkCounters& counters = link->dialer->counters();
-        const bool up = link->state == PathState::Up;
-        counters.paths_up.fetch_sub(up ? 1 : 0, std::memory_order_relaxed);
-        counters.paths_away.fetch_sub(link->away_since != 0 ? 1 : 0, std::memory_order_relaxed);
+        if (link->away_since != 0) {
+            link->dialer->counters().paths_away.fetch_sub(1, std::memory_order_relaxed);
+        }
     }
 }
 
@@ -443,12 +442,20 @@ void Sender::close(Nanos limit) {
             link->path.reset();
         }
         link->dialer->cancel();
-        link->state = PathState::Down;
+        end(*link);
     }
     if (options_.home != nullptr) {
         options_.home->leave();
     }
     count_usable();
+}
+
+// Its counters last longer than the connection.
+void Sender::end(PathSlot& link) {
+    if (link.state == PathState::Up) {
+        link.dialer->counters().paths_up.fetch_sub(1, std::memory_order_relaxed);
+    }
+    link.state = PathState::Down;
 }
 
 // Nothing moves here any more after a failure. The peer is told at once, by the end of what is left
@@ -464,7 +471,7 @@ void Sender::retire() {
         }
         idle(*link, now_);
         link->dialer->cancel();
-        link->state = PathState::Down;
+        end(*link);
     }
     if (options_.home != nullptr) {
         options_.home->leave();

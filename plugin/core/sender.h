@@ -161,6 +161,7 @@ private:
     void retract();
     void apply(PathSlot& link, PathEvent event, const char* why);
     void count_state(PathSlot& link, PathState before);
+    static void end(PathSlot& link);
     enum class How { Broken, Silent };
     void lose(PathSlot& link, const char* why, Nanos now, How how = How::Broken);
     void hasten(Nanos now, Nanos limit);

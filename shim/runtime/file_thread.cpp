@@ -45,10 +45,13 @@ FileThread* FileThread::start() noexcept {
 
 void* FileThread::thread_main(void* self) noexcept {
     auto* const files = static_cast<FileThread*>(self);
-    try {
-        files->run();
-    } catch (...) {
-        DEFT_WARN_ONCE("out of memory: no metrics are written any more");
+    for (bool ended = false; !ended;) {
+        try {
+            files->run();
+            ended = true;
+        } catch (...) {
+            DEFT_WARN_ONCE("out of memory: some metrics are not written");
+        }
     }
     Monitor::Lock lock(files->monitor_);
     files->finished_ = true;

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/build_version.h"
+#include "base/json_writer.h"
 #include "base/link_stats.h"
 
 namespace deft {
@@ -44,9 +45,7 @@ public:
         line(std::to_string(value), labels, suffix);
     }
     void sample(double value, const std::string& labels = {}, const char* suffix = "") {
-        char digits[40];
-        std::snprintf(digits, sizeof(digits), "%.9g", value);
-        line(digits, labels, suffix);
+        line(decimal(value), labels, suffix);
     }
     void counter(const char* name, const char* help, std::uint64_t value) {
         family(name, "counter", help);
@@ -100,9 +99,7 @@ void stalls(Exposition& out) {
         std::uint64_t below = 0;
         for (std::size_t bound = 0; bound < kStallBounds.size(); ++bound) {
             below += get(link.stalls[bound]);
-            char text[24];
-            std::snprintf(text, sizeof(text), "%g", kStallBounds[bound]);
-            out.sample(below, labels + "," + label("le", text), "_bucket");
+            out.sample(below, labels + "," + label("le", decimal(kStallBounds[bound])), "_bucket");
         }
         below += get(link.stalls.back());
         out.sample(below, labels + "," + label("le", "+Inf"), "_bucket");

@@ -22,9 +22,25 @@ constexpr int kMostFiles = 256;
 // A living rank writes its file every five minutes at least (DEFT_METRICS_INTERVAL).
 constexpr time_t kStaleSeconds = 15 * 60;
 
+// Cuts a number and the "-" before it from the end.
+bool cut_number(std::string_view& name) {
+    const auto dash = name.rfind('-');
+    const std::string_view number = dash == name.npos ? "" : name.substr(dash + 1);
+    if (number.empty() || number.find_first_not_of("0123456789") != number.npos) {
+        return false;
+    }
+    name = name.substr(0, dash);
+    return true;
+}
+
+// "deft-HOST-PID-RANK.prom", or what becomes that. Somebody else's deft-nodes.prom is not.
 bool ours(std::string_view name) {
-    return name.starts_with("deft-") &&
-           (name.ends_with(".prom") || name.find(".prom.tmp") != name.npos);
+    const auto end = name.rfind(".prom");
+    if (end == name.npos || (name.size() > end + 5 && !name.substr(end).starts_with(".prom.tmp"))) {
+        return false;
+    }
+    name = name.substr(0, end);
+    return name.starts_with("deft-") && cut_number(name) && cut_number(name);
 }
 
 }  // namespace
