@@ -82,6 +82,9 @@ bool take_all(int fd, Deadline deadline, Record& taken, std::string& tail) {
     std::string block(kBlock, '\0');
     Clock::time_point first{};
     for (;;) {
+        if (Clock::now() >= deadline) {
+            return false;  // somebody who never stops sending
+        }
         const ssize_t got = ::recv(fd, block.data(), block.size(), MSG_DONTWAIT);
         if (got == 0) {
             break;
@@ -89,7 +92,7 @@ bool take_all(int fd, Deadline deadline, Record& taken, std::string& tail) {
         if (got < 0) {
             pollfd ready{fd, POLLIN, 0};
             const bool may_wait = errno == EAGAIN || errno == EINTR;
-            if (!may_wait || Clock::now() >= deadline) {
+            if (!may_wait) {
                 return false;
             }
             (void)::poll(&ready, 1, 1000);

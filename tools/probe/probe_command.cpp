@@ -88,8 +88,9 @@ void read_places(Listener& listener) {
         return;
     }
     const auto place = [&](const std::string& name) {
-        return name.find(':') == name.npos ? fmt::format("{}:{}", name, port)
-                                           : fmt::format("[{}]:{}", name, port);
+        // Of its two ports the one within DEFT_PORTS: a firewall may stop the other.
+        return name.find(':') == name.npos ? fmt::format("{}:{}", name, info.port)
+                                           : fmt::format("[{}]:{}", name, info.port);
     };
     if (!is_this_host(listener.host)) {
         listener.places.push_back(place(listener.host));
@@ -120,7 +121,8 @@ void ask(const Starter& starter, const std::string& from, const Listener& to,
         from,
         {"probe", "--json", "--seconds", fmt::format("{}", options.seconds), "--connect", places}));
     const std::string text = program.read_all(Clock::now() + kStart + 600s);
-    const auto begin = text.find('{');  // a shell may have printed something before
+    // A shell may have printed something before.
+    const auto begin = text.find("{\n  \"format\": \"deft-probe\"");
     std::string problem;
     if (!add_json(begin == text.npos ? "" : text.substr(begin), result, problem)) {
         result.problems.push_back(fmt::format("{} could not ask {}: {}", from, to.host, problem));
@@ -279,7 +281,12 @@ int probe_command(const ProbeOptions& options) {
         complain("probe: " + problem);
         return kUsage;
     }
-    result = probe_all(starter_of(options), hosts, options);
+    const Starter starter = starter_of(options);
+    if (!starter.slurm && starter.ssh.empty()) {
+        complain("probe: --ssh names no command; leave it out for ssh itself");
+        return kUsage;
+    }
+    result = probe_all(starter, hosts, options);
     const int status = show(result, options.json);
     return result.problems.empty() ? status : std::max(status, kUnanswered);
 }

@@ -130,6 +130,10 @@ bool add_json(const std::string& text, ProbeResult& result, std::string& problem
             problem = "it has another release of deft";
             return false;
         }
+        if (document.at("pairs").empty()) {
+            problem = "it measured nothing";
+            return false;
+        }
         for (const nlohmann::json& each : document.at("pairs")) {
             if (result.pairs.size() < kMostPairs) {
                 result.pairs.push_back(read_hosts(each));

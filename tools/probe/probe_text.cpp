@@ -85,7 +85,8 @@ std::vector<std::string> faults(const HostPair& hosts) {
             say(
                 fmt::format("{}: {} ({} to {}); remedy: open the firewall, mend the cable or the "
                             "MTU, or leave the link out (DEFT_INTERFACES)",
-                            name(pair), pair.problem, pair.from_address, pair.to_address));
+                            name(pair), printable(pair.problem), printable(pair.from_address),
+                            printable(pair.to_address)));
         }
     }
     for (const bool first : {true, false}) {
@@ -139,8 +140,9 @@ std::string details(const HostPair& hosts) {
         const auto again = [](const std::optional<doctor::Flow>& flow) {
             return flow ? fmt::format("{:.2f}", flow->sent_again * 100) : "-";
         };
-        rows.push_back({printable(pair.from + " - " + pair.to), pair.from_address, pair.to_address,
-                        us(pair.median_round_trip_s), us(pair.least_round_trip_s),
+        rows.push_back({printable(pair.from + " - " + pair.to), printable(pair.from_address),
+                        printable(pair.to_address), us(pair.median_round_trip_s),
+                        us(pair.least_round_trip_s),
                         pair.there ? fmt::format("{}", pair.there->path_mtu) : "-",
                         again(pair.there) + " / " + again(pair.back)});
     }
