@@ -114,6 +114,7 @@ def _begin(ddp):
         return
     if ddp.process_group.size() < 2:
         return
+    _get_future()  # a PyTorch that has none ends the companion here, and not a backward
     module = Module([parameter for parameter in ddp.parameters() if parameter.requires_grad])
     state = Buckets(ddp, module)
     _register(ddp.reducer, state, _sum)

@@ -2,6 +2,7 @@
 """The gradients that a backward has left, until a step. What takes the place of one afterwards, or
 what becomes of one before it is summed, is not known."""
 
+import sys
 import weakref
 
 from .reads import allowed
@@ -19,7 +20,7 @@ class HeldGradients:
         with allowed:
             for optimizer, parameter in parameters_of(optimizers):
                 gradient = parameter.grad
-                if gradient is not None:
+                if gradient is not None and gradient.layout is sys.modules["torch"].strided:
                     self._noted[gradient.data_ptr()] = [
                         weakref.ref(optimizer), weakref.ref(parameter), gradient._version]
 

@@ -176,7 +176,9 @@ def _same(before, now):
     if now is None:
         return True
     with allowed:
-        return len(before) == len(now) and all(map(sys.modules["torch"].equal, before, now))
+        return len(before) == len(now) and all(
+            one.device == other.device and sys.modules["torch"].equal(one, other)
+            for one, other in zip(before, now))
 
 
 class ByHand(Module):
@@ -221,7 +223,7 @@ class Proofs:
         self.gradients = HeldGradients()
         self._backward = 0
         self._lock = threading.Lock()
-        self._stepping = set()
+        self._stepping = weakref.WeakSet()  # a step that fails never ends
         self._latest = None      # the module that had the latest set
 
     # Modules.
