@@ -178,12 +178,38 @@ std::string parse_choice(const Variable& variable, std::string_view text, Settin
     return {};
 }
 
+// "; did you mean 8G?" of 8GB, whose readers differ; empty: the number is wrong, not its unit.
+std::string unit_meant(const Variable& variable, std::string_view text) {
+    struct Unit {
+        std::string_view written, meant;
+    };
+    static constexpr Unit kBytes[] = {{"KB", "K"}, {"kB", "k"}, {"kb", "k"}, {"MB", "M"},
+                                      {"mb", "M"}, {"GB", "G"}, {"gb", "G"}, {"B", ""}};
+    static constexpr Unit kDurations[] = {{"minutes", "min"}, {"mins", "min"},   {"m", "min"},
+                                          {"seconds", "s"},   {"secs", "s"},     {"sec", "s"},
+                                          {"msec", "ms"},     {"usec", "us"},    {"hours", "h"},
+                                          {"hour", "h"},      {"minute", "min"}, {"second", "s"}};
+    const bool bytes = variable.type == ValueType::Bytes;
+    for (const Unit& unit :
+         bytes ? std::span<const Unit>(kBytes) : std::span<const Unit>(kDurations)) {
+        const auto digits = text.size() - std::min(text.size(), unit.written.size());
+        const std::span<const Suffix> suffixes = suffixes_of(variable.type);
+        const std::string meant = std::string(text.substr(0, digits)) + std::string(unit.meant);
+        const auto value = text.ends_with(unit.written) ? number(meant, suffixes) : std::nullopt;
+        if (value && value->whole && in_range(value->value, variable.range, suffixes)) {
+            return "; did you mean " + meant + "?";
+        }
+    }
+    return {};
+}
+
 std::string parse_whole(const Variable& variable, std::string_view text, Setting& setting,
                         const char* what) {
     const std::span<const Suffix> suffixes = suffixes_of(variable.type);
     const auto value = number(text, suffixes);
     if (!value || !value->whole || !in_range(value->value, variable.range, suffixes)) {
-        return expects(variable, what);
+        const bool unit = variable.type != ValueType::Integer && !value;
+        return expects(variable, what) + (unit ? unit_meant(variable, text) : "");
     }
     setting.integer = *value->whole;
     return {};

@@ -290,6 +290,25 @@ TEST(ParseValue, Durations) {
     expect_parsed(kTime, cases);
 }
 
+TEST(ParseValue, AUnitThatIsNoneIsGuessed) {
+    Setting setting;
+    const auto guess = [&setting](const Variable& row, const char* text) {
+        const std::string error = parse_value(row, text, setting);
+        const auto at = error.find("; did you mean ");
+        return at == error.npos ? std::string() : error.substr(at + 15);
+    };
+    EXPECT_EQ(guess(kBytes, "8GB"), "8G?");
+    EXPECT_EQ(guess(kBytes, "64kB"), "64k?");
+    EXPECT_EQ(guess(kBytes, "100B"), "100?");
+    EXPECT_EQ(guess(kTime, "5m"), "5min?");
+    EXPECT_EQ(guess(kTime, "5sec"), "5s?");
+    EXPECT_EQ(guess(kTime, "2hours"), "2h?");
+    for (const char* text : {"GB", "xGB", "-1GB", "8G B", "8GBB", ""}) {
+        EXPECT_EQ(guess(kBytes, text), "") << text;
+    }
+    EXPECT_EQ(guess(kInteger, "3m"), "");
+}
+
 TEST(ParseValue, RangesIncludeTheirEnds) {
     const Parsed cases[] = {{"1", 1},    {"10", 10}, {"0", -1}, {"11", -1},
                             {"1.5", -1}, {"2K", -1}, {"2.0", 2}};
