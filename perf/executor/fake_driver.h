@@ -107,10 +107,7 @@ inline const cuda::Execution& fake_execution() {
             *memory = std::calloc(1, bytes);
             return counted();
         };
-        e.MemFreeHost = [](void* memory) {
-            std::free(memory);
-            return counted();
-        };
+        e.MemHostGetFlags = [](unsigned*, void*) { return counted(); };
         e.MemcpyDtoDAsync = [](cuda::DevicePointer, cuda::DevicePointer, std::size_t,
                                cuda::Stream stream) {
             if (g_fake.refuses) {

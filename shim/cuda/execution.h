@@ -35,7 +35,7 @@ struct Execution {
     int (*MemFreeAsync)(DevicePointer memory, Stream stream) = nullptr;  // opt.
     int (*MemGetInfo)(std::size_t* free, std::size_t* total) = nullptr;  // opt.
     int (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
-    int (*MemFreeHost)(void* memory) = nullptr;
+    int (*MemHostGetFlags)(unsigned* flags, void* memory) = nullptr;  // opt.
     int (*MemcpyDtoDAsync)(DevicePointer to, DevicePointer from, std::size_t bytes,
                            Stream stream) = nullptr;
     int (*MemcpyDtoHAsync)(void* to, DevicePointer from, std::size_t bytes,

@@ -2,6 +2,7 @@
 // A lane's own all-reduces: it is warmed up and measured with them.
 #include <algorithm>
 
+#include "shim/cuda/pinned_pool.h"
 #include "shim/executor/lanes.h"
 
 namespace deft::executor {
@@ -84,8 +85,8 @@ bool Lane::warm_up(std::string& problem) noexcept {
     const std::size_t largest = std::max<std::size_t>(config_.warm_up_bytes / 4 * 4, 4);
     Scratch scratch(driver_, context_, stream_, largest);
     bool good =
-        scratch && (word_ != nullptr ||
-                    driver_.MemHostAlloc(&word_, 4, cuda::kHostAllocPortable) == cuda::kSuccess);
+        scratch && (word_ != nullptr || cuda::PinnedPool::process().take(driver_, context_, kWord,
+                                                                         word_) == cuda::kSuccess);
     if (!good) {
         return failed(problem, "its first all-reduce", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }

@@ -4,10 +4,12 @@
 #include <time.h>
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "shim/cuda/pinned_pool.h"
 #include "shim/executor/lane_config.h"
 
 namespace deft::executor {
@@ -294,12 +296,14 @@ void Lane::drain() noexcept {
 
 void Lane::close() noexcept {
     drain();
-    disconnect();
+    // A copy in flight would write into the memory of another: then the word stays.
     const cuda::Current current(*driver_.driver, context_);
-    if (word_ != nullptr && current) {
-        driver_.MemFreeHost(word_);
-        word_ = nullptr;
+    const bool idle =
+        stream_ == nullptr || (current && driver_.StreamQuery(stream_) == cuda::kSuccess);
+    if (void* const word = std::exchange(word_, nullptr); word != nullptr && idle) {
+        cuda::PinnedPool::process().give_back(context_, kWord, word);
     }
+    disconnect();
 }
 
 int Lane::error() noexcept {

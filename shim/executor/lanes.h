@@ -130,8 +130,9 @@ private:
     cuda::Context context_ = nullptr;
     cuda::Stream stream_ = nullptr;
     // Where warm_up() finds its sum. Pinned: a copy into other memory would wait without a
-    // deadline. Kept until close(), because freeing it waits for the whole device.
-    void* word_ = nullptr;
+    // deadline. Kept until close().
+    static constexpr std::size_t kWord = 4;  // bytes
+    void* word_ = nullptr;                   // pinned; null: not needed yet
     std::atomic<deft_nccl_comm_t> comm_{nullptr};
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};

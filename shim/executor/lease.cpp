@@ -2,6 +2,7 @@
 #include "shim/executor/lease.h"
 
 #include "shim/cuda/event_pool.h"
+#include "shim/cuda/pinned_pool.h"
 
 namespace deft::executor {
 namespace {
@@ -21,7 +22,7 @@ std::unique_ptr<Lease> Lease::create(const cuda::Execution& driver, cuda::Contex
     const cuda::Current current(*driver.driver, context);
     void* answer = nullptr;
     const int result =
-        current ? driver.MemHostAlloc(&answer, kQuestions, cuda::kHostAllocPortable) : -1;
+        current ? cuda::PinnedPool::process().take(driver, context, kQuestions, answer) : -1;
     if (result != cuda::kSuccess) {
         problem = "no pinned memory (CUDA error " + std::to_string(result) + ")";
         return nullptr;
@@ -32,10 +33,11 @@ std::unique_ptr<Lease> Lease::create(const cuda::Execution& driver, cuda::Contex
 
 Lease::~Lease() {
     const cuda::Current current(*driver_.driver, context_);
-    // A copy in flight would write into freed memory: then this byte stays.
+    // A copy in flight would write into the memory of another: then this byte stays.
     if (answer_ != nullptr && current &&
         driver_.driver->EventQuery(events_.told) == cuda::kSuccess) {
-        driver_.MemFreeHost(const_cast<std::uint8_t*>(answer_));
+        cuda::PinnedPool::process().give_back(context_, kQuestions,
+                                              const_cast<std::uint8_t*>(answer_));
     }
 }
 

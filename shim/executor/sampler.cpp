@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "shim/cuda/pinned_pool.h"
+
 namespace deft::executor {
 namespace {
 
@@ -25,8 +27,8 @@ std::unique_ptr<Sampler> Sampler::create(const cuda::Execution& driver, Shadow& 
         driver, shadow, lanes, std::max<std::uint32_t>(complete_every, 1), std::move(correlation)));
     const cuda::Current current(*driver.driver, shadow.context());
     void* memory = nullptr;
-    const int result = current ? driver.MemHostAlloc(&memory, kRing * lanes * sizeof(Block),
-                                                     cuda::kHostAllocPortable)
+    const int result = current ? cuda::PinnedPool::process().take(driver, shadow.context(),
+                                                                  host_bytes(lanes), memory)
                                : -1;
     if (result != cuda::kSuccess) {
         problem = "no pinned memory (CUDA error " + std::to_string(result) + ")";
@@ -38,9 +40,9 @@ std::unique_ptr<Sampler> Sampler::create(const cuda::Execution& driver, Shadow& 
 
 Sampler::~Sampler() {
     const cuda::Current current(*driver_.driver, shadow_.context());
-    // A copy in flight would write into freed memory: then these few bytes stay.
+    // A copy in flight would write into the memory of another: then these few bytes stay.
     if (host_ != nullptr && current && idle()) {
-        driver_.MemFreeHost(host_);
+        cuda::PinnedPool::process().give_back(shadow_.context(), host_bytes(lanes_), host_);
     }
 }
 

@@ -26,6 +26,7 @@ public:
 
     // What Shadow must have in addition, beside what the correlation needs.
     static std::uint64_t device_bytes(std::uint32_t lanes) { return kRing * lanes * sizeof(Block); }
+    static std::size_t host_bytes(std::uint32_t lanes) { return device_bytes(lanes); }
     static std::uint32_t events(std::uint32_t lanes) { return kRing * lanes; }
 
     static std::unique_ptr<Sampler> create(const cuda::Execution& driver, Shadow& shadow,
