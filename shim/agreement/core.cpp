@@ -215,6 +215,16 @@ bool Council::Core::undecided(std::uint64_t asked) const {
            (phase == Phase::Asked || phase == Phase::Deciding);
 }
 
+void Council::Core::let_memory_go() {
+    std::string().swap(terms.settings);
+    std::vector<std::chrono::nanoseconds>().swap(terms.again);
+    reports.clear();
+    proposal.reset();
+    std::vector<std::pair<std::uint64_t, bool>>().swap(answers);
+    std::vector<wire::Meeting>().swap(posts);
+    std::vector<Question>().swap(questions);
+}
+
 void Council::Core::hear(int rank, std::span<const std::byte> report) {
     const MutexLock calls(calling);
     if (member != nullptr && unheard.empty()) {

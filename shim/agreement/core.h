@@ -4,7 +4,7 @@
 #pragma once
 
 #include <array>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,7 +90,8 @@ struct Council::Core {
     bool let_go DEFT_GUARDED_BY(monitor) = false;  // nobody waits for a decision any more
     // Leader: its own call waits for the vote in hand, which is cancelled then.
     Clock::time_point overdue DEFT_GUARDED_BY(monitor) = kNever;
-    std::deque<std::vector<std::byte>> reports DEFT_GUARDED_BY(monitor);
+    // A list: empty it takes no memory.
+    std::list<std::vector<std::byte>> reports DEFT_GUARDED_BY(monitor);
     std::size_t report_bytes DEFT_GUARDED_BY(monitor) = 0;
     std::optional<Proposal> proposal DEFT_GUARDED_BY(monitor);
     bool proposing DEFT_GUARDED_BY(monitor) = false;
@@ -110,7 +111,7 @@ struct Council::Core {
     bool verdict_told DEFT_GUARDED_BY(calling) = false;
     bool closed_told DEFT_GUARDED_BY(calling) = false;
     // Came while nobody was attached.
-    std::deque<std::pair<int, std::vector<std::byte>>> unheard DEFT_GUARDED_BY(calling);
+    std::list<std::pair<int, std::vector<std::byte>>> unheard DEFT_GUARDED_BY(calling);
 
     // ---- called on the agreement thread
     struct Off {
@@ -137,6 +138,8 @@ struct Council::Core {
     void hear(int rank, std::span<const std::byte> report);
     // Tells a member attached late what it has missed.
     void catch_up();
+    // After the end: what is left stays for as long as the process lives.
+    void let_memory_go() DEFT_REQUIRES(monitor);
     // Hands a child of this rank what the parent's leader has said.
     static void tell_child(Council* child, const wire::Meeting* meeting, const std::string& why);
 

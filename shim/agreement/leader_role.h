@@ -2,6 +2,8 @@
 // The leader's part: gathers the others, decides, proposes.
 #pragma once
 
+#include <deque>
+#include <list>
 #include <map>
 
 #include "shim/agreement/core.h"
@@ -62,7 +64,7 @@ private:
         bool leave = false;
         std::optional<Proposal> proposal;
         std::vector<std::pair<std::uint64_t, bool>> answers;
-        std::deque<std::vector<std::byte>> reports;
+        std::list<std::vector<std::byte>> reports;
         std::vector<wire::Meeting> posts;
         std::vector<Council::Core::Question> questions;
     };

@@ -2,6 +2,9 @@
 // The part of every rank but the leader's: says hello, answers, reports.
 #pragma once
 
+#include <deque>
+#include <list>
+
 #include "shim/agreement/core.h"
 #include "shim/agreement/uplink.h"
 
@@ -57,7 +60,7 @@ private:
     struct Wishes {
         bool leave = false;
         std::vector<std::pair<std::uint64_t, bool>> answers;
-        std::deque<std::vector<std::byte>> reports;
+        std::list<std::vector<std::byte>> reports;
     };
 
     Council::Core& core_;

@@ -424,9 +424,7 @@ void Service::end(Council* council) {
     });
     council->core_->role.reset();
     const Monitor::Lock lock(council->core_->monitor);
-    council->core_->posts = {};
-    council->core_->reports = {};
-    council->core_->proposal.reset();
+    council->core_->let_memory_go();
 }
 
 }  // namespace deft::agreement

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 
-#include "shim/nccl/nccl_table.h"
+#include "shim/nccl/registry.h"
 #include "shim/tuning/job_limits.h"
 
 namespace deft::director {
 
 // What a director is told about its communicator once that is ready.
 struct CommunicatorInfo {
+    const Communicator* entry = nullptr;  // may be another communicator's by now
     deft_nccl_comm_t comm = nullptr;
     const NcclTable* table = nullptr;
     std::uint32_t serial = 0;

@@ -25,8 +25,8 @@
 namespace deft::director {
 
 // Threads: all_reduce() is called by hooks, tick() by the shim's background thread, the Member's
-// functions by the agreement thread, end() by the hook that ends the communicator. Never freed: a
-// hook may hold a pointer for as long as the process lives, and what is left after end() is small.
+// functions by the agreement thread, end() by the hook that ends the communicator. Hooks know a
+// director while they have the communicator pinned; directors.cpp frees it after that.
 class Director final : public agreement::Member {
 public:
     Director(const CommunicatorInfo& info, agreement::Council& council);
@@ -116,6 +116,8 @@ public:
     bool ended() const { return switch_.ended(); }
     // tick() has nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
+    // Over, and no hook and no thread of its own knows it any more.
+    bool unknown() const { return over() && !aborting() && info_.entry->gone(info_.serial); }
 
     agreement::Answer prepare(const agreement::Proposal& proposal) noexcept override;
     void decided(std::uint64_t serial, bool commit) noexcept override;

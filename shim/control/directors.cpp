@@ -2,6 +2,7 @@
 #include "shim/control/directors.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "base/mutex.h"
@@ -15,8 +16,9 @@ namespace {
 struct Directors {
     Mutex mutex;
     std::vector<Director*> alive DEFT_GUARDED_BY(mutex);
-    // Told of no more; a hook may know them still.
+    // Told of no more; freed when nobody knows them.
     std::vector<Director*> over DEFT_GUARDED_BY(mutex);
+    int readers DEFT_GUARDED_BY(mutex) = 0;      // threads that ask directors without the lock
     deft_stats_t told DEFT_GUARDED_BY(mutex){};  // by those
 };
 
@@ -25,13 +27,28 @@ Directors& process() {
     return directors;
 }
 
-// None of them is ever freed, so they can be asked without the lock: one may let its caller wait a
-// moment, and the others are the job's.
-std::vector<Director*> all() {
-    Directors& directors = process();
-    const MutexLock lock(directors.mutex);
-    return directors.alive;
-}
+// All of them, to be asked without the lock: one may let its caller wait a moment, and the others
+// are the job's. None is freed while this lives.
+class Reading {
+public:
+    explicit Reading(deft_stats_t& told) {
+        Directors& directors = process();
+        const MutexLock lock(directors.mutex);
+        all_ = directors.alive;
+        told = directors.told;
+        ++directors.readers;
+    }
+    ~Reading() {
+        Directors& directors = process();
+        const MutexLock lock(directors.mutex);
+        --directors.readers;
+    }
+    Reading(const Reading&) = delete;
+    const std::vector<Director*>& all() const { return all_; }
+
+private:
+    std::vector<Director*> all_;
+};
 
 void add(deft_stats_t& stats, const PlanFacts& facts) noexcept {
     stats.switched += facts.switched;
@@ -55,6 +72,28 @@ void set_aside_those_over(Directors& directors) DEFT_REQUIRES(directors.mutex) {
         add(directors.told, (*each)->facts());
     }
     alive.erase(over, alive.end());
+}
+
+// The background thread's: tick() asks directors without the lock, too.
+void free_unknown() noexcept {
+    std::vector<std::unique_ptr<Director>> unknown;
+    Directors& directors = process();
+    try {
+        const MutexLock lock(directors.mutex);
+        if (directors.readers > 0) {
+            return;
+        }
+        auto& over = directors.over;
+        unknown.reserve(over.size());
+        const auto first = std::partition(over.begin(), over.end(),
+                                          [](const Director* d) { return !d->unknown(); });
+        for (auto each = first; each != over.end(); ++each) {
+            unknown.emplace_back(*each);
+        }
+        over.erase(first, over.end());
+    } catch (...) {
+        // No memory for the list: the next time.
+    }
 }
 
 // Where a process has several ranks, each has a device and a thread of its own, and what one asks
@@ -85,6 +124,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
     }
     try {
         CommunicatorInfo info;
+        info.entry = &communicator;
         info.comm = communicator.handle;
         info.table = communicator.table;
         info.serial = communicator.serial;
@@ -125,6 +165,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
 bool tick(int device, Track& track, std::span<const tuning::SeenCall> seen) noexcept {
     bool any = false;
     std::size_t i = 0;
+    free_unknown();
     for (;;) {
         Director* director = nullptr;
         {
@@ -195,26 +236,26 @@ int flush() noexcept {
 }
 
 void add_up(deft_stats_t& stats) noexcept {
-    std::vector<Director*> directors;
     try {
-        const MutexLock lock(process().mutex);
-        directors = process().alive;
-        const std::size_t size = stats.size;
-        stats = process().told;
-        stats.size = size;
+        deft_stats_t sum{};
+        const Reading reading(sum);
+        for (Director* const director : reading.all()) {
+            const PlanFacts facts = director->facts();
+            sum.in_force += facts.state == "running" ? 1 : 0;
+            add(sum, facts);
+        }
+        sum.size = stats.size;
+        stats = sum;
     } catch (...) {
-        return;  // no memory for the list
-    }
-    for (Director* const director : directors) {
-        const PlanFacts facts = director->facts();
-        stats.in_force += facts.state == "running" ? 1 : 0;
-        add(stats, facts);
+        // No memory for the list.
     }
 }
 
 std::vector<PlanFacts> facts(int device) {
     std::vector<PlanFacts> told;
-    for (Director* const director : all()) {
+    deft_stats_t ignored{};
+    const Reading reading(ignored);
+    for (Director* const director : reading.all()) {
         if (director->info().device == device) {
             told.push_back(director->facts());
         }

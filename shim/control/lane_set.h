@@ -23,8 +23,8 @@
 namespace deft::director {
 
 // Threads: "background" is the shim's background thread, or whoever holds the director's work lock.
-// What says nothing is for any thread, and waits for nobody unless it says so. A lane is never
-// freed while the process lives: a hook may ask it for its errors at any time.
+// What says nothing is for any thread, and waits for nobody unless it says so. A lane is freed with
+// this: a hook may ask it for its errors at any time.
 class LaneSet {
 public:
     static constexpr std::size_t kMost = 8;

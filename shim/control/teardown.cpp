@@ -82,7 +82,7 @@ void Director::clean_up(bool abort) noexcept {
     abandoned_.store(!all_gone, std::memory_order_release);
 }
 
-// A director is never freed: of a job that makes communicators without end all of them stay.
+// The director stays for the last report.
 void Director::forget_plans() noexcept {
     try {
         if (!std::exchange(plans_forgotten_, true)) {

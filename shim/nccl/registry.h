@@ -42,7 +42,8 @@ struct Communicator {
     std::atomic<std::uint32_t> suspensions{0};  // so far, equal on all its ranks
     std::atomic<agreement::Council*> parent{
         nullptr};  // of a child: its parent's, until it is asked
-    std::atomic<director::Director*> director{nullptr};  // never freed; null: nothing is planned
+    std::atomic<director::Director*> director{
+        nullptr};  // good while pinned; null: nothing is planned
     // The name its network was chosen by; null: NCCL chose. Valid for the life of the process.
     std::atomic<const char*> network{nullptr};
     std::atomic<bool> shares{false};  // its children may live on its network
@@ -50,6 +51,13 @@ struct Communicator {
     std::atomic<Ended> ended{Ended::No};  // who is telling the library so
     std::atomic<std::uint32_t> pins{0};   // readers, and one for being registered
 
+    // No hook holds the communicator that had this serial, nor will one: it has been removed, and
+    // the last pin of it is gone.
+    bool gone(std::uint32_t of) const {
+        return serial.load(std::memory_order_acquire) != of ||
+               (handle.load(std::memory_order_acquire) == nullptr &&
+                pins.load(std::memory_order_acquire) == 0);
+    }
     bool details_known() const {
         return rank.load(std::memory_order_relaxed) >= 0 &&
                nranks.load(std::memory_order_relaxed) >= 0 &&
