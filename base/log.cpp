@@ -13,6 +13,8 @@
 #include <ctime>
 
 #include "base/config.h"
+#include "base/json_writer.h"
+#include "base/rate_limit.h"
 #include "base/unique_fd.h"
 
 namespace deft::log {
@@ -20,13 +22,19 @@ namespace {
 
 std::atomic<deft_net_logger_t> g_nccl_logger{nullptr};
 
-int rank_from_launcher() {
+// Null: no launcher has said one.
+const char* launchers_rank() {
     for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
         if (const char* value = ::getenv(name)) {
-            return std::atoi(value);
+            return value;
         }
     }
-    return 0;
+    return nullptr;
+}
+
+int rank_from_launcher() {
+    const char* const rank = launchers_rank();
+    return rank != nullptr ? std::atoi(rank) : 0;
 }
 
 // The descriptor messages go to; opened once, never closed (threads may log until the very end).
@@ -81,6 +89,70 @@ const char* word(Level level) {
             return "DEBUG";
     }
     return "";
+}
+
+std::string utc_now() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    tm parts{};
+    char text[64] = "";
+    if (::gmtime_r(&now.tv_sec, &parts) != nullptr) {
+        const std::size_t length = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+        std::snprintf(text + length, sizeof(text) - length, ".%06ldZ", now.tv_nsec / 1000);
+    }
+    return text;
+}
+
+std::string json_line(const char* host, Level level, const char* text) {
+    std::string lower;
+    for (const char* c = word(level); *c != '\0'; ++c) {
+        lower += static_cast<char>(*c | 0x20);
+    }
+    JsonWriter json(JsonWriter::Layout::Compact);
+    json.begin_object().member("time", utc_now()).member("level", lower).member("host", host);
+    json.member("pid", ::getpid());
+    json.member("tid", static_cast<std::int64_t>(::syscall(SYS_gettid)));
+    json.key("rank");
+    if (launchers_rank() != nullptr) {
+        json.value(rank_from_launcher());
+    } else {
+        json.null();
+    }
+    json.member("job", Config::process().job_id()).member("message", text).end_object();
+    return json.text() + "\n";
+}
+
+// To DEFT_LOG_FILE or standard error.
+void say(Level level, const char* text) {
+    char host[64] = "";
+    ::gethostname(host, sizeof(host) - 1);
+    if (Config::process().is(Key::LogFormat, "json")) {
+        const std::string line = json_line(host, level, text);
+        write_line(sink(), line.data(), line.size());
+        return;
+    }
+    char line[1024];
+    const int length = std::snprintf(line, sizeof(line), "%s:%d:%ld [deft] %s %s\n", host,
+                                     ::getpid(), ::syscall(SYS_gettid), word(level), text);
+    write_line(sink(), line,
+               static_cast<std::size_t>(std::clamp(length, 0, int(sizeof(line)) - 1)));
+}
+
+// What DEFT_LOG lets through. Who asks for debugging wants every line.
+void say_within_limit(Level level, const char* text) {
+    static RateLimit limit;
+    std::uint32_t left_out = 0;
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    const bool admitted = level == Level::Debug || limit.admits(now.tv_sec, left_out);
+    if (left_out > 0) {
+        char more[64];
+        std::snprintf(more, sizeof(more), "%u lines were left out, too many at once", left_out);
+        say(Level::Warn, more);
+    }
+    if (admitted) {
+        say(level, text);
+    }
 }
 
 }  // namespace
@@ -142,14 +214,7 @@ void write(Level level, const char* format, ...) noexcept {
             *c = static_cast<unsigned char>(*c) < 0x20 || *c == 0x7F ? ' ' : *c;
         }
         if (own) {
-            char host[64] = "";
-            ::gethostname(host, sizeof(host) - 1);
-            char line[1024];
-            const int length = std::snprintf(line, sizeof(line), "%s:%d:%ld [deft] %s %s\n", host,
-                                             ::getpid(), ::syscall(SYS_gettid), word(level), text);
-            const auto size =
-                static_cast<std::size_t>(std::clamp(length, 0, int(sizeof(line)) - 1));
-            write_line(sink(), line, size);
+            say_within_limit(level, text);
         } else if (level == Level::Info) {
             // Shown when the user asked NCCL itself to be talkative (NCCL_DEBUG=INFO).
             nccl(DEFT_NET_LOG_INFO, DEFT_NET_SUBSYS_INIT | DEFT_NET_SUBSYS_NET, "deft", 0, "%s",

@@ -19,6 +19,7 @@ bool enabled(Level level);
 
 // Formats one line as printf does and writes it with one system call:
 //   host:pid:tid [deft] WARN text
+// or as JSON (DEFT_LOG_FORMAT). Of WARN and INFO at most 100 lines in ten seconds.
 [[gnu::format(printf, 2, 3)]] void write(Level level, const char* format, ...) noexcept;
 
 // The configuration's warnings (unknown DEFT_* names, a system file that is wrong), one line each,

@@ -18,6 +18,8 @@
 #include <sstream>
 #include <thread>
 
+#include "base/rate_limit.h"
+
 namespace deft {
 namespace {
 
@@ -180,13 +182,13 @@ TEST_F(LogTest, AReaderThatHasGoneAwayDoesNotKillTheProcess) {
 TEST_F(LogTest, LinesOfManyThreadsDoNotMix) {
     constexpr int kThreads = 8;
     constexpr int kLines = 200;
-    EXPECT_EQ(in_child({},
+    EXPECT_EQ(in_child({{"DEFT_LOG", "debug"}},
                        [] {
                            std::vector<std::thread> threads;
                            for (int t = 0; t < kThreads; ++t) {
                                threads.emplace_back([t] {
                                    for (int i = 0; i < kLines; ++i) {
-                                       DEFT_WARN("<%s>", std::string(300, char('a' + t)).c_str());
+                                       DEFT_DEBUG("<%s>", std::string(300, char('a' + t)).c_str());
                                    }
                                });
                            }
@@ -202,6 +204,50 @@ TEST_F(LogTest, LinesOfManyThreadsDoNotMix) {
         EXPECT_EQ(text, std::string(300, text[0]));
         EXPECT_TRUE(line.ends_with('>'));
     }
+}
+
+TEST(RateLimit, LeavesOutWhatIsTooMuchAndSaysSo) {
+    RateLimit limit;
+    std::uint32_t left_out = 0;
+    for (std::uint32_t i = 0; i < 150; ++i) {
+        EXPECT_EQ(limit.admits(7 + i / 100, left_out), i < RateLimit::kMost) << i;
+        EXPECT_EQ(left_out, 0U);
+    }
+    EXPECT_FALSE(limit.admits(16, left_out));
+    EXPECT_EQ(left_out, 0U);
+    EXPECT_TRUE(limit.admits(17, left_out));
+    EXPECT_EQ(left_out, 51U);
+    EXPECT_TRUE(limit.admits(40, left_out));
+    EXPECT_EQ(left_out, 0U);
+}
+
+TEST_F(LogTest, AFaultThatRepeatsFillsNoDisk) {
+    EXPECT_EQ(in_child({{"DEFT_LOG", "debug"}},
+                       [] {
+                           for (int i = 0; i < 150; ++i) {
+                               DEFT_INFO("again");
+                           }
+                           DEFT_DEBUG("whatever was asked for");
+                       }),
+              0);
+    const std::vector<std::string> lines = lines_of(errors_);
+    ASSERT_THAT(lines, SizeIs(101));
+    EXPECT_THAT(lines[99], EndsWith("INFO again"));
+    EXPECT_THAT(lines[100], EndsWith("DEBUG whatever was asked for"));
+}
+
+TEST_F(LogTest, AsJson) {
+    const auto warn = [] { DEFT_WARN("link \"%s\" is\ndown", "eth0"); };
+    EXPECT_EQ(in_child({{"DEFT_LOG_FORMAT", "json"}, {"DEFT_JOB_ID", "42"}, {"RANK", "3"}}, warn),
+              0);
+    EXPECT_EQ(in_child({{"DEFT_LOG_FORMAT", "json"}}, warn), 0);
+    const std::vector<std::string> lines = lines_of(errors_);
+    ASSERT_THAT(lines, SizeIs(2));
+    EXPECT_THAT(lines[0], testing::MatchesRegex(
+                              "\\{\"time\":\"20..-..-..T..:..:..[.]......Z\",\"level\":\"warn\","
+                              "\"host\":\"[^\"]+\",\"pid\":[0-9]+,\"tid\":[0-9]+,\"rank\":3,"
+                              "\"job\":\"42\",\"message\":\"link \\\\\"eth0\\\\\" is down\"\\}"));
+    EXPECT_THAT(lines[1], HasSubstr("\"rank\":null"));
 }
 
 TEST_F(LogTest, OncePerPlace) {
