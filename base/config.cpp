@@ -69,7 +69,10 @@ const Config& Config::process() {
     return *config;
 }
 
-std::string expand_pattern(std::string_view pattern, int rank) {
+std::string expand_pattern(std::string_view pattern, int rank, std::string_view job) {
+    constexpr std::size_t kMostOfJob = 64;
+    constexpr std::string_view kPlain =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     std::string name;
     for (std::size_t i = 0; i < pattern.size(); ++i) {
         const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
@@ -85,6 +88,12 @@ std::string expand_pattern(std::string_view pattern, int rank) {
                 break;
             case 'p':
                 name += std::to_string(::getpid());
+                break;
+            case 'j':
+                for (const char c : job.substr(0, kMostOfJob)) {
+                    name += kPlain.find(c) != kPlain.npos ? c : '_';
+                }
+                i += job.empty() && i + 2 < pattern.size() && pattern[i + 2] == '-' ? 1 : 0;
                 break;
             case '%':
                 name += '%';

@@ -145,7 +145,9 @@ private:
 // string, or what is wrong ("expects 100ms..1h").
 std::string parse_value(const Variable& variable, std::string_view text, Setting& setting);
 
-// Replaces %h (host name), %r (rank), %p (process id), %% in a file name pattern.
-std::string expand_pattern(std::string_view pattern, int rank);
+// Replaces %h (host name), %r (rank), %p (process id), %j (id of the job), %% in a file name
+// pattern. Of an id, what may not stand in a file's name becomes "_", and 64 bytes are used. Of a
+// job without one, %j and a "-" that follows it go.
+std::string expand_pattern(std::string_view pattern, int rank, std::string_view job = {});
 
 }  // namespace deft

@@ -95,7 +95,7 @@ private:
             "--require", run.require,
             "Fail where deft cannot help, instead of doing without (DEFT_REQUIRE)");
         run_command->add_option("--out", run.out,
-                                "File each rank writes (DEFT_OUT); %h host, %r rank");
+                                "File of the ranks' records (DEFT_OUT); %h host, %j job, %r rank");
         run_command->add_option("--interfaces", run.interfaces,
                                 "Network interfaces to use (DEFT_INTERFACES)");
         run_command->add_option("--log", run.log, "Least important message to print (DEFT_LOG)");
@@ -116,7 +116,7 @@ private:
             app.add_subcommand("report",
                                "Show what the ranks recorded (mode observe, or DEFT_OUT set)")
                 ->allow_extras();
-        report_command->add_option("files", report.files, "Files written by the ranks of one job");
+        report_command->add_option("files", report.files, "Files with the records of one job");
         report_command->add_flag("--json", report.json, "For programs");
         report_command->add_flag(
             "--html", report.html,

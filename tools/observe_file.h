@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's observe file (docs/observe.md), read and checked.
+// The records of ranks (docs/observe.md), read and checked.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,7 +75,7 @@ struct ObservedJob {
 };
 
 struct ObserveFile {
-    std::string path;  // of the file
+    std::string path;  // of the file; with the line, where others are in it
     ObservedJob job;
     std::string library_version, nccl_path, host, mode;
     std::string gradients;  // DEFT_GRADIENTS; empty: of a writer that did not know it
@@ -99,10 +100,14 @@ struct ObserveFile {
     std::int64_t all_calls() const;
 };
 
-// Throws std::runtime_error with one line: file, place in it, what is wrong, what to do.
-ObserveFile read_observe_file(const std::string& path);
+// What is in a file: at least one record. Throws std::runtime_error with one line: file, place in
+// it, what is wrong, what to do.
+std::vector<ObserveFile> read_observe_files(const std::string& path);
 
-// The same from text already read; `path` is for messages only.
+// One record from text already read; `path` is for messages only.
 ObserveFile parse_observe_file(const std::string& path, const std::string& text);
+
+// The records of a text: its lines where each is one of a host's, else the whole.
+std::vector<std::string_view> records_in(std::string_view text);
 
 }  // namespace deft::tools

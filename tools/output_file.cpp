@@ -10,14 +10,15 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/record_pattern.h"
 #include "base/replaceable.h"
 
 namespace deft::tools {
 namespace {
 
 // The folder of the file that this pattern names on this host, for rank 0.
-std::string folder_of(const std::string& pattern) {
-    const std::string path = expand_pattern(pattern, 0);
+std::string folder_of(const std::string& pattern, std::string_view job) {
+    const std::string path = expand_pattern(pattern, 0, job);
     const auto slash = path.rfind('/');
     return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
@@ -47,8 +48,9 @@ std::string unwritable(const Config& config, Key key, bool make) {
     if (setting.text.empty()) {
         return {};
     }
-    const std::string path = expand_pattern(setting.text, 0);
-    const std::string folder = folder_of(setting.text);
+    const std::string pattern = key == Key::Out ? record_pattern(config) : setting.text;
+    const std::string path = expand_pattern(pattern, 0, config.job_id());
+    const std::string folder = folder_of(pattern, config.job_id());
     const auto complaint = [&](std::string_view what) {
         return fmt::format("{}='{}' ({}): {}", variable(key).name, setting.text, setting.origin,
                            what);
@@ -93,12 +95,12 @@ bool one_folder(const std::string& pattern) {
         return false;
     }
     const std::string folder = pattern.substr(0, pattern.rfind('/') + 1);
-    return folder.find("%p") == folder.npos &&
+    return folder.find("%p") == folder.npos && folder.find("%j") == folder.npos &&
            expand_pattern(folder, 0) == expand_pattern(folder, 1);
 }
 
 std::string make_folder(const std::string& pattern) {
-    const std::string folder = folder_of(pattern);
+    const std::string folder = folder_of(pattern, {});
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     return error ? fmt::format("folder {} cannot be made: {}", folder, error.message())

@@ -23,7 +23,9 @@ int report(const ReportOptions& options) {
     bool unusable = false;
     for (const std::string& path : options.files) {
         try {
-            files.push_back(read_observe_file(path));
+            for (ObserveFile& file : read_observe_files(path)) {
+                files.push_back(std::move(file));
+            }
         } catch (const std::runtime_error& error) {
             complain(error.what());
             unusable = true;

@@ -36,10 +36,11 @@ def read_observed(folder, name, world):
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-observe-*.json"))):
         try:
             with open(path, encoding="utf-8") as file:
-                content = json.load(file)
-            if content.get("format") != "deft-observe":
-                raise ValueError(f"format is {content.get('format')!r}, not 'deft-observe'")
-            files[int(content["rank"])] = content
+                records = [json.loads(line) for line in file]
+            for content in records:
+                if content.get("format") != "deft-observe":
+                    raise ValueError(f"format is {content.get('format')!r}, not 'deft-observe'")
+                files[int(content["rank"])] = content
         except (OSError, ValueError, KeyError) as error:
             complaints.append(f"{path}: {error}")
     missing = [rank for rank in range(world) if rank not in files]

@@ -25,7 +25,10 @@ namespace deft {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
-constexpr std::int64_t kReportEvery = 3'000 * kMillisecond;
+// A short job's record is there soon, and a long one's does not busy its folder.
+constexpr std::int64_t kFirstReport = 3'000 * kMillisecond;
+constexpr std::int64_t kReportEvery = 60'000 * kMillisecond;
+constexpr std::int64_t kReportRetry = 1'000 * kMillisecond;  // another rank had the file locked
 // The thread looks often while something is happening and seldom while nothing is.
 constexpr std::int64_t kPollBusy = 5 * kMillisecond;
 constexpr std::int64_t kPollCalls = 20 * kMillisecond;
@@ -53,13 +56,6 @@ std::atomic<BackgroundThread*> g_running{nullptr};
 
 std::chrono::steady_clock::time_point deadline_in(std::int64_t nanoseconds) {
     return std::chrono::steady_clock::now() + std::chrono::nanoseconds(nanoseconds);
-}
-
-// Observing is for its files; a mode that plans writes them where the operator asked for them.
-bool writes_files() {
-    const Config& config = Config::process();
-    return config.is(Key::Mode, "observe") ||
-           config.setting(Key::Out).source != ValueSource::Default;
 }
 
 }  // namespace
@@ -174,9 +170,10 @@ void* BackgroundThread::thread_main(void* self) noexcept {
 
 void BackgroundThread::run() {
     bool relaxed = false;
-    std::int64_t next_report = cuda::host_now() + kReportEvery;
+    std::int64_t last_report = 0;
+    std::int64_t next_report = cuda::host_now() + kFirstReport;
     const std::int64_t metrics_every = Config::process().duration(Key::MetricsInterval).count();
-    std::int64_t next_metrics = cuda::host_now() + std::min(metrics_every, kReportEvery);
+    std::int64_t next_metrics = cuda::host_now() + std::min(metrics_every, kFirstReport);
     std::int64_t pause = kPollCalls;
     for (;;) {
         bool wanted = false;
@@ -208,9 +205,13 @@ void BackgroundThread::run() {
             rank.seen.clear();
         }
         const std::int64_t now = cuda::host_now();
-        if (wanted || now >= next_report) {
-            report(false);
-            next_report = now + kReportEvery;
+        if (wanted) {
+            // At once, but not for each communicator of a job that drops many.
+            next_report = std::min(next_report, last_report + kFirstReport);
+        }
+        if (now >= next_report) {
+            last_report = now;
+            next_report = now + (report(false) ? kReportEvery : kReportRetry);
         }
         if (now >= next_metrics) {
             put_metrics();
@@ -405,14 +406,19 @@ std::vector<CommunicatorFacts> BackgroundThread::communicators() {
     return communicators;
 }
 
-void BackgroundThread::report(bool final_report) {
-    if (!writes_files()) {
-        return;
+// False: not all of them could be written yet.
+bool BackgroundThread::report(bool final_report) {
+    if (!keeps_records()) {
+        return true;
     }
     const std::vector<CommunicatorFacts> known = communicators();
+    bool all = true;
     for (auto& [device, rank] : ranks_) {
-        write_report(device, rank, known, final_report);
+        ReportFacts facts = facts_of(device, rank, known);
+        facts.final_report = final_report;
+        all = rank.record.put(facts, &rank.track) && all;
     }
+    return all;
 }
 
 // One line, of the process that has rank 0, for whoever asks whether it helped.
@@ -460,31 +466,6 @@ ReportFacts BackgroundThread::facts_of(int device, const Rank& rank,
                         : rank.no_events ? "CUDA events are not available"
                                          : "";
     return facts;
-}
-
-void BackgroundThread::write_report(int device, Rank& rank,
-                                    const std::vector<CommunicatorFacts>& communicators,
-                                    bool final_report) {
-    ReportFacts facts = facts_of(device, rank, communicators);
-    facts.final_report = final_report;
-    const std::string path = expand_pattern(Config::process().text(Key::Out), facts.rank);
-    const bool named = Config::process().setting(Key::Out).source != ValueSource::Default;
-    if (!named && path != rank.path) {
-        keep_earlier(path, facts.job.started);
-    }
-    const int error = write_atomically(path, make_report(facts, &rank.track));
-    if (error != 0) {
-        DEFT_WARN_ONCE(
-            "cannot write the report %s: %s; the job goes on. Name a file that can be "
-            "written with DEFT_OUT",
-            path.c_str(),
-            error == kNotAFile ? "there is something that is no file" : std::strerror(error));
-        return;
-    }
-    if (!rank.path.empty() && rank.path != path) {
-        ::unlink(rank.path.c_str());  // a larger communicator has given this rank another number
-    }
-    rank.path = path;
 }
 
 // Hands them to the thread that may wait for files.
@@ -553,7 +534,8 @@ void BackgroundThread::stop() noexcept {
         for (auto& [device, rank] : background->ranks_) {
             rank.track.settle();
         }
-        background->report(true);
+        while (!background->report(true) && cuda::host_now() < abort_deadline) {
+        }
         background->say_job_line();
     } catch (...) {
     }

@@ -16,6 +16,7 @@
 #include "base/monitor.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/nccl/registry.h"
+#include "shim/runtime/record_keeper.h"
 #include "shim/runtime/report.h"
 #include "shim/tuning/job_calls.h"
 
@@ -78,8 +79,7 @@ private:
         // Calls that may be tuned, as far as all is known of them; and those whose times are not.
         std::vector<tuning::SeenCall> seen;
         std::deque<std::pair<tuning::SeenCall, int>> trials;  // with its pair of events
-        std::uint64_t written_calls = static_cast<std::uint64_t>(-1);
-        std::string path;  // last written
+        RecordKeeper record;
         std::string metrics_path;
     };
 
@@ -108,12 +108,10 @@ private:
     std::vector<CommunicatorFacts> communicators();
     void put_metrics();
     void stop() noexcept;
-    void report(bool final_report);
+    bool report(bool final_report);
     void say_job_line();
     ReportFacts facts_of(int device, const Rank& rank,
                          const std::vector<CommunicatorFacts>& communicators) const;
-    void write_report(int device, Rank& rank, const std::vector<CommunicatorFacts>& communicators,
-                      bool final_report);
 };
 
 }  // namespace deft

@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::size_t kMostCommand = 1024;
 constexpr std::size_t kMostId = 256;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+std::int64_t nanoseconds(const timespec& time) {
+    return std::int64_t{time.tv_sec} * kSecond + time.tv_nsec;
+}
 
 std::string read_file(const char* path, std::size_t most) {
     const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
@@ -35,8 +40,9 @@ std::string read_file(const char* path, std::size_t most) {
     return text;
 }
 
-// Seconds since 1970 at which this process was started; 0: not known. proc(5), /proc/PID/stat: the
-// 22nd field, in clock ticks since the host was started. The second may hold blanks and brackets.
+// Nanoseconds since 1970 at which this process was started; 0: not known. proc(5), /proc/PID/stat:
+// the 22nd field, in clock ticks since the host was started. The second may hold blanks and
+// brackets.
 std::int64_t start_time() {
     const std::string stat = read_file("/proc/self/stat", 4096);
     std::size_t at = stat.rfind(')');
@@ -45,11 +51,13 @@ std::int64_t start_time() {
     }
     const long ticks = ::sysconf(_SC_CLK_TCK);
     timespec since_start{};
-    if (at == stat.npos || ticks <= 0 || ::clock_gettime(CLOCK_BOOTTIME, &since_start) != 0) {
+    timespec now{};
+    if (at == stat.npos || ticks <= 0 || ::clock_gettime(CLOCK_BOOTTIME, &since_start) != 0 ||
+        ::clock_gettime(CLOCK_REALTIME, &now) != 0) {
         return 0;
     }
-    const auto started = std::strtoll(stat.c_str() + at, nullptr, 10) / ticks;
-    return ::time(nullptr) - (since_start.tv_sec - started);
+    const auto started = std::strtoll(stat.c_str() + at, nullptr, 10) * (kSecond / ticks);
+    return nanoseconds(now) - (nanoseconds(since_start) - started);
 }
 
 }  // namespace
@@ -80,7 +88,7 @@ OwnJob own_job() {
     const std::int64_t started = start_time();
     return {Config::process().job_id().substr(0, kMostId),
             command_in(read_file("/proc/self/cmdline", kMostCommand + 1)),
-            started > 0 ? utc_text(started) : ""};
+            started > 0 ? utc_text(started / kSecond) : "", started};
 }
 
 }  // namespace deft

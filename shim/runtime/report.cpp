@@ -2,11 +2,8 @@
 #include "shim/runtime/report.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <cerrno>
 #include <cstdio>
 
 #include "base/build_version.h"
@@ -14,8 +11,6 @@
 #include "base/json_writer.h"
 #include "base/link_stats.h"
 #include "base/presence.h"
-#include "base/replaceable.h"
-#include "base/unique_fd.h"
 #include "shim/nccl/nccl_libraries.h"
 
 namespace deft {
@@ -238,13 +233,14 @@ ReportFacts process_facts() {
 }
 
 std::string make_report(const ReportFacts& facts, const Track* track) {
-    JsonWriter json;
+    JsonWriter json(JsonWriter::Layout::Compact);
     json.begin_object().member("format", "deft-observe").member("version", 1);
+    json.member("rank", facts.rank).member("writer", hexadecimal(facts.writer));
     json.key("library").begin_object().member("version", build_version());
     json.member("path", facts.library_path).end_object();
     json.key("nccl").begin_object().member("version", facts.nccl_version);
     json.member("path", facts.nccl_path).end_object();
-    json.member("host", facts.host).member("rank", facts.rank).member("ranks", facts.ranks);
+    json.member("host", facts.host).member("ranks", facts.ranks);
     json.member("pid", facts.pid);
     json.key("job").begin_object().member("id", facts.job.id);
     json.member("command", facts.job.command).member("started", facts.job.started);
@@ -284,61 +280,6 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     links(json);
     json.end_object();
     return json.text() + "\n";
-}
-
-void keep_earlier(const std::string& path, const std::string& started) {
-    struct stat status {};
-    if (started.empty() || ::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-        return;
-    }
-    const std::string ended = utc_text(status.st_mtime);
-    if (ended.empty() || ended >= started) {
-        return;
-    }
-    std::string kept = path + ".";
-    for (const char c : ended) {
-        if (c != '-' && c != ':') {
-            kept += c;
-        }
-    }
-    (void)::rename(path.c_str(), kept.c_str());  // else it is overwritten
-}
-
-int write_atomically(const std::string& named, const std::string& text) {
-    std::string path = named;
-    switch (place_of(path)) {
-        case Place::Nowhere:
-            return 0;
-        case Place::Other:
-            return kNotAFile;
-        case Place::Replaceable:
-            break;
-    }
-    const std::string temporary = path + ".tmp" + std::to_string(::getpid());
-    UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (!file) {
-        return errno;
-    }
-    std::size_t written = 0;
-    while (written < text.size()) {
-        const ssize_t step = ::write(file.get(), text.data() + written, text.size() - written);
-        if (step < 0 && errno == EINTR) {
-            continue;
-        }
-        if (step <= 0) {
-            const int error = step < 0 ? errno : EIO;
-            ::unlink(temporary.c_str());
-            return error;
-        }
-        written += static_cast<std::size_t>(step);
-    }
-    file.reset();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) {
-        const int error = errno;
-        ::unlink(temporary.c_str());
-        return error;
-    }
-    return 0;
 }
 
 }  // namespace deft

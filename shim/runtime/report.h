@@ -24,6 +24,7 @@ struct CommunicatorFacts {
 
 // Everything that goes into a report and is not in the track.
 struct ReportFacts {
+    std::uint64_t writer = 0;  // of the record (shim/runtime/record_file.h)
     std::string library_path;
     int nccl_version = 0;
     std::string nccl_path;
@@ -51,20 +52,8 @@ struct ReportFacts {
 // Facts of this process that any rank's report has: library, host, links, plugin.
 ReportFacts process_facts();
 
-// The report's text. `track` may be null: a rank that made communicators and no call. Includes the
-// link counters of the process as they are now.
+// The report's text, one line with its end. `track` may be null: a rank that made communicators and
+// no call. Includes the link counters of the process as they are now.
 std::string make_report(const ReportFacts& facts, const Track* track);
-
-// Where a job that was over before `started` (utc_text()) has left a file of this name, that gets
-// the time of its end behind its name: "deft-host-0.json.20261126T150750Z". Nothing else is moved,
-// as ranks of one job may take each other's names at first.
-void keep_earlier(const std::string& path, const std::string& started);
-
-constexpr int kNotAFile = -1;
-
-// Replaces the file `named`, or the one that this link leads to, by `text` in one step (a temporary
-// file beside it, then rename). /dev/null takes all. Returns 0, errno, or kNotAFile where something
-// else is there.
-int write_atomically(const std::string& named, const std::string& text);
 
 }  // namespace deft

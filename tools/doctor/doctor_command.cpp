@@ -43,7 +43,9 @@ RecordFacts read_records(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
         looking_at("the file " + file);
         try {
-            facts.ranks.push_back(read_observe_file(file));
+            for (ObserveFile& rank : read_observe_files(file)) {
+                facts.ranks.push_back(std::move(rank));
+            }
         } catch (const std::exception& error) {
             facts.unreadable.emplace_back(error.what());
         }

@@ -10,6 +10,7 @@
 
 #include "planner/model/measured_profile.h"
 #include "planner/model/model.h"
+#include "tools/observe_file.h"
 #include "tools/planner/fields.h"
 
 namespace deft::tools {
@@ -235,7 +236,10 @@ nlohmann::json profile_to_json(const Profile& profile) {
 
 Profile profile_from_text(const std::string& name, const std::string& text,
                           const TraceOptions& options) {
-    const nlohmann::json json = parse_json(name, text, &trace_event_matters);
+    // Of a file with the records of a host's ranks, the lowest rank's.
+    const bool record = text.starts_with(R"({"format":"deft-observe")");
+    const nlohmann::json json = record ? parse_json(name, std::string(records_in(text).front()))
+                                       : parse_json(name, text, &trace_event_matters);
     const Field root(name, json);
     if (options.rank != nullptr && root.is_object()) {
         const bool trace = root.has("distributedInfo") && root["distributedInfo"].is_object();

@@ -137,7 +137,9 @@ Profile Profile::scaled(double time, double size) const {
 }
 
 Profile profile_from_text(const std::string& name, const std::string& text) {
-    const Json json = Json::parse(text, nullptr, false);
+    // Of a file with the records of a host's ranks, the lowest rank's.
+    const bool record = text.starts_with(R"({"format":"deft-observe")");
+    const Json json = Json::parse(record ? text.substr(0, text.find('\n')) : text, nullptr, false);
     if (json.is_discarded() || !json.is_object()) {
         throw InputError(name + ": not a JSON object");
     }

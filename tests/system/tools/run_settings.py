@@ -207,7 +207,7 @@ class Settings(RunTest):
 
     def test_output_is_looked_at_where_it_is_written(self):
         # A folder has the name that the file has by default.
-        os.mkdir(os.path.join(self.folder, f"deft-{socket.gethostname()}-0.json"))
+        os.mkdir(os.path.join(self.folder, f"deft-{socket.gethostname()}.json"))
         for mode in ("off", "exact", "deft", "covap"):
             self.seen("--mode", mode)
         self.seen(env={"DEFT_OUT": ""})

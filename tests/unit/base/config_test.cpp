@@ -125,7 +125,7 @@ TEST_F(ConfigTest, ADuplicateInTheEnvironmentCountsWhereGetenvFindsIt) {
 TEST_F(ConfigTest, AnEmptyValueMeansNotSet) {
     const Config config = load({"DEFT_OUT=", "DEFT_PREDICT=", "DEFT_TCP_CONGESTION=", "DEFT_LOG="});
     EXPECT_THAT(config.problems(), IsEmpty());
-    EXPECT_EQ(config.text(Key::Out), "deft-%h-%r.json");
+    EXPECT_EQ(config.text(Key::Out), "deft-%j-%h.json");
     EXPECT_EQ(config.setting(Key::Out).source, ValueSource::Default);
     EXPECT_EQ(config.setting(Key::Out).origin, "default");
     EXPECT_EQ(config.text(Key::Predict), "auto");
@@ -346,6 +346,11 @@ TEST(ExpandPattern, ReplacesHostRankAndProcess) {
     EXPECT_EQ(expand_pattern("100%% %x %", -1), "100% %x %");
     EXPECT_EQ(expand_pattern("%%r", 3), "%r");
     EXPECT_EQ(expand_pattern("", 3), "");
+    EXPECT_EQ(expand_pattern("deft-%j-%r.json", 3, "a/b 7"), "deft-a_b_7-3.json");
+    EXPECT_EQ(expand_pattern("deft-%j-%r.json", 3), "deft-3.json");
+    EXPECT_EQ(expand_pattern("%j", 3), "");
+    EXPECT_EQ(expand_pattern("%j.%r", 3), ".3");
+    EXPECT_EQ(expand_pattern("%j", 0, std::string(1000, 'j')), std::string(64, 'j'));
 }
 
 // Others of its lines hold, and nothing is the job's problem.
@@ -445,7 +450,7 @@ TEST_F(ConfigTest, CommentsMayStandBehindValues) {
           {"DEFT_OUT=\"a b\" # \"a\" is too short", "a b"},
           {"DEFT_OUT = \"#a\"", "#a"},
           {"DEFT_OUT=\"a\" b # c", "\"a\" b"},
-          {"DEFT_OUT= # not now", "deft-%h-%r.json"},
+          {"DEFT_OUT= # not now", "deft-%j-%h.json"},
           {"[*] # all\nDEFT_OUT=x", "x"}}) {
         const Config config = load({}, file("system", line));
         EXPECT_EQ(config.central_problem(), "") << line;

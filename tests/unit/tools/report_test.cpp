@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -98,6 +100,25 @@ TEST(ObserveFileTest, ReadsEverythingTheReportShows) {
     EXPECT_EQ(file.buckets[1].transfer_ms.median, std::nullopt) << "null is: not measured";
     ASSERT_EQ(file.links.size(), 1u);
     EXPECT_EQ(file.links[0].speed_mbps, 2000);
+}
+
+TEST(ObserveFileTest, AFileHasTheRecordsOfAHost) {
+    const std::string first = document(0, 2).dump();
+    const std::string second = document(1, 2).dump();
+    EXPECT_THAT(records_in(first + "\n" + second + "\n"), ElementsAre(first, second));
+    EXPECT_THAT(records_in(first), ElementsAre(first));
+    const std::string pretty = document(0, 1).dump(1);
+    EXPECT_THAT(records_in(pretty), ElementsAre(pretty));
+    const std::string cut = first + "\n" + second.substr(0, second.size() - 1);
+    EXPECT_THAT(records_in(cut), ElementsAre(cut));
+    EXPECT_THAT(records_in(""), ElementsAre(""));
+    const std::string path = ::testing::TempDir() + "deft-records.json";
+    std::ofstream(path) << first << "\n" << second << "\n";
+    const std::vector<ObserveFile> files = read_observe_files(path);
+    ASSERT_EQ(files.size(), 2U);
+    EXPECT_EQ(files[1].rank, 1);
+    EXPECT_EQ(files[1].path, path + ", record 2");
+    ::unlink(path.c_str());
 }
 
 TEST(ObserveFileTest, IgnoresFieldsOfLaterReleases) {

@@ -122,6 +122,38 @@ TEST(Observe, RecordsTheJobOnBothRanks) {
     EXPECT_NE(zero["buckets"][0]["communicator"], "0000000000000000");
 }
 
+// Under the default name, which has the job's id; the lower rank comes first.
+TEST(Observe, RanksOfAHostShareAFile) {
+    const Folder folder;
+    std::vector<Started> started;
+    for (const std::string rank : {"1", "0"}) {
+        started.push_back(start({"/usr/bin/env", "--chdir=" + folder.path().string(), TRAINING_MAIN,
+                                 "linked", rank, "2", folder / "id", "20"},
+                                {{"LD_PRELOAD", PRELOAD},
+                                 {"DEFT_MODE", "observe"},
+                                 {"NCCL_SOCKET_IFNAME", "lo"},
+                                 {"NCCL_HOSTID", "host" + rank},
+                                 {"SLURM_JOB_ID", "42"}},
+                                folder, "rank" + rank));
+    }
+    for (const Started& rank : started) {
+        const Outcome outcome = finish(rank, folder);
+        EXPECT_EQ(outcome.status, 0) << outcome.err;
+        EXPECT_EQ(count(outcome.err, "WARN"), 0U) << outcome.err;
+    }
+    char host[256] = "";
+    ::gethostname(host, sizeof(host) - 1);
+    std::istringstream lines(read_file(folder / ("deft-42-" + std::string(host) + ".json")));
+    int rank = 0;
+    for (std::string line; std::getline(lines, line); ++rank) {
+        const json record = json::parse(line, nullptr, false);
+        EXPECT_EQ(record["rank"], rank);
+        EXPECT_EQ(record["ranks"], 2);
+        EXPECT_EQ(record["final"], true);
+    }
+    EXPECT_EQ(rank, 2);
+}
+
 TEST(Observe, AJobThatNeverDestroysItsCommunicatorLeavesAReport) {
     const Job job = run_ranks("leaky", 60, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "observe"}});
     expect_done(job);
