@@ -22,6 +22,7 @@
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/text_output.h"
+#include "tools/top/top_command.h"
 #include "tools/topo_command.h"
 #include "tools/version_text.h"
 
@@ -46,6 +47,7 @@ struct CommandLine {
     PlannerCommands planner;
     DoctorCommands doctor;
     ProbeCommand probe;
+    TopCommand top;
     bool json = false, markdown = false, man = false, conf = false;
     std::string shell;
     CLI::App* run_command = nullptr;
@@ -70,6 +72,7 @@ struct CommandLine {
         planner.add_to(app);
         doctor.add_to(app);
         probe.add_to(app);
+        top.add_to(app);
         version_command = app.add_subcommand("version", "Same as --version")->allow_extras();
         version_command->add_option("--library", library, "Look at this libnccl-net-deft.so");
         completion_command = app.add_subcommand(
@@ -318,6 +321,9 @@ int dispatch(CommandLine& line) {
     }
     if (&command == line.probe.probe) {
         return probe_command(line.probe.options);
+    }
+    if (&command == line.top.top) {
+        return line.top.run();
     }
     if (line.planner.owns(&command)) {
         return line.planner.run(&command);

@@ -175,6 +175,7 @@ void BackgroundThread::run() {
     const std::int64_t metrics_every = Config::process().duration(Key::MetricsInterval).count();
     std::int64_t next_metrics = cuda::host_now() + std::min(metrics_every, kFirstReport);
     std::int64_t pause = kPollCalls;
+    live_.open();
     for (;;) {
         bool wanted = false;
         {
@@ -212,6 +213,9 @@ void BackgroundThread::run() {
         if (now >= next_report) {
             last_report = now;
             next_report = now + (report(false) ? kReportEvery : kReportRetry);
+        }
+        if (live_.wanted(now)) {
+            show(now);
         }
         if (now >= next_metrics) {
             put_metrics();
@@ -421,6 +425,16 @@ bool BackgroundThread::report(bool final_report) {
     return all;
 }
 
+// To whoever looks at the process.
+void BackgroundThread::show(std::int64_t now) {
+    const std::vector<CommunicatorFacts> known = communicators();
+    std::string snapshot;
+    for (const auto& [device, rank] : ranks_) {
+        snapshot += make_report(facts_of(device, rank, known), &rank.track);
+    }
+    live_.give(snapshot, now);
+}
+
 // One line, of the process that has rank 0, for whoever asks whether it helped.
 void BackgroundThread::say_job_line() {
     if (!log::enabled(log::Level::Info)) {
@@ -525,6 +539,7 @@ void BackgroundThread::stop() noexcept {
             return;  // it hangs in a driver call; the last periodic report stands
         }
     }
+    live_.close();
     while (director::aborting() && cuda::host_now() < abort_deadline) {
         const timespec pause{0, 1'000'000};
         ::nanosleep(&pause, nullptr);

@@ -16,6 +16,7 @@
 #include "base/monitor.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/nccl/registry.h"
+#include "shim/runtime/live_socket.h"
 #include "shim/runtime/record_keeper.h"
 #include "shim/runtime/report.h"
 #include "shim/tuning/job_calls.h"
@@ -87,6 +88,7 @@ private:
     std::array<Sampling, kMaxDevices> sampling_;
     std::map<int, Rank> ranks_;  // by device; -1: unknown
     std::uint64_t lost_seen_ = 0;
+    LiveSocket live_;
 
     Monitor monitor_;
     std::vector<CommunicatorFacts> communicators_ DEFT_GUARDED_BY(monitor_);
@@ -109,6 +111,7 @@ private:
     void put_metrics();
     void stop() noexcept;
     bool report(bool final_report);
+    void show(std::int64_t now);
     void say_job_line();
     ReportFacts facts_of(int device, const Rank& rank,
                          const std::vector<CommunicatorFacts>& communicators) const;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of DEFT_METRICS while a job of two ranks runs, read as strictly as Prometheus does."""
+"""The files of DEFT_METRICS while a job of two ranks runs, read as strictly as Prometheus does; and
+`deft top` of the same job."""
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-PLAN_MAIN, LIBRARY, SOURCE = map(os.path.abspath, sys.argv[1:4])
+PLAN_MAIN, LIBRARY, DEFT, SOURCE = map(os.path.abspath, sys.argv[1:5])
 DEADLINE = 60
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*"(?:,|(?=\}})))*)\}} (\S+)')
@@ -83,7 +84,8 @@ class Metrics(unittest.TestCase):
                 "DEFT_INTERFACES": "lo", "DEFT_WARMUP": "10", "LD_PRELOAD": self.library,
                 "NCCL_NET_PLUGIN": self.library, "DEFT_GRADIENTS": "trust", "DEFT_MODE": "deft",
                 "DEFT_PLAN": "delay1", "DEFT_METRICS": str(self.metrics),
-                "DEFT_METRICS_INTERVAL": "1s", "SLURM_JOB_ID": '7"\\\n7', **settings}
+                "DEFT_METRICS_INTERVAL": "1s", "XDG_RUNTIME_DIR": str(self.folder),
+                "SLURM_JOB_ID": '7"\\\n7', **settings}
             command = [*prefix, PLAN_MAIN, str(rank), "2", str(self.folder / "id"), "5", "until"]
             if prefix:  # the loader would take the preload into the shell
                 environment.pop("LD_PRELOAD")
@@ -146,6 +148,7 @@ class Metrics(unittest.TestCase):
             self.assertGreater(total(after, "deft_link_paths"), 0)
             self.assertGreater(total(after, "deft_iteration_seconds"), 0)
             self.assertGreater(total(after, "deft_calls_total"), 0)
+        self.check_top()
         if promtool := shutil.which("promtool"):
             subprocess.run([promtool, "check", "metrics"], input=later[0], text=True, check=True)
         for file in self.metrics.glob("deft-*"):
@@ -154,7 +157,21 @@ class Metrics(unittest.TestCase):
                           if line.startswith("# TYPE ")})
         self.end()
         self.assertEqual(list(self.metrics.iterdir()), [other])
+        self.assertEqual(list(self.folder.glob("deft/*")), [], "sockets")
         self.assertNotIn("WARN", self.err(0) + self.err(1))
+
+    def check_top(self):
+        """Both ranks, their plan, and what their link carries."""
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}
+        top = subprocess.run([DEFT, "top", "--once"], env=environment, capture_output=True,
+                             text=True, timeout=DEADLINE)
+        self.assertEqual((top.returncode, top.stderr), (0, ""))
+        # root sees other jobs of this host, too
+        job = top.stdout.partition('job 7"')[2].partition("\n\n")[0]
+        self.assertIn("2 of 2 ranks here, mode deft: ", job)
+        for rank in range(2):
+            self.assertRegex(job, rf"\n +{rank} +{self.ranks[rank].pid} +\d+ .* generations\b")
+        self.assertRegex(job, r"\n +lo +tcp +[\d.]+ +[\d.]+ +[\d.]+ +\d+")
 
     def check_names(self, families):
         """Page, rules and dashboard speak of what there is, and the page of all."""

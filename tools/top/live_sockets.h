@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes of this host that run deft, looked at while they run.
+#pragma once
+
+#include <sys/types.h>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "tools/observe_file.h"
+
+namespace deft::tools {
+
+// Sockets of this user's processes; of root, those of all users.
+class LiveSockets {
+public:
+    explicit LiveSockets(uid_t user) : user_(user) {}
+
+    // Looks for processes that have come, then reads what all send until `until`.
+    void read(std::chrono::steady_clock::time_point until);
+
+    // The latest records of the processes that are there, by rank.
+    std::vector<ObserveFile> records() const;
+    // Snapshots of the process that has sent the fewest; 0: there is none.
+    std::size_t snapshots() const;
+    // Why a socket cannot be used, one line for each; the last look's.
+    const std::vector<std::string>& problems() const { return problems_; }
+
+private:
+    struct Process {
+        UniqueFd socket;
+        std::string text;  // of the snapshot that is under way
+        std::vector<ObserveFile> records;
+        std::size_t snapshots = 0;
+        bool unreadable = false;  // what it sends is no record
+    };
+    std::vector<std::string> folders() const;
+    void look();
+    void connect(const std::string& path);
+    void take(const std::string& path, Process& process, std::string_view more);
+
+    const uid_t user_;
+    std::map<std::string, Process> processes_;  // by path
+    std::vector<std::string> problems_;
+};
+
+}  // namespace deft::tools

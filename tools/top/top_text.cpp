@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/top/top_text.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "tools/report_gain.h"
+#include "tools/report_words.h"
+#include "tools/text_output.h"
+
+namespace deft::tools {
+namespace {
+
+using Ranks = std::vector<ObserveFile>;
+
+// What is most worth to be known of a rank's plans: one in force, else why there is none.
+std::string plan_of(const ObserveFile& rank) {
+    if (rank.plans.empty()) {
+        return rank.mode == "observe" ? "mode observe plans nothing" : "-";
+    }
+    RunReport alone;
+    alone.ranks = {rank};
+    const PlanGain gain = gain_of(alone);
+    std::string text = gain.plan->state;
+    if (text == "running") {
+        text = gain.plan->policy;
+        if (gain.change) {
+            text += fmt::format(", {:.0f} % {}", std::abs(gain.change->middle) * 100,
+                                gain.change->middle < 0 ? "quicker" : "slower");
+        }
+    } else if (!gain.plan->reason.empty()) {
+        text += ": " + gain.plan->reason;
+    }
+    return text;
+}
+
+struct Traffic {
+    std::string kind;
+    double sent = 0, received = 0, resent = 0;  // bytes
+    std::int64_t changes = 0;
+};
+using Links = std::map<std::string, Traffic>;
+
+// By name, over the processes: those of one process show the same counters in all its ranks.
+Links traffic_of(const Ranks& ranks) {
+    std::map<std::pair<std::string, std::int64_t>, const ObserveFile*> processes;
+    for (const ObserveFile& rank : ranks) {
+        processes[{rank.host, rank.pid}] = &rank;
+    }
+    Links links;
+    for (const auto& [process, rank] : processes) {
+        for (const ObservedLink& link : rank->links) {
+            Traffic& sum = links[link.name];
+            sum.kind = link.kind;
+            sum.sent += static_cast<double>(link.bytes_sent);
+            sum.received += static_cast<double>(link.bytes_received);
+            sum.resent += static_cast<double>(link.resent_bytes);
+            sum.changes = add_counts(sum.changes, link.transitions);
+        }
+    }
+    return links;
+}
+
+std::string rate_text(double now, double before, double seconds) {
+    return seconds > 0 ? fmt::format("{:.1f}", std::max(now - before, 0.0) / seconds / 1e6) : "-";
+}
+
+// Lines that fit; the rest is counted in the last one.
+class Screen {
+public:
+    Screen(std::size_t columns, std::size_t lines) : columns_(columns), lines_(lines) {}
+    void add(const std::string& line) {
+        // Whole characters: printable() leaves valid UTF-8.
+        std::string cut = printable(line);
+        std::size_t width = 0, end = 0;
+        while (end < cut.size() && width < columns_) {
+            ++end;
+            while (end < cut.size() && (static_cast<unsigned char>(cut[end]) & 0xC0) == 0x80) {
+                ++end;
+            }
+            ++width;
+        }
+        cut.resize(end);
+        all_.push_back(cut);
+    }
+    std::string text() const {
+        std::string text;
+        const bool fits = all_.size() <= lines_;
+        const std::size_t shown = fits ? all_.size() : std::max<std::size_t>(lines_, 1) - 1;
+        for (std::size_t i = 0; i < shown; ++i) {
+            text += all_[i] + "\n";
+        }
+        return fits ? text : text + fmt::format("({} more lines)\n", all_.size() - shown);
+    }
+
+private:
+    std::size_t columns_, lines_;
+    std::vector<std::string> all_;
+};
+
+void add_job(const Ranks& ranks, const Ranks& before, double seconds, Screen& screen) {
+    const ObserveFile& first = ranks.front();
+    screen.add("");
+    screen.add(fmt::format("{}{} of {} ranks here, mode {}: {}",
+                           first.job.id.empty() ? "" : "job " + first.job.id + ", ", ranks.size(),
+                           first.ranks, first.mode, first.job.command));
+    screen.add(fmt::format("{:>5} {:>8} {:>9} {:>8} {:>8} {:>6}  {}", "rank", "pid", "iteration",
+                           "ms", "exposed", "cover", "plan"));
+    for (const ObserveFile& rank : ranks) {
+        screen.add(fmt::format("{:>5} {:>8} {:>9} {:>8} {:>8} {:>6}  {}", rank.rank, rank.pid,
+                               rank.iterations_seen, number_text(rank.time_ms.median, 1),
+                               number_text(rank.exposed_ms.median, 1),
+                               number_text(rank.coverage_rate.median), plan_of(rank)));
+    }
+    const Links links = traffic_of(ranks);
+    const Links earlier = traffic_of(before);
+    if (links.empty()) {
+        return;
+    }
+    screen.add(fmt::format("{:>16} {:>5} {:>12} {:>12} {:>12} {:>8}", "link", "kind", "MB/s out",
+                           "MB/s in", "MB resent", "changes"));
+    for (const auto& [name, link] : links) {
+        const auto old = earlier.find(name);
+        const double known = old != earlier.end() ? seconds : 0;
+        const Traffic last = old != earlier.end() ? old->second : Traffic{};
+        screen.add(fmt::format("{:>16} {:>5} {:>12} {:>12} {:>12.1f} {:>8}", name, link.kind,
+                               rate_text(link.sent, last.sent, known),
+                               rate_text(link.received, last.received, known), link.resent / 1e6,
+                               link.changes));
+    }
+}
+
+// Ranks that stand next to each other in one job.
+std::vector<Ranks> jobs_of(const Ranks& ranks) {
+    std::vector<Ranks> jobs;
+    for (const ObserveFile& rank : ranks) {
+        if (jobs.empty() || jobs.back().front().job.id != rank.job.id) {
+            jobs.emplace_back();
+        }
+        jobs.back().push_back(rank);
+    }
+    return jobs;
+}
+
+}  // namespace
+
+std::string top_text(const TopScreen& screen) {
+    Screen out(screen.columns, screen.lines);
+    const std::vector<Ranks> jobs = jobs_of(screen.now);
+    out.add(fmt::format("deft top: {} {}, {} rank{}", screen.host, screen.time, screen.now.size(),
+                        screen.now.size() == 1 ? "" : "s"));
+    for (const Ranks& job : jobs) {
+        Ranks before;
+        for (const ObserveFile& rank : screen.before) {
+            if (rank.job.id == job.front().job.id) {
+                before.push_back(rank);
+            }
+        }
+        add_job(job, before, screen.seconds, out);
+    }
+    return out.text();
+}
+
+}  // namespace deft::tools
