@@ -138,9 +138,11 @@ void say(Level level, const char* text) {
                static_cast<std::size_t>(std::clamp(length, 0, int(sizeof(line)) - 1)));
 }
 
-// What DEFT_LOG lets through. Who asks for debugging wants every line.
+// What DEFT_LOG lets through. Who asks for debugging wants every line; and information, however
+// much, costs no warning.
 void say_within_limit(Level level, const char* text) {
-    static RateLimit limit;
+    static RateLimit warnings, information;
+    RateLimit& limit = level == Level::Warn ? warnings : information;
     std::uint32_t left_out = 0;
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

@@ -19,7 +19,8 @@ bool enabled(Level level);
 
 // Formats one line as printf does and writes it with one system call:
 //   host:pid:tid [deft] WARN text
-// or as JSON (DEFT_LOG_FORMAT). Of WARN and INFO at most 100 lines in ten seconds.
+// or as JSON (DEFT_LOG_FORMAT). Of WARN and of INFO at most 500 lines in ten
+// seconds.
 [[gnu::format(printf, 2, 3)]] void write(Level level, const char* format, ...) noexcept;
 
 // The configuration's warnings (unknown DEFT_* names, a system file that is wrong), one line each,

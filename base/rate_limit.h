@@ -6,12 +6,12 @@
 
 namespace deft {
 
-// Counts lines of a log, so that no fault that repeats fills a disk: 100 in ten seconds. Any
+// Counts lines of a log, so that no fault that repeats fills a disk: 500 in ten seconds. Any
 // thread; inexact by a few lines where several threads begin a new stretch at once.
 class RateLimit {
 public:
     static constexpr std::int64_t kStretch = 10;  // seconds
-    static constexpr std::uint32_t kMost = 100;
+    static constexpr std::uint32_t kMost = 500;
 
     // A line at `now`, in seconds of any clock. False: it is one too many. `left_out`: how many
     // were, in the stretch that has ended with this line.

@@ -209,7 +209,7 @@ TEST_F(LogTest, LinesOfManyThreadsDoNotMix) {
 TEST(RateLimit, LeavesOutWhatIsTooMuchAndSaysSo) {
     RateLimit limit;
     std::uint32_t left_out = 0;
-    for (std::uint32_t i = 0; i < 150; ++i) {
+    for (std::uint32_t i = 0; i < RateLimit::kMost + 50; ++i) {
         EXPECT_EQ(limit.admits(7 + i / 100, left_out), i < RateLimit::kMost) << i;
         EXPECT_EQ(left_out, 0U);
     }
@@ -224,16 +224,18 @@ TEST(RateLimit, LeavesOutWhatIsTooMuchAndSaysSo) {
 TEST_F(LogTest, AFaultThatRepeatsFillsNoDisk) {
     EXPECT_EQ(in_child({{"DEFT_LOG", "debug"}},
                        [] {
-                           for (int i = 0; i < 150; ++i) {
+                           for (std::uint32_t i = 0; i < RateLimit::kMost + 50; ++i) {
                                DEFT_INFO("again");
                            }
+                           DEFT_WARN("a warning");
                            DEFT_DEBUG("whatever was asked for");
                        }),
               0);
     const std::vector<std::string> lines = lines_of(errors_);
-    ASSERT_THAT(lines, SizeIs(101));
-    EXPECT_THAT(lines[99], EndsWith("INFO again"));
-    EXPECT_THAT(lines[100], EndsWith("DEBUG whatever was asked for"));
+    ASSERT_THAT(lines, SizeIs(RateLimit::kMost + 2));
+    EXPECT_THAT(lines[RateLimit::kMost - 1], EndsWith("INFO again"));
+    EXPECT_THAT(lines[RateLimit::kMost], EndsWith("WARN a warning"));
+    EXPECT_THAT(lines[RateLimit::kMost + 1], EndsWith("DEBUG whatever was asked for"));
 }
 
 TEST_F(LogTest, AsJson) {
