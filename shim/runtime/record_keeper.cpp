@@ -16,7 +16,7 @@ namespace {
 // Looked up once: a job may change its working folder.
 const std::string& pattern() {
     static const auto& found = *new std::string([] {
-        const std::string where = record_pattern(Config::process());
+        std::string where = record_pattern(Config::process());
         if (where != Config::process().text(Key::Out)) {
             DEFT_INFO(
                 "the working folder is on a network file system: records go to %s. Name a "

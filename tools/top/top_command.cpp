@@ -103,7 +103,7 @@ int TopCommand::run() const {
     for (;;) {
         sockets.read(Clock::now() + kEvery);
         screen.before = std::exchange(screen.now, sockets.records());
-        if (screen.now.empty() && (screen.before.size() > 0 || Clock::now() > begun + kPatience)) {
+        if (screen.now.empty() && (!screen.before.empty() || Clock::now() > begun + kPatience)) {
             return nobody(sockets);
         }
         const Clock::time_point now = Clock::now();

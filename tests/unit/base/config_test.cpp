@@ -33,7 +33,7 @@ protected:
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
     std::string file(const std::string& name, const std::string& text) {
-        const std::string path = folder_ + "/" + name;
+        std::string path = folder_ + "/" + name;
         std::ofstream(path, std::ios::binary) << text;
         return path;
     }

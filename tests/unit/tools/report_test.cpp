@@ -472,7 +472,7 @@ TEST(JsonReport, IsJsonWithTheSameFigures) {
 }
 
 TEST(ReportOfTwoJobs, IsRefused) {
-    const auto with = [](int rank, std::vector<const char*> names) {
+    const auto with = [](int rank, const std::vector<const char*>& names) {
         json file = document(rank, 3);
         file["communicators"] = json::array();
         for (const char* name : names) {

@@ -212,8 +212,7 @@ bool run_with_central(const std::string& conf, const Environment& extra, Outcome
     // The preload is the job's alone: a sanitizer's run time is not in these programs.
     outcome = finish(start({"/bin/sh", "-c",
                             "exec unshare --mount sh -c 'mount --bind \"$0\" /etc && exec env "
-                            "\"LD_PRELOAD=$1\" \"$2\" "
-                            "rank' \"$@\"",
+                            "\"LD_PRELOAD=$1\" \"$2\" rank' \"$@\"",
                             "sh", etc.path(), preloadable(instead(PRELOAD)), NETWORKS_MAIN},
                            extra, folder),
                      folder);
