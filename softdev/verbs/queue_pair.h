@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reliable-connection queue pair.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "softdev/verbs/completion.h"
+#include "softdev/verbs/netdev.h"
+#include "softdev/verbs/nic.h"
+#include "softdev/verbs/requester.h"
+#include "softdev/verbs/responder.h"
+#include "softdev/verbs/work_builder.h"
+
+namespace softdev::verbs {
+
+const char* name_of(ibv_qp_state state);
+
+struct Qp : ibv_qp_ex {
+    Qp(Nic& of, const ibv_qp_init_attr& wanted);
+
+    Life life;
+    Nic& nic;
+    // All under Nic::mutex.
+    ibv_qp_state now = IBV_QPS_RESET;  ///< ibv_qp::state is what the program last asked for
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    Address peer;
+    std::optional<Address> own;
+    Requester requester;
+    Responder responder;
+    std::atomic<unsigned> events_got{0};
+    WorkBuilder builder;  ///< of the program's thread, between ibv_wr_start and ibv_wr_complete
+
+    const Port& port() const { return nic.ports()[attr.port_num - 1U]; }
+    /// Until a request fails: all tries of attr.timeout.
+    Clock::duration retry_time() const;
+    /// Whether a connection to this queue pair is from its peer, and it may receive.
+    bool takes(const wire::Hello& hello, const Address& local, const Address& remote) const;
+    /// Flushes both queues. The oldest send request gets `first`.
+    void enter_error(ibv_wc_status first = IBV_WC_WR_FLUSH_ERR);
+    /// As made: queues empty, no completion left.
+    void enter_reset();
+    void event(ibv_event_type type);
+    void cq_overrun(ibv_cq* cq);
+
+    /// False: the completion queue was full.
+    bool complete_send(const SendRequest& request, ibv_wc_status status);
+    bool complete_receive(const ReceiveRequest& request, ibv_wc wc);
+
+private:
+    void flush_sends(ibv_wc_status first);
+    void flush_receives();
+};
+
+inline Qp* qp_of(ibv_qp* qp) {
+    // ibv_qp is the first member of ibv_qp_ex: the ABI says so.
+    return static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp));
+}
+
+}  // namespace softdev::verbs

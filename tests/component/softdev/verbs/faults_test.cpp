@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the device does wrong on purpose: each fault is seen to happen, and does what it says.
+#include <algorithm>
+#include <functional>
+
+#include "tests/component/softdev/verbs/fixture.h"
+
+namespace softdev::verbs::testing {
+namespace {
+
+// Faults of one test, and how often one of them was injected in it.
+class Faults {
+public:
+    Faults(const char* text, const char* counted)
+        : counted_(counted), before_(softverbs_injected(counted)) {
+        EXPECT_EQ(softverbs_set_faults(text), 0);
+    }
+    ~Faults() { softverbs_set_faults(""); }
+    long injected() const { return softverbs_injected(counted_) - before_; }
+
+private:
+    const char* counted_;
+    long before_;
+};
+
+void wait_until(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!done() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(done());
+}
+
+char seen(const Side& side, std::size_t offset) {
+    return *const_cast<const volatile char*>(&side.memory[offset]);
+}
+
+TEST(Faults, NonsenseIsRefused) {
+    EXPECT_EQ(softverbs_set_faults("lose_packets=1"), EINVAL);
+    EXPECT_EQ(softverbs_set_faults("resend=101%"), EINVAL);
+    EXPECT_EQ(softverbs_injected("lose_packets"), -1);
+}
+
+TEST(Faults, LostAcknowledgements) {
+    Pair pair;
+    pair.connect(14, 1);
+    Faults faults("lose_acks=1", "lose_acks");
+    pair.left.memory[5] = 9;
+    ASSERT_EQ(pair.right.receive(1, {}), 0);
+    ASSERT_EQ(pair.left.rdma(IBV_WR_RDMA_WRITE_WITH_IMM, 1, pair.left.sge(5, 1), pair.right, 0), 0);
+    EXPECT_EQ(pair.right.next().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(pair.right.memory[0], 9);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(faults.injected(), 1);
+}
+
+// The queue pair is in the error state, its request flushed, and the bytes land all the same.
+TEST(Faults, AWriteAfterTheFlush) {
+    Pair pair;
+    pair.connect();
+    Faults faults("late_write=1,late_write_ms=200", "late_write");
+    pair.left.memory[0] = 9;
+    ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 1), pair.right, 0), 0);
+    wait_until([&] { return faults.injected() == 1; });
+    ASSERT_EQ(pair.left.go(IBV_QPS_ERR), 0);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(seen(pair.right, 0), 0);
+    wait_until([&] { return seen(pair.right, 0) == 9; });
+}
+
+// The receiver's error state is a fence.
+TEST(Faults, NoWriteAfterTheReceiversFence) {
+    Pair pair;
+    pair.connect();
+    Faults faults("late_write=1,late_write_ms=100", "late_write");
+    pair.left.memory[0] = 9;
+    ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 1), pair.right, 0), 0);
+    wait_until([&] { return faults.injected() == 1; });
+    ASSERT_EQ(pair.left.go(IBV_QPS_ERR), 0);
+    ASSERT_EQ(pair.right.go(IBV_QPS_ERR), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_EQ(seen(pair.right, 0), 0);
+}
+
+TEST(Faults, TheBufferIsReadAgain) {
+    Pair pair;
+    pair.connect();
+    Faults faults("resend=1,resend_ms=100", "resend");
+    pair.left.memory[0] = 1;
+    ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 1), pair.right, 0), 0);
+    wait_until([&] { return faults.injected() == 1; });
+    pair.left.memory[0] = 2;  // too early: the request is not completed
+    EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(pair.right.memory[0], 2);
+}
+
+TEST(Faults, RegistrationFails) {
+    Pair pair;
+    Faults faults("reg_fails=2", "reg_fails");
+    ibv_mr* const first = ibv_reg_mr(pair.left.pd, pair.left.memory.data(), 64, 0);
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(ibv_reg_mr(pair.left.pd, pair.left.memory.data(), 64, 0), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(faults.injected(), 1);
+    ibv_dereg_mr(first);
+}
+
+TEST(Faults, ModifyTakesItsTime) {
+    Pair pair;
+    Faults faults("modify_slow=1,modify_slow_ms=100", "modify_slow");
+    ASSERT_EQ(pair.left.init(), 0);
+    const auto before = std::chrono::steady_clock::now();
+    ASSERT_EQ(pair.left.rtr(pair.right), 0);
+    EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(100));
+    EXPECT_EQ(faults.injected(), 1);
+}
+
+// Out of order, but complete when a completion says so, and not before.
+TEST(Faults, WritesArePlacedOutOfOrder) {
+    Pair pair;
+    pair.connect();
+    Faults faults("shuffle=100%", "shuffle");
+    std::fill(pair.left.memory.begin(), pair.left.memory.end(), 7);
+    for (int round = 0; round < 3; ++round) {
+        std::fill(pair.right.memory.begin(), pair.right.memory.end(), 0);
+        ASSERT_EQ(pair.right.receive(1, {}), 0);
+        ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 1 << 18), pair.right, 0, 0), 0);
+        ASSERT_EQ(pair.left.write(2, pair.left.sge(0, 1 << 18), pair.right, 1 << 18, 0), 0);
+        ASSERT_EQ(pair.left.rdma(IBV_WR_RDMA_WRITE_WITH_IMM, 3, {}, pair.right, 0), 0);
+        EXPECT_EQ(pair.right.next().status, IBV_WC_SUCCESS);
+        EXPECT_EQ(std::count(pair.right.memory.begin(), pair.right.memory.end(), 7), 1 << 19);
+        EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
+    }
+    EXPECT_EQ(faults.injected(), 6);
+}
+
+TEST(Faults, ACompletionComesLongAfterItsData) {
+    Pair pair;
+    pair.connect();
+    Faults faults("complete_late=1,complete_late_ms=200", "complete_late");
+    pair.left.memory[0] = 9;
+    ASSERT_EQ(pair.right.receive(1, pair.right.sge(0, 1)), 0);
+    ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 1)), 0);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
+    wait_until([&] { return seen(pair.right, 0) == 9; });
+    EXPECT_EQ(faults.injected(), 1);
+    EXPECT_EQ(pair.right.next().status, IBV_WC_SUCCESS);
+}
+
+}  // namespace
+}  // namespace softdev::verbs::testing
