@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 
+#include "shim/nccl/config_choices.h"
 #include "shim/nccl/registry.h"
 #include "shim/tuning/job_limits.h"
 
@@ -22,6 +25,18 @@ struct CommunicatorInfo {
     std::uint64_t tuned_calls = 0;  // and calls that may be tuned
     const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
     tuning::JobLimits limits;       // as the job had said by then
+    ConfigChoices choices;          // of its configuration
+    std::int64_t made_in_ns = 0;    // how long it took to make it, ranks that came late included
+
+    // How long a lane may take to open, and to be warmed up: twice as long as the communicator
+    // took, which has as many ranks, within reason.
+    std::chrono::milliseconds lane_deadline() const {
+        using std::chrono::milliseconds;
+        const milliseconds twice(2 * made_in_ns / 1'000'000);
+        return std::clamp<milliseconds>(twice, std::chrono::minutes(1), std::chrono::minutes(10));
+    }
+    // Of a whole staging: one lane is opened, warmed up and rehearsed.
+    std::chrono::milliseconds stage_deadline() const { return 3 * lane_deadline(); }
 };
 
 }  // namespace deft::director

@@ -136,6 +136,10 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         info.tuned_calls = communicator.tuned_calls;
         info.network = communicator.network;
         info.limits = tuning::read_job_limits();
+        if (const ConfigChoices* const choices = communicator.choices) {
+            info.choices = *choices;
+        }
+        info.made_in_ns = communicator.made_in_ns;
         Directors& directors = process();
         const MutexLock lock(directors.mutex);
         if (communicator.director.load(std::memory_order_acquire) != nullptr) {

@@ -24,9 +24,8 @@ constexpr std::int64_t kLearnDeadline = 20 * kSecond;
 // that rank like a link that died.
 constexpr std::int64_t kLanesGrace = 3 * kSecond;
 // For so long a rank vouches for a plan. Looks are a fraction of a second apart, but one that makes
-// lanes takes as long as the other ranks want, a minute at most.
+// lanes takes as long as the other ranks want, up to a lane's deadline.
 constexpr std::int64_t kVouchNs = 10 * kSecond;
-constexpr std::int64_t kVouchWaitingNs = 70 * kSecond;
 // So often the leader is told again that the kill switch is there.
 constexpr std::int64_t kHaltEvery = 5 * kSecond;
 constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
@@ -229,7 +228,7 @@ void Follower::make_ready(JobView& view, const std::function<void()>& before_eac
     }
     const std::int64_t waited = cuda::host_now() - staging_->since_ns;
     if (staging_->dropped || (staging_->discarded && !staging_->open) ||
-        waited > kStageDeadlineNs) {
+        std::chrono::nanoseconds(waited) > info_.stage_deadline()) {
         staging_.reset();
         return;
     }
@@ -276,6 +275,7 @@ void Follower::answer(Step step, const Problem& problem) {
     staged.ordinal = switch_.calls();
     staged.step = problem.empty() ? step : problem.lanes_made ? Step::Unfit : Step::Refused;
     staged.may_pass = problem.may_pass;
+    staged.timed_out = problem.timed_out;
     staged.reason = problem.why;
     council_.report(encode(staged));
     if (staged.step != Step::Learned) {
@@ -430,7 +430,8 @@ void Follower::vouch(const char* why_not) {
 
 void Follower::vouch_while_waiting() {
     if (current_ != nullptr && why_not_vouched_.empty()) {
-        current_->vouch(cuda::host_now() + kVouchWaitingNs);
+        const std::chrono::nanoseconds most = info_.lane_deadline();
+        current_->vouch(cuda::host_now() + most.count() + kVouchNs);
     }
 }
 

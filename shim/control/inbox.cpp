@@ -220,9 +220,13 @@ Inbox::Tally Inbox::tally(std::uint64_t stage) {
             tally.refused.why = "rank " + std::to_string(rank) + ": " + staged.reason;
             tally.refused.may_pass = staged.may_pass;
         }
+        if (refused && staged.timed_out) {
+            tally.refused.timed_out = true;
+        }
     }
     if (tally.refused.empty() && stage_cancelled_) {
-        tally.refused = {"a rank did not answer", true};
+        tally.refused.why = "a rank did not answer";
+        tally.refused.may_pass = true;
         tally.lanes_missing = true;
     }
     return tally;

@@ -71,6 +71,12 @@ Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& sh
     if (lanes_.size() < order.keep) {
         return {"a lane is missing", false};
     }
+    for (const auto& lane : lanes_) {
+        const int error = lane->async_error();
+        if (error != DEFT_NCCL_SUCCESS && error != DEFT_NCCL_IN_PROGRESS) {
+            return {std::string("a lane has failed: ") + nccl_.text(error), true};
+        }
+    }
     if (lanes_.size() + order.lanes.size() > other_networks_.size() + 1) {
         return {"DEFT_LANES has no effect on this rank", false};  // it has said why
     }
@@ -96,7 +102,14 @@ Problem LaneSet::configure(executor::LaneConfig& config) const {
         }
         Presence::process().lanes_on_deft.store(true, std::memory_order_release);
     }
+    config.deadline = info_.lane_deadline();
     config.traffic_class = deft ? kLaneTrafficClass : -1;
+    if (network == 0) {
+        config.job = info_.choices;
+    } else {
+        // The rest is about the GPUs' kernels and links, and chosen for another network.
+        config.job.traffic_class = info_.choices.traffic_class;
+    }
     config.max_ctas = network == 0 ? settings.own_lane_ctas : settings.lane_ctas;
     return {};
 }
@@ -144,6 +157,7 @@ Problem LaneSet::failed_to_open(std::unique_ptr<executor::Lane> lane, Problem pr
         problem.why = "the others gave up";
     }
     problem.may_pass = true;
+    problem.timed_out = problem.lane->timed_out();
     const std::size_t network = lanes_.size();
     if (network > 0) {
         problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
@@ -351,12 +365,15 @@ void LaneSet::await_aborts() const noexcept {
 int LaneSet::merge_async_error(int error) noexcept {
     const HookRef reference = switch_.reference();
     const std::size_t used = switch_.used_lanes();
+    const std::size_t active = switch_.active_lanes();
     const bool finalizing = finalizing_.load(std::memory_order_acquire);
     bool busy = false;
     for (std::size_t i = 0; i < used; ++i) {
         if (executor::Lane* const lane = published_[i].load(std::memory_order_seq_cst)) {
             const int own = lane->async_error();
-            if (own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS) {
+            const bool failed = own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS;
+            // Of a plan that is over and whose transfers are through, it concerns nobody any more.
+            if (failed && (i < active || lane->busy())) {
                 return own;
             }
             busy = busy || (finalizing && lane->busy());

@@ -15,6 +15,8 @@ namespace {
 // What failed for a reason that may pass is tried again, seldom and not for ever.
 constexpr std::uint64_t kFirstRetry = 1'000'000'000;  // nanoseconds
 constexpr std::uint32_t kStageTries = 6;
+// The same where time ran out: NCCL goes on waiting, with a thread and memory, each time.
+constexpr std::uint32_t kTimeouts = 2;
 // So often the learned cycle is made to begin elsewhere.
 constexpr std::uint32_t kMostRotations = 8;
 
@@ -493,8 +495,9 @@ void Leader::refuse(const Problem& problem) {
         return;
     }
     const std::uint64_t pause_ns = stage_backoff_.failed();
-    if (stage_backoff_.failures() == kStageTries) {
-        follower_.say(("given up after " + std::to_string(kStageTries) +
+    timeouts_ += problem.timed_out ? 1 : 0;
+    if (stage_backoff_.failures() >= kStageTries || timeouts_ >= kTimeouts) {
+        follower_.say(("given up after " + std::to_string(stage_backoff_.failures()) +
                        " attempts; the last: " + problem.why)
                           .c_str());
         enter(LeaderEvent::RefusedForGood);

@@ -131,6 +131,7 @@ private:
     std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready; none has more
     Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
     Backoff stage_backoff_;         // of refusals in a row
+    std::uint32_t timeouts_ = 0;    // of them, because ranks did not come about in time
     bool arm_proposed_ = false;
     std::uint64_t arm_tries_ = 0;      // calls named in vain, each further ahead
     std::uint64_t forward_tries_ = 0;  // of an end

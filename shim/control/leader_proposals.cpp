@@ -94,14 +94,19 @@ bool Leader::propose_open(Problem& problem) {
 void Leader::watch_staging() {
     Inbox::Tally tally = inbox_.tally(stage_serial_);
     const auto all = static_cast<std::size_t>(info_.nranks);
-    if (tally.refused.empty() && cuda::host_now() - state_since_ns_ > kStageDeadlineNs) {
+    const std::chrono::nanoseconds staging(cuda::host_now() - state_since_ns_);
+    if (tally.refused.empty() && staging > info_.stage_deadline()) {
         tally.refused = {"a rank was not ready in time", true};
+        tally.refused.timed_out = true;
         tally.lanes_missing = true;
     }
     if (tally.refused.empty() && !open_proposed_ && tally.learned == all) {
         open_proposed_ = propose_open(tally.refused);
     }
     if (!tally.refused.empty()) {
+        if (tally.lanes_missing && follower_.current() == nullptr) {
+            agreed_lanes_ = 0;  // one that was there may have failed
+        }
         give_up_staging(tally.lanes_missing ? Kind::Drop : Kind::Discard);
         if (tally.lanes_missing || !plan_without_memory(tally.refused)) {
             refuse(tally.refused);
@@ -109,6 +114,7 @@ void Leader::watch_staging() {
     } else if (tally.ready == all) {
         agreed_lanes_ = wanted_lanes_;
         stage_backoff_.succeeded();
+        timeouts_ = 0;
         if (selector_.only_networks()) {
             selector_.networks_measured(lanes_.speeds());
             enter(LeaderEvent::NetworksDone);

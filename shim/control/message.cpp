@@ -6,7 +6,7 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint8_t kVersion = 6;
+constexpr std::uint8_t kVersion = 7;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::uint8_t kPressed = 'P';
@@ -51,6 +51,7 @@ std::vector<std::byte> encode(const Staged& staged) {
     out.put(staged.ordinal);
     out.put(staged.step);
     out.put(std::uint8_t{staged.may_pass});
+    out.put(std::uint8_t{staged.timed_out});
     out.put_sized_text(staged.reason);
     return out.take();
 }
@@ -117,6 +118,7 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
     const auto step = in.get<std::uint8_t>();
     staged.step = static_cast<Step>(step);
     staged.may_pass = in.get<std::uint8_t>() != 0;
+    staged.timed_out = in.get<std::uint8_t>() != 0;
     staged.reason = in.get_sized_text();
     return known && in.ok() && in.left() == 0 && step <= static_cast<std::uint8_t>(Step::Unfit);
 }

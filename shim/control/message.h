@@ -43,16 +43,14 @@ enum class Step : std::uint8_t {
     Unfit = 3     // refused with its lanes made: the others make theirs in peace
 };
 
-// Of a whole staging, in nanoseconds: longer than one lane may take to open and to warm up.
-inline constexpr std::int64_t kStageDeadlineNs = 180'000'000'000;
-
 // A rank's answer to a Stage, and where it stands.
 struct Staged {
     std::uint64_t stage = 0;
     std::uint64_t ordinal = 0;  // gradient calls made so far
     Step step = Step::Refused;
-    bool may_pass = false;  // of a refusal: it may be worth trying again
-    std::string reason;     // of a refusal
+    bool may_pass = false;   // of a refusal: it may be worth trying again
+    std::string reason;      // of a refusal
+    bool timed_out = false;  // of a refusal: the other ranks did not come in time
 };
 
 // A report without more: the device memory that lanes hold is needed by the job, on this rank.

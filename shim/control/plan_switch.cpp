@@ -218,6 +218,11 @@ bool PlanSwitch::uses(const executor::Executor* executor) const noexcept {
     return executor != nullptr && (next || active() == executor);
 }
 
+std::size_t PlanSwitch::active_lanes() const noexcept {
+    const executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    return active != nullptr && !active->broken() ? active->lanes() : 0;
+}
+
 bool PlanSwitch::withdraw(executor::Executor* executor) noexcept {
     executor::Executor* expected = executor;
     return active_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst);

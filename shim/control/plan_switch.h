@@ -88,6 +88,8 @@ public:
     // So many lanes have been in a plan in force: from then on their errors are the communicator's.
     // What becomes of a lane that was never used concerns nobody but its staging.
     std::size_t used_lanes() const noexcept { return used_lanes_.load(std::memory_order_seq_cst); }
+    // So many lanes are those of the plan in force. For whoever holds a reference().
+    std::size_t active_lanes() const noexcept;
     // Background: of them only the first so many are still there.
     void keep_lanes(std::size_t lanes) noexcept;
 

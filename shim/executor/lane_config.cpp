@@ -13,13 +13,17 @@ constexpr std::uint32_t kMagic = 0xcafebeef;
 constexpr std::size_t kMagicAt = 8;
 constexpr std::size_t kVersionAt = 12;
 constexpr std::size_t kBlocking = 16;
+constexpr std::size_t kCgaClusterSize = 20;
 constexpr std::size_t kMinCtas = 24;
 constexpr std::size_t kMaxCtas = 28;
 constexpr std::size_t kNetName = 32;
 constexpr std::size_t kSplitShare = 40;
 constexpr std::size_t kTrafficClass = 44;
 constexpr std::size_t kCommName = 48;
+constexpr std::size_t kCollnetEnable = 56;
+constexpr std::size_t kCtaPolicy = 60;
 constexpr std::size_t kShrinkShare = 64;
+constexpr std::size_t kNvlsCtas = 68;
 constexpr std::size_t kFirstSize = 20;  // of 2.14: up to `blocking`
 
 template <typename T>
@@ -77,21 +81,39 @@ bool make_config(int version, const LaneConfig& config, ConfigBytes& out) {
     // later, so that no event could be recorded behind it.
     put(out, kBlocking, 1);
     if (version >= 21700) {
-        if (config.max_ctas > 0) {
-            put(out, kMinCtas, 1);
-            put(out, kMaxCtas, config.max_ctas);
-        }
+        put(out, kCgaClusterSize, config.job.cga_cluster_size);
+        put(out, kMinCtas, config.max_ctas > 0 ? 1 : config.job.min_ctas);
+        put(out, kMaxCtas, config.max_ctas > 0 ? config.max_ctas : config.job.max_ctas);
         put(out, kNetName, config.net_name);
     }
-    if (version >= 22600 && config.traffic_class >= 0) {
-        put(out, kTrafficClass, config.traffic_class);
+    if (version >= 22600) {
+        put(out, kTrafficClass,
+            config.traffic_class >= 0 ? config.traffic_class : config.job.traffic_class);
+    }
+    if (version >= 22700) {
+        put(out, kCollnetEnable, config.job.collnet_enable);
+        put(out, kCtaPolicy, config.job.cta_policy);
+        put(out, kNvlsCtas, config.job.nvls_ctas);
     }
     return true;
 }
 
-bool names_ctas(const deft_nccl_config_t* config) noexcept {
-    return config != nullptr && has(config, kMaxCtas + 4, 21700) &&
-           (get<int>(config, kMinCtas) != INT_MIN || get<int>(config, kMaxCtas) != INT_MIN);
+ConfigChoices choices_of(const deft_nccl_config_t* config) noexcept {
+    ConfigChoices choices;
+    if (config == nullptr) {
+        return choices;
+    }
+    const auto take = [config](int& choice, std::size_t offset, std::uint32_t since) {
+        choice = has(config, offset + 4, since) ? get<int>(config, offset) : choice;
+    };
+    take(choices.cga_cluster_size, kCgaClusterSize, 21700);
+    take(choices.min_ctas, kMinCtas, 21700);
+    take(choices.max_ctas, kMaxCtas, 21700);
+    take(choices.traffic_class, kTrafficClass, 22600);
+    take(choices.collnet_enable, kCollnetEnable, 22700);
+    take(choices.cta_policy, kCtaPolicy, 22700);
+    take(choices.nvls_ctas, kNvlsCtas, 22700);
+    return choices;
 }
 
 const char* network_of(const deft_nccl_config_t* config) noexcept {

@@ -18,8 +18,8 @@ struct ConfigBytes {
 // False if a library of this version has no configuration (before 2.14).
 bool make_config(int version, const LaneConfig& config, ConfigBytes& out);
 
-// A configuration of the job's says how many CTAs it may have. Null: there is none.
-bool names_ctas(const deft_nccl_config_t* config) noexcept;
+// What a configuration of the job's chooses; null: it has none.
+ConfigChoices choices_of(const deft_nccl_config_t* config) noexcept;
 // The network that a configuration of the job's names; null: none.
 const char* network_of(const deft_nccl_config_t* config) noexcept;
 // Children of its communicator are asked to share its network.

@@ -110,6 +110,7 @@ Lane::Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept
 bool Lane::failed(std::string& problem, const char* step, int result) noexcept {
     try {
         result = result != DEFT_NCCL_SUCCESS ? result : error();
+        timed_out_.store(result == DEFT_NCCL_SUCCESS && !stop_);
         problem = std::string(step) + (stop_         ? " was aborted"
                                        : result != 0 ? std::string(": ") + nccl_.text(result)
                                                      : std::string(" took too long"));

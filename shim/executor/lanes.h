@@ -12,6 +12,7 @@
 
 #include "shim/cuda/execution.h"
 #include "shim/executor/nccl.h"
+#include "shim/nccl/config_choices.h"
 
 namespace deft::executor {
 
@@ -20,7 +21,9 @@ struct LaneConfig {
     // for deft's own plugin: another one may take it for a traffic class of the wire.
     int traffic_class = -1;
     const char* net_name = nullptr;               // NCCL 2.17 and later; null: NCCL chooses
-    int max_ctas = 0;                             // NCCL 2.17 and later; 0: NCCL chooses
+    int max_ctas = 0;                             // NCCL 2.17 and later; 0: as in `job`
+    ConfigChoices job;                            // what the job's communicator has, as it is to
+                                                  // hold for the lane
     int priority = 0;                             // of the stream: that of the job's
     std::chrono::milliseconds deadline{60000};    // of open() and of warm_up(), each
     std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size sent by warm_up()
@@ -102,6 +105,9 @@ public:
     int async_error() noexcept;
     int error() noexcept;  // the same without "in progress"
 
+    // What it was last asked for took longer than its deadline.
+    bool timed_out() const noexcept { return timed_out_.load(); }
+
     // Valid while ready.
     deft_nccl_comm_t comm() const noexcept { return comm_.load(std::memory_order_acquire); }
     cuda::Stream stream() const noexcept { return stream_; }
@@ -136,6 +142,7 @@ private:
     std::atomic<deft_nccl_comm_t> comm_{nullptr};
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};
+    std::atomic<bool> timed_out_{false};
     std::atomic<int> users_{0};     // calls on comm_ that must be over before it is destroyed
     std::atomic<int> aborting_{0};  // threads inside abort()
 };

@@ -15,6 +15,7 @@
 #include "base/presence.h"
 #include "shim/control/director.h"
 #include "shim/control/directors.h"
+#include "shim/cuda/event_pool.h"
 #include "shim/hooks/group.h"
 #include "shim/hooks/held_call.h"
 #include "shim/hooks/rendezvous.h"
@@ -53,6 +54,9 @@ private:
     Mutex mutex_;
     std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> made_ DEFT_GUARDED_BY(mutex_);
 };
+
+// When the call that makes this thread's next communicators was made.
+thread_local std::int64_t t_began_ns = 0;
 
 // NULL: nothing is planned for this communicator.
 director::Director* director_of(Hook& hook) {
@@ -148,6 +152,7 @@ int starting(const Hook& hook, Function function) noexcept {
         presence.tunes.store(true, std::memory_order_release);
     }
     presence.communicators_seen.fetch_add(1, std::memory_order_release);
+    t_began_ns = cuda::host_now();
     forward_held(hook);
     counted(hook, function);
     if (!shim_required()) {
@@ -171,7 +176,7 @@ int starting(const Hook& hook, Function function) noexcept {
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
          const job_network::Config& config, int result, agreement::Council* council) noexcept {
     return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council, nullptr, 0,
-                        config.network(), config.shares()},
+                        config.network(), config.shares(), config.choices(), t_began_ns},
                        result);
 }
 
@@ -179,14 +184,14 @@ int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, s
               const job_network::Config& config, int result) noexcept {
     const std::uint32_t serial = hook.communicator() ? hook.communicator()->serial.load() : 0;
     return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent, serial,
-                        config.network(), config.shares()},
+                        config.network(), config.shares(), config.choices(), t_began_ns},
                        result);
 }
 
 int grown(const Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
           const job_network::Config& config, int result) noexcept {
     return group::made({comm, hook.table(), 0, rank, nranks, false, nullptr, nullptr, 0,
-                        config.network(), config.shares()},
+                        config.network(), config.shares(), config.choices(), t_began_ns},
                        result);
 }
 
@@ -227,6 +232,9 @@ bool ask_details(Communicator& communicator) noexcept {
     communicator.rank = rank;
     communicator.nranks = nranks;
     communicator.device = device;
+    if (const std::int64_t began = communicator.began_ns.load(std::memory_order_relaxed)) {
+        communicator.made_in_ns = cuda::host_now() - began;
+    }
     if (agreement::Council* const parent =
             communicator.parent.exchange(nullptr, std::memory_order_acq_rel)) {
         communicator.council.store(

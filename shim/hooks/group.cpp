@@ -156,6 +156,8 @@ CommunicatorPin enter(const Pending& pending, deft_nccl_comm_t comm) noexcept {
     entry->parent.store(pending.parent, std::memory_order_release);
     entry->network.store(pending.network, std::memory_order_release);
     entry->shares.store(pending.shares, std::memory_order_relaxed);
+    entry->choices.store(pending.choices, std::memory_order_release);
+    entry->began_ns.store(pending.began_ns, std::memory_order_relaxed);
     return entry;
 }
 

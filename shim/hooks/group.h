@@ -24,6 +24,8 @@ struct Pending {
     std::uint32_t parent_serial = 0;        // in the registry; 0: none
     const char* network = nullptr;          // as in the registry
     bool shares = false;
+    const ConfigChoices* choices = nullptr;
+    std::int64_t began_ns = 0;
 };
 
 unsigned depth() noexcept;

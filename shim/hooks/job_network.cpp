@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/mutex.h"
 #include "base/presence.h"
 #include "shim/cuda/execution.h"
+#include "shim/nccl/config_choices.h"
 #include "shim/settings/mode.h"
 #include "shim/tuning/job_limits.h"
 #include "topology/nccl_settings.h"
@@ -23,13 +25,6 @@
 
 namespace deft::job_network {
 namespace {
-
-// A limit of one communicator is taken for one of all: its children have it too.
-void note_limits(const deft_nccl_config_t* own) noexcept {
-    if (executor::names_ctas(own)) {
-        tuning::note_limited_channels();
-    }
-}
 
 constexpr int kFirstNamed = 21700;  // release that lets a communicator name its network
 // From here on NCCL starts no plugin but the one that is named (src/plugin/net.cc, ncclNetInit).
@@ -126,6 +121,33 @@ const char* kept(const char* name) noexcept {
     }
 }
 
+// The same of what a configuration chooses; null where it chooses nothing.
+const ConfigChoices* kept(const ConfigChoices& choices) noexcept {
+    if (choices == ConfigChoices{}) {
+        return nullptr;
+    }
+    try {
+        static Mutex mutex;
+        static auto* const all DEFT_PT_GUARDED_BY(mutex) = new std::deque<ConfigChoices>;
+        const MutexLock lock(mutex);
+        const auto found = std::find(all->begin(), all->end(), choices);
+        return found != all->end() ? &*found : &all->emplace_back(choices);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+// What the job's own configuration chooses. A limit of one communicator's channels is taken for one
+// of all: its children have it too.
+const ConfigChoices* choices_in(const deft_nccl_config_t* own) noexcept {
+    const ConfigChoices choices = executor::choices_of(own);
+    if (choices.min_ctas != ConfigChoices::kUndefined ||
+        choices.max_ctas != ConfigChoices::kUndefined) {
+        tuning::note_limited_channels();
+    }
+    return kept(choices);
+}
+
 }  // namespace
 
 // True if the job names a network itself, which wins.
@@ -154,8 +176,7 @@ void Config::name_ib(const Hook& hook) noexcept {
 }
 
 Config::Config(const Hook& hook, const deft_nccl_unique_id_t* id, deft_nccl_config_t* own) noexcept
-    : own_(own) {
-    note_limits(own);
+    : own_(own), choices_(choices_in(own)) {
     try {
         if (!able(hook)) {
             return;
@@ -188,14 +209,17 @@ Config::Config(const Hook& hook, const deft_nccl_unique_id_t* id, deft_nccl_conf
     }
 }
 
-Config::Config(const Hook& hook, deft_nccl_config_t* own) noexcept : own_(own) {
-    note_limits(own);
+Config::Config(const Hook& hook, deft_nccl_config_t* own) noexcept
+    : own_(own), choices_(choices_in(own)) {
     try {
+        const Communicator* const parent =
+            const_cast<Hook&>(hook).communicator().get();  // reading it changes nothing
+        if (own == nullptr && parent != nullptr) {
+            choices_ = parent->choices.load(std::memory_order_acquire);
+        }
         if (!able(hook)) {
             return;
         }
-        const Communicator* const parent =
-            const_cast<Hook&>(hook).communicator().get();  // reading it changes nothing
         const char* const inherited =
             parent != nullptr ? parent->network.load(std::memory_order_acquire) : nullptr;
         const bool shared = parent == nullptr || parent->shares.load(std::memory_order_relaxed);

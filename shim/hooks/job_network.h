@@ -34,6 +34,8 @@ public:
     const char* network() const { return network_; }
     // NCCL may make children of it that live on its network (splitShare, shrinkShare).
     bool shares() const { return shares_; }
+    // What it chooses besides, or inherits; null: nothing. Valid for the life of the process.
+    const ConfigChoices* choices() const { return choices_; }
 
 private:
     deft_nccl_config_t* const own_;
@@ -41,6 +43,7 @@ private:
     bool changed_ = false;
     bool shares_ = false;
     const char* network_ = nullptr;
+    const ConfigChoices* choices_ = nullptr;
 
     bool take_own() noexcept;
     void name_ib(const Hook& hook) noexcept;

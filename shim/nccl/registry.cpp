@@ -149,6 +149,9 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->director = nullptr;
     entry->network = nullptr;
     entry->shares = false;
+    entry->choices = nullptr;
+    entry->began_ns = 0;
+    entry->made_in_ns = 0;
     entry->ended = Communicator::Ended::No;
     entry->handle.store(comm, std::memory_order_release);
     const std::size_t start = hash_of(comm);

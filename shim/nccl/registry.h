@@ -13,6 +13,7 @@
 
 namespace deft {
 
+struct ConfigChoices;
 namespace agreement {
 class Council;
 }
@@ -47,6 +48,10 @@ struct Communicator {
     // The name its network was chosen by; null: NCCL chose. Valid for the life of the process.
     std::atomic<const char*> network{nullptr};
     std::atomic<bool> shares{false};  // its children may live on its network
+    // What its configuration chooses; null: nothing. Valid for the life of the process.
+    std::atomic<const ConfigChoices*> choices{nullptr};
+    std::atomic<std::int64_t> began_ns{0};    // the job's call that made it; 0: not seen
+    std::atomic<std::int64_t> made_in_ns{0};  // how long it took until it was ready
     enum class Ended : std::uint8_t { No, Destroyed, Aborted };
     std::atomic<Ended> ended{Ended::No};  // who is telling the library so
     std::atomic<std::uint32_t> pins{0};   // readers, and one for being registered

@@ -199,6 +199,26 @@ TEST_F(Follower, AnErrorOfALaneThatWasNeverInForceIsNotTheCommunicators) {
     director_->end(false);
 }
 
+// Its plan is over, and so are its transfers. But nothing more may be sent over it.
+TEST_F(Follower, AnErrorOfALaneThatNoPlanUsesIsNotTheCommunicators) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(director_->flush(), 2);
+    director_->tick(track_);
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    ASSERT_TRUE(answers(Step::Refused)) << answer().reason;
+    EXPECT_NE(answer().reason.find("a lane has failed"), std::string::npos) << answer().reason;
+    EXPECT_TRUE(answer().may_pass);
+    g_lanes.error = 0;
+}
+
 TEST_F(Follower, ALaneThatWasNeverInForceIsEndedWhenTheLeaderSaysSo) {
     stage();
     order(Kind::Discard);

@@ -44,6 +44,28 @@ TEST_F(LaneSettings, CtasAreLimitedOnOtherNetworksAndOnTheJobsOwnOnlyWhereTheyAr
     }
 }
 
+// The lane over the job's own network is as the job's communicator; another network was not what
+// the job chose for.
+class JobsChoices : public LaneSettings {
+protected:
+    JobsChoices() {
+        choices_.max_ctas = 12;
+        choices_.traffic_class = 3;
+    }
+};
+
+TEST_F(JobsChoices, Hold) {
+    make_lanes(0);
+    ASSERT_EQ(g_lanes.configs.size(), 2U);
+    if (std::getenv("DEFT_LANE_CTAS") == nullptr) {
+        EXPECT_EQ(g_lanes.configs[0].maxCTAs, 12);
+    }
+    EXPECT_NE(g_lanes.configs[1].maxCTAs, 12);
+    for (const ncclConfig_t& config : g_lanes.configs) {
+        EXPECT_EQ(config.trafficClass, 3);
+    }
+}
+
 TEST_F(LaneSettings, LanesHaveThePriorityOfTheJobsStream) {
     int least = 0;
     int greatest = 0;

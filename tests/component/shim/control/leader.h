@@ -150,8 +150,9 @@ protected:
     }
     // The follower is at this call.
     void answer_from(std::uint64_t ordinal, Step step, bool may_pass = false,
-                     const std::string& reason = "") {
-        ASSERT_TRUE(scene_[1].report(encode(Staged{stage_, ordinal, step, may_pass, reason})));
+                     const std::string& reason = "", bool timed_out = false) {
+        ASSERT_TRUE(
+            scene_[1].report(encode(Staged{stage_, ordinal, step, may_pass, reason, timed_out})));
     }
 
     // What makes the guard give up the plan in force at once.

@@ -168,6 +168,19 @@ TEST_F(Leader, WhatMayPassIsTriedAgainASecondLater) {
     EXPECT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
 }
 
+// NCCL goes on waiting for the others, with a thread and memory.
+TEST_F(Leader, WhatHasTakenTooLongIsTriedOnceMore) {
+    iterate(kHidden, false, 20);
+    for (int tries = 0; tries < 2; ++tries) {
+        staged();
+        answer_from(ordinal_, Step::Refused, true, "a lane: its communicator took too long", true);
+        heard(Kind::Drop);
+    }
+    EXPECT_TRUE(ticks_until([&] { return director_->facts().state == "resting"; }));
+    EXPECT_NE(director_->facts().reason.find("given up after 2 attempts"), std::string::npos)
+        << director_->facts().reason;
+}
+
 // The follower's could not be made: the leader's has no partner there, and goes with it.
 TEST_F(Leader, ALaneThatNotEveryRankHasIsMadeAnew) {
     iterate(kHidden, false, 20);

@@ -257,6 +257,7 @@ protected:
         info.rank = rank;
         info.nranks = kRanks;
         info.limits = tuning::read_job_limits();
+        info.choices = choices_;
         static auto& never_freed = *new std::vector<Director*>;  // nor is it at exit
         never_freed.push_back(director_ = new Director(info, *council));
     }
@@ -283,6 +284,7 @@ protected:
     Track track_;
     Director* director_ = nullptr;
     std::uint64_t ordinal_ = 0;  // of the job's next call
+    ConfigChoices choices_;      // of the communicator's configuration
 };
 
 }  // namespace deft::director::test

@@ -20,6 +20,7 @@ TEST(Lanes, OpenEndsAtItsDeadlineWhenARankIsMissing) {
         EXPECT_FALSE(lane.open(ids[0], 2, 0, config, problem));
         EXPECT_EQ(problem, "its communicator took too long");
         EXPECT_EQ(lane.state(), LaneState::Failed);
+        EXPECT_TRUE(lane.timed_out());
         lane.close();
     });
 }
@@ -87,6 +88,7 @@ TEST(Lanes, AbortEndsAnOpenThatWaits) {
         aborter.join();
         EXPECT_EQ(lane.state(), LaneState::Aborted);
         EXPECT_EQ(problem, "its communicator was aborted");
+        EXPECT_FALSE(lane.timed_out());
         EXPECT_EQ(lane.async_error(), DEFT_NCCL_SUCCESS);
         lane.abort();  // any number of times
         lane.close();

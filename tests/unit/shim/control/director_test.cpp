@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "shim/control/communicator_info.h"
 #include "shim/control/guard_settings.h"
 #include "shim/control/job_view.h"
 #include "shim/control/message.h"
@@ -15,6 +16,20 @@
 
 namespace deft::director {
 namespace {
+
+TEST(CommunicatorInfo, GivesALaneTwiceTheTimeThatTheCommunicatorTook) {
+    using namespace std::chrono_literals;
+    constexpr std::int64_t kSecond = 1'000'000'000;
+    CommunicatorInfo info;
+    EXPECT_EQ(info.lane_deadline(), 1min) << "it was not seen";
+    const std::pair<std::int64_t, std::chrono::seconds> cases[] = {
+        {5, 1min}, {100, 200s}, {3'600, 10min}};
+    for (const auto& [took, deadline] : cases) {
+        info.made_in_ns = took * kSecond;
+        EXPECT_EQ(info.lane_deadline(), deadline) << took;
+        EXPECT_EQ(info.stage_deadline(), 3 * deadline) << took;
+    }
+}
 
 Order full_order() {
     Order order;
@@ -77,27 +92,28 @@ TEST(Message, EveryKindOfOrderIsKnown) {
 
 // Three alike and one that is not: only the calls before tell where an iteration begins.
 TEST(Message, AnswerSurvivesTheWire) {
-    Staged staged{9, 77, Step::Refused, true, "why"};
+    Staged staged{9, 77, Step::Refused, true, "why", true};
     Staged back;
     ASSERT_TRUE(decode(encode(staged), back));
     EXPECT_EQ(back.stage, 9U);
     EXPECT_EQ(back.ordinal, 77U);
     EXPECT_EQ(back.step, Step::Refused);
     EXPECT_TRUE(back.may_pass);
+    EXPECT_TRUE(back.timed_out);
     EXPECT_EQ(back.reason, "why");
 }
 
 // Ranks of two builds of one release read each other's messages.
 TEST(Message, TheBytesOnTheWireStay) {
-    const std::string staged = std::string("S\x06\x09\0\0\0\0\0\0\0", 10) +
-                               std::string("M\0\0\0\0\0\0\0", 8) + std::string("\0\x01", 2) +
+    const std::string staged = std::string("S\x07\x09\0\0\0\0\0\0\0", 10) +
+                               std::string("M\0\0\0\0\0\0\0", 8) + std::string("\0\x01\x01", 3) +
                                std::string("\x03\0\0\0\0\0\0\0why", 11);
-    const std::vector<std::byte> bytes = encode(Staged{9, 77, Step::Refused, true, "why"});
+    const std::vector<std::byte> bytes = encode(Staged{9, 77, Step::Refused, true, "why", true});
     ASSERT_EQ(bytes.size(), staged.size());
     EXPECT_EQ(std::memcmp(bytes.data(), staged.data(), staged.size()), 0);
     const std::vector<std::byte> order = encode(full_order());
     EXPECT_EQ(order.size(), 332U);
-    EXPECT_EQ(fnv64(order), 0x3fa1b6f874922b12U);  // of the same bytes, written by hand
+    EXPECT_EQ(fnv64(order), 0x8146ff608b3d006dU);  // of the same bytes, written by hand
 }
 
 TEST(Message, NothingShorterLongerOrDamagedIsTaken) {

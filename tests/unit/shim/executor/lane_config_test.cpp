@@ -31,6 +31,52 @@ TEST(LaneConfig, IsTheVendorsStructure) {
     EXPECT_EQ(std::memcmp(&ours, &config, sizeof(ours)), 0);
 }
 
+TEST(LaneConfig, CarriesOverWhatTheJobChooses) {
+    ncclConfig_t job = NCCL_CONFIG_INITIALIZER;
+    job.blocking = 0;
+    job.splitShare = 1;
+    job.cgaClusterSize = 2;
+    job.minCTAs = 3;
+    job.maxCTAs = 9;
+    job.trafficClass = 7;
+    job.collnetEnable = 0;
+    job.CTAPolicy = 1;
+    job.nvlsCTAs = 5;
+    job.netName = "IB";
+    LaneConfig lane;
+    lane.job = choices_of(reinterpret_cast<deft_nccl_config_t*>(&job));
+    ConfigBytes bytes;
+    ncclConfig_t ours;
+    const auto make = [&](int version) {
+        bytes = {};
+        EXPECT_TRUE(make_config(version, lane, bytes));
+        std::memcpy(&ours, bytes.bytes, sizeof(ours));
+    };
+    make(NCCL_VERSION_CODE);
+    ncclConfig_t expected = NCCL_CONFIG_INITIALIZER;
+    expected.blocking = 1;
+    expected.cgaClusterSize = 2;
+    expected.minCTAs = 3;
+    expected.maxCTAs = 9;
+    expected.trafficClass = 7;
+    expected.collnetEnable = 0;
+    expected.CTAPolicy = 1;
+    expected.nvlsCTAs = 5;
+    EXPECT_EQ(std::memcmp(&ours, &expected, sizeof(ours)), 0);
+    make(22005);  // of that time
+    EXPECT_EQ(ours.maxCTAs, 9);
+    EXPECT_EQ(ours.trafficClass, NCCL_CONFIG_UNDEF_INT);
+    lane.max_ctas = 4;  // what is set for lanes wins
+    lane.traffic_class = 0x4c20;
+    make(NCCL_VERSION_CODE);
+    EXPECT_EQ(ours.minCTAs, 1);
+    EXPECT_EQ(ours.maxCTAs, 4);
+    EXPECT_EQ(ours.trafficClass, 0x4c20);
+    job.version = NCCL_VERSION(2, 25, 1);  // the job was built for it
+    EXPECT_EQ(choices_of(reinterpret_cast<deft_nccl_config_t*>(&job)).traffic_class, INT_MIN);
+    EXPECT_EQ(choices_of(nullptr), ConfigChoices{});
+}
+
 TEST(LaneConfig, LeavesOutWhatAnOlderLibraryDoesNotKnow) {
     LaneConfig lane;
     lane.traffic_class = 5;
