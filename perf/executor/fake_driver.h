@@ -19,6 +19,9 @@ struct FakeCounts {
     std::atomic<std::uintptr_t> foreign{0};        // a stream that refuses events, waits and copies
     std::atomic<std::uintptr_t> foreign_later{0};  // one that does from the next all-reduce on
     std::atomic<int> copies{0};                    // that were not refused
+    std::atomic<bool> busy{false};                 // no event has happened yet
+    std::atomic<std::uint8_t> answer{1};           // what is copied to the host
+    std::atomic<std::uintptr_t> sent{0};  // from where, in the last question to the other ranks
 };
 inline FakeCounts g_fake;
 
@@ -72,7 +75,7 @@ inline const cuda::Driver& fake_driver() {
             return counted();
         };
         d.EventRecord = [](cuda::Event, cuda::Stream stream) { return counted_on(stream); };
-        d.EventQuery = [](cuda::Event) { return counted(); };
+        d.EventQuery = [](cuda::Event) { return g_fake.busy ? cuda::kNotReady : counted(); };
         d.EventElapsedTime = [](float*, cuda::Event, cuda::Event) { return counted(); };
         d.ThreadExchangeStreamCaptureMode = [](int*) { return counted(); };
         return d;
@@ -117,7 +120,8 @@ inline const cuda::Execution& fake_execution() {
             g_fake.copies += result == cuda::kSuccess ? 1 : 0;
             return result;
         };
-        e.MemcpyDtoHAsync = [](void*, cuda::DevicePointer, std::size_t, cuda::Stream) {
+        e.MemcpyDtoHAsync = [](void* to, cuda::DevicePointer, std::size_t bytes, cuda::Stream) {
+            std::memset(to, g_fake.answer, bytes);
             return counted();
         };
         e.MemcpyHtoDAsync = [](cuda::DevicePointer, const void*, std::size_t, cuda::Stream) {
@@ -151,8 +155,11 @@ inline Nccl fake_nccl() {
     };
     nccl.CommDestroy = [](deft_nccl_comm_t) { return 0; };
     nccl.CommAbort = [](deft_nccl_comm_t) { return 0; };
-    nccl.AllReduce = [](const void*, void*, size_t, int, int, deft_nccl_comm_t,
+    nccl.AllReduce = [](const void* sent, void*, size_t, int type, int, deft_nccl_comm_t,
                         deft_cuda_stream_t) {
+        if (type == DEFT_NCCL_UINT8) {
+            g_fake.sent = reinterpret_cast<std::uintptr_t>(sent);
+        }
         g_fake.reduces.fetch_add(1, std::memory_order_relaxed);
         if (const std::uintptr_t stream = g_fake.foreign_later.exchange(0)) {
             g_fake.foreign = stream;

@@ -42,6 +42,9 @@ public:
         return switch_.all_reduce(call, ordinal, grouped, stream, result);
     }
 
+    // A gradient call that was forwarded has been handed to NCCL. The thread of the gradient calls.
+    void forwarded(deft_cuda_stream_t stream) noexcept { switch_.forwarded(stream); }
+
     // A call of the job that may be tuned, and how it is to be carried out; grouped, it is left to
     // NCCL. False: the communicator has failed, as above.
     bool tune(const tuning::Key& key, const tuning::Counted& counted, tuning::Pick& pick) noexcept {
@@ -114,6 +117,8 @@ public:
     // an atomic for it.
     void share_process() noexcept DEFT_NO_THREAD_SAFETY_ANALYSIS { follower_.share_process(); }
     bool ended() const { return switch_.ended(); }
+    // A switch is meant to come, and hooks have not come to it.
+    bool switch_ahead() const noexcept { return switch_.ahead(); }
     // tick() has nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
     // Over, and no hook and no thread of its own knows it any more.

@@ -56,6 +56,7 @@ const char* Follower::state_name() const {
 }
 
 Follower::Switched Follower::take_switch() {
+    inbox_.note_voided(switch_.voided());
     const Inbox::Switches decided = inbox_.switches();
     const executor::Executor* const active = switch_.active();
     const bool ahead = switch_.ahead();

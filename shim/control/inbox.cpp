@@ -33,8 +33,8 @@ agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
         }
         const bool arm = order.kind == Kind::Arm;
         const bool other = arm && ready_stage_ != order.stage;
-        const NamedSwitch named{proposal.serial, proposal.switch_call, order.ordinal,
-                                arm ? ready_ : nullptr};
+        const NamedSwitch named{proposal.serial, proposal.switch_call, arm ? order.begin : 0,
+                                order.ordinal, arm ? ready_ : nullptr};
         prepared_.emplace_back(proposal.serial, std::move(order));
         if (switch_.committed_ahead() || other) {
             return Answer::No;  // this rank has yet to come to the last switch, or has other plans
@@ -68,6 +68,7 @@ void Inbox::decided(std::uint64_t serial, bool commit) noexcept {
     const bool arm = order.kind == Kind::Arm;
     if (commit) {
         switch_.commit();
+        armed_serial_ = arm ? serial : armed_serial_;
         (arm ? armed_committed_ : forward_committed_) = true;
     } else {
         switch_.cancel(serial);
@@ -168,6 +169,14 @@ Inbox::Switches Inbox::switches() {
 
 bool Inbox::armed() {
     return switches().armed;
+}
+
+void Inbox::note_voided(std::uint64_t serial) {
+    const MutexLock lock(mutex_);
+    if (armed_committed_ && armed_serial_ == serial) {
+        armed_committed_ = false;
+        arm_cancelled_ = true;
+    }
 }
 
 void Inbox::in_force() {

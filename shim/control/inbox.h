@@ -66,6 +66,8 @@ public:
     };
     Switches switches();
     bool armed();
+    // Background: a switch has come to nothing at its call; the leader may name another.
+    void note_voided(std::uint64_t serial);
     // Such a decision has been taken note of.
     void in_force();
     void forwarding(bool armed);
@@ -119,6 +121,7 @@ private:
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed
     executor::Executor* ready_ DEFT_GUARDED_BY(mutex_) = nullptr;
     bool armed_committed_ DEFT_GUARDED_BY(mutex_) = false;
+    std::uint64_t armed_serial_ DEFT_GUARDED_BY(mutex_) = 0;  // of the proposal
     bool forward_committed_ DEFT_GUARDED_BY(mutex_) = false;
     bool arm_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
     bool forward_cancelled_ DEFT_GUARDED_BY(mutex_) = false;

@@ -191,7 +191,7 @@ void LaneSet::end_from(std::size_t keep, const InUse& in_use) {
     while (lanes_.size() > keep) {
         std::unique_ptr<executor::Lane> lane = std::move(lanes_.back());
         lanes_.pop_back();
-        if (lanes_.size() < switch_.used_lanes() || in_use.staged) {
+        if (lanes_.size() < switch_.used_lanes() || in_use.staged || lane->casting()) {
             closing_.push_back(std::move(lane));
             continue;
         }
@@ -206,7 +206,12 @@ void LaneSet::close_idle(const InUse& in_use) {
     if (closing_.empty() || in_use.lanes > lanes_.size()) {
         return;
     }
-    while (!closing_.empty() && closing_.back()->idle()) {
+    for (const auto& lane : closing_) {
+        if (!aborting() && lane->comm() != nullptr && lane->casts_alone()) {
+            begin_abort(*lane);
+        }
+    }
+    while (!closing_.empty() && !aborting() && closing_.back()->idle()) {
         executor::Lane& lane = *closing_.back();
         switch_.keep_lanes(lanes_.size() + closing_.size() - 1);
         withdraw(lane);

@@ -48,13 +48,10 @@ void Leader::note_cancelled() {
         review_.check_gain_again();
     }
     ending_ = Ending::None;
-    ++forward_tries_;
 }
 
 void Leader::note_in_force() {
-    forward_tries_ = 0;
     enter(LeaderEvent::CameIntoForce);
-    in_force_at_ = armed_at_;
     selector_.set_signature(staged_signature_);
     selector_.note_in_force();
     review_.note_in_force();

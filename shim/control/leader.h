@@ -98,7 +98,7 @@ private:
     bool propose_open(Problem& problem);
     void propose_arm(const JobView& view);
     bool propose_forward();
-    std::uint64_t switch_call(const JobView& view, std::uint64_t not_before, std::uint64_t tries);
+    std::uint64_t switch_call(const JobView& view, std::uint64_t not_before);
     void close_unused(const JobView& view);
 
     // Nothing comes of a staging.
@@ -133,10 +133,7 @@ private:
     Backoff stage_backoff_;         // of refusals in a row
     std::uint32_t timeouts_ = 0;    // of them, because ranks did not come about in time
     bool arm_proposed_ = false;
-    std::uint64_t arm_tries_ = 0;      // calls named in vain, each further ahead
-    std::uint64_t forward_tries_ = 0;  // of an end
-    std::uint64_t armed_at_ = 0;       // where the staged plan is to come into force
-    std::uint64_t in_force_at_ = 0;    // and where the one in force did
+    std::uint64_t arm_tries_ = 0;  // calls named in vain, each further ahead
 
     std::uint32_t rotations_ = 0;          // of the learned cycle, to where the iteration begins
     std::uint64_t rotated_signature_ = 0;  // of a cycle that need not be looked at for that again

@@ -20,6 +20,10 @@ constexpr std::uint64_t kArmTries = 5;
 // The switch lies this far ahead of the rank that is furthest.
 constexpr double kSwitchAheadMs = 500;
 constexpr std::uint64_t kSwitchAheadIterations = 3;
+// Where no plan is in force the ranks ask each other so many iterations before one is. A rank may
+// not hear the answer before all hosts have come to the question, and a host of a pipeline may wait
+// for what another one sends in the same iteration.
+constexpr std::uint64_t kAskAhead = 2;
 
 }  // namespace
 
@@ -126,22 +130,16 @@ void Leader::watch_staging() {
     }
 }
 
-// The start of an iteration far enough ahead of every rank; of a period, if a plan is in force, so
-// that no sum is half made. Iterations are those of the plan in force, which need not be learned at
-// the moment, or else those of the view.
-std::uint64_t Leader::switch_call(const JobView& view, std::uint64_t not_before,
-                                  std::uint64_t tries) {
-    const bool planned = follower_.current() != nullptr;
-    const planner::Plan& plan = follower_.in_force();
-    const std::uint64_t length = planned ? plan.bucket_bytes.size() : view.gradients.size();
+// The start of an iteration far enough ahead of every rank, where no plan is in force.
+std::uint64_t Leader::switch_call(const JobView& view, std::uint64_t not_before) {
+    const std::uint64_t length = view.gradients.size();
     const double iteration_ms = std::max(selector_.before_ms(), 0.1);
     const std::uint64_t ahead =
         kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
-    const std::uint64_t from = std::max(inbox_.furthest() + (ahead << tries) * length, not_before);
-    const std::uint64_t start = planned ? in_force_at_ : view.start;
-    const std::uint64_t step = length * (planned ? plan.period : 1);
-    const std::uint64_t past = from > start ? from - start : 0;
-    return start + (past + step - 1) / step * step;
+    const std::uint64_t from =
+        std::max(inbox_.furthest() + (ahead << arm_tries_) * length, not_before);
+    const std::uint64_t past = from > view.start ? from - view.start : 0;
+    return view.start + (past + length - 1) / length * length;
 }
 
 void Leader::propose_arm(const JobView& view) {
@@ -171,11 +169,15 @@ void Leader::propose_arm(const JobView& view) {
     }
     Order order;
     order.ordinal = switch_.calls();  // before the switch is looked for
-    armed_at_ = switch_call(view, Settings::process().warm_up * view.gradients.size(), arm_tries_);
+    std::uint64_t asked_at = PlanSwitch::kAtRenewal;
+    if (follower_.current() == nullptr) {
+        asked_at = switch_call(view, Settings::process().warm_up * view.gradients.size());
+        order.begin = asked_at + kAskAhead * view.gradients.size();
+    }
     order.kind = Kind::Arm;
     order.stage = stage_serial_;
     order.signature = view.signature;
-    arm_proposed_ = propose(order, armed_at_);
+    arm_proposed_ = propose(order, asked_at);
 }
 
 // Ends the plan in force, whatever is known of the job at the moment.
@@ -185,7 +187,7 @@ bool Leader::propose_forward() {
     }
     Order order;
     order.kind = Kind::Forward;
-    return propose(order, switch_call({}, 0, std::min(forward_tries_, kArmTries)));
+    return propose(order, PlanSwitch::kAtRenewal);
 }
 
 // Lanes that no plan uses any more: a network that helps nothing, a plan that was given up. The

@@ -6,7 +6,7 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint8_t kVersion = 7;
+constexpr std::uint8_t kVersion = 8;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::uint8_t kPressed = 'P';
@@ -37,6 +37,7 @@ std::vector<std::byte> encode(const Order& order) {
     out.put_sized_text(order.prediction);
     out.put(order.iterations);
     out.put(order.ordinal);
+    out.put(order.begin);
     out.put(order.keep);
     out.put(static_cast<std::uint8_t>(order.lanes.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
@@ -97,6 +98,7 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.prediction = in.get_sized_text();
     order.iterations = in.get<std::uint64_t>();
     order.ordinal = in.get<std::uint64_t>();
+    order.begin = in.get<std::uint64_t>();
     order.keep = in.get<std::uint64_t>();
     const std::size_t lanes = in.get<std::uint8_t>();
     if (!known || !in.ok() || lanes > kMaxLanes || kind < static_cast<std::uint8_t>(Kind::Stage) ||

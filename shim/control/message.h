@@ -14,7 +14,7 @@ namespace deft::director {
 
 enum class Kind : std::uint8_t {
     Stage = 1,    // this plan is meant: say when its cycle has been learned
-    Arm = 2,      // the staged plan is in force from the switch call on
+    Arm = 2,      // the staged plan is in force from the switch call on, or from `begin`
     Forward = 3,  // from the switch call on every call is forwarded
     Open = 4,     // all have learned it: make lanes and memory ready. Changes nothing yet
     Drop = 5,     // a rank has refused the staging: nobody waits for it any longer
@@ -23,7 +23,7 @@ enum class Kind : std::uint8_t {
 };
 
 // The body of a proposal. `plan` (JSON), `prediction` and `iterations` are for Stage, `keep` is for
-// Open and Close, `lanes` for Open, `ordinal` for Arm.
+// Open and Close, `lanes` for Open, `ordinal` and `begin` for Arm.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about
@@ -32,6 +32,7 @@ struct Order {
     std::string prediction;        // executor::to_text()
     std::uint64_t iterations = 0;  // that plans have run: covap's coefficient goes on from there
     std::uint64_t ordinal = 0;     // gradient calls the leader had made when it named the switch
+    std::uint64_t begin = 0;       // see NamedSwitch
     std::uint64_t keep = 0;        // so many of the lanes that are there stay; others are ended
     std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make
 };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/control/plan_switch.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 
@@ -9,10 +12,9 @@ namespace deft::director {
 namespace {
 
 // A decision takes milliseconds, and the leader cancels after Proposal::patience (10 s). A leader
-// that is gone is known at once; one that is stopped (SIGSTOP, a machine that swaps) may come back,
-// and so may the network between the two. A rank that waits longer than this has lost the others;
-// PyTorch's watchdog waits twice as long.
-constexpr std::chrono::minutes kDecisionDeadline{5};
+// that is stopped (SIGSTOP, a machine that swaps) may come back, and so may the network between the
+// two. The job stands still for so long, and then goes on without a plan.
+constexpr std::chrono::seconds kDecisionDeadline{30};
 
 }  // namespace
 
@@ -22,7 +24,8 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     // Sequentially consistent, as name() is: either name() sees that this call has been made, or
     // this call sees the switch.
     ordinal_.store(ordinal + 1, std::memory_order_seq_cst);
-    if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !switch_over(ordinal, result)) {
+    if (ordinal == switch_at_.load(std::memory_order_seq_cst) &&
+        !switch_over({ordinal, grouped, stream}, result)) {
         return true;
     }
     // Looked at after this call has been counted: end() sees the reference, or this sees the end.
@@ -36,8 +39,12 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
         result = DEFT_NCCL_SYSTEM_ERROR;
         return true;
     }
-    executor::Executor* const active = over ? nullptr : active_.load(std::memory_order_seq_cst);
+    executor::Executor* active = over ? nullptr : active_.load(std::memory_order_seq_cst);
+    if (active != nullptr && !grouped) {
+        active = renew(active, ordinal);
+    }
     if (active == nullptr || active->broken()) {
+        settle_without_plan(ordinal);
         note_sums();
         if (!priority_known_.load(std::memory_order_relaxed)) {
             learn_priority(stream);
@@ -113,7 +120,8 @@ int PlanSwitch::flush() noexcept {
 
 // At the call where a proposal takes effect. False: it cannot be known what the others do, and the
 // communicator has to fail.
-bool PlanSwitch::switch_over(std::uint64_t ordinal, int& result) noexcept {
+bool PlanSwitch::switch_over(const At& at, int& result) noexcept {
+    const std::uint64_t ordinal = at.ordinal;
     State state = state_.load(std::memory_order_seq_cst);
     const std::uint64_t serial = serial_.load(std::memory_order_acquire);
     // A proposal is cancelled before the next one is named, and may be while this thread is not
@@ -121,33 +129,162 @@ bool PlanSwitch::switch_over(std::uint64_t ordinal, int& result) noexcept {
     if (switch_at_.load(std::memory_order_seq_cst) != ordinal) {
         return true;
     }
+    return state == State::Asked ? hear_others(ordinal, serial, result)
+                                 : ask_others(at, state, serial, result);
+}
+
+// Under a plan. What is in force now.
+executor::Executor* PlanSwitch::renew(executor::Executor* active, std::uint64_t ordinal) noexcept {
+    const bool known = switch_at_.load(std::memory_order_seq_cst) == kAtRenewal &&
+                       state_.load(std::memory_order_seq_cst) == State::Committed;
+    if (active->renew(known)) {
+        put_in_force(ordinal, kAtRenewal);
+        return active_.load(std::memory_order_seq_cst);
+    }
+    return active;
+}
+
+// The plan has ended, on all ranks alike, under which a switch was to be made.
+void PlanSwitch::settle_without_plan(std::uint64_t ordinal) noexcept {
+    if (switch_at_.load(std::memory_order_seq_cst) != kAtRenewal ||
+        state_.load(std::memory_order_seq_cst) != State::Committed) {
+        return;
+    }
+    if (next_.load(std::memory_order_seq_cst) == nullptr) {
+        put_in_force(ordinal, kAtRenewal);  // nothing is: that was meant
+    } else {
+        void_switch(kAtRenewal, serial_.load(std::memory_order_acquire));
+    }
+}
+
+// None: it has not come.
+PlanSwitch::State PlanSwitch::await_decision(std::uint64_t serial,
+                                             std::chrono::nanoseconds most) noexcept {
+    switch (wait_(serial, agreement::Clock::now() + most)) {
+        case agreement::Decision::Commit:
+            return State::Committed;
+        case agreement::Decision::Cancel:
+            return State::Cancelled;
+        case agreement::Decision::Lost:
+            break;
+    }
+    return State::None;
+}
+
+// No plan is in force, and one is to be. Every rank that knows this says yes, and goes on without
+// the plan until the answer is there. A rank that does not know what was decided says no. So nobody
+// switches who has not heard from all, and nobody has to know more than that.
+bool PlanSwitch::ask_others(const At& at, State state, std::uint64_t serial, int& result) noexcept {
+    executor::Lane* const lane = asking_lane();
+    if (lane == nullptr && ended()) {
+        return lost(result);
+    }
+    if (at.grouped || lane == nullptr || captured(at.stream)) {
+        void_switch(at.ordinal, serial);  // by what the job does: the same on all ranks
+        return true;
+    }
     if (state == State::Prepared) {
-        const agreement::Decision decision =
-            wait_(serial, agreement::Clock::now() + kDecisionDeadline);
-        if (decision == agreement::Decision::Lost) {
+        state = await_decision(serial, kDecisionDeadline);
+        if (state == State::None && ended()) {
             return lost(result);
         }
-        state = decision == agreement::Decision::Commit ? State::Committed : State::Cancelled;
     }
-    if (state == State::Committed) {
-        put_in_force(ordinal);
+    if (state == State::Cancelled) {
+        return true;
     }
-    return true;  // cancelled: cancel() cleans up, and another one may have been named since
+    const bool known = state == State::Committed;
+    const int cast = lane->cast(executor::Question::Switches,
+                                known ? executor::Ballot::Word::Yes : executor::Ballot::Word::No);
+    if (!known) {
+        // What NCCL says of the lane does not matter: nothing is known of the others in any case.
+        DEFT_WARN(
+            "rank %d: the leader's decision about a plan has not come; no rank carries it out, and "
+            "no other is made for this communicator",
+            rank_);
+        blind_ = cast == DEFT_NCCL_SUCCESS ? lane : nullptr;
+        void_switch(at.ordinal, serial);
+        return true;
+    }
+    if (cast != DEFT_NCCL_SUCCESS) {
+        return lost(result);
+    }
+    const std::uint64_t begin = begin_.load(std::memory_order_relaxed);
+    state_.store(State::Asked, std::memory_order_seq_cst);
+    if (begin <= at.ordinal) {
+        return hear_others(at.ordinal, serial, result);
+    }
+    switch_at_.store(begin, std::memory_order_seq_cst);
+    return true;
+}
+
+// An iteration or two after the ranks have asked each other: the device has been through, and all
+// hosts have come past that call.
+bool PlanSwitch::hear_others(std::uint64_t ordinal, std::uint64_t serial, int& result) noexcept {
+    using Answer = executor::Ballot::Answer;
+    executor::Lane* const lane = asking_lane();
+    if (lane == nullptr) {
+        return true;  // the communicator ends
+    }
+    Answer answer = lane->answer(executor::Question::Switches);
+    while (answer == Answer::Pending && !ended()) {
+        const timespec pause{0, 100'000};
+        ::nanosleep(&pause, nullptr);
+        answer = lane->answer(executor::Question::Switches);
+    }
+    switch (answer) {
+        case Answer::Yes:
+        case Answer::Switch:
+            put_in_force(ordinal, ordinal);
+            return true;
+        case Answer::No:
+            void_switch(ordinal, serial);
+            return true;
+        case Answer::Pending:
+        case Answer::Failed:
+            break;
+    }
+    return lost(result);
+}
+
+// The last that is done about it: from here on the executor may be freed. The proposal may have
+// been cancelled meanwhile, and another one named.
+void PlanSwitch::void_switch(std::uint64_t named, std::uint64_t serial) noexcept {
+    voided_.store(serial, std::memory_order_release);
+    switch_at_.compare_exchange_strong(named, kNever, std::memory_order_seq_cst);
+}
+
+// Null: it has none, or clear() has come.
+executor::Lane* PlanSwitch::asking_lane() const noexcept {
+    const executor::Executor* const next = next_.load(std::memory_order_seq_cst);
+    return next != nullptr ? next->first_lane() : nullptr;
+}
+
+bool PlanSwitch::captured(deft_cuda_stream_t stream) const noexcept {
+    const cuda::Execution* const driver = driver_.load(std::memory_order_acquire);
+    bool captured = false;
+    return driver != nullptr && !cuda::recordable(*driver->driver, stream, captured) && captured;
+}
+
+void PlanSwitch::forwarded(deft_cuda_stream_t stream) noexcept {
+    if (blind_ != nullptr) {
+        std::exchange(blind_, nullptr)->mark_cast(stream);
+    }
 }
 
 bool PlanSwitch::lost(int& result) noexcept {
     if (!ended()) {  // else it was let go, and errors are NCCL's to tell
         failed_.store(true, std::memory_order_relaxed);
         DEFT_WARN(
-            "rank %d: the other ranks were lost while a plan was being switched; the "
-            "communicator fails, because going on alone would mix different plans",
+            "rank %d: NCCL does not tell whether a plan begins; the communicator fails, because "
+            "going on alone would mix different plans",
             rank_);
     }
     result = DEFT_NCCL_SYSTEM_ERROR;
     return false;
 }
 
-void PlanSwitch::put_in_force(std::uint64_t ordinal) noexcept {
+// named: what it was named for.
+void PlanSwitch::put_in_force(std::uint64_t ordinal, std::uint64_t named) noexcept {
     executor::Executor* const old = active_.load(std::memory_order_relaxed);
     executor::Executor* const next = next_.load(std::memory_order_seq_cst);
     if (next != nullptr) {
@@ -163,8 +300,7 @@ void PlanSwitch::put_in_force(std::uint64_t ordinal) noexcept {
     DEFT_DEBUG("rank %d: switched at gradient call %llu", rank_,
                static_cast<unsigned long long>(ordinal));
     // From active_ on the next switch may be named: that one is not taken back.
-    std::uint64_t made = ordinal;
-    switch_at_.compare_exchange_strong(made, kNever, std::memory_order_seq_cst);
+    switch_at_.compare_exchange_strong(named, kNever, std::memory_order_seq_cst);
 }
 
 // A plan that does not begin where an iteration does ends before its first call.
@@ -184,12 +320,16 @@ void PlanSwitch::end_if_misplaced(executor::Executor& next, std::uint64_t ordina
 }
 
 bool PlanSwitch::committed_ahead() const noexcept {
-    return switch_at_.load(std::memory_order_seq_cst) != kNever &&
-           state_.load(std::memory_order_seq_cst) == State::Committed;
+    if (switch_at_.load(std::memory_order_seq_cst) == kNever) {
+        return false;
+    }
+    const State state = state_.load(std::memory_order_seq_cst);
+    return state == State::Committed || state == State::Asked;
 }
 
 bool PlanSwitch::name(const NamedSwitch& named) noexcept {
     next_.store(named.next, std::memory_order_release);
+    begin_.store(named.begin, std::memory_order_release);
     named_at_.store(named.named_at, std::memory_order_release);
     serial_.store(named.serial, std::memory_order_release);
     state_.store(State::Prepared, std::memory_order_seq_cst);

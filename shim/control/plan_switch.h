@@ -22,10 +22,16 @@ namespace deft::director {
 // What a plan has handed to the job's gradient calls.
 enum class Update : std::uint8_t { None, Zeros, Sums };
 
-// A switch that the leader has proposed.
+// A switch that the leader has proposed. It is made where all ranks have said through NCCL that
+// they know the decision.
 struct NamedSwitch {
-    std::uint64_t serial = 0;            // of the proposal
-    std::uint64_t call = 0;              // ordinal of the first call that finds `next`
+    std::uint64_t serial = 0;  // of the proposal
+    // Where no plan is in force: the call at which the ranks ask each other, which none passes
+    // before it knows the decision, or sees to it that nobody switches. Under a plan they ask each
+    // other anyway: PlanSwitch::kAtRenewal.
+    std::uint64_t call = 0;
+    // Where no plan is in force: ordinal of the first call that finds `next`; 0: it is `call`.
+    std::uint64_t begin = 0;
     std::uint64_t named_at = 0;          // the leader's next call when it named the switch
     executor::Executor* next = nullptr;  // in force from there on; null: every call is forwarded
 };
@@ -35,6 +41,7 @@ struct NamedSwitch {
 class PlanSwitch {
 public:
     static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    static constexpr std::uint64_t kAtRenewal = kNever - 1;  // see NamedSwitch
 
     // Waits until the decision on the proposal with that serial is known, or the deadline passes.
     using WaitDecision =
@@ -57,6 +64,8 @@ public:
     int flush() noexcept;
     // A hook that may use executors or lanes holds one for as long.
     HookRef reference() noexcept { return HookRef(references_); }
+    // Hooks: a call that no plan took has been handed to NCCL on this stream.
+    void forwarded(deft_cuda_stream_t stream) noexcept;
     // A decision was lost, so every call fails.
     bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
 
@@ -78,6 +87,8 @@ public:
     executor::Executor* active() const noexcept { return active_.load(std::memory_order_seq_cst); }
     // A switch has been named, and hooks have yet to come to it.
     bool ahead() const noexcept { return switch_at_.load(std::memory_order_seq_cst) != kNever; }
+    // Serial of the last switch that came to nothing at its call, on all ranks; 0: there was none.
+    std::uint64_t voided() const noexcept { return voided_.load(std::memory_order_acquire); }
     // Hooks have this executor, or will have it at a call that is still to come.
     bool uses(const executor::Executor* executor) const noexcept;
     // Background: takes an executor that has ended out of force. False if it is not in force.
@@ -112,11 +123,25 @@ public:
 
 private:
     // What the call finds at which a switch was named.
-    enum class State : std::uint8_t { None, Prepared, Committed, Cancelled };
+    enum class State : std::uint8_t { None, Prepared, Committed, Cancelled, Asked };
 
-    bool switch_over(std::uint64_t ordinal, int& result) noexcept;
+    // Of the call that a switch was named for: how it is made, and what NCCL is told of it.
+    struct At {
+        std::uint64_t ordinal = 0;
+        bool grouped = false;
+        deft_cuda_stream_t stream = nullptr;
+    };
+    bool switch_over(const At& at, int& result) noexcept;
+    bool ask_others(const At& at, State state, std::uint64_t serial, int& result) noexcept;
+    bool hear_others(std::uint64_t ordinal, std::uint64_t serial, int& result) noexcept;
+    State await_decision(std::uint64_t serial, std::chrono::nanoseconds most) noexcept;
+    void void_switch(std::uint64_t named, std::uint64_t serial) noexcept;
+    executor::Lane* asking_lane() const noexcept;
+    bool captured(deft_cuda_stream_t stream) const noexcept;
     bool lost(int& result) noexcept;
-    void put_in_force(std::uint64_t ordinal) noexcept;
+    executor::Executor* renew(executor::Executor* active, std::uint64_t ordinal) noexcept;
+    void settle_without_plan(std::uint64_t ordinal) noexcept;
+    void put_in_force(std::uint64_t ordinal, std::uint64_t named) noexcept;
     void end_if_misplaced(executor::Executor& next, std::uint64_t ordinal) noexcept;
     void learn_priority(deft_cuda_stream_t stream) noexcept;
 
@@ -126,8 +151,10 @@ private:
     std::atomic<std::uint64_t> ordinal_;            // of the next gradient call
     std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
     std::atomic<std::uint64_t> serial_{0};  // of the switch, and what else it was named with
+    std::atomic<std::uint64_t> begin_{0};
     std::atomic<std::uint64_t> named_at_{0};
     std::atomic<executor::Executor*> next_{nullptr};
+    std::atomic<std::uint64_t> voided_{0};
     std::atomic<State> state_{State::None};
     std::atomic<executor::Executor*> active_{nullptr};
     std::atomic<std::uint32_t> references_{0};
@@ -143,6 +170,9 @@ private:
     std::atomic<bool> got_zeros_{false};
     std::atomic<bool> got_sums_{false};
     std::atomic<std::uint64_t> asked_at_{kNever};
+    // Hooks': where this rank has cast without knowing whether the others do, until the call that
+    // it was cast before has been made.
+    executor::Lane* blind_ = nullptr;
 
     std::atomic<const cuda::Execution*> driver_{nullptr};
     std::atomic<bool> priority_known_{false};

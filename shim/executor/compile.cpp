@@ -114,6 +114,7 @@ private:
             }
             if (bytes < best) {
                 best = bytes;
+                script_.plan_period = live_ranges_.period;
                 script_.period = live_ranges_.period * repeats;
                 slots_ = std::move(slots);
             }

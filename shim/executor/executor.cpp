@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "shim/executor/counters.h"
-#include "shim/executor/lease.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
 #include "shim/nccl/sum_mark.h"
@@ -15,7 +14,6 @@ namespace deft::executor {
 namespace {
 
 constexpr int kLeaveSteps = 2000;  // of half a millisecond: how long stop() waits
-constexpr int kLaneLost = -1;      // no result of CUDA's
 
 }  // namespace
 
@@ -48,7 +46,8 @@ Executor::Executor(const cuda::Execution& driver, const Nccl& nccl, int device,
       device_(device),
       lanes_(std::move(lanes)),
       script_(std::move(script)),
-      options_(options) {}
+      options_(options),
+      lease_(std::max(script_.plan_period, 1U), options.lease) {}
 
 Executor::~Executor() {
     end(BreakReason::Stopped);
@@ -98,9 +97,8 @@ bool Executor::allocate(std::string& problem) {
     const std::uint64_t measured_bytes =
         options_.statistics ? Sampler::device_bytes(script_.lanes) + correlation.device_bytes() : 0;
     const std::uint32_t measured_events = options_.statistics ? Sampler::events(script_.lanes) : 0;
-    shadow_ = Shadow::create(driver_, device_, script_, options_.max_shadow_bytes,
-                             measured_bytes + (options_.lease ? Lease::kDeviceBytes : 0),
-                             measured_events + (options_.lease ? Lease::kEvents : 0), problem);
+    shadow_ = Shadow::create(driver_, device_, script_, options_.max_shadow_bytes, measured_bytes,
+                             measured_events, problem);
     if (shadow_ == nullptr) {
         return false;
     }
@@ -115,50 +113,43 @@ bool Executor::allocate(std::string& problem) {
                                    problem);
         sampling_ = sampler_ != nullptr;
     }
-    if (options_.lease) {
-        lease_ = Lease::create(
-            driver_, shadow_->context(), shadow_->extra_memory() + measured_bytes,
-            {shadow_->extra_event(measured_events), shadow_->extra_event(measured_events + 1)},
-            problem);
-    }
-    return sampling_ == options_.statistics && (lease_ != nullptr) == options_.lease;
+    return sampling_ == options_.statistics;
 }
 
-// Before an iteration: false where the plan ends, on every rank alike, or NCCL refuses.
-bool Executor::ask_ranks(std::uint64_t iteration, bool fits) noexcept {
-    const bool fit_matters = !script_.marks.empty();
-    if (!Lease::asks(iteration) && !Lease::hears(iteration) && !fit_matters) {
-        return true;
+bool Executor::renew(bool switches) noexcept {
+    if (position_.load(std::memory_order_relaxed) != 0 || broken() || lanes_.empty()) {
+        return false;
+    }
+    const std::uint64_t iteration = iteration_.load(std::memory_order_relaxed);
+    if (!lease_.asks(iteration) && !lease_.hears(iteration)) {
+        return false;
     }
     inside_.fetch_add(1);
-    bool goes_on = why() != BreakReason::Stopped;  // else the lanes may be gone
-    if (goes_on) {
-        const cuda::Current current(*driver_.driver, shadow_->context());
-        if (!current) {
-            refused("context");
-        } else {
-            goes_on = renew_lease(iteration) && (!fit_matters || any_rank_fits(fits));
-        }
-    }
+    // Stopped: the lanes may be gone.
+    const bool heard = why() != BreakReason::Stopped && ask_or_hear(iteration, switches);
     inside_.fetch_sub(1);
-    return goes_on && !broken();
+    return heard;
 }
 
-bool Executor::renew_lease(std::uint64_t iteration) noexcept {
-    if (Lease::hears(iteration)) {
-        if (!hear(Question::Vouches)) {
-            return false;
-        }
-        if (!lease_->yes(Question::Vouches)) {
-            end(BreakReason::Lease);
-        }
-    } else if (Lease::asks(iteration)) {
-        const int result = lease_->ask(nccl_, lanes_.front()->comm(), lanes_.front()->stream());
-        if (result != DEFT_NCCL_SUCCESS) {
-            failed("lease", result);
-        }
+// True: they have said in the iterations before that all know of a switch.
+bool Executor::ask_or_hear(std::uint64_t iteration, bool switches) noexcept {
+    if (lease_.asks(iteration)) {
+        cast(Question::Switches, lease_.word(switches));
+        return false;
     }
-    return !broken();
+    const Ballot::Answer answer = hear(Question::Switches);
+    if (answer == Ballot::Answer::No) {
+        end(BreakReason::Lease);
+    }
+    return answer == Ballot::Answer::Switch;
+}
+
+int Executor::cast(Question question, Ballot::Word word) noexcept {
+    const int result = lanes_.front()->cast(question, word);
+    if (result != DEFT_NCCL_SUCCESS) {
+        failed("question to the other ranks", result);
+    }
+    return result;
 }
 
 // A call that does not fit the plan, by what the companion says of it. Where no rank's does, that
@@ -167,57 +158,52 @@ bool Executor::renew_lease(std::uint64_t iteration) noexcept {
 // that ended here alone would leave the others waiting in its transfers. Then all end together a
 // little later.
 bool Executor::any_rank_fits(bool fits) noexcept {
-    const int result =
-        lease_->ask_for_fit(fits, nccl_, lanes_.front()->comm(), lanes_.front()->stream());
-    if (result != DEFT_NCCL_SUCCESS) {
-        failed("lease", result);
-        return false;
+    inside_.fetch_add(1);
+    using Word = Ballot::Word;
+    if (why() != BreakReason::Stopped &&
+        cast(Question::Unfit, fits ? Word::No : Word::Yes) == DEFT_NCCL_SUCCESS && !fits) {
+        const Ballot::Answer answer = hear(Question::Unfit);
+        if (answer == Ballot::Answer::Yes) {
+            end(BreakReason::Unproven);
+        } else if (answer == Ballot::Answer::No) {
+            lease_.withhold();
+        }
     }
-    if (fits) {
-        return true;
-    }
-    if (!hear(Question::Fits)) {
-        return false;
-    }
-    if (lease_->yes(Question::Fits)) {
-        lease_->withhold();
-    } else {
-        end(BreakReason::Unproven);
-    }
+    inside_.fetch_sub(1);
     return !broken();
 }
 
-// Waits for the answer. False: it does not come, and the plan ends. A job that had called NCCL
-// would see by the communicator's error that a rank is lost; here it waits in deft, which has to
-// look.
-bool Executor::hear(Question question) noexcept {
-    const cuda::Relaxed relaxed(*driver_.driver);
-    int error = DEFT_NCCL_SUCCESS;
-    const bool there = over([&] {
-        const int state = lease_->arrived(question, lanes_.front()->stream());
-        error = state == cuda::kNotReady ? lanes_.front()->error() : DEFT_NCCL_SUCCESS;
-        return error == DEFT_NCCL_SUCCESS ? state : kLaneLost;
-    });
-    if (error != DEFT_NCCL_SUCCESS) {
-        failed("lease", error);
-    } else if (!there) {
-        refused("answer of the other ranks");
+// Waits for the answer. Failed or Pending: it does not come, and the plan has ended. A job that had
+// called NCCL would see by the communicator's error that a rank is lost; here it waits in deft,
+// which has to look.
+Ballot::Answer Executor::hear(Question question) noexcept {
+    using Answer = Ballot::Answer;
+    Lane& lane = *lanes_.front();
+    Answer answer = Answer::Pending;
+    while ((answer = lane.answer(question)) == Answer::Pending && why() != BreakReason::Stopped) {
+        const timespec pause{0, 100'000};
+        ::nanosleep(&pause, nullptr);
     }
-    return there;
+    if (answer == Answer::Failed) {
+        if (const int error = lane.error(); error != DEFT_NCCL_SUCCESS) {
+            failed("question to the other ranks", error);
+        } else {
+            refused("answer of the other ranks");
+        }
+    }
+    return answer;
 }
 
 void Executor::vouch(std::int64_t until_ns) noexcept {
-    if (lease_ != nullptr) {
-        lease_->vouch(until_ns);
-    }
+    lease_.vouch(until_ns);
 }
 
 bool Executor::vouched() const noexcept {
-    return lease_ == nullptr || lease_->vouched();
+    return lease_.vouched();
 }
 
 bool Executor::withheld() const noexcept {
-    return lease_ != nullptr && lease_->withheld();
+    return lease_.withheld();
 }
 
 // The companion says of the call what it says of the plan's. One that has failed in this rank says
@@ -247,7 +233,7 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
     }
     const bool fitting = fits(call.mark, position);
     if (position == 0) {
-        if (lease_ != nullptr && !ask_ranks(iteration, fitting)) {
+        if (!script_.marks.empty() && !any_rank_fits(fitting)) {
             return nullptr;
         }
         Counters::add(counters_->iterations);
@@ -255,7 +241,7 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
             sampler_->begin(iteration);
         }
     } else if (!fitting) {
-        lease_->withhold();  // the iteration has begun on all ranks
+        lease_.withhold();  // the iteration has begun on all ranks
     }
     running_ = iteration;
     const bool wraps = position + 1 == script_.shapes.size();

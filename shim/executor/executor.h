@@ -11,6 +11,7 @@
 
 #include "shim/cuda/execution.h"
 #include "shim/executor/lanes.h"
+#include "shim/executor/lease.h"
 #include "shim/executor/prediction.h"
 #include "shim/executor/script.h"
 #include "shim/executor/statistics.h"
@@ -20,8 +21,6 @@ namespace deft::executor {
 
 class Shadow;
 class Sampler;
-class Lease;
-enum class Question : std::uint8_t;
 
 struct ExecutorOptions {
     std::uint64_t max_shadow_bytes = ~0ULL;  // create() refuses a script that needs more
@@ -76,15 +75,19 @@ public:
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
+    // Before the next gradient call. In some iterations the ranks ask each other whether the plan
+    // goes on, and some iterations later they hear the answer here. `switches`: this rank knows of
+    // a decision to end the plan, or to change to another one. True: all ranks do, and this is the
+    // call to do it at. Waits only where the host is that far ahead of the device.
+    bool renew(bool switches) noexcept;
     // The next gradient call of the job. The first one is position 0 of iteration 0, so the
     // director arms the executor between two iterations. True: `result` is what the hook returns.
     // False: the hook forwards the call as it is (by plan, or because the executor is broken).
-    // Never allocates or locks, and does not wait: under a lease it looks at an answer for which
-    // the device had eight iterations, and only a call that is not the plan's, the first of an
-    // iteration, waits for the other ranks. An error of the executor's own CUDA calls is never the
-    // result: the plan ends with one WARN, and the call is forwarded. Only where transfers of the
-    // call are under way already, which the others take part in, it is carried through: then this
-    // thread waits for them.
+    // Never allocates or locks, and does not wait: only a call that is not the plan's, the first of
+    // an iteration, waits for the other ranks. An error of the executor's own CUDA calls is never
+    // the result: the plan ends with one WARN, and the call is forwarded. Only where transfers of
+    // the call are under way already, which the others take part in, it is carried through: then
+    // this thread waits for them.
     bool all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept;
 
     // Nothing is executed any more; what is in flight finishes and is dropped. All ranks must break
@@ -117,6 +120,8 @@ public:
 
     const Script& script() const noexcept { return script_; }
     std::size_t lanes() const noexcept { return lanes_.size(); }
+    // Null: it has none.
+    Lane* first_lane() const noexcept { return lanes_.empty() ? nullptr : lanes_.front(); }
 
 private:
     struct Counters;
@@ -124,10 +129,10 @@ private:
              Script script, const ExecutorOptions& options) noexcept;
     bool allocate(std::string& problem);
     static constexpr int kForward = -1;  // a result: the call is left to the hook
-    bool ask_ranks(std::uint64_t iteration, bool fits) noexcept;
-    bool renew_lease(std::uint64_t iteration) noexcept;
+    bool ask_or_hear(std::uint64_t iteration, bool switches) noexcept;
     bool any_rank_fits(bool fits) noexcept;
-    bool hear(Question question) noexcept;
+    int cast(Question question, Ballot::Word word) noexcept;
+    Ballot::Answer hear(Question question) noexcept;
     bool fits(std::uint64_t mark, std::uint32_t position) const noexcept;
     // What the script has for this call, which the call now counts as. Null: forward.
     const Action* begin_call(const Call& call, cuda::Stream stream) noexcept;
@@ -167,7 +172,7 @@ private:
     const ExecutorOptions options_;
     std::unique_ptr<Shadow> shadow_;
     std::unique_ptr<Sampler> sampler_;
-    std::unique_ptr<Lease> lease_;
+    Lease lease_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<std::uint32_t> position_{0};
     std::atomic<std::uint8_t> why_{0};

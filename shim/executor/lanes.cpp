@@ -107,6 +107,12 @@ struct Lane::Opening {
 Lane::Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept
     : nccl_(nccl), driver_(driver), device_(device) {}
 
+Lane::~Lane() {
+    for (std::unique_ptr<Ballot>& ballot : ballots_) {
+        static_cast<void>(ballot.release());
+    }
+}
+
 bool Lane::failed(std::string& problem, const char* step, int result) noexcept {
     try {
         result = result != DEFT_NCCL_SUCCESS ? result : error();
@@ -161,6 +167,17 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
         }
         if (!await(*opening, Clock::now() + config.deadline, problem)) {
             return false;
+        }
+        {
+            const cuda::Current current(*driver_.driver, context_);
+            const cuda::Relaxed relaxed(*driver_.driver);
+            for (std::unique_ptr<Ballot>& ballot : ballots_) {
+                ballot = Ballot::create(driver_, context_, stream_);
+            }
+        }
+        if (ballots_[0] == nullptr || ballots_[1] == nullptr) {
+            abort();
+            return failed(problem, "its memory", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
         }
         LaneState expected = LaneState::Opening;
         if (!state_.compare_exchange_strong(expected, LaneState::Ready) || stop_.load()) {
@@ -262,10 +279,10 @@ void Lane::disconnect() noexcept {
     const deft_nccl_comm_t comm = comm_.exchange(nullptr);
     state_.store(LaneState::Closed);
     const cuda::Current current(*driver_.driver, context_);
+    while (users_.load() > 0) {
+        nap();  // asked for its error at this moment, or released by an abort
+    }
     if (comm != nullptr) {
-        while (users_.load() > 0) {
-            nap();  // asked for its error at this moment
-        }
         const int result = nccl_.CommDestroy(comm);
         if (result != DEFT_NCCL_SUCCESS) {
             DEFT_WARN("a lane's communicator cannot be destroyed: %s", nccl_.text(result));
@@ -284,7 +301,7 @@ void Lane::drain() noexcept {
     const cuda::Relaxed relaxed(*driver_.driver);
     while (comm() != nullptr && stream_ != nullptr && current &&
            driver_.StreamQuery(stream_) == cuda::kNotReady) {
-        if (stop_.load() || error() != DEFT_NCCL_SUCCESS) {
+        if (stop_.load() || error() != DEFT_NCCL_SUCCESS || casts_alone()) {
             abort();
         } else {
             nap();
@@ -305,6 +322,62 @@ void Lane::close() noexcept {
         cuda::PinnedPool::process().give_back(context_, kWord, word);
     }
     disconnect();
+    if (current) {
+        for (std::unique_ptr<Ballot>& ballot : ballots_) {
+            ballot.reset();
+        }
+    }
+}
+
+// As long as it is not aborted: an abort waits for whoever is inside.
+template <class Result, class Do>
+Result Lane::with_ballot(Question question, Result otherwise, Do&& what) noexcept {
+    users_.fetch_add(1);
+    Result result = otherwise;
+    if (comm() != nullptr && !stop_.load()) {
+        Ballot* const ballot = ballots_[static_cast<std::size_t>(question)].get();
+        const cuda::Current current(*driver_.driver, context_);
+        const cuda::Relaxed relaxed(*driver_.driver);
+        if (ballot != nullptr && current) {
+            result = what(*ballot);
+        }
+    }
+    users_.fetch_sub(1);
+    return result;
+}
+
+int Lane::cast(Question question, Ballot::Word word) noexcept {
+    // Whether a call fits is asked in every iteration, and the answer is seldom looked at.
+    const Ballot::Copy copy =
+        question == Question::Unfit ? Ballot::Copy::OnDemand : Ballot::Copy::AtOnce;
+    return with_ballot(question, int{DEFT_NCCL_INVALID_USAGE}, [&](Ballot& ballot) {
+        return ballot.cast(nccl_, comm(), stream_, word, copy);
+    });
+}
+
+Ballot::Answer Lane::answer(Question question) noexcept {
+    const Ballot::Answer answer =
+        with_ballot(question, Ballot::Answer::Failed,
+                    [this](Ballot& ballot) { return ballot.answer(stream_); });
+    return answer == Ballot::Answer::Pending && error() != DEFT_NCCL_SUCCESS
+               ? Ballot::Answer::Failed
+               : answer;
+}
+
+void Lane::mark_cast(cuda::Stream job) noexcept {
+    with_ballot(Question::Switches, false, [job](Ballot& ballot) {
+        ballot.mark(job);
+        return true;
+    });
+}
+
+bool Lane::casting() noexcept {
+    return with_ballot(Question::Switches, false, [](Ballot& ballot) { return ballot.pending(); });
+}
+
+bool Lane::casts_alone(std::int64_t longest) noexcept {
+    return with_ballot(Question::Switches, false,
+                       [longest](Ballot& ballot) { return ballot.alone(longest); });
 }
 
 int Lane::error() noexcept {

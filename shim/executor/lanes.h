@@ -11,6 +11,7 @@
 #include <string>
 
 #include "shim/cuda/execution.h"
+#include "shim/executor/ballot.h"
 #include "shim/executor/nccl.h"
 #include "shim/nccl/config_choices.h"
 
@@ -48,6 +49,12 @@ struct LaneSpeed {
 LaneSpeed speed_from(std::size_t small_bytes, double small_seconds, std::size_t large_bytes,
                      double large_seconds) noexcept;
 
+// What the ranks ask each other over a lane.
+enum class Question : std::uint8_t {
+    Switches,  // does the plan go on, end or change, or does one begin?
+    Unfit,     // is no rank's next call the one that the plan is for?
+};
+
 enum class LaneState { Idle, Opening, Ready, Failed, Aborted, Closed };
 const char* to_string(LaneState state);
 
@@ -56,9 +63,9 @@ const char* to_string(LaneState state);
 class Lane {
 public:
     Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept;
-    // Never calls NCCL or CUDA: at exit they may be gone. close() or abort() first, or the
-    // communicator is left behind.
-    ~Lane() = default;
+    // Never calls NCCL or CUDA: at exit they may be gone. close() first, or the communicator and
+    // what it has of the device are left behind.
+    ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
@@ -99,6 +106,17 @@ public:
     // Something is in flight. Any thread.
     bool busy() noexcept;
 
+    // The ranks ask each other; see Ballot. NCCL's result: where it fails the others may wait in
+    // vain. The thread of the gradient calls.
+    int cast(Question question, Ballot::Word word) noexcept;
+    // Failed: the lane has ended, or has an error.
+    Ballot::Answer answer(Question question) noexcept;
+    // Of Question::Switches, as Ballot::mark().
+    void mark_cast(cuda::Stream job) noexcept;
+    // Background thread: such a cast is on its way, or waits for others that will not come.
+    bool casting() noexcept;
+    bool casts_alone(std::int64_t longest = Ballot::kLongest) noexcept;
+
     LaneState state() const noexcept { return state_.load(std::memory_order_acquire); }
     bool ready() const noexcept { return state() == LaneState::Ready; }
     // NCCL's asynchronous error of the lane, DEFT_NCCL_SUCCESS if it is not open. Any thread.
@@ -126,6 +144,8 @@ private:
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;
     bool await(Opening& opening, std::chrono::steady_clock::time_point until, std::string& problem);
+    template <class Result, class Do>
+    Result with_ballot(Question question, Result otherwise, Do&& what) noexcept;
 
     const Nccl nccl_;
     const cuda::Execution& driver_;
@@ -139,6 +159,7 @@ private:
     // deadline. Kept until close().
     static constexpr std::size_t kWord = 4;  // bytes
     void* word_ = nullptr;                   // pinned; null: not needed yet
+    std::unique_ptr<Ballot> ballots_[2];     // by question, from open() to close()
     std::atomic<deft_nccl_comm_t> comm_{nullptr};
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};

@@ -103,7 +103,8 @@ struct Script {
     // What the companion says of the sums, by position: a sum of which it says something else is
     // none of this plan's. Empty: that does not matter.
     std::vector<std::uint64_t> marks;
-    std::uint32_t period = 1;  // iterations; a multiple of the plan's
+    std::uint32_t period = 1;       // iterations; a multiple of the plan's
+    std::uint32_t plan_period = 1;  // where one ends, no sum is half made
     std::uint32_t lanes = 1;
     std::uint64_t fingerprint = 0;  // of the plan
     std::vector<Action> actions;    // iteration * shapes.size() + position

@@ -143,6 +143,7 @@ int CollectiveHook::all_reduce(const Call& summed, deft_cuda_stream_t stream) no
             return table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
                                       call.type, call.op, comm_, stream);
         });
+        tell_forwarded(stream);
     }
     end(result);
     return result;
@@ -264,6 +265,14 @@ bool CollectiveHook::carry_out(const Call& call, deft_cuda_stream_t stream, int&
     director::Director* const director = director_of(communicator());
     return director != nullptr &&
            director->all_reduce(call, record_.ordinal, false, stream, result);
+}
+
+void CollectiveHook::tell_forwarded(deft_cuda_stream_t stream) noexcept {
+    if (record_.ordinal != CallRecord::kNoOrdinal) {
+        if (director::Director* const director = director_of(communicator())) {
+            director->forwarded(stream);
+        }
+    }
 }
 
 void CollectiveHook::end(int result) noexcept {

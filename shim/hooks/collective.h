@@ -45,6 +45,7 @@ private:
     void tune(deft_cuda_stream_t stream) noexcept;
     bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
+    void tell_forwarded(deft_cuda_stream_t stream) noexcept;
     void keep_for_group_end(bool observed) noexcept;
 
     deft_nccl_comm_t comm_;

@@ -286,14 +286,15 @@ TEST_F(Follower, WhatIsArmedIsNotReplacedBeforeItsCallHasCome) {
 TEST_F(Follower, ASwitchThatIsNamedBeforeTheLastOneHasComeIsRefused) {
     stage();
     order(Kind::Arm, ordinal_ + 2);
-    order(Kind::Forward, ordinal_ + 4, agreement::Decision::Cancel);
+    order(Kind::Forward, PlanSwitch::kAtRenewal, agreement::Decision::Cancel);
     Job job;
     job.forwarded(*director_, ordinal_);
     job.iteration(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_EQ(director_->facts().switched, 1U);
     EXPECT_EQ(director_->facts().executed, 2U);
-    order(Kind::Forward, ordinal_);
+    order(Kind::Forward, PlanSwitch::kAtRenewal);
+    until_renewal(job, 1);
     job.forwarded(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_NE(director_->facts().state, "running");
@@ -331,17 +332,17 @@ TEST_P(GivenUpSoon, APlanInForceIsSeenToComeAndToGo) {
     const std::uint64_t held = free_memory();
     order(Kind::Arm, ordinal_);
     job.iteration(*director_, ordinal_);
-    order(Kind::Forward, ordinal_ + 2);
+    order(Kind::Forward, PlanSwitch::kAtRenewal);
     if (GetParam()) {
         director_->tick(track_);
         EXPECT_EQ(director_->facts().state, "running");
     }
-    job.iteration(*director_, ordinal_);
+    until_renewal(job, 1);
     job.forwarded(*director_, ordinal_);
     director_->tick(track_);
     EXPECT_NE(director_->facts().state, "running");
     EXPECT_EQ(director_->facts().switched, 1U);
-    EXPECT_EQ(director_->facts().executed, 4U);
+    EXPECT_EQ(director_->facts().executed, 2 * executor::Lease::kEvery);
     EXPECT_EQ(director_->facts().dropped, 2U) << "sums that were late";
     director_->tick(track_);
     EXPECT_GE(free_memory(), held + (kCounts[0] + kCounts[1]) * 4);

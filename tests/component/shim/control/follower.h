@@ -38,6 +38,15 @@ protected:
     // The leader proposes it and all ranks have heard the decision.
     void order(Kind kind, std::uint64_t switch_call = ~0ULL,
                agreement::Decision decision = agreement::Decision::Commit) {
+        propose(kind, switch_call);
+        ASSERT_TRUE(eventually([&] { return scene_.member(0).decisions().count(serial_) == 1; }));
+        // The leader's own is the last word it gives; the follower's has been sent by then.
+        ASSERT_EQ(
+            scene_[1].wait_decision(serial_, agreement::Clock::now() + agreement::test::kPatience),
+            decision);
+    }
+    // The same, without a decision yet.
+    void propose(Kind kind, std::uint64_t switch_call) {
         Order order;
         order.kind = kind;
         order.stage = kind == Kind::Stage ? serial_ + 1 : stage_;
@@ -63,11 +72,6 @@ protected:
         proposal.body = encode(order);
         proposal.patience = agreement::test::kPatience;
         ASSERT_TRUE(eventually([&] { return scene_[0].propose(proposal); }));
-        ASSERT_TRUE(eventually([&] { return scene_.member(0).decisions().count(serial_) == 1; }));
-        // The leader's own is the last word it gives; the follower's has been sent by then.
-        ASSERT_EQ(
-            scene_[1].wait_decision(serial_, agreement::Clock::now() + agreement::test::kPatience),
-            decision);
     }
     // The rank's last answer about the stage in hand.
     Staged answer() {
@@ -96,6 +100,13 @@ protected:
         order(Kind::Open);
         ASSERT_TRUE(answers(Step::Ready)) << answer().reason;
         lanes_ = lanes_wanted_;
+    }
+
+    // Under the plan, of which so many iterations are over, to where the ranks hear each other.
+    void until_renewal(Job& job, std::uint64_t iterations) {
+        for (; iterations % executor::Lease::kEvery != 0; ++iterations) {
+            job.iteration(*director_, ordinal_);
+        }
     }
 
     // The leader needs no lane any more.

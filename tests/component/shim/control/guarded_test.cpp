@@ -22,8 +22,10 @@ protected:
     void comes_into_force(std::uint64_t switched) {
         const std::uint64_t at = armed();
         reach(at, director_->facts().state == "running");
+        in_force_at_ = at;
         iterate(kIdle, true);
         ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == switched; }));
+        period_ = director_->facts().period;
     }
     // To the call that the leader names, from which on nothing is planned.
     void falls() {
@@ -233,8 +235,10 @@ TEST_F(Guarded, APlanThatComesAfterTheGuardHasSpokenEndsToo) {
     const std::uint64_t at = heard(Kind::Arm).switch_call;
     heard(Kind::Discard);
     reach(at, true);
+    in_force_at_ = at;
     iterate(kHidden, true);
     ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 2; }));
+    period_ = director_->facts().period;
     EXPECT_EQ(director_->facts().max_delay, 1U);
     falls();
     EXPECT_EQ(director_->facts().guard_decisions, 1U);

@@ -39,7 +39,8 @@ protected:
     struct Heard {
         Order order;
         std::uint64_t serial = 0;
-        std::uint64_t switch_call = 0;
+        std::uint64_t asked_at = 0;     // of the proposal: where the ranks ask each other
+        std::uint64_t switch_call = 0;  // of the first call that finds it
     };
 
     void SetUp() override {
@@ -133,14 +134,28 @@ protected:
                 heard_ = proposal.serial;
                 if (decided->second) {
                     heard.serial = proposal.serial;
-                    heard.switch_call = proposal.switch_call;
+                    heard.asked_at = proposal.switch_call;
                     return decode(proposal.body, heard.order);
                 }
             }
             return false;
         });
         EXPECT_TRUE(came) << "no order came; " << director_->facts().reason;
+        // The leader's own hooks know of it, too.
+        (void)scene_[0].wait_decision(heard.serial,
+                                      agreement::Clock::now() + agreement::test::kPatience);
+        const bool named = heard.asked_at < PlanSwitch::kAtRenewal;
+        heard.switch_call = named ? heard.order.begin : renewal();
         return heard;
+    }
+    // The call at which the plan in force gives way, if that is decided now.
+    std::uint64_t renewal() {
+        const executor::Lease lease(period_, true);
+        std::uint64_t asked = (ordinal_ - in_force_at_ + 1) / 2;
+        while (!lease.asks(asked)) {
+            ++asked;
+        }
+        return in_force_at_ + 2 * (asked + executor::Lease::kAfter);
     }
     // So many have been asked for, those that came to nothing included.
     std::size_t asked() { return scene_.member(1).asked().size(); }
@@ -190,11 +205,12 @@ protected:
     void bring_into_force() {
         iterate(kHidden, false, 20);
         ASSERT_EQ(staged().predicted.max_merge, 2U);
-        in_force_at_ = armed();
-        ahead_ = in_force_at_ - ordinal_;
-        reach(in_force_at_, false);
+        const std::uint64_t at = armed();
+        reach(at, false);
+        in_force_at_ = at;
         iterate(kIdle, true);
         ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
+        period_ = director_->facts().period;
         iterate(kHidden, true);
     }
     // To that call, which is the first of an iteration.
@@ -226,8 +242,8 @@ protected:
     std::int64_t now_ms_ = 1000;
     std::uint64_t heard_ = 0;  // serial of the last order
     std::uint64_t stage_ = 0;
-    std::uint64_t in_force_at_ = 0;
-    std::uint64_t ahead_ = 0;  // of the rank that is furthest, a switch lies so many calls
+    std::uint64_t in_force_at_ = 0;  // the plan in force is, from this call on
+    std::uint32_t period_ = 1;       // and in iterations, its period
 };
 
 }  // namespace deft::director::test

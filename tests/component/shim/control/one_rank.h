@@ -41,6 +41,7 @@ struct Fake {
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
     std::atomic<bool> refused{false};         // the other rank does not vouch for the plan
+    std::atomic<int> questions{0};            // of the ranks to each other
     std::atomic<bool> job_stuck{false};       // on the device: the job's communicator has a kernel
     std::atomic<bool> connecting{false};      // who calls an all-reduce, until an abort
     std::atomic<bool> waited_in_vain{false};  // a call or an abort of a lane
@@ -60,7 +61,7 @@ inline void reset_lanes() {
     g_lanes.connecting = g_lanes.refused = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
-    g_lanes.asking = g_lanes.called = 0;
+    g_lanes.asking = g_lanes.called = g_lanes.questions = 0;
     g_lanes.configs.clear();
     g_lanes.networks.clear();
     g_lanes.priorities.clear();
@@ -92,6 +93,7 @@ inline int all_reduce(const void* send, void* receive, size_t count, int type, i
                       deft_nccl_comm_t, deft_cuda_stream_t stream) {
     auto* const on = reinterpret_cast<CUstream>(stream);
     if (type == ncclUint8 && op == ncclMin) {  // the ranks ask each other whether the plan goes on
+        ++g_lanes.questions;
         const bool refused = g_lanes.refused;
         return refused ? cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), 0, count, on)
                        : cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(receive),

@@ -65,6 +65,30 @@ TEST_F(Follower, ASwitchThatWasNamedIsMadeThoughTheCouncilCloses) {
     EXPECT_EQ(director_->facts().state, "running");
 }
 
+// Nor does it matter if it comes after all.
+TEST_F(Follower, ALostDecisionCostsThePlanAndNothingElse) {
+    using agreement::Answer;
+    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::Later});  // Stage, Open, Arm
+    stage();
+    propose(Kind::Arm, ordinal_ + 2);
+    ASSERT_TRUE(eventually([&] { return director_->switch_ahead(); }));
+    Job job;
+    job.forwarded(*director_, ordinal_);
+    scene_[1].let_go();
+    job.forwarded(*director_, ordinal_);
+    EXPECT_EQ(g_lanes.questions, 1) << "the others are told";
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
+    scene_[0].answer(serial_, true);
+    ASSERT_TRUE(eventually([&] { return scene_.member(0).decisions().count(serial_) == 1; }));
+    scene_.leave(0);
+    EXPECT_TRUE(eventually([&] {
+        director_->tick(track_);
+        return g_lanes.aborted == 1;
+    })) << "its lane has never been in force";
+    EXPECT_EQ(director_->facts().switched, 0U);
+    job.forwarded(*director_, ordinal_);
+}
+
 TEST_F(Leader, RestsWhereTheCouncilClosesWhileAPlanIsStaged) {
     iterate(kHidden, false, 20);
     staged();
@@ -127,7 +151,7 @@ protected:
     std::string said_;
 };
 
-constexpr int kMostLate = static_cast<int>(executor::Lease::kMostLate);
+constexpr int kMostLate = static_cast<int>(executor::Lease::kEvery + executor::Lease::kAfter);
 
 TEST_F(Lapses, APlanGoesOnWhileTheCouncilIsOpen) {
     EXPECT_EQ(lasts(5 * kMostLate), 5 * kMostLate);

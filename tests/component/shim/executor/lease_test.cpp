@@ -42,6 +42,7 @@ std::vector<Ended> run(int nranks, std::int64_t iterations,
         Ended& end = ended[static_cast<std::size_t>(self.rank)];
         for (std::int64_t t = 0; t < iterations; ++t) {
             executor->vouch(until(self.rank, t));
+            EXPECT_FALSE(executor->renew(false));
             for (std::uint32_t b = 0; b < shapes.size(); ++b) {
                 Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
                 ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
@@ -85,7 +86,8 @@ TEST_P(OnRanks, APlanEndsOnAllRanksAlikeWhereOneDoesNot) {
             EXPECT_EQ(end.why, BreakReason::Lease);
             EXPECT_EQ(end.iteration, ended.front().iteration);
             EXPECT_GT(end.iteration, static_cast<std::uint64_t>(last));
-            EXPECT_LE(end.iteration, static_cast<std::uint64_t>(last) + Lease::kMostLate + 1);
+            EXPECT_LE(end.iteration,
+                      static_cast<std::uint64_t>(last) + Lease::kEvery + Lease::kAfter + 1);
         }
         EXPECT_FALSE(ended[static_cast<std::size_t>(silent)].vouched);
         EXPECT_EQ(
@@ -101,7 +103,64 @@ TEST_P(OnRanks, APlanEndsWhereNobodySaysAnythingAnyMore) {
              return rank == 0 ? at_once : kForEver;
          })) {
         EXPECT_EQ(end.why, BreakReason::Lease);
-        EXPECT_EQ(end.iteration, Lease::kEvery + Lease::kAfter);
+        EXPECT_EQ(end.iteration, Lease::kEvery);
+    }
+}
+
+// A decision may reach one rank earlier than another, or never: the plan gives way on all of them
+// at the first call before which all have known it.
+TEST_P(OnRanks, APlanGivesWayOnAllRanksAlikeWhenTheLastHasHeardOfIt) {
+    const auto shapes = shapes_of(kCounts);
+    CompileOptions options;
+    options.forward_lane = kNoLane;
+    std::string problem;
+    const Script script =
+        compile(uniform_plan(bytes_of(shapes), 1, 1, {{1, 0}}), shapes, options, problem);
+    const Ids ids(1);
+    std::vector<int> at(static_cast<std::size_t>(GetParam()), -1);
+    softdev::test::run_ranks(GetParam(), [&](Rank& self) {
+        Lanes lanes(self, ids);
+        std::string why;
+        auto executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank,
+                                         lanes.pointers, script, {}, why);
+        ASSERT_NE(executor, nullptr) << why;
+        int& mine = at[static_cast<std::size_t>(self.rank)];
+        for (int t = 0; t < 60 && mine < 0; ++t) {
+            if (executor->renew(t >= 3 + 9 * self.rank)) {
+                mine = t;
+                break;
+            }
+            for (std::uint32_t b = 0; b < shapes.size(); ++b) {
+                Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
+                ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
+                                            buffer.get(), shapes[b]),
+                          ncclSuccess);
+                self.sync();
+            }
+        }
+    });
+    const int last = 3 + 9 * (GetParam() - 1);
+    for (const int mine : at) {
+        EXPECT_EQ(mine, at.front());
+        EXPECT_GT(mine, last);
+        EXPECT_LE(mine, last + static_cast<int>(Lease::kEvery + Lease::kAfter));
+    }
+}
+
+TEST(Leases, AreHeardWhereAPeriodBegins) {
+    for (std::uint32_t period = 1; period <= 20; ++period) {
+        const Lease lease(period, true);
+        std::uint64_t heard = 0;
+        for (std::uint64_t i = 0; i < 200; ++i) {
+            EXPECT_EQ(lease.hears(i + Lease::kAfter), lease.asks(i)) << period;
+            if (lease.hears(i)) {
+                EXPECT_EQ(i % period, 0U) << period;
+                EXPECT_GE(i - heard, Lease::kEvery) << period;
+                EXPECT_LE(i - heard + Lease::kAfter, lease.most_late()) << period;
+                heard = i;
+            }
+        }
+        EXPECT_GT(heard, 150U) << period;
     }
 }
 

@@ -13,8 +13,12 @@ namespace {
 
 const std::vector<std::uint64_t> kCounts{5003, 129};
 constexpr std::int64_t kIterations = 12;
-// The iteration at whose beginning the ranks hear that one of them did not vouch in the first 16.
-constexpr std::int64_t kHeard = Lease::kEvery + Lease::kAfter;
+// What a rank withholds in this iteration it says when the ranks ask each other next, and all hear
+// it at the beginning of another one.
+constexpr std::int64_t kWithheld = 9;
+constexpr std::int64_t kHeard = 2 * Lease::kEvery;
+static_assert(kWithheld > std::int64_t{Lease::kEvery - Lease::kAfter} &&
+              kWithheld <= kHeard - std::int64_t{Lease::kAfter});
 
 std::uint64_t mark_of(std::uint32_t place) {
     return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
@@ -44,6 +48,7 @@ BreakReason run_ranks(Mark mark, std::int64_t ends, std::int64_t iterations) {
         ASSERT_NE(executor, nullptr) << failed;
         executor->vouch(std::numeric_limits<std::int64_t>::max());
         for (std::int64_t t = 0; t < iterations; ++t) {
+            EXPECT_FALSE(executor->renew(false));
             for (std::uint32_t b = 0; b < shapes.size(); ++b) {
                 Device<std::byte> buffer(local_gradient(shapes[b], self.rank, t, b));
                 ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(),
@@ -73,7 +78,7 @@ BreakReason run(Mark mark, std::int64_t ends) {
 // Why a plan ended of which rank 0 alone says once that a call is this.
 BreakReason run_alone(std::uint64_t said, std::uint32_t position) {
     const auto mark = [&](int rank, std::int64_t t, std::uint32_t b) {
-        return rank == 0 && t == 9 && b == position ? said : mark_of(b);
+        return rank == 0 && t == kWithheld && b == position ? said : mark_of(b);
     };
     return run_ranks(mark, kHeard, kHeard + 2);
 }

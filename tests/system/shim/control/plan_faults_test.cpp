@@ -59,6 +59,22 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Stopped,
                          ::testing::Combine(::testing::Values(0, 1),
                                             ::testing::Values("INFO plan: ", "plan in force")));
 
+// The others go by what NCCL tells them, and the rank goes on when it has waited for half a minute.
+TEST(PlanFaults, ADecisionThatNeverComesCostsThePlanAndNothingElse) {
+    const Job job = run(3, 600, kDelay, "unheard");
+    expect_sound(job, "decision about a plan has not come");
+    EXPECT_EQ(count(job.ranks[2].out, "cut"), 1u) << "no plan was named";
+    EXPECT_EQ(count(job.ranks[2].err, "has not come"), 1u) << job.ranks[2].err;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(count(job.ranks[rank].err, "plan in force"), 0u) << job.ranks[rank].err;
+        EXPECT_EQ(job.rows[rank].size(), 601u);
+        for (const Row& row : job.rows[rank]) {
+            ASSERT_EQ(row.bucket[0], row.iteration + 1);
+            ASSERT_EQ(row.bucket[1], row.iteration + 1);
+        }
+    }
+}
+
 class Killed : public ::testing::TestWithParam<int> {};
 
 TEST_P(Killed, TheOthersNoticeAndEnd) {

@@ -25,6 +25,8 @@
 //   pair     then makes both calls of an iteration in one group, prints "paired", and goes on
 //   foreign  under the plan makes the calls of one iteration on a stream of another context, which
 //            NCCL may refuse; prints "foreign" and the results
+//   unheard  the last rank loses its connection with the leader between its yes to a plan and the
+//            decision, for good; prints "cut"
 //   cut off  under the plan the last rank loses its connection with the leader; prints "cut off"
 //   grow     under the plan makes a larger communicator with a rank that joins, prints "grown"
 //   simulate rank 1 alone has a group simulated, before the plan and under it
@@ -46,6 +48,7 @@
 #include <vector>
 
 #include "deft/deft.h"
+#include "tests/system/shim/control/middleman.h"
 #include "tests/system/shim/control/plan_changes.h"
 #include "tests/system/shim/control/plan_endings.h"
 #include "tests/system/shim/control/plan_scenarios.h"
@@ -143,7 +146,11 @@ private:
             case Making::Split:
                 break;
         }
-        check(ncclCommInitRank(&comm_, ranks_, exchange_id(rank_, file_), rank_), making);
+        ncclUniqueId id = exchange_id(rank_, file_);
+        if (scenario_.unheard && rank_ + 1 == ranks_) {
+            Middleman::enter(id);
+        }
+        check(ncclCommInitRank(&comm_, ranks_, id, rank_), making);
         if (scenario_.making == Making::Split) {
             whole_ = comm_;
             check(ncclCommSplit(whole_, 0, -rank_, &comm_, nullptr), "ncclCommSplit");

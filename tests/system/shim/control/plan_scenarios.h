@@ -40,6 +40,7 @@ struct Scenario {
     bool suspends = false;   // suspends and resumes its communicator, and then counts them again
     bool simulates = false;  // rank 1 alone has a group simulated
     bool asks = false;       // calls deft_should_step()
+    bool unheard = false;    // the last rank loses its leader before it hears of a plan's begin
     bool crowded = false;    // takes most of the device's memory before it begins
     std::size_t biases = 0;  // numbers of a sum between the buckets, too small for plans
     int stalls_at = -1;      // iteration; -1: the last one
@@ -81,6 +82,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "step", .asks = true},
     {.name = "suspend", .suspends = true},
     {.name = "step biased", .asks = true, .biases = 100},
+    {.name = "unheard", .counted = Counted::AtOnce, .unheard = true},
     {.name = "unsteady", .counted = Counted::AtOnce, .sizes = Sizes::Unsteady},
     {.name = "until", .counted = Counted::BehindStop},
     {.name = "until abort", .counted = Counted::BehindStop, .ending = Ending::Abort},

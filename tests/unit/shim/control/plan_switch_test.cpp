@@ -54,6 +54,9 @@ private:
 class PlanSwitchTest : public ::testing::Test {
 protected:
     void SetUp() override {
+        executor::test::g_fake.busy = false;
+        executor::test::g_fake.captured = false;
+        executor::test::g_fake.answer = 1;
         std::string problem;
         ASSERT_TRUE(lane_.open({}, 2, 0, {}, problem)) << problem;
     }
@@ -74,8 +77,12 @@ protected:
         EXPECT_NE(made, nullptr) << problem;
         return made;
     }
+    static std::uint64_t reduces() { return executor::test::g_fake.reduces; }
+    // What the rank has told the others last.
+    static int said() { return static_cast<int>(executor::test::g_fake.sent % 4); }
+    static bool said_yes() { return said() == static_cast<int>(executor::Ballot::Word::Yes); }
     // The job's next call. True if a plan takes it.
-    bool call(int expected = DEFT_NCCL_SUCCESS) {
+    bool call(int expected = DEFT_NCCL_SUCCESS, bool grouped = false) {
         const Shape& shape = kShapes[ordinal_ % kShapes.size()];
         Call call;
         call.count = shape.count;
@@ -84,7 +91,7 @@ protected:
         call.send = call.receive = executor::test::handle<void>(1 << 24);
         int result = DEFT_NCCL_SUCCESS;
         const bool taken = switch_.all_reduce(
-            call, ordinal_++, false, executor::test::handle<deft_cuda_stream>(128), result);
+            call, ordinal_++, grouped, executor::test::handle<deft_cuda_stream>(128), result);
         EXPECT_EQ(result, expected);
         return taken;
     }
@@ -104,7 +111,7 @@ protected:
 
 TEST_F(PlanSwitchTest, TakesCallsFromTheSwitchOnAndForwardsThemFromTheNext) {
     const auto plan = make_executor();
-    ASSERT_TRUE(switch_.name({1, 4, 0, plan.get()}));
+    ASSERT_TRUE(switch_.name({1, 4, 0, 0, plan.get()}));
     EXPECT_TRUE(switch_.ahead());
     EXPECT_FALSE(switch_.committed_ahead());
     switch_.commit();
@@ -117,9 +124,13 @@ TEST_F(PlanSwitchTest, TakesCallsFromTheSwitchOnAndForwardsThemFromTheNext) {
     EXPECT_EQ(switch_.active(), plan.get());
     EXPECT_EQ(switch_.used_lanes(), 1U);
     EXPECT_FALSE(switch_.ahead());
-    ASSERT_TRUE(switch_.name({2, 10, 8, nullptr}));
+    ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 8, nullptr}));
     switch_.commit();
-    calls(2, true);
+    EXPECT_TRUE(switch_.committed_ahead());
+    calls(4, true);
+    executor::test::g_fake.answer = 2;
+    calls(8, true);  // they ask each other in the plan's fifth iteration, and hear in the ninth
+    EXPECT_EQ(said(), 2);
     calls(2, false);
     EXPECT_EQ(switch_.active(), nullptr);
     EXPECT_FALSE(switch_.uses(plan.get()));
@@ -129,18 +140,18 @@ TEST_F(PlanSwitchTest, TakesCallsFromTheSwitchOnAndForwardsThemFromTheNext) {
 
 TEST_F(PlanSwitchTest, RefusesACallThatHasBeenMade) {
     calls(3, false);
-    EXPECT_FALSE(switch_.name({1, 2, 0, nullptr}));
+    EXPECT_FALSE(switch_.name({1, 2, 0, 0, nullptr}));
     switch_.cancel(1);
     EXPECT_FALSE(switch_.ahead());
-    EXPECT_TRUE(switch_.name({2, 3, 2, nullptr})) << "the next one";
+    EXPECT_TRUE(switch_.name({2, 3, 0, 2, nullptr})) << "the next one";
 }
 
 TEST_F(PlanSwitchTest, ACancelledSwitchChangesNothingAndALateCancelLeavesTheNextAlone) {
     const auto plan = make_executor();
-    ASSERT_TRUE(switch_.name({1, 2, 0, plan.get()}));
+    ASSERT_TRUE(switch_.name({1, 2, 0, 0, plan.get()}));
     switch_.cancel(1);
     calls(4, false);
-    ASSERT_TRUE(switch_.name({2, 6, 4, plan.get()}));
+    ASSERT_TRUE(switch_.name({2, 6, 0, 4, plan.get()}));
     switch_.cancel(1);
     switch_.commit();
     calls(2, false);
@@ -152,7 +163,7 @@ TEST_F(PlanSwitchTest, EndsAPlanBeforeItsFirstCallWhereNoIterationBegins) {
     calls(2, false);
     ordinal_ += 1;  // a metric came in between
     calls(1, false);
-    ASSERT_TRUE(switch_.name({1, 5, 2, plan.get()}));
+    ASSERT_TRUE(switch_.name({1, 5, 0, 2, plan.get()}));
     switch_.commit();
     calls(1, false);
     calls(2, false);
@@ -165,7 +176,7 @@ TEST_F(PlanSwitchTest, EndsAPlanBeforeItsFirstCallWhereNoIterationBegins) {
 TEST_F(PlanSwitchTest, EndsAPlanThatTheJobHasFlushedSinceItWasNamed) {
     const auto plan = make_executor();
     calls(2, false);
-    ASSERT_TRUE(switch_.name({1, 4, 1, plan.get()}));
+    ASSERT_TRUE(switch_.name({1, 4, 0, 1, plan.get()}));
     switch_.commit();
     EXPECT_EQ(switch_.flush(), 0);
     EXPECT_EQ(switch_.iteration_begin(), 2U);
@@ -175,7 +186,7 @@ TEST_F(PlanSwitchTest, EndsAPlanThatTheJobHasFlushedSinceItWasNamed) {
 
 TEST_F(PlanSwitchTest, WaitsForTheDecisionAtTheSwitchAlone) {
     const auto plan = make_executor();
-    ASSERT_TRUE(switch_.name({7, 2, 0, plan.get()}));
+    ASSERT_TRUE(switch_.name({7, 2, 0, 0, plan.get()}));
     calls(2, false);
     std::thread hook([&] { calls(2, true); });
     decisions_.await_waiter();
@@ -186,17 +197,174 @@ TEST_F(PlanSwitchTest, WaitsForTheDecisionAtTheSwitchAlone) {
     EXPECT_TRUE(switch_.unreferenced());
 }
 
-TEST_F(PlanSwitchTest, FailsWhereTheDecisionIsLost) {
-    ASSERT_TRUE(switch_.name({7, 0, 0, nullptr}));
-    decisions_.decide(7, Decision::Lost);
+TEST_F(PlanSwitchTest, FailsWhereNcclDoesNotTellWhatTheOthersKnow) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 0, 2, 0, plan.get()}));
+    switch_.commit();
+    lane_.abort();
     EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR));
     EXPECT_TRUE(switch_.failed());
     EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR)) << "from there on";
 }
 
+// ---- under a plan
+
+TEST_F(PlanSwitchTest, APlanGoesOnWhereARankDoesNotKnowThatItIsToEnd) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(2, true);
+    ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 2, nullptr}));
+    calls(12, true);
+    EXPECT_EQ(said(), 1) << "it is not decided";
+    switch_.commit();
+    calls(12, true);
+    EXPECT_EQ(said(), 2) << "and was not known to the others";
+    EXPECT_TRUE(switch_.ahead());
+    executor::test::g_fake.answer = 2;
+    calls(22, true);  // to the 25th iteration: they ask each other in the 21st
+    calls(2, false);
+    EXPECT_FALSE(switch_.ahead());
+}
+
+TEST_F(PlanSwitchTest, WhereThePlanEndsBeforeItCallsAreForwardedAndNoOtherBegins) {
+    const auto plan = make_executor();
+    const auto other = make_executor();
+    for (Executor* const next : {other.get(), static_cast<Executor*>(nullptr)}) {
+        ASSERT_TRUE(switch_.name({1, switch_.calls(), 0, 0, plan.get()}));
+        switch_.commit();
+        calls(2, !plan->broken());
+        ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 2, next}));
+        plan->end(executor::BreakReason::Sequence);
+        calls(2, false);
+        EXPECT_TRUE(switch_.ahead()) << "it may be decided yet";
+        switch_.commit();
+        calls(2, false);
+        EXPECT_FALSE(switch_.ahead());
+        EXPECT_EQ(switch_.voided(), 2U);  // the one with another plan
+    }
+}
+
+// ---- a plan that begins where none is in force
+
+TEST_F(PlanSwitchTest, BeginsWhereAllRanksHaveSaidThatTheyKnow) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({1, 2, 6, 0, plan.get()}));
+    switch_.commit();
+    const std::uint64_t before = reduces();
+    calls(2, false);
+    EXPECT_EQ(reduces(), before);
+    calls(1, false);
+    EXPECT_EQ(reduces(), before + 1);
+    EXPECT_TRUE(said_yes());
+    EXPECT_TRUE(switch_.ahead());
+    EXPECT_TRUE(switch_.committed_ahead()) << "no other may be named";
+    EXPECT_TRUE(switch_.uses(plan.get()));
+    calls(3, false);
+    EXPECT_EQ(switch_.used_lanes(), 0U);
+    calls(4, true);
+    EXPECT_EQ(switch_.used_lanes(), 1U);
+    EXPECT_FALSE(switch_.ahead());
+    EXPECT_EQ(switch_.voided(), 0U);
+}
+
+TEST_F(PlanSwitchTest, BeginsNowhereWhereARankDoesNotKnow) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({1, 2, 6, 0, plan.get()}));
+    switch_.commit();
+    executor::test::g_fake.answer = 0;
+    calls(8, false);
+    EXPECT_EQ(switch_.voided(), 1U);
+    EXPECT_FALSE(switch_.ahead());
+    EXPECT_FALSE(switch_.uses(plan.get()));
+    EXPECT_FALSE(switch_.failed());
+    executor::test::g_fake.answer = 1;
+    ASSERT_TRUE(switch_.name({2, 10, 12, 8, plan.get()}));
+    switch_.commit();
+    calls(4, false);
+    calls(2, true);
+}
+
+// It can neither switch nor be sure that the others do not: so it sees to that.
+TEST_F(PlanSwitchTest, ARankThatDoesNotKnowSaysSoAndGoesOn) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 2, 6, 0, plan.get()}));
+    decisions_.decide(7, Decision::Lost);
+    const std::uint64_t before = reduces();
+    calls(3, false);
+    EXPECT_EQ(reduces(), before + 1);
+    EXPECT_FALSE(said_yes());
+    EXPECT_FALSE(switch_.failed());
+    EXPECT_EQ(switch_.voided(), 7U);
+    EXPECT_FALSE(switch_.uses(plan.get()));
+    switch_.forwarded(executor::test::handle<deft_cuda_stream>(128));
+    calls(6, false);
+    EXPECT_EQ(reduces(), before + 1);
+}
+
+TEST_F(PlanSwitchTest, ADecisionThatComesInTimeIsAsGoodAsOneThatWasThere) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 2, 4, 0, plan.get()}));
+    calls(2, false);
+    std::thread hook([&] { calls(2, false); });
+    decisions_.await_waiter();
+    switch_.commit();
+    decisions_.decide(7, Decision::Commit);
+    hook.join();
+    EXPECT_TRUE(said_yes());
+    calls(2, true);
+}
+
+TEST_F(PlanSwitchTest, NobodyIsAskedAboutASwitchThatIsCancelled) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 2, 4, 0, plan.get()}));
+    const std::uint64_t before = reduces();
+    std::thread hook([&] { calls(3, false); });
+    decisions_.await_waiter();
+    switch_.cancel(7);
+    decisions_.decide(7, Decision::Cancel);
+    hook.join();
+    calls(5, false);
+    EXPECT_EQ(reduces(), before);
+}
+
+TEST_F(PlanSwitchTest, NobodyIsAskedInAGroupOrACapture) {
+    const auto plan = make_executor();
+    const std::uint64_t before = reduces();
+    ASSERT_TRUE(switch_.name({1, 2, 4, 0, plan.get()}));
+    switch_.commit();
+    calls(2, false);
+    EXPECT_FALSE(call(DEFT_NCCL_SUCCESS, true));
+    EXPECT_EQ(switch_.voided(), 1U);
+    switch_.set_driver(&executor::test::fake_execution());
+    ASSERT_TRUE(switch_.name({2, 4, 6, 3, plan.get()}));
+    switch_.commit();
+    calls(1, false);
+    executor::test::g_fake.captured = true;
+    calls(3, false);
+    EXPECT_EQ(switch_.voided(), 2U);
+    EXPECT_EQ(reduces(), before);
+}
+
+TEST_F(PlanSwitchTest, AHookThatWaitsForTheOthersIsReleasedByAnEnd) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 0, 2, 0, plan.get()}));
+    switch_.commit();
+    executor::test::g_fake.busy = true;
+    calls(2, false);
+    std::thread hook([&] { EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(switch_.unreferenced());
+    switch_.end();
+    hook.join();
+    switch_.clear();
+    EXPECT_FALSE(switch_.failed());
+    calls(2, false);
+}
+
 TEST_F(PlanSwitchTest, AHookThatAnEndHasReleasedFailsOneCallAlone) {
     const auto plan = make_executor();
-    ASSERT_TRUE(switch_.name({7, 0, 0, plan.get()}));
+    ASSERT_TRUE(switch_.name({7, 0, 0, 0, plan.get()}));
     std::thread hook([&] { EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR)); });
     decisions_.await_waiter();
     switch_.end();
@@ -213,7 +381,7 @@ TEST_F(PlanSwitchTest, TellsZerosFromSumsOnce) {
     switch_.note_sums();
     EXPECT_EQ(switch_.take_update(), Update::None) << "no plan has delivered zeros";
     const auto plan = make_executor();
-    ASSERT_TRUE(switch_.name({1, 0, 0, plan.get()}));
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
     switch_.commit();
     calls(1, true);
     EXPECT_TRUE(switch_.in_iteration()) << "it began when the job last asked";
@@ -253,14 +421,15 @@ protected:
                 std::this_thread::yield();
                 continue;
             }
-            Executor* const plan = random() % 3 == 0 ? nullptr : own();
+            const bool ended = random() % 3 == 0;
+            Executor* const plan = own(ended);
             const std::uint64_t at = switch_.calls();
             const std::uint64_t call = (at + random() % 40) / 2 * 2;
-            const bool yes = switch_.name({++serial, call, at, plan});
+            const bool yes = switch_.name({++serial, call, 0, at, plan});
             const bool commit = yes && random() % 4 != 0;
             if (commit) {
                 switch_.commit();
-                expected_[call] = plan != nullptr;
+                expected_[call] = !ended;
                 ++committed;
             } else {
                 switch_.cancel(serial);
@@ -273,9 +442,13 @@ protected:
         }
         done_ = true;
     }
-    Executor* own() {
+    // One that has ended takes no calls.
+    Executor* own(bool ended) {
         const std::lock_guard lock(mutex_);
         owned_.push_back({make_executor()});
+        if (ended) {
+            owned_.back().plan->end(executor::BreakReason::Sequence);
+        }
         return owned_.back().plan.get();
     }
     // Frees as the director does: what no switch has in force, once no hook holds a reference.
