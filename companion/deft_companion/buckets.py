@@ -85,6 +85,9 @@ def _why_not(ddp):
         return "compiled autograd sums the gradients"
     if getattr(ddp, "_delay_all_reduce_params", None):
         return "delay_all_reduce_named_params is used"
+    if ddp.find_unused_parameters:
+        return ("it looks for unused parameters, and what came late for one that is not used then "
+                "would be lost")
     if _joins(ddp):
         return _JOINS
     if any(getattr(module, "sparse", False) for module in ddp.modules()):

@@ -4,6 +4,7 @@ backward and step; that is known of it, so it is no refusal."""
 
 import functools
 
+from .held import Known
 from .library import compiling, guarded, library
 from .proofs import proofs
 from .reads import allowed
@@ -22,9 +23,14 @@ def _tell():
 
 
 @guarded
-def _clipped():
-    if not compiling():
-        proofs.gradients.note_again()
+def _begins():
+    return Known(proofs.held_gradients())
+
+
+@guarded
+def _ends(known):
+    if known is not None:
+        known.ends()
 
 
 def _known(function):
@@ -33,9 +39,10 @@ def _known(function):
         if compiling():  # PyTorch's compiler takes the function itself, and nothing of ours
             return function(*arguments, **named)
         _tell()
+        known = _begins()
         with allowed:
             result = function(*arguments, **named)
-        _clipped()
+        _ends(known)
         return result
     return noted
 

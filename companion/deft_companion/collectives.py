@@ -7,7 +7,7 @@ import sys
 import weakref
 
 from . import library as kinds
-from .held import parameters_of
+from .held import Held, parameters_of
 from .library import compiling, guarded, library
 from .proofs import proofs
 from .reads import allowed
@@ -66,7 +66,8 @@ def _by_hand(tensor, size, group):
     if at in module.summed:
         module.refuse("a gradient is summed twice before a step")
     place = len(module.summed)
-    module.summed.add(at)
+    with allowed:
+        module.summed[at] = Held(parameter, parameter.grad)
     module.ranks = sys.modules["torch.distributed"].get_world_size(group)
     module.expected = place + 1
     library().mark_sum(at, size, kinds.BUCKET, module.number, place, place + 1 == module.count)

@@ -8,9 +8,24 @@ import weakref
 from .reads import allowed
 
 
+class Held:
+    """A gradient, and how often it had been changed in place when it was noted."""
+
+    def __init__(self, parameter, gradient, optimizer=None):
+        self.parameter = weakref.ref(parameter)
+        self.optimizer = weakref.ref(optimizer) if optimizer is not None else None
+        self.version = gradient._version
+
+    def changes(self):
+        """In place, since then. None: the gradient is gone."""
+        parameter = self.parameter()
+        gradient = parameter.grad if parameter is not None else None
+        return None if gradient is None else gradient._version - self.version
+
+
 class HeldGradients:
     def __init__(self):
-        self._noted = None   # {address: [optimizer, parameter, version of its gradient]}
+        self._noted = None   # {address: Held}
 
     def forget(self):
         self._noted = None
@@ -21,34 +36,39 @@ class HeldGradients:
             for optimizer, parameter in parameters_of(optimizers):
                 gradient = parameter.grad
                 if gradient is not None and gradient.layout is sys.modules["torch"].strided:
-                    self._noted[gradient.data_ptr()] = [
-                        weakref.ref(optimizer), weakref.ref(parameter), gradient._version]
+                    self._noted[gradient.data_ptr()] = Held(parameter, gradient, optimizer)
 
-    def note_again(self):
-        """The job has clipped the gradients, which is known of it."""
-        with allowed:
-            for entry in (self._noted or {}).values():
-                parameter = entry[1]()
-                if parameter is not None and parameter.grad is not None:
-                    entry[2] = parameter.grad._version
+    def all(self):
+        return (self._noted or {}).values()
 
     def find(self, tensor, optimizers):
         """The optimizer and the parameter whose gradient this is, and how often it has changed in
         place since it was noted. (None, None, 0): it is none."""
         if self._noted is None:
             self.note(optimizers)
-        optimizer, parameter, version = self._noted.get(tensor.data_ptr(), (_gone, _gone, 0))
-        optimizer, parameter = optimizer(), parameter()
+        held = self._noted.get(tensor.data_ptr())
+        optimizer, parameter = (held.optimizer(), held.parameter()) if held else (None, None)
         with allowed:
             gradient = parameter.grad if parameter is not None else None
             if (gradient is None or gradient.data_ptr() != tensor.data_ptr() or
                 gradient.numel() != tensor.numel()):
                 return None, None, 0
-            return optimizer, parameter, gradient._version - version
+            return optimizer, parameter, held.changes()
 
 
-def _gone():
-    return None
+class Known:
+    """A change of gradients that is known of the job (it clips): none that counts."""
+
+    def __init__(self, held):
+        with allowed:
+            self._before = [(one, one.changes()) for one in held]
+
+    def ends(self):
+        with allowed:
+            for one, before in self._before:
+                changes = one.changes()
+                if before is not None and changes is not None:
+                    one.version += changes - before
 
 
 def parameters_of(optimizers):

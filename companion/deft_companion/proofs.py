@@ -190,16 +190,17 @@ class ByHand(Module):
         super().__init__([parameter for group in optimizer.param_groups
                           for parameter in group["params"]])
         self.optimizer = weakref.ref(optimizer)
-        self.summed = set()    # the addresses of this iteration's gradients
+        self.summed = {}       # this iteration's gradients: {address: Held when it was summed}
         self.count = None      # sums in the iteration before
         self.apart = None      # no DDP has summed this iteration's gradients; null: not asked yet
         self.ranks = None      # that sum them; null: not known yet
-        self.changes = {}      # {id of a parameter: changes of its gradient before it is summed}
+        self.changes = {}      # {(id of a parameter, before or behind its sum): changes}
 
-    def is_known_change(self, parameter, changes):
-        """The gradient changes in place, before it is summed, as often in each iteration: the looks
-        see how. In the very first the gradients are noted at the first sum only."""
-        return self.iterations == 0 or self.changes.setdefault(id(parameter), changes) == changes
+    def is_known_change(self, parameter, changes, behind=False):
+        """The gradient changes in place, before and behind its sum, as often in each iteration: the
+        looks see how. In the very first the gradients are noted at the first sum only."""
+        return (self.iterations == 0 or
+                self.changes.setdefault((id(parameter), behind), changes) == changes)
 
     def check_scales(self):
         """A gradient may be divided by the number of ranks alone. Any other number may be one that
@@ -254,6 +255,10 @@ class Proofs:
             for one in (module, latest):
                 one.refuse("several modules are trained in turns (a GAN, actor and critic)")
         self._latest = weakref.ref(module)
+
+    def held_gradients(self):
+        return [*self.gradients.all(), *(held for module in self.modules if module.by_hand
+                                         for held in module.summed.values())]
 
     # The course of an iteration.
 
@@ -417,11 +422,14 @@ class Proofs:
 
 
 def _check_sums(optimizer, module):
-    """Each gradient has been summed once."""
-    wanted = {parameter.grad.data_ptr() for group in optimizer.param_groups
-              for parameter in group["params"] if parameter.grad is not None}
-    if wanted != module.summed:
+    """Each gradient has been summed once, and is still the tensor that was."""
+    gradients = {parameter.grad.data_ptr(): parameter for group in optimizer.param_groups
+                 for parameter in group["params"] if parameter.grad is not None}
+    if gradients.keys() != module.summed.keys():
         module.refuse("not each of its gradients is summed once before a step")
+    elif not all(module.is_known_change(parameter, module.summed[at].changes(), behind=True)
+                 for at, parameter in gradients.items()):
+        module.refuse("a gradient is changed behind its sum in another way than before")
     module.whole_set()
 
 

@@ -64,15 +64,30 @@ def carried():
     return failed + carry(job.train().model, "after")
 
 
+def modules_of(model):
+    """What the companion has of a model."""
+    from deft_companion.proofs import proofs
+    ids = frozenset(id(parameter) for parameter in model.parameters())
+    return [module for module in proofs.modules if module.ids == ids]
+
+
 def copies_train():
-    """A copy sums its own gradients."""
+    """A copy sums its own gradients, and is watched itself."""
     first = Job()
     second = copy.deepcopy(first.model)
     points, labels = next(first.batches)
+    alone = copy.deepcopy(first.model.module)
+    cross_entropy(alone(points), labels).backward()
+    wanted = [parameter.grad / dist.get_world_size() for parameter in alone.parameters()]
+    for gradient in wanted:
+        dist.all_reduce(gradient)
+    found = []
     for model in (first.model, second):
         cross_entropy(model(points), labels).backward()
-    return all(torch.equal(one.grad, other.grad) for one, other in
-               zip(first.model.parameters(), second.parameters(), strict=True))
+        found.append([all(torch.equal(parameter.grad, gradient) for parameter, gradient in
+                          zip(model.parameters(), wanted, strict=True)),
+                      [module.all_sets for module in modules_of(model)]])
+    return found
 
 
 class Counts(nn.Module):
@@ -158,8 +173,8 @@ def attributes():
     for _ in range(6):
         for act in (job.backward, job.optimizer.step):
             act()
-            now = id(vars(nn.Parameter).get("grad"))
-            if now not in found:
+            now = vars(nn.Parameter).get("grad")   # kept: another one is at another address
+            if not any(now is one for one in found):
                 found.append(now)
     return len(found)
 
@@ -181,6 +196,7 @@ def read_beside_a_clipping_thread():
     over.set()
     thread.join()
     job.optimizer.step()
+    return [module.standing.name for module in modules_of(job.model)]
 
 
 def sums_alone():

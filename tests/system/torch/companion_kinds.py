@@ -485,6 +485,29 @@ def sums_later(group):
     return step, list(model.parameters())
 
 
+def changes_later(before):
+    """Plain until a plan is in force, and no look is due; then each gradient is changed behind its
+    sum."""
+    def scale(iteration, gradient, _group):
+        before.append(plans())
+        if plans() > before[0] and iteration > 40:
+            gradient.mul_(0.9)
+    return scale
+
+
+def compiled(group):
+    """The whole module, by a backend that needs no compiler."""
+    model = torch.compile(DistributedDataParallel(network(), process_group=group), backend="eager")
+    optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
+
+    def step(_):
+        points, labels = next(batches)
+        optimizer.zero_grad()
+        cross_entropy(model(points), labels).backward()
+        optimizer.step()
+    return step, list(model.parameters())
+
+
 def late_hook(_iteration, model, optimizer, loss):
     if _iteration == 3:
         model.register_comm_hook(model.process_group, default_hooks.fp16_compress_hook)
@@ -503,6 +526,8 @@ KINDS = {
     "plain_static": job(static_graph=True),
     "plain_cleared": job(iterate=clears_alone),
     "accumulated": job(iterate=accumulates_apart),
+    "unused": job(find_unused_parameters=True),
+    "compiled": compiled,
     "twice": job(iterate=accumulates),
     "sharp": job(momentum, sharpness_aware),
     "closure": job(iterate=with_closure),
@@ -513,6 +538,7 @@ KINDS = {
     "by_hand_twice": by_hand_twice,
     "by_hand_anew": by_hand_and(lambda i, gradient, _: gradient.mul_(0.5 + 0.01 * (i % 5))),
     "by_hand_tensor": by_hand_and(lambda i, gradient, _: gradient.mul_(torch.full((), 0.5))),
+    "by_hand_later": by_hand_and(changes_later([])),
     "by_hand_into": by_hand_and(lambda i, gradient, _: torch.zeros_like(gradient).mul_(gradient)),
     "by_hand_scaled_first": by_hand_scaled_first,
     "by_hand_constant": by_hand_and(lambda _, gradient, __: gradient.mul_(0.25)),
@@ -555,7 +581,7 @@ KINDS = {
 ENDS = ("the plan has ended", "the plan in force ends")
 SAYS = ("does what exact does", "plan in force", *ENDS)
 # Of these the end of their plan is awaited.
-ENDING = ("reads_later", "sums_later", "seldom", "skips", "skips_apart")
+ENDING = ("reads_later", "sums_later", "seldom", "skips", "skips_apart", "by_hand_later")
 
 
 def said(since, ending=False):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 
 import support
 
@@ -21,6 +22,7 @@ SAID = {
     "by_hand": IN_FORCE,
     "by_hand_twice": IN_FORCE,
     "accumulated": IN_FORCE,
+    "unused": "looks for unused parameters",
     "twice": "summed several times before a step",
     "sharp": r"summed several times before a step|used between backward and step|read between",
     "closure": "steps with a closure",
@@ -72,6 +74,13 @@ def hasattr_of(python, thing, name):
     return done.returncode == 0
 
 
+def release_of(python):
+    """(2, 15)"""
+    script = "import importlib.metadata as m; print(m.version('torch'))"
+    told = subprocess.run([python, "-c", script], check=True, capture_output=True, text=True)
+    return tuple(map(int, told.stdout.split(".")[:2]))
+
+
 class Companion(support.TorchTest):
     def run_kinds(self, kinds, env=None, ranks=None):
         """The results, and the job."""
@@ -96,6 +105,16 @@ class Companion(support.TorchTest):
         said = results["step_hook"]["said"]
         self.assertTrue(any("has a hook on its optimizer's steps" in line for line in said), said)
 
+    def test_what_is_compiled_is_not_judged(self):
+        """The job's numbers are its own, and nothing is proven."""
+        if not (2, 0) <= release_of(self.python) < (2, 15):
+            self.skipTest("this PyTorch does not compile the software device's process groups")
+        results, job = self.run_kinds(["compiled"])
+        said = results["compiled"]["said"]
+        self.assertTrue(any(re.search("does what exact does", line) for line in said), said)
+        self.assertFalse(any(IN_FORCE in line for line in said), said)
+        self.assertNotIn("stands down", self.log(job, 0) + self.log(job, 1))
+
     def test_each_kind_is_judged_and_the_reason_is_named(self):
         results, job = self.run_kinds(SAID)
         for kind, wanted in SAID.items():
@@ -106,7 +125,11 @@ class Companion(support.TorchTest):
         self.assertNotIn("stands down", self.log(job, 0) + self.log(job, 1))
 
     def test_a_plan_ends_where_the_proof_does(self):
-        results, _ = self.run_kinds(["reads_later", "sums_later", "seldom"])
+        results, _ = self.run_kinds(["reads_later", "sums_later", "seldom", "by_hand_later"])
+        said = results["by_hand_later"]["said"]
+        self.assertTrue(any(IN_FORCE in line for line in said), said)
+        ended = "(has ended, because|in force ends:).* is changed behind its sum in another way"
+        self.assertTrue(any(re.search(ended, line) for line in said), said)
         said = results["seldom"]["said"]
         self.assertTrue(any("a parameter is changed outside of a step" in line for line in said),
                         said)
@@ -163,13 +186,25 @@ class Guest(support.TorchTest):
         with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
             return json.load(file), job
 
+    def test_a_process_that_the_job_spawns_has_it(self):
+        with tempfile.TemporaryDirectory() as site:
+            with open(os.path.join(site, "sitecustomize.py"), "w", encoding="ascii") as file:
+                file.write("MINE = 'mine'")
+            job = self.job(1, os.path.join(support.HERE, "companion_spawn.py"), launcher=False,
+                           env={"PYTHONPATH": site},
+                           prefix=[support.DEFT, "run", "--mode", "deft", "--library",
+                                   support.LIBRARY, "--"])
+            self.succeed(job)
+        self.assertIn("[2, 'mine']", job.output(0), "proof")
+
     def test_the_job_stays_as_it_is(self):
         seen, job = self.observe()
         self.assertEqual(seen["carried"], [], "what cannot be copied or kept in a file")
-        self.assertEqual(seen["copies_train"], True)
+        self.assertEqual(seen["copies_train"], [[True, [1]], [True, [1]]], "the sums; watched")
         self.assertEqual(seen["modes_in_evaluation"], {"module": 0, "other": 0})
         self.assertEqual(seen["modes_in_a_worker"], {"worker": 0, "job": 1})
         self.assertEqual(seen["complaints"], "")
+        self.assertEqual(seen["read_beside_a_clipping_thread"], ["REFUSED"])
         few, many = seen["calls_for_sums"]
         self.assertLess(many, 4.5 * few, "four times as many sums")
         self.assertEqual(seen["attributes"], 1, "changes of nn.Parameter")

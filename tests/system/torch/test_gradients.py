@@ -44,6 +44,8 @@ class Gradients(support.TorchTest):
             for kind, result in results.items():
                 with self.subTest(mode=mode, kind=kind):
                     self.assertEqual(result, plain[kind])
+            self.assertRegex(job.output(0), r"does what exact does: rank \d: (?!nothing proves)",
+                             "by the companion, which is there")
 
     def test_what_the_companion_proves_gives_the_bits_of_plain_without_a_cap(self):
         """Of three ranks, by whose number not each way to divide gives the same bits."""
@@ -51,6 +53,7 @@ class Gradients(support.TorchTest):
         plain, _ = self.results(ranks=3, KINDS=kinds)
         results, switched, _, job = self.under_deft("deft", ranks=3, KINDS=kinds)
         self.assertEqual(switched, 0, job.outputs())
+        self.assertIn("bear smaller learning rates", job.output(0), "all but a cap is there")
         self.assertEqual(results, plain)
 
     def test_every_kind_gives_the_bits_of_plain(self):
