@@ -11,6 +11,7 @@ import sys
 import threading
 
 from .library import guarded, where
+from .modes import Mode, address, addresses_in
 
 # Operators that hand a tensor on and look at nothing in it.
 _HANDS_ON = ("detach", "view", "alias", "_reshape_alias", "as_strided", "t", "transpose", "permute",
@@ -35,16 +36,6 @@ class _Allowed(threading.local):
 
 
 allowed = _Allowed()
-
-
-def address(tensor):
-    """Of the memory that a tensor lies in; None: it has none."""
-    try:
-        if hasattr(tensor, "untyped_storage"):
-            return tensor.untyped_storage().data_ptr() or None
-        return tensor.storage().data_ptr() or None
-    except Exception:
-        return None
 
 
 class Watch:
@@ -110,8 +101,7 @@ class Reads:
 
     def __init__(self):
         self._watch = Watch()
-        self._mode = None        # that is entered; null: none is
-        self._class = None       # of it, made when torch is there
+        self._mode = Mode(self._sees)
         self._modules = ()       # modules that are looked at; empty: none is
         self._forward = None     # the handle of what ends that
         self._left = 0           # operators until the look is given up
@@ -124,7 +114,7 @@ class Reads:
         """Begins to see the operators."""
         if not modules:
             return
-        if not self._push():
+        if not self._mode.push():
             for module in modules:
                 module.cut = "the job runs under a dispatch mode of its own"
             return
@@ -155,10 +145,10 @@ class Reads:
         """Another optimizer steps, of which it is known that it uses none of these modules. No
         mode is there meanwhile: it would cost that step, and a compiler its code."""
         if self._modules:
-            self._pop()
+            self._mode.pop()
 
     def resume(self):
-        if self._modules and not self._push():
+        if self._modules and not self._mode.push():
             self.drop("the job runs under a dispatch mode of its own")
 
     def _go_where_done(self):
@@ -167,7 +157,7 @@ class Reads:
         if self._forward is not None:
             self._forward.remove()
             self._forward = None
-        self._pop()
+        self._mode.pop()
 
     def _cut(self, why):
         for module in self._modules:
@@ -199,42 +189,10 @@ class Reads:
         for table in (self._gradients, self._parameters):
             table.pop(None, None)
 
-    # The dispatch mode. The job's own modes come and go in their order, so this one goes only
-    # where it is the innermost; else it stays, and looks at nothing.
-
-    def _make(self):
-        from torch.utils._python_dispatch import TorchDispatchMode
-        reads = self
-
-        class Look(TorchDispatchMode):
-            def __torch_dispatch__(self, function, types, arguments=(), named=None):
-                if reads._modules and not allowed.depth:
-                    reads._look(function, arguments, named)
-                return function(*arguments, **(named or {}))
-        return Look
-
-    @staticmethod
-    def _innermost():
-        from torch.utils import _python_dispatch as dispatch
-        if hasattr(dispatch, "_get_current_dispatch_mode"):
-            return dispatch._get_current_dispatch_mode()
-        return sys.modules["torch"]._C._get_torch_dispatch_mode()
-
-    def _push(self):
-        if self._mode is not None or self._innermost() is not None:
-            return self._mode is not None and self._innermost() is self._mode
-        self._class = self._class or self._make()
-        self._mode = self._class()
-        self._mode.__enter__()
-        return True
-
-    def _pop(self):
-        if self._mode is not None and self._innermost() is self._mode:
-            self._mode.__exit__(None, None, None)
-            self._mode = None
-
     @guarded
-    def _look(self, function, arguments, named):
+    def _sees(self, function, arguments, named):
+        if not self._modules or allowed.depth:
+            return
         self._left -= 1
         if self._left < 0:
             # The mode itself cannot go from inside of an operator.
@@ -243,20 +201,20 @@ class Reads:
         name = str(getattr(function, "_schema", function)).split("(")[0].split(".")[0]
         short = name.rsplit("::", 1)[-1]
         if short not in _HANDS_ON:
-            self._look_for_readers(name, short, arguments, named or {})
+            self._look_for_readers(name, short, arguments, named)
 
     def _look_for_readers(self, name, short, arguments, named):
         first, others = arguments[:1], (arguments[1:], named)
-        for at in _addresses(first):
+        for at in addresses_in(first):
             module = self._gradients.get(at)
             if self._is_in(module) and not (module.by_hand and
                                             _sums(module, name, short, arguments, named)):
                 module.refuse(f"a gradient is used between backward and step by {name}{where()}")
-        for at in _addresses(others):
+        for at in addresses_in(others):
             module = self._gradients.get(at)
             if self._is_in(module):
                 module.refuse(f"a gradient is used between backward and step by {name}{where()}")
-        for at in _addresses((first, others)):
+        for at in addresses_in((first, others)):
             module = self._parameters.get(at)
             if self._is_in(module):
                 module.refuse(f"a parameter is used between backward and step by {name}{where()}")
@@ -264,12 +222,6 @@ class Reads:
     def _is_in(self, module):
         """It is still looked at: its step may be over, and another one's to come."""
         return module is not None and module in self._modules
-
-
-def _addresses(values):
-    from torch.utils._pytree import tree_flatten
-    tensor = sys.modules["torch"].Tensor
-    return [address(value) for value in tree_flatten(values)[0] if isinstance(value, tensor)]
 
 
 def _sums(module, name, short, arguments, named):

@@ -118,6 +118,18 @@ def modes_in_evaluation():
     return found
 
 
+def inference_between():
+    """PyTorch's inference mode, begun while the job is looked at. What comes behind it works."""
+    job = Job().train()
+    job.backward()
+    with torch.inference_mode():
+        job.model.module(torch.zeros(4, 12))
+    with torch.autograd.profiler.record_function("behind"):
+        job.optimizer.step()
+    job.train(1)
+    return modes()
+
+
 def modes_in_a_worker():
     """A process that is forked while the job is looked at."""
     job = Job().train()
@@ -244,8 +256,9 @@ def wanted_when_it_ends():
     return seen
 
 
-THINGS = (carried, copies_train, modes_in_evaluation, modes_in_a_worker, calls_for_sums, attributes,
-          read_beside_a_clipping_thread, sums_alone, complaints, wanted_when_it_ends)
+THINGS = (carried, copies_train, modes_in_evaluation, inference_between, modes_in_a_worker,
+          calls_for_sums, attributes, read_beside_a_clipping_thread, sums_alone, complaints,
+          wanted_when_it_ends)
 
 
 def main():

@@ -202,6 +202,7 @@ class Guest(support.TorchTest):
         self.assertEqual(seen["carried"], [], "what cannot be copied or kept in a file")
         self.assertEqual(seen["copies_train"], [[True, [1]], [True, [1]]], "the sums; watched")
         self.assertEqual(seen["modes_in_evaluation"], {"module": 0, "other": 0})
+        self.assertEqual(seen["inference_between"], 0)
         self.assertEqual(seen["modes_in_a_worker"], {"worker": 0, "job": 1})
         self.assertEqual(seen["complaints"], "")
         self.assertEqual(seen["read_beside_a_clipping_thread"], ["REFUSED"])
