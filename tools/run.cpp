@@ -105,16 +105,15 @@ std::string network_note(const Config& config) {
 }
 
 // A job's `import deft` must go on in every mode, off most of all: the module comes behind what is
-// on PYTHONPATH. Where gradients may come late Python also looks there for its sitecustomize, which
+// on PYTHONPATH. Where the companion is wanted Python also looks there for its sitecustomize, which
 // must be found before the machine's own. A folder with a colon cannot be named in the variable.
 void add_python(Environment& environment, const Config& config) {
     std::string path = environment.get("PYTHONPATH").value_or("");
     const auto usable = [](const std::string& folder) {
         return !folder.empty() && folder.find(':') == folder.npos;
     };
-    const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
     if (const std::string companion = find_companion();
-        late && config.is(Key::Companion, "auto") && usable(companion)) {
+        wants_companion(config) && usable(companion)) {
         path = companion + (path.empty() ? "" : ":" + path);
     }
     if (const std::string module = find_python_module(); usable(module)) {

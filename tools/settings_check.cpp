@@ -15,4 +15,10 @@ std::vector<TextProblem> text_settings_problems(const Config& config) {
     return problems;
 }
 
+bool wants_companion(const Config& config) {
+    const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
+    const bool layers = config.is(Key::Mode, "exact") && config.is(Key::Layerwise, "auto");
+    return (late || layers) && config.is(Key::Companion, "auto");
+}
+
 }  // namespace deft::tools

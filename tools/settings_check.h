@@ -12,4 +12,7 @@ namespace deft::tools {
 // not have, DEFT_NCCL_LIB that cannot be read. A TextCheck.
 std::vector<TextProblem> text_settings_problems(const Config& config);
 
+// The companion has something to do in a PyTorch job.
+bool wants_companion(const Config& config);
+
 }  // namespace deft::tools

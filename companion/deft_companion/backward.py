@@ -3,6 +3,7 @@
 
 import functools
 
+from .layers import layers
 from .library import guarded, library
 from .proofs import proofs
 
@@ -22,9 +23,16 @@ def watch(module):
 
     @functools.wraps(run)
     def backward(*arguments, **named):
+        outermost, failed = not proofs.in_backward, True
+        if outermost:
+            layers.backward_begins()
         begins()
         try:
-            return run(*arguments, **named)
+            result = run(*arguments, **named)
+            failed = False
+            return result
         finally:
             ends()
+            if outermost:
+                layers.backward_ends(failed)
     module.backward = backward

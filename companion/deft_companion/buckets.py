@@ -8,6 +8,7 @@ import inspect
 import sys
 import weakref
 
+from .layers import layers
 from .library import BUCKET, compiling, guarded, library
 from .proofs import Module, proofs
 
@@ -26,6 +27,7 @@ class Buckets:
         # As DDP's reducer has it where no hook is registered.
         self.scale = 1.0 / ddp.process_group.size()
         self.jobs = None    # hook and state that the job has registered later: they count
+        self.layers = None  # Layers; null: its layers do not wait for themselves
 
 
 def _first(future):
@@ -71,7 +73,20 @@ def _sum(state, bucket):
     buffer = bucket.buffer()
     buffer.mul_(state.scale)
     _mark(state, buffer, bucket)
-    return _get_future()(state.group.allreduce([buffer])).then(_first)
+    work = state.group.allreduce([buffer])
+    if library().layers:
+        done = _done(buffer)
+        if layers.take(state, bucket, buffer, work):
+            return done
+    return _get_future()(work).then(_first)
+
+
+def _done(buffer):
+    """A future for whoever is not to wait."""
+    future = sys.modules["torch"].futures.Future
+    future = future(devices=[buffer.device]) if buffer.is_cuda else future()
+    future.set_result(buffer)
+    return future
 
 
 def _why_not(ddp):
@@ -113,7 +128,8 @@ def _begin(ddp):
         return
     why = _why_not(ddp)
     if why:
-        library().refuse_proof(0, why.encode())
+        # 0 stands for all sums that have no mark.
+        library().refuse_proof(Module([]).number if library().layers else 0, why.encode())
         return
     if ddp.process_group.size() < 2:
         return

@@ -8,22 +8,26 @@ import sys
 
 from .library import guarded
 
-# Which module of this package looks at which of torch's.
+# Which modules of this package look at which of torch's.
 _WATCHED = {
-    "torch.autograd": "backward",
-    "torch.optim.optimizer": "optimizers",
-    "torch.nn.utils.clip_grad": "clipping",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "clipping",
-    "torch.cuda.amp.grad_scaler": "scaling",  # in PyTorch 2 a subclass of the next
-    "torch.amp.grad_scaler": "scaling",
-    "torch.nn.parallel.distributed": "buckets",
-    "torch.distributed.distributed_c10d": "collectives",
+    "torch.autograd": ("backward",),
+    "torch.nn.modules.module": ("layer_hooks",),
+    "torch.optim.optimizer": ("optimizers", "layer_hooks"),
+    "torch.nn.utils.clip_grad": ("clipping",),
+    "torch.distributed.fsdp.fully_sharded_data_parallel": ("clipping",),
+    "torch.cuda.amp.grad_scaler": ("scaling",),  # in PyTorch 2 a subclass of the next
+    "torch.amp.grad_scaler": ("scaling",),
+    "torch.cuda.graphs": ("layer_hooks",),
+    "torch._dynamo.eval_frame": ("layer_hooks",),
+    "torch.nn.parallel.distributed": ("buckets",),
+    "torch.distributed.distributed_c10d": ("collectives", "layer_hooks"),
 }
 
 
 @guarded
 def _look_at(name, module):
-    importlib.import_module("." + _WATCHED[name], __package__).watch(module)
+    for one in _WATCHED[name]:
+        importlib.import_module("." + one, __package__).watch(module)
 
 
 class _Finder:

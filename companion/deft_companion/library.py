@@ -8,8 +8,8 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERFACE = 1
-UNWANTED, OPTIMIZER, PROOF = 0, 1, 2
+INTERFACE = 2
+UNWANTED, OPTIMIZER, PROOF, LAYERS = range(4)
 BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
 
 _FUNCTIONS = {
@@ -23,6 +23,9 @@ _FUNCTIONS = {
     "set_gradient_scaling": (None, ctypes.c_int),
     "set_gradient_clipping": (None, ctypes.c_int),
 }
+
+
+_OF_LAYERS = ("companion_begin", "companion_end", "refuse_proof")
 
 
 def _nothing(*_):
@@ -54,12 +57,19 @@ class _Library:
         if wants < UNWANTED:
             say("the deft that is preloaded is of another release, so it does nothing")
         self.wants = max(wants, UNWANTED)
+        if self.layers:   # nothing is planned by what is proven
+            return {name: found[name] for name in _OF_LAYERS}
         return found if self.wants else {}
 
     @property
     def proof(self):
         """Whether anything is to be proven."""
-        return self.wants == PROOF
+        return self.wants in (PROOF, LAYERS)
+
+    @property
+    def layers(self):
+        """Whether layers may wait for their own gradients, where that is proven."""
+        return self.wants == LAYERS
 
     def stand_down(self, why):
         """From now on the job is as without a companion."""

@@ -3,6 +3,7 @@
 
 import functools
 
+from .layers import layers
 from .library import compiling, guarded, library
 from .proofs import proofs
 
@@ -72,6 +73,8 @@ def _watch_steps(kind):
             return step(self, *arguments, **named)
         outermost = proofs.step_begins(self, arguments, named)
         try:
+            if outermost and layers.put_off(self, step, arguments, named):
+                return None
             return step(self, *arguments, **named)
         finally:
             if outermost:

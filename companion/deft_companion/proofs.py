@@ -15,6 +15,7 @@ import weakref
 from .held import HeldGradients, parameters_of
 from .library import guarded, library
 from .reads import allowed, reads
+from .surroundings import capturing
 
 # The job is looked at closely in a module's first iterations, but for the very first: what is done
 # every few iterations (Lookahead's slow weights) is found there. Then in a stretch of consecutive
@@ -41,7 +42,7 @@ class State(enum.Enum):
     """What is asked of a module; REFUSED is for good."""
 
     WATCHED = enum.auto()
-    RESTS = enum.auto()     # it is proven, and the library makes nothing of that
+    RESTS = enum.auto()     # it is proven, and is not looked at any more: nothing late comes of it
     REFUSED = enum.auto()
 
 
@@ -154,16 +155,10 @@ def _state(parameter):
     return None if parameter is None else (parameter._version, parameter.data_ptr())
 
 
-def _capturing():
-    """Nothing may wait for the device now."""
-    cuda = sys.modules["torch"].cuda
-    return cuda.is_initialized() and cuda.is_current_stream_capturing()
-
-
 def _first_elements(parameters):
     """Of each parameter; as bytes, because no number is equal to NaN. [(device, bytes)]."""
     torch, parts = sys.modules["torch"], {}
-    if _capturing():
+    if capturing():
         return None
     with allowed, torch.no_grad():
         for parameter in parameters:
@@ -303,7 +298,7 @@ class Proofs:
     @staticmethod
     def _is_clear(module):
         """What zero_grad() is called of, and whether it is, says less than the gradients."""
-        if _capturing():
+        if capturing():
             return True
         left = [parameter.grad for parameter in module.live() if parameter.grad is not None]
         first = module.iterations * _SAMPLED % max(len(left), 1)
@@ -361,7 +356,7 @@ class Proofs:
         if module.watched:
             module.note_state(due)
         if (module.sets == 1 and module.watched and module.looks >= _LOOKS_NEEDED and
-            not library().prove_iteration(module.number)):
+            (library().layers or not library().prove_iteration(module.number))):
             module.rest()
         module.sets = 0
         if module.by_hand:

@@ -67,12 +67,13 @@ void deft_set_gradient_clipping(int clipped);
  * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
 
 /* Of the functions below and what they mean. A companion of another interface is not heard. */
-#define DEFT_COMPANION_INTERFACE 1
+#define DEFT_COMPANION_INTERFACE 2
 
 /* What the library wants of a companion. */
 #define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */
 #define DEFT_COMPANION_OPTIMIZER 1 /* the optimizer, clipping, scaling (DEFT_GRADIENTS=trust) */
 #define DEFT_COMPANION_PROOF 2     /* the same, and proof */
+#define DEFT_COMPANION_LAYERS 3    /* where proven, that layers wait for their gradients; no more */
 
 /* The companion has begun. `who` ("0.1.0") has to be equal on all ranks. One of
  * DEFT_COMPANION_..., or -1 if the library has another interface. Any thread. */

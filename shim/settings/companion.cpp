@@ -55,7 +55,13 @@ int companion_begin(std::uint32_t interface, std::string_view who) noexcept {
     if (interface != DEFT_COMPANION_INTERFACE) {
         return -1;
     }
-    if (shim_mode() < ShimMode::Deft || Config::process().is(Key::Companion, "off")) {
+    if (Config::process().is(Key::Companion, "off")) {
+        return DEFT_COMPANION_UNWANTED;
+    }
+    if (shim_mode() == ShimMode::Exact && !Config::process().is(Key::Layerwise, "off")) {
+        return DEFT_COMPANION_LAYERS;
+    }
+    if (shim_mode() < ShimMode::Deft) {
         return DEFT_COMPANION_UNWANTED;
     }
     if (Config::process().is(Key::Gradients, "trust")) {

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "tools/doctor/judge.h"
+#include "tools/settings_check.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -210,8 +211,6 @@ void judge_companion(const CommandFacts& command, const SettingsFacts& settings,
     if (!command.python) {
         return;
     }
-    const Config& config = settings.config;
-    const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
     if (!command.python_ignores.empty()) {
         found.push_back({Finding::CompanionOff,
                          fmt::format("Python is started with {}, so it does not load deft's module",
@@ -227,7 +226,8 @@ void judge_companion(const CommandFacts& command, const SettingsFacts& settings,
         found.push_back({Finding::CompanionOff,
                          settings.shadowing_site + " comes before deft's sitecustomize.py",
                          "PYTHONPATH", "put deft's folder first on PYTHONPATH"});
-    } else if (late && !settings.observer_on_path && !command.under_deft_run && !command.assumed) {
+    } else if (wants_companion(settings.config) && !settings.observer_on_path &&
+               !command.under_deft_run && !command.assumed) {
         found.push_back(
             {Finding::CompanionOff, "PYTHONPATH does not lead to deft's module", "PYTHONPATH", ""});
     }

@@ -37,12 +37,16 @@ class Seen(RunTest):
     @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "no /usr/bin/python3")
     def test_a_job_imports_the_module_in_every_mode(self):
         script = "import deft, os; print(deft.available(), os.environ['PYTHONPATH'])"
-        for mode in ("off", "observe", "exact", "deft", "covap"):
-            with self.subTest(mode=mode):
-                result = self.deft("run", "--mode", mode, "--", "/usr/bin/python3", "-c", script)
+        for mode, layers in (("off", "auto"), ("observe", "auto"), ("exact", "off"),
+                             ("exact", "auto"), ("deft", "off"), ("covap", "off")):
+            with self.subTest(mode=mode, layers=layers):
+                result = self.deft("run", "--mode", mode, "--", "/usr/bin/python3", "-c", script,
+                                   env={"DEFT_LAYERWISE": layers})
                 self.assertEqual(result.returncode, 0, result.stderr)
-                self.assertEqual("/companion:" in result.stdout, mode in ("deft", "covap"),
-                                 "watched only where gradients may come late")
+                self.assertEqual("/companion:" in result.stdout,
+                                 (mode, layers) in (("exact", "auto"), ("deft", "off"),
+                                                    ("covap", "off")),
+                                 "watched only where gradients or layers may come late")
         # What the job has put on the path itself comes first.
         pathlib.Path(self.folder, "deft.py").write_text("mine = True\n")
         result = self.deft("run", "--mode", "off", "--", "/usr/bin/python3", "-c",

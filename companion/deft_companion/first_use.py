@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first use of each parameter in a forward pass, and who uses its memory by another tensor."""
+
+import sys
+
+from .library import where
+from .modes import Mode, address, addresses_in
+from .pending import classes
+from .proofs import looked_at
+from .reads import allowed
+
+
+class FirstUse:
+    """Looks while sums are under way, and only then."""
+
+    def __init__(self, layers):
+        self._layers = layers
+        self.forward = None      # the DistributedDataParallel that runs forward; null: none does
+        self._hooks = ()
+        self._aliases = Aliases(layers)
+
+    def begin(self, all_layers):
+        from torch.nn.modules import module
+        if not self._hooks:
+            self._hooks = (module.register_module_forward_pre_hook(self._begins),
+                           module.register_module_forward_hook(self._ends))
+        if any(looked_at(layers.iterations) for layers in all_layers):
+            self._aliases.begin(self._layers.sums)
+
+    def end(self):
+        """Nothing is under way any more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self.forward = (), None
+        self._aliases.end()
+
+    def _begins(self, module, _inputs):
+        """Any module, before it runs forward."""
+        if self.forward is None:
+            if self._is_foreseen(module):
+                self.forward = module
+            elif not self._contains(module) and _has_pending(module):
+                self._layers.settle(where)
+        elif not sys.modules["torch"].is_grad_enabled() and _has_pending(module):
+            # PyTorch chooses other operators there for tensors that are not of its own classes.
+            self._layers.settle(where)
+        kind = classes().parameter
+        used = [one for one in module._parameters.values() if type(one) is kind]
+        if used:
+            self._layers.are_used(used)
+
+    def _ends(self, module, _inputs, _outputs):
+        if module is self.forward:
+            self._layers.settle()
+
+    def _is_foreseen(self, module):
+        return (_trains(module) and
+                any(module is one.layers.ddp() for one in self._layers.sums) and
+                all(one.step is not None for one in self._layers.sums))
+
+    def _contains(self, module):
+        """It is around a DistributedDataParallel, which comes next."""
+        return _trains(module) and any(one is each.layers.ddp() for one in module.modules()
+                                       for each in self._layers.sums[:1])
+
+
+def _trains(module):
+    return module.training and sys.modules["torch"].is_grad_enabled()
+
+
+def _has_pending(module):
+    kind = classes().parameter
+    return any(type(one) is kind for one in module.parameters())
+
+
+class Aliases:
+    """In some iterations, each operator of the thread: a tensor in the memory of a parameter, of a
+    gradient or of the optimizer's state is not heard of otherwise."""
+
+    def __init__(self, layers):
+        self._layers = layers
+        self._mode = Mode(self._sees)
+        self._memory = {}      # {address: the sums that change it}
+
+    def begin(self, sums):
+        self._memory = {}
+        for one in sums:
+            optimizer = one.layers.module.owner()
+            for parameter, gradient in zip(one.layout.parameters, one.gradients):
+                state = vars(optimizer)["state"].get(parameter, {}) if optimizer else {}
+                for tensor in (parameter, gradient, *state.values()):
+                    self._add(tensor, one)
+        self._memory.pop(None, None)
+        self._mode.push()
+
+    def _add(self, tensor, one):
+        if isinstance(tensor, sys.modules["torch"].Tensor):
+            with sys.modules["torch"]._C.DisableTorchFunction():
+                self._memory.setdefault(address(tensor), []).append(one)
+
+    def end(self):
+        self._memory = {}
+        self._mode.pop()
+
+    def _sees(self, function, arguments, named):
+        if not self._memory or allowed.depth:
+            return
+        used = {one.layers for at in addresses_in((arguments, named))
+                for one in self._memory.get(at, ()) if one in self._layers.sums}
+        for layers in used:
+            name = str(getattr(function, "_schema", function)).split("(")[0]
+            layers.module.refuse("the memory of a parameter, of a gradient or of the optimizer is "
+                                 f"used by {name} of another tensor{where()}")
+        if used:
+            self._layers.settle(where)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What else of PyTorch's uses parameters, gradients or an optimizer's state, or clears gradients:
+where layers may wait for their own gradients, it is heard first."""
+
+import atexit
+import functools
+import inspect
+
+from .layers import layers
+from .library import library, where
+from .pending import pending_among
+
+# They hand tensors to C++ that nobody asks.
+_COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all",
+                "all_to_all_single", "broadcast", "gather", "irecv", "isend", "recv", "reduce",
+                "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "_all_gather_base",
+                "_reduce_scatter_base")
+_OF_OPTIMIZERS = ("add_param_group", "load_state_dict", "state_dict", "__getstate__",
+                  "__setstate__")
+
+
+def _wrap(owner, name, act):
+    """act(function, arguments, named) in the place of a function."""
+    function = getattr(owner, name, None)
+    if function is None:
+        return
+
+    @functools.wraps(function)
+    def heard(*arguments, **named):
+        if not layers.sums or layers.finishing:
+            return function(*arguments, **named)
+        return act(function, arguments, named)
+    setattr(owner, name, heard)
+
+
+def _settle(function, arguments, named):
+    layers.settle(where)
+    return function(*arguments, **named)
+
+
+def _settle_if_used(function, arguments, named):
+    if pending_among((list(arguments), named)):
+        layers.settle(where)
+    return function(*arguments, **named)
+
+
+def _clears(function):
+    takes = inspect.signature(function)
+
+    def act(function, arguments, named):
+        bound = takes.bind(*arguments, **named)
+        bound.apply_defaults()
+        return layers.clear(bound.arguments["set_to_none"], function, arguments, named)
+    return act
+
+
+def _stops(owner, name, why):
+    """What is compiled or captured asks nobody when it runs."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def heard(*arguments, **named):
+        layers.stop(why)
+        return function(*arguments, **named)
+    setattr(owner, name, heard)
+
+
+def _state_of(optimizer):
+    if layers.sums and layers.concern(optimizer):
+        layers.settle(where)
+    try:
+        return vars(optimizer)["state"]
+    except KeyError:
+        raise AttributeError("state") from None
+
+
+def _set_state(optimizer, state):
+    vars(optimizer)["state"] = state
+
+
+def _delete_state(optimizer):
+    del vars(optimizer)["state"]
+
+
+def watch(module):
+    if not library().layers:
+        return
+    if module.__name__ == "torch.optim.optimizer":
+        owner = module.Optimizer
+        _wrap(owner, "zero_grad", _clears(owner.zero_grad))
+        for name in _OF_OPTIMIZERS:
+            _wrap(owner, name, _settle)
+        owner.state = property(_state_of, _set_state, _delete_state)
+    elif module.__name__ == "torch.nn.modules.module":
+        _wrap(module.Module, "zero_grad", _clears(module.Module.zero_grad))
+    elif module.__name__ == "torch.cuda.graphs":
+        _stops(module.CUDAGraph, "capture_begin", "the job captures a CUDA graph")
+    elif module.__name__ == "torch._dynamo.eval_frame":
+        for name in ("optimize", "optimize_assert"):
+            _stops(module, name, "the job compiles (torch.compile)")
+    else:
+        for name in _COLLECTIVES:
+            _wrap(module, name, _settle_if_used)
+        _wrap(module, "destroy_process_group", _settle)
+
+
+@atexit.register
+def _at_exit():
+    try:
+        layers.settle()
+    except Exception:
+        pass   # the job is over, and its sum has failed

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that wait for their own gradients: backward does not wait for the sums of buckets, and the
+optimizer's step of a bucket is made when its sum is there, at the latest before its parameters are
+used. docs/companion.md says how.
+
+Only what a module's proof allows (proofs.py) is put off, and whatever was not foreseen waits for
+everything. An error of a sum, or of the optimizer, is the job's own and reaches it, but later.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+
+from . import pending
+from .first_use import FirstUse
+from .late_steps import TO_NONE, TO_ZERO, LateStep, clear, lists_of, why_not
+from .layouts import layout_of, why_not_layers
+from .library import guarded, library, where
+from .pending import classes, gradient_of
+from .proofs import State, proofs
+from .surroundings import plain, stream_of, why_not_plain
+
+# So often in a row is everything waited for too early, until that is taken for the job's habit.
+_MOST_EARLY = 8
+
+
+class Layers:
+    """One DistributedDataParallel whose buckets may be waited for late."""
+
+    def __init__(self, ddp, module):
+        self.ddp = weakref.ref(ddp)
+        self.module = module
+        self.layouts = {}      # by the bucket's place
+        self.iterations = 0
+        self.early = 0         # iterations in a row that waited for everything too early
+        self.early_at = ""     # the line that made the latest do so
+
+    def rests(self):
+        """All is proven of it, and still holds."""
+        return self.module.standing is State.RESTS
+
+
+class Sum:
+    """One bucket whose sum is under way."""
+
+    def __init__(self, layers, layout, work):
+        self.layers, self.layout, self.work = layers, layout, work
+        self.gradients = None  # of its parameters; null: backward has not left any
+        self.step = None       # LateStep; null: none was asked for yet
+        self.cleared = {}      # {id of a parameter: how}: zero_grad() came behind the step
+        self.stream = None
+
+    def hold(self):
+        """From here on each use of a parameter or gradient is heard. False: not of all."""
+        get, tensors = gradient_of().__get__, self.layout.parameters
+        self.stream = stream_of(self.layout.device)
+        self.gradients = [get(parameter, type(parameter)) for parameter in tensors]
+        if any(gradient is None or gradient.requires_grad for gradient in self.gradients):
+            return False
+        return all([classes().hold(tensor) for tensor in (*tensors, *self.gradients)])
+
+    def release(self):
+        for tensor in (*self.layout.parameters, *(self.gradients or ())):
+            classes().release(tensor)
+
+    def finish(self):
+        """The sum is waited for, and the step is made if it was asked for. What fails is the job's:
+        the sum, or the optimizer."""
+        with plain(self.layout.device, self.stream):
+            self.work.wait()
+            for gradient, view in zip(self.gradients or (), self.layout.views):
+                if gradient is not None and gradient.data_ptr() != view.data_ptr():
+                    gradient.copy_(view)   # again: backward has copied what was there then
+            if self.step is not None:
+                self.step.make(self.layout.lists)
+            for parameter in self.layout.parameters:
+                if id(parameter) in self.cleared:
+                    clear(parameter, self.cleared[id(parameter)])
+
+
+class AllLayers:
+    """What is under way in this process."""
+
+    def __init__(self):
+        self.sums = []
+        self._by_parameter = {}    # {id: Sum}
+        self._lock = threading.RLock()
+        self._here = ()            # Layers of which nothing was waited for too early
+        self._thread = threading.local()   # clearing: how this thread clears gradients now
+        self._first_use = FirstUse(self)
+        self.stopped = ""          # why nothing is put off any more
+        self.forwards = 0          # iterations whose sums were waited for in the next forward pass
+
+    # Backward.
+
+    @guarded
+    def take(self, state, bucket, buffer, work):
+        """Whether the sum of a bucket, which is under way, is waited for here."""
+        if not library().layers or not proofs.in_backward:
+            return False
+        if self.stopped and state.module.standing is State.RESTS:
+            state.module.refuse(self.stopped)
+        if state.layers is None and state.module.standing is State.RESTS:
+            state.layers = Layers(state.ddp(), state.module)
+            why = why_not_layers(state.ddp(), state.module)
+            if why:
+                state.module.refuse(why)
+        if state.layers is None or not state.layers.rests():
+            return False
+        layout = layout_of(state.layers, bucket, buffer)
+        if layout is None:
+            return False
+        with self._lock:
+            self.sums.append(Sum(state.layers, layout, work))
+        return True
+
+    def backward_begins(self):
+        self.settle()
+        self._first_use.end()   # what could not go from inside of an operator
+
+    def backward_ends(self, failed):
+        """Here DistributedDataParallel has gone on as if the sums were there."""
+        if self.sums and (failed or not self._hold()):
+            self.settle()
+
+    @guarded
+    def _hold(self):
+        with self._lock:
+            for one in self.sums:
+                if not one.hold():
+                    return False
+                self._by_parameter.update((id(parameter), one)
+                                          for parameter in one.layout.parameters)
+            all_layers = {one.layers for one in self.sums}
+            for layers in all_layers:
+                layers.iterations += 1
+                layers.early += 1   # until it turns out otherwise
+                if layers.early > _MOST_EARLY:
+                    layers.module.refuse(
+                        f"gradients or parameters are used outside of its forward pass"
+                        f"{layers.early_at}, so its layers cannot wait for their own")
+                    return False
+            self._here = all_layers
+            self._first_use.begin(all_layers)
+        return True
+
+    # The optimizer.
+
+    def put_off(self, optimizer, make, arguments, named):
+        """Whether its step is made here."""
+        if not self.sums:
+            return False
+        with self._lock:
+            mine = [one for one in self.sums if one.layers.module.owner() is optimizer]
+            step = self._note(optimizer, make, mine) if mine and not (arguments or named) else None
+            if step is None:
+                if mine:
+                    self.settle()
+                return False
+            for one in mine:
+                one.step = step
+            with self._finishing():
+                step.make(lists_of(optimizer, lambda parameter: id(parameter) not in
+                                   self._by_parameter))
+            return True
+
+    @guarded
+    def _note(self, optimizer, make, mine):
+        torch = sys.modules["torch"]
+        if any(one.step is not None or one.gradients is None or not one.layers.rests()
+               for one in mine):
+            return None
+        why = why_not(optimizer, torch.Tensor) or why_not_plain(mine[0].layout.device,
+                                                                mine[0].stream)
+        if why:
+            mine[0].layers.module.refuse(why)
+            return None
+        return LateStep(optimizer, make)
+
+    # Who uses what is under way (pending.py).
+
+    def are_used(self, tensors):
+        """By the job, which may be in a forward pass: only there it was to be expected."""
+        with self._lock:
+            found = [self._by_parameter.get(id(tensor)) for tensor in tensors]
+            if self._first_use.forward is None or not found or None in found:
+                self.settle(where)
+            for one in found:
+                self.finish(one)
+
+    @property
+    def finishing(self):
+        """This thread makes a step that was put off."""
+        return getattr(self._thread, "finishing", False)
+
+    @contextlib.contextmanager
+    def _finishing(self):
+        before, self._thread.finishing = self.finishing, True
+        try:
+            yield
+        finally:
+            self._thread.finishing = before
+
+    def concern(self, optimizer):
+        """Something of its is under way."""
+        return not self.finishing and any(one.layers.module.owner() is optimizer
+                                          for one in self.sums)
+
+    def gradient_is_read(self, parameter):
+        one = self._by_parameter.get(id(parameter))
+        if one is not None and one.step is not None:
+            how = getattr(self._thread, "clearing", None)
+            if how is not None and one.cleared.get(id(parameter)) != TO_NONE:
+                one.cleared[id(parameter)] = how
+            if how is not None or one.cleared.get(id(parameter)) == TO_NONE:
+                return None
+        self.settle(where)
+        classes().release(parameter)
+        return parameter.grad
+
+    def gradient_is_set(self, parameter, value):
+        one = self._by_parameter.get(id(parameter))
+        if value is None and one is not None and one.step is not None:
+            one.cleared[id(parameter)] = TO_NONE
+            return
+        self.settle(where)
+        classes().release(parameter)
+        parameter.grad = value
+
+    def clear(self, to_none, function, arguments, named):
+        """zero_grad(): behind a step that was put off it is done behind that too."""
+        if any(one.step is None for one in self.sums):
+            self.settle(where)
+        self._thread.clearing = TO_NONE if to_none else TO_ZERO
+        try:
+            return function(*arguments, **named)
+        finally:
+            self._thread.clearing = None
+
+    # The end.
+
+    def finish(self, one):
+        with self._lock:
+            if one not in self.sums:
+                return
+            self.sums.remove(one)
+            one.release()
+            for parameter in one.layout.parameters:
+                self._by_parameter.pop(id(parameter), None)
+            if not self.sums:
+                self._end()
+            with self._finishing():
+                one.finish()
+
+    def _end(self):
+        """Nothing is under way any more."""
+        for layers in self._here if self._first_use.forward is not None else ():
+            layers.early, self.forwards = 0, self.forwards + 1
+        self._here = ()
+        self._first_use.end()
+
+    def settle(self, find_where=None):
+        """Everything is waited for. `find_where` says where that was not foreseen."""
+        if not self.sums:
+            return
+        with self._lock:
+            if find_where is not None:
+                self._here, at = (), find_where()
+                for one in self.sums:
+                    one.layers.early_at = at
+            while self.sums:
+                self.finish(self.sums[0])
+
+    def stop(self, why):
+        """For good, in this process."""
+        self.stopped = self.stopped or why
+        self.settle()
+
+
+layers = AllLayers()
+pending.users = layers
+# A child has no communicator, so it cannot wait for a sum.
+os.register_at_fork(before=layers.settle)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that wait for their own gradients give the bits of plain, or the job stays plain.
+
+Here a few kinds of training; all of them, of three ranks, where TEST_TORCH_MAJOR asks for a current
+PyTorch.
+"""
+
+import json
+import os
+import re
+
+import support
+
+SCRIPT = os.path.join(support.HERE, "layer_kinds.py")
+FEW = ("adam", "nesterov", "to_zero", "views", "evaluates_inside", "looks", "tied", "clips",
+       "hooked", "aliases")
+# Trainings that stay plain, and why.
+PLAIN = {
+    "clips": r"are used outside of its forward pass \(layer_kinds\.py:\d+\)",
+    "if_there": r"are used outside of its forward pass \(layer_kinds\.py:\d+\)",
+    "averages_always": r"are used outside of its forward pass \(layer_kinds\.py:\d+\)",
+    "autocasts_all": "its optimizer steps under autocast",
+    "aliases": r"the memory of a parameter, .* is used by aten::\w+ of another tensor \(layer_kin",
+    "shares": "parameters share memory",
+    "hooked": "a communication hook of its own",
+    "unused": "it looks for unused parameters",
+    "two": "trained in turns",
+    "two_apart": "trained in turns",
+    "compiled": None,
+    "compiled_part": "the job compiles",
+}
+# With a number of ranks that is no power of two.
+PLAIN_OF_THREE = {"views": "gradient_as_bucket_view is used, and the number of ranks is no power",
+                  "views_to_zero": "gradient_as_bucket_view is used, and the number of ranks is no"}
+
+
+class LayersTest(support.TorchTest):
+    def results(self, ranks, kinds, prefix=(), **env):
+        job = self.job(ranks, SCRIPT, env={"OUT": "out.json", "KINDS": ",".join(kinds), **env},
+                       prefix=prefix)
+        self.succeed(job, 6 * support.DEADLINE)
+        with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
+            return json.load(file), job
+
+    def compare(self, ranks, kinds):
+        plain, _ = self.results(ranks, kinds)
+        results, job = self.results(ranks, kinds, DEFT_LAYERWISE="auto", prefix=[
+            support.DEFT, "run", "--mode", "exact", "--log", "info", "--library", support.LIBRARY,
+            "--"])
+        log = job.outputs()
+        stays_plain = {**PLAIN, **(PLAIN_OF_THREE if ranks == 3 else {})}
+        self.assertEqual(list(results), list(plain))
+        for kind, result in results.items():
+            with self.subTest(kind=kind):
+                self.assertEqual(result["digest"], plain[kind]["digest"])
+                if kind in stays_plain:
+                    self.assertLessEqual(result["forwards"], 1)
+                    if stays_plain[kind]:
+                        self.assertRegex(log, "companion: module \\d+: .*" + stays_plain[kind])
+                else:
+                    self.assertGreater(result["forwards"], 8)
+        self.assertEqual(re.findall("stands down.*", log), [])
+        return results
+
+    def test_a_few_kinds(self):
+        self.compare(2, FEW)
+
+    def test_all_kinds(self):
+        if "TEST_TORCH_MAJOR" not in os.environ:
+            self.skipTest("long: with TEST_TORCH_MAJOR")
+        self.compare(3, os.environ.get("KINDS", "").split(",") if "KINDS" in os.environ
+                     else self.kinds())
+
+    def kinds(self):
+        """By their names in the script: what this PyTorch does not have is left out there."""
+        with open(SCRIPT, encoding="utf-8") as file:
+            return re.findall(r'^    "(\w+)": (?:job|two)\(', file.read(), re.M)
+
+    def test_off_is_off(self):
+        results, job = self.results(2, ["adam"], prefix=[
+            support.DEFT, "run", "--mode", "exact", "--log", "info", "--library", support.LIBRARY,
+            "--"])
+        self.assertEqual(results["adam"]["forwards"], 0)
+        self.assertNotIn("companion: ", job.outputs())
+
+
+support.main(__name__)
