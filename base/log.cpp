@@ -44,7 +44,8 @@ int sink() {
         if (pattern.empty()) {
             return STDERR_FILENO;
         }
-        const std::string path = expand_pattern(pattern, rank_from_launcher());
+        const std::string path =
+            expand_pattern(pattern, rank_from_launcher(), Config::process().job_id());
         UniqueFd opened(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
         if (opened && opened.get() <= STDERR_FILENO) {
             // The process has closed a standard descriptor; it must not find our file in its place.
@@ -120,6 +121,15 @@ std::string json_line(const char* host, Level level, const char* text) {
     }
     json.member("job", Config::process().job_id()).member("message", text).end_object();
     return json.text() + "\n";
+}
+
+// Of a text that was cut at `end`: a character of UTF-8 of which not all bytes are there, goes.
+void drop_cut_character(const char* text, char* end) {
+    while (end > text && (static_cast<unsigned char>(end[-1]) & 0xC0) == 0x80) {
+        --end;
+    }
+    end -= end > text && static_cast<unsigned char>(end[-1]) >= 0xC0 ? 1 : 0;
+    *end = '\0';
 }
 
 // To DEFT_LOG_FILE or standard error.
@@ -209,8 +219,11 @@ void write(Level level, const char* format, ...) noexcept {
         va_list arguments;
         va_start(arguments, format);
         errno = saved_errno;  // for %m
-        std::vsnprintf(text, sizeof(text), format, arguments);
+        const int length = std::vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
+        if (length >= static_cast<int>(sizeof(text))) {
+            drop_cut_character(text, text + sizeof(text) - 1);
+        }
         // One message, one line, and nothing that could drive a terminal.
         for (char* c = text; *c != '\0'; ++c) {
             *c = static_cast<unsigned char>(*c) < 0x20 || *c == 0x7F ? ' ' : *c;

@@ -4,9 +4,13 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <string_view>
+
+#include "base/live_folder.h"
 
 namespace deft {
 namespace {
@@ -47,7 +51,14 @@ std::string record_pattern(const Config& config) {
         return setting.text;
     }
     const char* const own = std::getenv("TMPDIR");
-    return std::string(is_folder(own) ? own : "/tmp") + "/" + setting.text;
+    const uid_t user = ::geteuid();
+    if (is_folder(own) && std::string_view(own) != "/tmp") {
+        return std::string(own) + "/" + setting.text;
+    }
+    // Everybody may make files in /tmp, also ones with the names that records have.
+    const std::string folder = "/tmp/deft-" + std::to_string(user);
+    (void)::mkdir(folder.c_str(), 0700);
+    return is_private(folder, user) ? folder + "/" + setting.text : setting.text;
 }
 
 }  // namespace deft

@@ -9,8 +9,8 @@
 namespace deft {
 
 // DEFT_OUT. Where nobody has named it and the working folder is on a network file system, the same
-// name in $TMPDIR, or /tmp: thousands of hosts do not write into one folder then. Any thread; waits
-// for the file system.
+// name in $TMPDIR, or /tmp/deft-<uid>: thousands of hosts do not write into one folder then. Any
+// thread; waits for the file system.
 std::string record_pattern(const Config& config);
 
 // A file system of this type (statfs(2), f_type) is another machine's. Pure.

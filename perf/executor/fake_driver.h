@@ -110,7 +110,10 @@ inline const cuda::Execution& fake_execution() {
             *memory = std::calloc(1, bytes);
             return counted();
         };
-        e.MemHostGetFlags = [](unsigned*, void*) { return counted(); };
+        e.PointerGetAttribute = [](void* value, int, cuda::DevicePointer pointer) {
+            *static_cast<std::uint64_t*>(value) = pointer;
+            return counted();
+        };
         e.MemcpyDtoDAsync = [](cuda::DevicePointer, cuda::DevicePointer, std::size_t,
                                cuda::Stream stream) {
             if (g_fake.refuses) {

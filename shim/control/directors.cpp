@@ -16,7 +16,7 @@ namespace {
 struct Directors {
     Mutex mutex;
     std::vector<Director*> alive DEFT_GUARDED_BY(mutex);
-    // Told of no more; freed when nobody knows them.
+    // Told of no more, and known to nobody: the background thread frees them.
     std::vector<Director*> over DEFT_GUARDED_BY(mutex);
     int readers DEFT_GUARDED_BY(mutex) = 0;      // threads that ask directors without the lock
     deft_stats_t told DEFT_GUARDED_BY(mutex){};  // by those
@@ -63,36 +63,30 @@ void add(deft_stats_t& stats, const PlanFacts& facts) noexcept {
     stats.guard_decisions += facts.guard_decisions;
 }
 
-void set_aside_those_over(Directors& directors) DEFT_REQUIRES(directors.mutex) {
+// Not those that are over and may be known still: tick() cleans up behind an abort.
+void set_aside_unknown(Directors& directors) DEFT_REQUIRES(directors.mutex) {
     auto& alive = directors.alive;
-    const auto over = std::stable_partition(alive.begin(), alive.end(),
-                                            [](const Director* d) { return !d->over(); });
-    directors.over.insert(directors.over.end(), over, alive.end());
-    for (auto each = over; each != alive.end(); ++each) {
+    const auto unknown = std::stable_partition(alive.begin(), alive.end(),
+                                               [](const Director* d) { return !d->unknown(); });
+    directors.over.insert(directors.over.end(), unknown, alive.end());
+    for (auto each = unknown; each != alive.end(); ++each) {
         add(directors.told, (*each)->facts());
     }
-    alive.erase(over, alive.end());
+    alive.erase(unknown, alive.end());
 }
 
 // The background thread's: tick() asks directors without the lock, too.
 void free_unknown() noexcept {
-    std::vector<std::unique_ptr<Director>> unknown;
-    Directors& directors = process();
-    try {
+    std::vector<Director*> unknown;
+    {
+        Directors& directors = process();
         const MutexLock lock(directors.mutex);
-        if (directors.readers > 0) {
-            return;
+        if (directors.readers == 0) {
+            unknown.swap(directors.over);
         }
-        auto& over = directors.over;
-        unknown.reserve(over.size());
-        const auto first = std::partition(over.begin(), over.end(),
-                                          [](const Director* d) { return !d->unknown(); });
-        for (auto each = first; each != over.end(); ++each) {
-            unknown.emplace_back(*each);
-        }
-        over.erase(first, over.end());
-    } catch (...) {
-        // No memory for the list: the next time.
+    }
+    for (Director* const director : unknown) {
+        delete director;
     }
 }
 
@@ -148,7 +142,7 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         // Those that have ended stay for the last report, within reason.
         constexpr std::size_t kListed = 64;
         if (directors.alive.size() >= kListed) {
-            set_aside_those_over(directors);
+            set_aside_unknown(directors);
         }
         directors.alive.reserve(directors.alive.size() + 1);
         auto* const director = new Director(info, *council);

@@ -39,7 +39,7 @@ const Execution* Execution::get() noexcept {
     resolver.look(filled.MemFreeAsync, "cuMemFreeAsync", "cuMemFreeAsync");
     resolver.look(filled.MemGetInfo, "cuMemGetInfo", "cuMemGetInfo_v2");
     resolver.find(filled.MemHostAlloc, "cuMemHostAlloc", "cuMemHostAlloc");
-    resolver.look(filled.MemHostGetFlags, "cuMemHostGetFlags", "cuMemHostGetFlags");
+    resolver.look(filled.PointerGetAttribute, "cuPointerGetAttribute", "cuPointerGetAttribute");
     resolver.find(filled.MemcpyDtoDAsync, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2");
     resolver.find(filled.MemcpyDtoHAsync, "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2");
     resolver.find(filled.MemcpyHtoDAsync, "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2");

@@ -18,6 +18,7 @@ enum : unsigned {
     kEventDisableTiming = 2,
     kHostAllocPortable = 1,
 };
+inline constexpr int kAttributeBufferId = 7;  // CU_POINTER_ATTRIBUTE_BUFFER_ID: of 64 bits
 
 // Entry points; all are set in one that get() returns, but those said to be optional.
 struct Execution {
@@ -35,7 +36,8 @@ struct Execution {
     int (*MemFreeAsync)(DevicePointer memory, Stream stream) = nullptr;  // opt.
     int (*MemGetInfo)(std::size_t* free, std::size_t* total) = nullptr;  // opt.
     int (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
-    int (*MemHostGetFlags)(unsigned* flags, void* memory) = nullptr;  // opt.
+    int (*PointerGetAttribute)(void* value, int attribute,
+                               DevicePointer pointer) = nullptr;  // opt.
     int (*MemcpyDtoDAsync)(DevicePointer to, DevicePointer from, std::size_t bytes,
                            Stream stream) = nullptr;
     int (*MemcpyDtoHAsync)(void* to, DevicePointer from, std::size_t bytes,

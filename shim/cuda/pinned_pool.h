@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/mutex.h"
@@ -17,23 +18,27 @@ class PinnedPool {
 public:
     static PinnedPool& process();
 
-    // `bytes` of pinned memory that every context may use, of the context that is current; what is
+    // `bytes` of pinned memory that every context may use, of `context`, which is current; what is
     // in it is left over. Returns CUDA's result.
     int take(const Execution& driver, Context context, std::size_t bytes, void*& memory) noexcept;
 
-    // The same bytes, of which no copy is under way any more.
-    void give_back(Context context, std::size_t bytes, void* memory) noexcept;
+    // That memory, of which no copy is under way any more.
+    void give_back(void* memory) noexcept;
 
 private:
     struct Block {
         Context context;
         std::size_t bytes;
         void* memory;
+        // CUDA's, never the same twice: a block may go with its context when that is reset, and the
+        // job be given its address.
+        std::uint64_t id;
     };
     Mutex mutex_;
     std::vector<Block> free_ DEFT_GUARDED_BY(mutex_);
+    std::vector<Block> taken_ DEFT_GUARDED_BY(mutex_);
 
-    void* reuse(Context context, std::size_t bytes) noexcept;
+    bool reuse(const Execution& driver, Block& block) noexcept;
 };
 
 }  // namespace deft::cuda

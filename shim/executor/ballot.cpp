@@ -40,7 +40,7 @@ Ballot::~Ballot() {
     // A copy in flight would write into the memory of another: then this byte stays.
     if (answer_ != nullptr &&
         (answered_ == nullptr || driver_.driver->EventQuery(answered_) == cuda::kSuccess)) {
-        cuda::PinnedPool::process().give_back(context_, 1, const_cast<std::uint8_t*>(answer_));
+        cuda::PinnedPool::process().give_back(const_cast<std::uint8_t*>(answer_));
     }
     for (const cuda::Event event : {answered_, passed_}) {
         if (event != nullptr) {

@@ -316,10 +316,11 @@ void Lane::close() noexcept {
     drain();
     // A copy in flight would write into the memory of another: then the word stays.
     const cuda::Current current(*driver_.driver, context_);
+    const cuda::Relaxed relaxed(*driver_.driver);
     const bool idle =
         stream_ == nullptr || (current && driver_.StreamQuery(stream_) == cuda::kSuccess);
     if (void* const word = std::exchange(word_, nullptr); word != nullptr && idle) {
-        cuda::PinnedPool::process().give_back(context_, kWord, word);
+        cuda::PinnedPool::process().give_back(word);
     }
     disconnect();
     if (current) {

@@ -42,7 +42,7 @@ Sampler::~Sampler() {
     const cuda::Current current(*driver_.driver, shadow_.context());
     // A copy in flight would write into the memory of another: then these few bytes stay.
     if (host_ != nullptr && current && idle()) {
-        cuda::PinnedPool::process().give_back(shadow_.context(), host_bytes(lanes_), host_);
+        cuda::PinnedPool::process().give_back(host_);
     }
 }
 

@@ -410,19 +410,25 @@ std::vector<CommunicatorFacts> BackgroundThread::communicators() {
     return communicators;
 }
 
-// False: not all of them could be written yet.
+// Calls whose device is not known are no rank of the job where others are.
+bool BackgroundThread::is_rank(const ReportFacts& facts) const {
+    return !facts.communicators.empty() || ranks_.size() == 1;
+}
+
+// False: not all of them could be written yet. Who has waited for the lock once waits no more.
 bool BackgroundThread::report(bool final_report) {
     if (!keeps_records()) {
         return true;
     }
     const std::vector<CommunicatorFacts> known = communicators();
-    bool all = true;
     for (auto& [device, rank] : ranks_) {
         ReportFacts facts = facts_of(device, rank, known);
         facts.final_report = final_report;
-        all = rank.record.put(facts, &rank.track) && all;
+        if (is_rank(facts) && !rank.record.put(facts, &rank.track)) {
+            return false;
+        }
     }
-    return all;
+    return true;
 }
 
 // To whoever looks at the process.
@@ -430,7 +436,8 @@ void BackgroundThread::show(std::int64_t now) {
     const std::vector<CommunicatorFacts> known = communicators();
     std::string snapshot;
     for (const auto& [device, rank] : ranks_) {
-        snapshot += make_report(facts_of(device, rank, known), &rank.track);
+        const ReportFacts facts = facts_of(device, rank, known);
+        snapshot += is_rank(facts) ? make_report(facts, &rank.track) : "";
     }
     live_.give(snapshot, now);
 }
@@ -495,8 +502,8 @@ void BackgroundThread::put_metrics() {
     const std::vector<CommunicatorFacts> known = communicators();
     for (auto& [device, rank] : ranks_) {
         const ReportFacts facts = facts_of(device, rank, known);
-        if (facts.communicators.empty() && ranks_.size() > 1) {
-            continue;  // calls whose device is not known; no rank of the job
+        if (!is_rank(facts)) {
+            continue;
         }
         const std::string path = metrics_path(folder, facts.rank);
         if (!rank.metrics_path.empty() && rank.metrics_path != path) {

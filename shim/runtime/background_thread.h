@@ -112,6 +112,7 @@ private:
     void stop() noexcept;
     bool report(bool final_report);
     void show(std::int64_t now);
+    bool is_rank(const ReportFacts& facts) const;
     void say_job_line();
     ReportFacts facts_of(int device, const Rank& rank,
                          const std::vector<CommunicatorFacts>& communicators) const;

@@ -102,9 +102,14 @@ void LiveSocket::give(const std::string& snapshot, std::int64_t now_ns) noexcept
 }
 
 void LiveSocket::close() noexcept {
+    // Children that were forked meanwhile hold all of them, too.
+    for (const Viewer& viewer : viewers_) {
+        ::shutdown(viewer.socket.get(), SHUT_RDWR);
+    }
     viewers_.clear();
     if (socket_) {
         ::unlink(path_.c_str());
+        ::shutdown(socket_.get(), SHUT_RDWR);
         socket_.reset();
     }
 }

@@ -44,11 +44,18 @@ public:
             ::nanosleep(&pause, nullptr);
         }
     }
+    // A child that was forked meanwhile has the lock too, and would keep it: closing is not enough.
+    ~FolderLock() {
+        if (folder_ && !taken_) {
+            ::flock(folder_.get(), LOCK_UN);
+        }
+    }
+    FolderLock(const FolderLock&) = delete;
     // By another rank, for longer than one writes.
     bool taken() const { return taken_; }
 
 private:
-    UniqueFd folder_;  // its end is the lock's
+    UniqueFd folder_;
     bool taken_ = false;
 };
 
@@ -85,7 +92,9 @@ int write_all(int file, std::string_view text) {
 
 int replace(const std::string& path, const std::string& text) {
     const std::string temporary = path + ".tmp" + std::to_string(::getpid());
-    UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    ::unlink(temporary.c_str());  // of a process that had this number and was killed
+    UniqueFd file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!file) {
         return errno;
     }
@@ -146,14 +155,15 @@ std::vector<Line> others(std::string_view file, std::uint64_t writer) {
 }
 
 // A job that was over before this process was started has left the file: out of the way with it.
-void end_earlier(const std::string& path, Earlier earlier, std::int64_t started_ns) {
+// True: what is still there is of no use.
+bool end_earlier(const std::string& path, Earlier earlier, std::int64_t started_ns) {
     struct stat status {};
     if (earlier == Earlier::Look || started_ns == 0 || ::lstat(path.c_str(), &status) != 0) {
-        return;
+        return false;
     }
     const auto& written = status.st_mtim;
     if (std::int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec >= started_ns) {
-        return;
+        return false;
     }
     std::string kept = path + ".";
     for (const char c : utc_text(written.tv_sec)) {
@@ -161,9 +171,7 @@ void end_earlier(const std::string& path, Earlier earlier, std::int64_t started_
             kept += c;
         }
     }
-    if (earlier == Earlier::Replace || ::rename(path.c_str(), kept.c_str()) != 0) {
-        ::unlink(path.c_str());
-    }
+    return earlier == Earlier::Replace || ::rename(path.c_str(), kept.c_str()) != 0;
 }
 
 }  // namespace
@@ -187,10 +195,11 @@ int put_record(const std::string& named, const Record& record, Earlier earlier,
     if (lock.taken()) {
         return EWOULDBLOCK;
     }
-    end_earlier(path, earlier, started_ns);
     std::string file;
-    if (const int error = read_whole(path, file); error != 0) {
-        return error;
+    if (!end_earlier(path, earlier, started_ns)) {
+        if (const int error = read_whole(path, file); error != 0) {
+            return error;
+        }
     }
     std::vector<Line> lines = others(file, record.writer);
     lines.push_back({record.line, record.rank, {}});

@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -24,54 +28,91 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLargest = 64u << 20;
+constexpr std::size_t kLargest = 8u << 20;  // a snapshot
+constexpr std::size_t kMostProcesses = 1024;
+// A process that writes nothing for so long has ended; a child of its own may hold the socket.
+constexpr std::chrono::seconds kSilence{10};
 
-// The folders in `parent` whose names begin so, and `below` them.
-void add_folders(const char* parent, std::string_view begins, const char* below,
-                 std::vector<std::string>& folders) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(parent, error)) {
-        if (entry.path().filename().string().starts_with(begins)) {
-            folders.push_back((entry.path() / below).string());
-        }
+// The number behind `begins` in a name, which is a user's.
+std::optional<uid_t> user_in(std::string_view name, std::string_view begins) {
+    uid_t user = 0;
+    const char* const end = name.data() + name.size();
+    if (!name.starts_with(begins) || name.size() == begins.size()) {
+        return std::nullopt;
     }
+    const auto read = std::from_chars(name.data() + begins.size(), end, user);
+    return read.ec == std::errc() && read.ptr == end ? std::optional(user) : std::nullopt;
+}
+
+// Names in a folder, as far as it can be read.
+std::vector<std::string> names_in(const std::string& folder, std::error_code& error) {
+    std::vector<std::string> names;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+        names.push_back(at->path().filename().string());
+    }
+    return names;
+}
+
+// Who has the other end: nobody may speak for another user.
+bool speaks_for(int socket, uid_t user) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == user;
+}
+
+bool is_socket(const std::string& path) {
+    struct stat status {};
+    return ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
 }  // namespace
 
-std::vector<std::string> LiveSockets::folders() const {
-    std::vector<std::string> folders = live_folders(user_);
+std::vector<LiveSockets::Folder> LiveSockets::folders() const {
+    std::vector<Folder> folders;
+    for (const std::string& folder : live_folders(user_)) {
+        folders.push_back({folder, user_});
+    }
     // As the job's environment may have had it, whatever this one's is.
-    folders.push_back(fmt::format("/run/user/{}/deft", user_));
-    if (user_ == 0) {
-        add_folders("/run/user", "", "deft", folders);
-        add_folders("/tmp", "deft-", "", folders);
+    folders.push_back({fmt::format("/run/user/{}/deft", user_), user_});
+    std::error_code ignored;
+    for (const std::string& name : names_in("/run/user", ignored)) {
+        if (const auto user = user_in(name, ""); user && user_ == 0) {
+            folders.push_back({"/run/user/" + name + "/deft", *user});
+        }
     }
-    for (std::string& folder : folders) {
-        folder.erase(folder.find_last_not_of('/') + 1);
+    for (const std::string& name : names_in("/tmp", ignored)) {
+        if (const auto user = user_in(name, "deft-"); user && user_ == 0) {
+            folders.push_back({"/tmp/" + name, *user});
+        }
     }
-    std::sort(folders.begin(), folders.end());
-    folders.erase(std::unique(folders.begin(), folders.end()), folders.end());
     return folders;
 }
 
 void LiveSockets::look() {
     problems_.clear();
-    for (const std::string& folder : folders()) {
-        std::error_code error;
-        for (const auto& entry : fs::directory_iterator(folder, error)) {
-            const std::string path = entry.path().string();
-            if (entry.path().extension() == ".sock" && processes_.count(path) == 0) {
-                connect(path);
-            }
-        }
-        if (error && error != std::errc::no_such_file_or_directory) {
-            problems_.push_back(folder + ": " + error.message());
+    for (const Folder& folder : folders()) {
+        // Somebody else may have made it, with whatever is in it.
+        if (is_private(folder.path, folder.owner)) {
+            look_into(folder);
         }
     }
 }
 
-void LiveSockets::connect(const std::string& path) {
+void LiveSockets::look_into(const Folder& folder) {
+    std::error_code error;
+    for (const std::string& name : names_in(folder.path, error)) {
+        const std::string path = folder.path + "/" + name;
+        if (name.ends_with(".sock") && processes_.count(path) == 0 &&
+            processes_.size() < kMostProcesses && is_socket(path)) {
+            connect(path, folder.owner);
+        }
+    }
+    if (error) {
+        problems_.push_back(folder.path + ": " + error.message());
+    }
+}
+
+void LiveSockets::connect(const std::string& path, uid_t owner) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     UniqueFd made(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -80,23 +121,36 @@ void LiveSockets::connect(const std::string& path) {
         return;
     }
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    if (::connect(made.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-        processes_[path].socket = std::move(made);
-    } else if (errno != ECONNREFUSED &&
-               errno != ENOENT) {  // of a process that was killed, or ended
-        problems_.push_back(path + ": " + std::strerror(errno));
+    if (::connect(made.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+        if (errno != ECONNREFUSED && errno != ENOENT) {  // of a process that was killed, or ended
+            problems_.push_back(path + ": " + std::strerror(errno));
+        }
+    } else if (speaks_for(made.get(), owner)) {
+        Process& process = processes_[path];
+        process.socket = std::move(made);
+        process.heard = Clock::now();
     }
 }
 
 void LiveSockets::take(const std::string& path, Process& process, std::string_view more) {
+    process.heard = Clock::now();
+    std::size_t searched = process.text.size();
     process.text += more;
     for (;;) {
-        const auto end = process.text.find("\n\n");
+        // A snapshot ends with an empty line; one without ranks is nothing else.
+        const bool none = process.text.starts_with('\n');
+        const auto end = none ? 0 : process.text.find("\n\n", searched > 0 ? searched - 1 : 0);
         if (end == process.text.npos) {
             break;
         }
-        const std::string snapshot = process.text.substr(0, end + 1);
-        process.text.erase(0, end + 2);
+        const std::string snapshot = none ? "" : process.text.substr(0, end + 1);
+        process.text.erase(0, none ? 1 : end + 2);
+        searched = 0;
+        if (none) {
+            process.records.clear();
+            ++process.snapshots;
+            continue;
+        }
         try {
             std::vector<ObserveFile> records;
             for (const std::string_view record : records_in(snapshot)) {
@@ -113,6 +167,8 @@ void LiveSockets::take(const std::string& path, Process& process, std::string_vi
 }
 
 void LiveSockets::read(Clock::time_point until) {
+    std::erase_if(processes_,
+                  [](const auto& entry) { return Clock::now() - entry.second.heard > kSilence; });
     look();
     for (;;) {
         std::vector<pollfd> polled;
@@ -157,11 +213,11 @@ std::vector<ObserveFile> LiveSockets::records() const {
 }
 
 std::size_t LiveSockets::snapshots() const {
-    std::size_t fewest = 0;
+    std::size_t fewest = SIZE_MAX;
     for (const auto& [path, process] : processes_) {
-        fewest = fewest == 0 ? process.snapshots : std::min(fewest, process.snapshots);
+        fewest = std::min(fewest, process.snapshots);
     }
-    return fewest;
+    return processes_.empty() ? 0 : fewest;
 }
 
 }  // namespace deft::tools

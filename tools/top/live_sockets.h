@@ -32,13 +32,19 @@ private:
     struct Process {
         UniqueFd socket;
         std::string text;  // of the snapshot that is under way
+        std::chrono::steady_clock::time_point heard;
         std::vector<ObserveFile> records;
         std::size_t snapshots = 0;
         bool unreadable = false;  // what it sends is no record
     };
-    std::vector<std::string> folders() const;
+    struct Folder {
+        std::string path;
+        uid_t owner;
+    };
+    std::vector<Folder> folders() const;
     void look();
-    void connect(const std::string& path);
+    void look_into(const Folder& folder);
+    void connect(const std::string& path, uid_t owner);
     void take(const std::string& path, Process& process, std::string_view more);
 
     const uid_t user_;
