@@ -168,14 +168,7 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
         if (!await(*opening, Clock::now() + config.deadline, problem)) {
             return false;
         }
-        {
-            const cuda::Current current(*driver_.driver, context_);
-            const cuda::Relaxed relaxed(*driver_.driver);
-            for (std::unique_ptr<Ballot>& ballot : ballots_) {
-                ballot = Ballot::create(driver_, context_, stream_);
-            }
-        }
-        if (ballots_[0] == nullptr || ballots_[1] == nullptr) {
+        if (!make_ballots()) {
             abort();
             return failed(problem, "its memory", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
         }
@@ -188,6 +181,15 @@ bool Lane::open(const deft_nccl_unique_id_t& id, int nranks, int rank, const Lan
     } catch (...) {
         return failed(problem, "its memory", DEFT_NCCL_SYSTEM_ERROR);
     }
+}
+
+bool Lane::make_ballots() {
+    const cuda::Current current(*driver_.driver, context_);
+    const cuda::Relaxed relaxed(*driver_.driver);
+    for (std::unique_ptr<Ballot>& ballot : ballots_) {
+        ballot = Ballot::create(driver_, context_, stream_);
+    }
+    return ballots_[0] != nullptr && ballots_[1] != nullptr;
 }
 
 // True: the thread has made the communicator.

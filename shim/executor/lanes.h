@@ -143,6 +143,7 @@ private:
                       std::string& problem) noexcept;
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;
+    bool make_ballots();
     bool await(Opening& opening, std::chrono::steady_clock::time_point until, std::string& problem);
     template <class Result, class Do>
     Result with_ballot(Question question, Result otherwise, Do&& what) noexcept;
