@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <chrono>
 #include <cstdint>
@@ -168,6 +169,17 @@ public:
             wc.status = IBV_WC_GENERAL_ERR;
         }
         return wc;
+    }
+    // The next asynchronous event, acknowledged; its type is -1 if none comes within ten seconds.
+    ibv_async_event event() {
+        ibv_async_event got{};
+        pollfd one{context->async_fd, POLLIN, 0};
+        if (poll(&one, 1, 10000) != 1 || ibv_get_async_event(context, &got) != 0) {
+            got.event_type = static_cast<ibv_event_type>(-1);
+            return got;
+        }
+        ibv_ack_async_event(&got);
+        return got;
     }
     bool nothing_completed() {
         ibv_wc wc{};

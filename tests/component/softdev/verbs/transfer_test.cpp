@@ -167,6 +167,8 @@ TEST(Transfer, EventsWakeWhoWaits) {
     ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 8)), 0);
     ibv_cq* told = nullptr;
     void* context = nullptr;
+    pollfd one{channel->fd, POLLIN, 0};
+    ASSERT_EQ(poll(&one, 1, 10000), 1);
     ASSERT_EQ(ibv_get_cq_event(channel, &told, &context), 0);
     EXPECT_EQ(told, cq);
     EXPECT_EQ(context, &pair);
