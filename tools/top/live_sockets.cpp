@@ -6,12 +6,14 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
@@ -58,6 +60,15 @@ bool speaks_for(int socket, uid_t user) {
     ucred peer{};
     socklen_t size = sizeof(peer);
     return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == user;
+}
+
+// Of a process that was killed. One that is new may be about to listen.
+void remove_left_over(const std::string& path) {
+    struct stat status {};
+    constexpr time_t kNew = 60;  // seconds
+    if (::lstat(path.c_str(), &status) == 0 && ::time(nullptr) - status.st_mtime > kNew) {
+        ::unlink(path.c_str());
+    }
 }
 
 bool is_socket(const std::string& path) {
@@ -122,7 +133,9 @@ void LiveSockets::connect(const std::string& path, uid_t owner) {
     }
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
     if (::connect(made.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-        if (errno != ECONNREFUSED && errno != ENOENT) {  // of a process that was killed, or ended
+        if (errno == ECONNREFUSED) {
+            remove_left_over(path);
+        } else if (errno != ENOENT) {
             problems_.push_back(path + ": " + std::strerror(errno));
         }
     } else if (speaks_for(made.get(), owner)) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -206,10 +207,19 @@ TEST_F(Live, WhatIsLeftOfAKilledProcessIsReplaced) {
     LiveSockets sockets(::geteuid());
     read(sockets);
     EXPECT_EQ(seen(sockets), 0U);
+    EXPECT_EQ(::access(path_.c_str(), F_OK), 0) << "it may be about to listen";
     LiveSocket live;
     live.open();
     read(sockets);
     EXPECT_TRUE(live.wanted(1));
+    const std::string other = folder_ + "/deft/1.sock";
+    std::strncpy(address.sun_path, other.c_str(), sizeof(address.sun_path) - 1);
+    const UniqueFd old(::socket(AF_UNIX, SOCK_STREAM, 0));
+    ASSERT_EQ(::bind(old.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const timespec then[2] = {{1000000000, 0}, {1000000000, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, other.c_str(), then, 0), 0);
+    read(sockets);
+    EXPECT_NE(::access(other.c_str(), F_OK), 0) << "the file goes";
 }
 
 TEST_F(Live, WhatIsNoRecordIsTold) {
