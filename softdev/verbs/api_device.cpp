@@ -60,8 +60,7 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
         errno = error.empty() ? ENOSYS : EINVAL;  // as without a kernel that knows RDMA
         return nullptr;
     }
-    auto** const list =
-        static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(ibv_device*)));
+    auto** const list = static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(void*)));
     // Devices stay: programs keep pointers to them in contexts, and compare them.
     static auto* const all = new std::vector<std::unique_ptr<Device>>;
     static deft::Mutex mutex;

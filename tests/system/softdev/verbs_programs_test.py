@@ -42,6 +42,12 @@ def ip(words, far=None):
     subprocess.run([*inside, "ip", *words.split()], check=True)
 
 
+def shown(far=None):
+    inside = ["nsenter", "-t", str(far.pid), "-n"] if far else []
+    return subprocess.run([*inside, "ip", "link", "show", "wire"], check=True,
+                          capture_output=True, text=True).stdout
+
+
 def sent_bytes():
     """Of this namespace's end; sysfs may show those of another one."""
     text = subprocess.run(["ip", "-s", "link", "show", "wire"], check=True, capture_output=True,
@@ -60,6 +66,10 @@ class Programs(unittest.TestCase):
         for far, address in ((None, "10.9.0.1/16"), (cls.far, "10.9.0.2/16")):
             ip(f"addr add {address} dev wire", far)
             ip("link set wire up", far)
+        for far in (None, cls.far):  # the kernel tells of a carrier up to a second later
+            end = time.monotonic() + 30
+            while " state UP " not in shown(far) and time.monotonic() < end:
+                time.sleep(0.05)
 
     @classmethod
     def tearDownClass(cls):

@@ -196,6 +196,10 @@ TEST(Observe, AMalformedTextTurnsTheShimOff) {
     }
 }
 
+// Of a shell whose arguments are a folder for /etc, the preload, and the program.
+constexpr char kWithEtc[] =
+    R"(exec unshare --mount sh -c 'mount --bind "$0" /etc && exec env "LD_PRELOAD=$1" "$2" rank' "$@")";
+
 // The job with a copy of /etc that has this deft.conf. False: no mount namespace can be made here.
 bool run_with_central(const std::string& conf, const Environment& extra, Outcome& outcome) {
     const Folder folder;
@@ -210,10 +214,8 @@ bool run_with_central(const std::string& conf, const Environment& extra, Outcome
     fs::create_directory(etc / "deft");
     std::ofstream(etc / "deft" / "deft.conf") << conf;
     // The preload is the job's alone: a sanitizer's run time is not in these programs.
-    outcome = finish(start({"/bin/sh", "-c",
-                            "exec unshare --mount sh -c 'mount --bind \"$0\" /etc && exec env "
-                            "\"LD_PRELOAD=$1\" \"$2\" rank' \"$@\"",
-                            "sh", etc.path(), preloadable(instead(PRELOAD)), NETWORKS_MAIN},
+    outcome = finish(start({"/bin/sh", "-c", kWithEtc, "sh", etc.path(),
+                            preloadable(instead(PRELOAD)), NETWORKS_MAIN},
                            extra, folder),
                      folder);
     return true;
