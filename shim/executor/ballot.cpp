@@ -52,6 +52,12 @@ Ballot::~Ballot() {
     }
 }
 
+void Ballot::abandon() noexcept {
+    memory_ = 0;
+    answered_ = passed_ = nullptr;
+    answer_ = nullptr;
+}
+
 int Ballot::cast(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream, Word word,
                  Copy copy) noexcept {
     const int result =

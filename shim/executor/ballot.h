@@ -51,6 +51,9 @@ public:
     static constexpr std::int64_t kLongest = 5'000'000'000;
     bool alone(std::int64_t longest = kLongest) noexcept;
 
+    // What it has of CUDA stays: the driver may not be asked any more.
+    void abandon() noexcept;
+
 private:
     Ballot(const cuda::Execution& driver, cuda::Context context)
         : driver_(driver), context_(context) {}

@@ -109,7 +109,9 @@ Lane::Lane(const Nccl& nccl, const cuda::Execution& driver, int device) noexcept
 
 Lane::~Lane() {
     for (std::unique_ptr<Ballot>& ballot : ballots_) {
-        static_cast<void>(ballot.release());
+        if (ballot != nullptr) {
+            ballot->abandon();
+        }
     }
 }
 

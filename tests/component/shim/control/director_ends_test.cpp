@@ -47,7 +47,7 @@ TEST_F(Follower, ALaneInTheMakingIsLeftWhenTheProcessEnds) {
 
 // So it is told to all directors of the process.
 TEST_F(Follower, AWarmUpIsLeftWhenTheProcessEnds) {
-    auto& made = *new Communicator;  // the list of directors knows it to the end
+    static auto& made = *new Communicator;  // the list of directors knows it to the end
     made.table = &fake_table();
     made.serial = 1;
     made.rank = 1;
@@ -206,7 +206,7 @@ TEST_F(Follower, WhatAPlanDropsIsCountedWhenNoHookIsInside) {
 TEST_F(Follower, AThousandCommunicatorsAreSmallAndItsCountersOutliveThem) {
     deft_stats_t before{};
     add_up(before);
-    auto& self = *new Communicator;
+    static auto& self = *new Communicator;
     self.table = &fake_table();
     self.serial = 1;
     self.rank = 1;
@@ -225,7 +225,7 @@ TEST_F(Follower, AThousandCommunicatorsAreSmallAndItsCountersOutliveThem) {
     director_->end(false);
     ASSERT_TRUE(director_->over());
     constexpr std::uint32_t kMade = 1000;
-    auto& made = *new std::deque<Communicator>(kMade);
+    static auto& made = *new std::deque<Communicator>(kMade);
     const std::size_t held = ::mallinfo2().uordblks;
     for (std::uint32_t i = 0; i < kMade; ++i) {
         Communicator& next = made[i];

@@ -15,7 +15,7 @@ std::uint64_t g_last = 0;
 
 int allocate(void** memory, std::size_t bytes, unsigned flags) {
     EXPECT_EQ(flags, kHostAllocPortable);
-    static std::set<void*> all;  // never freed, so that no address comes twice
+    static auto& all = *new std::set<void*>;  // never freed, so that no address comes twice
     *memory = std::malloc(bytes);
     all.insert(*memory);
     g_alive[*memory] = ++g_last;
