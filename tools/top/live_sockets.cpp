@@ -32,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLargest = 8u << 20;  // a snapshot
 constexpr std::size_t kMostProcesses = 1024;
+constexpr std::chrono::seconds kEnough{1};  // beyond the time that was given
 // A process that writes nothing for so long has ended; a child of its own may hold the socket.
 constexpr std::chrono::seconds kSilence{10};
 
@@ -190,12 +191,13 @@ void LiveSockets::read(Clock::time_point until) {
             polled.push_back({each->second.socket.get(), POLLIN, 0});
             asked.push_back(each);
         }
+        // What has come is read however late it is: this may not have run for a while.
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-        const int ready = left.count() <= 0 ? 0
-                                            : ::poll(polled.data(), polled.size(),
-                                                     static_cast<int>(left.count()));
-        if (ready <= 0) {
-            return;  // the time is over, or a signal has come
+        const bool late = left.count() <= 0;
+        const int ready =
+            ::poll(polled.data(), polled.size(), late ? 0 : static_cast<int>(left.count()));
+        if (ready <= 0 || Clock::now() > until + kEnough) {
+            return;  // nothing is there, or it never ends; or a signal has come
         }
         for (std::size_t i = 0; i < asked.size(); ++i) {
             if (polled[i].revents == 0) {
