@@ -423,6 +423,7 @@ void Service::end(Council* council) {
         return entry.second == council->core_->role.get();
     });
     council->core_->role.reset();
+    ended_.push_back(council);
     const Monitor::Lock lock(council->core_->monitor);
     council->core_->let_memory_go();
 }

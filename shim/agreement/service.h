@@ -110,6 +110,7 @@ private:
 
     // ---- the thread's own
     std::vector<Council*> councils_;
+    std::vector<Council*> ended_;  // never freed (council.h), and no leak
     Links links_;
     std::vector<std::unique_ptr<Guest>> guests_;                      // no hello yet
     std::unordered_map<Link*, std::unique_ptr<Guest>> known_;         // have said a proper one
