@@ -17,13 +17,12 @@ namespace {
 
 constexpr std::int64_t kArmDeadline = 30'000'000'000;
 constexpr std::uint64_t kArmTries = 5;
-// The switch lies this far ahead of the rank that is furthest.
-constexpr double kSwitchAheadMs = 500;
-constexpr std::uint64_t kSwitchAheadIterations = 3;
+// The call at which ranks ask each other lies this far ahead of the rank that is furthest.
+constexpr double kAskAheadMs = 500;
 // Where no plan is in force the ranks ask each other so many iterations before one is. A rank may
 // not hear the answer before all hosts have come to the question, and a host of a pipeline may wait
 // for what another one sends in the same iteration.
-constexpr std::uint64_t kAskAhead = 2;
+constexpr std::uint64_t kBeginBehind = 2;
 
 }  // namespace
 
@@ -134,8 +133,7 @@ void Leader::watch_staging() {
 std::uint64_t Leader::switch_call(const JobView& view, std::uint64_t not_before) {
     const std::uint64_t length = view.gradients.size();
     const double iteration_ms = std::max(selector_.before_ms(), 0.1);
-    const std::uint64_t ahead =
-        kSwitchAheadIterations + static_cast<std::uint64_t>(kSwitchAheadMs / iteration_ms);
+    const std::uint64_t ahead = 1 + static_cast<std::uint64_t>(kAskAheadMs / iteration_ms);
     const std::uint64_t from =
         std::max(inbox_.furthest() + (ahead << arm_tries_) * length, not_before);
     const std::uint64_t past = from > view.start ? from - view.start : 0;
@@ -172,7 +170,7 @@ void Leader::propose_arm(const JobView& view) {
     std::uint64_t asked_at = PlanSwitch::kAtRenewal;
     if (follower_.current() == nullptr) {
         asked_at = switch_call(view, Settings::process().warm_up * view.gradients.size());
-        order.begin = asked_at + kAskAhead * view.gradients.size();
+        order.begin = asked_at + kBeginBehind * view.gradients.size();
     }
     order.kind = Kind::Arm;
     order.stage = stage_serial_;

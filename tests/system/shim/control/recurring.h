@@ -31,8 +31,9 @@ public:
                                         1);
     }
 
-    // A plan is named three iterations ahead or more, and half a second: it has to come into force
-    // within ten, of which three go by until they are known again. Fast once none comes any more.
+    // The ranks ask each other about a plan half a second ahead, and it begins two iterations
+    // behind that. It has to come into force within ten, of which three go by until they are known
+    // again. Fast once none comes any more.
     useconds_t forward_us() const {
         return learning() || idle_ < kPhasesWithoutPlan ? 260'000 : 1500;
     }
