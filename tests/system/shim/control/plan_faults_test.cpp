@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Stopped,
 TEST(PlanFaults, ADecisionThatNeverComesCostsThePlanAndNothingElse) {
     const Job job = run(3, 600, kDelay, "unheard");
     expect_sound(job, "decision about a plan has not come");
-    EXPECT_EQ(count(job.ranks[2].out, "cut"), 1u) << "no plan was named";
+    EXPECT_EQ(count(job.ranks[2].err, "cut\n"), 1u) << "no plan was named";
     EXPECT_EQ(count(job.ranks[2].err, "has not come"), 1u) << job.ranks[2].err;
     for (std::size_t rank = 0; rank < 3; ++rank) {
         EXPECT_EQ(count(job.ranks[rank].err, "plan in force"), 0u) << job.ranks[rank].err;
