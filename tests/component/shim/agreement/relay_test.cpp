@@ -560,13 +560,13 @@ protected:
         give(leader, "right");
         const std::string id = leader.ask("make");
         const std::string head = "join a " + id + " 3 ";
-        EXPECT_EQ(leader.ask(head + "0 500"), "ok");
+        EXPECT_EQ(leader.ask(head + "0 2000"), "ok");
         int rank = 0;
         for (const std::string& name : {first, second}) {
             if (!name.empty()) {
                 give(members[rank], name);
             }
-            EXPECT_EQ(members[rank].ask(head + std::to_string(rank + 1) + " 500"), "ok");
+            EXPECT_EQ(members[rank].ask(head + std::to_string(rank + 1) + " 2000"), "ok");
             ++rank;
         }
         return leader.ask("off a");
