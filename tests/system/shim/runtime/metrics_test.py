@@ -194,8 +194,9 @@ class Metrics(unittest.TestCase):
         prefix = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4k deft "$0" && '
                   'head -c 4096 /dev/zero > "$0/filled" && exec "$@"', str(self.metrics)]
         gone = {} if full else {"DEFT_METRICS": str(self.folder / "nowhere")}
-        self.start(prefix if full else (), **gone)
+        self.start(prefix if full else (), DEFT_TOP="0", **gone)
         self.wait_for(lambda: all("cannot write the metrics" in self.err(rank) for rank in (0, 1)))
+        self.assertEqual(list(self.folder.glob("deft/*")), [], "sockets, which DEFT_TOP=0 forbids")
         self.end()
         for rank in (0, 1):
             self.assertEqual(self.err(rank).count("WARN"), 1, self.err(rank))
