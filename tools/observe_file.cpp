@@ -341,30 +341,35 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
 
 std::vector<std::string_view> records_in(std::string_view text) {
     std::vector<std::string_view> lines;
+    bool one_a_line = false;
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t end = std::min(text.find('\n', at), text.size());
         const std::string_view line = text.substr(at, end - at);
-        if (!line.starts_with("{\"") || !line.ends_with('}')) {
-            return {text};
-        }
+        one_a_line = one_a_line || (line.starts_with("{\"") && line.ends_with('}'));
         lines.push_back(line);
         at = end + 1;
     }
-    return lines.empty() ? std::vector<std::string_view>{text} : lines;
+    return one_a_line ? lines : std::vector<std::string_view>{text};
 }
 
-std::vector<ObserveFile> read_observe_files(const std::string& path) {
+std::vector<ObserveFile> read_observe_files(const std::string& path,
+                                            std::vector<std::string>& problems) {
     std::string text;
     std::string problem;
     if (!read_input(path, kLargest, text, problem)) {
-        fail(path, problem);
+        problems.push_back(path + ": " + problem);
+        return {};
     }
     const std::vector<std::string_view> records = records_in(text);
     std::vector<ObserveFile> files;
     for (std::size_t i = 0; i < records.size(); ++i) {
         const std::string place =
             records.size() == 1 ? path : fmt::format("{}, record {}", path, i + 1);
-        files.push_back(parse_observe_file(place, std::string(records[i])));
+        try {
+            files.push_back(parse_observe_file(place, std::string(records[i])));
+        } catch (const std::runtime_error& error) {
+            problems.emplace_back(error.what());
+        }
     }
     return files;
 }

@@ -100,14 +100,16 @@ struct ObserveFile {
     std::int64_t all_calls() const;
 };
 
-// What is in a file: at least one record. Throws std::runtime_error with one line: file, place in
-// it, what is wrong, what to do.
-std::vector<ObserveFile> read_observe_files(const std::string& path);
+// The records in a file that can be read. Of each that cannot, and of a file that cannot, one line
+// in `problems`: file, place in it, what is wrong, what to do.
+std::vector<ObserveFile> read_observe_files(const std::string& path,
+                                            std::vector<std::string>& problems);
 
-// One record from text already read; `path` is for messages only.
+// One record from text already read; `path` is for messages only. Throws std::runtime_error with
+// such a line.
 ObserveFile parse_observe_file(const std::string& path, const std::string& text);
 
-// The records of a text: its lines where each is one of a host's, else the whole.
+// The records of a text: its lines where one of them is a record of a host's, else the whole.
 std::vector<std::string_view> records_in(std::string_view text);
 
 }  // namespace deft::tools

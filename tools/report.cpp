@@ -20,16 +20,14 @@ int report(const ReportOptions& options) {
         return kUsage;
     }
     std::vector<ObserveFile> files;
-    bool unusable = false;
+    std::vector<std::string> problems;
     for (const std::string& path : options.files) {
-        try {
-            for (ObserveFile& file : read_observe_files(path)) {
-                files.push_back(std::move(file));
-            }
-        } catch (const std::runtime_error& error) {
-            complain(error.what());
-            unusable = true;
+        for (ObserveFile& file : read_observe_files(path, problems)) {
+            files.push_back(std::move(file));
         }
+    }
+    for (const std::string& problem : problems) {
+        complain(problem);
     }
     if (files.empty()) {
         return kProblem;
@@ -38,7 +36,7 @@ int report(const ReportOptions& options) {
     const int printed = print(options.json   ? json_report(run)
                               : options.html ? html_report(run)
                                              : human_report(run));
-    return printed == kSuccess && (unusable || !run.problems.empty()) ? kProblem : printed;
+    return printed == kSuccess && (!problems.empty() || !run.problems.empty()) ? kProblem : printed;
 }
 
 }  // namespace deft::tools

@@ -42,12 +42,8 @@ RecordFacts read_records(const std::vector<std::string>& files) {
     RecordFacts facts;
     for (const std::string& file : files) {
         looking_at("the file " + file);
-        try {
-            for (ObserveFile& rank : read_observe_files(file)) {
-                facts.ranks.push_back(std::move(rank));
-            }
-        } catch (const std::exception& error) {
-            facts.unreadable.emplace_back(error.what());
+        for (ObserveFile& rank : read_observe_files(file, facts.unreadable)) {
+            facts.ranks.push_back(std::move(rank));
         }
     }
     if (!facts.ranks.empty()) {

@@ -110,14 +110,30 @@ TEST(ObserveFileTest, AFileHasTheRecordsOfAHost) {
     const std::string pretty = document(0, 1).dump(1);
     EXPECT_THAT(records_in(pretty), ElementsAre(pretty));
     const std::string cut = first + "\n" + second.substr(0, second.size() - 1);
-    EXPECT_THAT(records_in(cut), ElementsAre(cut));
+    EXPECT_THAT(records_in(cut), ElementsAre(first, second.substr(0, second.size() - 1)));
     EXPECT_THAT(records_in(""), ElementsAre(""));
     const std::string path = ::testing::TempDir() + "deft-records.json";
     std::ofstream(path) << first << "\n" << second << "\n";
-    const std::vector<ObserveFile> files = read_observe_files(path);
+    std::vector<std::string> problems;
+    const std::vector<ObserveFile> files = read_observe_files(path, problems);
+    EXPECT_THAT(problems, IsEmpty());
     ASSERT_EQ(files.size(), 2U);
     EXPECT_EQ(files[1].rank, 1);
     EXPECT_EQ(files[1].path, path + ", record 2");
+    ::unlink(path.c_str());
+    EXPECT_THAT(read_observe_files(path, problems), IsEmpty());
+    EXPECT_THAT(problems, ElementsAre(HasSubstr(path)));
+}
+
+TEST(ObserveFileTest, ARecordThatCannotBeReadHidesNoOther) {
+    const std::string path = ::testing::TempDir() + "deft-records-cut.json";
+    const std::string second = document(1, 2).dump();
+    std::ofstream(path) << document(0, 2).dump().substr(0, 100) << "\n" << second << "\n";
+    std::vector<std::string> problems;
+    const std::vector<ObserveFile> files = read_observe_files(path, problems);
+    EXPECT_THAT(problems, ElementsAre(StartsWith(path + ", record 1:")));
+    ASSERT_EQ(files.size(), 1U);
+    EXPECT_EQ(files[0].rank, 1);
     ::unlink(path.c_str());
 }
 
