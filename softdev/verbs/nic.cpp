@@ -19,6 +19,11 @@
 #include "softdev/verbs/queue_pair.h"
 
 namespace softdev::verbs {
+namespace {
+
+constexpr std::uint64_t kWakeUp = 0;  // instead of an endpoint's id
+
+}  // namespace
 
 class Nic::Group : public Listener {
 public:
@@ -36,8 +41,8 @@ Nic::Nic(const DeviceSettings& settings) {
     int port_number = 0;
     for (const PortSettings& port : settings.ports) {
         ports_.emplace_back(port, ++port_number);
-        seen_.push_back(look_up(port.netdev));
     }
+    seen_.resize(ports_.size());
 }
 
 Nic::~Nic() {
@@ -53,6 +58,7 @@ int Nic::start() {
     wake_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     epoll_event event{};
     event.events = EPOLLIN;
+    event.data.u64 = kWakeUp;
     if (!epoll_ || !wake_ || async.fd() < 0 ||
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
         return errno;
@@ -64,6 +70,9 @@ int Nic::start() {
     {
         const deft::MutexLock lock(mutex);
         watch(*port_watch_, EPOLLIN);
+        // What changed before the kernel was asked to tell of changes.
+        std::transform(ports_.begin(), ports_.end(), seen_.begin(),
+                       [](const Port& port) { return look_up(port.settings().netdev); });
     }
     // The program's signals are for its own threads.
     sigset_t all;
@@ -92,6 +101,10 @@ void Nic::run() {
         const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), wait);
         for (int i = 0; i < count; ++i) {
             const auto& event = events[static_cast<std::size_t>(i)];
+            if (event.data.u64 == kWakeUp) {
+                take_wake_up();
+                continue;
+            }
             const deft::MutexLock lock(mutex);
             handle(event.data.u64, event.events);
         }
@@ -101,13 +114,13 @@ void Nic::run() {
     }
 }
 
+void Nic::take_wake_up() {
+    std::uint64_t ignored = 0;
+    [[maybe_unused]] const auto got = ::read(wake_.get(), &ignored, sizeof ignored);
+}
+
 // An endpoint may have gone since the kernel named it.
 void Nic::handle(std::uint64_t id, unsigned events) {
-    if (id == 0) {
-        std::uint64_t ignored = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &ignored, sizeof ignored);
-        return;
-    }
     const auto found = endpoints_.find(id);
     if (found != endpoints_.end()) {
         found->second->ready(events);
@@ -124,7 +137,11 @@ void Nic::help() {
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) {
         const auto& event = events[static_cast<std::size_t>(i)];
-        handle(event.data.u64, event.events);
+        // A wake-up is for the thread: it has a new timer to wait for, and only it knows how long
+        // it is waiting now. Who took it away here would let the thread sleep on.
+        if (event.data.u64 != kWakeUp) {
+            handle(event.data.u64, event.events);
+        }
     }
     timers_.run_due();
     discarded_.clear();

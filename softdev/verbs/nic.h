@@ -90,6 +90,7 @@ private:
     class PortWatch;
 
     void run();
+    void take_wake_up();
     void handle(std::uint64_t id, unsigned events);
     void wake();
 
