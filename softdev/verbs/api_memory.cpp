@@ -67,6 +67,12 @@ ibv_mr* register_memory(ibv_pd* domain, void* at, std::size_t length, std::uint6
     region->host = device_alias(at, length, outside);
     if (region->host == nullptr) {
         region->host = static_cast<char*>(at);
+        if (!outside) {
+            errno = region->locked.charge(at, length);
+            if (errno != 0) {
+                return nullptr;
+            }
+        }
         if (outside || pin(at, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0) != 0) {
             return static_cast<ibv_mr*>(refuse_object(
                 EFAULT, "ibv_reg_mr: not all of %zu bytes at %p may be used", length, at));
@@ -170,6 +176,7 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
         --nic.objects;
         region->life.end();
         region->mapping = Mapping();
+        region->locked = LockedPages();
     }
     bury(std::move(removed));
     return 0;

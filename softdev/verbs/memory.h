@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "softdev/verbs/life.h"
+#include "softdev/verbs/memory_limit.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -40,7 +41,8 @@ struct Region : ibv_mr {
     std::uint64_t iova = 0;
     char* host = nullptr;  ///< where the device itself finds the first byte
     unsigned access = 0;
-    Mapping mapping;  ///< the device's own, of a dmabuf
+    Mapping mapping;     ///< the device's own, of a dmabuf
+    LockedPages locked;  ///< none of a GPU's memory
 
     /// Where these bytes are; nullptr: not all of them are of this region.
     char* find(std::uint64_t address, std::uint64_t bytes) const;
