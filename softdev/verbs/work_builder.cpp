@@ -26,20 +26,16 @@ WorkBuilder::Item& begin(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
     return item;
 }
 
-WorkBuilder::Item& begin_rdma(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint32_t rkey,
-                              std::uint64_t address) {
-    WorkBuilder::Item& item = begin(qp, opcode);
-    item.wr.wr.rdma.rkey = rkey;
-    item.wr.wr.rdma.remote_addr = address;
-    return item;
+template <ibv_wr_opcode opcode>
+void rdma(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
+    auto& to = begin(qp, opcode).wr.wr.rdma;
+    to.rkey = rkey;
+    to.remote_addr = address;
 }
 
-WorkBuilder::Item& begin_atomic(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint32_t rkey,
-                                std::uint64_t address) {
-    WorkBuilder::Item& item = begin(qp, opcode);
-    item.wr.wr.atomic.rkey = rkey;
-    item.wr.wr.atomic.remote_addr = address;
-    return item;
+void atomic(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t address,
+            std::uint64_t compare_add, std::uint64_t swap) {
+    begin(qp, opcode).wr.wr.atomic = {address, compare_add, swap, rkey};
 }
 
 // Sets what belongs to the request that was begun last.
@@ -109,25 +105,20 @@ void WorkBuilder::install(ibv_qp_ex& qp) {
     qp.wr_send_imm = [](ibv_qp_ex* of, __be32 imm) {
         begin(of, IBV_WR_SEND_WITH_IMM).wr.imm_data = imm;
     };
-    qp.wr_rdma_write = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address) {
-        begin_rdma(of, IBV_WR_RDMA_WRITE, rkey, address);
-    };
+    qp.wr_rdma_write = rdma<IBV_WR_RDMA_WRITE>;
+    qp.wr_rdma_read = rdma<IBV_WR_RDMA_READ>;
     qp.wr_rdma_write_imm = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                               __be32 imm) {
-        begin_rdma(of, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address).wr.imm_data = imm;
-    };
-    qp.wr_rdma_read = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address) {
-        begin_rdma(of, IBV_WR_RDMA_READ, rkey, address);
+        rdma<IBV_WR_RDMA_WRITE_WITH_IMM>(of, rkey, address);
+        current(of)->wr.imm_data = imm;
     };
     qp.wr_atomic_cmp_swp = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                               std::uint64_t compare, std::uint64_t swap) {
-        auto& wr = begin_atomic(of, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address).wr;
-        wr.wr.atomic.compare_add = compare;
-        wr.wr.atomic.swap = swap;
+        atomic(of, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
     };
     qp.wr_atomic_fetch_add = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                                 std::uint64_t add) {
-        begin_atomic(of, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address).wr.wr.atomic.compare_add = add;
+        atomic(of, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0);
     };
     qp.wr_set_sge = [](ibv_qp_ex* of, std::uint32_t lkey, std::uint64_t address,
                        std::uint32_t length) {
