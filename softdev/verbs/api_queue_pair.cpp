@@ -180,7 +180,7 @@ void change_state(Qp& qp, ibv_qp_state to) {
     } else if (to == IBV_QPS_ERR) {
         qp.enter_error();
     } else if (to == IBV_QPS_RTR) {
-        qp.own = qp.port().address();
+        qp.own = qp.port().source(qp.attr.ah_attr);
     } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
         qp.requester.start();
     }
@@ -242,10 +242,12 @@ int post_receive(ibv_qp* of, ibv_recv_wr* wr, ibv_recv_wr** bad) {
         return EINVAL;
     }
     const deft::MutexLock lock(qp.nic.mutex);
+    int error = 0;
     for (; wr != nullptr; wr = wr->next) {
-        if (const int error = qp.responder.post(*wr); error != 0) {
+        error = qp.responder.post(*wr);
+        if (error != 0) {  // those before it are posted
             *bad = wr;
-            return error;
+            break;
         }
     }
     if (qp.now == IBV_QPS_ERR) {
@@ -253,7 +255,7 @@ int post_receive(ibv_qp* of, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     } else {
         qp.responder.resume();
     }
-    return 0;
+    return error;
 }
 
 }  // namespace

@@ -96,13 +96,29 @@ SOFTVERBS_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
 }
 
 SOFTVERBS_EXPORT const char* ibv_port_state_str(ibv_port_state state) {
-    constexpr std::array names = {"PORT_NOP",   "PORT_DOWN",   "PORT_INIT",
-                                  "PORT_ARMED", "PORT_ACTIVE", "PORT_ACTIVE_DEFER"};
-    return static_cast<std::size_t>(state) < names.size() ? names[state] : "unknown";
+    switch (state) {
+        NAME(IBV_PORT_NOP);
+        NAME(IBV_PORT_DOWN);
+        NAME(IBV_PORT_INIT);
+        NAME(IBV_PORT_ARMED);
+        NAME(IBV_PORT_ACTIVE);
+        NAME(IBV_PORT_ACTIVE_DEFER);
+    }
+    return "unknown";
 }
 
 SOFTVERBS_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
-    return type == IBV_NODE_CA ? "InfiniBand channel adapter" : "unknown";
+    switch (type) {
+        NAME(IBV_NODE_CA);
+        NAME(IBV_NODE_SWITCH);
+        NAME(IBV_NODE_ROUTER);
+        NAME(IBV_NODE_RNIC);
+        NAME(IBV_NODE_USNIC);
+        NAME(IBV_NODE_USNIC_UDP);
+        NAME(IBV_NODE_UNSPECIFIED);
+        NAME(IBV_NODE_UNKNOWN);
+    }
+    return "unknown";
 }
 
 SOFTVERBS_EXPORT int ibv_rate_to_mbps(ibv_rate rate) {

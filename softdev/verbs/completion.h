@@ -47,11 +47,14 @@ struct Cq : ibv_cq {
     void request_notification(bool solicited_only);
     /// Completions of a queue pair that goes.
     void drop(const void* owner);
+    /// Whether nobody has asked before: for what is told once, of a queue that was full.
+    bool first_loss() { return !loss_told_.exchange(true); }
     /// `entries` more than are in it now? Then the queue has that room from now on.
     bool resize(int entries);
 
 private:
     enum class Armed { no, solicited, any };
+    std::atomic<bool> loss_told_{false};
     deft::Mutex mutex_;
     std::deque<Completion> entries_ DEFT_GUARDED_BY(mutex_);
     Armed armed_ DEFT_GUARDED_BY(mutex_) = Armed::no;

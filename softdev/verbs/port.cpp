@@ -62,6 +62,22 @@ bool starts_with(const ibv_gid& gid, const std::uint8_t* head, std::size_t lengt
     return std::equal(head, head + length, gid.raw);
 }
 
+// False: it is one of the made-up link-local ones.
+bool leads_to(const ibv_gid& gid, Address& address) {
+    constexpr std::array<std::uint8_t, 12> mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (starts_with(gid, mapped.data(), mapped.size())) {
+        std::uint32_t four = 0;
+        std::memcpy(&four, gid.raw + 12, sizeof four);
+        address = address_of_ipv4(ntohl(four));
+        return true;
+    }
+    if (gid.raw[0] == 0xfe && gid.raw[1] == 0x80) {
+        return false;
+    }
+    address = address_of_ipv6(gid.raw);
+    return true;
+}
+
 }  // namespace
 
 std::uint64_t guid_of(const PortSettings& settings) {
@@ -90,6 +106,17 @@ std::optional<Address> Port::address_of(const Netdev& netdev) const {
 
 std::optional<Address> Port::address() const {
     return address_of(look_up(settings_.netdev));
+}
+
+std::optional<Address> Port::source(const ibv_ah_attr& vector) const {
+    const auto entries = gids();
+    if (!infiniband() && vector.is_global != 0 && vector.grh.sgid_index < entries.size()) {
+        Address own;
+        if (leads_to(entries[vector.grh.sgid_index].gid, own)) {
+            return own;
+        }
+    }
+    return address();
 }
 
 std::uint32_t Port::ipv4_of(const Netdev& netdev) const {
@@ -188,19 +215,8 @@ int Port::resolve(const ibv_ah_attr& vector, Address& peer) const {
     if (vector.is_global == 0) {
         return EINVAL;
     }
-    constexpr std::array<std::uint8_t, 12> mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    if (starts_with(gid, mapped.data(), mapped.size())) {
-        std::uint32_t four = 0;
-        std::memcpy(&four, gid.raw + 12, sizeof four);
-        peer = address_of_ipv4(ntohl(four));
-        return 0;
-    }
-    // Nothing answers to the made-up link-local ones: the kernel would ask for a neighbour in vain.
-    if (gid.raw[0] == 0xfe && gid.raw[1] == 0x80) {
-        return ETIMEDOUT;
-    }
-    peer = address_of_ipv6(gid.raw);
-    return 0;
+    // Nobody has the link-local one: the kernel would ask for a neighbour in vain.
+    return leads_to(gid, peer) ? 0 : ETIMEDOUT;
 }
 
 }  // namespace softdev::verbs

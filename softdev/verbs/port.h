@@ -30,6 +30,8 @@ public:
     std::vector<ibv_gid_entry> gids() const;
     /// The address that the port's connections begin at; none while the netdev has none.
     std::optional<Address> address() const;
+    /// Where a queue pair's packets come from: the address of its own GID, or the port's.
+    std::optional<Address> source(const ibv_ah_attr& vector) const;
     /// Where an address vector leads to. RoCE goes by the GID; InfiniBand by the LID, which is the
     /// lower half of an IPv4 address whose upper half both ports share, or by the GID. 0 or errno.
     int resolve(const ibv_ah_attr& vector, Address& peer) const;

@@ -53,6 +53,9 @@ Qp::Qp(Nic& of, const ibv_qp_init_attr& wanted)
     : ibv_qp_ex{}, nic(of), init(wanted), requester(*this), responder(*this) {}
 
 Clock::duration Qp::retry_time() const {
+    if (attr.timeout == 0) {  // as the standard has it: for ever
+        return std::chrono::hours(24 * 365);
+    }
     constexpr double unit_us = 4.096;
     const double one = unit_us * static_cast<double>(1ULL << attr.timeout);
     return std::chrono::microseconds(static_cast<long>(one * (attr.retry_cnt + 1)));
@@ -104,7 +107,7 @@ void Qp::flush_sends(ibv_wc_status first) {
     ibv_wc_status status = first;
     for (const SendRequest& request : requester.queue.requests) {
         if (!complete_send(request, status)) {
-            report("QP %u: its send CQ has no room for flushed requests", qp_base.qp_num);
+            cq_lost(qp_base.send_cq);
             break;
         }
         status = IBV_WC_WR_FLUSH_ERR;
@@ -119,7 +122,7 @@ void Qp::flush_receives() {
     wc.status = IBV_WC_WR_FLUSH_ERR;
     for (const ReceiveRequest& request : responder.requests) {
         if (!complete_receive(request, wc)) {
-            report("QP %u: its receive CQ has no room for flushed requests", qp_base.qp_num);
+            cq_lost(qp_base.recv_cq);
             break;
         }
     }
@@ -153,12 +156,19 @@ void Qp::event(ibv_event_type type) {
     nic.post_event(event);
 }
 
-void Qp::cq_overrun(ibv_cq* cq) {
+void Qp::cq_lost(ibv_cq* cq) {
+    if (!static_cast<Cq*>(cq)->first_loss()) {
+        return;
+    }
     report("CQ of %d entries overrun by QP %u", cq->cqe, qp_base.qp_num);
     ibv_async_event broken{};
     broken.element.cq = cq;
     broken.event_type = IBV_EVENT_CQ_ERR;
     nic.post_event(broken);
+}
+
+void Qp::cq_overrun(ibv_cq* cq) {
+    cq_lost(cq);
     event(IBV_EVENT_QP_FATAL);
     enter_error();
 }

@@ -45,6 +45,7 @@ struct Qp : ibv_qp_ex {
     /// As made: queues empty, no completion left.
     void enter_reset();
     void event(ibv_event_type type);
+    /// No room for a completion: the completion queue is lost, and this queue pair with it.
     void cq_overrun(ibv_cq* cq);
 
     /// False: the completion queue was full.
@@ -52,6 +53,8 @@ struct Qp : ibv_qp_ex {
     bool complete_receive(const ReceiveRequest& request, ibv_wc wc);
 
 private:
+    /// Tells of a completion queue that had no room, once.
+    void cq_lost(ibv_cq* cq);
     void flush_sends(ibv_wc_status first);
     void flush_receives();
 };

@@ -104,6 +104,7 @@ void Requester::lose(Link next) {
     fd.reset();
     link_ = next;
     reply_filled_ = 0;
+    not_ready_since_.reset();  // a peer that is gone is not one that has no receive request
     if (next == Link::idle && hold_timer_ == 0) {
         hold_timer_ = qp_.nic.later(kTryAgain, [this] {
             hold_timer_ = 0;
@@ -118,6 +119,9 @@ void Requester::close() {
     qp_.nic.cancel(timer_);
     qp_.nic.cancel(hold_timer_);
     timer_ = hold_timer_ = 0;
+    if (sending_ && !captured_.empty()) {  // some of it is on its way
+        captured_.erase(0, captured_.size() - out_.left());
+    }
     const bool unfinished = sending_ || next_ > queue.first || hold_ == Hold::late;
     if (link_ == Link::open && unfinished) {
         const auto wait = hold_ == Hold::late ? hold_end_ - Clock::now() : Clock::duration{0};
@@ -188,13 +192,27 @@ void Requester::fail(ibv_wc_status status) {
 void Requester::region_gone(const Region& region) {
     const bool reading = sending_ && captured_.empty() && out_.touches(region.host, region.length);
     const bool writing = in_data_ && in_.touches(region.host, region.length);
-    if (reading || writing) {
+    if (writing) {  // it is the oldest: what was before it is done when its data come
         fail(IBV_WC_LOC_PROT_ERR);
+    } else if (reading) {
+        break_off(IBV_WC_LOC_PROT_ERR);
+    }
+}
+
+// The request that is being sent cannot go on, nor can any behind it. What went wrong is told when
+// all before it are done.
+void Requester::break_off(ibv_wc_status status) {
+    sending_ = false;
+    hold_ = Hold::none;
+    out_.clear();
+    queue.at(next_).trouble = status;
+    if (next_ == queue.first) {
+        fail(status);
     }
 }
 
 void Requester::arm_timer() {
-    if (timer_ != 0 || queue.empty() || qp_.attr.timeout == 0) {
+    if (timer_ != 0 || queue.empty()) {
         return;
     }
     const auto tick = std::clamp<Clock::duration>(
@@ -218,7 +236,6 @@ void Requester::check_progress() {
         last_progress_ = now;
     }
     if (not_ready_since_) {
-        last_progress_ = now;
         const int tries = qp_.attr.rnr_retry;
         if (tries < kForEver && now - *not_ready_since_ > (tries + 1) * not_ready_wait_) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);

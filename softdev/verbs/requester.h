@@ -53,6 +53,7 @@ private:
     bool find_place_of_data(SendRequest& request);
     void acknowledge(std::uint64_t sequence);
     void fail(ibv_wc_status status);
+    void break_off(ibv_wc_status status);
     // Time-outs.
     void arm_timer();
     void check_progress();

@@ -176,7 +176,7 @@ bool Requester::send_some(std::size_t& budget) {
     if (sent < 0) {
         if (errno == EFAULT) {  // unmapped under the device's eyes
             report("QP %u: memory of a posted request is not mapped any more", qp_.qp_base.qp_num);
-            fail(IBV_WC_LOC_PROT_ERR);
+            break_off(IBV_WC_LOC_PROT_ERR);
         } else if (errno != EAGAIN && errno != EINTR) {
             lose(Link::lost);
         }
@@ -218,7 +218,7 @@ void Requester::receive() {
     }
 }
 
-// False: there is nothing more for now, or never.
+// False: the socket has nothing more now, or the connection has ended: lose() has seen to that.
 bool Requester::receive_some() {
     std::array<iovec, Pieces::kMost> parts;
     msghdr message{};
@@ -270,7 +270,9 @@ void Requester::take_reply() {
             fail(static_cast<ibv_wc_status>(reply_.status));
             return;
         case wire::Answer::rnr:
-            not_ready_since_ = Clock::now();
+            if (!not_ready_since_) {
+                not_ready_since_ = last_progress_;
+            }
             not_ready_wait_ = std::chrono::microseconds(10) * reply_.timer;
             arm_timer();
             return;

@@ -54,7 +54,8 @@ void Responder::ready(unsigned events) {
     }
 }
 
-// False: there is nothing more for now, or never.
+// False: the socket has nothing more now, or the connection has ended: by its peer, or because what
+// came was rejected. linked() tells the two apart.
 bool Responder::receive_some(std::size_t& budget) {
     std::array<iovec, Pieces::kMost + 1> parts;
     std::size_t count = 0;
@@ -111,7 +112,8 @@ bool Responder::receive_some(std::size_t& budget) {
 void Responder::close() {
     place_held();
     qp_.nic.cancel(held_timer_);
-    held_timer_ = 0;
+    qp_.nic.cancel(not_ready_timer_);
+    held_timer_ = not_ready_timer_ = 0;
     qp_.nic.forget(*this);
     fd.reset();
     phase_ = Phase::header;
@@ -153,6 +155,8 @@ void Responder::resume() {
         return;
     }
     phase_ = Phase::header;
+    qp_.nic.cancel(not_ready_timer_);
+    not_ready_timer_ = 0;
     begin_request();
     if (linked() && send_answers()) {
         watch();
@@ -171,7 +175,8 @@ void Responder::answer(const Answer& answer) {
     }
 }
 
-// False: the connection is gone.
+// False: there is no connection any more. True: all answers are sent, or the socket takes no more
+// now and the rest waits in answers_.
 bool Responder::send_answers() {
     while (!answers_.empty()) {
         if (!send_answer(answers_.front())) {
@@ -182,7 +187,8 @@ bool Responder::send_answers() {
     return true;
 }
 
-// False: it is not through, or never will be.
+// True: all of it is in the socket. False: the socket takes no more now; or the connection has been
+// closed, and linked() says so.
 bool Responder::send_answer(Answer& answer) {
     const std::uint64_t whole = sizeof answer.reply + answer.reply.length;
     while (answer.sent < whole) {

@@ -69,6 +69,7 @@ private:
     void begin_read();
     void do_atomic();
     void wait_for_receive_request();
+    void tell_not_ready();
     bool needs_receive_request() const;
     void finish_request();
     void complete_receive();
@@ -97,6 +98,7 @@ private:
     std::deque<Answer> answers_;
     std::vector<HeldWrite> held_;
     std::uint64_t held_timer_ = 0;
+    std::uint64_t not_ready_timer_ = 0;
 };
 
 }  // namespace softdev::verbs

@@ -14,6 +14,7 @@ namespace softdev::verbs {
 namespace {
 
 constexpr auto kLongestHeld = std::chrono::milliseconds(10);
+constexpr auto kTellAgain = std::chrono::milliseconds(10);
 
 // What ibv_qp_attr::min_rnr_timer stands for, in 10 us.
 constexpr std::array<std::uint16_t, 32> kNotReadyTimer = {
@@ -84,11 +85,25 @@ void Responder::begin_request() {
 // Nothing of the message is taken before there is a request for it.
 void Responder::wait_for_receive_request() {
     phase_ = Phase::blocked;
+    tell_not_ready();
+}
+
+// And again: the peer's device would ask again, and take silence for a network that is down.
+void Responder::tell_not_ready() {
     Answer not_ready;
     not_ready.reply.kind = wire::Answer::rnr;
     not_ready.reply.sequence = header_.sequence;
     not_ready.reply.timer = kNotReadyTimer[qp_.attr.min_rnr_timer & 31U];
     answer(not_ready);
+    not_ready_timer_ = qp_.nic.later(kTellAgain, [this] {
+        not_ready_timer_ = 0;
+        if (answers_.empty()) {
+            tell_not_ready();
+        }
+        if (linked() && send_answers()) {
+            watch();
+        }
+    });
 }
 
 bool Responder::begin_write() {
