@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "softdev/verbs/softverbs.h"
+#include "tests/component/softdev/verbs/fixture.h"
 
 namespace {
 
@@ -24,6 +25,9 @@ protected:
     void SetUp() override {
         sh("ip link add near type veth peer name far");
         sh("ip link set far up; ip link set near up; ip addr add 10.8.0.1/24 dev near");
+        // The kernel tells of a carrier up to a second after it is there.
+        sh("for i in $(seq 600); do ip link show near | grep -q 'state UP' && exit 0; sleep 0.05; "
+           "done; exit 1");
         setenv("SOFTDEV_VERBS", "soft0 near roce", 1);
         ibv_device** const list = ibv_get_device_list(nullptr);
         context_ = ibv_open_device(list[0]);
@@ -87,6 +91,17 @@ TEST_F(Ports, EventsMayBeMissingOrLate) {
     EXPECT_EQ(event(100), std::nullopt);
     EXPECT_EQ(event(), IBV_EVENT_PORT_ACTIVE);
     EXPECT_EQ(softverbs_injected("event_late"), 1);
+}
+
+// A netdev with several addresses: packets come from that of the GID that the queue pair names.
+TEST(Addresses, AQueuePairSendsFromItsOwnGid) {
+    sh("ip link set lo up; ip addr add 10.8.1.1/32 dev lo");
+    setenv("SOFTDEV_VERBS", "left lo roce; right lo roce", 1);
+    softdev::verbs::testing::Pair pair;
+    pair.left.gid_index = pair.right.gid_index = 5;
+    pair.connect(16, 1);
+    ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 8), pair.right, 0), 0);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
 }
 
 }  // namespace

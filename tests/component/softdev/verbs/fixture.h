@@ -23,7 +23,7 @@ constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DES
                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kRtsMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-constexpr int kGidIndex = 3;  // RoCE v2, IPv4
+constexpr std::uint8_t kGidIndex = 3;  // RoCE v2, IPv4
 
 struct Shape {
     int cq_entries = 64;
@@ -87,9 +87,9 @@ public:
         attr.min_rnr_timer = 12;
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
-        attr.ah_attr.grh.sgid_index = kGidIndex;
+        attr.ah_attr.grh.sgid_index = gid_index;
         attr.ah_attr.grh.hop_limit = 255;
-        ibv_query_gid(peer.context, 1, kGidIndex, &attr.ah_attr.grh.dgid);
+        ibv_query_gid(peer.context, 1, peer.gid_index, &attr.ah_attr.grh.dgid);
         return attr;
     }
     int rtr(const Side& peer) {
@@ -187,6 +187,7 @@ public:
     }
 
     std::vector<char> memory;
+    std::uint8_t gid_index = kGidIndex;
     ibv_context* context = nullptr;
     ibv_pd* pd = nullptr;
     ibv_cq* cq = nullptr;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys, bounds, access rights, and the room of queues.
+#include <linux/capability.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests/component/softdev/verbs/fixture.h"
 
@@ -20,15 +24,16 @@ void expect_refused(Pair& pair, ibv_wc_status status, ibv_event_type event) {
     EXPECT_EQ(told.element.qp, pair.right.qp);
 }
 
-void expect_write_refused(Pair& pair, std::uint64_t address, std::uint32_t key,
-                          std::size_t length) {
+void expect_write_refused(Pair& pair, std::uint64_t address, std::uint32_t key, std::size_t length,
+                          char untouched = 0) {
     ibv_send_wr wr{};
     wr.opcode = IBV_WR_RDMA_WRITE;
     wr.wr.rdma = {address, key};
-    std::memset(pair.left.memory.data(), 1, length);
+    std::memset(pair.left.memory.data(), 2, length);
     ASSERT_EQ(pair.left.post(wr, pair.left.sge(0, length)), 0);
     expect_refused(pair, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
-    EXPECT_EQ(pair.right.memory[0], 0);
+    EXPECT_EQ(pair.right.memory[0], untouched);
+    EXPECT_EQ(pair.right.memory[pair.right.memory.size() - 1], untouched);
 }
 
 TEST(Rights, AWriteStaysInsideItsRegion) {
@@ -36,6 +41,18 @@ TEST(Rights, AWriteStaysInsideItsRegion) {
     pair.connect();
     expect_write_refused(pair, pair.right.address(0) + pair.right.memory.size() - 7,
                          pair.right.mr->rkey, 8);
+}
+
+TEST(Rights, AWriteMayFillItsRegion) {
+    Pair pair;
+    pair.connect();
+    const std::size_t whole = pair.right.memory.size();
+    std::memset(pair.left.memory.data(), 1, whole);
+    ASSERT_EQ(pair.left.write(1, pair.left.sge(0, whole), pair.right, 0), 0);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(pair.right.memory[whole - 1], 1);
+    // The sum of address and length is below the region's begin: it has wrapped around.
+    expect_write_refused(pair, UINT64_MAX - 3, pair.right.mr->rkey, 8, 1);
 }
 
 TEST(Rights, AWriteBeforeItsRegion) {
@@ -121,6 +138,22 @@ TEST(Rights, LocalMemoryIsCheckedToo) {
     }
 }
 
+// What a request names is looked up when the device comes to it, not when it is posted.
+TEST(Rights, MemoryMustStayUntilItIsRead) {
+    Pair pair;
+    ASSERT_EQ(pair.left.init(), 0);
+    ASSERT_EQ(pair.left.rtr(pair.right), 0);
+    ASSERT_EQ(pair.left.rts(), 0);
+    ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 8), pair.right, 0), 0);
+    ASSERT_EQ(ibv_dereg_mr(pair.left.mr), 0);
+    pair.left.mr = nullptr;
+    EXPECT_TRUE(pair.left.nothing_completed());
+    ASSERT_EQ(pair.right.init(), 0);
+    ASSERT_EQ(pair.right.rtr(pair.left), 0);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(pair.right.memory[0], 0);
+}
+
 TEST(Rights, AnErrorWaitsForWhatIsBeforeIt) {
     Pair pair;
     pair.connect();
@@ -132,6 +165,30 @@ TEST(Rights, AnErrorWaitsForWhatIsBeforeIt) {
     EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
     EXPECT_EQ(pair.left.next().status, IBV_WC_LOC_PROT_ERR);
     EXPECT_EQ(pair.left.next().status, IBV_WC_WR_FLUSH_ERR);
+}
+
+// A page goes while it is being sent, and a request before it has not been answered.
+TEST(Rights, TheRequestThatLosesItsMemoryIsTheOneThatFails) {
+    Pair pair;
+    pair.connect();
+    const std::size_t size = 4 << 20;
+    void* const at =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ibv_mr* const mr = ibv_reg_mr(pair.left.pd, at, size, IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    munmap(static_cast<char*>(at) + size - 4096, 4096);
+    const ibv_sge lost = {reinterpret_cast<std::uint64_t>(at) + size - 65536, 65536, mr->lkey};
+    ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 8)), 0) << "waits for a receive request";
+    ASSERT_EQ(pair.left.write(2, lost, pair.right, 0), 0);
+    ASSERT_EQ(pair.left.write(3, pair.left.sge(0, 8), pair.right, 0), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(pair.left.nothing_completed());
+    ASSERT_EQ(pair.right.receive(1, pair.right.sge(0, 8)), 0);
+    for (const auto status : {IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR}) {
+        EXPECT_EQ(pair.left.next().status, status);
+    }
+    ibv_dereg_mr(mr);
+    munmap(at, size - 4096);
 }
 
 TEST(Rights, AReceiveRequestThatIsTooSmall) {
@@ -155,6 +212,84 @@ TEST(Rights, RegistrationChecksRightsAndMemory) {
     EXPECT_EQ(errno, EFAULT);
     munmap(hole, 8192);
     EXPECT_EQ(ibv_reg_mr(pd, hole, 8192, 0), nullptr) << "not mapped";
+}
+
+// RLIMIT_MEMLOCK, for a thread that may not exceed it.
+class LockedMemory : public ::testing::Test {
+protected:
+    void SetUp() override {
+        syscall(SYS_capget, &header_, before_);
+        __user_cap_data_struct without[2] = {before_[0], before_[1]};
+        without[0].effective &= ~(1U << CAP_IPC_LOCK);
+        ASSERT_EQ(syscall(SYS_capset, &header_, without), 0);
+        ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit_), 0);
+        context_ = ibv_open_device(devices_.list[0]);
+        pd_ = ibv_alloc_pd(context_);
+        memory_ = static_cast<char*>(
+            mmap(nullptr, 8 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    }
+    void TearDown() override {
+        munmap(memory_, 8 * kPage);
+        EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
+        EXPECT_EQ(ibv_close_device(context_), 0);
+        setrlimit(RLIMIT_MEMLOCK, &limit_);
+        syscall(SYS_capset, &header_, before_);
+    }
+    void allow(rlim_t bytes) const {
+        const rlimit few{bytes, limit_.rlim_max};
+        ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &few), 0);
+    }
+    ibv_mr* register_bytes(std::size_t offset, std::size_t bytes) {
+        errno = 0;
+        return ibv_reg_mr(pd_, memory_ + offset, bytes, kAllAccess);
+    }
+
+    static constexpr std::size_t kPage = 4096;
+    __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct before_[2]{};
+    rlimit limit_{};
+    Devices devices_;
+    ibv_context* context_ = nullptr;
+    ibv_pd* pd_ = nullptr;
+    char* memory_ = nullptr;
+};
+
+TEST_F(LockedMemory, RegistrationsAreChargedByThePage) {
+    allow(4 * kPage);
+    ibv_mr* const two = register_bytes(kPage - 1, 2);
+    ASSERT_NE(two, nullptr) << "two bytes, two pages";
+    ibv_mr* const again = register_bytes(kPage - 1, 2);
+    ASSERT_NE(again, nullptr) << "the same pages, once more";
+    EXPECT_EQ(register_bytes(kPage, 1), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(ibv_dereg_mr(two), 0);
+    ibv_mr* const later = register_bytes(0, 2 * kPage);
+    ASSERT_NE(later, nullptr) << "room has come back";
+    EXPECT_EQ(register_bytes(0, 1), nullptr) << "what failed was not charged";
+    EXPECT_EQ(ibv_dereg_mr(later), 0);
+    EXPECT_EQ(ibv_dereg_mr(again), 0);
+}
+
+TEST_F(LockedMemory, WithoutAnyLimitOrWithNone) {
+    allow(0);
+    EXPECT_EQ(register_bytes(0, 1), nullptr);
+    EXPECT_EQ(errno, EPERM);
+    void* const device = softverbs_alloc_device(kPage);
+    ibv_mr* const of_device = ibv_reg_mr(pd_, device, kPage, kAllAccess);
+    ASSERT_NE(of_device, nullptr) << "a GPU's memory is not the process's";
+    EXPECT_EQ(ibv_dereg_mr(of_device), 0);
+    EXPECT_EQ(softverbs_free_device(device), 0);
+    if (geteuid() != 0) {
+        return;
+    }
+    syscall(SYS_capset, &header_, before_);
+    ibv_mr* const allowed = register_bytes(0, 1);
+    if ((before_[0].effective & (1U << CAP_IPC_LOCK)) != 0) {
+        EXPECT_NE(allowed, nullptr) << "CAP_IPC_LOCK";
+    }
+    if (allowed != nullptr) {
+        ibv_dereg_mr(allowed);
+    }
 }
 
 TEST(Rights, TheSendQueueHasItsRoomAndNoMore) {
@@ -208,6 +343,19 @@ TEST(Rights, ACompletionQueueThatOverflowsIsLost) {
     EXPECT_EQ(pair.left.next().wr_id, 2U);
     ibv_wc wc{};
     EXPECT_LT(ibv_poll_cq(pair.left.cq, 1, &wc), 0);
+}
+
+// Each flushed request takes an entry, the unsignaled too.
+TEST(Rights, FlushesNeedRoomToo) {
+    Pair pair({.cq_entries = 2});
+    pair.connect();
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+        ASSERT_EQ(pair.left.send(id, pair.left.sge(0, 8), 0), 0) << "waits for a receive request";
+    }
+    ASSERT_EQ(pair.left.go(IBV_QPS_ERR), 0);
+    const ibv_async_event told = pair.left.event();
+    EXPECT_EQ(told.event_type, IBV_EVENT_CQ_ERR);
+    EXPECT_EQ(told.element.cq, pair.left.cq);
 }
 
 }  // namespace

@@ -132,6 +132,11 @@ TEST(States, FlushesComeInOrderAndAllAreTold) {
         EXPECT_NE(wc.opcode, IBV_WC_SEND) << "nothing else is valid";
         EXPECT_NE(wc.opcode, IBV_WC_RECV) << "nothing else is valid";
     }
+    EXPECT_TRUE(pair.left.nothing_completed()) << "each once";
+    ASSERT_EQ(pair.left.go(IBV_QPS_ERR), 0);
+    ASSERT_EQ(pair.left.receive(20, pair.left.sge(0, 8)), 0);
+    EXPECT_EQ(pair.left.next().wr_id, 20U);
+    EXPECT_TRUE(pair.left.nothing_completed()) << "and not again";
 }
 
 TEST(States, ResetForgetsAllAndStartsAnew) {

@@ -101,8 +101,9 @@ TEST(Transfer, AMessageWithoutReceiveRequestWaits) {
     pair.connect();
     pair.left.memory[0] = 42;
     ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 1)), 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_TRUE(pair.left.nothing_completed());
+    // Retries are counted every 100 ms at the latest, and eight of them would be over in 6 ms.
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    EXPECT_TRUE(pair.left.nothing_completed()) << "rnr_retry 7: for ever";
     EXPECT_EQ(pair.right.memory[0], 0);
     ASSERT_EQ(pair.right.receive(1, pair.right.sge(0, 1)), 0);
     EXPECT_EQ(pair.left.next().status, IBV_WC_SUCCESS);
@@ -115,6 +116,16 @@ TEST(Transfer, NotReadyEndsWithItsRetries) {
     ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 1)), 0);
     EXPECT_EQ(pair.left.next().status, IBV_WC_RNR_RETRY_EXC_ERR);
     EXPECT_EQ(pair.left.state(), IBV_QPS_ERR);
+}
+
+// Nobody answers any more: not even that it is not ready.
+TEST(Transfer, APeerThatWaitedAndWentIsMissed) {
+    Pair pair;
+    pair.connect(16, 1);
+    ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 1)), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ASSERT_EQ(pair.right.go(IBV_QPS_ERR), 0);
+    EXPECT_EQ(pair.left.next().status, IBV_WC_RETRY_EXC_ERR);
 }
 
 TEST(Transfer, NobodyAnswersUntilTheTimeOut) {
@@ -137,6 +148,27 @@ TEST(Transfer, AnotherSequenceNumberIsNotAnswered) {
     ASSERT_EQ(pair.left.rts(12, 1), 0);
     ASSERT_EQ(pair.left.write(1, pair.left.sge(0, 1), pair.right, 0), 0);
     EXPECT_EQ(pair.left.next().status, IBV_WC_RETRY_EXC_ERR);
+}
+
+// A timer that is set while another thread polls in vain, and nobody polls after that.
+TEST(Transfer, WhoPollsInVainTakesNoTimerAway) {
+    Pair pair;
+    ASSERT_EQ(pair.left.init(), 0);
+    ASSERT_EQ(pair.left.rtr(pair.right), 0);
+    ASSERT_EQ(pair.left.rts(10, 0), 0);
+    for (int round = 0; round < 100; ++round) {
+        ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 1)), 0);
+        ibv_wc wc{};
+        ASSERT_EQ(ibv_poll_cq(pair.left.cq, 1, &wc), 0);
+        for (int i = 0; i < 1000 && pair.left.state() != IBV_QPS_ERR; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        ASSERT_EQ(pair.left.state(), IBV_QPS_ERR);
+        ASSERT_EQ(pair.left.go(IBV_QPS_RESET), 0);
+        ASSERT_EQ(pair.left.init(), 0);
+        ASSERT_EQ(pair.left.rtr(pair.right), 0);
+        ASSERT_EQ(pair.left.rts(10, 0), 0);
+    }
 }
 
 TEST(Transfer, AQueuePairMayBeItsOwnPeer) {
