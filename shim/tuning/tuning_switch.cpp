@@ -6,8 +6,10 @@
 namespace deft::tuning {
 namespace {
 
-// As of a switch between plans. A decision that the network holds up comes when it is back; without
-// one the leader's process has ended, and a rank of the communicator with it.
+// Unlike a switch between plans this one has no lane over which the ranks could ask each other, so
+// a rank that does not know fails its communicator (docs/tuner.md). It waits long: a decision that
+// the network holds up comes when it is back; without one the leader's process has mostly ended,
+// and a rank of the communicator with it.
 constexpr std::chrono::minutes kDecisionDeadline{5};
 
 }  // namespace
