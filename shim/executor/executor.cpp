@@ -117,13 +117,10 @@ bool Executor::allocate(std::string& problem) {
 }
 
 bool Executor::renew(bool switches) noexcept {
-    if (position_.load(std::memory_order_relaxed) != 0 || broken() || lanes_.empty()) {
+    if (!asks() && !hears()) {
         return false;
     }
-    const std::uint64_t iteration = iteration_.load(std::memory_order_relaxed);
-    if (!lease_.asks(iteration) && !lease_.hears(iteration)) {
-        return false;
-    }
+    const std::uint64_t iteration = this->iteration();
     inside_.fetch_add(1);
     // Stopped: the lanes may be gone.
     const bool heard = why() != BreakReason::Stopped && ask_or_hear(iteration, switches);
@@ -134,7 +131,7 @@ bool Executor::renew(bool switches) noexcept {
 // True: they have said in the iterations before that all know of a switch.
 bool Executor::ask_or_hear(std::uint64_t iteration, bool switches) noexcept {
     if (lease_.asks(iteration)) {
-        cast(Question::Switches, lease_.word(switches));
+        cast(Question::Switches, lease_.word(iteration, switches));
         return false;
     }
     const Ballot::Answer answer = hear(Question::Switches);

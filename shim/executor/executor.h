@@ -80,6 +80,9 @@ public:
     // a decision to end the plan, or to change to another one. True: all ranks do, and this is the
     // call to do it at. Waits only where the host is that far ahead of the device.
     bool renew(bool switches) noexcept;
+    // What renew() will do now.
+    bool asks() const noexcept { return renews() && lease_.asks(iteration()); }
+    bool hears() const noexcept { return renews() && lease_.hears(iteration()); }
     // The next gradient call of the job. The first one is position 0 of iteration 0, so the
     // director arms the executor between two iterations. True: `result` is what the hook returns.
     // False: the hook forwards the call as it is (by plan, or because the executor is broken).
@@ -129,6 +132,10 @@ private:
              Script script, const ExecutorOptions& options) noexcept;
     bool allocate(std::string& problem);
     static constexpr int kForward = -1;  // a result: the call is left to the hook
+    // An iteration is about to begin, and there are others to ask.
+    bool renews() const noexcept {
+        return position_.load(std::memory_order_relaxed) == 0 && !broken() && !lanes_.empty();
+    }
     bool ask_or_hear(std::uint64_t iteration, bool switches) noexcept;
     bool any_rank_fits(bool fits) noexcept;
     int cast(Question question, Ballot::Word word) noexcept;

@@ -5,7 +5,7 @@
 
 namespace deft::executor {
 
-Ballot::Word Lease::word(bool switches) noexcept {
+Ballot::Word Lease::word(std::uint64_t iteration, bool switches) noexcept {
     if (needed_) {
         const bool in_time = cuda::host_now() < until_ns_.load(std::memory_order_relaxed);
         vouched_.store(in_time && !withheld(), std::memory_order_relaxed);
@@ -13,7 +13,8 @@ Ballot::Word Lease::word(bool switches) noexcept {
     if (!vouched()) {
         return Ballot::Word::No;
     }
-    return switches ? Ballot::Word::Switch : Ballot::Word::Yes;
+    const bool begins = (iteration + kAfter) % period_ == 0;
+    return switches && begins ? Ballot::Word::Switch : Ballot::Word::Yes;
 }
 
 }  // namespace deft::executor

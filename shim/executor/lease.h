@@ -17,14 +17,16 @@ public:
     // The answer to a question counts so many iterations later. Till then the device has long been
     // through.
     static constexpr std::uint64_t kAfter = 4;
-    // The ranks ask each other in so many iterations once, or in the fewest beyond that which are
-    // whole periods: where an answer counts, no sum of the plan's is half made.
+    // The ranks hear each other every so many iterations, counted anew from the beginning of each
+    // period (or of the fewest periods that are as long). What is left at its end is added to the
+    // last of these intervals, so none is twice as long.
     static constexpr std::uint64_t kEvery = 8;
 
-    // `needed`: the plan ends where a rank does not vouch for it. Else the ranks ask each other
-    // only whether it is to end, or to change.
+    // `period`: of the plan, in iterations. Where one begins no sum is half made. `needed`: the
+    // plan ends where a rank does not vouch for it. Else the ranks ask each other only whether it
+    // is to end, or to change.
     Lease(std::uint32_t period, bool needed)
-        : every_((kEvery + period - 1) / period * period), needed_(needed) {}
+        : period_(period), round_((kEvery + period - 1) / period * period), needed_(needed) {}
 
     // This rank vouches for the plan until then, in nanoseconds of CLOCK_MONOTONIC; 0: it does not.
     void vouch(std::int64_t until_ns) noexcept {
@@ -36,16 +38,24 @@ public:
     // What this rank has said last.
     bool vouched() const noexcept { return vouched_.load(std::memory_order_relaxed); }
 
+    // The ranks hear each other again after so many iterations, at most.
+    std::uint64_t interval() const { return kEvery + round_ % kEvery; }
     // A plan ends so many iterations after a rank has stopped vouching, at most.
-    std::uint64_t most_late() const { return every_ + kAfter; }
-    bool asks(std::uint64_t iteration) const { return (iteration + kAfter) % every_ == 0; }
-    bool hears(std::uint64_t iteration) const { return iteration > 0 && iteration % every_ == 0; }
+    std::uint64_t most_late() const { return interval() + kAfter; }
+    bool asks(std::uint64_t iteration) const { return hears(iteration + kAfter); }
+    bool hears(std::uint64_t iteration) const {
+        const std::uint64_t into = iteration % round_;
+        return iteration > 0 && into % kEvery == 0 && (into == 0 || round_ - into >= kEvery);
+    }
 
-    // What this rank says now. `switches`: it knows that the plan is to end, or to change.
-    Ballot::Word word(bool switches) noexcept;
+    // What this rank says now, in an iteration in which the ranks ask each other. `switches`: it
+    // knows that the plan is to end, or to change. It says so only where the answer counts at the
+    // beginning of a period.
+    Ballot::Word word(std::uint64_t iteration, bool switches) noexcept;
 
 private:
-    const std::uint64_t every_;
+    const std::uint64_t period_;
+    const std::uint64_t round_;  // iterations, whole periods; its end is heard
     const bool needed_;
     std::atomic<std::int64_t> until_ns_{0};
     std::atomic<bool> vouched_{true};

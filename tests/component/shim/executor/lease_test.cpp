@@ -147,20 +147,29 @@ TEST_P(OnRanks, APlanGivesWayOnAllRanksAlikeWhenTheLastHasHeardOfIt) {
     }
 }
 
-TEST(Leases, AreHeardWhereAPeriodBegins) {
-    for (std::uint32_t period = 1; period <= 20; ++period) {
-        const Lease lease(period, true);
+TEST(Leases, AreHeardSoonAndSwitchWhereAPeriodBegins) {
+    for (std::uint32_t period = 1; period <= 64; ++period) {
+        Lease lease(period, false);
+        EXPECT_LE(lease.interval(), 16U) << period;
+        EXPECT_LE(lease.most_late(), 20U) << period;
         std::uint64_t heard = 0;
-        for (std::uint64_t i = 0; i < 200; ++i) {
+        std::uint64_t switched = 0;
+        for (std::uint64_t i = 0; i < 400; ++i) {
             EXPECT_EQ(lease.hears(i + Lease::kAfter), lease.asks(i)) << period;
+            if (lease.asks(i)) {
+                const bool begins = (i + Lease::kAfter) % period == 0;
+                EXPECT_EQ(lease.word(i, true), begins ? Ballot::Word::Switch : Ballot::Word::Yes);
+                EXPECT_EQ(lease.word(i, false), Ballot::Word::Yes);
+                switched = begins ? i : switched;
+            }
             if (lease.hears(i)) {
-                EXPECT_EQ(i % period, 0U) << period;
                 EXPECT_GE(i - heard, Lease::kEvery) << period;
-                EXPECT_LE(i - heard + Lease::kAfter, lease.most_late()) << period;
+                EXPECT_LE(i - heard, lease.interval()) << period;
                 heard = i;
             }
+            EXPECT_LE(i - switched, std::max<std::uint64_t>(period, 16)) << period;
         }
-        EXPECT_GT(heard, 150U) << period;
+        EXPECT_GT(heard, 380U) << period;
     }
 }
 
