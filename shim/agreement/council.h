@@ -29,8 +29,7 @@ enum class Verdict : std::uint8_t { Pending, On, Off };
 // A member's answer to a proposal. Later: Council::answer() follows, from any thread.
 enum class Answer : std::uint8_t { No, Yes, Later };
 
-// What wait_decision() found. Lost: it cannot be known whether the others switch, so the
-// communicator has to fail.
+// What wait_decision() found. Lost: it cannot be known here whether the others go by the proposal.
 enum class Decision : std::uint8_t { Commit, Cancel, Lost };
 
 // What a rank brings along.

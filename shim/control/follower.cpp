@@ -150,6 +150,9 @@ void Follower::free_retired() noexcept {
 
 void Follower::take_orders() {
     std::unique_ptr<executor::Executor> discarded;  // freed when the lock is not held any more
+    if (inbox_.take_discard()) {
+        discarded = std::move(staged_);
+    }
     inbox_.take_orders([&](Order order, bool discard) {
         if (discard) {
             discarded = std::move(staged_);
@@ -195,8 +198,12 @@ bool Follower::wind_up() {
     if (staging_ != nullptr) {
         staging_->discarded = true;  // lanes that others are making already are made with them
     }
+    if (cuda::host_now() - closed_ns_ <= kLanesGrace) {
+        return true;
+    }
+    switch_.drop_renewal();
     // Those that have been in a plan in force may be at its last transfers, here or with others.
-    if (staged_ == nullptr && staging_ == nullptr && cuda::host_now() - closed_ns_ > kLanesGrace) {
+    if (staged_ == nullptr && staging_ == nullptr) {
         keep_lanes_ = std::max(switch_.used_lanes(), current_ != nullptr ? current_->lanes() : 0);
     }
     return true;
@@ -204,6 +211,7 @@ bool Follower::wind_up() {
 
 void Follower::end_unused_lanes() {
     lanes_.end_from(std::exchange(keep_lanes_, LaneSet::kMost), in_use());
+    lanes_.end_doubted();
     lanes_.close_idle(in_use());
 }
 

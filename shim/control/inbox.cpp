@@ -25,24 +25,37 @@ agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
         if (switch_.ended() || !decode(proposal.body, order)) {
             return Answer::No;
         }
+        const bool arm = order.kind == Kind::Arm;
+        const bool answers = !arm || lane_answers();
         const MutexLock lock(mutex_);
         if (!is_switch(order.kind)) {
             orders_.reserve(orders_.size() + prepared_.size() + 1);  // decided() must not throw
             prepared_.emplace_back(proposal.serial, std::move(order));
             return Answer::Yes;
         }
-        const bool arm = order.kind == Kind::Arm;
         const bool other = arm && ready_stage_ != order.stage;
         const NamedSwitch named{proposal.serial, proposal.switch_call, arm ? order.begin : 0,
                                 order.ordinal, arm ? ready_ : nullptr};
         prepared_.emplace_back(proposal.serial, std::move(order));
-        if (switch_.committed_ahead() || other) {
-            return Answer::No;  // this rank has yet to come to the last switch, or has other plans
+        // This rank has yet to come to the last switch, or has other plans, or cannot be asked.
+        if (switch_.committed_ahead() || other || !answers) {
+            return Answer::No;
         }
         return switch_.name(named) ? Answer::Yes : Answer::No;
     } catch (...) {
         return Answer::No;
     }
+}
+
+// Over the first lane the ranks ask each other at the switch. NCCL is asked without the lock; a
+// lane lives as long as this.
+bool Inbox::lane_answers() {
+    executor::Lane* lane = nullptr;
+    {
+        const MutexLock lock(mutex_);
+        lane = ready_ != nullptr ? ready_->first_lane() : nullptr;
+    }
+    return lane == nullptr || (lane->ready() && lane->error() == DEFT_NCCL_SUCCESS);
 }
 
 void Inbox::decided(std::uint64_t serial, bool commit) noexcept {
@@ -145,12 +158,23 @@ bool Inbox::order_discards(const Order& order) const {
 void Inbox::unstage_locked() {
     ready_stage_ = 0;
     ready_ = nullptr;
+    discard_later_ = false;
+}
+
+bool Inbox::take_discard() {
+    const MutexLock lock(mutex_);
+    const bool discard = discard_later_ && !arming_locked() && !switch_.uses(ready_);
+    if (discard) {
+        unstage_locked();
+    }
+    return discard;
 }
 
 void Inbox::stage(std::uint64_t serial, executor::Executor* ready) {
     const MutexLock lock(mutex_);
     ready_stage_ = serial;
     ready_ = ready;
+    discard_later_ = false;
 }
 
 bool Inbox::unstage(const executor::Executor* staged) {

@@ -42,14 +42,19 @@ public:
         const MutexLock lock(mutex_);
         const bool arming = arming_locked();
         for (Order& order : orders_) {
-            const bool discard = order_discards(order) && ready_ != nullptr && !arming;
+            const bool wanted = order_discards(order) && ready_ != nullptr;
+            const bool discard = wanted && !arming;
             if (discard) {
                 unstage_locked();
             }
+            discard_later_ = discard_later_ || (wanted && arming);
             take(std::move(order), discard);
         }
         orders_.clear();
     }
+    // Such an order came while what is staged was armed, and then that came to nothing: this rank
+    // came to the call later than the leader. True: it gives its memory back now.
+    bool take_discard();
     // The council has closed.
     bool closed();
 
@@ -105,6 +110,7 @@ private:
     bool arming_locked() const DEFT_REQUIRES(mutex_);
     bool order_discards(const Order& order) const DEFT_REQUIRES(mutex_);
     void unstage_locked() DEFT_REQUIRES(mutex_);
+    bool lane_answers();
 
     PlanSwitch& switch_;
     LaneSet& lanes_;
@@ -120,6 +126,7 @@ private:
     std::set<int> halted_ DEFT_GUARDED_BY(mutex_);           // ranks
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed
     executor::Executor* ready_ DEFT_GUARDED_BY(mutex_) = nullptr;
+    bool discard_later_ DEFT_GUARDED_BY(mutex_) = false;  // what is staged
     bool armed_committed_ DEFT_GUARDED_BY(mutex_) = false;
     std::uint64_t armed_serial_ DEFT_GUARDED_BY(mutex_) = 0;  // of the proposal
     bool forward_committed_ DEFT_GUARDED_BY(mutex_) = false;

@@ -72,9 +72,11 @@ Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& sh
         return {"a lane is missing", false};
     }
     for (const auto& lane : lanes_) {
-        const int error = lane->async_error();
-        if (error != DEFT_NCCL_SUCCESS && error != DEFT_NCCL_IN_PROGRESS) {
+        if (const int error = lane->error(); error != DEFT_NCCL_SUCCESS) {
             return {std::string("a lane has failed: ") + nccl_.text(error), true};
+        }
+        if (!lane->ready()) {
+            return {"a lane was ended", true};
         }
     }
     if (lanes_.size() + order.lanes.size() > other_networks_.size() + 1) {
@@ -186,12 +188,14 @@ bool LaneSet::rehearsed(const std::vector<executor::Shape>& shapes) const {
 }
 
 // A lane that was in a plan in force, or will be on this rank, may be at the last transfers of it
-// here and with others: it is closed when they are over. What becomes of any other concerns nobody.
+// here and with others: it is closed when they are over. So may be one over which the ranks have
+// asked each other: an abort here would cost another rank the answer, and its communicator. What
+// becomes of any other concerns nobody.
 void LaneSet::end_from(std::size_t keep, const InUse& in_use) {
     while (lanes_.size() > keep) {
         std::unique_ptr<executor::Lane> lane = std::move(lanes_.back());
         lanes_.pop_back();
-        if (lanes_.size() < switch_.used_lanes() || in_use.staged || lane->casting()) {
+        if (lanes_.size() < switch_.used_lanes() || in_use.staged || lane->asked()) {
             closing_.push_back(std::move(lane));
             continue;
         }
@@ -202,14 +206,22 @@ void LaneSet::end_from(std::size_t keep, const InUse& in_use) {
     speeds_.resize(std::min(speeds_.size(), lanes_.size()));
 }
 
+// Its kernel would stay on the device for as long as the communicator, and an idle lane waits for
+// it.
+void LaneSet::end_doubted() {
+    for (const auto* lanes : {&lanes_, &closing_}) {
+        for (const auto& lane : *lanes) {
+            if (!aborting() && lane->comm() != nullptr && lane->casts_alone()) {
+                DEFT_INFO("rank %d: a lane is ended on which no other rank answers", info_.rank);
+                begin_abort(*lane);
+            }
+        }
+    }
+}
+
 void LaneSet::close_idle(const InUse& in_use) {
     if (closing_.empty() || in_use.lanes > lanes_.size()) {
         return;
-    }
-    for (const auto& lane : closing_) {
-        if (!aborting() && lane->comm() != nullptr && lane->casts_alone()) {
-            begin_abort(*lane);
-        }
     }
     while (!closing_.empty() && !aborting() && closing_.back()->idle()) {
         executor::Lane& lane = *closing_.back();

@@ -55,6 +55,9 @@ public:
     // waits: an abort of the communicator has to reach them.
     void end_from(std::size_t keep, const InUse& in_use);
     void close_idle(const InUse& in_use);
+    // Background: begins to abort a lane on which this rank has asked the others and they do not
+    // ask, even one that a plan has used.
+    void end_doubted();
     // Background: the open ones, the job's own network first.
     std::size_t size() const { return lanes_.size(); }
     std::vector<executor::Lane*> first(std::size_t count) const;

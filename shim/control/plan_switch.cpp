@@ -135,19 +135,64 @@ bool PlanSwitch::switch_over(const At& at, int& result) noexcept {
 
 // Under a plan. What is in force now.
 executor::Executor* PlanSwitch::renew(executor::Executor* active, std::uint64_t ordinal) noexcept {
-    const bool known = switch_at_.load(std::memory_order_seq_cst) == kAtRenewal &&
-                       state_.load(std::memory_order_seq_cst) == State::Committed;
+    const bool known = active->asks() && hold_renewal();
+    const bool hears = active->hears();
     if (active->renew(known)) {
+        held_ = false;
         put_in_force(ordinal, kAtRenewal);
         return active_.load(std::memory_order_seq_cst);
+    }
+    if (hears) {
+        release_renewal();
     }
     return active;
 }
 
+bool PlanSwitch::at_renewal(State state) const noexcept {
+    return switch_at_.load(std::memory_order_seq_cst) == kAtRenewal &&
+           state_.load(std::memory_order_seq_cst) == state;
+}
+
+// From this rank's word to the answer drop_renewal() leaves the switch alone: the others may make
+// it. True: it is decided, and this rank may say so.
+bool PlanSwitch::hold_renewal() noexcept {
+    State committed = State::Committed;
+    if (!at_renewal(State::Committed) ||
+        !state_.compare_exchange_strong(committed, State::Asked, std::memory_order_seq_cst)) {
+        return false;
+    }
+    // Between the two looks it may have been cancelled, and a call named for another one.
+    held_ = true;
+    if (switch_at_.load(std::memory_order_seq_cst) == kAtRenewal) {
+        return true;
+    }
+    release_renewal();
+    return false;
+}
+
+void PlanSwitch::release_renewal() noexcept {
+    State asked = State::Asked;
+    if (std::exchange(held_, false)) {
+        state_.compare_exchange_strong(asked, State::Committed, std::memory_order_seq_cst);
+    }
+}
+
+void PlanSwitch::drop_renewal() noexcept {
+    if (switch_at_.load(std::memory_order_seq_cst) != kAtRenewal) {
+        return;
+    }
+    for (State state : {State::Prepared, State::Committed}) {
+        if (state_.compare_exchange_strong(state, State::Cancelled, std::memory_order_seq_cst)) {
+            void_switch(kAtRenewal, serial_.load(std::memory_order_acquire));
+            return;
+        }
+    }
+}
+
 // The plan has ended, on all ranks alike, under which a switch was to be made.
 void PlanSwitch::settle_without_plan(std::uint64_t ordinal) noexcept {
-    if (switch_at_.load(std::memory_order_seq_cst) != kAtRenewal ||
-        state_.load(std::memory_order_seq_cst) != State::Committed) {
+    held_ = false;
+    if (!at_renewal(State::Committed) && !at_renewal(State::Asked)) {
         return;
     }
     if (next_.load(std::memory_order_seq_cst) == nullptr) {
@@ -175,11 +220,11 @@ PlanSwitch::State PlanSwitch::await_decision(std::uint64_t serial,
 // the plan until the answer is there. A rank that does not know what was decided says no. So nobody
 // switches who has not heard from all, and nobody has to know more than that.
 bool PlanSwitch::ask_others(const At& at, State state, std::uint64_t serial, int& result) noexcept {
-    executor::Lane* const lane = asking_lane();
-    if (lane == nullptr && ended()) {
+    const bool cleared = next_.load(std::memory_order_seq_cst) == nullptr;
+    if (cleared && ended()) {
         return lost(result);
     }
-    if (at.grouped || lane == nullptr || captured(at.stream)) {
+    if (at.grouped || cleared || captured(at.stream)) {
         void_switch(at.ordinal, serial);  // by what the job does: the same on all ranks
         return true;
     }
@@ -192,21 +237,32 @@ bool PlanSwitch::ask_others(const At& at, State state, std::uint64_t serial, int
     if (state == State::Cancelled) {
         return true;
     }
+    // Not before: an end may have come while this thread waited.
+    executor::Lane* const lane = asking_lane();
+    if (lane == nullptr) {
+        if (ended()) {
+            return lost(result);
+        }
+        void_switch(at.ordinal, serial);  // the plan has none
+        return true;
+    }
     const bool known = state == State::Committed;
-    const int cast = lane->cast(executor::Question::Switches,
-                                known ? executor::Ballot::Word::Yes : executor::Ballot::Word::No);
+    // Those that know wait for this rank's word: one that cannot be given fails the communicator
+    // as one that cannot be heard does.
+    if (lane->cast(executor::Question::Switches,
+                   known ? executor::Ballot::Word::Yes : executor::Ballot::Word::No) !=
+        DEFT_NCCL_SUCCESS) {
+        return lost(result);
+    }
     if (!known) {
-        // What NCCL says of the lane does not matter: nothing is known of the others in any case.
+        lane->doubt_cast();
+        blind_ = lane;
         DEFT_WARN(
             "rank %d: the leader's decision about a plan has not come; no rank carries it out, and "
             "no other is made for this communicator",
             rank_);
-        blind_ = cast == DEFT_NCCL_SUCCESS ? lane : nullptr;
         void_switch(at.ordinal, serial);
         return true;
-    }
-    if (cast != DEFT_NCCL_SUCCESS) {
-        return lost(result);
     }
     const std::uint64_t begin = begin_.load(std::memory_order_relaxed);
     state_.store(State::Asked, std::memory_order_seq_cst);
@@ -225,8 +281,9 @@ bool PlanSwitch::hear_others(std::uint64_t ordinal, std::uint64_t serial, int& r
     if (lane == nullptr) {
         return true;  // the communicator ends
     }
+    const auto until = agreement::Clock::now() + answer_deadline_;
     Answer answer = lane->answer(executor::Question::Switches);
-    while (answer == Answer::Pending && !ended()) {
+    while (answer == Answer::Pending && !ended() && agreement::Clock::now() < until) {
         const timespec pause{0, 100'000};
         ::nanosleep(&pause, nullptr);
         answer = lane->answer(executor::Question::Switches);
@@ -294,7 +351,9 @@ void PlanSwitch::put_in_force(std::uint64_t ordinal, std::uint64_t named) noexce
     if (ended_.load(std::memory_order_seq_cst)) {  // clear() may have come before it
         active_.store(nullptr, std::memory_order_seq_cst);
     }
-    if (old != nullptr) {  // after it: one that is active and has ended was ended by the job
+    // After it: one that is active and has ended was ended by the job. One that has ended keeps its
+    // reason.
+    if (old != nullptr && !old->broken()) {
         old->end(executor::BreakReason::Stopped);
     }
     DEFT_DEBUG("rank %d: switched at gradient call %llu", rank_,
@@ -341,6 +400,12 @@ bool PlanSwitch::name(const NamedSwitch& named) noexcept {
         return false;
     }
     return true;
+}
+
+// Unless it has been dropped.
+void PlanSwitch::commit() noexcept {
+    State prepared = State::Prepared;
+    state_.compare_exchange_strong(prepared, State::Committed, std::memory_order_seq_cst);
 }
 
 void PlanSwitch::cancel(std::uint64_t serial) noexcept {

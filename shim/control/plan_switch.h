@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,9 +48,13 @@ public:
     using WaitDecision =
         std::function<agreement::Decision(std::uint64_t serial, agreement::Clock::time_point)>;
 
+    // Where the others have not answered for so long, they do not come any more.
+    static constexpr std::chrono::minutes kAnswerDeadline{20};
+
     // `calls`: gradient calls the communicator has had already.
-    PlanSwitch(int rank, WaitDecision wait, std::uint64_t calls = 0)
-        : rank_(rank), wait_(std::move(wait)), ordinal_(calls) {}
+    PlanSwitch(int rank, WaitDecision wait, std::uint64_t calls = 0,
+               std::chrono::nanoseconds answer_deadline = kAnswerDeadline)
+        : rank_(rank), wait_(std::move(wait)), answer_deadline_(answer_deadline), ordinal_(calls) {}
     PlanSwitch(const PlanSwitch&) = delete;
 
     // Hooks: a gradient call of the job. As Director::all_reduce().
@@ -66,7 +71,7 @@ public:
     HookRef reference() noexcept { return HookRef(references_); }
     // Hooks: a call that no plan took has been handed to NCCL on this stream.
     void forwarded(deft_cuda_stream_t stream) noexcept;
-    // A decision was lost, so every call fails.
+    // It cannot be known whether the others have switched, so every call fails.
     bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
 
     // Agreement: a switch that all ranks have agreed on is still ahead of this rank's hooks.
@@ -74,8 +79,13 @@ public:
     // Agreement: no switch is ahead. False if this rank's hooks have passed the call already.
     bool name(const NamedSwitch& named) noexcept;
     // Agreement: the decision on the switch that was named last.
-    void commit() noexcept { state_.store(State::Committed, std::memory_order_seq_cst); }
+    void commit() noexcept;
     void cancel(std::uint64_t serial) noexcept;
+
+    // Background, when nothing can be agreed on any more: a switch that was named under a plan is
+    // given up, unless this rank has told the others a moment ago that it knows of it. They cannot
+    // all know, or never will: no rank switches. voided() tells when that is done.
+    void drop_renewal() noexcept;
 
     // Gradient calls made so far: the ordinal of the next one.
     std::uint64_t calls() const noexcept { return ordinal_.load(std::memory_order_seq_cst); }
@@ -140,6 +150,9 @@ private:
     bool captured(deft_cuda_stream_t stream) const noexcept;
     bool lost(int& result) noexcept;
     executor::Executor* renew(executor::Executor* active, std::uint64_t ordinal) noexcept;
+    bool hold_renewal() noexcept;
+    void release_renewal() noexcept;
+    bool at_renewal(State state) const noexcept;
     void settle_without_plan(std::uint64_t ordinal) noexcept;
     void put_in_force(std::uint64_t ordinal, std::uint64_t named) noexcept;
     void end_if_misplaced(executor::Executor& next, std::uint64_t ordinal) noexcept;
@@ -147,6 +160,7 @@ private:
 
     const int rank_;
     const WaitDecision wait_;
+    const std::chrono::nanoseconds answer_deadline_;
 
     std::atomic<std::uint64_t> ordinal_;            // of the next gradient call
     std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
@@ -173,6 +187,8 @@ private:
     // Hooks': where this rank has cast without knowing whether the others do, until the call that
     // it was cast before has been made.
     executor::Lane* blind_ = nullptr;
+    // Hooks': they have set a switch under a plan to asked, and have not heard the answer.
+    bool held_ = false;
 
     std::atomic<const cuda::Execution*> driver_{nullptr};
     std::atomic<bool> priority_known_{false};

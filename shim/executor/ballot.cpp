@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::size_t kBytes = 16;
 constexpr std::uint64_t kReceived = 8;  // from the beginning of the memory; each word is at its own
-// Of a job whose call was not made, so that nothing tells where the others are.
-constexpr std::int64_t kUnmarked = 60'000'000'000;
 
 }  // namespace
 
@@ -66,7 +64,9 @@ int Ballot::cast(const Nccl& nccl, deft_nccl_comm_t comm, cuda::Stream stream, W
                        DEFT_NCCL_MIN, comm, reinterpret_cast<deft_cuda_stream_t>(stream));
     told_ = false;
     if (result == DEFT_NCCL_SUCCESS && copy == Copy::AtOnce) {
+        in_doubt_.store(false, std::memory_order_relaxed);
         marked_.store(false, std::memory_order_relaxed);
+        passed_ns_.store(0, std::memory_order_relaxed);
         told_ = tell(stream) == cuda::kSuccess;
         cast_ns_.store(cuda::host_now(), std::memory_order_release);
     }
@@ -100,17 +100,24 @@ void Ballot::mark(cuda::Stream job) noexcept {
                   std::memory_order_release);
 }
 
-bool Ballot::pending(std::int64_t for_so_long) noexcept {
-    const std::int64_t cast = cast_ns_.load(std::memory_order_acquire);
-    return cast != 0 && driver_.driver->EventQuery(answered_) == cuda::kNotReady &&
-           cuda::host_now() - cast >= for_so_long;
+bool Ballot::pending() noexcept {
+    return cast_ns_.load(std::memory_order_acquire) != 0 &&
+           driver_.driver->EventQuery(answered_) == cuda::kNotReady;
 }
 
-bool Ballot::alone(std::int64_t longest) noexcept {
-    if (!marked_.load(std::memory_order_acquire)) {
-        return pending(kUnmarked);
+bool Ballot::alone(std::int64_t longest, std::int64_t unmarked) noexcept {
+    if (!doubted()) {
+        return false;
     }
-    return pending(longest) && driver_.driver->EventQuery(passed_) == cuda::kSuccess;
+    const std::int64_t now = cuda::host_now();
+    if (!marked_.load(std::memory_order_acquire)) {
+        return now - cast_ns_.load(std::memory_order_relaxed) >= unmarked;
+    }
+    std::int64_t passed = passed_ns_.load(std::memory_order_relaxed);
+    if (passed == 0 && driver_.driver->EventQuery(passed_) == cuda::kSuccess) {
+        passed_ns_.store(passed = now, std::memory_order_relaxed);
+    }
+    return passed != 0 && now - passed >= longest;
 }
 
 }  // namespace deft::executor

@@ -40,16 +40,25 @@ public:
     // is asked for again.
     Answer answer(cuda::Stream stream) noexcept;
 
-    // The last was cast by a rank that does not know whether the others cast at all. It will know
-    // when the device is through with the job's last call on this stream: a rank that takes part in
-    // that call has come past the place where it would have cast.
+    // The last was cast by a rank that does not know whether the others cast at all. Until the
+    // answer is there it is in doubt.
+    void doubt() noexcept { in_doubt_.store(true, std::memory_order_release); }
+    // The rank will know when the device is through with the job's last call on this stream: a rank
+    // that takes part in that call has come past the place where it would have cast.
     void mark(cuda::Stream job) noexcept;
-    // A cast with Copy::AtOnce is on its way. `for_so_long`: in nanoseconds, since it was cast.
-    bool pending(std::int64_t for_so_long = 0) noexcept;
-    // It is certain that the others have not cast: the lane is good for nothing any more. After
-    // `longest` nanoseconds a cast in which all take part is over.
+    // A cast with Copy::AtOnce is on its way.
+    bool pending() noexcept;
+    // And it is in doubt.
+    bool doubted() noexcept { return in_doubt_.load(std::memory_order_acquire) && pending(); }
+    // It is certain that the others have not cast: the lane is good for nothing any more. So it is
+    // `longest` nanoseconds after the job's call was first seen here to have passed: all casts were
+    // made by then, and one in which all take part is over. One thread at a time asks.
     static constexpr std::int64_t kLongest = 5'000'000'000;
-    bool alone(std::int64_t longest = kLongest) noexcept;
+    // Where the job makes no such call (its communicator ends), nothing tells where the others are.
+    // Then it is so long after the cast.
+    static constexpr std::int64_t kUnmarked = 60'000'000'000;
+    static constexpr std::int64_t kNever = INT64_MAX;
+    bool alone(std::int64_t longest = kLongest, std::int64_t unmarked = kNever) noexcept;
 
     // What it has of CUDA stays: the driver may not be asked any more.
     void abandon() noexcept;
@@ -68,7 +77,9 @@ private:
     volatile std::uint8_t* answer_ = nullptr;  // pinned
     bool told_ = true;                         // the copy of the answer is on its way
     std::atomic<std::int64_t> cast_ns_{0};     // 0: none is on its way
+    std::atomic<bool> in_doubt_{false};
     std::atomic<bool> marked_{false};
+    std::atomic<std::int64_t> passed_ns_{0};  // when the job's call was; 0: it has not been seen
 };
 
 }  // namespace deft::executor

@@ -127,7 +127,8 @@ bool Lane::rehearse(std::span<const Reduction> kinds, std::size_t largest,
         driver_.MemsetD8Async(scratch.memory(), 0, largest, stream_) != cuda::kSuccess) {
         return failed(problem, "its rehearsal", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
-    bool good = true;
+    // And what the ranks ask each other.
+    bool good = ends(scratch.memory(), {DEFT_NCCL_UINT8, DEFT_NCCL_MIN, 1}, 1, problem);
     for (const Reduction& kind : kinds) {
         good = good && ends(scratch.memory(), kind, kind.element, problem);
         for (std::size_t bytes = kSmall; good && bytes < largest; bytes *= 4) {

@@ -305,7 +305,8 @@ void Lane::drain() noexcept {
     const cuda::Relaxed relaxed(*driver_.driver);
     while (comm() != nullptr && stream_ != nullptr && current &&
            driver_.StreamQuery(stream_) == cuda::kNotReady) {
-        if (stop_.load() || error() != DEFT_NCCL_SUCCESS || casts_alone()) {
+        if (stop_.load() || error() != DEFT_NCCL_SUCCESS ||
+            casts_alone(Ballot::kLongest, Ballot::kUnmarked)) {
             abort();
         } else {
             nap();
@@ -355,6 +356,7 @@ int Lane::cast(Question question, Ballot::Word word) noexcept {
     // Whether a call fits is asked in every iteration, and the answer is seldom looked at.
     const Ballot::Copy copy =
         question == Question::Unfit ? Ballot::Copy::OnDemand : Ballot::Copy::AtOnce;
+    asked_.store(true, std::memory_order_relaxed);
     return with_ballot(question, int{DEFT_NCCL_INVALID_USAGE}, [&](Ballot& ballot) {
         return ballot.cast(nccl_, comm(), stream_, word, copy);
     });
@@ -369,6 +371,13 @@ Ballot::Answer Lane::answer(Question question) noexcept {
                : answer;
 }
 
+void Lane::doubt_cast() noexcept {
+    with_ballot(Question::Switches, false, [](Ballot& ballot) {
+        ballot.doubt();
+        return true;
+    });
+}
+
 void Lane::mark_cast(cuda::Stream job) noexcept {
     with_ballot(Question::Switches, false, [job](Ballot& ballot) {
         ballot.mark(job);
@@ -376,13 +385,13 @@ void Lane::mark_cast(cuda::Stream job) noexcept {
     });
 }
 
-bool Lane::casting() noexcept {
-    return with_ballot(Question::Switches, false, [](Ballot& ballot) { return ballot.pending(); });
+bool Lane::casts_in_doubt() noexcept {
+    return with_ballot(Question::Switches, false, [](Ballot& ballot) { return ballot.doubted(); });
 }
 
-bool Lane::casts_alone(std::int64_t longest) noexcept {
+bool Lane::casts_alone(std::int64_t longest, std::int64_t unmarked) noexcept {
     return with_ballot(Question::Switches, false,
-                       [longest](Ballot& ballot) { return ballot.alone(longest); });
+                       [=](Ballot& ballot) { return ballot.alone(longest, unmarked); });
 }
 
 int Lane::error() noexcept {

@@ -111,11 +111,16 @@ public:
     int cast(Question question, Ballot::Word word) noexcept;
     // Failed: the lane has ended, or has an error.
     Ballot::Answer answer(Question question) noexcept;
-    // Of Question::Switches, as Ballot::mark().
+    // They have. Whoever has the answer may be done before the others are: so the lane is closed,
+    // not aborted.
+    bool asked() const noexcept { return asked_.load(std::memory_order_relaxed); }
+    // Of Question::Switches, as Ballot::doubt() and mark().
+    void doubt_cast() noexcept;
     void mark_cast(cuda::Stream job) noexcept;
-    // Background thread: such a cast is on its way, or waits for others that will not come.
-    bool casting() noexcept;
-    bool casts_alone(std::int64_t longest = Ballot::kLongest) noexcept;
+    // Background thread: such a cast waits for others that may not come, or will not.
+    bool casts_in_doubt() noexcept;
+    bool casts_alone(std::int64_t longest = Ballot::kLongest,
+                     std::int64_t unmarked = Ballot::kNever) noexcept;
 
     LaneState state() const noexcept { return state_.load(std::memory_order_acquire); }
     bool ready() const noexcept { return state() == LaneState::Ready; }
@@ -127,7 +132,9 @@ public:
     bool timed_out() const noexcept { return timed_out_.load(); }
 
     // Valid while ready.
-    deft_nccl_comm_t comm() const noexcept { return comm_.load(std::memory_order_acquire); }
+    // Sequentially consistent: a user counts itself in users_, then loads this; abort() takes it
+    // away, then loads users_. So one of the two sees the other.
+    deft_nccl_comm_t comm() const noexcept { return comm_.load(std::memory_order_seq_cst); }
     cuda::Stream stream() const noexcept { return stream_; }
     int device() const noexcept { return device_; }
     int nranks() const noexcept { return nranks_; }
@@ -165,6 +172,7 @@ private:
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};
     std::atomic<bool> timed_out_{false};
+    std::atomic<bool> asked_{false};
     std::atomic<int> users_{0};     // calls on comm_ that must be over before it is destroyed
     std::atomic<int> aborting_{0};  // threads inside abort()
 };

@@ -283,6 +283,36 @@ TEST_F(Follower, WhatIsArmedIsNotReplacedBeforeItsCallHasCome) {
     EXPECT_EQ(director_->facts().switched, 2U);
 }
 
+// The leader has found that nobody switches, and has given the plan up.
+TEST_F(Follower, WhatIsGivenUpGoesWhenItsCallHasComeToNothingHereToo) {
+    stage();  // modules stay
+    order(Kind::Discard);
+    director_->tick(track_);
+    const std::uint64_t before = free_memory();
+    stage();
+    order(Kind::Arm, ordinal_ + 2);
+    order(Kind::Discard);
+    director_->tick(track_);
+    EXPECT_LT(free_memory(), before) << "it may come into force yet";
+    g_lanes.refused = true;
+    Job job;
+    job.forwarded(*director_, ordinal_);
+    job.forwarded(*director_, ordinal_);
+    const std::uint64_t staged = free_memory();
+    director_->tick(track_);
+    EXPECT_GT(free_memory(), staged);
+    EXPECT_EQ(director_->facts().switched, 0U);
+}
+
+// The ranks would ask each other over it.
+TEST_F(Follower, APlanIsNotArmedWhereItsFirstLaneHasFailed) {
+    stage();
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    order(Kind::Arm, ordinal_ + 2, agreement::Decision::Cancel);
+    g_lanes.error = DEFT_NCCL_SUCCESS;
+    order(Kind::Arm, ordinal_ + 2);
+}
+
 TEST_F(Follower, ASwitchThatIsNamedBeforeTheLastOneHasComeIsRefused) {
     stage();
     order(Kind::Arm, ordinal_ + 2);

@@ -42,6 +42,7 @@ struct Fake {
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
     std::atomic<bool> refused{false};         // the other rank does not vouch for the plan
     std::atomic<int> questions{0};            // of the ranks to each other
+    std::atomic<bool> unanswered{false};      // those that follow, until a communicator is aborted
     std::atomic<bool> job_stuck{false};       // on the device: the job's communicator has a kernel
     std::atomic<bool> connecting{false};      // who calls an all-reduce, until an abort
     std::atomic<bool> waited_in_vain{false};  // a call or an abort of a lane
@@ -58,7 +59,7 @@ inline Fake g_lanes;
 
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
-    g_lanes.connecting = g_lanes.refused = false;
+    g_lanes.connecting = g_lanes.refused = g_lanes.unanswered = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
     g_lanes.asking = g_lanes.called = g_lanes.questions = 0;
@@ -94,6 +95,10 @@ inline int all_reduce(const void* send, void* receive, size_t count, int type, i
     auto* const on = reinterpret_cast<CUstream>(stream);
     if (type == ncclUint8 && op == ncclMin) {  // the ranks ask each other whether the plan goes on
         ++g_lanes.questions;
+        if (g_lanes.unanswered) {
+            cuLaunchHostFunc(
+                on, [](void*) { eventually([] { return !g_lanes.unanswered.load(); }); }, nullptr);
+        }
         const bool refused = g_lanes.refused;
         return refused ? cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), 0, count, on)
                        : cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(receive),
@@ -206,7 +211,7 @@ inline const NcclTable& fake_table() {
             if (g_lanes.calling > 0) {
                 g_lanes.torn = true;
             }
-            g_lanes.held_transfers = g_lanes.connecting = false;
+            g_lanes.held_transfers = g_lanes.connecting = g_lanes.unanswered = false;
             // NCCL frees memory now, for which CUDA waits until the device is idle.
             if (!eventually([] { return !g_lanes.job_stuck.load(); })) {
                 g_lanes.waited_in_vain = true;
@@ -242,6 +247,7 @@ protected:
     }
     void TearDown() override {
         g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.job_stuck = false;
+        g_lanes.unanswered = false;
         if (director_ != nullptr) {
             director_->end(false);
         }

@@ -70,6 +70,7 @@ TEST_F(Follower, ALostDecisionCostsThePlanAndNothingElse) {
     using agreement::Answer;
     scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::Later});  // Stage, Open, Arm
     stage();
+    g_lanes.questions = 0;  // one was a rehearsal
     propose(Kind::Arm, ordinal_ + 2);
     ASSERT_TRUE(eventually([&] { return director_->switch_ahead(); }));
     Job job;
@@ -83,10 +84,66 @@ TEST_F(Follower, ALostDecisionCostsThePlanAndNothingElse) {
     scene_.leave(0);
     EXPECT_TRUE(eventually([&] {
         director_->tick(track_);
-        return g_lanes.aborted == 1;
+        return g_lanes.destroyed == 1;
     })) << "its lane has never been in force";
+    EXPECT_EQ(g_lanes.aborted, 0) << "another rank may be reading the answer";
     EXPECT_EQ(director_->facts().switched, 0U);
     job.forwarded(*director_, ordinal_);
+}
+
+// The decision was against it, and the others have heard that.
+TEST_F(Follower, ALaneOnWhichNobodyAnswersIsAbortedThoughAPlanHasUsedIt) {
+    using agreement::Answer;
+    // Stage, Open, Arm, and the same again
+    scene_.member(0).answer_with(
+        {Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later});
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    ASSERT_EQ(director_->facts().state, "running");
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1])) << "another sequence";
+    director_->tick(track_);
+    ASSERT_EQ(director_->facts().ended, 1U);
+    stage();
+    propose(Kind::Arm, ordinal_);
+    ASSERT_TRUE(eventually([&] { return director_->switch_ahead(); }));
+    scene_[1].let_go();
+    g_lanes.unanswered = true;
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[0]));
+    director_->forwarded(nullptr);
+    scene_[0].answer(serial_, false);
+    scene_.leave(0);
+    EXPECT_EQ(g_lanes.aborted, 0);
+    EXPECT_TRUE(eventually([&] {
+        director_->tick(track_);
+        return g_lanes.aborted == 1;
+    }));
+    EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS);
+    EXPECT_FALSE(job.make(*director_, ordinal_++, kCounts[1]));
+}
+
+// Another rank may never know of it, and this one has not said yet that it does.
+TEST_F(Follower, APlanThatWasToReplaceOneInForceGoesWhenTheCouncilCloses) {
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    ASSERT_EQ(director_->facts().state, "running");
+    const std::uint64_t before = free_memory();
+    stage();
+    EXPECT_LT(free_memory(), before) << "nothing was staged";
+    order(Kind::Arm, PlanSwitch::kAtRenewal);
+    EXPECT_TRUE(director_->switch_ahead());
+    scene_.leave(0);
+    EXPECT_TRUE(eventually([&] {
+        director_->tick(track_);
+        return free_memory() == before;
+    }));
+    EXPECT_FALSE(director_->switch_ahead());
+    EXPECT_EQ(director_->facts().switched, 1U);
 }
 
 TEST_F(Leader, RestsWhereTheCouncilClosesWhileAPlanIsStaged) {

@@ -30,8 +30,9 @@ TEST(Ballots, AreYesOnAllRanksWhereAllHaveSaidSo) {
                       DEFT_NCCL_SUCCESS);
             EXPECT_EQ(await_answer(lane), silent < 0 ? Ballot::Answer::Yes : Ballot::Answer::No)
                 << silent;
-            EXPECT_FALSE(lane.casting());
-            EXPECT_FALSE(lane.casts_alone(0));
+            EXPECT_TRUE(lane.asked());
+            EXPECT_FALSE(lane.casts_in_doubt());
+            EXPECT_FALSE(lane.casts_alone(0, 0));
         }
     });
     EXPECT_EQ(softdevReports(), 0U);
@@ -59,20 +60,48 @@ TEST(Ballots, OneThatNobodyElseCastsIsKnownByTheJobsNextCall) {
             }
             return;
         }
+        EXPECT_FALSE(lane.asked());
         ASSERT_EQ(lane.cast(Question::Switches, Ballot::Word::No), DEFT_NCCL_SUCCESS);
-        EXPECT_TRUE(lane.casting());
+        EXPECT_FALSE(lane.casts_alone(0, 0)) << "one that is known to all needs no other end";
+        lane.doubt_cast();
+        EXPECT_TRUE(lane.casts_in_doubt());
         EXPECT_FALSE(lane.casts_alone(0)) << "the others may come yet";
+        EXPECT_TRUE(lane.casts_alone(Ballot::kLongest, 0)) << "of a job that makes no call";
         call();
         lane.mark_cast(reinterpret_cast<cuda::Stream>(self.stream));
-        EXPECT_FALSE(lane.casts_alone(Ballot::kLongest));
-        while (!lane.casts_alone(0)) {  // or the test never ends
+        self.sync();  // the job's call has been made by both
+        constexpr std::int64_t kLong = 60'000'000;
+        std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kLong));
+        EXPECT_FALSE(lane.casts_alone(kLong)) << "the others' casts may be on their way";
+        while (!lane.casts_alone(kLong)) {  // or the test never ends
             std::this_thread::sleep_for(1ms);
         }
-        self.sync();  // the job's call has been made by both
         over = true;
         lane.abort();
         lane.drain();
-        EXPECT_FALSE(lane.casting());
+        EXPECT_FALSE(lane.casts_in_doubt());
+    });
+}
+
+// It asks again, and then all do.
+TEST(Ballots, DoubtIsOverWithTheNextCast) {
+    const Ids ids(1);
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        Lane& lane = *lanes.pointers[0];
+        ASSERT_EQ(lane.cast(Question::Switches, Ballot::Word::Yes), DEFT_NCCL_SUCCESS);
+        lane.doubt_cast();
+        lane.mark_cast(reinterpret_cast<cuda::Stream>(self.stream));
+        EXPECT_EQ(await_answer(lane), Ballot::Answer::Yes);
+        EXPECT_FALSE(lane.casts_in_doubt()) << "it is answered";
+        EXPECT_FALSE(lane.casts_alone(0));
+        if (self.rank == 0) {
+            ASSERT_EQ(lane.cast(Question::Switches, Ballot::Word::Yes), DEFT_NCCL_SUCCESS);
+            EXPECT_FALSE(lane.casts_in_doubt());
+            EXPECT_FALSE(lane.casts_alone(0, 0));
+            lane.abort();
+            lane.drain();
+        }
     });
 }
 

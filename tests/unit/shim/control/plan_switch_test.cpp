@@ -83,6 +83,9 @@ protected:
     static bool said_yes() { return said() == static_cast<int>(executor::Ballot::Word::Yes); }
     // The job's next call. True if a plan takes it.
     bool call(int expected = DEFT_NCCL_SUCCESS, bool grouped = false) {
+        return call_on(switch_, expected, grouped);
+    }
+    bool call_on(PlanSwitch& asked, int expected, bool grouped = false) {
         const Shape& shape = kShapes[ordinal_ % kShapes.size()];
         Call call;
         call.count = shape.count;
@@ -90,8 +93,8 @@ protected:
         call.op = shape.op;
         call.send = call.receive = executor::test::handle<void>(1 << 24);
         int result = DEFT_NCCL_SUCCESS;
-        const bool taken = switch_.all_reduce(
-            call, ordinal_++, grouped, executor::test::handle<deft_cuda_stream>(128), result);
+        const bool taken = asked.all_reduce(call, ordinal_++, grouped,
+                                            executor::test::handle<deft_cuda_stream>(128), result);
         EXPECT_EQ(result, expected);
         return taken;
     }
@@ -207,6 +210,43 @@ TEST_F(PlanSwitchTest, FailsWhereNcclDoesNotTellWhatTheOthersKnow) {
     EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR)) << "from there on";
 }
 
+// Others may know, and would wait for its word.
+TEST_F(PlanSwitchTest, FailsWhereARankThatDoesNotKnowCannotSaySo) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 0, 2, 0, plan.get()}));
+    decisions_.decide(7, Decision::Lost);
+    lane_.abort();
+    EXPECT_TRUE(call(DEFT_NCCL_SYSTEM_ERROR));
+    EXPECT_TRUE(switch_.failed());
+}
+
+TEST_F(PlanSwitchTest, FailsWhereTheOthersDoNotAnswerForLong) {
+    PlanSwitch impatient(
+        0, [](std::uint64_t, agreement::Clock::time_point) { return Decision::Lost; }, 0,
+        std::chrono::milliseconds(20));
+    const auto plan = make_executor();
+    ASSERT_TRUE(impatient.name({7, 0, 1, 0, plan.get()}));
+    impatient.commit();
+    executor::test::g_fake.busy = true;
+    EXPECT_FALSE(call_on(impatient, DEFT_NCCL_SUCCESS));
+    EXPECT_TRUE(call_on(impatient, DEFT_NCCL_SYSTEM_ERROR));
+    EXPECT_TRUE(impatient.failed());
+}
+
+TEST_F(PlanSwitchTest, APlanThatHasEndedKeepsItsReasonWhenTheNextBegins) {
+    const auto plan = make_executor();
+    const auto next = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(2, true);
+    plan->end(executor::BreakReason::Error);
+    ASSERT_TRUE(switch_.name({2, 4, 0, 2, next.get()}));
+    switch_.commit();
+    calls(2, false);
+    calls(2, true);
+    EXPECT_EQ(plan->why(), executor::BreakReason::Error);
+}
+
 // ---- under a plan
 
 TEST_F(PlanSwitchTest, APlanGoesOnWhereARankDoesNotKnowThatItIsToEnd) {
@@ -243,6 +283,84 @@ TEST_F(PlanSwitchTest, WhereThePlanEndsBeforeItCallsAreForwardedAndNoOtherBegins
         EXPECT_FALSE(switch_.ahead());
         EXPECT_EQ(switch_.voided(), 2U);  // the one with another plan
     }
+}
+
+// The council has closed, so nobody will ever know.
+TEST_F(PlanSwitchTest, ASwitchWithoutADecisionGoesWithThePlanThatItWasFor) {
+    const auto plan = make_executor();
+    const auto next = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(2, true);
+    ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 2, next.get()}));
+    plan->end(executor::BreakReason::Sequence);
+    calls(2, false);
+    EXPECT_TRUE(switch_.uses(next.get()));
+    switch_.drop_renewal();
+    EXPECT_FALSE(switch_.uses(next.get()));
+    EXPECT_FALSE(switch_.ahead());
+    EXPECT_EQ(switch_.voided(), 2U);
+    switch_.commit();
+    EXPECT_FALSE(switch_.committed_ahead()) << "the decision comes after all";
+    calls(2, false);
+}
+
+TEST_F(PlanSwitchTest, ASwitchThatTheOthersDoNotKnowIsDroppedUnderThePlan) {
+    const auto plan = make_executor();
+    const auto next = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(2, true);
+    ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 2, next.get()}));
+    switch_.commit();
+    switch_.drop_renewal();
+    EXPECT_EQ(switch_.voided(), 2U);
+    EXPECT_FALSE(switch_.uses(next.get()));
+    calls(8, true);  // they ask each other in the plan's fifth iteration
+    EXPECT_EQ(said(), 1);
+}
+
+// All others may have said the same, and will then switch.
+TEST_F(PlanSwitchTest, ASwitchIsNotDroppedBetweenThisRanksWordAndTheAnswer) {
+    const auto plan = make_executor();
+    const auto next = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(2, true);
+    ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 2, next.get()}));
+    switch_.commit();
+    calls(8, true);
+    EXPECT_EQ(said(), 2);
+    switch_.drop_renewal();
+    EXPECT_TRUE(switch_.uses(next.get()));
+    calls(8, true);  // to the answer: not all of them
+    EXPECT_EQ(switch_.active(), plan.get());
+    switch_.drop_renewal();
+    EXPECT_FALSE(switch_.uses(next.get()));
+    ASSERT_TRUE(switch_.name({3, PlanSwitch::kAtRenewal, 0, 18, next.get()}));
+    switch_.commit();
+    executor::test::g_fake.answer = 2;
+    calls(8, true);
+    EXPECT_EQ(said(), 2);
+    switch_.drop_renewal();
+    calls(8, true);
+    EXPECT_EQ(switch_.active(), next.get()) << "all of them";
+}
+
+TEST_F(PlanSwitchTest, WhatHasBeenSaidOfASwitchIsOverWithThePlanThatEndsMeanwhile) {
+    const auto plan = make_executor();
+    const auto next = make_executor();
+    ASSERT_TRUE(switch_.name({1, 0, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(2, true);
+    ASSERT_TRUE(switch_.name({2, PlanSwitch::kAtRenewal, 0, 2, next.get()}));
+    switch_.commit();
+    calls(8, true);
+    EXPECT_EQ(said(), 2);
+    plan->end(executor::BreakReason::Sequence);
+    calls(2, false);
+    EXPECT_FALSE(switch_.ahead());
+    EXPECT_EQ(switch_.voided(), 2U);
 }
 
 // ---- a plan that begins where none is in force
@@ -291,15 +409,31 @@ TEST_F(PlanSwitchTest, ARankThatDoesNotKnowSaysSoAndGoesOn) {
     ASSERT_TRUE(switch_.name({7, 2, 6, 0, plan.get()}));
     decisions_.decide(7, Decision::Lost);
     const std::uint64_t before = reduces();
+    executor::test::g_fake.busy = true;
     calls(3, false);
     EXPECT_EQ(reduces(), before + 1);
     EXPECT_FALSE(said_yes());
+    EXPECT_TRUE(lane_.casts_in_doubt());
+    EXPECT_FALSE(lane_.casts_alone(0)) << "the job's call has not been made";
     EXPECT_FALSE(switch_.failed());
     EXPECT_EQ(switch_.voided(), 7U);
     EXPECT_FALSE(switch_.uses(plan.get()));
     switch_.forwarded(executor::test::handle<deft_cuda_stream>(128));
     calls(6, false);
     EXPECT_EQ(reduces(), before + 1);
+    executor::test::g_fake.busy = false;
+    EXPECT_FALSE(lane_.casts_in_doubt()) << "the others have asked, too";
+}
+
+TEST_F(PlanSwitchTest, ARankThatKnowsIsInNoDoubt) {
+    const auto plan = make_executor();
+    ASSERT_TRUE(switch_.name({7, 2, 6, 0, plan.get()}));
+    switch_.commit();
+    executor::test::g_fake.busy = true;
+    calls(3, false);
+    EXPECT_TRUE(said_yes());
+    EXPECT_FALSE(lane_.casts_in_doubt());
+    switch_.end();
 }
 
 TEST_F(PlanSwitchTest, ADecisionThatComesInTimeIsAsGoodAsOneThatWasThere) {
