@@ -11,8 +11,27 @@
 
 #include "base/link_stats.h"
 #include "plugin/core/clock.h"
+#include "plugin/core/grant.h"
+#include "plugin/core/region.h"
 
 namespace deft::net {
+
+// What a kind of path can do, and what it asks of the core; constant. As it stands here: a stream.
+// It carries bytes in order, the receiver reads them to where they belong, and nothing of it lands
+// once it is closed there.
+struct Capabilities {
+    // Writes chunks straight into memory that the receiver has granted (Grant), out of memory that
+    // is registered in the path's domain (Region). Never gets a probe: whoever makes such a path
+    // sees to it that full-size packets pass before it is Connected.
+    bool granted = false;
+    // Of a granted path: messages of up to so many bytes need neither, as they go by a copy.
+    std::uint32_t inline_bytes = 0;
+    // Says itself what has come (PathEvents::acknowledged): the receiver need not.
+    bool acknowledges = false;
+    // What it had may land late, after its end here: a chunk goes elsewhere only when the receiver
+    // has fenced the path (Path::fence) and said how much it got.
+    bool fenced = false;
+};
 
 // One piece of a message. Message numbers count from 0 on each connection.
 struct Chunk {
@@ -26,6 +45,11 @@ struct Chunk {
     // not be lent to the kernel, and its acknowledgement is in no hurry.
     bool kept = false;
     const std::byte* data = nullptr;  // sender only; valid until the message is done or abandoned
+    // Sender, on granted paths; both NULL: the whole message, of up to inline_bytes, is copied by
+    // post(). Else `data` is registered in the path's domain and stays as it is until the chunk is
+    // acknowledged or the path retracted; the grant is valid during post() and has room for it.
+    const Region* region = nullptr;
+    const Grant* grant = nullptr;  // the chunk goes to grant->address + offset
 };
 
 // Instead of a message's number: a piece that only shows whether the path carries it. It has no
@@ -35,12 +59,16 @@ inline constexpr std::uint64_t kProbe = ~std::uint64_t{0};
 // The receiver's state, told to the sender. All counts only grow.
 struct Control {
     // Damaged: what came on this path was not what had been sent; the path ends.
-    enum class Kind : std::uint8_t { State = 1, Bye = 2, PathDown = 3, Damaged = 4 };
+    // Fenced: nothing more of what was sent on that incarnation of `path` will land.
+    enum class Kind : std::uint8_t { State = 1, Bye = 2, PathDown = 3, Damaged = 4, Fenced = 5 };
     Kind kind = Kind::State;
-    std::uint16_t path = 0;       // PathDown: which one the receiver has lost
-    std::uint64_t received = 0;   // chunks that came in whole on this path since it was connected
-    std::uint64_t completed = 0;  // messages complete, without a gap
-    std::uint64_t posted = 0;     // receives posted: the sender's credit
+    std::uint16_t path = 0;  // PathDown, Fenced: which one
+    // Chunks that came in whole on this path since it was connected (Fenced: on that one, until it
+    // was fenced; PathDown: the path's incarnation).
+    std::uint64_t received = 0;
+    std::uint32_t incarnation = 0;  // Fenced only; its other counts are 0
+    std::uint64_t completed = 0;    // messages complete, without a gap
+    std::uint64_t posted = 0;       // receives posted: the sender's credit
 };
 
 enum class Post {
@@ -63,6 +91,17 @@ public:
     virtual void control(const Control& control) = 0;
     virtual void peer_closed() = 0;  // the peer said that it will send no more
 
+    // Sender: the receiver lets a message be written.
+    virtual void granted(const Grant& /*grant*/) {}
+    // Sender, of paths that acknowledge themselves: so many of the chunks posted on this path, in
+    // their order, are with the peer's host, and none of their memory is read any more.
+    virtual void acknowledged(std::uint64_t /*chunks*/) {}
+    // Receiver: a chunk was written to where its grant said, whole. Refuse: the peer breaks the
+    // protocol, the path ends.
+    virtual Place landed(const Chunk& /*chunk*/) { return Place::Refuse; }
+    // Receiver: the sender asks for a fence of this incarnation of another path.
+    virtual void fence_asked(std::uint16_t /*path*/, std::uint32_t /*incarnation*/) {}
+
 protected:
     ~PathEvents() = default;
 };
@@ -74,8 +113,25 @@ public:
     enum class Loss { None, Ended, Reset, TimedOut, Unreachable, Protocol, Damaged };
 
     virtual ~Path() = default;
+    virtual Capabilities capabilities() const { return {}; }
+    // Where memory has to be registered for this path; NULL: nowhere.
+    virtual const Domain* domain() const { return nullptr; }
     virtual Post post(const Chunk& chunk) = 0;
     virtual Post send(const Control& control) = 0;
+    // Receiver, of a granted path.
+    virtual Post grant(const Grant& /*grant*/) { return Post::Failed; }
+    // Sender, on any path: asks the receiver for a fence of this incarnation of another path, or
+    // for what it said of one before. Again: no room now, or nobody there who knows the question.
+    virtual Post ask_fence(std::uint16_t /*path*/, std::uint32_t /*incarnation*/) {
+        return Post::Again;
+    }
+    // Receiver: ends this path such that nothing the peer has posted on it reaches memory any more;
+    // what came whole before that is still handed to `events`. True once all of that is so; to be
+    // called until then. (RC: the queue pair to the error state, then its completions.)
+    virtual bool fence(PathEvents& /*events*/) {
+        close(0);
+        return true;
+    }
     // Tells the peer that no more will come, once what was posted is out.
     virtual Post send_bye() = 0;
     // The bytes of this message are no longer there: finish its frame with anything, the peer will
@@ -92,7 +148,8 @@ public:
     // Orderly: hands what was posted to the peer within `limit` if that is still possible.
     virtual void close(Nanos limit) = 0;
     // Before close(0): nothing more of what was posted gets to the peer, which is told that the
-    // path is gone. True once the job's memory may change; to be called until then.
+    // path is gone. True once the job's memory may change; to be called until then. A granted path
+    // is only then closed: no work request of it is open any more, and none reads memory again.
     virtual bool retract() { return true; }
     // How long ago anything of the peer's was last heard, its kernel's acknowledgements included.
     virtual Nanos silence() const { return 0; }
@@ -131,6 +188,9 @@ public:
     enum class Result { Pending, Connected, Silent, Failed, Refused, Closed, Fatal };
 
     virtual ~Dialer() = default;
+    // Of the paths that it makes.
+    virtual Capabilities capabilities() const { return {}; }
+    virtual std::shared_ptr<Domain> domain() const { return nullptr; }
     // Begins an attempt; `incarnation` counts the attempts of this path.
     virtual void start(std::uint32_t incarnation, Nanos now) = 0;
     // What failed is in failure().

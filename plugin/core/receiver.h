@@ -36,6 +36,8 @@ public:
     // welcome.
     virtual bool next(Nanos now, const Control& state, Admitted& admitted) = 0;
     virtual Carrier carrier(std::size_t path) const = 0;  // of the local link
+    // All in which granted paths may turn up; constant.
+    virtual std::vector<std::shared_ptr<Domain>> domains() const { return {}; }
     // What the sender's host says of this connection, asked over the link of a path that was up
     // once. To be called again and again: an answer is given once.
     virtual Word ask(std::size_t path, Nanos now) = 0;

@@ -300,6 +300,12 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if (hello.connection == 0) {
             break;
         }
+        if (hello.kind != wire::Hello::kTcp) {  // no such paths were offered
+            wire::Welcome welcome;
+            welcome.answer = wire::Answer::Refused;
+            answer(pending.fd, welcome);
+            return;
+        }
         // The sender tries again later. Its first path comes in, and one that it cannot do without.
         if (further_path(hello) && descriptors().scarce(hello.incarnation > kInsists)) {
             DEFT_WARN_ONCE(

@@ -245,17 +245,31 @@ Path::Poll TcpPath::write_control() {
     return Poll::Worked;
 }
 
-Post TcpPath::send_bye() {
+// A frame without payload.
+Post TcpPath::send_empty(const wire::ChunkHeader& header) {
     if (loss_ != Loss::None) {
         return Post::Failed;
     }
     if (writing()) {
         return Post::Again;
     }
+    begin_frame(header);
+    out_message_ = kProbe;  // none's: there is nothing to abandon
+    return flush() == Poll::Failed ? Post::Failed : Post::Ok;
+}
+
+Post TcpPath::send_bye() {
     wire::ChunkHeader header;
     header.type = wire::FrameType::Bye;
-    begin_frame(header);
-    return flush() == Poll::Failed ? Post::Failed : Post::Ok;
+    return send_empty(header);
+}
+
+Post TcpPath::ask_fence(std::uint16_t path, std::uint32_t incarnation) {
+    wire::ChunkHeader header;
+    header.type = wire::FrameType::Fence;
+    header.chunk.index = path;
+    header.chunk.message = incarnation;
+    return send_empty(header);
 }
 
 void TcpPath::abandon(std::uint64_t message) {

@@ -36,6 +36,7 @@ public:
 
     Post post(const Chunk& chunk) override;
     Post send(const Control& control) override;
+    Post ask_fence(std::uint16_t path, std::uint32_t incarnation) override;
     Post send_bye() override;
     void abandon(std::uint64_t message) override;
     Poll poll(PathEvents& events, bool reading) override;
@@ -63,6 +64,7 @@ private:
     static constexpr std::size_t kFlagged = 614400;
 
     void begin_frame(const wire::ChunkHeader& header);
+    Post send_empty(const wire::ChunkHeader& header);
     Poll flush();
     ssize_t send_copy();
     ssize_t send_pages();

@@ -87,6 +87,11 @@ TcpPath::Step TcpPath::take_header(PathEvents& events) {
         events.peer_closed();
         return Step::Go;
     }
+    if (header.type == wire::FrameType::Fence) {
+        stage_begin_ += wire::kChunkBytes;
+        events.fence_asked(header.chunk.index, static_cast<std::uint32_t>(header.chunk.message));
+        return Step::Go;
+    }
     if (checked_ && (header.flags & wire::kFlagChecksum) == 0) {
         not_decoded(wire::Decoded::Malformed);
         return Step::Failed;

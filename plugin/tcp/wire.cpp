@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "base/bytes.h"
 #include "plugin/core/crc32c.h"
@@ -16,6 +18,7 @@ constexpr std::uint32_t kWelcomeMagic = 0x4c455744;  // "DWEL"
 constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
+constexpr std::size_t kKindAt = 112;  // of a hello, behind the largest endpoint
 constexpr std::int32_t kReserved = -1;
 
 // family (4 or 6), link, port, address: 8 or 20 bytes.
@@ -96,7 +99,7 @@ void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out) {
     writer.put_bytes(handle.secret.data(), handle.secret.size());
     writer.put(handle.attempt);
     writer.put(kReserved);
-    writer.put(std::uint32_t{0});
+    writer.put(handle.features);
     for (std::size_t i = 0; i < fits; ++i) {
         put_endpoint(writer, handle.endpoints.entries[i]);
     }
@@ -118,7 +121,7 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
     reader.get_bytes(handle.secret.data(), handle.secret.size());
     handle.attempt = reader.get<std::uint64_t>();
     reader.get<std::int32_t>();
-    reader.get<std::uint32_t>();
+    handle.features = reader.get<std::uint32_t>();
     if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
         !get_endpoints(reader, count, handle.endpoints)) {
         return Decoded::Malformed;
@@ -151,6 +154,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
         put_endpoint(writer, hello.home);
     }
     writer.zeros();
+    out[kKindAt] = static_cast<std::byte>(hello.kind);
     seal(out);
 }
 
@@ -187,6 +191,7 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
     if (!get_endpoint(reader, hello.home)) {  // zeros: it has none
         hello.home = Endpoint{};
     }
+    hello.kind = static_cast<std::uint8_t>(in[kKindAt]);
     const bool sane = bytes == kHelloBytes && hello.paths > 0 && hello.paths <= kMaxPaths &&
                       hello.path < hello.paths && hello.remote_link < kMaxLinks;
     return sane ? Decoded::Ok : Decoded::Malformed;
@@ -305,6 +310,12 @@ Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) 
             header.type = FrameType::Probe;
             sane = chunk.message == kProbe && chunk.length > 0 && chunk.length <= kMaxProbe;
             break;
+        case static_cast<std::uint8_t>(FrameType::Fence):
+            header.type = FrameType::Fence;
+            sane = chunk.length == 0 && chunk.total == 0 && chunk.offset == 0 &&
+                   chunk.chunk_size == 0 && chunk.index < kMaxPaths &&
+                   chunk.message <= std::numeric_limits<std::uint32_t>::max();
+            break;
         case static_cast<std::uint8_t>(FrameType::Chunk):
             header.type = FrameType::Chunk;
             sane = sane_chunk(chunk);
@@ -319,8 +330,9 @@ void encode(const Control& control, std::span<std::byte, kControlBytes> out) {
     writer.put(control.kind);
     writer.put(static_cast<std::uint8_t>(control.path));
     writer.put(control.received);
-    writer.put(control.completed);
-    writer.put(control.posted);
+    const bool fenced = control.kind == Control::Kind::Fenced;
+    writer.put(fenced ? std::uint64_t{control.incarnation} : control.completed);
+    writer.put(fenced ? std::uint64_t{0} : control.posted);
     seal(out);
 }
 
@@ -337,13 +349,19 @@ Decoded decode(std::span<const std::byte, kControlBytes> in, Control& control) {
     control.received = reader.get<std::uint64_t>();
     control.completed = reader.get<std::uint64_t>();
     control.posted = reader.get<std::uint64_t>();
+    control.incarnation = 0;
     if (kind < static_cast<std::uint8_t>(Control::Kind::State) ||
-        kind > static_cast<std::uint8_t>(Control::Kind::Damaged) || control.path >= kMaxPaths ||
-        control.completed > control.posted) {
+        kind > static_cast<std::uint8_t>(Control::Kind::Fenced) || control.path >= kMaxPaths) {
         return Decoded::Malformed;
     }
     control.kind = static_cast<Control::Kind>(kind);
-    return Decoded::Ok;
+    if (control.kind == Control::Kind::Fenced) {
+        const std::uint64_t incarnation = std::exchange(control.completed, 0);
+        control.incarnation = static_cast<std::uint32_t>(incarnation);
+        return control.incarnation == incarnation && control.posted == 0 ? Decoded::Ok
+                                                                         : Decoded::Malformed;
+    }
+    return control.completed <= control.posted ? Decoded::Ok : Decoded::Malformed;
 }
 
 }  // namespace deft::net::wire

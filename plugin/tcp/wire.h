@@ -49,6 +49,9 @@ struct EndpointList {
     std::size_t count = 0;
 };
 
+// The listener knows grants, fences, and paths of other kinds than TCP (Hello::kind).
+inline constexpr std::uint32_t kFeatureGrants = 1;
+
 // What a receiver hands to the sender through NCCL.
 struct Handle {
     std::uint16_t version = kVersion;
@@ -57,6 +60,7 @@ struct Handle {
     std::uint64_t attempt = 0;  // scratch of the connecting side; 0 from the listener
     std::uint8_t total =
         0;  // endpoints the listener has; more than `endpoints` when they did not fit
+    std::uint32_t features = 0;  // of the listener, a bit each; the first releases said 0
     EndpointList endpoints;
 };
 
@@ -96,6 +100,10 @@ struct Hello {
     char link[32] = "";        // name of the sender's link, for messages
     // Where the sender's process can be asked whether it lives; family 0: nowhere.
     Endpoint home;
+    // What this connection is for: a path over itself, or the reception and life line of one of
+    // another kind. Only kTcp where the handle lacks kFeatureGrants.
+    std::uint8_t kind = kTcp;
+    static constexpr std::uint8_t kTcp = 0;
 };
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);
@@ -115,8 +123,9 @@ void encode(const Welcome& welcome, std::span<std::byte, kWelcomeBytes> out);
 Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome);
 
 // Frames after that. Sender to receiver: chunk headers, each followed by `length` bytes.
-// A probe is followed by bytes that go nowhere; its chunk has kProbe as its message.
-enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2, Probe = 3 };
+// A probe is followed by bytes that go nowhere; its chunk has kProbe as its message. Fence asks for
+// the fence of a path: its chunk has the path as its index and the incarnation as its message.
+enum class FrameType : std::uint8_t { Chunk = 1, Bye = 2, Probe = 3, Fence = 4 };
 inline constexpr std::uint32_t kMaxProbe = 1 << 16;
 struct ChunkHeader {
     FrameType type = FrameType::Chunk;

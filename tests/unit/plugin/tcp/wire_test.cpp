@@ -103,6 +103,7 @@ TEST(Wire, HelloAndWelcomeComeBackAsTheyWere) {
     EXPECT_EQ(back.path, 1);
     EXPECT_STREQ(back.link, "eth0");  // nothing unprintable reaches a log
     EXPECT_EQ(back.flags, kFlagAlive);
+    EXPECT_EQ(back.kind, Hello::kTcp);
     EXPECT_EQ(back.home.link, 3);
     EXPECT_EQ(back.home.port, 4711);
     EXPECT_EQ(back.home.address, address("fd00::7"));
@@ -124,6 +125,38 @@ TEST(Wire, HelloAndWelcomeComeBackAsTheyWere) {
     welcome.completed = 10;
     encode(welcome, answer);
     EXPECT_EQ(decode(answer, heard), Decoded::Malformed);
+}
+
+// The kind stands behind the largest endpoint, where the first releases put zeros.
+TEST(Wire, AHelloSaysItsKindWhateverItsHome) {
+    for (const char* home : {"fd00::7", "10.0.0.7", ""}) {
+        Hello hello;
+        hello.paths = 1;
+        hello.kind = 3;
+        if (home[0] != '\0') {
+            hello.home = {3, 4711, address(home)};
+        }
+        std::array<std::byte, kHelloBytes> bytes;
+        encode(hello, bytes);
+        Hello back;
+        ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+        EXPECT_EQ(back.kind, 3);
+        EXPECT_EQ(back.home.address, hello.home.address);
+    }
+}
+
+TEST(Wire, AHandleSaysItsFeatures) {
+    Handle handle = sample_handle(10, 0);
+    std::array<std::byte, kHandleBytes> bytes;
+    encode(handle, bytes);
+    for (std::size_t i = 44; i < 48; ++i) {
+        EXPECT_EQ(bytes[i], std::byte{0}) << "as the first releases had it";
+    }
+    handle.features = kFeatureGrants;
+    encode(handle, bytes);
+    Handle back;
+    ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+    EXPECT_EQ(back.features, kFeatureGrants);
 }
 
 TEST(Wire, HelloPathMustBeOneOfItsPaths) {
@@ -216,6 +249,47 @@ TEST(Wire, ControlComesBackAsItWas) {
     EXPECT_EQ(back.posted, 3U);
     control.completed = 4;  // more than was ever posted
     encode(control, bytes);
+    EXPECT_EQ(decode(bytes, back), Decoded::Malformed);
+}
+
+TEST(Wire, FenceAndItsAnswerComeBackAsTheyWere) {
+    ChunkHeader header;
+    header.type = FrameType::Fence;
+    header.chunk.index = 15;
+    header.chunk.message = 0xffffffff;
+    std::array<std::byte, kChunkBytes> asked;
+    encode(header, asked);
+    ChunkHeader heard;
+    ASSERT_EQ(decode(asked, heard), Decoded::Ok);
+    EXPECT_EQ(heard.type, FrameType::Fence);
+    EXPECT_EQ(heard.chunk.index, 15);
+    EXPECT_EQ(heard.chunk.message, 0xffffffffU);
+    header.chunk.message = std::uint64_t{1} << 32;  // no incarnation
+    encode(header, asked);
+    EXPECT_EQ(decode(asked, heard), Decoded::Malformed);
+    header.chunk.message = 1;
+    header.chunk.index = kMaxPaths;
+    encode(header, asked);
+    EXPECT_EQ(decode(asked, heard), Decoded::Malformed);
+
+    Control control;
+    control.kind = Control::Kind::Fenced;
+    control.path = 2;
+    control.received = std::uint64_t{1} << 40;
+    control.incarnation = 0xffffffff;
+    std::array<std::byte, kControlBytes> bytes;
+    encode(control, bytes);
+    Control back;
+    back.completed = back.posted = 9;
+    ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+    EXPECT_EQ(back.kind, Control::Kind::Fenced);
+    EXPECT_EQ(back.path, 2);
+    EXPECT_EQ(back.received, control.received);
+    EXPECT_EQ(back.incarnation, 0xffffffffU);
+    EXPECT_EQ(back.completed, 0U);
+    EXPECT_EQ(back.posted, 0U);
+    bytes[16] = std::byte{1};  // an incarnation of 33 bits
+    seal(bytes);
     EXPECT_EQ(decode(bytes, back), Decoded::Malformed);
 }
 
