@@ -53,18 +53,18 @@ int fill_properties(int device, Props* out) noexcept {
 }
 
 // Versions whose sizes are ints.
-inline int irecv_int(void* comm, int count, void** data, const int* sizes,
+inline int irecv_int(void* comm, int count, void** data, const int* sizes, void** memories,
                      void** request) noexcept {
     if (count != 1 || sizes[0] < 0) {
-        return api::irecv(comm, 0, data, nullptr, request);
+        return api::irecv(comm, 0, data, nullptr, memories, request);
     }
     const auto size = static_cast<std::size_t>(sizes[0]);
-    return api::irecv(comm, count, data, &size, request);
+    return api::irecv(comm, count, data, &size, memories, request);
 }
 
-inline int isend_int(void* comm, void* data, int size, void** request) noexcept {
+inline int isend_int(void* comm, void* data, int size, void* memory, void** request) noexcept {
     // A negative size becomes one that is refused.
-    return api::isend(comm, data, static_cast<std::size_t>(size), request);
+    return api::isend(comm, data, static_cast<std::size_t>(size), memory, request);
 }
 
 inline int reg_mr_int(void* comm, void* data, int size, int type, void** handle) noexcept {
@@ -85,23 +85,24 @@ inline int listen_v6(int device, void* handle, void** comm) noexcept {
     return api::listen(nullptr, device, handle, comm);
 }
 
-inline int isend_v9(void* comm, void* data, std::size_t size, int, void*, void** request) noexcept {
-    return api::isend(comm, data, size, request);
-}
-
-inline int irecv_v9(void* comm, int count, void** data, std::size_t* sizes, int*, void**,
+inline int isend_v9(void* comm, void* data, std::size_t size, int, void* memory,
                     void** request) noexcept {
-    return api::irecv(comm, count, data, sizes, request);
+    return api::isend(comm, data, size, memory, request);
 }
 
-inline int isend_v10(void* comm, void* data, std::size_t size, int, void*, void*,
-                     void** request) noexcept {
-    return api::isend(comm, data, size, request);
+inline int irecv_v9(void* comm, int count, void** data, std::size_t* sizes, int*, void** memories,
+                    void** request) noexcept {
+    return api::irecv(comm, count, data, sizes, memories, request);
 }
 
-inline int irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int*, void**, void**,
+inline int isend_v10(void* comm, void* data, std::size_t size, int, void* memory, void*,
                      void** request) noexcept {
-    return api::irecv(comm, count, data, sizes, request);
+    return api::isend(comm, data, size, memory, request);
+}
+
+inline int irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int*, void** memories,
+                     void**, void** request) noexcept {
+    return api::irecv(comm, count, data, sizes, memories, request);
 }
 
 inline int connect_v11(void* context, int device, void* handle, void** comm,

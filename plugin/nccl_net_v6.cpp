@@ -13,12 +13,13 @@ int connect_v6(int device, void* handle, void** comm) {
     return api::connect(nullptr, device, handle, comm);
 }
 
-int isend_v6(void* comm, void* data, int size, int, void*, void** request) {
-    return isend_int(comm, data, size, request);
+int isend_v6(void* comm, void* data, int size, int, void* memory, void** request) {
+    return isend_int(comm, data, size, memory, request);
 }
 
-int irecv_v6(void* comm, int count, void** data, int* sizes, int*, void**, void** request) {
-    return irecv_int(comm, count, data, sizes, request);
+int irecv_v6(void* comm, int count, void** data, int* sizes, int*, void** memories,
+             void** request) {
+    return irecv_int(comm, count, data, sizes, memories, request);
 }
 
 }  // namespace

@@ -9,12 +9,13 @@ int init_v8(deft_net_logger_t logger) {
     return api::init(nullptr, DEFT_NET_TRAFFIC_CLASS_UNDEF, logger, 8);
 }
 
-int isend_v8(void* comm, void* data, int size, int, void*, void** request) {
-    return isend_int(comm, data, size, request);
+int isend_v8(void* comm, void* data, int size, int, void* memory, void** request) {
+    return isend_int(comm, data, size, memory, request);
 }
 
-int irecv_v8(void* comm, int count, void** data, int* sizes, int*, void**, void** request) {
-    return irecv_int(comm, count, data, sizes, request);
+int irecv_v8(void* comm, int count, void** data, int* sizes, int*, void** memories,
+             void** request) {
+    return irecv_int(comm, count, data, sizes, memories, request);
 }
 
 }  // namespace

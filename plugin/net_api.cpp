@@ -120,12 +120,6 @@ End* from(void* comm) {
     return static_cast<End*>(static_cast<ConnectionEnd*>(comm));
 }
 
-// What NCCL holds as a memory handle.
-struct Region {
-    const void* data;
-    std::size_t size;
-};
-
 // `post` begins a message; NULL in `request` if it has to come again.
 template <class End, class Post>
 int begin(End& end, void** request, Post&& post) {
@@ -303,7 +297,7 @@ int accept(void* listener, void** comm) noexcept {
     });
 }
 
-int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
+int isend(void* comm, void* data, std::size_t size, void* memory, void** request) noexcept {
     return guarded("isend", [&] {
         count_call();
         auto* sender = from<Sender>(comm);
@@ -311,11 +305,14 @@ int isend(void* comm, void* data, std::size_t size, void** request) noexcept {
         if (size > kMaxMessage) {
             return bad_argument("isend", "the message is larger than maxP2pBytes");
         }
-        return begin(*sender, request, [&] { return sender->isend(data, size, steady_now()); });
+        return begin(*sender, request, [&] {
+            return sender->isend(data, size, steady_now(), static_cast<const Region*>(memory));
+        });
     });
 }
 
-int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** request) noexcept {
+int irecv(void* comm, int count, void** data, const std::size_t* sizes, void* const* memories,
+          void** request) noexcept {
     return guarded("irecv", [&] {
         count_call();
         auto* receiver = from<Receiver>(comm);
@@ -323,18 +320,29 @@ int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** r
             return bad_argument("irecv", "more than maxRecvs buffers");
         }
         *request = nullptr;
-        return begin(*receiver, request,
-                     [&] { return receiver->irecv(data[0], sizes[0], false, steady_now()); });
+        return begin(*receiver, request, [&] {
+            const auto* const region =
+                static_cast<const Region*>(memories == nullptr ? nullptr : memories[0]);
+            return receiver->irecv(data[0], sizes[0], false, steady_now(), region);
+        });
     });
 }
 
-int reg_mr(void*, void* data, std::size_t size, int type, void** handle) noexcept {
+int reg_mr(void* comm, void* data, std::size_t size, int type, void** handle) noexcept {
     *handle = nullptr;
     return guarded("regMr", [&] {
         if (type != DEFT_NET_PTR_HOST) {
             return bad_argument("regMr", "only host memory is supported");
         }
-        *handle = std::make_unique<Region>(Region{data, size}).release();
+        const auto* const end = static_cast<const ConnectionEnd*>(comm);
+        const auto domains = end == nullptr ? decltype(end->domains()){} : end->domains();
+        std::string problem;
+        auto region = std::make_unique<Region>(Memory{data, size}, domains, problem);
+        if (!problem.empty()) {
+            DEFT_WARN_ONCE("memory cannot be registered, and goes over TCP only: %s",
+                           problem.c_str());
+        }
+        *handle = region.release();
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
 }
@@ -352,7 +360,7 @@ int dereg_mr(void* comm, void* handle) noexcept {
         for (bool released = region == nullptr || end == nullptr; !released;
              std::this_thread::yield()) {
             if (const Call call(*end); call) {
-                end->release(region->data, region->size);
+                end->release(region->memory().data, region->memory().size);
                 released = true;
             }
         }

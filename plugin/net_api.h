@@ -35,8 +35,10 @@ int properties(int device, Properties& properties) noexcept;
 int listen(void* context, int device, void* handle, void** comm) noexcept;
 int connect(void* context, int device, void* handle, void** comm) noexcept;
 int accept(void* listener, void** comm) noexcept;
-int isend(void* comm, void* data, std::size_t size, void** request) noexcept;
-int irecv(void* comm, int count, void** data, const std::size_t* sizes, void** request) noexcept;
+// `memory`: what regMr gave, NULL for none.
+int isend(void* comm, void* data, std::size_t size, void* memory, void** request) noexcept;
+int irecv(void* comm, int count, void** data, const std::size_t* sizes, void* const* memories,
+          void** request) noexcept;
 
 // These have the shape of NCCL's table in every version.
 int reg_mr(void* comm, void* data, std::size_t size, int type, void** handle) noexcept;

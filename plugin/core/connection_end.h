@@ -8,9 +8,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "base/thread_annotations.h"
 #include "plugin/core/clock.h"
+#include "plugin/core/region.h"
 
 namespace deft::net {
 
@@ -62,6 +65,8 @@ public:
     // The job takes this memory back (deregMr): ends the connection if a message is on its way from
     // or to there, and does not touch it any more.
     virtual void release(const void* /*data*/, std::size_t /*size*/) {}
+    // Where memory has to be registered for its paths (Region); any thread, without the lock.
+    virtual std::vector<std::shared_ptr<Domain>> domains() const { return {}; }
     // For one that NCCL has closed: there is nothing left to drive it for.
     virtual bool over() const { return true; }
 

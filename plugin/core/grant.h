@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "plugin/core/request.h"
 
 namespace deft::net {
 
@@ -12,6 +15,24 @@ struct Grant {
     std::uint64_t address = 0;   // at the receiver, of the message's first byte
     std::uint64_t capacity = 0;  // bytes from there on
     std::uint32_t key = 0;       // of that memory in the path's protection domain at the receiver
+};
+
+// What a sender was granted on one incarnation of a path.
+class Grants {
+public:
+    void put(const Grant& grant) { entries_[grant.message % kSlots] = {grant, true}; }
+    const Grant* find(std::uint64_t message) const {
+        const Entry& entry = entries_[message % kSlots];
+        return entry.given && entry.grant.message == message ? &entry.grant : nullptr;
+    }
+    void clear() { entries_ = {}; }
+
+private:
+    struct Entry {
+        Grant grant;
+        bool given = false;
+    };
+    std::array<Entry, kSlots> entries_{};
 };
 
 }  // namespace deft::net

@@ -33,6 +33,7 @@ constexpr std::uint64_t kAnnounceLarge = kEagerAhead / 2;
 constexpr std::uint64_t kAnnounceSoon = kEagerAhead / 8 * 6;
 constexpr std::uint64_t kAnnounceNow = kEagerAhead / 8 * 7;
 constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
+constexpr Nanos kFenceLimit = 300 * kMillisecond;
 
 }  // namespace
 
@@ -40,6 +41,7 @@ Receiver::Receiver(const ReceiverOptions& options, std::size_t paths,
                    std::unique_ptr<PathSource> source)
     : options_(options),
       source_(std::move(source)),
+      domains_(source_->domains()),
       ahead_(ahead_of_receives(paths)),
       early_bytes_(new std::byte[kEagerAhead * ahead_.each]),  // pages never used cost nothing
       patience_(options.link_timeout) {
@@ -62,7 +64,8 @@ Receiver::~Receiver() {
     close(0);
 }
 
-Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos now) {
+Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos now,
+                         const Region* region) {
     now_ = now;
     Slot& slot = this->slot(posted_);
     if (slot.held || !slot.complete) {
@@ -74,6 +77,7 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     (void)early_done;  // completion is reported when it is there: nothing is gained by lying
     slot.message = posted_++;
     slot.data = static_cast<std::byte*>(data);
+    slot.region = region;
     slot.capacity = size;
     slot.total = 0;
     slot.arrived = 0;
@@ -84,6 +88,9 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     // Small messages come without credit as long as they are not too far ahead of what the sender
     // knows to be posted; for one that may be large the sender waits.
     const bool came = take_early(slot);
+    if (granting_) {
+        grant_all();
+    }
     const bool small = came || size <= ahead_.each;
     const bool low = !small && announced_ < completed_ + kLowCredit;
     unannounced_bytes_ += came ? slot.total : size;
@@ -188,6 +195,12 @@ void Receiver::poll_links(const Slot* wanted, Nanos now) {
             return;
         }
     }
+    if (granting_) {
+        grant_all();
+    }
+    if (fences_) {
+        drive_fences(now);
+    }
 }
 
 // The peer decides what is in a chunk header: wire.cpp has checked it against itself, here it is
@@ -267,15 +280,16 @@ bool Receiver::alone(PathSlot& link, const Chunk& chunk) {
     return true;
 }
 
-void Receiver::arrived(PathSlot& link, const Chunk& chunk) {
-    ++link.received;
+// A chunk is here whole.
+void Receiver::take_chunk(PathSlot& link, const Chunk& chunk) {
     if (chunk.message == kProbe) {
         link.tell = true;
         return;
     }
     link.counters->bytes_received.fetch_add(chunk.length, std::memory_order_relaxed);
     // Who sends again what has come is waiting for nothing else.
-    link.tell = link.tell || chunk.message < completed_ || owe(link, chunk);
+    link.tell =
+        link.tell || (!link.can.acknowledges && (chunk.message < completed_ || owe(link, chunk)));
     if (chunk.message < completed_) {
         return;
     }
@@ -403,6 +417,7 @@ void Receiver::close(Nanos limit) {
     if (inherited()) {
         return;
     }
+    const bool writable = failure_ || completed_ < posted_;
     for (auto& link : links_) {
         if (link->path) {
             if (!failure_) {
@@ -410,11 +425,15 @@ void Receiver::close(Nanos limit) {
                 bye.kind = Control::Kind::Bye;
                 (void)link->path->send(bye);
             }
+            if (link->can.granted && writable) {
+                continue;
+            }
             link->path->close(failure_ ? 0 : limit);
             link->path.reset();
         }
         link->state = PathState::Down;
     }
+    fence_all(kFenceLimit);
 }
 
 // Nothing moves here any more after a failure. The peer is told at once, on what is left of the
@@ -429,8 +448,7 @@ void Receiver::retire() {
             Control bye = state_of(*link);
             bye.kind = Control::Kind::Bye;
             (void)link->path->send(bye);
-            link->path->close(0);
-            link->path.reset();
+            begin_fence(*link);
         }
         link->state = PathState::Down;
     }

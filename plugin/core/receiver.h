@@ -67,14 +67,17 @@ public:
     bool establish(Nanos now);
 
     // Posts a buffer for the next message; NULL if none can be posted now. `early`: the caller does
-    // not care when the bytes have come (NCCL's optional completion).
-    Request* irecv(void* data, std::size_t size, bool early, Nanos now);
+    // not care when the bytes have come (NCCL's optional completion). `data` is in `region`,
+    // without which granted paths may not write there.
+    Request* irecv(void* data, std::size_t size, bool early, Nanos now,
+                   const Region* region = nullptr);
     bool test(Request* request, Nanos now, std::size_t* size);
     void progress(Nanos now) override;
     bool busy() const override { return completed_ < posted_ && !failure_; }
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
+    std::vector<std::shared_ptr<Domain>> domains() const override;
     void close(Nanos limit);
 
     const Failure& failure() const { return failure_; }
@@ -85,6 +88,7 @@ private:
     struct Slot : Request {
         std::uint64_t message = 0;
         std::byte* data = nullptr;
+        const Region* region = nullptr;
         std::uint64_t capacity = 0;
         std::uint64_t total = 0;
         std::uint32_t chunk_size = 0;
@@ -101,10 +105,40 @@ private:
         std::uint32_t size = 0;
         std::byte* bytes = nullptr;  // room for ahead_.each
     };
+    struct PathSlot;
+    // A lost path until it is fenced: what came on it before still counts.
+    struct FencedPath final : PathEvents {
+        Receiver* receiver = nullptr;
+        PathSlot* link = nullptr;
+        std::unique_ptr<Path> path;
+        std::uint32_t incarnation = 0;
+        std::uint64_t received = 0;
+
+        Place place(const Chunk& chunk, std::byte*& destination) override {
+            return receiver->place(chunk, destination);
+        }
+        void arrived(const Chunk& chunk) override {
+            ++received;
+            receiver->take_chunk(*link, chunk);
+        }
+        Place landed(const Chunk& chunk) override {
+            ++received;
+            return receiver->landed(*link, chunk);
+        }
+        void control(const Control&) override {}
+        void peer_closed() override {}
+    };
     struct PathSlot final : PathEvents {
         Receiver* receiver = nullptr;
         std::size_t index = 0;
         std::unique_ptr<Path> path;
+        Capabilities can;
+        std::uint64_t granted = 0;           // older messages are, or need it not
+        FencedPath fenced;                   // the incarnation before
+        std::uint32_t asked = 0;             // the sender wants to know of this one; 0: of none
+        std::uint32_t barred = 0;            // it and older ones never come in any more
+        std::uint32_t kept_incarnation = 0;  // the last on which something came, and ended ...
+        std::uint64_t kept_received = 0;     // ... after so many chunks
         LinkCounters* counters = nullptr;
         PathState state = PathState::Down;
         std::uint32_t incarnation = 0;
@@ -131,17 +165,25 @@ private:
         }
         void arrived(const Chunk& chunk) override {
             reading = false;
-            receiver->arrived(*this, chunk);
+            ++received;
+            receiver->take_chunk(*this, chunk);
         }
         void control(const Control&) override {}
         void peer_closed() override { receiver->peer_bye_ = true; }
+        Place landed(const Chunk& chunk) override {
+            ++received;
+            return receiver->landed(*this, chunk);
+        }
+        void fence_asked(std::uint16_t path, std::uint32_t incarnation) override {
+            receiver->fence_asked(path, incarnation);
+        }
     };
 
     Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
     Early& early(std::uint64_t message) { return early_[message % kEagerAhead]; }
     PathEvents::Place place(const Chunk& chunk, std::byte*& destination);
     bool alone(PathSlot& link, const Chunk& chunk);
-    void arrived(PathSlot& link, const Chunk& chunk);
+    void take_chunk(PathSlot& link, const Chunk& chunk);
     bool owe(PathSlot& link, const Chunk& chunk);
     void complete(Slot& slot);
     void poll_links(const Slot* wanted, Nanos now);
@@ -152,6 +194,17 @@ private:
     void apply(PathSlot& link, PathEvent event, const char* why);
     void lose(PathSlot& link, const char* why, Nanos now);
     void say_gone(PathSlot& link, Nanos now);
+    // What granted and fenced paths need (receiver_fence.cpp).
+    void grant(PathSlot& link);
+    void grant_all();
+    PathEvents::Place landed(PathSlot& link, const Chunk& chunk);
+    void fence_asked(std::uint16_t path, std::uint32_t incarnation);
+    void begin_fence(PathSlot& link);
+    static void keep_count(PathSlot& link, std::uint32_t incarnation, std::uint64_t received);
+    void drive_fences(Nanos now);
+    bool answer_fence(const PathSlot& link);
+    void fence_all(Nanos limit);
+
     void take_in(Nanos now);
     void timers(Nanos now);
     void check_end(Nanos now);
@@ -162,6 +215,7 @@ private:
     ReceiverOptions options_;
     Failure failure_;
     std::unique_ptr<PathSource> source_;
+    const std::vector<std::shared_ptr<Domain>> domains_;
     std::vector<std::unique_ptr<PathSlot>> links_;
     std::array<Slot, kSlots> slots_;
     Ahead ahead_;
@@ -185,6 +239,8 @@ private:
     Patience patience_;
     PeerEvidence evidence_;
     std::size_t up_ = 0;
+    bool granting_ = false;  // some path is or was a granted one
+    bool fences_ = false;    // one is under way, or wanted
     bool peer_bye_ = false;
     bool retired_ = false;      // after a failure: the peer was told
     bool damage_told_ = false;  // once per connection aloud

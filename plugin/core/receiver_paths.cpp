@@ -56,6 +56,9 @@ void Receiver::take_in(Nanos now) {
             continue;
         }
         PathSlot& link = *links_[admitted.index];
+        if (admitted.incarnation <= link.barred) {
+            continue;  // the sender was told that nothing comes on it
+        }
         if (link.path) {
             if (admitted.incarnation <= link.incarnation) {
                 continue;
@@ -64,6 +67,9 @@ void Receiver::take_in(Nanos now) {
         }
         link.path = std::move(admitted.path);
         link.counters = admitted.counters;
+        link.can = link.path->capabilities();
+        link.granted = completed_;
+        granting_ = granting_ || link.can.granted;
         link.incarnation = admitted.incarnation;
         link.received = link.told_received = 0;
         link.owed = link.lone = link.lone_bytes = 0;
@@ -98,8 +104,7 @@ void Receiver::lose(PathSlot& link, const char* why, Nanos now) {
         damage_told_ = true;
     }
     const Nanos silence = std::min(link.path->silence(), options_.link_timeout / 4 * 3);
-    link.path->close(0);
-    link.path.reset();
+    begin_fence(link);
     link.tell = false;
     if (up_ == 0) {
         patience_.already(silence);

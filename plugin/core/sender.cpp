@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/core/sender.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -18,8 +16,6 @@ constexpr std::uint64_t kLookForAcks = kSlots / 2;
 // A chunk is late after this and so many times what was predicted for it: see resend_tail().
 constexpr Nanos kLate = 20 * kMillisecond;
 constexpr Nanos kLateTimes = 4;
-constexpr Nanos kGoodbye = 100 * kMillisecond;
-constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
 
@@ -27,7 +23,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
                Nanos now)
     : options_(options),
       ahead_(ahead_of_receives(dialers.size())),
-      copies_(dialers.size() == 1 && options_.early_done),
+      copies_(dialers.size() == 1 && options_.early_done && !dialers[0]->capabilities().granted),
       prober_(options.probe_token),
       started_(now),
       patience_(options.link_timeout) {
@@ -42,16 +38,15 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         link->dialer = std::move(dialer);
         link->retry_at = now;
         link->carrier = link->dialer->carrier();
-        links_.push_back(std::move(link));
-    }
-}
-
-Sender::~Sender() {
-    close(leaving_ ? kGoodbye : 0);
-    for (const auto& link : links_) {
-        if (link->away_since != 0) {
-            link->dialer->counters().paths_away.fetch_sub(1, std::memory_order_relaxed);
+        link->can = link->dialer->capabilities();
+        link->domain = link->dialer->domain();
+        if (link->can.granted) {
+            link->grants = std::make_unique<Grants>();
         }
+        if (link->can.granted || link->can.fenced) {
+            fencing_ = true;
+        }
+        links_.push_back(std::move(link));
     }
 }
 
@@ -71,7 +66,10 @@ bool Sender::written(const Slot& slot) const {
 }
 
 bool Sender::done(const Slot& slot) const {
-    return slot.delivered || (slot.copied && written(slot));
+    if (slot.delivered) {
+        return !fencing_ || !open_work(slot);
+    }
+    return slot.copied && written(slot);
 }
 
 // Where a copy of the next message may stay until it is acknowledged; NULL: there is no room, or it
@@ -108,7 +106,7 @@ void Sender::take_copy(Slot& slot) {
     slot.copied = true;
 }
 
-Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
+Request* Sender::isend(const void* data, std::size_t size, Nanos now, const Region* region) {
     Slot& slot = this->slot(next_message_);
     // may_send() looks at the first message without credit.
     const auto full = [&] {
@@ -129,10 +127,11 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now) {
     slot.before = bytes_;
     bytes_ += size;
     slot.data = static_cast<const std::byte*>(data);
+    slot.region = region;
     slot.size = size;
     slot.chunks = 0;
     slot.pending = 1;
-    slot.acknowledged = 0;
+    slot.acknowledged = slot.resent = 0;
     slot.delivered = false;
     slot.held = true;
     ++held_;
@@ -172,6 +171,9 @@ void Sender::progress(Nanos now) {
         if (link->path) {
             poll_link(*link, now, true);
         }
+    }
+    if (fencing_) {
+        drive_fences(now);
     }
     pump(now);
     if (now >= next_timers_) {
@@ -222,25 +224,38 @@ void Sender::pump(Nanos now) {
         if (slot.chunks == 0) {
             cut(slot);
         }
-        PathSlot* link = choose(slot.chunk_size);
+        PathSlot* link = choose(slot);
         if (link == nullptr || !post(*link, slot, now)) {
             return;
         }
     }
 }
 
-Sender::PathSlot* Sender::choose(std::uint64_t bytes) {
-    if (only_ != nullptr) {
+// Of the paths that the slot's next chunk may go by, the one that finishes it first.
+Sender::PathSlot* Sender::choose(const Slot& slot) {
+    if (only_ != nullptr && (!fencing_ || reaches(*only_, slot))) {
         return only_;
     }
     std::array<PathOutlook, 16> outlooks;
     const std::size_t count = std::min(links_.size(), outlooks.size());
     for (std::size_t i = 0; i < count; ++i) {
         const PathSlot& link = *links_[i];
-        outlooks[i] = {takes(link), link.rate.bytes_per_second(), link.rate.outstanding(),
+        // What the others cannot carry goes by one that was left out, too.
+        const bool usable = fencing_ ? sound(link) && reaches(link, slot) : takes(link);
+        outlooks[i] = {usable, link.rate.bytes_per_second(), link.rate.outstanding(),
                        link.rate.latency()};
     }
-    const int best = earliest_finish(std::span(outlooks.data(), count), bytes);
+    int best = -1;
+    if (fencing_) {
+        std::array<PathOutlook, 16> taking = outlooks;
+        for (std::size_t i = 0; i < count; ++i) {
+            taking[i].usable = taking[i].usable && takes(*links_[i]);
+        }
+        best = earliest_finish(std::span(taking.data(), count), slot.chunk_size);
+    }
+    if (best < 0) {
+        best = earliest_finish(std::span(outlooks.data(), count), slot.chunk_size);
+    }
     return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();
 }
 
@@ -249,7 +264,11 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
     if (link.in_flight() == kFlights) {
         return false;
     }
-    const auto index = static_cast<std::uint16_t>(__builtin_ctzll(slot.pending));
+    const std::uint64_t may = fencing_ ? permitted(link, slot) : slot.pending;
+    if (may == 0) {
+        return false;
+    }
+    const auto index = static_cast<std::uint16_t>(__builtin_ctzll(may));
     Chunk chunk;
     chunk.message = slot.message;
     chunk.total = slot.size;
@@ -260,6 +279,14 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
         std::min<std::uint64_t>(slot.chunk_size, slot.size - chunk.offset));
     chunk.kept = slot.copy != nullptr;
     chunk.data = slot.data + chunk.offset;
+    if (fencing_ && needs_grant(link, slot)) {
+        chunk.region = slot.region;
+        chunk.grant = link.grants->find(slot.message);
+        if (slot.size > chunk.grant->capacity) {
+            fail(DEFT_NET_INVALID_USAGE, "a message is larger than the peer's receive buffer");
+            return false;
+        }
+    }
     switch (link.path->post(chunk)) {
         case Post::Again:
             return false;
@@ -273,7 +300,7 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
         link.busy_since = now;
         link.last_progress = now;
     }
-    slot.pending &= slot.pending - 1;
+    slot.pending &= ~(std::uint64_t{1} << index);
     link.flights[link.next_flight++ % kFlights] = {
         slot.message, chunk.length, index, now,
         link.rate.measured() ? now + kLate + kLateTimes * link.rate.predicted(chunk.length)
@@ -298,11 +325,21 @@ bool Sender::poll_link(PathSlot& link, Nanos now, bool reading) {
 }
 
 void Sender::on_control(PathSlot& link, const Control& control) {
+    // What acknowledges itself does so with its work requests. Those of a lost path are answered
+    // for by its fence.
+    const bool counts = control.kind != Control::Kind::PathDown &&
+                        control.kind != Control::Kind::Fenced && !link.can.acknowledges &&
+                        !link.fence.is_open();
+    on_counts(link, counts ? control.received : 0, control.completed, control.posted);
+    on_end(link, control);
+}
+
+// `received` is a claim of the peer: never more than what was posted.
+void Sender::on_counts(PathSlot& link, std::uint64_t received, std::uint64_t completed,
+                       std::uint64_t posted) {
     const std::uint64_t first = link.first_flight;
     const std::uint64_t oldest = oldest_;
     bool proven = false;
-    // `received` is a claim of the peer: never more than what was posted.
-    const std::uint64_t received = control.kind == Control::Kind::PathDown ? 0 : control.received;
     while (link.first_flight < std::min(received, link.next_flight)) {
         const Flight& flight = link.flights[link.first_flight++ % kFlights];
         link.rate.acknowledged(flight.length, flight.posted_at, now_);
@@ -323,8 +360,8 @@ void Sender::on_control(PathSlot& link, const Control& control) {
             acknowledge(slot, flight.index);
         }
     }
-    posted_ = std::max(posted_, control.posted);
-    completed_ = std::max(completed_, std::min(control.completed, next_message_));
+    posted_ = std::max(posted_, posted);
+    completed_ = std::max(completed_, std::min(completed, next_message_));
     for (; oldest_ < next_message_; ++oldest_) {
         Slot& slot = this->slot(oldest_);
         if (!slot.delivered && oldest_ < completed_) {
@@ -353,7 +390,6 @@ void Sender::on_control(PathSlot& link, const Control& control) {
     if (link.in_flight() == 0) {
         idle(link, now_);
     }
-    on_end(link, control);
 }
 
 // A path or the whole connection that the peer has ended.
@@ -363,6 +399,9 @@ void Sender::on_end(const PathSlot& link, const Control& control) {
         if (&gone != &link && gone.path && gone.incarnation == control.received) {
             lose(gone, "the peer lost this link", now_);
         }
+    }
+    if (control.kind == Control::Kind::Fenced && control.path < links_.size()) {
+        on_fenced(control);
     }
     if (control.kind == Control::Kind::Bye) {
         peer_bye_ = true;
@@ -392,91 +431,6 @@ void Sender::deliver(Slot& slot) {
             link->path->abandon(slot.message);
         }
     }
-}
-
-void Sender::release(const void* data, std::size_t size) {
-    if (inherited()) {
-        return;
-    }
-    const auto* const begin = static_cast<const std::byte*>(data);
-    for (std::uint64_t message = oldest_; message < next_message_; ++message) {
-        const Slot& slot = this->slot(message);
-        if (slot.borrows() && slot.data < begin + size && begin < slot.data + slot.size) {
-            close(0);
-            failure_.set(DEFT_NET_INVALID_USAGE, "%s: memory was deregistered while it was sent",
-                         options_.name);
-            DEFT_DEBUG("%s", failure_.text);  // what an abort does
-            return;
-        }
-    }
-}
-
-void Sender::retract() {
-    const Nanos deadline = steady_now() + kRetract;
-    for (bool done = false; !done && steady_now() < deadline;) {
-        done = true;
-        for (auto& link : links_) {
-            done = (!link->path || link->path->retract()) && done;
-        }
-        if (!done) {
-            ::usleep(50);
-        }
-    }
-}
-
-void Sender::close(Nanos limit) {
-    if (inherited()) {
-        return;
-    }
-    const bool hard = reading_memory();
-    if (hard) {
-        retract();
-    }
-    for (auto& link : links_) {
-        if (link->path) {
-            if (!failure_ && !hard && !said_bye_ && link->state == PathState::Up) {
-                (void)link->path->send_bye();
-            }
-            link->path->close(failure_ || hard ? 0 : limit);
-            idle(*link, now_);
-            link->path.reset();
-        }
-        link->dialer->cancel();
-        end(*link);
-    }
-    if (options_.home != nullptr) {
-        options_.home->leave();
-    }
-    count_usable();
-}
-
-// Its counters last longer than the connection.
-void Sender::end(PathSlot& link) {
-    if (link.state == PathState::Up) {
-        link.dialer->counters().paths_up.fetch_sub(1, std::memory_order_relaxed);
-    }
-    link.state = PathState::Down;
-}
-
-// Nothing moves here any more after a failure. The peer is told at once, by the end of what is left
-// of the paths and by what it is answered when it asks; NCCL may close this end much later.
-void Sender::retire() {
-    if (retired_) {
-        return;
-    }
-    retired_ = true;
-    for (auto& link : links_) {
-        if (link->path) {
-            (void)link->path->retract();
-        }
-        idle(*link, now_);
-        link->dialer->cancel();
-        end(*link);
-    }
-    if (options_.home != nullptr) {
-        options_.home->leave();
-    }
-    count_usable();
 }
 
 }  // namespace deft::net

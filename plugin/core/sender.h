@@ -14,13 +14,16 @@
 #include "plugin/core/connection_end.h"
 #include "plugin/core/copies.h"
 #include "plugin/core/failure.h"
+#include "plugin/core/fence.h"
 #include "plugin/core/full_size.h"
+#include "plugin/core/grant.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_prober.h"
 #include "plugin/core/path_state.h"
 #include "plugin/core/patience.h"
 #include "plugin/core/peer_evidence.h"
 #include "plugin/core/rate.h"
+#include "plugin/core/region.h"
 #include "plugin/core/request.h"
 #include "plugin/core/scheduler.h"
 
@@ -51,8 +54,9 @@ public:
     // had their chance.
     Ready establish(Nanos now);
 
-    // Begins a send; NULL if it cannot start now. `data` must stay as it is until test() says done.
-    Request* isend(const void* data, std::size_t size, Nanos now);
+    // Begins a send; NULL if it cannot start now. `data` must stay as it is until test() says done,
+    // and is in `region`, which granted paths need.
+    Request* isend(const void* data, std::size_t size, Nanos now, const Region* region = nullptr);
     // Drives everything; true when this request is done (it is then no longer valid).
     bool test(Request* request, Nanos now, std::size_t* size);
     void progress(Nanos now) override;
@@ -60,6 +64,7 @@ public:
     bool held() const override { return held_ > 0; }
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
+    std::vector<std::shared_ptr<Domain>> domains() const override;
     // Before close(): waits up to `limit` for messages that NCCL was told are sent. True if some of
     // them have not got to the peer's host, and leave() is to see to it that they do.
     bool owes(Nanos limit);
@@ -81,12 +86,14 @@ private:
     struct Slot : Request {
         std::uint64_t message = 0;
         const std::byte* data = nullptr;
+        const Region* region = nullptr;
         std::uint64_t size = 0;
         std::uint64_t before = 0;  // bytes of all older messages
         std::uint32_t chunk_size = 0;
         std::uint16_t chunks = 0;        // 0: not yet cut
         std::uint64_t pending = 0;       // chunks that no path has
         std::uint64_t acknowledged = 0;  // chunks the receiver has
+        std::uint64_t resent = 0;        // chunks that became pending again, see permitted()
         std::byte* copy = nullptr;       // room for one; with it, done as soon as it is written
         bool copied = false;             // data points there
         bool delivered = true;           // all acknowledged
@@ -107,9 +114,14 @@ private:
         Sender* sender = nullptr;
         std::size_t index = 0;
         std::unique_ptr<Dialer> dialer;
+        Capabilities can;
+        std::shared_ptr<Domain> domain;
+        // Probing with a path: connected, and not used before `fence` is closed.
         std::unique_ptr<Path> path;
         PathState state = PathState::Down;
-        Nanos away_since = 0;  // it was up, and is not; 0: it is, or never was
+        std::unique_ptr<Grants> grants;  // of a granted path, on this incarnation
+        Fence fence;                     // while it is open, the flights are those of the lost path
+        Nanos away_since = 0;            // it was up, and is not; 0: it is, or never was
         RateEstimator rate;
         std::array<Flight, kFlights> flights;  // ring: posted and not acknowledged, in order
         std::uint64_t first_flight = 0;
@@ -136,6 +148,12 @@ private:
         void arrived(const Chunk&) override {}
         void control(const Control& control) override { sender->on_control(*this, control); }
         void peer_closed() override {}
+        void granted(const Grant& grant) override { sender->on_grant(*this, grant); }
+        void acknowledged(std::uint64_t chunks) override {
+            if (can.acknowledges && !fence.is_open()) {
+                sender->on_counts(*this, chunks, 0, 0);
+            }
+        }
         std::uint64_t in_flight() const { return next_flight - first_flight; }
         // The chunks of this message that are on it, a bit each.
         std::uint64_t carries(std::uint64_t message) const;
@@ -151,10 +169,12 @@ private:
     void take_copy(Slot& slot);
     void cut(Slot& slot);
     void pump(Nanos now);
-    PathSlot* choose(std::uint64_t bytes);
+    PathSlot* choose(const Slot& slot);
     bool post(PathSlot& link, Slot& slot, Nanos now);
     bool poll_link(PathSlot& link, Nanos now, bool reading);
     void on_control(PathSlot& link, const Control& control);
+    void on_counts(PathSlot& link, std::uint64_t received, std::uint64_t completed,
+                   std::uint64_t posted);
     void on_end(const PathSlot& link, const Control& control);
     void acknowledge(Slot& slot, std::uint16_t index);
     void deliver(Slot& slot);
@@ -177,9 +197,23 @@ private:
     void send_again(PathSlot& idle, Slot& slot, std::uint64_t missing, Nanos now);
     bool late(const PathSlot& link, const Slot& slot, Nanos now) const;
     void count_resent(PathSlot& link, const Slot& slot, std::uint64_t chunks);
+    // What granted and fenced paths need (sender_fence.cpp).
+    std::uint64_t permitted(const PathSlot& link, const Slot& slot) const;
+    bool reaches(const PathSlot& link, const Slot& slot) const;
+    bool needs_grant(const PathSlot& link, const Slot& slot) const {
+        return link.can.granted && slot.size > link.can.inline_bytes;
+    }
+    bool open_work(const Slot& slot) const;
+    void on_grant(PathSlot& link, const Grant& grant);
+    void open_fence(PathSlot& link, Nanos now);
+    void on_fenced(const Control& control);
+    void close_fence(PathSlot& link, Nanos now);
+    void drive_fences(Nanos now);
+
     void dial(PathSlot& link, Nanos now);
     bool begin_attempt(PathSlot& link, Nanos now);
     void take(PathSlot& link, Connected&& connected, Nanos now);
+    void use(PathSlot& link, Nanos now);
     bool another_moves(const PathSlot& link, Nanos since) const;
     bool waits() const;
     bool connected() const;
@@ -237,7 +271,8 @@ private:
     bool gave_up_ = false;       // and what it owes will not arrive
     bool retired_ = false;       // after a failure: the peer was told
     bool told_waiting_ = false;  // that the peer has not accepted
-    bool fresh_ = false;         // with one path: nothing was polled since the last isend
+    bool fencing_ = false;  // some path is fenced or granted: lost ones, of any kind, are fenced
+    bool fresh_ = false;    // with one path: nothing was polled since the last isend
 };
 
 }  // namespace deft::net

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a sender gives up, and what it says until then (docs/alive.md).
+// How a sender ends: when it gives up, what it says until then (docs/alive.md), and its goodbye.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +17,8 @@ namespace {
 // about as long, 5 s; an attempt that is under way ends first.
 constexpr Nanos kUnreachable = 4500 * kMillisecond;
 constexpr Nanos kTellOfWaiting = 60 * kSecond;
+constexpr Nanos kGoodbye = 100 * kMillisecond;
+constexpr Nanos kRetract = 300 * kMillisecond;  // for queues of this host to drain
 
 }  // namespace
 
@@ -146,8 +148,9 @@ void Sender::describe_links(char* text, std::size_t size) const {
 }
 
 bool Sender::reading_memory() const {
-    return std::any_of(slots_.begin(), slots_.end(),
-                       [](const Slot& slot) { return slot.borrows(); });
+    return std::any_of(slots_.begin(), slots_.end(), [this](const Slot& slot) {
+        return slot.borrows() || (slot.held && open_work(slot));
+    });
 }
 
 // With one path NCCL is told that a message is sent before it has come (take_copy()). As long as
@@ -207,6 +210,103 @@ void Sender::fail(int code, const char* text) {
     if (!failure_) {
         failure_.set(code, "%s: %s", options_.name, text);
         DEFT_WARN("%s", failure_.text);
+    }
+}
+
+void Sender::release(const void* data, std::size_t size) {
+    if (inherited()) {
+        return;
+    }
+    const auto* const begin = static_cast<const std::byte*>(data);
+    for (const Slot& slot : slots_) {
+        const bool read = slot.borrows() || (slot.held && open_work(slot));
+        if (read && slot.data < begin + size && begin < slot.data + slot.size) {
+            close(0);
+            failure_.set(DEFT_NET_INVALID_USAGE, "%s: memory was deregistered while it was sent",
+                         options_.name);
+            DEFT_DEBUG("%s", failure_.text);  // what an abort does
+            return;
+        }
+    }
+}
+
+void Sender::retract() {
+    const Nanos deadline = steady_now() + kRetract;
+    for (bool done = false; !done && steady_now() < deadline;) {
+        done = true;
+        for (auto& link : links_) {
+            done = (!link->path || link->path->retract()) && done;
+            link->fence.retract();
+            done = !link->fence.reading() && done;
+        }
+        if (!done) {
+            ::usleep(50);
+        }
+    }
+}
+
+void Sender::close(Nanos limit) {
+    if (inherited()) {
+        return;
+    }
+    const bool hard = reading_memory();
+    if (hard) {
+        retract();
+    }
+    for (auto& link : links_) {
+        if (link->path) {
+            if (!failure_ && !hard && !said_bye_ && link->state == PathState::Up) {
+                (void)link->path->send_bye();
+            }
+            link->path->close(failure_ || hard ? 0 : limit);
+            idle(*link, now_);
+            link->path.reset();
+        }
+        link->fence.drop();
+        link->dialer->cancel();
+        end(*link);
+    }
+    if (options_.home != nullptr) {
+        options_.home->leave();
+    }
+    count_usable();
+}
+
+// Its counters last longer than the connection.
+void Sender::end(PathSlot& link) {
+    if (link.state == PathState::Up) {
+        link.dialer->counters().paths_up.fetch_sub(1, std::memory_order_relaxed);
+    }
+    link.state = PathState::Down;
+}
+
+// Nothing moves here any more after a failure. The peer is told at once, by the end of what is left
+// of the paths and by what it is answered when it asks; NCCL may close this end much later.
+void Sender::retire() {
+    if (retired_) {
+        return;
+    }
+    retired_ = true;
+    for (auto& link : links_) {
+        if (link->path) {
+            (void)link->path->retract();
+        }
+        idle(*link, now_);
+        link->dialer->cancel();
+        end(*link);
+    }
+    if (options_.home != nullptr) {
+        options_.home->leave();
+    }
+    count_usable();
+}
+
+Sender::~Sender() {
+    close(leaving_ ? kGoodbye : 0);
+    for (const auto& link : links_) {
+        if (link->away_since != 0) {
+            link->dialer->counters().paths_away.fetch_sub(1, std::memory_order_relaxed);
+        }
     }
 }
 

@@ -210,12 +210,16 @@ void Sender::lose(PathSlot& link, const char* why, Nanos now, How how) {
         tell_of_swallowing(link, now);
     }
     apply(link, PathEvent::Lost, why);
-    requeue(link);
     idle(link, now);
-    link.first_flight = link.next_flight = link.copies_end = 0;
     link.rate.forget(now);
-    link.path->close(0);
-    link.path.reset();
+    if (fencing_) {
+        open_fence(link, now);
+    } else {
+        requeue(link);
+        link.first_flight = link.next_flight = link.copies_end = 0;
+        link.path->close(0);
+        link.path.reset();
+    }
     said_bye_ = false;
     // A path that comes and goes is tried less and less often.
     const bool lasted = now - link.up_since > kFlapping;
@@ -288,7 +292,9 @@ void Sender::timers(Nanos now) {
                 break;
             case PathState::Down:
             case PathState::Probing:
-                if (!peer_bye_ && !failure_) {
+                if (link->path) {
+                    check_silence(*link, now);
+                } else if (!peer_bye_ && !failure_) {
                     dial(*link, now);
                 }
                 break;
@@ -321,7 +327,7 @@ void Sender::check_silence(PathSlot& link, Nanos now) {
         lose(link, "the link lost its carrier", now);
         return;
     }
-    if (link.in_flight() == 0 || links_.size() == 1) {
+    if (link.in_flight() == 0 || links_.size() == 1 || link.fence.is_open()) {
         return;
     }
     if (link.state == PathState::Suspect) {
@@ -334,7 +340,13 @@ void Sender::check_silence(PathSlot& link, Nanos now) {
     if (silence < std::min(kMaxSilence, kSilence + 4 * link.rate.predicted(0))) {
         return;
     }
-    if (another_moves(link, link.last_progress + silence / 2)) {
+    if (!another_moves(link, link.last_progress + silence / 2)) {
+        return;
+    }
+    // Its chunks cannot go elsewhere while it stands.
+    if (fencing_) {
+        lose(link, "no acknowledgement", now, How::Silent);
+    } else {
         link.suspect_since = now;
         apply(link, PathEvent::NoProgress, "no acknowledgement");
         requeue(link);
@@ -438,20 +450,30 @@ void Sender::take(PathSlot& link, Connected&& connected, Nanos now) {
         link.rate.reset(speed * 1e6 / 8, connected.round_trip);
     }
     link.failed_attempts = 0;
-    link.up_since = now;
     link.unreachable = false;
-    link.last_progress = now;
     link.full_size.connected();
     prove_until_ = 0;
     evidence_.connected();
     posted_ = std::max(posted_, connected.posted);
-    apply(link, PathEvent::Connected, "connected");
+    if (!link.fence.is_open()) {
+        use(link, now);
+    }
     link.dialer->counters().speed_mbps.store(static_cast<std::int64_t>(speed),
                                              std::memory_order_relaxed);
     Control control;
     control.completed = connected.completed;
     control.posted = connected.posted;
     on_control(link, control);
+}
+
+// A path that is connected, and has no predecessor any more.
+void Sender::use(PathSlot& link, Nanos now) {
+    link.up_since = now;
+    link.last_progress = now;
+    if (link.can.granted) {  // as whoever makes such a path has seen
+        link.full_size.carried(FullSize::kPiece);
+    }
+    apply(link, PathEvent::Connected, "connected");
 }
 
 }  // namespace deft::net

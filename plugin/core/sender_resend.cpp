@@ -32,6 +32,7 @@ void Sender::requeue(PathSlot& link) {
         }
         count_resent(link, slot, again);
         slot.pending |= again;
+        slot.resent |= again;
         next_unsent_ = again != 0 ? std::min(next_unsent_, message) : next_unsent_;
     }
 }
@@ -68,7 +69,8 @@ bool Sender::late(const PathSlot& link, const Slot& slot, Nanos now) const {
 
 // The tail waits for no path: a link that has just become slow, or loses packets, keeps the oldest
 // message from its end long before it counts as silent. Where another path has nothing to do, as
-// much of what is missing as it takes goes over that one, too; what comes twice is dropped.
+// much of what is missing as it takes goes over that one, too; what comes twice is dropped. Streams
+// alone: what a granted path has, or would write, is on no other (permitted()).
 void Sender::resend_tail(Nanos now) {
     const bool more = next_unsent_ < next_message_ && may_send(this->slot(next_unsent_));
     if (usable_ < 2 || more || oldest_ == next_message_) {
@@ -93,9 +95,11 @@ std::pair<Sender::PathSlot*, std::uint64_t> Sender::overdue(const Slot& slot, Na
             continue;  // what it had is pending, or on others
         }
         if (link->in_flight() > 0) {
-            (late(*link, slot, now) ? missing : elsewhere) |= link->carries(slot.message);
-        } else if (takes(*link) && (idle == nullptr || link->rate.predicted(slot.chunk_size) <
-                                                           idle->rate.predicted(slot.chunk_size))) {
+            const bool hurried = !link->can.fenced && late(*link, slot, now);
+            (hurried ? missing : elsewhere) |= link->carries(slot.message);
+        } else if (!link->can.granted && takes(*link) &&
+                   (idle == nullptr || link->rate.predicted(slot.chunk_size) <
+                                           idle->rate.predicted(slot.chunk_size))) {
             idle = link.get();
         }
     }
@@ -104,6 +108,7 @@ std::pair<Sender::PathSlot*, std::uint64_t> Sender::overdue(const Slot& slot, Na
 
 void Sender::send_again(PathSlot& idle, Slot& slot, std::uint64_t missing, Nanos now) {
     slot.pending |= missing;
+    slot.resent |= missing;
     next_unsent_ = std::min(next_unsent_, slot.message);
     while (slot.pending != 0 && idle.path && post(idle, slot, now)) {
     }

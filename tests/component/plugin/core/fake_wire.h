@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -14,74 +15,10 @@
 
 #include "plugin/core/receiver.h"
 #include "plugin/core/sender.h"
+#include "tests/component/plugin/core/fake_granted.h"
+#include "tests/component/plugin/core/fake_link.h"
 
 namespace deft::net::testing {
-
-struct FakeLink {
-    double bytes_per_second = 1e9;
-    Nanos latency = 20 * kMicrosecond;
-    std::int64_t nominal_mbps = 10000;
-    bool carrier = true;          // see `sees`
-    bool sees[2] = {true, true};  // who is told of the carrier: the sender, the receiver
-    int downs_lost = 0;           // so many PathDown that the receiver says here get no room
-    bool black_hole = false;      // nothing arrives, nobody is told
-    Nanos silence = 0;            // what the kernel says of it when it is lost
-    bool one_way = false;         // with black_hole: only what the sender sends is lost
-    std::uint32_t narrow = 0;     // chunks larger than this vanish, and all behind them; 0: none
-    bool small_helps = false;     // against that: the chunk comes in small packets
-    Nanos times_out = 0;          // the kernel ends a connection over which nothing gets; 0: never
-    bool hangs = false;           // without carrier, attempts wait as in a black hole
-    Nanos accepts_at = 0;         // its host takes connections, the receiver accepts from then on
-    bool mute = false;            // the receiver dies without a goodbye
-    bool left_to_kernel = false;  // a path was
-    bool half_wrong = false;      // every second attempt goes to an address that nobody has
-    FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
-    double together = 1;          // a pipe's rate falls to this part while several paths use it
-    std::uint64_t socket_buffer = 256 * 1024;
-
-    Nanos busy_until = 0;
-    const FakeLink* last_user = nullptr;
-    Nanos last_use = -kSecond;
-    Nanos crowded_until = 0;
-    int connections = 0;
-    int attempts = 0;
-    bool small = false;       // the latest connection keeps its packets small
-    int trials = 0;           // whether full packets pass
-    std::uint64_t told = 0;   // control frames of the receiver
-    std::uint64_t looks = 0;  // of the sender, for them
-    std::uint64_t looked_after = 0;
-    Carrier seen[2];
-    bool was_down[2] = {false, false};
-    // What the kernel of one end would report of the carrier.
-    Carrier observe(bool receiver) {
-        if (carrier == was_down[receiver] && sees[receiver]) {
-            ++(carrier ? seen[receiver].gained : seen[receiver].lost);
-            was_down[receiver] = seen[receiver].down = !carrier;
-        }
-        return seen[receiver];
-    }
-    FakeLink& pipe() { return shares != nullptr ? *shares : *this; }
-    // Of a pipe: what it delivers now that `user` sends.
-    double rate_for(const FakeLink& user, Nanos now) {
-        constexpr Nanos kRecent = 20 * kMillisecond;
-        if (last_user != &user) {
-            crowded_until = last_use + kRecent;
-        }
-        last_user = &user;
-        last_use = now;
-        return bytes_per_second * (now < crowded_until ? together : 1);
-    }
-};
-
-inline constexpr double kGbit = 1e9 / 8;  // bytes per second
-
-// Nominally of 10 Gbit/s whatever its rate is, as a veth claims.
-inline FakeLink link(double gbit, Nanos latency = 20 * kMicrosecond) {
-    FakeLink fake;
-    fake.bytes_per_second = gbit * kGbit;
-    fake.latency = latency;
-    return fake;
-}
 
 // Both ends of one connection over a link; the state outlives a side that closes.
 struct FakeConnection {
@@ -94,10 +31,16 @@ struct FakeConnection {
         Control control;
         Nanos arrives;
     };
+    struct Ask {
+        std::uint16_t path;
+        std::uint32_t incarnation;
+        Nanos arrives;
+    };
     FakeLink* link = nullptr;
     const Nanos* now = nullptr;
     std::deque<Frame> forward;
     std::deque<Back> backward;
+    std::deque<Ask> asks;  // for fences
     std::uint64_t unsent = 0;
     bool sender_closed = false;
     bool receiver_closed = false;
@@ -147,6 +90,10 @@ public:
         wire_->backward.push_back({control, *wire_->now + wire_->link->latency});
         return Post::Ok;
     }
+    Post ask_fence(std::uint16_t path, std::uint32_t incarnation) override {
+        wire_->asks.push_back({path, incarnation, *wire_->now + wire_->link->latency});
+        return loss_ == Loss::None ? Post::Ok : Post::Failed;
+    }
     Post send_bye() override { return Post::Ok; }
     void abandon(std::uint64_t) override {}
     bool writing() const override { return false; }
@@ -180,6 +127,10 @@ public:
                 return lost(Loss::Ended, "the peer closed it");
             }
             return result;
+        }
+        while (!wire_->asks.empty() && !dead && wire_->asks.front().arrives <= now) {
+            events.fence_asked(wire_->asks.front().path, wire_->asks.front().incarnation);
+            wire_->asks.pop_front();
         }
         while (!wire_->forward.empty() && !dead && wire_->forward.front().arrives <= now) {
             const bool passes = wire_->small && wire_->link->small_helps;
@@ -249,6 +200,8 @@ public:
         ++wires;
         for (std::size_t i = 0; i < links.size(); ++i) {
             counters.push_back(std::make_unique<LinkCounters>());
+            domains.push_back({std::make_shared<FakeDomain>(&links[i].no_memory[0]),
+                               std::make_shared<FakeDomain>(&links[i].no_memory[1])});
         }
         std::vector<std::unique_ptr<Dialer>> dialers;
         for (std::size_t i = 0; i < links.size(); ++i) {
@@ -270,6 +223,13 @@ public:
         receiver.reset();
     }
 
+    // Lets the NICs work, those of paths that are gone, too: what is late lands.
+    void nics() {
+        for (auto& pair : pairs) {
+            pair->work_on();
+        }
+    }
+
     bool establish() {
         for (int i = 0; i < 200000; ++i, now += 10 * kMicrosecond) {
             const auto ready = sender->establish(now);
@@ -284,6 +244,8 @@ public:
     Nanos now = kSecond;
     std::vector<FakeLink> links;
     std::vector<std::unique_ptr<LinkCounters>> counters;
+    std::vector<std::array<std::shared_ptr<FakeDomain>, 2>> domains;  // of sender and receiver
+    std::vector<std::shared_ptr<FakeQueuePair>> pairs;                // there ever were
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
     bool receiver_listens = true;
@@ -292,6 +254,7 @@ public:
 private:
     struct Ring {
         std::shared_ptr<FakeConnection> wire;
+        std::shared_ptr<FakeQueuePair> pair;  // of a granted link
         std::uint32_t incarnation = 0;
         Nanos rings_at = 0;
         bool answered = false;
@@ -310,6 +273,11 @@ private:
             ring.wire->link = &fake_.links[index_];
             ring.wire->now = &fake_.now;
             ring.wire->small = small_;
+            if (link().granted) {
+                ring.pair = std::make_shared<FakeQueuePair>(
+                    link(), fake_.now, *fake_.domains[index_][0], *fake_.domains[index_][1]);
+                fake_.pairs.push_back(ring.pair);
+            }
             ring.incarnation = incarnation;
             ring.rings_at = now + link().latency;
             started_ = now;
@@ -341,7 +309,12 @@ private:
             if (dead || !ring.answered || ring.answer_at > now) {
                 return Result::Pending;
             }
-            connected.path = std::make_unique<FakePath>(ring.wire, true);
+            if (ring.pair) {
+                connected.path = std::make_unique<FakeGrantedPath>(
+                    ring.pair, fake_.domains[index_][0].get(), true);
+            } else {
+                connected.path = std::make_unique<FakePath>(ring.wire, true);
+            }
             connected.completed = ring.state.completed;
             connected.posted = ring.state.posted;
             connected.speed_mbps = link().nominal_mbps;
@@ -357,7 +330,16 @@ private:
             if (ring.wire) {
                 ring.wire->sender_closed = true;  // a reset, to who has let it in
             }
+            if (ring.pair) {
+                ring.pair->closed[0] = true;
+            }
             ring = Ring{};
+        }
+        Capabilities capabilities() const override {
+            return fake_.links[index_].granted ? kGrantedCapabilities : Capabilities{};
+        }
+        std::shared_ptr<Domain> domain() const override {
+            return fake_.links[index_].granted ? fake_.domains[index_][0] : nullptr;
         }
         void keep_small(bool small) override { small_ = small; }
         Trial try_full_size(Nanos now) override {
@@ -412,7 +394,12 @@ private:
                 ring.answered = true;
                 ring.state = state;
                 ring.answer_at = now + link.latency;
-                admitted.path = std::make_unique<FakePath>(ring.wire, false);
+                if (ring.pair) {
+                    admitted.path = std::make_unique<FakeGrantedPath>(
+                        ring.pair, fake_.domains[i][1].get(), false);
+                } else {
+                    admitted.path = std::make_unique<FakePath>(ring.wire, false);
+                }
                 admitted.index = static_cast<std::uint16_t>(i);
                 admitted.incarnation = ring.incarnation;
                 admitted.counters = &receiver_counters_;
@@ -421,6 +408,15 @@ private:
             return false;
         }
         Carrier carrier(std::size_t path) const override { return fake_.links[path].observe(true); }
+        std::vector<std::shared_ptr<Domain>> domains() const override {
+            std::vector<std::shared_ptr<Domain>> all;
+            for (std::size_t i = 0; i < fake_.links.size(); ++i) {
+                if (fake_.links[i].granted) {
+                    all.push_back(fake_.domains[i][1]);
+                }
+            }
+            return all;
+        }
         Word ask(std::size_t path, Nanos) override {
             const FakeLink& link = fake_.links[path];
             if (link.black_hole || !link.carrier) {
