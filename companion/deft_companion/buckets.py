@@ -8,6 +8,7 @@ import inspect
 import sys
 import weakref
 
+from . import left_sums
 from .layers import layers
 from .library import BUCKET, compiling, guarded, library
 from .proofs import Module, proofs
@@ -27,7 +28,10 @@ class Buckets:
         # As DDP's reducer has it where no hook is registered.
         self.scale = 1.0 / ddp.process_group.size()
         self.jobs = None    # hook and state that the job has registered later: they count
-        self.layers = None  # Layers; null: its layers do not wait for themselves
+        # Layers; null: its layers have never waited for themselves. Once they have, sums are taken
+        # (left_sums.py).
+        self.layers = None
+        self.together = left_sums.Together()
 
 
 def _first(future):
@@ -54,10 +58,11 @@ _JOINS = "ranks may join with fewer inputs (Join)"
 
 @guarded
 def _mark(state, buffer, bucket):
-    if library().proof:
-        module, place, last = state.module, bucket.index(), bucket.is_last()
+    module, place, last = state.module, bucket.index(), bucket.is_last()
+    if library().proof or state.layers is not None:
         library().mark_sum(buffer.data_ptr(), buffer.numel() * buffer.element_size(), BUCKET,
                            module.number, place, last)
+    if library().proof:
         if last:
             proofs.set_comes(module)
             if _joins(state.ddp()):
@@ -74,11 +79,28 @@ def _sum(state, bucket):
     buffer.mul_(state.scale)
     _mark(state, buffer, bucket)
     work = state.group.allreduce([buffer])
+    if state.layers is None and not library().layers:
+        return _get_future()(work).then(_first)
+    return _future_of(state, bucket, buffer, work)
+
+
+def _future_of(state, bucket, buffer, work):
+    """Of a sum of a module whose layers may wait for their own."""
+    left = None
+    if state.layers is not None:
+        if bucket.index() == 0:
+            state.together.begin()
+        left = left_sums.take(buffer)
+    future = None
     if library().layers:
         done = _done(buffer)
-        if layers.take(state, bucket, buffer, work):
-            return done
-    return _get_future()(work).then(_first)
+        if layers.take(state, bucket, buffer, work, left):
+            future, left = done, None
+    if left is not None:
+        future = state.together.add(left, buffer)
+    if bucket.is_last():
+        state.together.finish()
+    return future or _get_future()(work).then(_first)
 
 
 def _done(buffer):

@@ -45,21 +45,26 @@ class Layers:
 class Sum:
     """One bucket whose sum is under way."""
 
-    def __init__(self, layers, layout, work):
-        self.layers, self.layout, self.work = layers, layout, work
-        self.gradients = None  # of its parameters; null: backward has not left any
+    def __init__(self, layers, layout, work, left):
+        self.layers, self.layout, self.work, self.left = layers, layout, work, left
+        self.gradients = None  # of its parameters; null: not asked for yet
+        self.failed = False    # backward has, so it has left no gradients
         self.step = None       # LateStep; null: none was asked for yet
         self.cleared = {}      # {id of a parameter: how}: zero_grad() came behind the step
         self.stream = None
 
     def hold(self):
         """From here on each use of a parameter or gradient is heard. False: not of all."""
-        get, tensors = gradient_of().__get__, self.layout.parameters
+        tensors = self.layout.parameters
         self.stream = stream_of(self.layout.device)
-        self.gradients = [get(parameter, type(parameter)) for parameter in tensors]
+        self.find_gradients()
         if any(gradient is None or gradient.requires_grad for gradient in self.gradients):
             return False
         return all([classes().hold(tensor) for tensor in (*tensors, *self.gradients)])
+
+    def find_gradients(self):
+        get = gradient_of().__get__
+        self.gradients = [get(parameter, type(parameter)) for parameter in self.layout.parameters]
 
     def release(self):
         for tensor in (*self.layout.parameters, *(self.gradients or ())):
@@ -70,6 +75,10 @@ class Sum:
         the sum, or the optimizer."""
         with plain(self.layout.device, self.stream):
             self.work.wait()
+            if self.left is not None:
+                self.left.wait(broken_off=self.failed)
+            if self.gradients is None and not self.failed:
+                self.find_gradients()
             for gradient, view in zip(self.gradients or (), self.layout.views):
                 if gradient is not None and gradient.data_ptr() != view.data_ptr():
                     gradient.copy_(view)   # again: backward has copied what was there then
@@ -96,8 +105,9 @@ class AllLayers:
     # Backward.
 
     @guarded
-    def take(self, state, bucket, buffer, work):
-        """Whether the sum of a bucket, which is under way, is waited for here."""
+    def take(self, state, bucket, buffer, work, left):
+        """Whether the sum of a bucket, which is under way, is waited for here. `left`: by that
+        (left_sums.py), and not by the work; null: by the work."""
         if not library().layers or not proofs.in_backward:
             return False
         if self.stopped and state.module.standing is State.RESTS:
@@ -107,13 +117,15 @@ class AllLayers:
             why = why_not_layers(state.ddp(), state.module)
             if why:
                 state.module.refuse(why)
+            else:
+                library().layers_wait(state.module.number)
         if state.layers is None or not state.layers.rests():
             return False
         layout = layout_of(state.layers, bucket, buffer)
         if layout is None:
             return False
         with self._lock:
-            self.sums.append(Sum(state.layers, layout, work))
+            self.sums.append(Sum(state.layers, layout, work, left))
         return True
 
     def backward_begins(self):
@@ -122,15 +134,19 @@ class AllLayers:
 
     def backward_ends(self, failed):
         """Here DistributedDataParallel has gone on as if the sums were there."""
-        if self.sums and (failed or not self._hold()):
+        if not self.sums:
+            return
+        for one in self.sums:
+            one.failed = failed
+        if failed or not self._hold():
             self.settle()
 
     @guarded
     def _hold(self):
         with self._lock:
+            if not all([one.hold() for one in self.sums]):
+                return False
             for one in self.sums:
-                if not one.hold():
-                    return False
                 self._by_parameter.update((id(parameter), one)
                                           for parameter in one.layout.parameters)
             all_layers = {one.layers for one in self.sums}

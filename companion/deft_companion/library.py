@@ -8,7 +8,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERFACE = 2
+INTERFACE = 3
 UNWANTED, OPTIMIZER, PROOF, LAYERS = range(4)
 BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
 
@@ -19,13 +19,17 @@ _FUNCTIONS = {
                  ctypes.c_uint32, ctypes.c_int),
     "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
+    "layers_wait": (None, ctypes.c_uint32),
+    "take_sum": (ctypes.c_void_p,),
+    "wait_sum": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
     "observe_optimizer": (ctypes.c_int, ctypes.c_char_p),
     "set_gradient_scaling": (None, ctypes.c_int),
     "set_gradient_clipping": (None, ctypes.c_int),
 }
 
 
-_OF_LAYERS = ("companion_begin", "companion_end", "refuse_proof")
+_OF_LAYERS = ("companion_begin", "companion_end", "refuse_proof", "mark_sum", "layers_wait",
+              "take_sum", "wait_sum")
 
 
 def _nothing(*_):
@@ -57,7 +61,7 @@ class _Library:
         if wants < UNWANTED:
             say("the deft that is preloaded is of another release, so it does nothing")
         self.wants = max(wants, UNWANTED)
-        if self.layers:   # nothing is planned by what is proven
+        if self.layers:   # nothing comes late
             return {name: found[name] for name in _OF_LAYERS}
         return found if self.wants else {}
 
@@ -75,6 +79,7 @@ class _Library:
         """From now on the job is as without a companion."""
         if self.wants:
             # Before the marks stop: a sum without its mark would end a plan on this rank alone.
+            # Of a module whose layers have waited for themselves they go on (left_sums.py).
             self.companion_end(why.encode())
             self.wants = UNWANTED
 

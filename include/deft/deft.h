@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
  * of this. Without the preload the symbols are absent: look them up with dlsym(RTLD_DEFAULT, ...),
- * as tools/python/deft.py does. None of them waits for other ranks, or for a device. In a child
- * that the job has forked they answer as where no plan is in force, and change nothing. */
+ * as tools/python/deft.py does. None of them waits for other ranks, or for a device, but
+ * deft_wait_sum() where that is asked for. In a child that the job has forked they answer as where no plan is in force, and change nothing. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 
@@ -67,13 +67,13 @@ void deft_set_gradient_clipping(int clipped);
  * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
 
 /* Of the functions below and what they mean. A companion of another interface is not heard. */
-#define DEFT_COMPANION_INTERFACE 2
+#define DEFT_COMPANION_INTERFACE 3
 
 /* What the library wants of a companion. */
 #define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */
 #define DEFT_COMPANION_OPTIMIZER 1 /* the optimizer, clipping, scaling (DEFT_GRADIENTS=trust) */
 #define DEFT_COMPANION_PROOF 2     /* the same, and proof */
-#define DEFT_COMPANION_LAYERS 3    /* where proven, that layers wait for their gradients; no more */
+#define DEFT_COMPANION_LAYERS 3    /* proof, and that layers wait for their gradients; no more */
 
 /* The companion has begun. `who` ("0.1.0") has to be equal on all ranks. One of
  * DEFT_COMPANION_..., or -1 if the library has another interface. Any thread. */
@@ -105,6 +105,27 @@ void deft_mark_sum(const void* buffer, uint64_t bytes, uint32_t kind, uint32_t m
  * will come of it (no cap allows that gradients are late or merged), so the companion need not look
  * at this module any more; it goes on with its marks. Else 1. Any thread. */
 int deft_prove_iteration(uint32_t module);
+
+/* The module is proven, and its layers wait for their own gradients: whoever marks its sums takes
+ * with deft_take_sum() what each of them has left, and waits for that, for as long as the process
+ * lives. Where all ranks say so, sums are sent in the order in which layers need them. Any thread.
+ */
+void deft_layers_wait(uint32_t module);
+
+/* A sum that is not waited for by the stream of its call, because a plan for such layers sends it
+ * when it is its turn. The buffer must stay as it is until it has been waited for. */
+typedef struct deft_sum deft_sum_t;
+
+/* That of the latest all-reduce of this thread, which was marked; the caller's until it is waited
+ * for. Null: the stream of the call waits for its sum, as always. */
+deft_sum_t* deft_take_sum(void);
+
+/* The stream (CUstream) waits for the sum; or, where `host` is not 0, this thread does, until the
+ * sum is there or its communicator is aborted. 0, or what is not waited for: 1: later sums of the
+ * iteration are sent before it, and have not been called for (an iteration that was broken off); -1:
+ * it will not come, because its plan has failed or its communicator has ended. The sum is the
+ * library's again. Any thread. */
+int deft_wait_sum(deft_sum_t* sum, void* stream, int host);
 
 /* Nothing of the module is proven from here on, and why, for people: "a gradient is read between
  * backward and step (train.py:31)". Any thread. */

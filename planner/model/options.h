@@ -35,6 +35,8 @@ struct Options {
     // What only some executors can carry out: an update may get some buckets, or a part of one, an
     // iteration late and the others fresh (`best`). deft's own cannot yet, and leaves it off.
     bool mixed_ages = false;
+    // Reduce-scatters and all-gathers apart (`best`): DeAR's. deft's executor has all-reduces only.
+    bool halves = true;
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this
     double noise = 0.02;                   // gains below this fraction are "do nothing"

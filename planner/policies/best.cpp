@@ -94,7 +94,9 @@ public:
         }
         fewer();
         if (options_.barrier == Barrier::Layer) {
-            consider(plan_dear, options_);
+            if (options_.halves) {
+                consider(plan_dear, options_);
+            }
             consider(plan_us_byte, options_);
             consider(plan_bytescheduler, options_);
             Options whole = options_;

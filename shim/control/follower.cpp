@@ -28,6 +28,7 @@ constexpr std::int64_t kLanesGrace = 3 * kSecond;
 constexpr std::int64_t kVouchNs = 10 * kSecond;
 // So often the leader is told again that the kill switch is there.
 constexpr std::int64_t kHaltEvery = 5 * kSecond;
+constexpr const char* kLayersDoNotWait = "layers do not wait for their own gradients";
 constexpr const char* kPlanFailed = "an operation of a plan failed on this rank";
 
 }  // namespace
@@ -169,7 +170,11 @@ void Follower::take_order(Order order) {
         staging_->order = std::move(order);
         staging_->since_ns = cuda::host_now();
         const std::string& plan = staging_->order.plan;
-        staging_->late = !plan.empty() && planner::plan_from_json(plan).predicted.late_or_merged();
+        if (!plan.empty()) {
+            const planner::Plan staged = planner::plan_from_json(plan);
+            staging_->late = staged.predicted.late_or_merged();
+            staging_->layers = staged.barrier == planner::Barrier::Layer;
+        }
     } else if (staging_ != nullptr && order.stage == staging_->order.stage) {
         if (order.kind == Kind::Drop) {
             staging_->dropped = true;
@@ -266,6 +271,8 @@ void Follower::learn(JobView& view, std::int64_t waited_ns) {
         answer(Step::Refused, {"a lane: " + shortage, true});  // before any rank makes one
     } else if (staging_->late && proof_needed() && !prove_now(view).holds) {
         answer(Step::Refused, {prove_now(view).why, true});
+    } else if (staging_->layers && !prove_now(view).layers) {
+        answer(Step::Refused, {kLayersDoNotWait, true});
     } else if (view.reason.empty() && rotate_to(view, staging_->order.signature)) {
         staging_->learned = true;
         staging_->shapes = shapes_of(view);
@@ -339,12 +346,12 @@ Problem Follower::stage_plan(const cuda::Execution& driver, const Settings& sett
     options.statistics =
         guard_settings().mode != guard::Mode::Off && plan.predicted.late_or_merged();
     const bool lease = guard_settings().mode == guard::Mode::Strict || proof_needed();
-    options.lease = lease && plan.predicted.late_or_merged();
+    options.lease = (lease && plan.predicted.late_or_merged()) || staging_->layers;
     executor::CompileOptions compile = compile_options(settings, options.prediction);
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
-    if (staging_->late && proof_needed()) {
+    if ((staging_->late && proof_needed()) || staging_->layers) {
         script.marks = staging_->marks;
     }
     // The card's memory may come free, the operator's limit does not rise.
@@ -393,7 +400,7 @@ Proof Follower::prove_now(const JobView& view) const {
 }
 
 void Follower::report_proof(const JobView& view) {
-    if (!proof_needed() || !council_.open() || (!told_proof_ && !view.reason.empty())) {
+    if (!proof_told() || !council_.open() || (!told_proof_ && !view.reason.empty())) {
         return;
     }
     Proof proof = prove_now(view);
@@ -423,6 +430,11 @@ void Follower::vouch(const char* why_not) {
     why_not_vouched_ = council_.open() ? why_not : council_.reason();
     const bool proven = !proof_needed() || !in_force_.predicted.late_or_merged() ||
                         current_ == nullptr || (told_proof_ && told_proof_->holds);
+    const bool layers = in_force_.barrier == planner::Barrier::Layer && current_ != nullptr;
+    if (layers && !(told_proof_ && told_proof_->layers) && why_not_vouched_.empty()) {
+        why_not_vouched_ = told_proof_ && !told_proof_->why.empty() ? told_proof_->why
+                                                                    : kLayersDoNotWait;
+    }
     if (!proven && why_not_vouched_.empty()) {
         why_not_vouched_ = told_proof_ ? told_proof_->why : "nothing is proven";
     }

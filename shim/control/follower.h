@@ -129,6 +129,7 @@ private:
         std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
         std::vector<std::uint64_t> marks;     // and what the companion says of them
         bool late = false;                    // the plan delays, merges or filters
+        bool layers = false;                  // it is for layers that wait for their own
     };
     // Of a rank that does not lead; the leader's is a LeaderState.
     enum class State : std::uint8_t { Watching, Running, Resting };

@@ -163,6 +163,8 @@ void Leader::turn(Track& track, std::size_t position, JobView& view) {
 void Leader::lead(Track& track, const JobView& view) {
     if (proof_needed()) {
         selector_.note_unproven(find_unproven(inbox_.proofs(), info_.nranks, companion_name()));
+    } else if (proof_told()) {
+        selector_.note_layers(find_unproven(inbox_.proofs(), info_.nranks, companion_name()));
     }
     if (!tell_given_up()) {
         return;
@@ -254,8 +256,9 @@ void Leader::review(Track& track, const JobView& view) {
             review_.made_for_another_optimizer(),
             "the plan in force was made for another optimizer; it ends, and one is made anew");
     }
-    if (running() && unproven(follower_.in_force()) && end_plan(Ending::Outdated)) {
-        DEFT_WARN("the plan in force ends: %s (docs/companion.md)", selector_.unproven());
+    if (const char* const why = unproven(follower_.in_force());
+        running() && why != nullptr && end_plan(Ending::Outdated)) {
+        DEFT_WARN("the plan in force ends: %s (docs/companion.md)", why);
     }
     if (running()) {
         end_outdated(PlanReview::used_map_concerns(follower_.in_force(), view),
@@ -376,17 +379,20 @@ bool Leader::gives_way(const JobView& view) {
            gives_way_to_unproven();
 }
 
-// The plan needs a proof that a rank does not have any more.
-bool Leader::unproven(const planner::Plan& plan) const {
-    return selector_.unproven() != nullptr && plan.predicted.late_or_merged();
+// The plan needs a proof that a rank does not have any more: which. Null: it does not.
+const char* Leader::unproven(const planner::Plan& plan) const {
+    return plan.barrier == planner::Barrier::Layer ? selector_.layers_do_not_wait()
+           : plan.predicted.late_or_merged()       ? selector_.unproven()
+                                                   : nullptr;
 }
 
 bool Leader::gives_way_to_unproven() {
-    if (selector_.only_networks() || !unproven(follower_.plan()) || inbox_.armed()) {
+    const char* const why = unproven(follower_.plan());
+    if (selector_.only_networks() || why == nullptr || inbox_.armed()) {
         return false;
     }
     leave_staging();
-    refuse({selector_.unproven(), false});
+    refuse({why, false});
     review_.set_tightening(false);
     if (follower_.current() == nullptr) {
         selector_.select_anew();  // to be decided in doubt

@@ -65,6 +65,7 @@ std::vector<std::byte> encode(const Proof& proof) {
     ByteString out = begin(kProof);
     out.put(std::uint8_t{proof.holds});
     out.put(std::uint8_t{proof.pending});
+    out.put(std::uint8_t{proof.layers});
     out.put_sized_text(proof.who.substr(0, kMaxProofText));
     out.put_sized_text(proof.why.substr(0, kMaxProofText));
     return out.take();
@@ -75,6 +76,7 @@ bool decode(std::span<const std::byte> bytes, Proof& proof) {
     const bool known = begins(in, kProof);
     proof.holds = in.get<std::uint8_t>() != 0;
     proof.pending = in.get<std::uint8_t>() != 0;
+    proof.layers = in.get<std::uint8_t>() != 0;
     proof.who = in.get_sized_text();
     proof.why = in.get_sized_text();
     return known && in.ok() && in.left() == 0 && proof.who.size() <= kMaxProofText &&

@@ -61,6 +61,7 @@ struct Pressed {};
 struct Proof {
     bool holds = false;
     bool pending = false;      // it may hold soon
+    bool layers = false;       // it holds, and layers wait for their own
     std::uint32_t module = 0;  // of the companion's, on that rank alone: not sent
     std::string who;           // the companion's name
     std::string why;           // it does not hold

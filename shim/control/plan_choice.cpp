@@ -26,6 +26,8 @@ constexpr double kClearly = 0.95;
 // Least part of a call on a network of its own. What a small one costs has been measured; it is
 // the planner's own limit that would leave a third of 3 MB on the fastest network.
 constexpr std::uint64_t kLeastPart = 256 * 1024;
+// More pieces must gain so much.
+constexpr double kFiner = 0.005;
 // What a lane took while the job's transfers went on, against what it takes alone, at least.
 constexpr double kBeside = 0.5;
 
@@ -120,6 +122,44 @@ void judge(Plan& plan, const Profile& profile, const Fabric& fabric, const Optio
                                                                : planner::Verdict::Keep;
 }
 
+// Partitions as ByteScheduler tunes them, from its documentation's down to where a start counts. Of
+// a plan that is made ahead, the credit is only how late the next piece is decided on: as late as
+// can be. Pieces wait on the lane in any case.
+Plan bytescheduler(const Profile& profile, const Fabric& fabric, Options options, bool cuts) {
+    options.credit_bytes = 1;
+    options.partition_bytes = cuts ? options.partition_bytes : profile.bytes();
+    Plan best = planner::make_plan("bytescheduler", profile, fabric, options);
+    while (cuts && (options.partition_bytes /= 2) >= kLeastPart) {
+        Plan plan = planner::make_plan("bytescheduler", profile, fabric, options);
+        if (plan.predicted.iteration < best.predicted.iteration * (1 - kFiner)) {
+            best = std::move(plan);
+        }
+    }
+    return best;
+}
+
+// For layers that wait for their own: as the operator names it, or the fastest of all. An order of
+// whole sums keeps the bits of any number of ranks.
+Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
+                const Settings& settings) {
+    options.barrier = planner::Barrier::Layer;
+    options.halves = false;
+    options.least_piece = kLeastPart;
+    options.allow_split = settings.cuts;
+    if (!settings.cuts) {
+        options.partition_bytes = options.grain = profile.bytes();
+    }
+    if (settings.policy == "bytescheduler") {
+        return bytescheduler(profile, fabric, options, settings.cuts);
+    }
+    if (settings.policy == "us-byte") {
+        return planner::make_plan("us-byte", profile, fabric, options);
+    }
+    Plan best = planner::make_plan("best", profile, fabric, options);
+    Plan tuned = bytescheduler(profile, fabric, options, settings.cuts);
+    return tuned.predicted.iteration < best.predicted.iteration * (1 - kFiner) ? tuned : best;
+}
+
 Plan covap(const Profile& profile, const Fabric& fabric, const Options& options) {
     if (fabric.links.size() == 1) {
         return planner::make_plan("covap", profile, fabric, options);
@@ -188,7 +228,12 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
         plan.predicted.verdict = planner::Verdict::Use;
         return plan;
     }
-    if (settings.mode == ShimMode::Covap) {
+    if (settings.layers && fabric.striped) {
+        plan = layer_plan(profile, fabric, options, settings);
+        if (!settings.policy.empty()) {
+            plan.predicted.verdict = planner::Verdict::Use;
+        }
+    } else if (settings.mode == ShimMode::Covap) {
         plan = covap(profile, fabric, options);
     } else {
         plan = fabric.striped ? best_within(profile, fabric, options, settings.combined)

@@ -198,6 +198,24 @@ void PlanSelector::note_unproven(Unproven unproven) {
     unproven_ = told_.keep(std::move(unproven.why));
 }
 
+// Plans were made without, or need it.
+void PlanSelector::note_layers(Unproven unproven) {
+    const bool before = std::exchange(layers_, unproven.layers);
+    if (!layers_) {
+        const char* const why = told_.keep(std::move(unproven.why));
+        why_no_layers_ = why != nullptr ? why : "layers do not wait for their own gradients";
+    }
+    if (layers_ == before) {
+        return;
+    }
+    DEFT_INFO("%s", layers_ ? "on all ranks layers wait for their own gradients" : why_no_layers_);
+    if (!plans_.empty() && follower_.facts().switched > 0) {
+        profile_stale_ = true;
+    }
+    plans_.clear();
+    signature_ = 0;
+}
+
 // Whoever has asked for more should know why there is none: once for each reason, whichever rank it
 // is that has it first. What is pending may pass; where there is no companion, that is said
 // instead.
@@ -279,6 +297,7 @@ bool PlanSelector::wants_networks() const {
 bool PlanSelector::choose(const JobView& view) {
     std::string note;
     Settings settings = allowed();
+    settings.cuts = view.nranks <= 2;
     planner::Plan plan = choose_plan(profile_, networks_, settings, note);
     const bool no_memory = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
                            plan.predicted.verdict == planner::Verdict::Use &&
@@ -311,6 +330,7 @@ Settings PlanSelector::allowed() const {
     if (doubt_ != nullptr) {
         neither_late_nor_merged(settings, doubt_);
     }
+    settings.layers = layers_;
     return settings;
 }
 

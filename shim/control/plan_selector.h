@@ -61,6 +61,11 @@ public:
     // In words: nothing may be late or merged, whatever is asked for. Null: it may. Stays good.
     const char* unproven() const { return unproven_; }
 
+    // On every rank layers wait for their own gradients, so plans for that may be made.
+    void note_layers(Unproven unproven);
+    // In words: why such plans may not be carried out. Null: they may. Stays good.
+    const char* layers_do_not_wait() const { return layers_ ? nullptr : why_no_layers_; }
+
     // A rank cannot carry out this plan for want of memory, most likely.
     void note_unfit(const Problem& problem, std::uint64_t signature);
     // The follower's plan has come into force.
@@ -131,6 +136,8 @@ private:
     const char* unproven_ = nullptr;
     std::set<std::string, std::less<>> said_;  // doubts, without the rank
     bool proof_pending_ = false;
+    bool layers_ = false;
+    const char* why_no_layers_ = "nothing is proven";
     const char* doubt_ = nullptr;          // when that was decided: doubt_of()
     std::uint64_t doubted_signature_ = 0;  // decided about in doubt
     Unfit unfit_;

@@ -54,7 +54,7 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     if (grouped) {
         // No plan is made for gradients in groups of several calls, so this is another sequence; on
         // every rank, if all have put something else in the group (docs/director.md).
-        active->end(executor::BreakReason::Sequence);
+        active->break_off(executor::BreakReason::Sequence);
         note_sums();
         return false;
     }
@@ -106,7 +106,7 @@ int PlanSwitch::flush() noexcept {
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
     const bool planned = active != nullptr && !active->broken();
     const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
-    if (in_iteration()) {
+    if (in_iteration() || (planned && active->sums_unsent())) {
         return -1;
     }
     asked_at_.store(made, std::memory_order_relaxed);

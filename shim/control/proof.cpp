@@ -8,6 +8,7 @@
 #include "shim/nccl/sum_mark.h"
 #include "shim/settings/companion.h"
 #include "shim/settings/mode.h"
+#include "shim/settings/settings.h"
 
 namespace deft::director {
 namespace {
@@ -78,6 +79,10 @@ bool proof_needed() {
     return shim_mode() >= ShimMode::Deft && !Config::process().is(Key::Gradients, "trust");
 }
 
+bool proof_told() {
+    return proof_needed() || layers_may_wait();
+}
+
 std::size_t first_place(const std::vector<Gradient>& gradients) {
     std::size_t first = 0;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -139,6 +144,7 @@ Proof prove_still(const Proof& before) {
         const ModuleProof module = module_proof(proof.module);
         proof.holds = module.holds;
         proof.pending = module.pending;
+        proof.layers = module.layers;
         proof.why = module.why;
     }
     return proof;
@@ -146,19 +152,21 @@ Proof prove_still(const Proof& before) {
 
 Unproven find_unproven(const std::map<int, Proof>& proofs, int nranks, const std::string& own) {
     Unproven unproven;
+    unproven.layers = true;
     for (int rank = 0; rank < nranks; ++rank) {
         const std::string of = "rank " + std::to_string(rank) + ": ";
         const auto found = proofs.find(rank);
+        unproven.layers = unproven.layers && found != proofs.end() && found->second.layers;
         if (found == proofs.end() || found->second.pending) {
             unproven.pending = true;
             unproven.why =
                 of + (found == proofs.end() ? "nothing has been said of its gradients yet"
                                             : found->second.why);
         } else if (!found->second.holds) {
-            return {of + found->second.why, false};
+            return {of + found->second.why, false, false};
         } else if (found->second.who != own) {
             return {of + "its companion is " + found->second.who + ", the leader's is " + own,
-                    false};
+                    false, false};
         }
     }
     return unproven;

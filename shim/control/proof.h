@@ -19,6 +19,9 @@ namespace deft::director {
 // The mode changes deliveries, and nobody vouches for the job.
 bool proof_needed();
 
+// Ranks tell what their companions have proven: where that is needed, or layers may wait.
+bool proof_told();
+
 // Of one rank's cycle; `view` can be planned.
 Proof prove(const JobView& view);
 // The same where the cycle is not known at the moment, and `before` was the last that was.
@@ -28,6 +31,7 @@ Proof prove_still(const Proof& before);
 struct Unproven {
     std::string why;       // "": all is proven
     bool pending = false;  // it may be soon
+    bool layers = false;   // all is, and on every rank layers wait for their own
 };
 Unproven find_unproven(const std::map<int, Proof>& proofs, int nranks, const std::string& own);
 

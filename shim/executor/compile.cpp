@@ -2,6 +2,8 @@
 // Second half of compiling a plan: shadow slots, and the steps of each call.
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include "shim/executor/live_ranges.h"
 
@@ -26,6 +28,7 @@ public:
         script_.lanes = options.lanes;
         script_.fingerprint = plan.fingerprint();
         script_.residual = options.residual;
+        script_.layers = plan.barrier == planner::Barrier::Layer;
     }
 
     Script run() {
@@ -35,6 +38,9 @@ public:
                 for (std::uint32_t b = 0; b < live_ranges_.buckets; ++b) {
                     emit(t, b);
                 }
+            }
+            if (script_.layers) {
+                mark_ends();
             }
         }
         return std::move(script_);
@@ -209,7 +215,23 @@ private:
         return static_cast<std::uint32_t>(table.size());
     }
 
+    // From the last on: the first that is met of a bucket, and of a bucket on a lane.
+    void mark_ends() {
+        std::set<std::uint32_t> buckets;
+        std::set<std::pair<std::uint32_t, std::uint32_t>> lanes;
+        for (std::size_t i = script_.launches.size(); i-- > 0;) {
+            Launch& launch = script_.launches[i];
+            const std::uint32_t bucket = script_.regions[launch.region].bucket;
+            launch.ends_bucket = buckets.insert(bucket).second;
+            launch.ends_lane = lanes.emplace(bucket, launch.lane).second;
+        }
+    }
+
+    // The job's own communicator waits for no lane, so nothing could overtake what it carries.
     bool forwarded(std::uint32_t bucket) const {
+        if (script_.layers) {
+            return false;
+        }
         const Piece* only = nullptr;
         for (const Piece& piece : live_ranges_.pieces) {
             const LiveRange& range = live_ranges_.ranges[piece.region];

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "shim/executor/counters.h"
+#include "shim/executor/layer_sums.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
 #include "shim/nccl/sum_mark.h"
@@ -54,6 +55,9 @@ Executor::~Executor() {
     if (counters_ != nullptr && shadow_ != nullptr) {
         count_dropped();
     }
+    if (sums_ != nullptr) {
+        sums_->release();
+    }
 }
 
 std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const Nccl& nccl,
@@ -68,6 +72,10 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
         }
         if (!script.marks.empty() && !options.lease) {
             problem = "a plan for certain sums needs a lease";
+            return nullptr;
+        }
+        if (script.layers && script.marks.empty()) {
+            problem = "a plan under which layers wait for their own sums is for certain sums";
             return nullptr;
         }
         if (lanes.size() < script.lanes) {
@@ -104,6 +112,18 @@ bool Executor::allocate(std::string& problem) {
     }
     for (const Lane* lane : lanes_) {
         streams_.push_back(lane->stream());
+    }
+    if (script_.layers) {
+        std::vector<std::uint64_t> lanes_of(script_.shapes.size(), 0);
+        for (const Launch& launch : script_.launches) {
+            lanes_of[script_.regions[launch.region].bucket] |= std::uint64_t{1} << launch.lane;
+        }
+        called_.resize(script_.shapes.size());
+        sums_ = LayerSums::create(driver_, shadow_->context(), std::move(lanes_of), script_.lanes);
+        if (sums_ == nullptr) {
+            problem = "the driver refuses an event";
+            return false;
+        }
     }
     if (options_.statistics) {
         // Always the same iteration of a period: others send other pieces.
@@ -220,15 +240,21 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
     // are one is a matter of the job's program.
     if (call.count != expected.count || call.type != expected.type || call.op != expected.op ||
         (call.send == call.receive) != expected.in_place) {
-        end(BreakReason::Sequence);
+        break_off(BreakReason::Sequence);
         return nullptr;
     }
     bool captured = false;
     if (!cuda::recordable(*driver_.driver, stream, captured) && captured) {
-        end(BreakReason::Capture);
+        break_off(BreakReason::Capture);
         return nullptr;
     }
     const bool fitting = fits(call.mark, position);
+    if (script_.layers && position > 0 && !fitting) {
+        // Its caller does not wait for what is left, so it is none of the plan's; by what the
+        // program does, which is the same on all ranks.
+        break_off(BreakReason::Unproven);
+        return nullptr;
+    }
     if (position == 0) {
         if (!script_.marks.empty() && !any_rank_fits(fitting)) {
             return nullptr;
@@ -299,6 +325,13 @@ int Executor::carry_out(const Action& action, const Call& call, cuda::Stream str
     if (driver_.StreamWaitEvent(stream, shadow_->done(bucket), 0) != cuda::kSuccess) {
         return refused("wait for the last call");
     }
+    if (script_.layers) {
+        if (running_ > 0 &&
+            sums_->wait(bucket, running_, stream) != LayerSums::Wait::Waits) {
+            return refused("wait for the last sum");
+        }
+        called_[bucket] = call;
+    }
     if (const int result = accumulate(action, call, stream); result != DEFT_NCCL_SUCCESS) {
         return result;
     }
@@ -317,7 +350,55 @@ int Executor::carry_out(const Action& action, const Call& call, cuda::Stream str
     if (bucket + 1 == script_.shapes.size()) {
         end_iteration();
     }
-    return DEFT_NCCL_SUCCESS;
+    return script_.layers ? leave(call, bucket, stream) : DEFT_NCCL_SUCCESS;
+}
+
+// Who has called waits for the sum itself. One of whom that is not known has what was sent by now.
+int Executor::leave(const Call& call, std::uint32_t bucket, cuda::Stream stream) noexcept {
+    if (call.mark == script_.marks[bucket]) {
+        leave_sum(*sums_, bucket, running_ + 1);
+        return DEFT_NCCL_SUCCESS;
+    }
+    if (sums_->wait(bucket, running_ + 1, stream) == LayerSums::Wait::Waits) {
+        return DEFT_NCCL_SUCCESS;
+    }
+    DEFT_WARN("a sum was to wait for a layer that nobody knows of; the communicator fails");
+    return failed("sum", DEFT_NCCL_INTERNAL_ERROR);
+}
+
+bool Executor::sums_unsent() const noexcept {
+    return script_.layers && position_.load(std::memory_order_relaxed) > 0 && !broken();
+}
+
+void Executor::break_off(BreakReason reason) noexcept {
+    if (sums_unsent()) {
+        inside_.fetch_add(1);
+        if (why() != BreakReason::Stopped) {
+            send_rest();
+        }
+        inside_.fetch_sub(1);
+    }
+    end(reason);
+}
+
+// Of the buckets whose calls were made, what later calls of this iteration were to send: all ranks
+// have come as far.
+void Executor::send_rest() noexcept {
+    const cuda::Current current(*driver_.driver, shadow_->context());
+    const std::uint32_t made = position_.load(std::memory_order_relaxed);
+    std::uint64_t direct = 0;
+    int result = current ? DEFT_NCCL_SUCCESS : refused("context");
+    progress_ = {};
+    for (std::size_t p = made; p < script_.shapes.size(); ++p) {
+        const Action& action = script_.action(running_, p);
+        for (std::uint32_t i = action.launch;
+             i < action.launch_end && result == DEFT_NCCL_SUCCESS; ++i) {
+            const Launch& step = script_.launches[i];
+            if (script_.regions[step.region].bucket < made) {
+                result = launch(step, {}, direct);
+            }
+        }
+    }
 }
 
 // Not a stream of another context. Asked when the job changes streams, before a copy is put there:
@@ -406,6 +487,9 @@ void Executor::end(BreakReason reason) noexcept {
                   static_cast<unsigned long long>(iteration_.load()), to_string(reason));
     } else if (reason == BreakReason::Stopped) {
         why_.store(static_cast<std::uint8_t>(reason));
+    }
+    if (sums_ != nullptr) {
+        sums_->lose();
     }
 }
 

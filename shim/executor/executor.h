@@ -19,6 +19,7 @@
 
 namespace deft::executor {
 
+class LayerSums;
 class Shadow;
 class Sampler;
 
@@ -62,6 +63,10 @@ const char* to_string(BreakReason reason);
 // Threads: create() and the destructor run on a background thread, all_reduce() on whichever
 // thread makes the job's calls on this communicator (one at a time, as NCCL demands), the rest on
 // any. The lanes must outlive it.
+//
+// Under a script for layers that wait for their own sums, a call returns before its sum is there,
+// and leaves it to its caller (leave_sum()): its buffers must stay until that has been waited for.
+// Only a call with the mark that the script has for it is taken for one whose caller does.
 class Executor {
 public:
     // Allocates everything the script needs: shadow memory, events, kernels. Null and `problem` if
@@ -92,6 +97,12 @@ public:
     // the call are under way already, which the others take part in, it is carried through: then
     // this thread waits for them.
     bool all_reduce(const Call& call, cuda::Stream stream, int& result) noexcept;
+
+    // As end(), where the job's calls are not the plan's any more, between two of them: what calls
+    // have left to wait for is sent first. The thread of the calls, at the same call on all ranks.
+    void break_off(BreakReason reason) noexcept;
+    // Calls have left sums that later calls of the iteration are to send. The same thread.
+    bool sums_unsent() const noexcept;
 
     // Nothing is executed any more; what is in flight finishes and is dropped. All ranks must break
     // at the same call; so it is for the director between iterations, and for ends.
@@ -148,6 +159,9 @@ private:
     int accumulate(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept;
+    int note_sent(const Launch& step, std::uint32_t bucket) noexcept;
+    int leave(const Call& call, std::uint32_t bucket, cuda::Stream stream) noexcept;
+    void send_rest() noexcept;
     struct Transfer {
         const void* from = nullptr;
         void* to = nullptr;
@@ -179,6 +193,8 @@ private:
     const ExecutorOptions options_;
     std::unique_ptr<Shadow> shadow_;
     std::unique_ptr<Sampler> sampler_;
+    LayerSums* sums_ = nullptr;  // a reference; null: calls wait for their sums
+    std::vector<Call> called_;   // by bucket, where they do not: the latest
     Lease lease_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<std::uint32_t> position_{0};

@@ -44,6 +44,8 @@ public:
     }
 
 private:
+    bool layers() const { return plan_.barrier == planner::Barrier::Layer; }
+
     bool refuse(std::string why) {
         if (problem_.empty()) {
             problem_ = std::move(why);
@@ -96,6 +98,9 @@ private:
                               std::to_string(options_.lanes) + " lanes");
             }
             found_.orders = std::max(found_.orders, t.order + 1);
+        }
+        if (layers() && (!options_.layers || plan_.period != 1)) {
+            return refuse("the plan is for a job whose layers wait for their own gradients");
         }
         for (const planner::Delivery& d : plan_.deliveries) {
             if (!range_fits("a delivery", d.bucket, d.begin, d.end)) {
@@ -198,6 +203,9 @@ private:
             return refuse(name(range.region.bucket) + " would merge " + std::to_string(merge) +
                           " iterations, the cap is " + std::to_string(options_.max_merge));
         }
+        if (!range.direct && layers()) {
+            return refuse("a plan under which layers wait for their own neither delays nor merges");
+        }
         if (!range.direct && !can_wait(shape, range.region.bucket)) {
             return false;
         }
@@ -295,7 +303,9 @@ private:
                 const Sum& sum = range.sums[piece.sum];
                 const std::int64_t offset = item.period * found_.calls();
                 const std::int64_t ready = found_.call(sum.newest, range.region.bucket) + offset;
-                const std::int64_t due = found_.call(sum.update(), range.region.bucket) + offset;
+                // Nobody waits for a layer's sum before the last call of the iteration.
+                const std::uint32_t waits = layers() ? found_.buckets - 1 : range.region.bucket;
+                const std::int64_t due = found_.call(sum.update(), waits) + offset;
                 const std::int64_t at = std::min(std::max(ready, reached), due);
                 reached = std::max(reached, at);
                 piece.launch = at - offset;  // that of the last period stays

@@ -55,7 +55,8 @@ struct LiveRanges {
 
 // Finds the live ranges of all bytes and checks that each gradient is sent and delivered exactly
 // once. Fills in when each piece is launched: as soon as its last gradient is in and what the plan
-// sends before it on the lane has been launched, at the latest when it must be delivered.
+// sends before it on the lane has been launched, at the latest when it must be delivered. Where
+// layers wait for their own, that is the last call of the iteration.
 LiveRanges find_live_ranges(const planner::Plan& plan, std::span<const Shape> shapes,
                             const CompileOptions& options, std::string& problem);
 

@@ -32,6 +32,7 @@ struct CompileOptions {
     std::uint32_t max_merge = 2;     // gradients in one update
     bool residual = false;           // covap: merging is error feedback, max_merge does not apply
     bool delay_half = false;         // delay or merge float16 too
+    bool layers = false;             // who makes the calls waits for each bucket's sum itself
 };
 inline constexpr std::uint32_t kNoLane = ~0U;
 
@@ -63,7 +64,11 @@ struct Launch {
     std::uint64_t begin = 0;  // bytes of the bucket
     std::uint64_t end = 0;
     std::uint32_t lane = 0;
-    bool to_caller = false;  // into the caller's receive buffer, of this very call
+    bool to_caller = false;  // into the caller's receive buffer: of this very call, or, where
+                             // layers wait for their own, of the bucket's last
+    // Where they do: the last piece of the bucket on this lane, and on any.
+    bool ends_lane = false;
+    bool ends_bucket = false;
 };
 inline constexpr std::uint32_t kDirect = ~0U;
 
@@ -118,6 +123,8 @@ struct Script {
     std::uint32_t max_delay = 0;
     std::uint32_t max_merge = 1;
     bool residual = false;
+    // No call waits for its sum: LayerSums. What is sent may be that of an earlier call.
+    bool layers = false;
     std::uint32_t interval = 1;  // residual: iterations between two transfers of a region
 
     const Action& action(std::uint64_t iteration, std::size_t position) const {

@@ -2,6 +2,7 @@
 // The steps of one gradient call: take the gradient in, launch transfers, deliver sums.
 #include "planner/convergence.h"
 #include "shim/executor/counters.h"
+#include "shim/executor/layer_sums.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
 
@@ -89,10 +90,11 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
 
 int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct) noexcept {
     const Region& region = script_.regions[step.region];
+    const Call& source = script_.layers ? called_[region.bucket] : call;
     Lane& lane = *lanes_[step.lane];
     Transfer transfer;
     if (step.slot == kDirect) {
-        transfer.from = host_pointer(device_pointer(call.send, step.begin));
+        transfer.from = host_pointer(device_pointer(source.send, step.begin));
     } else {
         Shadow::Contents& slot = shadow_->slot(step.slot);
         if (slot.state != SlotState::Filling && slot.state != SlotState::Sent) {
@@ -105,7 +107,7 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
         transfer.to = const_cast<void*>(transfer.from);
     }
     if (step.to_caller) {
-        transfer.to = host_pointer(device_pointer(call.receive, step.begin));
+        transfer.to = host_pointer(device_pointer(source.receive, step.begin));
         direct |= std::uint64_t{1} << step.lane;
     }
     if (driver_.StreamWaitEvent(lane.stream(), shadow_->ready(region.bucket), 0) !=
@@ -134,6 +136,20 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     Counters::add(counters_->launched_bytes, bytes);
     if (step.lane < ExecutorStats::kLanes) {
         Counters::add(counters_->lane_bytes[step.lane], bytes);
+    }
+    return script_.layers ? note_sent(step, region.bucket) : DEFT_NCCL_SUCCESS;
+}
+
+// For who waits for the bucket's sum. In the last call of an iteration, or before it.
+int Executor::note_sent(const Launch& step, std::uint32_t bucket) noexcept {
+    if (step.ends_lane && driver_.driver->EventRecord(sums_->summed(bucket, step.lane),
+                                                      lanes_[step.lane]->stream()) !=
+                              cuda::kSuccess) {
+        progress_.untold = true;
+        return refused("event on a lane");
+    }
+    if (step.ends_bucket) {
+        sums_->sent(bucket, running_ + 1);
     }
     return DEFT_NCCL_SUCCESS;
 }
@@ -172,7 +188,7 @@ int Executor::deliver(const Action& action, const Call& call, cuda::Stream strea
     for (std::uint32_t& i = progress_.delivered; i < action.deliver_end; ++i) {
         const Deliver& step = script_.deliveries[i];
         if (step.in_place) {
-            if (!wait_for_lanes(step.lanes & ~waited, stream)) {
+            if (!script_.layers && !wait_for_lanes(step.lanes & ~waited, stream)) {
                 return refused("wait for a lane");
             }
             waited |= step.lanes;

@@ -2,10 +2,12 @@
 // The C API of include/deft/deft.h, as far as plans are concerned. In a forked child nothing is
 // planned, and a lock may be held for ever: there every function answers without one.
 #include <cstring>
+#include <new>
 
 #include "base/fork_guard.h"
 #include "deft/deft.h"
 #include "shim/control/directors.h"
+#include "shim/executor/layer_sums.h"
 #include "shim/hooks/hook.h"
 #include "shim/nccl/sum_mark.h"
 #include "shim/settings/companion.h"
@@ -84,6 +86,44 @@ DEFT_HOOK void deft_refuse_proof(uint32_t module, const char* why) {
     if (!in_child()) {
         deft::director::refuse_proof(module, why != nullptr ? why : "");
     }
+}
+
+DEFT_HOOK void deft_layers_wait(uint32_t module) {
+    if (!in_child()) {
+        deft::director::layers_wait(module);
+    }
+}
+
+struct deft_sum {
+    deft::executor::LeftSum left;
+};
+
+DEFT_HOOK deft_sum_t* deft_take_sum(void) {
+    const deft::executor::LeftSum left = deft::executor::take_left_sum();
+    return left.sums != nullptr && !in_child() ? new (std::nothrow) deft_sum{left} : nullptr;
+}
+
+DEFT_HOOK int deft_wait_sum(deft_sum_t* sum, void* stream, int host) {
+    using Wait = deft::executor::LayerSums::Wait;
+    if (sum == nullptr || in_child()) {
+        return sum == nullptr ? 0 : -1;
+    }
+    const deft::executor::LeftSum left = sum->left;
+    delete sum;
+    const Wait wait =
+        host != 0 ? left.sums->wait_here(left.bucket, left.iteration)
+                  : left.sums->wait(left.bucket, left.iteration,
+                                    static_cast<deft::cuda::Stream>(stream));
+    left.sums->release();
+    switch (wait) {
+        case Wait::Waits:
+            return 0;
+        case Wait::NotSent:
+            return 1;
+        case Wait::Lost:
+            break;
+    }
+    return -1;
 }
 
 DEFT_HOOK int deft_stats(deft_stats_t* stats) {

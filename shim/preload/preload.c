@@ -66,6 +66,9 @@ static int answer_one(void) {
 static int answer_zero(void) {
     return 0;
 }
+static void* answer_null(void) {
+    return NULL;
+}
 static int answer_stats(deft_stats_t* stats) {
     if (stats == NULL || stats->size <= sizeof(stats->size)) {
         return -1;

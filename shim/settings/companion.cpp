@@ -24,6 +24,7 @@ constexpr const char* kNoCompanion =
 
 struct Module {
     std::uint64_t plain = 0;  // iterations
+    bool layers = false;
     std::string refused;      // why; "": it is not
 };
 
@@ -58,19 +59,19 @@ int companion_begin(std::uint32_t interface, std::string_view who) noexcept {
     if (Config::process().is(Key::Companion, "off")) {
         return DEFT_COMPANION_UNWANTED;
     }
-    if (shim_mode() == ShimMode::Exact && !Config::process().is(Key::Layerwise, "off")) {
-        return DEFT_COMPANION_LAYERS;
-    }
-    if (shim_mode() < ShimMode::Deft) {
+    if (shim_mode() < ShimMode::Deft && !layers_may_wait()) {
         return DEFT_COMPANION_UNWANTED;
     }
-    if (Config::process().is(Key::Gradients, "trust")) {
+    if (shim_mode() >= ShimMode::Deft && Config::process().is(Key::Gradients, "trust")) {
         return DEFT_COMPANION_OPTIMIZER;
     }
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
         all.name = who;
+        if (layers_may_wait()) {
+            return DEFT_COMPANION_LAYERS;
+        }
         all.proves.store(all.ended.empty(), std::memory_order_release);
         return DEFT_COMPANION_PROOF;
     } catch (...) {
@@ -101,6 +102,17 @@ bool prove_iteration(std::uint32_t module) noexcept {
         return !proven || cap_named(Config::process());
     } catch (...) {
         return false;
+    }
+}
+
+void layers_wait(std::uint32_t number) noexcept {
+    try {
+        Told& all = told();
+        const MutexLock lock(all.mutex);
+        Module& module = module_of(all, number);
+        module.layers = true;
+        module.plain = kPlainIterations;
+    } catch (...) {
     }
 }
 
@@ -144,6 +156,7 @@ ModuleProof module_proof(std::uint32_t number) {
     proof.why = module.refused;
     proof.pending = module.refused.empty() && module.plain < kPlainIterations;
     proof.holds = module.refused.empty() && !proof.pending;
+    proof.layers = proof.holds && module.layers;
     if (proof.pending) {
         proof.why = "the companion has not seen enough iterations yet";
     }

@@ -14,9 +14,10 @@ namespace deft::director {
 int companion_begin(std::uint32_t interface, std::string_view who) noexcept;
 void companion_end(std::string_view why) noexcept;
 bool prove_iteration(std::uint32_t module) noexcept;
+void layers_wait(std::uint32_t module) noexcept;
 void refuse_proof(std::uint32_t module, std::string_view why) noexcept;
 
-// A companion has begun, and proof is asked for.
+// A companion has begun, and proof is asked for, for what may come late.
 bool companion_proves() noexcept;
 // Its name, which has to be equal on all ranks; "": there is none.
 std::string companion_name();
@@ -25,6 +26,7 @@ std::string companion_name();
 struct ModuleProof {
     bool holds = false;
     bool pending = false;  // it may hold soon
+    bool layers = false;   // it holds, and its layers wait for their own
     std::string why;       // it does not hold
 };
 ModuleProof module_proof(std::uint32_t module);

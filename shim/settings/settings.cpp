@@ -18,9 +18,19 @@ constexpr Key kAgreed[] = {Key::Mode,   Key::Gradients,      Key::MaxDelay, Key:
                            Key::Guard,  Key::MaxShadowBytes, Key::Lanes,    Key::LaneCtas,
                            Key::Merge,  Key::Tuner};
 
+// What layers wait for that wait for their own, by the planner's policies; "best" is all of them.
+bool names_layer_policy(const std::string& text) {
+    return text == "bytescheduler" || text == "us-byte" || text == "best";
+}
+
 // "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
 // mode is not for this one.
 void read_forced(const std::string& text, Settings& settings) {
+    if (names_layer_policy(text)) {
+        DEFT_WARN_ONCE("DEFT_PLAN=%s is a plan of DEFT_MODE=exact and is not carried out",
+                       text.c_str());
+        return;
+    }
     unsigned delay = 0;
     unsigned merge = 1;
     const bool covap = std::sscanf(text.c_str(), "covap%u", &merge) == 1;
@@ -95,6 +105,10 @@ const char* untrusted() {
                : nullptr;
 }
 
+bool layers_may_wait() {
+    return shim_mode() == ShimMode::Exact && !Config::process().is(Key::Layerwise, "off");
+}
+
 ShimMode planning_mode() {
     return untrusted() != nullptr ? ShimMode::Exact : shim_mode();
 }
@@ -129,7 +143,8 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
 }
 
 bool cap_named(const Config& config) {
-    return !config.is(Key::Plan, "auto") ||
+    const bool plan = !config.is(Key::Plan, "auto") && !names_layer_policy(config.text(Key::Plan));
+    return plan ||
            (own(config, Key::MaxDelay) && config.integer(Key::MaxDelay) > 0) ||
            (own(config, Key::MaxMerge) && config.integer(Key::MaxMerge) > 1);
 }
@@ -164,6 +179,9 @@ Settings Settings::process() {
         }
     } else {
         settings.warm_up = 0;  // nothing is late: nothing to warm up for
+        if (names_layer_policy(config.text(Key::Plan))) {
+            settings.policy = config.text(Key::Plan);
+        }
     }
     return settings;
 }
@@ -194,6 +212,7 @@ executor::CompileOptions compile_options(const Settings& settings,
     compile.max_merge = std::max(settings.merge_cap, settings.forced_merge);
     compile.residual = settings.mode == ShimMode::Covap;
     compile.delay_half = settings.forced_merge > 0;
+    compile.layers = layers_may_wait();
     return compile;
 }
 

@@ -22,6 +22,9 @@ ShimMode planning_mode();
 // That is so. In words, for people; null: it is not.
 const char* untrusted();
 
+// Mode exact, and DEFT_LAYERWISE allows that layers wait for their own gradients.
+bool layers_may_wait();
+
 // The operator says that this job's learning rate bears late or merged gradients: by a cap that
 // allows some, or a plan by its name.
 bool cap_named(const Config& config);
@@ -54,6 +57,12 @@ struct Settings {
     // A plan the operator insists on, whatever the prediction says; 0, 0: none.
     std::uint32_t forced_delay = 0;
     std::uint32_t forced_merge = 0;  // 0: the planner decides
+    // Mode exact: the planner's policy for layers that wait for their own, where the operator names
+    // one, and whether they do.
+    std::string policy;
+    bool layers = false;
+    // Sums may be cut: two ranks add the same in any order.
+    bool cuts = true;
 
     static Settings process();
     // Everything that has to be equal on all ranks, in words.

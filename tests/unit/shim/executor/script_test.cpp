@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "deft/abi/nccl.h"
 #include "perf/executor/plans.h"
@@ -143,6 +144,45 @@ void expect_follows_plan(const Plan& plan, const Script& script, std::int64_t it
     }
 }
 
+// Under a plan for layers that wait for their own: each lane sends what the plan has for it, in its
+// order, once the gradient is there, all within the iteration. The last pieces are marked.
+void expect_sends_in_order(const Plan& plan, const Script& script) {
+    ASSERT_EQ(script.period, 1U);
+    std::map<std::uint32_t, std::vector<const Transfer*>> wanted;  // by lane
+    for (const Transfer& t : plan.transfers) {
+        wanted[t.link].push_back(&t);
+    }
+    std::map<std::uint32_t, std::size_t> at;
+    std::map<std::uint32_t, std::uint64_t> left;  // bytes of a bucket
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> left_on;
+    for (const Transfer& t : plan.transfers) {
+        left[t.bucket] += t.bytes();
+        left_on[{t.bucket, t.link}] += t.bytes();
+    }
+    for (std::uint32_t b = 0; b < script.shapes.size(); ++b) {
+        const Action& action = script.action(0, b);
+        EXPECT_FALSE(action.forward);
+        EXPECT_EQ(action.accumulate, action.accumulate_end);
+        for (std::uint32_t i = action.launch; i < action.launch_end; ++i) {
+            const Launch& launch = script.launches[i];
+            const std::uint32_t bucket = script.regions[launch.region].bucket;
+            ASSERT_LE(bucket, b) << "sent before it is there";
+            ASSERT_LT(at[launch.lane], wanted[launch.lane].size());
+            const Transfer& t = *wanted[launch.lane][at[launch.lane]++];
+            ASSERT_EQ(std::tuple(bucket, launch.begin, launch.end),
+                      std::tuple(t.bucket, t.begin, t.end));
+            EXPECT_EQ(launch.slot, kDirect);
+            left[bucket] -= t.bytes();
+            left_on[{bucket, launch.lane}] -= t.bytes();
+            EXPECT_EQ(launch.ends_bucket, left[bucket] == 0);
+            EXPECT_EQ(launch.ends_lane, (left_on[{bucket, launch.lane}] == 0));
+        }
+    }
+    for (const auto& [bucket, bytes] : left) {
+        EXPECT_EQ(bytes, 0U) << "bucket " << bucket << " is not sent";
+    }
+}
+
 TEST(Compile, UniformPlansAreFollowed) {
     const auto shapes = floats({1000, 70000, 129, 4096});
     for (std::uint32_t merge = 1; merge <= 4; ++merge) {
@@ -199,6 +239,7 @@ TEST(Compile, PlansOfEveryPolicyAreFollowed) {
                 options.max_delay = 2;
                 options.max_merge = 3;
                 options.residual = std::string(policy.name) == "covap";
+                options.layers = plan.barrier == planner::Barrier::Layer;
                 std::string problem;
                 const Script script = compile(plan, shapes, options, problem);
                 if (!problem.empty()) {
@@ -208,7 +249,11 @@ TEST(Compile, PlansOfEveryPolicyAreFollowed) {
                 }
                 ++compiled;
                 SCOPED_TRACE(policy.name);
-                expect_follows_plan(plan, script, 3 * script.period + 8);
+                if (script.layers) {
+                    expect_sends_in_order(plan, script);
+                } else {
+                    expect_follows_plan(plan, script, 3 * script.period + 8);
+                }
             }
         }
     }
@@ -236,6 +281,54 @@ TEST(Compile, LaunchesFollowThePlansOrderOnALane) {
     }
     EXPECT_EQ(order, (std::vector<std::uint32_t>{2, 1, 0}));
     expect_follows_plan(plan, script, 12);
+}
+
+Plan layer_plan(const std::vector<Shape>& shapes, std::vector<Transfer> transfers) {
+    Plan plan = uniform_plan(bytes_of(shapes), 1, 0);
+    plan.barrier = planner::Barrier::Layer;
+    plan.transfers = std::move(transfers);
+    for (std::uint32_t x = 0; x < plan.transfers.size(); ++x) {
+        plan.transfers[x].order = x;
+    }
+    return plan;
+}
+
+TEST(Compile, WhereLayersWaitTheLastBucketOvertakesTheRestOfTheFirst) {
+    const auto shapes = floats({2048, 1024, 1024});
+    const Plan plan = layer_plan(shapes, {{.bucket = 0, .begin = 0, .end = 4096},
+                                          {.bucket = 2, .begin = 0, .end = 4096},
+                                          {.bucket = 1, .begin = 0, .end = 4096},
+                                          {.bucket = 0, .begin = 4096, .end = 8192}});
+    CompileOptions options;
+    options.layers = true;
+    std::string problem;
+    const Script script = compile(plan, shapes, options, problem);
+    ASSERT_EQ(problem, "");
+    EXPECT_TRUE(script.layers);
+    EXPECT_EQ(script.shadow_bytes, 0U);
+    expect_sends_in_order(plan, script);
+    const auto launches = [&](std::uint32_t b) {
+        return script.action(0, b).launch_end - script.action(0, b).launch;
+    };
+    EXPECT_EQ(launches(0), 1U);
+    EXPECT_EQ(launches(1), 0U);  // waits for bucket 2
+    EXPECT_EQ(launches(2), 3U);
+}
+
+TEST(Compile, APlanForLayersIsRefusedWhereTheyDoNotWait) {
+    const auto shapes = floats({1024});
+    Plan plan = layer_plan(shapes, {{.bucket = 0, .begin = 0, .end = 4096}});
+    CompileOptions options;
+    std::string problem;
+    compile(plan, shapes, options, problem);
+    EXPECT_NE(problem.find("whose layers wait"), std::string::npos) << problem;
+    options.layers = true;
+    compile(plan, shapes, options, problem);
+    EXPECT_EQ(problem, "");
+    plan.deliveries[0].generation = {-1, 1};
+    plan.transfers[0].generation = {-1, 1};
+    compile(plan, shapes, options, problem);
+    EXPECT_NE(problem.find("neither delays nor merges"), std::string::npos) << problem;
 }
 
 TEST(Compile, AWholeBucketOnTheFirstLaneIsForwarded) {

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans under which each layer waits for its own sum: calls return before theirs is there, and a
+// bucket that comes later may be sent first. Whoever waits for a bucket gets its sum, however the
+// plan ends.
+#include <limits>
+
+#include "shim/executor/layer_sums.h"
+#include "shim/nccl/sum_mark.h"
+#include "tests/component/shim/executor/job.h"
+
+namespace deft::executor::test {
+namespace {
+
+using Wait = LayerSums::Wait;
+
+const std::vector<std::uint64_t> kCounts{40960, 129, 20480};
+
+std::uint64_t mark_of(std::uint32_t place) {
+    return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
+}
+
+// The last bucket is sent before the rest of the first, and the one between them last.
+Plan urgent_plan(std::uint32_t links) {
+    const auto bytes = bytes_of(shapes_of(kCounts));
+    Plan plan = uniform_plan(bytes, 1, 0);
+    plan.barrier = planner::Barrier::Layer;
+    plan.transfers.clear();
+    const auto add = [&](std::uint32_t bucket, std::uint64_t begin, std::uint64_t end,
+                         std::uint32_t link) {
+        Transfer t;
+        t.bucket = bucket;
+        t.begin = begin;
+        t.end = end;
+        t.link = link;
+        t.order = static_cast<std::uint32_t>(plan.transfers.size());
+        plan.transfers.push_back(t);
+    };
+    add(0, 0, 4096, 0);
+    add(2, 0, 8192, 0);
+    add(2, 8192, bytes[2], links - 1);
+    add(0, 4096, bytes[0], 0);
+    add(1, 0, bytes[1], links - 1);
+    return plan;
+}
+
+// One rank's job: buffers as DDP has them, and the sums that its calls have left.
+class Job {
+public:
+    Job(const Rank& self, Lanes& lanes, std::uint32_t links) : self_(self) {
+        CompileOptions options;
+        options.lanes = links;
+        options.layers = true;
+        std::string problem;
+        Script script = compile(urgent_plan(links), shapes_, options, problem);
+        EXPECT_EQ(problem, "");
+        for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
+            script.marks.push_back(mark_of(b));
+            buffers_.push_back(std::make_unique<Device<std::byte>>(
+                std::vector<std::byte>(shapes_[b].bytes())));
+        }
+        ExecutorOptions executing;
+        executing.lease = true;
+        executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank, lanes.pointers,
+                                    script, executing, problem);
+        EXPECT_NE(executor, nullptr) << problem;
+        executor->vouch(std::numeric_limits<std::int64_t>::max());
+    }
+
+    // A call of another count or mark may take the place of a bucket's.
+    int call(std::int64_t t, std::uint32_t b, std::uint64_t mark, std::uint64_t count) {
+        const auto bytes = local_gradient(shapes_[b], self_.rank, t, b);
+        buffers_[b]->set(bytes);
+        Shape shape = shapes_[b];
+        shape.count = count;
+        const int result = hooked_all_reduce(*executor, self_, self_.stream, buffers_[b]->get(),
+                                             buffers_[b]->get(), shape, mark);
+        left.push_back(take_left_sum());
+        return result;
+    }
+    int call(std::int64_t t, std::uint32_t b) { return call(t, b, mark_of(b), kCounts[b]); }
+
+    Wait wait_here(std::uint32_t b) { return left[b].sums->wait_here(b, left[b].iteration); }
+    Wait wait(std::uint32_t b) {
+        return left[b].sums->wait(b, left[b].iteration,
+                                  reinterpret_cast<cuda::Stream>(self_.stream));
+    }
+    void expect_sum(std::int64_t t, std::uint32_t b) {
+        expect_delivered(
+            buffers_[b]->host(), shapes_[b],
+            [&](std::uint64_t i) { return reduced(self_.nranks, t, b, i, ncclSum); },
+            "bucket " + std::to_string(b) + " iteration " + std::to_string(t));
+    }
+    void let_go() {
+        for (const LeftSum& one : left) {
+            if (one.sums != nullptr) {
+                one.sums->release();
+            }
+        }
+        left.clear();
+    }
+
+    std::unique_ptr<Executor> executor;
+    std::vector<LeftSum> left;
+
+private:
+    const Rank& self_;
+    const std::vector<Shape> shapes_ = shapes_of(kCounts);
+    std::vector<std::unique_ptr<Device<std::byte>>> buffers_;
+};
+
+template <class Run>
+void with_jobs(int nranks, std::uint32_t links, Run run) {
+    const Ids ids(links);
+    softdev::test::run_ranks(nranks, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        Job job(self, lanes, links);
+        run(job, self);
+        job.let_go();
+        job.executor.reset();
+    });
+    EXPECT_EQ(softdevReports(), 0U);
+}
+
+TEST(Layers, EachBucketsSumIsThereForWhoWaitsForIt) {
+    for (const std::uint32_t links : {1U, 2U}) {
+        with_jobs(2, links, [](Job& job, Rank& self) {
+            for (std::int64_t t = 0; t < 20; ++t) {
+                EXPECT_FALSE(job.executor->renew(false));
+                for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
+                    ASSERT_EQ(job.call(t, b), ncclSuccess);
+                    ASSERT_NE(job.left[b].sums, nullptr);
+                    // What overtakes it is still to come.
+                    EXPECT_EQ(job.wait(b), b == 2 ? Wait::Waits : Wait::NotSent);
+                }
+                // As forward comes to them, on the stream or in this thread.
+                for (const std::uint32_t b : {2U, 1U, 0U}) {
+                    if ((t + b) % 2 == 0) {
+                        EXPECT_EQ(job.wait_here(b), Wait::Waits);
+                    } else {
+                        EXPECT_EQ(job.wait(b), Wait::Waits);
+                        self.sync();
+                    }
+                    job.expect_sum(t, b);
+                }
+                job.let_go();
+            }
+            EXPECT_EQ(job.executor->why(), BreakReason::None);
+        });
+    }
+}
+
+// What the calls before it have left is sent all the same, in one order on all ranks.
+TEST(Layers, AnotherCallInTheMiddleEndsThePlanAndLosesNoSum) {
+    for (const bool marked : {true, false}) {
+        with_jobs(2, 2, [&](Job& job, Rank&) {
+            for (std::int64_t t = 0; t < 3; ++t) {
+                for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
+                    ASSERT_EQ(job.call(t, b), ncclSuccess);
+                }
+                EXPECT_EQ(job.wait_here(0), Wait::Waits);
+                EXPECT_EQ(job.wait_here(1), Wait::Waits);
+                job.let_go();
+            }
+            ASSERT_EQ(job.call(3, 0), ncclSuccess);
+            ASSERT_EQ(job.call(3, 1), ncclSuccess);
+            EXPECT_EQ(job.wait(0), Wait::NotSent);
+            // Another sum of the same shape, or another shape.
+            ASSERT_EQ(job.call(3, 2, marked ? mark_of(2) : 0, marked ? 77 : kCounts[2]),
+                      ncclSuccess);
+            EXPECT_EQ(job.left[2].sums, nullptr);
+            EXPECT_EQ(job.executor->why(),
+                      marked ? BreakReason::Sequence : BreakReason::Unproven);
+            job.executor.reset();  // nobody has waited yet
+            for (const std::uint32_t b : {0U, 1U}) {
+                EXPECT_EQ(job.wait_here(b), Wait::Waits);
+                job.expect_sum(3, b);
+            }
+        });
+    }
+}
+
+TEST(Layers, WhatIsNotSentIsLostWithThePlan) {
+    with_jobs(2, 1, [](Job& job, Rank&) {
+        ASSERT_EQ(job.call(0, 0), ncclSuccess);
+        EXPECT_EQ(job.wait(0), Wait::NotSent);
+        EXPECT_TRUE(job.executor->sums_unsent());
+        job.executor->end(BreakReason::Stopped);
+        EXPECT_EQ(job.wait(0), Wait::Lost);
+        EXPECT_EQ(job.wait_here(0), Wait::Lost);
+    });
+}
+
+TEST(Layers, ASumThatNobodyTakesIsLetGo) {
+    with_jobs(2, 1, [](Job& job, Rank&) {
+        for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
+            ASSERT_EQ(job.call(0, b), ncclSuccess);
+        }
+        job.left[2].sums->retain();
+        leave_sum(*job.left[2].sums, 2, 1);  // and again, in its place
+        leave_sum(*job.left[2].sums, 2, 1);
+        const LeftSum taken = take_left_sum();
+        EXPECT_EQ(taken.sums, job.left[2].sums);
+        EXPECT_EQ(take_left_sum().sums, nullptr);
+        taken.sums->release();
+        taken.sums->release();
+        EXPECT_EQ(job.wait_here(0), Wait::Waits);
+    });
+}
+
+TEST(Layers, APlanForThemIsRefusedWithoutMarks) {
+    softdev::test::run_ranks(1, [&](Rank& self) {
+        const Ids ids(1);
+        Lanes lanes(self, ids);
+        CompileOptions options;
+        options.layers = true;
+        std::string problem;
+        const Script script = compile(urgent_plan(1), shapes_of(kCounts), options, problem);
+        ASSERT_EQ(problem, "");
+        ExecutorOptions executing;
+        executing.lease = true;
+        EXPECT_EQ(Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank, lanes.pointers,
+                                   script, executing, problem),
+                  nullptr);
+        EXPECT_NE(problem, "");
+    });
+}
+
+}  // namespace
+}  // namespace deft::executor::test
