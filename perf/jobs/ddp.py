@@ -74,9 +74,11 @@ class Device:
     eighth of the time is the optimizer's, a third of the rest forward. The numbers are computed
     meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before it
     ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time
-    is not while it runs ahead of a GPU; one that is late may catch up until the last layer."""
+    is not while it runs ahead of a GPU; one that is late may catch up until the last layer. A
+    layer that is held up for longer, because its weights were not there, begins when they are."""
 
     OPTIMIZER = 1 / 8
+    LATE = 2e-3   # seconds that a core may be late
 
     def __init__(self, model, milliseconds):
         self.seconds, self.until, self.begun = milliseconds / 1e3, 0.0, set()
@@ -89,6 +91,7 @@ class Device:
         sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
         for layer, size in zip(layers, sizes):
             lasts = self.seconds * (1 - self.OPTIMIZER) * size / sum(sizes)
+            layer.register_forward_pre_hook(lambda *_: self.wait_over())
             layer.register_forward_hook(lambda *_, lasts=lasts: self.run(lasts / 3))
             for parameter in layer.parameters():
                 parameter.register_hook(
@@ -104,6 +107,12 @@ class Device:
         """A gradient of this layer is there: none of them leaves it before it ends."""
         self.run(0.0 if layer in self.begun else lasts)
         self.begun.add(layer)
+
+    def wait_over(self):
+        """Of a layer's forward, for its weights."""
+        now = time.perf_counter()
+        if now > self.until + self.LATE:
+            self.until = now
 
     def step(self):
         self.run(self.seconds * self.OPTIMIZER)

@@ -2,10 +2,11 @@
 """Trainings under DistributedDataParallel whose layers may wait for their own gradients, one after
 the other, each on a process group of its own.
 
-OUT: rank 0 writes {"<kind>": {"digest": "...", "forwards": n}} there. The digest is of the weights,
-the optimizer's state and all that the job itself has looked at; `forwards` counts the iterations
-whose sums were waited for in the next forward pass (0 without deft). KINDS: a comma list (default:
-all that this PyTorch has). ITERATIONS (60).
+OUT: rank 0 writes {"<kind>": {"digest": "...", "forwards": n, "planned": n}} there. The digest is of
+the weights, the optimizer's state and all that the job itself has looked at; `forwards` counts the
+iterations whose sums were waited for in the next forward pass, `planned` those under a plan (0
+without deft). KINDS: a comma list (default:
+all that this PyTorch has). ITERATIONS (60) and PACE (seconds from one to the next, 0).
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -28,6 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from training_kinds import samples
 
 ITERATIONS = int(os.environ.get("ITERATIONS", "60"))
+PACE = float(os.environ.get("PACE", "0"))
 RANK = int(os.environ["RANK"])
 WIDTH = 24
 
@@ -493,6 +496,14 @@ def forwards():
     return module.layers.forwards if module else 0
 
 
+def planned():
+    try:
+        import deft
+    except ImportError:
+        return 0
+    return deft.stats()["iterations"]
+
+
 def tensors_of(job):
     yield from (parameter.detach() for parameter in job.kept)
     for state in job.optimizer.state_dict()["state"].values():
@@ -503,15 +514,16 @@ def tensors_of(job):
 def run(name):
     group = dist.new_group()
     made, step = KINDS[name](group)
-    before = forwards()
+    before = forwards(), planned()
     for iteration in range(ITERATIONS):
+        time.sleep(PACE)
         step(iteration)
-    counted = forwards() - before
+    counted, under_plan = forwards() - before[0], planned() - before[1]
     digest = hashlib.sha256()
     for tensor in tensors_of(made):
         digest.update(tensor.float().contiguous().numpy().tobytes())
     dist.destroy_process_group(group)
-    return {"digest": digest.hexdigest(), "forwards": counted}
+    return {"digest": digest.hexdigest(), "forwards": counted, "planned": under_plan}
 
 
 def main():
