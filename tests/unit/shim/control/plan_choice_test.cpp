@@ -102,6 +102,58 @@ Reestimate second_look(const planner::Profile& job, double guess_to_truth) {
     return look;
 }
 
+Settings waiting_layers(const char* policy = "") {
+    Settings settings;
+    settings.mode = ShimMode::Exact;
+    settings.layers = true;
+    settings.policy = policy;
+    return settings;
+}
+
+TEST(Layers, GetAnOrderWhereTheyWaitForThemselvesAndNoneElse) {
+    for (const char* policy : {"", "best", "bytescheduler", "us-byte"}) {
+        const planner::Plan plan = plan_for(1, waiting_layers(policy));
+        EXPECT_EQ(plan.barrier, planner::Barrier::Layer) << policy;
+        EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use) << policy;
+        EXPECT_LT(plan.predicted.iteration, 0.9 * plan.predicted.baseline) << policy;
+        EXPECT_FALSE(plan.predicted.late_or_merged()) << policy;
+        for (const planner::Transfer& transfer : plan.transfers) {
+            EXPECT_EQ(transfer.operation, planner::Operation::AllReduce) << policy;
+        }
+        Settings settings = waiting_layers(policy);
+        settings.layers = false;
+        const planner::Plan without = plan_for(1, settings);
+        EXPECT_EQ(without.barrier, planner::Barrier::Update) << policy;
+        EXPECT_EQ(without.predicted.verdict, planner::Verdict::Keep) << policy;
+    }
+}
+
+// The last bucket, which forward needs first, is not sent last.
+TEST(Layers, WhatForwardNeedsFirstOvertakes) {
+    const planner::Plan plan = plan_for(1, waiting_layers("bytescheduler"));
+    ASSERT_FALSE(plan.transfers.empty());
+    EXPECT_EQ(plan.transfers.front().bucket, 0U);
+    EXPECT_LT(plan.transfers.back().bucket, 7U);
+}
+
+TEST(Layers, OfMoreThanTwoRanksHaveTheirSumsWhole) {
+    for (const char* policy : {"", "bytescheduler", "us-byte"}) {
+        Settings settings = waiting_layers(policy);
+        settings.cuts = false;
+        const planner::Plan plan = plan_for(1, settings);
+        EXPECT_LT(plan.predicted.iteration, 0.95 * plan.predicted.baseline) << policy;
+        EXPECT_EQ(plan.transfers.size(), 8U) << policy;
+        for (const planner::Transfer& transfer : plan.transfers) {
+            EXPECT_EQ(transfer.bytes(), kBytes) << policy;
+        }
+    }
+}
+
+TEST(Layers, GetANamedOrderThoughItGainsNothing) {
+    EXPECT_EQ(plan_for(0.1, waiting_layers("us-byte")).predicted.verdict, planner::Verdict::Use);
+    EXPECT_EQ(plan_for(0.1, waiting_layers()).predicted.verdict, planner::Verdict::Keep);
+}
+
 TEST(Reestimate, APlanMadeFromAWrongGuessIsReplaced) {
     // Little to send: the guess sees transfers that nothing hides, and merges them.
     const planner::Profile job = job_of(0.7);

@@ -97,6 +97,23 @@ TEST(Proof, EveryRankHasToHaveItOfTheSameCompanion) {
     EXPECT_EQ(find_unproven(proofs, 2, "1").why, "rank 1: none");
 }
 
+TEST(Proof, OnEveryRankLayersHaveToWaitForThemselves) {
+    Proof waiting = holding();
+    waiting.layers = true;
+    std::map<int, Proof> proofs{{0, waiting}, {1, waiting}};
+    EXPECT_TRUE(find_unproven(proofs, 2, "1").layers);
+    EXPECT_FALSE(find_unproven(proofs, 3, "1").layers) << "rank 2 has said nothing yet";
+    proofs[1].layers = false;
+    EXPECT_FALSE(find_unproven(proofs, 2, "1").layers);
+    EXPECT_EQ(find_unproven(proofs, 2, "1").why, "") << "all is proven for what is late";
+    proofs[1] = waiting;
+    proofs[1].who = "2";
+    EXPECT_FALSE(find_unproven(proofs, 2, "1").layers);
+    proofs[1] = waiting;
+    proofs[0].holds = false;
+    EXPECT_FALSE(find_unproven(proofs, 2, "1").layers);
+}
+
 TEST(Reasons, StayWhereTheyAreAndAreNotWithoutEnd) {
     Reasons reasons;
     EXPECT_EQ(reasons.keep(""), nullptr);
@@ -115,6 +132,7 @@ TEST(Proof, TravelsAndNothingElseIsTakenForIt) {
     Proof proof = holding("0.1.0");
     proof.holds = false;
     proof.pending = true;
+    proof.layers = true;
     proof.why = "too early";
     std::vector<std::byte> bytes = encode(proof);
     Proof back;
