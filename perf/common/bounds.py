@@ -22,6 +22,16 @@ def synchronous(compute, ready, cost):
     return end
 
 
+def waiting_layers(compute, ready, cost, forward):
+    """Each layer waits for its own gradient, in the next forward pass. `forward`: seconds of it, of
+    which a bucket's layers take the share that they take of backward; an iteration begins with it."""
+    end = compute
+    for first, start in enumerate(ready):
+        needed = forward * (1 - (start - forward) / (compute - forward))   # from its beginning
+        end = max(end, start + sum(cost[first:]) - max(needed, 0.0))
+    return end
+
+
 def carried(compute, ready, cost, carry):
     """As synchronous(), where the cores that compute also carry the bytes: all transfers
     together take `carry` seconds of theirs, so that compute is slower while a transfer is under
@@ -67,6 +77,8 @@ def late_or_merged(compute, ready, cost, max_merge):
 def of_mode(mode, compute, ready, cost, max_merge=2):
     if mode == "deft":
         return late_or_merged(compute, ready, cost, max_merge)
+    if mode == "layers":
+        return waiting_layers(compute, ready, cost, compute / 3)
     if mode == "covap":
         return delayed(compute, cost, max_merge)
     return synchronous(compute, ready, cost)

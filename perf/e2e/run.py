@@ -28,7 +28,7 @@ from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-MODES = ("plain", "exact", "deft")
+MODES = ("plain", "exact", "deft", "layers")
 JOBS = ("replay", "ddp", "ddp-cores")
 CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
 NEAR = 1.05      # times the lower bound that a mode may take
@@ -60,7 +60,9 @@ def parse(arguments):
                         "default: the first two")
     parser.add_argument("--cases", default=",".join(CASES),
                         help="rates of the links, joined by '+': a list (default: all four)")
-    parser.add_argument("--modes", default=",".join(MODES), help="default: plain,exact,deft")
+    parser.add_argument("--modes", default=",".join(MODES[:3]),
+                        help="default: plain,exact,deft; layers: exact with DEFT_LAYERWISE=auto, "
+                        "of the DDP jobs")
     parser.add_argument("--coverage", default="0.9,1.6",
                         help="replay: time to transfer over time to compute, on all links (a list)")
     parser.add_argument("--apart", action="store_true",
@@ -95,6 +97,8 @@ def parse(arguments):
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
     if options.apart and any(case.count("+") != 1 for case in options.cases.split(",")):
         parser.error("--apart: cases of two links, for instance --cases 2gbit+1gbit")
+    if "layers" in options.modes and (options.apart or "replay" in options.jobs):
+        parser.error("--modes layers: of the DDP jobs (--jobs ddp), and not --apart")
     if "plain" not in options.modes:
         parser.error("--modes: plain is what the others are compared with")
     try:
@@ -147,7 +151,9 @@ def command_of(job, coverage, options, parts, gbit, count):
         libraries = [] if parts.nccl else ["--libs", parts.libraries]
         return [options.python, parts.launcher, *libraries, parts.ddp, "--epochs",
                 "100", "--iterations", str(count), "--bucket-cap-mb", "5", "--print-every", "1000",
-                "--json", results, *(ON_A_GPU if job == "ddp" else [])]
+                "--json", results, *(ON_A_GPU if job == "ddp" else []),
+                # Layers step when their sums are there, and not where the job does.
+                *(["--optimizer-share", "0"] if "layers" in options.modes else [])]
     return replay if job == "replay" else ddp
 
 
@@ -232,10 +238,12 @@ def one_round(job, coverage, options, parts, network, gbit):
             continue
         settings = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP),
                     "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
+        if mode == "layers":
+            settings["DEFT_LAYERWISE"] = "auto"
         if options.apart:
             settings.update(APART)
-        runs[mode] = undisturbed(network, parts, command, mode, settings, None, options.timeout,
-                                 bind)
+        runs[mode] = undisturbed(network, parts, command, "exact" if mode == "layers" else mode,
+                                 settings, None, options.timeout, bind)
     run_alone()
     carry = None
     if job == "replay":
@@ -304,7 +312,7 @@ def measure(job, coverage, rates, options, parts, revision):
         of.update({"plan": plan_words(mode, [one[mode] for one in rounds]),
                    "sent_MB": [sent / 1e6 for sent in last["sent"]]})
         result["modes"][mode] = of
-        if mode in ("exact", "deft"):
+        if mode != "plain":
             result["bars"] += [{"bar": f"{mode}: times its lower bound", "value": of["of_bound"],
                                 "need": NEAR, "met": of["of_bound"] <= NEAR},
                                {"bar": f"{mode}: times the run without deft",

@@ -71,16 +71,16 @@ class Device:
     many milliseconds for it.
 
     A layer begins when the one before it ends, and lasts by its share of the parameters; an
-    eighth of the time is the optimizer's, a third of the rest forward. The numbers are computed
+    eighth of the time is the optimizer's (--optimizer-share), a third of the rest forward. The numbers are computed
     meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before it
     ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time
     is not while it runs ahead of a GPU; one that is late may catch up until the last layer. A
     layer that is held up for longer, because its weights were not there, begins when they are."""
 
-    OPTIMIZER = 1 / 8
     LATE = 2e-3   # seconds that a core may be late
 
-    def __init__(self, model, milliseconds):
+    def __init__(self, model, milliseconds, optimizer):
+        self.optimizer = optimizer   # its part of the time
         self.seconds, self.until, self.begun = milliseconds / 1e3, 0.0, set()
         if milliseconds <= 0:
             return
@@ -90,7 +90,7 @@ class Device:
         layers = [layer for layer in layers if id(layer) not in inner]
         sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
         for layer, size in zip(layers, sizes):
-            lasts = self.seconds * (1 - self.OPTIMIZER) * size / sum(sizes)
+            lasts = self.seconds * (1 - self.optimizer) * size / sum(sizes)
             layer.register_forward_pre_hook(lambda *_: self.wait_over())
             layer.register_forward_hook(lambda *_, lasts=lasts: self.run(lasts / 3))
             for parameter in layer.parameters():
@@ -115,7 +115,7 @@ class Device:
             self.until = now
 
     def step(self):
-        self.run(self.seconds * self.OPTIMIZER)
+        self.run(self.seconds * self.optimizer)
 
     def run(self, lasts):
         self.until += lasts
@@ -180,7 +180,7 @@ def train(options, device):
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(options.seed)
     model = make_model(options.model).to(device)
-    paced = Device(model, options.device_ms)
+    paced = Device(model, options.device_ms, options.optimizer_share)
     elements = sum(parameter.numel() for parameter in model.parameters())
     # A size that is named, were it DDP's own, makes newer versions of PyTorch leave out the small
     # first bucket.
@@ -274,6 +274,9 @@ def parse():
                         help="where there is no GPU: an iteration takes so "
                         "long, layer by layer, as if one computed it (if the cores do "
                         "not take longer)")
+    parser.add_argument("--optimizer-share", type=float, default=1 / 8, metavar="PART",
+                        help="--device-ms: the optimizer's part of it (1/8). It passes where the "
+                        "job steps: a comparison with layers that step late needs 0")
     parser.add_argument("--print-every", type=int, default=5, metavar="N",
                         help="progress every N iterations")
     parser.add_argument("--json", metavar="FILE", help="rank 0 writes the results there")

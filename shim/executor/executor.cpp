@@ -353,54 +353,6 @@ int Executor::carry_out(const Action& action, const Call& call, cuda::Stream str
     return script_.layers ? leave(call, bucket, stream) : DEFT_NCCL_SUCCESS;
 }
 
-// Who has called waits for the sum itself. One of whom that is not known has what was sent by now.
-int Executor::leave(const Call& call, std::uint32_t bucket, cuda::Stream stream) noexcept {
-    if (call.mark == script_.marks[bucket]) {
-        leave_sum(*sums_, bucket, running_ + 1);
-        return DEFT_NCCL_SUCCESS;
-    }
-    if (sums_->wait(bucket, running_ + 1, stream) == LayerSums::Wait::Waits) {
-        return DEFT_NCCL_SUCCESS;
-    }
-    DEFT_WARN("a sum was to wait for a layer that nobody knows of; the communicator fails");
-    return failed("sum", DEFT_NCCL_INTERNAL_ERROR);
-}
-
-bool Executor::sums_unsent() const noexcept {
-    return script_.layers && position_.load(std::memory_order_relaxed) > 0 && !broken();
-}
-
-void Executor::break_off(BreakReason reason) noexcept {
-    if (sums_unsent()) {
-        inside_.fetch_add(1);
-        if (why() != BreakReason::Stopped) {
-            send_rest();
-        }
-        inside_.fetch_sub(1);
-    }
-    end(reason);
-}
-
-// Of the buckets whose calls were made, what later calls of this iteration were to send: all ranks
-// have come as far.
-void Executor::send_rest() noexcept {
-    const cuda::Current current(*driver_.driver, shadow_->context());
-    const std::uint32_t made = position_.load(std::memory_order_relaxed);
-    std::uint64_t direct = 0;
-    int result = current ? DEFT_NCCL_SUCCESS : refused("context");
-    progress_ = {};
-    for (std::size_t p = made; p < script_.shapes.size(); ++p) {
-        const Action& action = script_.action(running_, p);
-        for (std::uint32_t i = action.launch;
-             i < action.launch_end && result == DEFT_NCCL_SUCCESS; ++i) {
-            const Launch& step = script_.launches[i];
-            if (script_.regions[step.region].bucket < made) {
-                result = launch(step, {}, direct);
-            }
-        }
-    }
-}
-
 // Not a stream of another context. Asked when the job changes streams, before a copy is put there:
 // no event could tell when the shadow memory is free of it.
 bool Executor::takes_events(cuda::Stream stream, cuda::Event event) noexcept {

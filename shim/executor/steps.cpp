@@ -2,7 +2,6 @@
 // The steps of one gradient call: take the gradient in, launch transfers, deliver sums.
 #include "planner/convergence.h"
 #include "shim/executor/counters.h"
-#include "shim/executor/layer_sums.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
 
@@ -138,20 +137,6 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
         Counters::add(counters_->lane_bytes[step.lane], bytes);
     }
     return script_.layers ? note_sent(step, region.bucket) : DEFT_NCCL_SUCCESS;
-}
-
-// For who waits for the bucket's sum. In the last call of an iteration, or before it.
-int Executor::note_sent(const Launch& step, std::uint32_t bucket) noexcept {
-    if (step.ends_lane && driver_.driver->EventRecord(sums_->summed(bucket, step.lane),
-                                                      lanes_[step.lane]->stream()) !=
-                              cuda::kSuccess) {
-        progress_.untold = true;
-        return refused("event on a lane");
-    }
-    if (step.ends_bucket) {
-        sums_->sent(bucket, running_ + 1);
-    }
-    return DEFT_NCCL_SUCCESS;
 }
 
 // The transfer itself, measured while the iteration is sampled.

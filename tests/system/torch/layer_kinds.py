@@ -294,6 +294,10 @@ def clips_later(job, iteration):
     (clips if iteration % 9 == 8 or iteration > 45 else Job.plain)(job, iteration)
 
 
+def clips_at_last(job, iteration):
+    (clips if iteration >= ITERATIONS * 3 // 4 else Job.plain)(job, iteration)
+
+
 def steps_by(make):
     def prepare(job):
         job.schedule = make(job.optimizer)
@@ -447,6 +451,7 @@ KINDS = {
     "accumulates": job(iterate=accumulates),
     "clips": job(iterate=clips),
     "clips_later": job(iterate=clips_later),
+    "clips_at_last": job(iterate=clips_at_last),
     "evaluates": job(iterate=and_then(evaluate, 5)),
     "evaluates_inside": job(iterate=and_then(evaluate_inside, 5)),
     "attends": job(make_model=Attends, iterate=and_then(evaluate_inside, 4)),

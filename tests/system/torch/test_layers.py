@@ -2,7 +2,7 @@
 """Layers that wait for their own gradients give the bits of plain, or the job stays plain.
 
 Here a few kinds of training; all of them, of three ranks, where TEST_TORCH_MAJOR asks for a current
-PyTorch.
+PyTorch. And a few in the order of ByteScheduler and US-Byte.
 """
 
 import json
@@ -70,6 +70,36 @@ class LayersTest(support.TorchTest):
             self.skipTest("long: with TEST_TORCH_MAJOR")
         self.compare(3, os.environ.get("KINDS", "").split(",") if "KINDS" in os.environ
                      else self.kinds())
+
+    def order(self, ranks, plan, kinds):
+        """Long enough for a plan to come into force; it may end again."""
+        env = {"ITERATIONS": "160", "PACE": "0.015"}
+        plain, _ = self.results(ranks, kinds, **env)
+        results, job = self.results(ranks, kinds, DEFT_LAYERWISE="auto", DEFT_PLAN=plan, **env,
+                                    prefix=[support.DEFT, "run", "--mode", "exact", "--log", "info",
+                                            "--library", support.LIBRARY, "--"])
+        for kind, result in results.items():
+            with self.subTest(kind=kind, plan=plan, log=job.outputs()):
+                self.assertEqual(result["digest"], plain[kind]["digest"])
+                self.assertGreater(result["planned"], 15)
+                self.assertGreater(result["forwards"], 15)
+        self.assertIn(f"plan: {plan}: ", job.outputs())
+        self.assertEqual(re.findall("stands down.*", job.outputs()), [])
+        return job
+
+    def test_the_order_of_bytescheduler(self):
+        job = self.order(2, "bytescheduler", ("adam", "clips_at_last"))
+        # Plain from then on, while the plan is in force or not.
+        self.assertRegex(job.outputs(), "companion: module \\d+: .*outside of its forward pass")
+
+    def test_the_order_of_us_byte(self):
+        self.order(2, "us-byte", ("views",))
+
+    def test_orders_of_three_ranks(self):
+        if "TEST_TORCH_MAJOR" not in os.environ:
+            self.skipTest("long: with TEST_TORCH_MAJOR")
+        for plan in ("bytescheduler", "us-byte"):
+            self.order(3, plan, ("adam", "momentum", "looks"))
 
     def kinds(self):
         """By their names in the script: what this PyTorch does not have is left out there."""
