@@ -30,7 +30,7 @@ struct Options {
     std::uint32_t max_period = 64;  // longest repeating pattern a policy may return
 
     bool allow_split = true;            // buckets may be cut
-    bool allow_fusion = true;           // buckets may share one message (`best`)
+    bool allow_fusion = true;           // buckets may share one message (`best`, `us-byte`)
     bool complete_generations = false;  // an update gets a generation whole or not (`best`)
     // What only some executors can carry out: an update may get some buckets, or a part of one, an
     // iteration late and the others fresh (`best`). deft's own cannot yet, and leaves it off.

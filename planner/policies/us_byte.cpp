@@ -46,7 +46,7 @@ private:
             if (size == 0) {
                 continue;
             }
-            if (!first) {
+            if (!first && options_.allow_fusion) {
                 builder_.fuse();
             }
             first = false;
@@ -131,7 +131,7 @@ private:
     void block(const std::vector<std::size_t>& order, std::size_t from, std::size_t to) {
         for (std::size_t k = from; k < to; ++k) {
             const std::size_t i = order[k];
-            if (k > from) {
+            if (k > from && options_.allow_fusion) {
                 builder_.fuse();
             }
             builder_.add(static_cast<std::uint32_t>(i), sent_[i], profile_.buckets[i].bytes, 0);

@@ -245,6 +245,45 @@ bool correct_by_starts(const Track& track, planner::Profile& profile) {
     return true;
 }
 
+bool correct_by_backward(const Track& track, planner::Profile& profile) {
+    const CallTimes* const measured = track.current_profile();
+    if (measured == nullptr || profile.buckets.size() < 2) {
+        return false;
+    }
+    const std::vector<CallRecord>& shape = track.current_shape();
+    std::vector<double> starts;  // seconds
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (carries_gradient(shape[i])) {
+            const Samples& start = measured->places()[i].start_ms;
+            if (start.count() < kStartsToCorrectBy) {
+                return false;
+            }
+            starts.push_back(seconds(start).median);
+        }
+    }
+    const double first = static_cast<double>(profile.buckets.front().bytes);
+    const double rest = static_cast<double>(profile.bytes()) - first;
+    if (starts.size() != profile.buckets.size() || starts.back() <= starts.front() || rest <= 0) {
+        return false;
+    }
+    const double shown = starts.back() - starts.front();
+    const double hidden = shown * first / rest;  // backward of what the first bucket is of
+    planner::MeasuredJob job;
+    job.name = profile.name;
+    job.ranks = profile.ranks;
+    job.iteration = profile.iteration;
+    job.compute.median = (shown + hidden) * 3 / 2;
+    job.compute.n = starts.size();
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+        planner::Spread ready;
+        ready.median = job.compute.median / 3 + hidden + starts[i] - starts.front();
+        ready.n = 1;
+        job.buckets.push_back({profile.buckets[i].bytes, ready, profile.buckets[i].transfer});
+    }
+    profile = planner::measured_profile(job);
+    return true;
+}
+
 JobView view_job(const Track& track, bool times) {
     JobView view;
     const CallTimes* const profile = track.current_profile();

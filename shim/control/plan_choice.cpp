@@ -157,7 +157,10 @@ Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
     }
     Plan best = planner::make_plan("best", profile, fabric, options);
     Plan tuned = bytescheduler(profile, fabric, options, settings.cuts);
-    return tuned.predicted.iteration < best.predicted.iteration * (1 - kFiner) ? tuned : best;
+    const bool finer = tuned.predicted.iteration < best.predicted.iteration * (1 - kFiner);
+    // Named, it is carried out all the same, and shows how long backward takes.
+    const bool as_it_is = best.barrier == planner::Barrier::Update;
+    return finer || (as_it_is && !settings.policy.empty()) ? tuned : best;
 }
 
 Plan covap(const Profile& profile, const Fabric& fabric, const Options& options) {

@@ -108,17 +108,24 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     const Settings settings = selector_.allowed();
     const planner::Plan& plan = follower_.in_force();
     if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
-        view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0 ||
-        !plan.predicted.late_or_merged()) {
+        view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0) {
+        return {};
+    }
+    const bool layers = plan.barrier == planner::Barrier::Layer;
+    if (!layers && !plan.predicted.late_or_merged()) {
         return {};
     }
     const Summary iteration = track.current_profile()->iteration_ms().summary();
     const planner::Profile& guessed = selector_.profile();
     planner::Profile corrected = guessed;
-    if (iteration.n < kLookIterations || !correct_by_starts(track, corrected)) {
+    if (iteration.n < kLookIterations || !(layers ? correct_by_backward(track, corrected)
+                                                  : correct_by_starts(track, corrected))) {
         return {};
     }
     selector_.set_reestimated(true);
+    if (layers) {
+        return look_at_layers(std::move(corrected), settings);
+    }
     Reestimate look =
         reestimate(plan, iteration.mean * 1e-3, guessed, corrected, selector_.networks(), settings);
     DEFT_INFO(
@@ -132,6 +139,26 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     if (look.believed) {
         selector_.set_profile(std::move(corrected));
     }
+    return {};
+}
+
+// Under such a plan backward's times are measured, and no guess is needed any more.
+std::optional<PlanReview::Better> PlanReview::look_at_layers(planner::Profile corrected,
+                                                             const Settings& settings) {
+    std::string note;
+    planner::Plan plan = choose_plan(corrected, selector_.networks(), settings, note);
+    const double now = predict(follower_.in_force(), corrected, selector_.networks());
+    const bool better = plan.barrier == planner::Barrier::Layer &&
+                        plan.predicted.verdict == planner::Verdict::Use &&
+                        plan.predicted.iteration < now * (1 - kLoss);
+    DEFT_INFO("backward takes %.2f ms, and %.2f ms were guessed; %.2f ms are predicted, and %.2f ms "
+              "with the best order",
+              corrected.backward * 1e3, selector_.profile().backward * 1e3, now * 1e3,
+              plan.predicted.iteration * 1e3);
+    if (better) {
+        return Better{std::move(plan), std::move(corrected), std::move(note)};
+    }
+    selector_.set_profile(std::move(corrected));
     return {};
 }
 

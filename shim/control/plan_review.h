@@ -20,6 +20,8 @@
 
 namespace deft::director {
 
+struct Settings;
+
 // On the leader. It judges; the Leader acts on what it finds. Threads: the shim's background
 // thread.
 class PlanReview {
@@ -88,6 +90,7 @@ public:
     void forget() noexcept { guard_.reset(); }
 
 private:
+    std::optional<Better> look_at_layers(planner::Profile corrected, const Settings& settings);
     void note_seen();
     void note_decision(const guard::Decision& decision);
 

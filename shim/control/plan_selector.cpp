@@ -121,6 +121,7 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
     say_untrusted();
     note_optimizer();
     signature_ = 0;
+    cuts_ = view.nranks <= 2;
     note_doubt(view);
     say_doubt();
     const Plans::iterator known = find_known(view);
@@ -297,7 +298,6 @@ bool PlanSelector::wants_networks() const {
 bool PlanSelector::choose(const JobView& view) {
     std::string note;
     Settings settings = allowed();
-    settings.cuts = view.nranks <= 2;
     planner::Plan plan = choose_plan(profile_, networks_, settings, note);
     const bool no_memory = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
                            plan.predicted.verdict == planner::Verdict::Use &&
@@ -331,6 +331,7 @@ Settings PlanSelector::allowed() const {
         neither_late_nor_merged(settings, doubt_);
     }
     settings.layers = layers_;
+    settings.cuts = cuts_;
     return settings;
 }
 

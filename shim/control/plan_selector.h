@@ -137,6 +137,7 @@ private:
     std::set<std::string, std::less<>> said_;  // doubts, without the rank
     bool proof_pending_ = false;
     bool layers_ = false;
+    bool cuts_ = true;  // two ranks: Settings::cuts
     const char* why_no_layers_ = "nothing is proven";
     const char* doubt_ = nullptr;          // when that was decided: doubt_of()
     std::uint64_t doubted_signature_ = 0;  // decided about in doubt

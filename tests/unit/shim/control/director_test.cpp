@@ -539,5 +539,29 @@ TEST(View, ComputeThatWasGuessedIsCorrectedByTheEarliestStarts) {
     EXPECT_FALSE(correct_by_starts(track, profile));
 }
 
+// Under a plan for layers that wait for their own no call waits for the transfer before it.
+TEST(View, BackwardThatWasGuessedIsCorrectedByCallsThatWaitForNoSum) {
+    Track track;
+    std::int64_t at = 1000;
+    iterate(track, 20, 60, at);
+    planner::Profile profile = view_job(track, true).profile;
+    const double iteration = profile.iteration.median;
+    track.restart_profile();
+    iterate(track, 5, 1, at);
+    EXPECT_FALSE(correct_by_backward(track, profile)) << "too few";
+    iterate(track, 10, 1, at);
+    ASSERT_TRUE(correct_by_backward(track, profile));
+    // The second took 30 ms for its 7 parts of the bytes, the first has 5.
+    EXPECT_NEAR(profile.backward, 0.03 * 12 / 7, 1e-9);
+    EXPECT_NEAR(profile.forward, profile.backward / 2, 1e-9);
+    EXPECT_NEAR(profile.buckets[1].ready - profile.buckets[0].ready, 0.03, 1e-9);
+    EXPECT_NEAR(profile.buckets[1].ready, profile.backward, 1e-9);
+    EXPECT_NEAR(profile.buckets[0].transfer.median, 0.06, 1e-9) << "as it was measured before";
+    EXPECT_DOUBLE_EQ(profile.iteration.median, iteration);
+    EXPECT_EQ(profile.problem(), "");
+    profile.buckets.pop_back();
+    EXPECT_FALSE(correct_by_backward(track, profile)) << "another job's";
+}
+
 }  // namespace
 }  // namespace deft::director
