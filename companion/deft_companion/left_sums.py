@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums that are not waited for by the stream of their call, because deft sends them when it is their
-turn: the front layers' before others that were there first (include/deft/deft.h).
+"""Sums that are not waited for by the stream of their call, because deft sends them when it is
+their turn: the front layers' before others that were there first (include/deft/deft.h).
 
 Once a module's layers wait for their own, each of its sums is marked and taken here for as long as
 the process lives, whatever becomes of the companion: nobody else would wait for it.

@@ -2,7 +2,8 @@
 /* What libnccl-net-deft.so offers to the few programs that look at it directly. Jobs need nothing
  * of this. Without the preload the symbols are absent: look them up with dlsym(RTLD_DEFAULT, ...),
  * as tools/python/deft.py does. None of them waits for other ranks, or for a device, but
- * deft_wait_sum() where that is asked for. In a child that the job has forked they answer as where no plan is in force, and change nothing. */
+ * deft_wait_sum() where that is asked for. In a child that the job has forked they answer as where
+ * no plan is in force, and change nothing. */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 
@@ -122,8 +123,8 @@ deft_sum_t* deft_take_sum(void);
 
 /* The stream (CUstream) waits for the sum; or, where `host` is not 0, this thread does, until the
  * sum is there or its communicator is aborted. 0, or what is not waited for: 1: later sums of the
- * iteration are sent before it, and have not been called for (an iteration that was broken off); -1:
- * it will not come, because its plan has failed or its communicator has ended. The sum is the
+ * iteration are sent before it, and have not been called for (an iteration that was broken off);
+ * -1: it will not come, because its plan has failed or its communicator has ended. The sum is the
  * library's again. Any thread. */
 int deft_wait_sum(deft_sum_t* sum, void* stream, int host);
 

@@ -23,8 +23,8 @@ def synchronous(compute, ready, cost):
 
 
 def waiting_layers(compute, ready, cost, forward):
-    """Each layer waits for its own gradient, in the next forward pass. `forward`: seconds of it, of
-    which a bucket's layers take the share that they take of backward; an iteration begins with it."""
+    """Each layer waits for its own gradient, in the next forward pass. `forward`: seconds of it. A
+    bucket's layers take the share of it that they take of backward; an iteration begins with it."""
     end = compute
     for first, start in enumerate(ready):
         needed = forward * (1 - (start - forward) / (compute - forward))   # from its beginning

@@ -70,12 +70,12 @@ class Device:
     """Where there is no GPU: gives an iteration the times it would have on one that needs so
     many milliseconds for it.
 
-    A layer begins when the one before it ends, and lasts by its share of the parameters; an
-    eighth of the time is the optimizer's (--optimizer-share), a third of the rest forward. The numbers are computed
-    meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before it
-    ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time
-    is not while it runs ahead of a GPU; one that is late may catch up until the last layer. A
-    layer that is held up for longer, because its weights were not there, begins when they are."""
+    A layer begins when the one before it ends, and lasts by its share of the parameters; an eighth
+    of the time is the optimizer's (--optimizer-share), a third of the rest forward. The numbers are
+    computed meanwhile, by the core that is a GPU's host otherwise, and do not leave a layer before
+    it ends: the thread sleeps. What a core takes less than its layer is not seen, as a host's time
+    is not while it runs ahead of a GPU; one that is late may catch up until the last layer. A layer
+    that is held up for longer, because its weights were not there, begins when they are."""
 
     LATE = 2e-3   # seconds that a core may be late
 

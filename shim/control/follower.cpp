@@ -432,8 +432,8 @@ void Follower::vouch(const char* why_not) {
                         current_ == nullptr || (told_proof_ && told_proof_->holds);
     const bool layers = in_force_.barrier == planner::Barrier::Layer && current_ != nullptr;
     if (layers && !(told_proof_ && told_proof_->layers) && why_not_vouched_.empty()) {
-        why_not_vouched_ = told_proof_ && !told_proof_->why.empty() ? told_proof_->why
-                                                                    : kLayersDoNotWait;
+        why_not_vouched_ =
+            told_proof_ && !told_proof_->why.empty() ? told_proof_->why : kLayersDoNotWait;
     }
     if (!proven && why_not_vouched_.empty()) {
         why_not_vouched_ = told_proof_ ? told_proof_->why : "nothing is proven";

@@ -158,9 +158,9 @@ Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
     Plan best = planner::make_plan("best", profile, fabric, options);
     Plan tuned = bytescheduler(profile, fabric, options, settings.cuts);
     const bool finer = tuned.predicted.iteration < best.predicted.iteration * (1 - kFiner);
-    // Named, it is carried out all the same, and shows how long backward takes.
+    // Carried out all the same, it shows how long backward takes.
     const bool as_it_is = best.barrier == planner::Barrier::Update;
-    return finer || (as_it_is && !settings.policy.empty()) ? tuned : best;
+    return finer || (as_it_is && (settings.trial || !settings.policy.empty())) ? tuned : best;
 }
 
 Plan covap(const Profile& profile, const Fabric& fabric, const Options& options) {
@@ -233,7 +233,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     }
     if (settings.layers && fabric.striped) {
         plan = layer_plan(profile, fabric, options, settings);
-        if (!settings.policy.empty()) {
+        if (settings.trial || !settings.policy.empty()) {
             plan.predicted.verdict = planner::Verdict::Use;
         }
     } else if (settings.mode == ShimMode::Covap) {

@@ -34,7 +34,7 @@ constexpr std::uint64_t kFallIterations = 32;
 }  // namespace
 
 void PlanReview::note_in_force() {
-    gain_checked_ = false;
+    gain_checked_ = gains_nothing_ = false;
     tightening_ = false;
     if (guard_settings().mode == guard::Mode::Off || planning_mode() < ShimMode::Deft) {
         return;
@@ -70,6 +70,9 @@ bool PlanReview::used_map_concerns(const planner::Plan& plan, const JobView& vie
 
 std::optional<PlanReview::Gain> PlanReview::loss(const Track& track, const JobView& view) {
     const CallTimes* const profile = track.current_profile();
+    if (gains_nothing_ && profile != nullptr && follower_.current() != nullptr) {
+        return Gain{profile->iteration_ms().summary().median, selector_.before_ms()};
+    }
     if (gain_checked_ || profile == nullptr || follower_.current() == nullptr ||
         !view.reason.empty() || profile->iteration_ms().count() < kGainIterations ||
         Settings::process().forced_merge > 0) {
@@ -93,6 +96,7 @@ std::optional<PlanReview::Gain> PlanReview::loss(const Track& track, const JobVi
 
 void PlanReview::note_loss(const Gain& gain) {
     gain_checked_ = true;
+    gains_nothing_ = false;
     char words[128];
     std::snprintf(words, sizeof(words), "no gain: %.2f ms per iteration under it, %.2f ms before",
                   gain.now_ms, gain.before_ms);
@@ -118,8 +122,8 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     const Summary iteration = track.current_profile()->iteration_ms().summary();
     const planner::Profile& guessed = selector_.profile();
     planner::Profile corrected = guessed;
-    if (iteration.n < kLookIterations || !(layers ? correct_by_backward(track, corrected)
-                                                  : correct_by_starts(track, corrected))) {
+    if (iteration.n < kLookIterations ||
+        !(layers ? correct_by_backward(track, corrected) : correct_by_starts(track, corrected))) {
         return {};
     }
     selector_.set_reestimated(true);
@@ -151,13 +155,15 @@ std::optional<PlanReview::Better> PlanReview::look_at_layers(planner::Profile co
     const bool better = plan.barrier == planner::Barrier::Layer &&
                         plan.predicted.verdict == planner::Verdict::Use &&
                         plan.predicted.iteration < now * (1 - kLoss);
-    DEFT_INFO("backward takes %.2f ms, and %.2f ms were guessed; %.2f ms are predicted, and %.2f ms "
-              "with the best order",
-              corrected.backward * 1e3, selector_.profile().backward * 1e3, now * 1e3,
-              plan.predicted.iteration * 1e3);
+    DEFT_INFO(
+        "backward takes %.2f ms, and %.2f ms were guessed; %.2f ms are predicted, and %.2f ms "
+        "with the best order",
+        corrected.backward * 1e3, selector_.profile().backward * 1e3, now * 1e3,
+        plan.predicted.iteration * 1e3);
     if (better) {
         return Better{std::move(plan), std::move(corrected), std::move(note)};
     }
+    gains_nothing_ = plan.predicted.verdict != planner::Verdict::Use;
     selector_.set_profile(std::move(corrected));
     return {};
 }

@@ -100,6 +100,7 @@ private:
     PlanSelector& selector_;
     std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
     bool gain_checked_ = false;
+    bool gains_nothing_ = false;  // the plan in force, by what it has shown
     std::string loss_words_;
     bool tightening_ = false;
     bool guard_missed_ = false;        // and said so

@@ -298,6 +298,7 @@ bool PlanSelector::wants_networks() const {
 bool PlanSelector::choose(const JobView& view) {
     std::string note;
     Settings settings = allowed();
+    settings.trial = layers_;
     planner::Plan plan = choose_plan(profile_, networks_, settings, note);
     const bool no_memory = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
                            plan.predicted.verdict == planner::Verdict::Use &&

@@ -326,8 +326,7 @@ int Executor::carry_out(const Action& action, const Call& call, cuda::Stream str
         return refused("wait for the last call");
     }
     if (script_.layers) {
-        if (running_ > 0 &&
-            sums_->wait(bucket, running_, stream) != LayerSums::Wait::Waits) {
+        if (running_ > 0 && sums_->wait(bucket, running_, stream) != LayerSums::Wait::Waits) {
             return refused("wait for the last sum");
         }
         called_[bucket] = call;

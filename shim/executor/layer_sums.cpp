@@ -54,9 +54,9 @@ void LayerSums::release() noexcept {
 }
 
 LayerSums::Wait LayerSums::standing(std::uint32_t bucket, std::uint64_t iteration) const noexcept {
-    return is_sent(bucket, iteration)                ? Wait::Waits
+    return is_sent(bucket, iteration)              ? Wait::Waits
            : lost_.load(std::memory_order_acquire) ? Wait::Lost
-                                                     : Wait::NotSent;
+                                                   : Wait::NotSent;
 }
 
 LayerSums::Wait LayerSums::wait(std::uint32_t bucket, std::uint64_t iteration,
@@ -65,8 +65,7 @@ LayerSums::Wait LayerSums::wait(std::uint32_t bucket, std::uint64_t iteration,
     const cuda::Current current(*driver_.driver, context_);
     for (std::uint32_t l = 0; l < lanes_ && state == Wait::Waits; ++l) {
         if (((lanes_of_[bucket] >> l) & 1) != 0 &&
-            (!current ||
-             driver_.StreamWaitEvent(stream, summed(bucket, l), 0) != cuda::kSuccess)) {
+            (!current || driver_.StreamWaitEvent(stream, summed(bucket, l), 0) != cuda::kSuccess)) {
             return Wait::Lost;
         }
     }

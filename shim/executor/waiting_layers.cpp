@@ -10,9 +10,9 @@ namespace deft::executor {
 
 // For who waits for the bucket's sum. In the last call of an iteration, or before it.
 int Executor::note_sent(const Launch& step, std::uint32_t bucket) noexcept {
-    if (step.ends_lane && driver_.driver->EventRecord(sums_->summed(bucket, step.lane),
-                                                      lanes_[step.lane]->stream()) !=
-                              cuda::kSuccess) {
+    if (step.ends_lane &&
+        driver_.driver->EventRecord(sums_->summed(bucket, step.lane),
+                                    lanes_[step.lane]->stream()) != cuda::kSuccess) {
         progress_.untold = true;
         return refused("event on a lane");
     }
@@ -60,8 +60,8 @@ void Executor::send_rest() noexcept {
     progress_ = {};
     for (std::size_t p = made; p < script_.shapes.size(); ++p) {
         const Action& action = script_.action(running_, p);
-        for (std::uint32_t i = action.launch;
-             i < action.launch_end && result == DEFT_NCCL_SUCCESS; ++i) {
+        for (std::uint32_t i = action.launch; i < action.launch_end && result == DEFT_NCCL_SUCCESS;
+             ++i) {
             const Launch& step = script_.launches[i];
             if (script_.regions[step.region].bucket < made) {
                 result = launch(step, {}, direct);

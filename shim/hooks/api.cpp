@@ -110,10 +110,9 @@ DEFT_HOOK int deft_wait_sum(deft_sum_t* sum, void* stream, int host) {
     }
     const deft::executor::LeftSum left = sum->left;
     delete sum;
-    const Wait wait =
-        host != 0 ? left.sums->wait_here(left.bucket, left.iteration)
-                  : left.sums->wait(left.bucket, left.iteration,
-                                    static_cast<deft::cuda::Stream>(stream));
+    const Wait wait = host != 0 ? left.sums->wait_here(left.bucket, left.iteration)
+                                : left.sums->wait(left.bucket, left.iteration,
+                                                  static_cast<deft::cuda::Stream>(stream));
     left.sums->release();
     switch (wait) {
         case Wait::Waits:

@@ -25,7 +25,7 @@ constexpr const char* kNoCompanion =
 struct Module {
     std::uint64_t plain = 0;  // iterations
     bool layers = false;
-    std::string refused;      // why; "": it is not
+    std::string refused;  // why; "": it is not
 };
 
 struct Told {

@@ -144,8 +144,7 @@ void limit_by_optimizer(const executor::Optimizer& optimizer, bool own_delay, bo
 
 bool cap_named(const Config& config) {
     const bool plan = !config.is(Key::Plan, "auto") && !names_layer_policy(config.text(Key::Plan));
-    return plan ||
-           (own(config, Key::MaxDelay) && config.integer(Key::MaxDelay) > 0) ||
+    return plan || (own(config, Key::MaxDelay) && config.integer(Key::MaxDelay) > 0) ||
            (own(config, Key::MaxMerge) && config.integer(Key::MaxMerge) > 1);
 }
 

@@ -61,6 +61,8 @@ struct Settings {
     // one, and whether they do.
     std::string policy;
     bool layers = false;
+    // And one is tried though nothing is predicted of it, to see how long backward takes.
+    bool trial = false;
     // Sums may be cut: two ranks add the same in any order.
     bool cuts = true;
 

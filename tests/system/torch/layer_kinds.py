@@ -2,11 +2,11 @@
 """Trainings under DistributedDataParallel whose layers may wait for their own gradients, one after
 the other, each on a process group of its own.
 
-OUT: rank 0 writes {"<kind>": {"digest": "...", "forwards": n, "planned": n}} there. The digest is of
-the weights, the optimizer's state and all that the job itself has looked at; `forwards` counts the
-iterations whose sums were waited for in the next forward pass, `planned` those under a plan (0
-without deft). KINDS: a comma list (default:
-all that this PyTorch has). ITERATIONS (60) and PACE (seconds from one to the next, 0).
+OUT: rank 0 writes {"<kind>": {"digest": "...", "forwards": n, "planned": n}} there. The digest is
+of the weights, the optimizer's state and all that the job itself has looked at; `forwards` counts
+the iterations whose sums were waited for in the next forward pass, `planned` those under a plan (0
+without deft). KINDS: a comma list (default: all that this PyTorch has). ITERATIONS (60) and PACE
+(seconds from one to the next, 0).
 """
 
 import contextlib

@@ -88,16 +88,14 @@ class LayersTest(support.TorchTest):
         return job
 
     def test_the_order_of_bytescheduler(self):
-        job = self.order(2, "bytescheduler", ("adam", "clips_at_last"))
+        job = self.order(2, "bytescheduler", ("clips_at_last",))
         # Plain from then on, while the plan is in force or not.
         self.assertRegex(job.outputs(), "companion: module \\d+: .*outside of its forward pass")
 
-    def test_the_order_of_us_byte(self):
-        self.order(2, "us-byte", ("views",))
-
-    def test_orders_of_three_ranks(self):
+    def test_other_orders(self):
         if "TEST_TORCH_MAJOR" not in os.environ:
             self.skipTest("long: with TEST_TORCH_MAJOR")
+        self.order(2, "us-byte", ("adam", "views"))
         for plan in ("bytescheduler", "us-byte"):
             self.order(3, plan, ("adam", "momentum", "looks"))
 

@@ -58,7 +58,7 @@ class Bounds(unittest.TestCase):
 
     def test_synchronous(self):
         self.assertAlmostEqual(bounds.synchronous(10, [4, 9], [2, 3]), 12)   # the last one is late
-        # Forward takes 3 of 9; the first bucket's layers are needed 2 after it begins, the other's 0.
+        # Forward takes 3 of 9; the layers of the first bucket are needed 2 after it begins.
         self.assertAlmostEqual(bounds.waiting_layers(9, [5, 9], [2, 3], 3), 12)
         self.assertAlmostEqual(bounds.waiting_layers(9, [5, 9], [7, 1], 3), 11)
         self.assertAlmostEqual(bounds.synchronous(9, [5, 9], [7, 1]), 13)

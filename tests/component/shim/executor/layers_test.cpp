@@ -55,8 +55,8 @@ public:
         EXPECT_EQ(problem, "");
         for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
             script.marks.push_back(mark_of(b));
-            buffers_.push_back(std::make_unique<Device<std::byte>>(
-                std::vector<std::byte>(shapes_[b].bytes())));
+            buffers_.push_back(
+                std::make_unique<Device<std::byte>>(std::vector<std::byte>(shapes_[b].bytes())));
         }
         ExecutorOptions executing;
         executing.lease = true;
@@ -168,8 +168,7 @@ TEST(Layers, AnotherCallInTheMiddleEndsThePlanAndLosesNoSum) {
             ASSERT_EQ(job.call(3, 2, marked ? mark_of(2) : 0, marked ? 77 : kCounts[2]),
                       ncclSuccess);
             EXPECT_EQ(job.left[2].sums, nullptr);
-            EXPECT_EQ(job.executor->why(),
-                      marked ? BreakReason::Sequence : BreakReason::Unproven);
+            EXPECT_EQ(job.executor->why(), marked ? BreakReason::Sequence : BreakReason::Unproven);
             job.executor.reset();  // nobody has waited yet
             for (const std::uint32_t b : {0U, 1U}) {
                 EXPECT_EQ(job.wait_here(b), Wait::Waits);

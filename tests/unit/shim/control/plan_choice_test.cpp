@@ -158,6 +158,11 @@ TEST(Layers, GetANamedOrderThoughItGainsNothing) {
     EXPECT_EQ(best.predicted.verdict, planner::Verdict::Use);
     EXPECT_EQ(best.barrier, planner::Barrier::Layer);
     EXPECT_EQ(plan_for(0.1, waiting_layers()).predicted.verdict, planner::Verdict::Keep);
+    Settings trial = waiting_layers();
+    trial.trial = true;
+    const planner::Plan tried = plan_for(0.1, trial);
+    EXPECT_EQ(tried.predicted.verdict, planner::Verdict::Use);
+    EXPECT_EQ(tried.barrier, planner::Barrier::Layer);
 }
 
 TEST(Reestimate, APlanMadeFromAWrongGuessIsReplaced) {
