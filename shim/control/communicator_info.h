@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 
@@ -21,7 +22,8 @@ struct CommunicatorInfo {
     int rank = 0;
     int nranks = 0;
     int device = 0;
-    std::uint64_t calls = 0;        // gradient calls it has had before anything was planned
+    // Numbered calls it has had before anything was planned, by Series.
+    std::array<std::uint64_t, kSeries> calls{};
     std::uint64_t tuned_calls = 0;  // and calls that may be tuned
     const char* network = nullptr;  // the name that its network was chosen by; null: NCCL chose
     tuning::JobLimits limits;       // as the job had said by then

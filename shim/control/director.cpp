@@ -44,7 +44,7 @@ Director::Director(const CommunicatorInfo& info, agreement::Council& council)
 }
 
 bool Director::tick(Track& track, std::span<const tuning::SeenCall> seen) noexcept {
-    if (!work_mutex_.try_lock()) {
+    if (opening_.load(std::memory_order_acquire) || !work_mutex_.try_lock()) {
         return false;
     }
     const MutexLock lock(work_mutex_, std::adopt_lock);
@@ -89,22 +89,19 @@ void Director::step(Track& track, std::span<const tuning::SeenCall> seen) {
         leader_->wind_up();
     }
     follower_.end_unused_lanes();
-    JobView view = view_job(track, false);
-    if (view.reason.empty() && view.serial != info_.serial) {
-        view.reason = "the gradients travel over another communicator";
+    JobView view = view_job(track, info_.serial, false);
+    if (view.reason.empty() && follower_.current() == nullptr && !follower_.staging()) {
+        switch_.set_series(view.series);
     }
     if (leader_ && view.reason.empty()) {
         leader_->find_beginning(track, view);
     }
     begin_at_first_place(view);
     follower_.report_proof(view);
-    follower_.make_ready(view, [this] {
-        work_mutex_.assert_held();  // make_ready() calls it, and keeps it no longer
-        remember_facts();
-        if (!leader_) {  // whose guard is blind meanwhile
-            follower_.vouch_while_waiting();
-        }
-    });
+    if (follower_.opens_next() && open_on_thread()) {
+        return;
+    }
+    make_ready(view);
     follower_.report_measured();
     follower_.report_pressure();
     follower_.report_kill_switch();
@@ -112,6 +109,16 @@ void Director::step(Track& track, std::span<const tuning::SeenCall> seen) {
         lead(track, view);
     }
     follower_.vouch(leader_ ? leader_->why_not_vouch() : "");
+}
+
+void Director::make_ready(JobView& view) {
+    follower_.make_ready(view, [this] {
+        work_mutex_.assert_held();  // make_ready() calls it, and keeps it no longer
+        remember_facts();
+        if (!leader_) {  // whose guard is blind meanwhile
+            follower_.vouch_while_waiting();
+        }
+    });
 }
 
 // One at a time: while ways to carry out calls are tried, the planner would be misled by their

@@ -32,11 +32,11 @@ public:
     Director(const CommunicatorInfo& info, agreement::Council& council);
     Director(const Director&) = delete;
 
-    // A gradient call of the job, the ordinal-th of this communicator. True: it has been dealt
-    // with, and `result` is what the hook returns. False: the hook forwards it. Allocates nothing
-    // and locks nothing; waits only at a switch whose decision is not known yet. `grouped`: one of
-    // the calls of a group that is about to be launched, whatever is answered; only `ordinal` and
-    // `stream` count.
+    // A numbered call of the job, the ordinal-th of its series on this communicator. True: it has
+    // been dealt with, and `result` is what the hook returns. False: the hook forwards it.
+    // Allocates nothing and locks nothing; waits only at a switch whose decision is not known yet.
+    // `grouped`: one of the calls of a group that is about to be launched, whatever is answered;
+    // only `ordinal`, `stream` and the call's function count.
     bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
                     deft_cuda_stream_t stream, int& result) noexcept {
         return switch_.all_reduce(call, ordinal, grouped, stream, result);
@@ -87,8 +87,10 @@ public:
     // next to that of the communicator. Abort may come while another thread waits in here, and
     // releases it; it waits for nobody.
     void end(bool abort) noexcept;
-    // Lanes are being aborted. Any thread.
-    bool aborting() const noexcept { return lanes_.aborting(); }
+    // Lanes are being aborted, or made on a thread of their own. Any thread.
+    bool aborting() const noexcept {
+        return lanes_.aborting() || opening_.load(std::memory_order_acquire);
+    }
     // After NCCL has been told to abort the communicator itself: waits until its lanes are aborted,
     // a moment at most.
     void await_aborts() const noexcept { lanes_.await_aborts(); }
@@ -113,6 +115,9 @@ public:
     // are dropped; -1: in_iteration(), nothing is done. The thread of the gradient calls.
     int flush() noexcept { return switch_.flush(); }
     const CommunicatorInfo& info() const { return info_; }
+    // The process has other communicators that plans are made for: their ranks may make their lanes
+    // in another order, so that each makes its own on another thread. Any thread.
+    void has_others() noexcept { others_.store(true, std::memory_order_release); }
     // This process has another rank of the communicator. Any thread. Not analysed: the follower has
     // an atomic for it.
     void share_process() noexcept DEFT_NO_THREAD_SAFETY_ANALYSIS { follower_.share_process(); }
@@ -130,6 +135,11 @@ public:
     void closed(const char* why) noexcept override;
 
 private:
+    // lane_thread.cpp
+    bool open_on_thread() noexcept DEFT_REQUIRES(work_mutex_);
+    void open_lanes() noexcept;
+    void make_ready(JobView& view) DEFT_REQUIRES(work_mutex_);
+
     void step(Track& track, std::span<const tuning::SeenCall> seen) DEFT_REQUIRES(work_mutex_);
     void lead(Track& track, const JobView& view) DEFT_REQUIRES(work_mutex_);
     void note_iteration(const Track& track) DEFT_REQUIRES(work_mutex_);
@@ -156,6 +166,8 @@ private:
     std::atomic<bool> aborted_{false};
     std::atomic<bool> closing_{false};    // end() waits for its lanes
     std::atomic<bool> abandoned_{false};  // tick() has to clean up
+    std::atomic<bool> others_{false};     // has_others()
+    std::atomic<bool> opening_{false};    // a thread makes the lanes; it has the lock, or soon
 
     Mutex work_mutex_;  // held by tick() and end()
     Follower follower_ DEFT_GUARDED_BY(work_mutex_);

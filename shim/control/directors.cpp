@@ -126,7 +126,8 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         info.rank = communicator.rank;
         info.nranks = communicator.nranks;
         info.device = communicator.device;
-        info.calls = communicator.gradient_calls;
+        std::copy(communicator.numbered_calls.begin(), communicator.numbered_calls.end(),
+                  info.calls.begin());
         info.tuned_calls = communicator.tuned_calls;
         info.network = communicator.network;
         info.limits = tuning::read_job_limits();
@@ -147,6 +148,10 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
         directors.alive.reserve(directors.alive.size() + 1);
         auto* const director = new Director(info, *council);
         for (Director* const other : directors.alive) {
+            if (!other->ended() && other->info().device == info.device) {
+                director->has_others();
+                other->has_others();
+            }
             if (info.hash != 0 && other->info().hash == info.hash && !other->ended()) {
                 director->share_process();
                 other->share_process();

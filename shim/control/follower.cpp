@@ -236,6 +236,11 @@ std::vector<executor::Shape> Follower::staging_shapes() const {
     return staging_ != nullptr ? staging_->shapes : std::vector<executor::Shape>{};
 }
 
+bool Follower::opens_next() const {
+    return staging_ != nullptr && staging_->learned && staging_->open && !staging_->dropped &&
+           !switch_.uses(staged_.get());
+}
+
 void Follower::make_ready(JobView& view, const std::function<void()>& before_each) {
     if (staging_ == nullptr) {
         return;
@@ -350,6 +355,7 @@ Problem Follower::stage_plan(const cuda::Execution& driver, const Settings& sett
     executor::CompileOptions compile = compile_options(settings, options.prediction);
     // An error of a lane that carries nothing must not become the communicator's.
     compile.lanes = static_cast<std::uint32_t>(std::min(lanes_of(plan), lanes_.size()));
+    compile.ranks = static_cast<std::uint32_t>(info_.nranks);
     executor::Script script = executor::compile(plan, staging_->shapes, compile, problem.why);
     if ((staging_->late && proof_needed()) || staging_->layers) {
         script.marks = staging_->marks;

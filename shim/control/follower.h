@@ -54,6 +54,8 @@ public:
     bool wind_up();
     // Ends the lanes that the leader needs no more, as far as nothing here uses them.
     void end_unused_lanes();
+    // That makes lanes, which waits for other ranks.
+    bool opens_next() const;
     // The next step towards the plan that the leader has sent, if there is one. May wait for other
     // ranks; `before_each` is called before each wait.
     void make_ready(JobView& view, const std::function<void()>& before_each);

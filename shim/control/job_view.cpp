@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t kIterationsToPlanWith = 6;
 constexpr std::uint64_t kTimesToPlanWith = 4;  // of each bucket
+constexpr std::uint64_t kIterationsUntimed = 50;
 constexpr std::uint64_t kStartsToCorrectBy = 8;
 // A sum that is both is a small one: in bytes, and so many times smaller than the largest.
 constexpr std::uint64_t kDoubtfulBelow = 64 * 1024;
@@ -21,6 +22,7 @@ constexpr std::uint64_t kMuchLarger = 16;
 // against an iteration.
 constexpr double kLongerRest = 4;
 constexpr double kLeastRest = 0.1;
+constexpr const char* kNothingLearned = "no iteration has been learned yet";
 constexpr const char* kUsedMap =
     "DDP looks for unused parameters, and what came late or merged for one that is not used then "
     "would be lost, so nothing is delayed or merged";
@@ -30,17 +32,15 @@ planner::Spread seconds(const Samples& milliseconds) {
     return {summary.median * 1e-3, summary.p10 * 1e-3, summary.p90 * 1e-3, summary.n};
 }
 
-const char* obstacle(const CallRecord& call, const CallRecord& first) {
-    if (call.function != Function::AllReduce) {
-        return "gradients travel by reduce-scatter (FSDP or a distributed optimizer)";
-    }
-    if (call.comm_serial != first.comm_serial) {
-        return "gradients travel over several communicators";
-    }
+constexpr const char* kScattered =
+    "gradients travel by reduce-scatter (FSDP or a distributed optimizer)";
+constexpr const char* kOtherCommunicators = "gradients travel over several communicators";
+
+const char* obstacle(const CallRecord& call) {
     if (call.op >= DEFT_NCCL_NUM_OPS) {
         return "gradients are reduced by an operation of the job's own";
     }
-    if (call.group != 0) {
+    if (call.group != 0 && series_of(call.function) == Series::Sums) {
         return "gradients travel in groups of calls";
     }
     if (call.nranks < 2) {
@@ -49,18 +49,57 @@ const char* obstacle(const CallRecord& call, const CallRecord& first) {
     return nullptr;
 }
 
-// DDP's map of the parameters that were used, which goes where its buckets go. One number is a
-// metric or a flag.
-bool is_used_map(const CallRecord& call, const CallRecord& gradient) {
-    return call.function == Function::AllReduce && call.type == DEFT_NCCL_INT32 &&
-           call.op == DEFT_NCCL_SUM && call.in_place && call.count > 1 &&
-           call.comm_serial == gradient.comm_serial;
+// What a communicator does in the cycle.
+struct Uses {
+    bool sums = false;
+    bool scatters = false;
+    bool gathers = false;
+    bool others_scatter = false;  // another communicator
+    bool others_sum = false;
+
+    bool any() const { return sums || scatters || gathers; }
+    // Of a communicator that scatters gradients its sums are a job's smaller part; one that sums
+    // them gathers something else.
+    Series series() const { return scatters || (gathers && !sums) ? Series::Shards : Series::Sums; }
+    // Sums of Series::Sums may be one step of a gradient's several.
+    const char* beside() const {
+        return scatters || others_scatter ? kScattered : others_sum ? kOtherCommunicators : nullptr;
+    }
+};
+
+Uses uses_of(const std::vector<CallRecord>& shape, std::uint32_t comm_serial) {
+    Uses uses;
+    for (const CallRecord& call : shape) {
+        if (!is_numbered(call)) {
+            continue;
+        }
+        const bool own = call.comm_serial == comm_serial;
+        switch (call.function) {
+            case Function::AllReduce:
+                (own ? uses.sums : uses.others_sum) = true;
+                break;
+            case Function::ReduceScatter:
+                (own ? uses.scatters : uses.others_scatter) = true;
+                break;
+            default:
+                uses.gathers = uses.gathers || own;
+                break;
+        }
+    }
+    return uses;
 }
 
-bool scatters(const std::vector<CallRecord>& shape) {
-    return std::any_of(shape.begin(), shape.end(), [](const CallRecord& call) {
-        return carries_gradient(call) && call.function != Function::AllReduce;
-    });
+// Bytes of a gradient, as the executor counts them: of a shard, what each rank has of it.
+std::uint64_t planned_bytes(const CallRecord& call) {
+    return call.count * element_size(call.type);
+}
+
+// DDP's map of the parameters that were used, which goes where its buckets go. One number is a
+// metric or a flag.
+bool is_used_map(const CallRecord& call, std::uint32_t comm_serial) {
+    return call.function == Function::AllReduce && call.type == DEFT_NCCL_INT32 &&
+           call.op == DEFT_NCCL_SUM && call.in_place && call.count > 1 &&
+           call.comm_serial == comm_serial;
 }
 
 std::uint64_t bytes_of(const Gradient& gradient) {
@@ -114,7 +153,8 @@ const char* doubt_about_scale(const std::vector<Gradient>& gradients) {
 std::vector<executor::Shape> shapes_of(const JobView& view) {
     std::vector<executor::Shape> shapes;
     for (const Gradient& gradient : view.gradients) {
-        shapes.push_back({gradient.count, gradient.type, gradient.op, gradient.in_place});
+        shapes.push_back(
+            {gradient.count, gradient.type, gradient.op, gradient.in_place, gradient.function});
     }
     return shapes;
 }
@@ -126,6 +166,7 @@ std::uint64_t signature_of(const std::vector<Gradient>& gradients) {
         signature = fnv64_mix(signature, static_cast<std::uint64_t>(gradient.type));
         signature = fnv64_mix(signature, static_cast<std::uint64_t>(gradient.op));
         signature = fnv64_mix(signature, gradient.in_place ? 1 : 0);
+        signature = fnv64_mix(signature, static_cast<std::uint64_t>(gradient.function));
     }
     return signature;
 }
@@ -197,6 +238,9 @@ const char* doubt_about(const std::vector<Gradient>& gradients) {
 }
 
 const char* doubt_about(const JobView& view) {
+    if (view.beside != nullptr) {
+        return view.beside;
+    }
     const char* const small = doubt_about(view.gradients);
     if (small == nullptr && view.used_map) {
         return kUsedMap;
@@ -208,6 +252,9 @@ const char* doubt_about(const JobView& view) {
 }
 
 const char* doubt_about_proven(const JobView& view) {
+    if (view.beside != nullptr) {
+        return view.beside;
+    }
     const char* const scaled = doubt_about_scale(view.gradients);
     return scaled == nullptr && view.used_map ? kUsedMap : scaled;
 }
@@ -284,60 +331,67 @@ bool correct_by_backward(const Track& track, planner::Profile& profile) {
     return true;
 }
 
-JobView view_job(const Track& track, bool times) {
+JobView view_job(const Track& track, std::uint32_t comm_serial, bool times) {
     JobView view;
     const CallTimes* const profile = track.current_profile();
-    const std::vector<CallRecord>& shape = track.current_shape();
-    // All-reduces alone are numbered: where no gradient travels by one, there is no start to wait
-    // for.
-    if (profile == nullptr ||
-        (track.iteration_start() == CallRecord::kNoOrdinal && !scatters(shape))) {
-        view.reason = "no iteration has been learned yet";
+    if (profile == nullptr) {
+        view.reason = kNothingLearned;
         return view;
     }
     view.learned = true;
+    const std::vector<CallRecord>& shape = track.current_shape();
+    const Uses uses = uses_of(shape, comm_serial);
+    if (!uses.any()) {
+        view.reason = uses.others_sum || uses.others_scatter
+                          ? "the gradients travel over another communicator"
+                          : "the iteration has no gradients";
+        return view;
+    }
+    view.series = uses.series();
+    view.beside = uses.beside();
+    const Track::Numbered numbered = track.numbered(comm_serial, view.series);
+    if (numbered.iteration_start == CallRecord::kNoOrdinal) {
+        view.learned = false;
+        view.reason = kNothingLearned;
+        return view;
+    }
     planner::MeasuredJob job;
-    const CallRecord* first = nullptr;
     view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;
+    view.untimed = profile->iteration_ms().count() >= kIterationsUntimed;
     for (std::size_t i = 0; i < shape.size(); ++i) {
         const CallRecord& call = shape[i];
         if (is_bucket(call.mark)) {
             view.buckets.push_back(call.mark);
         }
-        if (!carries_gradient(call)) {
+        view.used_map = view.used_map || is_used_map(call, comm_serial);
+        if (call.comm_serial != comm_serial || !is_numbered(call) ||
+            series_of(call.function) != view.series) {
             continue;
         }
-        first = first != nullptr ? first : &call;
-        if (const char* reason = obstacle(call, *first)) {
+        if (const char* reason = obstacle(call)) {
             view.reason = reason;
             return view;
         }
-        view.gradients.push_back({call.count, call.type, call.op, call.in_place, call.mark});
+        view.nranks = call.nranks;
+        view.gradients.push_back(
+            {call.count, call.type, call.op, call.in_place, call.mark, call.function});
         const CallTimes::Place& place = profile->places()[i];
         view.measured = view.measured && place.ready_ms.count() >= kTimesToPlanWith;
+        view.untimed = view.untimed && place.ready_ms.count() == 0;
         if (times) {
             job.buckets.push_back(
-                {payload_bytes(call), seconds(place.ready_ms), seconds(place.transfer_ms)});
+                {planned_bytes(call), seconds(place.ready_ms), seconds(place.transfer_ms)});
         }
     }
-    if (first == nullptr) {
-        view.reason = "the iteration has no gradients";
-        return view;
-    }
     view.signature = signature_of(view.gradients);
-    view.serial = first->comm_serial;
-    view.nranks = first->nranks;
     view.whole = track.whole();
-    view.used_map = std::any_of(shape.begin(), shape.end(), [first](const CallRecord& call) {
-        return is_used_map(call, *first);
-    });
-    view.start = track.iteration_start();
-    view.next = track.latest_ordinal() + 1;
-    if (!times || !view.measured) {
+    view.start = numbered.iteration_start;
+    view.next = numbered.latest + 1;
+    if (!times || !(view.measured || view.untimed)) {
         return view;
     }
     job.name = "job";
-    job.ranks = static_cast<std::uint32_t>(first->nranks);
+    job.ranks = static_cast<std::uint32_t>(view.nranks);
     job.compute = seconds(profile->compute_ms());
     job.iteration = seconds(profile->iteration_ms());
     view.profile = planner::measured_profile(job);

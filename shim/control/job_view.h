@@ -9,6 +9,7 @@
 #include "planner/model/profile.h"
 #include "shim/executor/script.h"
 #include "shim/learning/track.h"
+#include "shim/nccl/series.h"
 
 namespace deft::director {
 
@@ -19,16 +20,18 @@ struct Gradient {
     int op = 0;
     bool in_place = true;
     std::uint64_t mark = 0;  // what the companion says of it: SumMark
+    Function function = Function::AllReduce;
 
     bool operator==(const Gradient&) const = default;
 };
 
 struct JobView {
-    bool learned = false;      // a cycle is in force; without one the rest means nothing
-    std::string reason;        // why nothing can be planned; empty if it can
-    std::uint32_t serial = 0;  // of the communicator
+    bool learned = false;          // a cycle is in force; without one the rest means nothing
+    std::string reason;            // why nothing can be planned; empty if it can
+    Series series = Series::Sums;  // of the calls that are looked at
+    const char* beside = nullptr;  // what else the job does with gradients; null: nothing
     int nranks = 0;
-    std::vector<Gradient> gradients;     // in call order
+    std::vector<Gradient> gradients;     // in call order; all-gathers too, of Series::Shards
     std::vector<std::uint64_t> buckets;  // marks of all buckets in call order, the small ones too
     std::uint64_t signature = 0;         // of the gradients; equal on all ranks
     bool whole = false;                  // Track::whole()
@@ -37,6 +40,9 @@ struct JobView {
     std::uint64_t next = 0;    // of the next call to come, as far as they have been learned
     planner::Profile profile;  // times as measured so far
     bool measured = false;     // enough iterations were timed to plan with
+    // No call of many was ever timed: NCCL enqueues those of a nonblocking communicator later, so
+    // that no event can be recorded behind them. Then the profile has no times but the iteration's.
+    bool untimed = false;
 };
 
 // The gradients, as the executor knows them.
@@ -91,7 +97,8 @@ bool correct_by_starts(const Track& track, planner::Profile& profile);
 // as above.
 bool correct_by_backward(const Track& track, planner::Profile& profile);
 
-// Looks at the cycle in force. Pure. Without times, which cost sorting, there is no profile.
-JobView view_job(const Track& track, bool times);
+// Looks at the cycle in force, at the calls of one communicator. Pure. Without times, which cost
+// sorting, there is no profile.
+JobView view_job(const Track& track, std::uint32_t comm_serial, bool times);
 
 }  // namespace deft::director

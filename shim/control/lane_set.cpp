@@ -34,7 +34,8 @@ std::vector<executor::Reduction> kinds_of(const std::vector<executor::Shape>& sh
         if (shape.count == 0) {
             continue;
         }
-        const executor::Reduction kind{shape.type, shape.op, shape.bytes() / shape.count};
+        const executor::Reduction kind{shape.type, shape.op, shape.bytes() / shape.count,
+                                       shape.function};
         if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
             kinds.push_back(kind);
         }
@@ -42,10 +43,12 @@ std::vector<executor::Reduction> kinds_of(const std::vector<executor::Shape>& sh
     return kinds;
 }
 
-std::size_t largest_of(const std::vector<executor::Shape>& shapes) {
+// Of all ranks.
+std::size_t largest_of(const std::vector<executor::Shape>& shapes, int ranks) {
     std::size_t largest = 0;
     for (const executor::Shape& shape : shapes) {
-        largest = std::max<std::size_t>(largest, shape.bytes());
+        const auto parts = static_cast<std::size_t>(moves_shards(shape.function) ? ranks : 1);
+        largest = std::max<std::size_t>(largest, shape.bytes() * parts);
     }
     return largest;
 }
@@ -126,7 +129,7 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
         return {"a lane: " + why, true};
     }
     const std::vector<executor::Reduction> kinds = kinds_of(shapes);
-    const std::size_t largest = largest_of(shapes);
+    const std::size_t largest = largest_of(shapes, info_.nranks);
     auto lane = std::make_unique<executor::Lane>(nccl_, *cuda::Execution::get(), info_.device);
     executor::LaneSpeed speed;
     Problem problem;
@@ -183,7 +186,7 @@ bool LaneSet::rehearsed(const std::vector<executor::Shape>& shapes) const {
     const auto rehearsed = [this](const executor::Reduction& kind) {
         return std::find(rehearsed_.begin(), rehearsed_.end(), kind) != rehearsed_.end();
     };
-    return !kinds.empty() && largest_of(shapes) <= rehearsed_bytes_ &&
+    return !kinds.empty() && largest_of(shapes, info_.nranks) <= rehearsed_bytes_ &&
            std::all_of(kinds.begin(), kinds.end(), rehearsed);
 }
 

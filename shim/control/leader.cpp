@@ -30,7 +30,7 @@ Leader::Leader(const CommunicatorInfo& info, agreement::Council& council, Inbox&
       switch_(plan_switch),
       lanes_(lanes),
       follower_(follower),
-      selector_(plan_switch, lanes, follower),
+      selector_(info, plan_switch, lanes, follower),
       review_(info, inbox, follower, selector_),
       stage_backoff_(kFirstRetry, kFirstRetry << kStageTries) {}
 
@@ -118,7 +118,7 @@ void Leader::wind_up() {
 // The job has said where an iteration begins, and calls before it are still to be learned.
 bool Leader::beginning_ahead(const JobView& view) const noexcept {
     const std::uint64_t asked = switch_.iteration_begin();
-    return asked != PlanSwitch::kNever && asked > view.next;
+    return view.series == Series::Sums && asked != PlanSwitch::kNever && asked > view.next;
 }
 
 // That is the place that counts. Merged and late sums of one update would be of different
@@ -127,7 +127,9 @@ bool Leader::beginning_ahead(const JobView& view) const noexcept {
 void Leader::find_beginning(Track& track, JobView& view) {
     const std::uint64_t length = view.gradients.size();
     const std::uint64_t asked = switch_.iteration_begin();
-    if (state_ != LeaderState::Watching || follower_.staging()) {
+    // Where nothing may be late, any place does; and the cycle is not this communicator's alone.
+    const bool any_place = view.series == Series::Shards || view.beside != nullptr;
+    if (state_ != LeaderState::Watching || follower_.staging() || any_place) {
         return;
     }
     std::size_t position = 0;
@@ -153,10 +155,10 @@ void Leader::find_beginning(Track& track, JobView& view) {
 }
 
 // Makes the learned cycle begin there.
-void Leader::turn(Track& track, std::size_t position, JobView& view) {
+void Leader::turn(Track& track, std::size_t position, JobView& view) const {
     if (position != 0) {
         track.rotate(position);
-        view = view_job(track, false);
+        view = view_job(track, info_.serial, false);
     }
 }
 
@@ -263,6 +265,10 @@ void Leader::review(Track& track, const JobView& view) {
     if (running()) {
         end_outdated(PlanReview::used_map_concerns(follower_.in_force(), view),
                      "DDP looks for unused parameters from now on; the plan in force ends");
+    }
+    if (running()) {
+        end_outdated(view.reason.empty() && view.series != follower_.current()->script().series(),
+                     "the job's gradients travel otherwise; the plan in force ends");
     }
     if (running()) {
         end_without_gain(track, view);

@@ -80,7 +80,7 @@ private:
     void look_again(const Track& track, const JobView& view);
     void watch_accuracy(const JobView& view);
     void tighten(const JobView& view);
-    static void turn(Track& track, std::size_t position, JobView& view);
+    void turn(Track& track, std::size_t position, JobView& view) const;
     // True: nothing comes of the plan that is being made ready.
     bool gives_way(const JobView& view);
     bool gives_way_to_kill_switch();

@@ -23,9 +23,6 @@ using planner::Profile;
 
 // Merging, or being late, must be faster by this much to be worth it.
 constexpr double kClearly = 0.95;
-// Least part of a call on a network of its own. What a small one costs has been measured; it is
-// the planner's own limit that would leave a third of 3 MB on the fastest network.
-constexpr std::uint64_t kLeastPart = 256 * 1024;
 // More pieces must gain so much.
 constexpr double kFiner = 0.005;
 // What a lane took while the job's transfers went on, against what it takes alone, at least.
@@ -172,6 +169,8 @@ Plan covap(const Profile& profile, const Fabric& fabric, const Options& options)
                            options, cut);
 }
 
+}  // namespace
+
 Fabric fabric_of(const Profile& profile, const std::vector<planner::Link>& lanes) {
     Fabric fabric;
     fabric.name = "as measured";
@@ -188,8 +187,6 @@ Fabric fabric_of(const Profile& profile, const std::vector<planner::Link>& lanes
     }
     return fabric;
 }
-
-}  // namespace
 
 std::size_t lanes_of(const Plan& plan) {
     std::size_t lanes = 1;

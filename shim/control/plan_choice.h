@@ -18,6 +18,14 @@ namespace deft::director {
 planner::Plan choose_plan(const planner::Profile& profile, const std::vector<planner::Link>& lanes,
                           const Settings& settings, std::string& note);
 
+// The networks: what the job's transfers took on its own, and what lanes take on the others.
+// `lanes` as above. Throws as choose_plan() does.
+planner::Fabric fabric_of(const planner::Profile& profile, const std::vector<planner::Link>& lanes);
+
+// Least part of a call on a network of its own. What a small one costs has been measured; it is
+// the planner's own limit that would leave a third of 3 MB on the fastest network.
+inline constexpr std::uint64_t kLeastPart = 256 * 1024;
+
 // Lanes that this plan uses, the job's own network first.
 std::size_t lanes_of(const planner::Plan& plan);
 

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "shim/control/plan_choice.h"
+#include "shim/control/split_plan.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/settings/optimizer.h"
 
@@ -36,6 +37,12 @@ constexpr const char* kUntimed =
 constexpr const char* kRateUnknown =
     "late or merged gradients bear smaller learning rates, and what this job's bears was not "
     "measured; DEFT_MAX_DELAY=1 or DEFT_MAX_MERGE=2 says that it does";
+constexpr const char* kShardsAlone =
+    "gradients travel by reduce-scatter (FSDP or a distributed optimizer), which nothing but other "
+    "networks would help (DEFT_LANES)";
+constexpr const char* kShardsGainNothing =
+    "gradients travel by reduce-scatter (FSDP or a distributed optimizer), and other networks "
+    "would not help";
 constexpr const char* kNoMemory =
     "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
 
@@ -84,21 +91,33 @@ bool has_memory_for(const planner::Plan& plan, const JobView& view) {
     return script.shadow_bytes <= settings.max_shadow_bytes;
 }
 
+planner::Plan plan_for(const JobView& view, const planner::Profile& profile,
+                       const std::vector<planner::Link>& networks, const Settings& settings,
+                       std::string& note) {
+    const bool split = view.series == Series::Shards || view.untimed;
+    return split
+               ? choose_split_plan(view.series, profile, networks, settings.forced_merge > 0, note)
+               : choose_plan(profile, networks, settings, note);
+}
+
 // Lanes cost memory: none are made for a job that not even a network without any cost would help.
-bool may_gain_by_networks(const planner::Profile& profile, const Settings& allowed) {
+bool may_gain_by_networks(const JobView& view, const planner::Profile& profile,
+                          const Settings& allowed) {
     planner::Link own;
     planner::Link ideal;
     ideal.name = "ideal";
     ideal.cost.beta = 1e-15;
     std::string note;
-    const planner::Plan best = choose_plan(profile, {own, ideal}, allowed, note);
+    const planner::Plan best = plan_for(view, profile, {own, ideal}, allowed, note);
     return best.predicted.verdict == planner::Verdict::Use;
 }
 
 }  // namespace
 
-PlanSelector::PlanSelector(const PlanSwitch& plan_switch, const LaneSet& lanes, Follower& follower)
-    : switch_(plan_switch),
+PlanSelector::PlanSelector(const CommunicatorInfo& info, const PlanSwitch& plan_switch,
+                           const LaneSet& lanes, Follower& follower)
+    : serial_(info.serial),
+      switch_(plan_switch),
       lanes_(lanes),
       follower_(follower),
       unfit_backoff_(kMemoryRetry, kMemoryRetry << kMostDoublings),
@@ -118,7 +137,9 @@ void PlanSelector::select_anew_after(std::uint64_t pause_ns) {
 }
 
 bool PlanSelector::select(const Track& track, const JobView& view) {
-    say_untrusted();
+    if (view.series == Series::Sums && view.beside == nullptr) {
+        say_untrusted();  // else no mode would do more
+    }
     note_optimizer();
     signature_ = 0;
     cuts_ = view.nranks <= 2;
@@ -131,7 +152,8 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
     if (known != plans_.end()) {
         return take_known(view, known->second);
     }
-    if (!view.measured) {
+    const bool split_untimed = view.untimed && !lanes_.other_networks().empty();
+    if (!view.measured && !split_untimed) {
         if (follower_.reason().empty() && untimed(track)) {
             follower_.note_reason(kUntimed);  // for the report; most are timed soon
         }
@@ -140,15 +162,17 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
     signature_ = view.signature;
     // Every plan of covap's merges; one that is named is the only one there is.
     const Settings set = Settings::process();
-    if (doubt_ != nullptr && (set.mode == ShimMode::Covap || set.forced_merge > 0)) {
+    const bool named = set.forced_merge > 1 || set.forced_delay > 0;  // one that keeps no numbers
+    if (doubt_ != nullptr && (set.mode == ShimMode::Covap || named)) {
         follower_.say(doubt_);
         return false;
     }
-    profile_ = view_job(track, true).profile;
+    profile_ = view_job(track, serial_, true).profile;
     if (too_early(view)) {
         return false;
     }
-    only_networks_ = wants_networks() && may_gain_by_networks(profile_, allowed());
+    only_networks_ =
+        wants_networks() && (view.untimed || may_gain_by_networks(view, profile_, allowed()));
     if (only_networks_) {
         follower_.set_plan({});
         return true;
@@ -177,6 +201,12 @@ const char* PlanSelector::doubt_of(const JobView& view) const {
     const Settings set = Settings::process();
     if (set.mode < ShimMode::Deft) {
         return nullptr;
+    }
+    if (view.series == Series::Shards) {
+        return nullptr;  // nothing of theirs is ever late or merged
+    }
+    if (view.beside != nullptr) {
+        return view.beside;  // whatever plan the operator names
     }
     if (view.signature == unfit_.signature && cuda::host_now() < unfit_.until_ns) {
         return unfit_.why.c_str();
@@ -299,7 +329,7 @@ bool PlanSelector::choose(const JobView& view) {
     std::string note;
     Settings settings = allowed();
     settings.trial = layers_;
-    planner::Plan plan = choose_plan(profile_, networks_, settings, note);
+    planner::Plan plan = plan_for(view, profile_, networks_, settings, note);
     const bool no_memory = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
                            plan.predicted.verdict == planner::Verdict::Use &&
                            !has_memory_for(plan, view);
@@ -312,7 +342,9 @@ bool PlanSelector::choose(const JobView& view) {
     before_ = profile_.iteration;
     if (plan.predicted.verdict != planner::Verdict::Use) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
-        if (doubt_ != nullptr || no_memory) {
+        if (view.series == Series::Shards) {
+            follower_.note_reason(networks_.size() < 2 ? kShardsAlone : kShardsGainNothing);
+        } else if (doubt_ != nullptr || no_memory) {
             follower_.note_reason(settings.limited);  // in the note; this is for the report
         } else if (const char* const why = untrusted()) {
             follower_.note_reason(why);

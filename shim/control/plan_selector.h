@@ -14,6 +14,7 @@
 #include "planner/model/plan.h"
 #include "planner/model/profile.h"
 #include "shim/control/backoff.h"
+#include "shim/control/communicator_info.h"
 #include "shim/control/follower.h"
 #include "shim/control/job_view.h"
 #include "shim/control/lane_set.h"
@@ -28,7 +29,8 @@ namespace deft::director {
 // Threads: the shim's background thread.
 class PlanSelector {
 public:
-    PlanSelector(const PlanSwitch& plan_switch, const LaneSet& lanes, Follower& follower);
+    PlanSelector(const CommunicatorInfo& info, const PlanSwitch& plan_switch, const LaneSet& lanes,
+                 Follower& follower);
     PlanSelector(const PlanSelector&) = delete;
 
     // This cycle has not been decided about, or something has changed since, and it is time.
@@ -124,6 +126,7 @@ private:
     bool wants_networks() const;
     bool choose(const JobView& view);
 
+    const std::uint32_t serial_;  // of the communicator
     const PlanSwitch& switch_;
     const LaneSet& lanes_;
     Follower& follower_;

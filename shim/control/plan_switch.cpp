@@ -23,8 +23,9 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     const HookRef reference(references_);
     // Sequentially consistent, as name() is: either name() sees that this call has been made, or
     // this call sees the switch.
-    ordinal_.store(ordinal + 1, std::memory_order_seq_cst);
-    if (ordinal == switch_at_.load(std::memory_order_seq_cst) &&
+    const Series series = series_of(call.function);
+    ordinals_[static_cast<std::size_t>(series)].store(ordinal + 1, std::memory_order_seq_cst);
+    if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !passes_by(series) &&
         !switch_over({ordinal, grouped, stream}, result)) {
         return true;
     }
@@ -32,12 +33,19 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     const bool over = ended_.load(std::memory_order_seq_cst);
     if (!over) {
         // Grouped, it is none of a plan's.
-        recent_->note(ordinal,
-                      {grouped ? 0 : call.count, call.type, call.op, call.send == call.receive});
+        (*recent_)[static_cast<std::size_t>(series)].note(
+            ordinal, {grouped ? 0 : call.count, call.type, call.op, is_in_place(call, rank_),
+                      call.function});
     }
     if (failed()) {
         result = DEFT_NCCL_SYSTEM_ERROR;
         return true;
+    }
+    if (passes_by(series)) {
+        if (!priority_known_.load(std::memory_order_relaxed)) {
+            learn_priority(stream);
+        }
+        return false;
     }
     executor::Executor* active = over ? nullptr : active_.load(std::memory_order_seq_cst);
     if (active != nullptr && !grouped) {
@@ -64,6 +72,11 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     return taken;
 }
 
+// The plan in force, or the next, is for the other calls.
+bool PlanSwitch::passes_by(Series series) const noexcept {
+    return series != series_.load(std::memory_order_seq_cst);
+}
+
 // Once: a stream may be gone when the background thread could ask.
 void PlanSwitch::learn_priority(deft_cuda_stream_t stream) noexcept {
     const cuda::Execution* const driver = driver_.load(std::memory_order_acquire);
@@ -80,9 +93,9 @@ void PlanSwitch::learn_priority(deft_cuda_stream_t stream) noexcept {
 bool PlanSwitch::in_iteration() noexcept {
     const HookRef reference(references_);
     const executor::Executor* const active = active_.load(std::memory_order_seq_cst);
-    const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
+    const std::uint64_t made = ordinal_of(Series::Sums).load(std::memory_order_relaxed);
     const std::uint64_t begun = asked_at_.load(std::memory_order_relaxed);
-    return active != nullptr && !active->broken() && begun < made &&
+    return !passes_by(Series::Sums) && active != nullptr && !active->broken() && begun < made &&
            made - begun < active->script().shapes.size();
 }
 
@@ -95,7 +108,8 @@ void PlanSwitch::note_sums() noexcept {
 }
 
 Update PlanSwitch::take_update() noexcept {
-    asked_at_.store(ordinal_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    asked_at_.store(ordinal_of(Series::Sums).load(std::memory_order_relaxed),
+                    std::memory_order_relaxed);
     const bool zeros = got_zeros_.exchange(false, std::memory_order_relaxed);
     const bool sums = got_sums_.exchange(false, std::memory_order_relaxed);
     return sums ? Update::Sums : zeros ? Update::Zeros : Update::None;
@@ -104,8 +118,9 @@ Update PlanSwitch::take_update() noexcept {
 int PlanSwitch::flush() noexcept {
     const HookRef reference(references_);
     executor::Executor* const active = active_.load(std::memory_order_seq_cst);
-    const bool planned = active != nullptr && !active->broken();
-    const std::uint64_t made = ordinal_.load(std::memory_order_relaxed);
+    // Shards are never late: nothing of theirs is dropped.
+    const bool planned = active != nullptr && !active->broken() && !passes_by(Series::Sums);
+    const std::uint64_t made = ordinal_of(Series::Sums).load(std::memory_order_relaxed);
     if (in_iteration() || (planned && active->sums_unsent())) {
         return -1;
     }
@@ -365,11 +380,13 @@ void PlanSwitch::put_in_force(std::uint64_t ordinal, std::uint64_t named) noexce
 // A plan that does not begin where an iteration does ends before its first call.
 void PlanSwitch::end_if_misplaced(executor::Executor& next, std::uint64_t ordinal) noexcept {
     const std::uint64_t named_at = named_at_.load(std::memory_order_relaxed);
-    if (flushed_.load(std::memory_order_relaxed) > named_at) {
+    const bool sums = next.script().series() == Series::Sums;
+    if (sums && flushed_.load(std::memory_order_relaxed) > named_at) {
         // What the job does behind it may look like an iteration. By calls alone: when the
         // others heard of the switch, and whether before this flush, differs between ranks.
         next.end(executor::BreakReason::Stopped);
-    } else if (!recent_->iteration_before(ordinal, next.script().shapes, named_at)) {
+    } else if (!(*recent_)[static_cast<std::size_t>(next.script().series())].iteration_before(
+                   ordinal, next.script().shapes, named_at)) {
         // Calls that are none of its iteration's have come since this one was named. Where
         // gradients are alike it would take some of one iteration and some of another.
         next.end(executor::BreakReason::Misplaced);
@@ -387,13 +404,20 @@ bool PlanSwitch::committed_ahead() const noexcept {
 }
 
 bool PlanSwitch::name(const NamedSwitch& named) noexcept {
+    // While no switch is ahead. What is forwarded again is what the plan in force took.
+    const Series series = named.next != nullptr ? named.next->script().series()
+                                                : series_.load(std::memory_order_relaxed);
+    if (active_.load(std::memory_order_seq_cst) != nullptr && passes_by(series)) {
+        return false;  // the leader has yet to end a plan for the other calls
+    }
+    series_.store(series, std::memory_order_seq_cst);
     next_.store(named.next, std::memory_order_release);
     begin_.store(named.begin, std::memory_order_release);
     named_at_.store(named.named_at, std::memory_order_release);
     serial_.store(named.serial, std::memory_order_release);
     state_.store(State::Prepared, std::memory_order_seq_cst);
     switch_at_.store(named.call, std::memory_order_seq_cst);
-    if (ordinal_.load(std::memory_order_seq_cst) > named.call) {
+    if (ordinal_of(series).load(std::memory_order_seq_cst) > named.call) {
         // The call has been made. Should it be waiting, the No that follows makes the leader
         // cancel, and that decision releases it.
         state_.store(State::Cancelled, std::memory_order_seq_cst);

@@ -4,6 +4,7 @@
 // reason for each memory order.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include "shim/cuda/execution.h"
 #include "shim/executor/executor.h"
 #include "shim/nccl/call.h"
+#include "shim/nccl/series.h"
 
 namespace deft::director {
 
@@ -51,13 +53,17 @@ public:
     // Where the others have not answered for so long, they do not come any more.
     static constexpr std::chrono::minutes kAnswerDeadline{20};
 
-    // `calls`: gradient calls the communicator has had already.
-    PlanSwitch(int rank, WaitDecision wait, std::uint64_t calls = 0,
+    // `calls`: numbered calls the communicator has had already.
+    using Calls = std::array<std::uint64_t, kSeries>;
+    PlanSwitch(int rank, WaitDecision wait, const Calls& calls = {},
                std::chrono::nanoseconds answer_deadline = kAnswerDeadline)
-        : rank_(rank), wait_(std::move(wait)), answer_deadline_(answer_deadline), ordinal_(calls) {}
+        : rank_(rank),
+          wait_(std::move(wait)),
+          answer_deadline_(answer_deadline),
+          ordinals_{calls[0], calls[1]} {}
     PlanSwitch(const PlanSwitch&) = delete;
 
-    // Hooks: a gradient call of the job. As Director::all_reduce().
+    // Hooks: a numbered call of the job, of either series. As Director::all_reduce().
     bool all_reduce(const Call& call, std::uint64_t ordinal, bool grouped,
                     deft_cuda_stream_t stream, int& result) noexcept;
     // Hooks: a sum that no plan takes has been delivered. It counts as an update if calls of the
@@ -87,8 +93,12 @@ public:
     // all know, or never will: no rank switches. voided() tells when that is done.
     void drop_renewal() noexcept;
 
-    // Gradient calls made so far: the ordinal of the next one.
-    std::uint64_t calls() const noexcept { return ordinal_.load(std::memory_order_seq_cst); }
+    // Background: the series that plans are made for from now on.
+    void set_series(Series series) noexcept { planned_.store(series, std::memory_order_release); }
+    // Its calls made so far: the ordinal of the next one.
+    std::uint64_t calls() const noexcept {
+        return ordinal_of(planned_.load(std::memory_order_acquire)).load(std::memory_order_seq_cst);
+    }
     // The call that begins an iteration, by what the job said last; kNever if it has said nothing.
     std::uint64_t iteration_begin() const noexcept {
         return asked_at_.load(std::memory_order_relaxed);
@@ -162,7 +172,14 @@ private:
     const WaitDecision wait_;
     const std::chrono::nanoseconds answer_deadline_;
 
-    std::atomic<std::uint64_t> ordinal_;            // of the next gradient call
+    const std::atomic<std::uint64_t>& ordinal_of(Series series) const noexcept {
+        return ordinals_[static_cast<std::size_t>(series)];
+    }
+    bool passes_by(Series series) const noexcept;
+
+    std::array<std::atomic<std::uint64_t>, kSeries> ordinals_;  // of the next call of a series
+    std::atomic<Series> planned_{Series::Sums};
+    std::atomic<Series> series_{Series::Sums};      // of the plan in force, or of the next
     std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal
     std::atomic<std::uint64_t> serial_{0};  // of the switch, and what else it was named with
     std::atomic<std::uint64_t> begin_{0};
@@ -176,7 +193,9 @@ private:
     std::atomic<bool> failed_{false};
     std::atomic<bool> ended_{false};
 
-    std::unique_ptr<RecentCalls> recent_ = std::make_unique<RecentCalls>();  // until the end
+    // By series, until the end.
+    std::unique_ptr<std::array<RecentCalls, kSeries>> recent_ =
+        std::make_unique<std::array<RecentCalls, kSeries>>();
     std::atomic<std::uint64_t> flushed_{0};  // the call after the last flush()
     // Since take_update() was last asked: there were calls that received nothing but zeros, and
     // calls that received sums. Noted as the job makes its calls, so that it is the same on all

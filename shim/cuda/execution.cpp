@@ -41,6 +41,7 @@ const Execution* Execution::get() noexcept {
     resolver.find(filled.MemHostAlloc, "cuMemHostAlloc", "cuMemHostAlloc");
     resolver.look(filled.PointerGetAttribute, "cuPointerGetAttribute", "cuPointerGetAttribute");
     resolver.find(filled.MemcpyDtoDAsync, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2");
+    resolver.look(filled.Memcpy2DAsync, "cuMemcpy2DAsync", "cuMemcpy2DAsync_v2");
     resolver.find(filled.MemcpyDtoHAsync, "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2");
     resolver.find(filled.MemcpyHtoDAsync, "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2");
     resolver.find(filled.MemsetD8Async, "cuMemsetD8Async", "cuMemsetD8Async");

@@ -20,6 +20,24 @@ enum : unsigned {
 };
 inline constexpr int kAttributeBufferId = 7;  // CU_POINTER_ATTRIBUTE_BUFFER_ID: of 64 bits
 
+// CUDA_MEMCPY2D: rows of a width, each a pitch behind the one before, between device memory.
+struct Copy2d {
+    static constexpr int kDevice = 2;  // CU_MEMORYTYPE_DEVICE
+    struct Side {
+        std::size_t x = 0;
+        std::size_t y = 0;
+        int type = kDevice;
+        void* host = nullptr;
+        DevicePointer device = 0;
+        void* array = nullptr;
+        std::size_t pitch = 0;
+    };
+    Side from;
+    Side to;
+    std::size_t width = 0;
+    std::size_t height = 0;
+};
+
 // Entry points; all are set in one that get() returns, but those said to be optional.
 struct Execution {
     const Driver* driver = nullptr;
@@ -40,6 +58,7 @@ struct Execution {
                                DevicePointer pointer) = nullptr;  // opt.
     int (*MemcpyDtoDAsync)(DevicePointer to, DevicePointer from, std::size_t bytes,
                            Stream stream) = nullptr;
+    int (*Memcpy2DAsync)(const Copy2d* copy, Stream stream) = nullptr;  // opt.
     int (*MemcpyDtoHAsync)(void* to, DevicePointer from, std::size_t bytes,
                            Stream stream) = nullptr;
     int (*MemcpyHtoDAsync)(DevicePointer to, const void* from, std::size_t bytes,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shim/executor/live_ranges.h"
+#include "shim/nccl/call.h"
 
 namespace deft::executor {
 namespace {
@@ -34,6 +35,7 @@ public:
     Script run() {
         if (choose_slots()) {
             number_slots();
+            make_staging();
             for (std::int64_t t = 0; t < script_.period; ++t) {
                 for (std::uint32_t b = 0; b < live_ranges_.buckets; ++b) {
                     emit(t, b);
@@ -154,6 +156,33 @@ private:
                 script_.max_merge = std::max(script_.max_merge, count += sum.count);
                 script_.interval = std::max(script_.interval, sum.count);
             }
+        }
+    }
+
+    // Of every rank's part of a bucket, so much at a time is carried by a lane.
+    std::uint64_t stretch(const Shape& shape) const {
+        const std::uint64_t element = element_size(shape.type);
+        return std::max<std::uint64_t>(options_.most_staged / options_.ranks / element, 1) *
+               element;
+    }
+
+    void make_staging() {
+        if (script_.series() != Series::Shards) {
+            return;
+        }
+        script_.staging.resize(options_.lanes);
+        for (const Piece& piece : live_ranges_.pieces) {
+            const std::uint32_t bucket = live_ranges_.ranges[piece.region].region.bucket;
+            if (!forwarded(bucket)) {
+                std::uint64_t& bytes = script_.staging[piece.lane].bytes;
+                const std::uint64_t once =
+                    std::min(piece.end - piece.begin, stretch(script_.shapes[bucket]));
+                bytes = std::max(bytes, once * options_.ranks);
+            }
+        }
+        for (Staging& staging : script_.staging) {
+            staging.offset = script_.shadow_bytes;
+            script_.shadow_bytes += (staging.bytes + kAlignment - 1) / kAlignment * kAlignment;
         }
     }
 
@@ -327,7 +356,18 @@ private:
         std::stable_sort(due.begin(), due.end(),
                          [](const Due& a, const Due& b) { return a.order < b.order; });
         for (const Due& d : due) {
-            script_.launches.push_back(d.launch);
+            add_launch(d.launch, script_.shapes[bucket]);
+        }
+    }
+
+    // In stretches, where it is carried by way of a lane's staging memory.
+    void add_launch(Launch launch, const Shape& shape) {
+        const std::uint64_t end = launch.end;
+        const std::uint64_t most =
+            moves_shards(shape.function) ? stretch(shape) : end - launch.begin;
+        for (; launch.begin < end; launch.begin = launch.end) {
+            launch.end = std::min(end, launch.begin + most);
+            script_.launches.push_back(launch);
         }
     }
 

@@ -66,7 +66,8 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
                                            std::string& problem) noexcept {
     try {
         problem.clear();
-        if (!nccl.complete() || script.actions.empty()) {
+        const bool shards = script.series() == Series::Shards;
+        if (!nccl.complete() || (shards && !nccl.moves_shards()) || script.actions.empty()) {
             problem = "the NCCL library lacks functions that plans need";
             return nullptr;
         }
@@ -238,8 +239,10 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
     const Shape& expected = script_.shapes[position];
     // Where the buffers lie may change from call to call and differs between ranks; whether they
     // are one is a matter of the job's program.
-    if (call.count != expected.count || call.type != expected.type || call.op != expected.op ||
-        (call.send == call.receive) != expected.in_place) {
+    const int rank = lanes_.empty() ? -1 : lanes_.front()->rank();
+    if (call.function != expected.function || call.count != expected.count ||
+        call.type != expected.type || call.op != expected.op ||
+        is_in_place(call, rank) != expected.in_place) {
         break_off(BreakReason::Sequence);
         return nullptr;
     }

@@ -88,7 +88,7 @@ public:
     // What renew() will do now.
     bool asks() const noexcept { return renews() && lease_.asks(iteration()); }
     bool hears() const noexcept { return renews() && lease_.hears(iteration()); }
-    // The next gradient call of the job. The first one is position 0 of iteration 0, so the
+    // The next call of the plan's series. The first one is position 0 of iteration 0, so the
     // director arms the executor between two iterations. True: `result` is what the hook returns.
     // False: the hook forwards the call as it is (by plan, or because the executor is broken).
     // Never allocates or locks, and does not wait: only a call that is not the plan's, the first of
@@ -168,6 +168,9 @@ private:
         std::uint32_t merged = 1;
     };
     int reduce(const Launch& step, const Shape& shape, const Transfer& transfer) noexcept;
+    // shards.cpp
+    int carry(const Launch& step, const Call& call) noexcept;
+    int not_copied() noexcept;
     int deliver(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     bool wait_for_lanes(std::uint64_t lanes, cuda::Stream stream) noexcept;
     Factors factors_for(const Deliver& step) const noexcept;

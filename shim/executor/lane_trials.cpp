@@ -101,14 +101,29 @@ bool Lane::warm_up(std::string& problem) noexcept {
     return good;
 }
 
+// In place. `bytes`: of all ranks.
+int Lane::make_call(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes) noexcept {
+    auto* const all = reinterpret_cast<void*>(memory);
+    const std::size_t count =
+        std::max<std::size_t>(bytes / kind.element / static_cast<std::size_t>(nranks_), 1);
+    auto* const own =
+        reinterpret_cast<void*>(memory + static_cast<std::size_t>(rank_) * count * kind.element);
+    switch (kind.function) {
+        case Function::ReduceScatter:
+            return nccl_.ReduceScatter(all, own, count, kind.type, kind.op, comm(), stream_);
+        case Function::AllGather:
+            return nccl_.AllGather(own, all, count, kind.type, comm(), stream_);
+        default:
+            return nccl_.AllReduce(all, all, bytes / kind.element, kind.type, kind.op, comm(),
+                                   stream_);
+    }
+}
+
 bool Lane::ends(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes,
                 std::string& problem) noexcept {
-    auto* const buffer = reinterpret_cast<void*>(memory);
     const auto until = Clock::now() + config_.deadline;
     users_.fetch_add(1);
-    const int result = stop_.load() ? DEFT_NCCL_INVALID_USAGE
-                                    : nccl_.AllReduce(buffer, buffer, bytes / kind.element,
-                                                      kind.type, kind.op, comm(), stream_);
+    const int result = stop_.load() ? DEFT_NCCL_INVALID_USAGE : make_call(memory, kind, bytes);
     users_.fetch_sub(1);
     return (result == DEFT_NCCL_SUCCESS && idle_by(until)) ||
            failed(problem, "its rehearsal", result);
@@ -121,7 +136,10 @@ bool Lane::rehearse(std::span<const Reduction> kinds, std::size_t largest,
     if (!ready()) {
         return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
     }
-    largest = std::clamp(largest, kSmall / 64, kMost);
+    // One number of each rank, at least.
+    constexpr std::size_t kWidest = 8;
+    largest = std::max(std::clamp(largest, kSmall / 64, kMost),
+                       kWidest * static_cast<std::size_t>(nranks_));
     Scratch scratch(driver_, context_, stream_, largest);
     if (!scratch ||
         driver_.MemsetD8Async(scratch.memory(), 0, largest, stream_) != cuda::kSuccess) {

@@ -13,6 +13,7 @@
 #include "shim/cuda/execution.h"
 #include "shim/executor/ballot.h"
 #include "shim/executor/nccl.h"
+#include "shim/nccl/call.h"
 #include "shim/nccl/config_choices.h"
 
 namespace deft::executor {
@@ -30,11 +31,12 @@ struct LaneConfig {
     std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size sent by warm_up()
 };
 
-// A kind of all-reduce that a lane will be asked for.
+// A kind of call that a lane will be asked for.
 struct Reduction {
     int type = DEFT_NCCL_FLOAT32;  // ncclDataType_t
-    int op = DEFT_NCCL_SUM;        // ncclRedOp_t
+    int op = DEFT_NCCL_SUM;        // ncclRedOp_t; of an all-gather it means nothing
     std::size_t element = 4;       // bytes
+    Function function = Function::AllReduce;
     bool operator==(const Reduction&) const = default;
 };
 
@@ -78,9 +80,9 @@ public:
     // Collective; waits as open() does.
     bool warm_up(std::string& problem) noexcept;
     // And what it would connect when a hook first asks for one of these: from 2.22 on it does so
-    // for each algorithm, which it chooses by type, operation and size. Of each kind sizes up to
-    // that of `largest` bytes, 64 MiB at most. Collective, on a lane that nobody uses yet; waits as
-    // open() does.
+    // for each algorithm, which it chooses by function, type, operation and size. Of each kind
+    // sizes up to that of `largest` bytes of all ranks, 64 MiB at most. Collective, on a lane that
+    // nobody uses yet; waits as open() does.
     bool rehearse(std::span<const Reduction> kinds, std::size_t largest,
                   std::string& problem) noexcept;
     // Times all-reduces of two sizes, one at a time, on the warm lane; the shortest count. The
@@ -138,12 +140,14 @@ public:
     cuda::Stream stream() const noexcept { return stream_; }
     int device() const noexcept { return device_; }
     int nranks() const noexcept { return nranks_; }
+    int rank() const noexcept { return rank_; }
 
 private:
     struct Opening;  // what open() shares with the thread that waits inside NCCL
     class Scratch;   // device memory for the lane's own all-reduces
     bool ends(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes,
               std::string& problem) noexcept;
+    int make_call(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes) noexcept;
     double seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
                       std::string& problem) noexcept;
     bool sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,

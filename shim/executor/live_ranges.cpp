@@ -64,8 +64,12 @@ private:
                 return refuse(name(b) + " has " + std::to_string(shapes_[b].bytes()) +
                               " bytes, in the plan " + std::to_string(plan_.bucket_bytes[b]));
             }
-            if (shapes_[b].op < 0 || shapes_[b].op >= DEFT_NCCL_NUM_OPS) {
+            const bool sums = shapes_[b].function != Function::AllGather;
+            if ((sums && shapes_[b].op < 0) || shapes_[b].op >= DEFT_NCCL_NUM_OPS) {
                 return refuse(name(b) + " is reduced with an operation of its communicator");
+            }
+            if (series_of(shapes_[b].function) != series_of(shapes_[0].function)) {
+                return refuse("the plan is for all-reduces and for shards");
             }
         }
         return true;
@@ -174,6 +178,9 @@ private:
 
     // What may be kept and added up before it is delivered.
     bool can_wait(const Shape& shape, std::uint32_t bucket) {
+        if (moves_shards(shape.function)) {
+            return refuse(name(bucket) + " is one of shards, which can't wait");
+        }
         if (!floating(shape.type) || (shape.op != DEFT_NCCL_SUM && shape.op != DEFT_NCCL_AVG)) {
             return refuse(name(bucket) + " is no sum of floating-point numbers");
         }

@@ -18,17 +18,22 @@ struct Nccl {
     int (*CommGetAsyncError)(deft_nccl_comm_t, int*) = nullptr;
     int (*AllReduce)(const void*, void*, size_t, int, int, deft_nccl_comm_t,
                      deft_cuda_stream_t) = nullptr;
+    int (*ReduceScatter)(const void*, void*, size_t, int, int, deft_nccl_comm_t,
+                         deft_cuda_stream_t) = nullptr;
+    int (*AllGather)(const void*, void*, size_t, int, deft_nccl_comm_t,
+                     deft_cuda_stream_t) = nullptr;
     const char* (*GetErrorString)(int) = nullptr;
     int version = 0;  // 22809
 
     // From anything with members of these names, such as NcclTable.
     template <typename Table>
     static Nccl from(const Table& table) {
-        return {table.CommInitRank,      table.CommInitRankConfig,
-                table.CommDestroy,       table.CommAbort,
-                table.CommGetAsyncError, table.AllReduce,
-                table.GetErrorString,    table.version};
+        return {table.CommInitRank,  table.CommInitRankConfig, table.CommDestroy,
+                table.CommAbort,     table.CommGetAsyncError,  table.AllReduce,
+                table.ReduceScatter, table.AllGather,          table.GetErrorString,
+                table.version};
     }
+    bool moves_shards() const { return ReduceScatter != nullptr && AllGather != nullptr; }
     bool complete() const {
         return CommInitRank != nullptr && CommDestroy != nullptr && CommAbort != nullptr &&
                AllReduce != nullptr;

@@ -9,16 +9,20 @@
 #include <vector>
 
 #include "planner/model/plan.h"
+#include "shim/nccl/series.h"
 
 namespace deft::executor {
 
 // One gradient call of the iteration, by its position: bucket p of the plan is call p.
 struct Shape {
-    std::uint64_t count = 0;
-    int type = 0;  // ncclDataType_t
-    int op = 0;    // ncclRedOp_t, one of NCCL's own (user reductions belong to one communicator)
+    std::uint64_t count = 0;  // of a reduce-scatter or an all-gather, that of one rank
+    int type = 0;             // ncclDataType_t
+    int op = 0;  // ncclRedOp_t, one of NCCL's own (user reductions belong to one communicator)
     bool in_place = true;  // the sum takes the place of what is summed, as in PyTorch
+    Function function = Function::AllReduce;
 
+    // Of the bucket. Of a reduce-scatter or an all-gather, what one rank has of it: its bytes
+    // [begin, end) are those of every rank's part.
     std::uint64_t bytes() const;
     bool operator==(const Shape&) const = default;
 };
@@ -33,6 +37,8 @@ struct CompileOptions {
     bool residual = false;           // covap: merging is error feedback, max_merge does not apply
     bool delay_half = false;         // delay or merge float16 too
     bool layers = false;             // who makes the calls waits for each bucket's sum itself
+    std::uint32_t ranks = 1;         // of the communicator
+    std::uint64_t most_staged = 32 << 20;  // bytes in a lane's staging memory
 };
 inline constexpr std::uint32_t kNoLane = ~0U;
 
@@ -89,6 +95,12 @@ struct Zero {
     std::uint64_t end = 0;
 };
 
+// In the shadow buffer.
+struct Staging {
+    std::uint64_t offset = 0;  // 512-byte aligned
+    std::uint64_t bytes = 0;
+};
+
 // What one gradient call does, in this order.
 struct Action {
     bool forward = false;                              // nothing of its own: the hook forwards it
@@ -119,7 +131,10 @@ struct Script {
     std::vector<Launch> launches;
     std::vector<Deliver> deliveries;
     std::vector<Zero> zeros;
-    std::uint64_t shadow_bytes = 0;
+    // Where a lane gathers what it carries of a reduce-scatter or an all-gather, by lane; empty: of
+    // neither (shards.h).
+    std::vector<Staging> staging;
+    std::uint64_t shadow_bytes = 0;  // of slots and staging
     std::uint32_t max_delay = 0;
     std::uint32_t max_merge = 1;
     bool residual = false;
@@ -132,6 +147,10 @@ struct Script {
     }
     // True if every call is forwarded: nothing to execute.
     bool forwards_all() const;
+    // Of all its calls.
+    Series series() const {
+        return shapes.empty() ? Series::Sums : series_of(shapes.front().function);
+    }
 };
 
 // `problem` is empty if the script can be executed, else it says why not. Off the hot path.

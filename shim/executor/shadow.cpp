@@ -30,6 +30,9 @@ Shadow::Shadow(const cuda::Execution& driver, const Script& script, std::uint32_
     for (const Slot& slot : script.slots) {
         offsets_.push_back(slot.offset);
     }
+    for (const Staging& staging : script.staging) {
+        staging_.push_back(staging.offset);
+    }
     ready_ = arrived_ + slots() * lanes_;
     done_ = ready_ + buckets;
     passed_ = done_ + buckets;

@@ -40,6 +40,8 @@ public:
     const Contents& slot(std::uint32_t s) const { return contents_[s]; }
     std::uint32_t slots() const { return static_cast<std::uint32_t>(contents_.size()); }
     cuda::DevicePointer address(std::uint32_t s) const { return memory_ + offsets_[s]; }
+    // Script::staging of a lane.
+    cuda::DevicePointer staging(std::uint32_t lane) const { return memory_ + staging_[lane]; }
 
     // Happens when the pieces of what slot s holds that the lane has been given have arrived.
     cuda::Event arrived(std::uint32_t s, std::uint32_t lane) const {
@@ -76,6 +78,7 @@ private:
     std::uint64_t extra_at_ = 0;
     std::vector<cuda::Event> events_;
     std::vector<std::uint64_t> offsets_;
+    std::vector<std::uint64_t> staging_;  // offsets too
     std::vector<Contents> contents_;
     Kernels kernels_;
 };

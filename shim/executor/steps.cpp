@@ -117,7 +117,9 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
             return result;
         }
     }
-    const int result = reduce(step, script_.shapes[region.bucket], transfer);
+    const Shape& shape = script_.shapes[region.bucket];
+    const int result =
+        moves_shards(shape.function) ? carry(step, call) : reduce(step, shape, transfer);
     // Behind every piece, and after an error too: the memory is freed behind this event, and the
     // plan may end before the slot's last piece is launched.
     if (step.slot != kDirect &&

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <utility>
 #include <vector>
 
 #include "base/presence.h"
@@ -11,6 +12,7 @@
 #include "shim/hooks/group.h"
 #include "shim/hooks/held_call.h"
 #include "shim/nccl/gradient_call.h"
+#include "shim/nccl/series.h"
 #include "shim/nccl/sum_mark.h"
 
 namespace deft {
@@ -21,7 +23,7 @@ struct Grouped {
     cuda::EventPool* pool;
     deft_cuda_stream_t stream;
     CommunicatorPin communicator;  // of one that counts; empty: it does not
-    bool gradient;                 // it may carry one
+    bool numbered;                 // it is, and has no number yet
     bool small;                    // it may carry one that no plan takes
     bool tuned;                    // it may be
     tuning::Key key;               // of one that may
@@ -54,8 +56,9 @@ deft_cuda_stream_t stream_of(const CallRecord& record) {
 }
 
 // Counted on every rank alike, whatever else happens to the call.
-std::uint64_t next_ordinal(Communicator& communicator) {
-    return communicator.gradient_calls.fetch_add(1, std::memory_order_relaxed);
+std::uint64_t next_ordinal(Communicator& communicator, Function function) {
+    const auto series = static_cast<std::size_t>(series_of(function));
+    return communicator.numbered_calls[series].fetch_add(1, std::memory_order_relaxed);
 }
 
 tuning::Counted next_tuned(Communicator& communicator, const tuning::Key& key, tuning::Made made) {
@@ -75,6 +78,17 @@ void note_small(const CommunicatorPin& communicator) {
     }
 }
 
+// One that may be tuned.
+int count_tuned_grouped(const CommunicatorPin& communicator, const tuning::Key& key,
+                        CallRecord& record) {
+    const tuning::Counted counted = next_tuned(*communicator.get(), key, tuning::Made::Grouped);
+    record.tuned = counted.ordinal;
+    record.offer = {};  // NCCL asks when the group has ended, if at all
+    director::Director* const director = director_of(communicator);
+    return director == nullptr || director->count_tuned(counted) ? DEFT_NCCL_SUCCESS
+                                                                 : DEFT_NCCL_SYSTEM_ERROR;
+}
+
 int count_grouped(Grouped& call) {
     int result = DEFT_NCCL_SUCCESS;
     if (call.small) {
@@ -82,36 +96,17 @@ int count_grouped(Grouped& call) {
     }
     director::Director* const director = director_of(call.communicator);
     if (call.tuned) {
-        const tuning::Counted counted =
-            next_tuned(*call.communicator.get(), call.key, tuning::Made::Grouped);
-        call.record.tuned = counted.ordinal;
-        call.record.offer = {};  // NCCL asks when the group has ended, if at all
-        if (director != nullptr && !director->count_tuned(counted)) {
-            result = DEFT_NCCL_SYSTEM_ERROR;
-        }
+        result = count_tuned_grouped(call.communicator, call.key, call.record);
     }
-    if (call.gradient) {
-        call.record.ordinal = next_ordinal(*call.communicator.get());
+    if (call.numbered) {
+        call.record.ordinal = next_ordinal(*call.communicator.get(), call.record.function);
         if (director != nullptr) {
-            director->all_reduce({}, call.record.ordinal, true, call.stream, result);
+            Call grouped;
+            grouped.function = call.record.function;
+            director->all_reduce(grouped, call.record.ordinal, true, call.stream, result);
         }
     }
     return result;
-}
-
-// In place by NCCL's rules: a reduce-scatter into its own shard, an all-gather from it.
-bool in_place(const Call& call, int rank) {
-    const auto at = [&call, rank](const void* buffer) {
-        return static_cast<const char*>(buffer) +
-               static_cast<std::size_t>(rank) * call.count * element_size(call.type);
-    };
-    if (rank >= 0 && call.function == Function::ReduceScatter && call.send != nullptr) {
-        return call.receive == at(call.send);
-    }
-    if (rank >= 0 && call.function == Function::AllGather && call.receive != nullptr) {
-        return call.send == at(call.receive);
-    }
-    return call.send == call.receive;
 }
 
 // As far as every rank knows the same of it.
@@ -127,26 +122,56 @@ CallRecord reduction(const Call& call) {
 
 }  // namespace
 
-bool may_carry_gradient(const Call& call) noexcept {
-    return call.function == Function::AllReduce && carries_gradient(reduction(call));
+bool may_be_numbered(const Call& call) noexcept {
+    return is_numbered(reduction(call));
 }
 
-int CollectiveHook::all_reduce(const Call& summed, deft_cuda_stream_t stream) noexcept {
-    Call call = summed;
-    call.mark = take_mark(call);
+int forward_to(const NcclTable& table, const Call& call, deft_nccl_comm_t comm,
+               deft_cuda_stream_t stream) noexcept {
+    auto* const receive = const_cast<void*>(call.receive);
+    switch (call.function) {
+        case Function::ReduceScatter:
+            return table.ReduceScatter(call.send, receive, call.count, call.type, call.op, comm,
+                                       stream);
+        case Function::AllGather:
+            return table.AllGather(call.send, receive, call.count, call.type, comm, stream);
+        default:
+            return table.AllReduce(call.send, receive, call.count, call.type, call.op, comm,
+                                   stream);
+    }
+}
+
+int CollectiveHook::make(const Call& made, deft_cuda_stream_t stream) noexcept {
+    Call call = made;
+    if (call.function == Function::AllReduce) {
+        call.mark = take_mark(call);
+    }
     begin(call, stream);
     int result = DEFT_NCCL_SUCCESS;
     if (!refused_ && carry_out(call, stream, result)) {
         record_.tuned = CallRecord::kNoOrdinal;  // NCCL was not asked for it
     } else {
-        result = forward([&] {
-            return table()->AllReduce(call.send, const_cast<void*>(call.receive), call.count,
-                                      call.type, call.op, comm_, stream);
-        });
+        result = forward([&] { return forward_to(*table(), call, comm_, stream); });
         tell_forwarded(stream);
     }
     end(result);
     return result;
+}
+
+bool CollectiveHook::make_grouped(const Call& made, deft_cuda_stream_t stream,
+                                  int& result) noexcept {
+    grouped_ = true;
+    begin(made, stream);
+    number();
+    if (std::exchange(tuned_, false)) {
+        result = count_tuned_grouped(communicator(), key_, record_);
+    }
+    const bool planned = result != DEFT_NCCL_SUCCESS || carry_out(made, stream, result);
+    if (planned) {
+        record_.tuned = CallRecord::kNoOrdinal;  // NCCL was not asked for it
+    }
+    keep_for_group_end(background_ != nullptr);
+    return planned;
 }
 
 void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept {
@@ -154,11 +179,11 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
         return;
     }
     BackgroundThread::count(call.function);
-    const bool grouped = group::depth() > 0;
-    if (grouped) {
+    const bool grouped = grouped_ || group::depth() > 0;
+    if (group::depth() > 0) {
         held::forward();
     }
-    gradient_ = communicator() && may_carry_gradient(call);
+    numbered_ = communicator() && may_be_numbered(call);
     small_ = communicator() && call.function == Function::AllReduce &&
              may_be_small_gradient(reduction(call));
     if (small_ && !grouped) {
@@ -173,8 +198,9 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
         tune(stream);
     }
     record_.stream = reinterpret_cast<std::uintptr_t>(stream);
-    if (gradient_ && !grouped) {
-        record_.ordinal = next_ordinal(*communicator().get());
+    record_.function = call.function;
+    if (!grouped) {
+        number();
     }
     BackgroundThread* const background = BackgroundThread::running();
     if (background == nullptr) {
@@ -189,7 +215,6 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     if (!record_start(*background, stream)) {
         return;
     }
-    record_.function = call.function;
     record_.comm_serial = comm->serial.load(std::memory_order_relaxed);
     record_.comm_hash = comm->hash.load(std::memory_order_relaxed);
     record_.nranks = comm->nranks.load(std::memory_order_relaxed);
@@ -198,9 +223,17 @@ void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept
     record_.op = call.op;
     record_.root = call.root;
     record_.mark = call.mark;
-    record_.in_place = in_place(call, comm->rank.load(std::memory_order_relaxed));
+    record_.in_place = is_in_place(call, comm->rank.load(std::memory_order_relaxed));
     record_.buffer = reinterpret_cast<std::uintptr_t>(call.receive);
     background_ = background;
+}
+
+// Once a call.
+void CollectiveHook::number() noexcept {
+    if (numbered_) {
+        numbered_ = false;
+        record_.ordinal = next_ordinal(*communicator().get(), record_.function);
+    }
 }
 
 // Once a call, because each look asks the driver.
@@ -276,7 +309,7 @@ void CollectiveHook::tell_forwarded(deft_cuda_stream_t stream) noexcept {
 }
 
 void CollectiveHook::end(int result) noexcept {
-    if (background_ == nullptr && !gradient_ && !small_ && !tuned_) {
+    if (background_ == nullptr && !numbered_ && !small_ && !tuned_) {
         return;
     }
     const bool launched = result == DEFT_NCCL_SUCCESS;
@@ -301,11 +334,11 @@ void CollectiveHook::end(int result) noexcept {
 }
 
 void CollectiveHook::keep_for_group_end(bool observed) noexcept {
-    const bool counts = gradient_ || small_ || tuned_;
+    const bool counts = numbered_ || small_ || tuned_ || record_.ordinal != CallRecord::kNoOrdinal;
     if (!observed && !counts) {
         return;
     }
-    Grouped call{record_, pool_, stream_of(record_), {}, gradient_, small_, tuned_, key_, observed};
+    Grouped call{record_, pool_, stream_of(record_), {}, numbered_, small_, tuned_, key_, observed};
     if (counts) {
         call.communicator = std::move(communicator());
     }
@@ -334,16 +367,19 @@ int count_group() noexcept {
     return result;
 }
 
-void observe_group_end(bool launched) noexcept {
+void observe_group_end(int result) noexcept {
     if (t_grouped == nullptr || t_grouped->empty()) {
         return;
     }
+    const bool launched = result == DEFT_NCCL_SUCCESS;
+    const bool made = launched || result == DEFT_NCCL_IN_PROGRESS;
     BackgroundThread* const background = BackgroundThread::running();
     std::size_t observed = 0;
     bool told = false;  // what a director has heard of as grouped is learned as that
     for (const Grouped& call : *t_grouped) {
         observed += call.observed ? 1 : 0;
-        if (call.gradient && director_of(call.communicator) != nullptr) {
+        if (call.record.ordinal != CallRecord::kNoOrdinal &&
+            director_of(call.communicator) != nullptr) {
             told = true;
         }
     }
@@ -356,7 +392,11 @@ void observe_group_end(bool launched) noexcept {
             call.pool->give_back(call.record.events);
             call.record.events = -1;
         }
-        if (launched && call.observed && background != nullptr) {
+        director::Director* const director = director_of(call.communicator);
+        if (made && director != nullptr && call.record.ordinal != CallRecord::kNoOrdinal) {
+            director->forwarded(call.stream);
+        }
+        if (made && call.observed && background != nullptr) {
             background->submit(call.record, call.pool);
         }
     }

@@ -36,9 +36,12 @@ public:
         return result;
     }
 
-    // An all-reduce, from begin() to end(): a plan deals with it, or it is forwarded. Returns what
-    // the job is told.
-    int all_reduce(const Call& summed, deft_cuda_stream_t stream) noexcept;
+    // A call that plans know (Series), from begin() to end(): a plan deals with it, or it is
+    // forwarded. Returns what the job is told.
+    int make(const Call& made, deft_cuda_stream_t stream) noexcept;
+    // The same of one of several that were held in a group, which has ended. True: a plan has dealt
+    // with it. False: it has to be forwarded in another group, which is told as any other.
+    bool make_grouped(const Call& made, deft_cuda_stream_t stream, int& result) noexcept;
 
 private:
     void look_at(deft_cuda_stream_t stream) noexcept;
@@ -46,6 +49,7 @@ private:
     bool record_start(BackgroundThread& background, deft_cuda_stream_t stream) noexcept;
     bool carry_out(const Call& call, deft_cuda_stream_t stream, int& result) noexcept;
     void tell_forwarded(deft_cuda_stream_t stream) noexcept;
+    void number() noexcept;
     void keep_for_group_end(bool observed) noexcept;
 
     deft_nccl_comm_t comm_;
@@ -56,23 +60,28 @@ private:
     bool looked_at_ = false;                  // its stream: what follows is known
     bool captured_ = false;                   // into a graph
     bool recordable_ = false;                 // events can be recorded now
-    bool gradient_ = false;                   // it may carry one
+    bool grouped_ = false;                    // one of several calls of a group
+    bool numbered_ = false;                   // it is
     bool small_ = false;                      // it may carry one that no plan takes
     BackgroundThread* background_ = nullptr;  // null: this call is not observed
     cuda::EventPool* pool_ = nullptr;
     CallRecord record_;
 };
 
-// An all-reduce that carries_gradient() may take for one, by what every rank knows of it.
-bool may_carry_gradient(const Call& call) noexcept;
+// is_numbered(), by what every rank knows of it.
+bool may_be_numbered(const Call& call) noexcept;
+// NCCL's own function for a call that plans know.
+int forward_to(const NcclTable& table, const Call& call, deft_nccl_comm_t comm,
+               deft_cuda_stream_t stream) noexcept;
 
-// Before the outermost end: the gradient calls of the group get their ordinals, and the directors
+// Before the outermost end: the numbered calls of the group get their ordinals, and the directors
 // hear of them. Not earlier, because a group that is simulated makes none. Not ncclSuccess: a
 // communicator has failed while it waited for the others, and that is what the job is told.
 int count_group() noexcept;
 
 // A group's work starts when its outermost end returns, so that is where its calls' end is noted. A
-// group that failed or was only simulated made no calls.
-void observe_group_end(bool launched) noexcept;
+// group that failed made no calls, nor did one that was only simulated: `result` is an error then.
+// One of nonblocking communicators is in progress, and nobody can tell when its calls begin.
+void observe_group_end(int result) noexcept;
 
 }  // namespace deft

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gradient's all-reduce that is alone in its group. Older PyTorch wraps every collective in a
-// group of its own. NCCL starts nothing before the outermost ncclGroupEnd, so nobody can tell
-// whether it has heard of the call by then: it is kept until the group has ended, and then made as
-// if there had been none. All of it is the calling thread's.
+// Calls that plans know and that stand in a group: one that is alone there (older PyTorch wraps
+// every collective in a group of its own), or several reduce-scatters and all-gathers (PyTorch's
+// coalescing managers). NCCL starts nothing before the outermost ncclGroupEnd, so nobody can tell
+// whether it has heard of a call by then: they are kept until the group has ended, and then made as
+// if there had been none, where a plan takes them, and in another group where none does. A plan may
+// so begin or end between two of them, and what the ranks ask each other for that is no part of the
+// job's group. All of it is the calling thread's.
 #pragma once
 
 #include "shim/hooks/collective.h"
@@ -18,8 +21,8 @@ bool keep(CollectiveHook& hook, const Call& call, deft_nccl_comm_t comm,
 // of this group is kept any more.
 void forward() noexcept;
 
-// After the outermost end, which had this result: makes the call that is kept. Returns its result,
-// or `result` if there is none or the group failed.
+// After the outermost end, which had this result: makes the calls that are kept. Returns the first
+// result of theirs that is no success, or `result` if there are none or the group failed.
 int make(int result) noexcept;
 
 }  // namespace deft::held

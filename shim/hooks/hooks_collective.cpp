@@ -18,29 +18,31 @@ using deft::Function;
     hook.end(result);                                                              \
     return result
 
+// Of a call that plans know.
+#define DEFT_PLANNED(name, description)                                           \
+    CollectiveHook hook(Function::name, comm, DEFT_CALLER);                       \
+    if (hook.table() == nullptr || hook.table()->name == nullptr) {               \
+        return hook.unavailable();                                                \
+    }                                                                             \
+    const deft::Call call description;                                            \
+    if (deft::group::depth() > 0 && deft::held::keep(hook, call, comm, stream)) { \
+        return DEFT_NCCL_SUCCESS;                                                 \
+    }                                                                             \
+    return hook.make(call, stream)
+
 DEFT_HOOK int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,
                             deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
-    CollectiveHook hook(Function::AllReduce, comm, DEFT_CALLER);
-    if (hook.table() == nullptr || hook.table()->AllReduce == nullptr) {
-        return hook.unavailable();
-    }
-    const deft::Call call{Function::AllReduce, count, type, op, -1, send, receive};
-    if (deft::group::depth() > 0 && deft::held::keep(hook, call, comm, stream)) {
-        return DEFT_NCCL_SUCCESS;
-    }
-    return hook.all_reduce(call, stream);
+    DEFT_PLANNED(AllReduce, ({Function::AllReduce, count, type, op, -1, send, receive}));
 }
 
 DEFT_HOOK int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int op,
                                 deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
-    DEFT_COLLECTIVE(ReduceScatter, ({Function::ReduceScatter, count, type, op, -1, send, receive}),
-                    (send, receive, count, type, op, comm, stream));
+    DEFT_PLANNED(ReduceScatter, ({Function::ReduceScatter, count, type, op, -1, send, receive}));
 }
 
 DEFT_HOOK int ncclAllGather(const void* send, void* receive, size_t count, int type,
                             deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
-    DEFT_COLLECTIVE(AllGather, ({Function::AllGather, count, type, -1, -1, send, receive}),
-                    (send, receive, count, type, comm, stream));
+    DEFT_PLANNED(AllGather, ({Function::AllGather, count, type, -1, -1, send, receive}));
 }
 
 DEFT_HOOK int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root,

@@ -19,7 +19,7 @@ int end_group(End end, Arguments... arguments) noexcept {
     int result = end(arguments...);
     // NCCL leaves the level even when it reports an error, so the depth here must follow.
     if (deft::group::end()) {
-        deft::observe_group_end(result == DEFT_NCCL_SUCCESS);
+        deft::observe_group_end(result);
         result = deft::group::settle(result);
         result = deft::held::make(result);
     }
@@ -70,7 +70,7 @@ DEFT_HOOK int ncclGroupSimulateEnd(deft_nccl_sim_info_t* info) noexcept {
     // It ends the group without launching anything: no collective has been called, on a rank that
     // may be the only one to ask. Communicators have been made.
     if (deft::group::end()) {
-        deft::observe_group_end(false);
+        deft::observe_group_end(DEFT_NCCL_INVALID_USAGE);
         result = deft::group::settle(result);
         result = deft::held::make(result);
     }

@@ -101,8 +101,39 @@ std::vector<std::int64_t> CallTimes::ready_times() const {
     return ready;
 }
 
+// When NCCL came to each call.
+std::vector<std::int64_t> CallTimes::began_times() const {
+    struct Line {
+        std::uint32_t comm;
+        std::uint64_t group = 0;  // of its latest call
+        std::int64_t end = 0;     // of that group, or call
+        std::int64_t before = 0;  // of all before it
+    };
+    std::vector<Line> lines;
+    std::vector<std::int64_t> began;
+    const auto come_to = [&lines](const TimedCall& call) {
+        auto line = std::find_if(lines.begin(), lines.end(),
+                                 [&call](const Line& l) { return l.comm == call.comm; });
+        if (line == lines.end()) {
+            line = lines.insert(lines.end(), Line{call.comm});
+        }
+        if (call.group == 0 || call.group != line->group) {
+            line->before = std::max(line->before, line->end);
+        }
+        line->group = call.group;
+        line->end = std::max(line->end, call.end);
+        return line->before < call.end ? std::max(call.start, line->before) : call.start;
+    };
+    std::for_each(previous_.begin(), previous_.end(), come_to);
+    for (const TimedCall& call : current_) {
+        began.push_back(come_to(call));
+    }
+    return began;
+}
+
 void CallTimes::measure(std::int64_t origin) {
     const std::vector<std::int64_t> ready = ready_times();
+    const std::vector<std::int64_t> began = began_times();
     const std::int64_t end = last_end(current_);
     double total_ms = 0;
     std::int64_t latest = origin;
@@ -112,18 +143,19 @@ void CallTimes::measure(std::int64_t origin) {
         latest = std::max(latest, call.start);
         places_[i].idle_ms.add(milliseconds(std::max<std::int64_t>(call.start - busy_until, 0)));
         busy_until = std::max(busy_until, call.end);
-        double transfer_ms = milliseconds(call.end - call.start);
+        double transfer_ms = milliseconds(call.end - began[i]);
         if (call.group != 0) {
             // Calls of one group run together: each takes its share of the group by size.
             double bytes = 0;
-            std::int64_t first = call.start;
+            std::int64_t first = began[i];
             std::int64_t last = call.end;
             double members = 0;
-            for (const TimedCall& other : current_) {
+            for (std::size_t o = 0; o < current_.size(); ++o) {
+                const TimedCall& other = current_[o];
                 if (other.group == call.group) {
                     bytes += static_cast<double>(other.bytes);
                     members += 1;
-                    first = std::min(first, other.start);
+                    first = std::min(first, began[o]);
                     last = std::max(last, other.end);
                 }
             }

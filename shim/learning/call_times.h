@@ -21,6 +21,7 @@ struct TimedCall {
     std::uint64_t stream = 0;
     std::uint64_t bytes = 0;
     std::uint64_t group = 0;  // calls of one NCCL group share a number; 0: not in a group
+    std::uint32_t comm = 0;   // which communicator's it is
 };
 
 class CallTimes {
@@ -28,11 +29,13 @@ public:
     explicit CallTimes(std::size_t length);
 
     struct Place {
-        Samples ready_ms;     // from the end of the previous iteration's last transfer
-        Samples issued_ms;    // the same for the host's call: the earliest it can have been ready
-        Samples transfer_ms;  // start to end on the caller's stream
-        Samples start_ms;     // when the stream came to it: ready_ms or later
-        Samples idle_ms;      // nothing was transferred for so long before it started
+        Samples ready_ms;   // from the end of the previous iteration's last transfer
+        Samples issued_ms;  // the same for the host's call: the earliest it can have been ready
+        // Start to end on the caller's stream, less what it waited for the call before it on the
+        // same communicator, whatever stream that was on: NCCL carries them out in their order.
+        Samples transfer_ms;
+        Samples start_ms;  // when the stream came to it: ready_ms or later
+        Samples idle_ms;   // nothing was transferred for so long before it started
     };
 
     // Calls in the order of the job. A gap (the cycle was interrupted) starts afresh.
@@ -70,6 +73,7 @@ private:
     void finish_iteration();
     void measure(std::int64_t origin);
     std::vector<std::int64_t> ready_times() const;
+    std::vector<std::int64_t> began_times() const;
 };
 
 }  // namespace deft

@@ -15,6 +15,11 @@ constexpr std::size_t kMaxShapes = 1 << 16;
 constexpr std::size_t kCompared = CycleLearner::kRepeats;
 constexpr std::size_t kComparedAlone = 4;
 constexpr std::size_t kBuffers = 4096;  // at least kCompared of the longest cycle
+constexpr std::size_t kMostNumbered = 4096;
+
+std::uint64_t number_key(std::uint32_t comm_serial, Series series) {
+    return std::uint64_t{comm_serial} * kSeries + static_cast<std::uint64_t>(series);
+}
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
@@ -90,7 +95,6 @@ bool Track::returns_to_buffers(std::size_t gradients) const {
 
 void Track::feed(const CallRecord& record) {
     ++calls_;
-    latest_ordinal_ = record.ordinal != CallRecord::kNoOrdinal ? record.ordinal : latest_ordinal_;
     if (carries_gradient(record)) {
         buffers_.resize(kBuffers);
         buffers_[gradients_++ % kBuffers] = record.buffer;
@@ -111,11 +115,11 @@ void Track::feed(const CallRecord& record) {
         gap_ = true;
         shapes_.insert_or_assign(key, record);
     }
+    number(record, step);
     if (step.cycle == CycleLearner::kNone) {
         forget_times(record);
         return;
     }
-    begin_iteration(record, step);
     count(step);
     Waiting waiting;
     waiting.call.position = step.position;
@@ -123,6 +127,7 @@ void Track::feed(const CallRecord& record) {
     waiting.call.stream = record.stream;
     waiting.call.bytes = payload_bytes(record);
     waiting.call.group = record.group;
+    waiting.call.comm = record.comm_serial;
     waiting.cycle = step.cycle;
     waiting.events = record.events;
     waiting.seen_ns = record.issued_ns;
@@ -140,21 +145,42 @@ void Track::forget_times(const CallRecord& record) {
         waiting_.push_back(waiting);
     }
     gap_ = true;
-    iteration_start_ = CallRecord::kNoOrdinal;
 }
 
-void Track::begin_iteration(const CallRecord& record, const CycleLearner::Step& step) {
-    if (step.locked || step.broken) {
-        iteration_start_ = CallRecord::kNoOrdinal;
-        iteration_began_ = false;
+// Where the calls of each communicator stand.
+void Track::number(const CallRecord& record, const CycleLearner::Step& step) {
+    if (step.cycle == CycleLearner::kNone || step.locked || step.broken) {
+        forget_iterations();
     }
-    if (step.position == 0) {
-        iteration_began_ = true;
+    iteration_ += step.cycle != CycleLearner::kNone && step.position == 0 ? 1 : 0;
+    if (record.ordinal == CallRecord::kNoOrdinal) {
+        return;
     }
-    if (iteration_began_ && record.ordinal != CallRecord::kNoOrdinal) {
-        iteration_start_ = record.ordinal;
-        iteration_began_ = false;
+    if (numbers_.size() > kMostNumbered) {
+        numbers_.clear();  // of communicators that are gone; the others are known again soon
     }
+    Numbers& numbers = numbers_[number_key(record.comm_serial, series_of(record.function))];
+    numbers.calls.latest = record.ordinal;
+    if (iteration_ >= first_iteration_ && numbers.iteration != iteration_) {
+        numbers.iteration = iteration_;
+        numbers.calls.iteration_start = record.ordinal;
+    }
+}
+
+void Track::forget_iterations() {
+    first_iteration_ = iteration_ + 1;
+}
+
+Track::Numbered Track::numbered(std::uint32_t comm_serial, Series series) const {
+    const auto found = numbers_.find(number_key(comm_serial, series));
+    if (found == numbers_.end()) {
+        return {};
+    }
+    Numbered calls = found->second.calls;
+    if (found->second.iteration < first_iteration_) {
+        calls.iteration_start = CallRecord::kNoOrdinal;
+    }
+    return calls;
 }
 
 void Track::count(const CycleLearner::Step& step) {
@@ -239,8 +265,7 @@ void Track::rotate(std::size_t position) {
         }
     }
     restart_profile();
-    iteration_start_ = CallRecord::kNoOrdinal;
-    iteration_began_ = false;
+    forget_iterations();
 }
 
 const Track::Cycle* Track::main_cycle() const {

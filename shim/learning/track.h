@@ -12,6 +12,7 @@
 #include "shim/learning/call_times.h"
 #include "shim/learning/cycle_learner.h"
 #include "shim/nccl/gradient_call.h"
+#include "shim/nccl/series.h"
 
 namespace deft {
 
@@ -49,11 +50,14 @@ public:
     // False where buffers leave it open whether the cycle in force is an iteration or one of
     // several equal parts of it: all its gradients may have one size.
     bool whole() const;
-    // Ordinal of the first call that has one in the latest iteration of the cycle in force;
-    // kNoOrdinal until one has begun.
-    std::uint64_t iteration_start() const { return iteration_start_; }
-    // Ordinal of the latest call that has one; since one that began an iteration, of the cycle's.
-    std::uint64_t latest_ordinal() const { return latest_ordinal_; }
+    // Of the calls that a communicator numbers in a series.
+    struct Numbered {
+        // The first in the latest iteration of the cycle in force; kNoOrdinal until one has begun.
+        std::uint64_t iteration_start = CallRecord::kNoOrdinal;
+        // The latest; since one that began an iteration, of the cycle's.
+        std::uint64_t latest = CallRecord::kNoOrdinal;
+    };
+    Numbered numbered(std::uint32_t comm_serial, Series series) const;
     // Forgets the times of the cycle in force, so that what follows is measured by itself.
     void restart_profile();
     // Makes the cycle in force begin at this place of it, and forgets its times.
@@ -84,15 +88,20 @@ private:
     std::uint64_t changes_ = 0;  // times a cycle was broken
     std::size_t settled_cycle_ = CycleLearner::kNone;
     bool gap_ = false;
-    bool iteration_began_ = false;  // and no call with an ordinal has come since
-    std::uint64_t iteration_start_ = CallRecord::kNoOrdinal;
-    std::uint64_t latest_ordinal_ = CallRecord::kNoOrdinal;
+    struct Numbers {
+        Numbered calls;
+        std::uint64_t iteration = 0;  // as iteration_, when it began for them
+    };
+    std::unordered_map<std::uint64_t, Numbers> numbers_;  // by communicator and series
+    std::uint64_t iteration_ = 0;        // counts on with each that begins; 0: none has
+    std::uint64_t first_iteration_ = 1;  // of the cycle in force, by that count
 
     const Cycle* main_cycle() const;
     void adopt(std::size_t index);
     bool returns_to_buffers(std::size_t gradients) const;
     void forget_times(const CallRecord& record);
-    void begin_iteration(const CallRecord& record, const CycleLearner::Step& step);
+    void number(const CallRecord& record, const CycleLearner::Step& step);
+    void forget_iterations();
     void count(const CycleLearner::Step& step);
 };
 

@@ -69,4 +69,20 @@ constexpr std::size_t element_size(int type) {
     }
 }
 
+// By NCCL's rules: a reduce-scatter into its own shard, an all-gather from it. Below 0, as the rank
+// is not known: the same pointer.
+inline bool is_in_place(const Call& call, int rank) {
+    const auto at = [&call, rank](const void* buffer) {
+        return static_cast<const char*>(buffer) +
+               static_cast<std::size_t>(rank) * call.count * element_size(call.type);
+    };
+    if (rank >= 0 && call.function == Function::ReduceScatter && call.send != nullptr) {
+        return call.receive == at(call.send);
+    }
+    if (rank >= 0 && call.function == Function::AllGather && call.receive != nullptr) {
+        return call.send == at(call.receive);
+    }
+    return call.send == call.receive;
+}
+
 }  // namespace deft

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "shim/nccl/series.h"
+
 namespace deft {
 namespace {
 
@@ -43,6 +45,15 @@ bool carries_gradient(const CallRecord& record) {
 bool may_be_small_gradient(const CallRecord& record) {
     return record.function == Function::AllReduce && is_sum(record) && is_floating(record) &&
            record.in_place && record.count > 1 && payload_bytes(record) < kSmallestGradient;
+}
+
+bool is_numbered(const CallRecord& record) {
+    if (!moves_shards(record.function)) {
+        return record.function == Function::AllReduce && carries_gradient(record);
+    }
+    const bool sums = record.function == Function::ReduceScatter;
+    return record.count * element_size(record.type) >= kSmallestGradient &&
+           (!sums || (is_sum(record) && is_floating(record)));
 }
 
 }  // namespace deft

@@ -21,5 +21,8 @@ inline constexpr std::uint64_t kSmallestGradient = 1024;
 bool may_be_small_gradient(const CallRecord& record);
 // True for flags, metrics, barriers, maps: less than that, or no floating-point numbers.
 bool is_small(const CallRecord& record);
+// True for a call of one of the two Series, by what every rank knows of it: an all-reduce or a
+// reduce-scatter that may carry a gradient, or an all-gather, of kSmallestGradient bytes a rank.
+bool is_numbered(const CallRecord& record);
 
 }  // namespace deft

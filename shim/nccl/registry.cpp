@@ -139,7 +139,9 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     entry->device = -1;
     entry->splits = 0;
     entry->asked = 0;
-    entry->gradient_calls = 0;
+    for (auto& calls : entry->numbered_calls) {
+        calls = 0;
+    }
     entry->tuned_calls = 0;
     entry->tuned_history = 0;
     entry->council = nullptr;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "shim/nccl/nccl_table.h"
+#include "shim/nccl/series.h"
 
 namespace deft {
 
@@ -31,9 +32,10 @@ struct Communicator {
     std::atomic<int> rank{-1};
     std::atomic<int> nranks{-1};
     std::atomic<int> device{-1};
-    std::atomic<std::uint32_t> splits{0};               // so far, part of a child's hash
-    std::atomic<std::uint32_t> asked{0};                // times its details were asked for
-    std::atomic<std::uint64_t> gradient_calls{0};       // the job has made: the ordinal of the next
+    std::atomic<std::uint32_t> splits{0};  // so far, part of a child's hash
+    std::atomic<std::uint32_t> asked{0};   // times its details were asked for
+    // Calls that the job has made, by Series: the ordinal of the next.
+    std::array<std::atomic<std::uint64_t>, kSeries> numbered_calls{};
     std::atomic<std::uint64_t> tuned_calls{0};          // the same of those that may be tuned
     std::atomic<std::uint64_t> tuned_history{0};        // what they were: tuning/call_history.h
     std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement

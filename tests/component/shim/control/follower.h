@@ -51,7 +51,7 @@ protected:
         order.kind = kind;
         order.stage = kind == Kind::Stage ? serial_ + 1 : stage_;
         stage_ = order.stage;
-        order.signature = view_job(track_, false).signature;
+        order.signature = view_job(track_, 1, false).signature;
         if (kind == Kind::Stage) {
             planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4},
                                                               merge_, delay_, {{1, 0}}, 1);

@@ -183,7 +183,7 @@ protected:
         const Heard heard = hear();
         EXPECT_EQ(heard.order.kind, Kind::Stage);
         EXPECT_EQ(heard.order.stage, heard.serial);
-        EXPECT_EQ(heard.order.signature, view_job(track_, false).signature);
+        EXPECT_EQ(heard.order.signature, view_job(track_, 1, false).signature);
         stage_ = heard.serial;
         return planner::plan_from_json(heard.order.plan);
     }

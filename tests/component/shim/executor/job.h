@@ -28,6 +28,8 @@ inline Nccl soft_nccl() {
     nccl.CommAbort = as<decltype(nccl.CommAbort)>(&ncclCommAbort);
     nccl.CommGetAsyncError = as<decltype(nccl.CommGetAsyncError)>(&ncclCommGetAsyncError);
     nccl.AllReduce = as<decltype(nccl.AllReduce)>(&ncclAllReduce);
+    nccl.ReduceScatter = as<decltype(nccl.ReduceScatter)>(&ncclReduceScatter);
+    nccl.AllGather = as<decltype(nccl.AllGather)>(&ncclAllGather);
     nccl.GetErrorString = as<decltype(nccl.GetErrorString)>(&ncclGetErrorString);
     ncclGetVersion(&nccl.version);
     return nccl;

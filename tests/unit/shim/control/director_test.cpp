@@ -2,7 +2,9 @@
 // What directors say to each other, and how two ranks' views of one cycle are brought together.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <map>
 #include <string>
 
 #include "base/config.h"
@@ -11,6 +13,7 @@
 #include "shim/control/guard_settings.h"
 #include "shim/control/job_view.h"
 #include "shim/control/message.h"
+
 #include "shim/settings/optimizer.h"
 #include "shim/settings/settings.h"
 
@@ -167,19 +170,91 @@ CallRecord call(Function function, std::uint64_t count, std::uint64_t ordinal) {
 }
 
 // What is said of a job with this iteration.
-JobView view_of(const std::vector<CallRecord>& iteration) {
+JobView view_of(const std::vector<CallRecord>& iteration, std::uint32_t comm_serial = 1) {
     Track track;
-    std::uint64_t ordinal = 0;
+    std::map<std::uint32_t, std::array<std::uint64_t, kSeries>> ordinals;
     for (int i = 0; i < 8; ++i) {
         for (CallRecord record : iteration) {
-            // As the hooks number them: all-reduces alone.
-            const bool numbered =
-                record.function == Function::AllReduce && carries_gradient(record);
-            record.ordinal = numbered ? ordinal++ : CallRecord::kNoOrdinal;
+            // As the hooks number them.
+            std::uint64_t& next =
+                ordinals[record.comm_serial][static_cast<std::size_t>(series_of(record.function))];
+            record.ordinal = is_numbered(record) ? next++ : CallRecord::kNoOrdinal;
             track.feed(record);
         }
     }
-    return view_job(track, false);
+    return view_job(track, comm_serial, false);
+}
+
+CallRecord on(std::uint32_t comm_serial, CallRecord record) {
+    record.comm_serial = comm_serial;
+    return record;
+}
+
+// FSDP: parameters are gathered twice, gradients scattered.
+const std::vector<CallRecord> kFsdp{
+    call(Function::AllGather, 50'000, 0), call(Function::AllGather, 60'000, 0),
+    call(Function::AllGather, 50'000, 0), call(Function::ReduceScatter, 60'000, 0),
+    call(Function::ReduceScatter, 50'000, 0)};
+
+TEST(View, LooksAtShardsInTheirOrder) {
+    const JobView view = view_of(kFsdp);
+    ASSERT_EQ(view.reason, "");
+    EXPECT_EQ(view.series, Series::Shards);
+    ASSERT_EQ(view.gradients.size(), kFsdp.size());
+    for (std::size_t i = 0; i < kFsdp.size(); ++i) {
+        EXPECT_EQ(view.gradients[i].function, kFsdp[i].function);
+        EXPECT_EQ(view.gradients[i].count, kFsdp[i].count);
+    }
+    EXPECT_EQ(view.start % kFsdp.size(), 0U);
+    std::vector<CallRecord> other = kFsdp;
+    other[3].function = Function::AllGather;
+    EXPECT_NE(view_of(other).signature, view.signature);
+    EXPECT_EQ(view_of(other).series, Series::Shards) << "gathered alone, as when it is evaluated";
+    // In groups too; and a norm that is summed over the same ranks is no call of a plan's.
+    std::vector<CallRecord> grouped = kFsdp;
+    grouped.push_back(call(Function::AllReduce, 1, 0));
+    for (CallRecord& record : grouped) {
+        record.group = 7;
+    }
+    EXPECT_EQ(view_of(grouped).reason, "");
+    EXPECT_EQ(view_of(grouped).signature, view.signature);
+}
+
+TEST(View, JudgesEachCommunicatorByItself) {
+    // HSDP: shards are summed over replicas.
+    std::vector<CallRecord> hsdp;
+    for (const CallRecord& record : kFsdp) {
+        hsdp.push_back(record);
+        if (record.function == Function::ReduceScatter) {
+            hsdp.push_back(on(2, call(Function::AllReduce, record.count, 0)));
+        }
+    }
+    const JobView shards = view_of(hsdp);
+    EXPECT_EQ(shards.reason, "");
+    EXPECT_EQ(shards.signature, view_of(kFsdp).signature);
+    const JobView sums = view_of(hsdp, 2);
+    EXPECT_EQ(sums.reason, "");
+    EXPECT_EQ(sums.series, Series::Sums);
+    EXPECT_EQ(sums.gradients.size(), 2U);
+    ASSERT_NE(sums.beside, nullptr);
+    EXPECT_NE(std::string(doubt_about(sums)).find("reduce-scatter"), std::string::npos);
+    EXPECT_NE(std::string(doubt_about_proven(sums)).find("reduce-scatter"), std::string::npos);
+
+    // Megatron: activations are reduced over the tensor-parallel group, gradients over another.
+    const CallRecord bucket = call(Function::AllReduce, 100'000, 0);
+    const std::vector<CallRecord> megatron{on(2, call(Function::AllReduce, 200'000, 0)), bucket};
+    const JobView gradients = view_of(megatron);
+    EXPECT_EQ(gradients.gradients.size(), 1U);
+    ASSERT_NE(gradients.beside, nullptr);
+    EXPECT_NE(std::string(doubt_about(gradients)).find("several communicators"), std::string::npos);
+    EXPECT_EQ(view_of(megatron, 2).gradients.front().count, 200'000U);
+    EXPECT_NE(view_of(megatron, 3).reason.find("another communicator"), std::string::npos);
+
+    // What is gathered beside gradients of its own is none of them.
+    const JobView gathers = view_of({call(Function::AllGather, 9'000, 0), bucket});
+    EXPECT_EQ(gathers.series, Series::Sums);
+    EXPECT_EQ(gathers.gradients.size(), 1U);
+    EXPECT_EQ(gathers.beside, nullptr);
 }
 
 TEST(View, NamesWhatItLeavesAlone) {
@@ -187,20 +262,6 @@ TEST(View, NamesWhatItLeavesAlone) {
     const CallRecord other = call(Function::AllReduce, 200'000, 0);
     EXPECT_EQ(view_of({bucket, other}).reason, "");
     EXPECT_EQ(view_of({bucket, other}).gradients.size(), 2U);
-
-    // FSDP: parameters are gathered twice, gradients scattered.
-    const JobView fsdp =
-        view_of({call(Function::AllGather, 50'000, 0), call(Function::AllGather, 60'000, 0),
-                 call(Function::AllGather, 50'000, 0), call(Function::ReduceScatter, 60'000, 0),
-                 call(Function::ReduceScatter, 50'000, 0)});
-    EXPECT_TRUE(fsdp.learned);
-    EXPECT_NE(fsdp.reason.find("reduce-scatter"), std::string::npos) << fsdp.reason;
-
-    // Megatron: activations are reduced over the tensor-parallel group, gradients over another.
-    CallRecord tensor_parallel = other;
-    tensor_parallel.comm_serial = 2;
-    EXPECT_NE(view_of({tensor_parallel, bucket}).reason.find("several communicators"),
-              std::string::npos);
 
     CallRecord grouped = bucket;
     grouped.group = 1;
@@ -509,7 +570,7 @@ TEST(View, ComputeThatWasGuessedIsCorrectedByTheEarliestStarts) {
     Track track;
     std::int64_t at = 1000;
     iterate(track, 20, 60, at);
-    JobView view = view_job(track, true);
+    JobView view = view_job(track, 1, true);
     ASSERT_TRUE(view.measured);
     planner::Profile profile = view.profile;
     EXPECT_LT(profile.compute(), 0.02) << "the second was ready at 40 ms at the earliest";
@@ -544,7 +605,7 @@ TEST(View, BackwardThatWasGuessedIsCorrectedByCallsThatWaitForNoSum) {
     Track track;
     std::int64_t at = 1000;
     iterate(track, 20, 60, at);
-    planner::Profile profile = view_job(track, true).profile;
+    planner::Profile profile = view_job(track, 1, true).profile;
     const double iteration = profile.iteration.median;
     track.restart_profile();
     iterate(track, 5, 1, at);

@@ -9,6 +9,7 @@
 #include "shim/control/networks.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/reestimate.h"
+#include "shim/control/split_plan.h"
 #include "shim/settings/networks.h"
 
 namespace deft::director {
@@ -402,6 +403,66 @@ TEST(Networks, DeftsLinksStandBesideNcclsIb) {
     EXPECT_EQ(networks_beside({"Socket"}, "IB", true), List{"Socket"});
     EXPECT_EQ(networks_beside({"Socket", "IB"}, "Socket", true), List{"IB"});
     EXPECT_EQ(networks_beside({}, "Socket", true), List{});
+}
+
+std::vector<std::uint64_t> bytes_by_link(const planner::Plan& plan, std::size_t links) {
+    std::vector<std::uint64_t> bytes(links);
+    for (const planner::Transfer& transfer : plan.transfers) {
+        bytes.at(transfer.link) += transfer.bytes();
+    }
+    return bytes;
+}
+
+// An all-reduce on two ranks moves as many bytes as the parts of a gathered layer have.
+planner::Plan split(Series series, planner::Profile job, double times, std::string& note,
+                    bool named = false) {
+    return choose_split_plan(series, job, {network(1, 1), network(1, times)}, named, note);
+}
+
+TEST(Split, CutsEveryCallInProportion) {
+    std::string note;
+    for (const Series series : {Series::Shards, Series::Sums}) {
+        const planner::Plan plan = split(series, job_of(1), 0.5, note);
+        EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use) << note;
+        EXPECT_FALSE(plan.predicted.late_or_merged());
+        const std::vector<std::uint64_t> bytes = bytes_by_link(plan, 2);
+        EXPECT_EQ(bytes[0] + bytes[1], 8 * kBytes);
+        EXPECT_NEAR(static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]), 2, 0.01);
+        EXPECT_NEAR(plan.predicted.iteration, plan.predicted.baseline - kCompute / 3, 1e-3);
+    }
+}
+
+// Of four ranks each sends three parts of a shard, where lanes were measured with sums.
+TEST(Split, KnowsWhatAShardMoves) {
+    planner::Profile job = job_of(1);
+    job.ranks = 4;
+    std::string note;
+    const std::vector<std::uint64_t> bytes = bytes_by_link(split(Series::Shards, job, 1, note), 2);
+    EXPECT_NEAR(static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]), 2, 0.01);
+}
+
+TEST(Split, NeedsAnotherNetworkThatHelps) {
+    std::string note;
+    EXPECT_EQ(choose_split_plan(Series::Shards, job_of(1), {}, false, note).predicted.verdict,
+              planner::Verdict::Keep);
+    EXPECT_EQ(choose_split_plan(Series::Shards, job_of(1), {}, true, note).predicted.verdict,
+              planner::Verdict::Keep);
+    EXPECT_EQ(split(Series::Shards, job_of(1), 0.01, note).predicted.verdict,
+              planner::Verdict::Keep);
+    EXPECT_EQ(split(Series::Shards, job_of(1), 0.01, note, true).predicted.verdict,
+              planner::Verdict::Use)
+        << "the operator insists";
+}
+
+// The calls of a nonblocking communicator are never timed.
+TEST(Split, GoesByLanesWhereNothingWasTimed) {
+    planner::Profile job = job_of(1);
+    for (planner::Bucket& bucket : job.buckets) {
+        bucket.transfer = {};
+    }
+    std::string note;
+    const std::vector<std::uint64_t> bytes = bytes_by_link(split(Series::Sums, job, 0.5, note), 2);
+    EXPECT_NEAR(static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]), 2, 0.01);
 }
 
 }  // namespace

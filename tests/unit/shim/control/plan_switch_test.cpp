@@ -61,17 +61,20 @@ protected:
         ASSERT_TRUE(lane_.open({}, 2, 0, {}, problem)) << problem;
     }
     // Of a plan that delivers every sum one iteration late, zeros in the first.
-    std::unique_ptr<Executor> make_executor() {
+    std::unique_ptr<Executor> make_executor() { return make_executor(kShapes, 1); }
+    std::unique_ptr<Executor> make_executor(const std::vector<Shape>& shapes, std::uint32_t delay) {
         std::vector<std::uint64_t> bytes;
-        for (const Shape& shape : kShapes) {
+        for (const Shape& shape : shapes) {
             bytes.push_back(shape.bytes());
         }
         executor::CompileOptions options;
         options.lanes = 1;
+        options.forward_lane = executor::kNoLane;
+        options.ranks = 2;
         std::string problem;
         auto made = Executor::create(
             executor::test::fake_execution(), executor::test::fake_nccl(), 0, {&lane_},
-            executor::compile(executor::test::uniform_plan(bytes, 1, 1, {{1, 0}}, 1), kShapes,
+            executor::compile(executor::test::uniform_plan(bytes, 1, delay, {{1, 0}}, 1), shapes,
                               options, problem),
             {}, problem);
         EXPECT_NE(made, nullptr) << problem;
@@ -111,6 +114,46 @@ protected:
                        }};
     std::uint64_t ordinal_ = 0;
 };
+
+// Each series has numbers of its own, and a plan is for one.
+TEST_F(PlanSwitchTest, CallsOfTheOtherSeriesPassAPlanBy) {
+    const std::vector<Shape> gathers{{4096, DEFT_NCCL_FLOAT32, -1, false, Function::AllGather}};
+    const auto plan = make_executor(gathers, 0);
+    std::uint64_t gathered = 0;
+    const auto gather = [&] {
+        const Call call{Function::AllGather,
+                        4096,
+                        DEFT_NCCL_FLOAT32,
+                        -1,
+                        -1,
+                        executor::test::handle<void>(1 << 24),
+                        executor::test::handle<void>(1 << 25)};
+        int result = DEFT_NCCL_SUCCESS;
+        return switch_.all_reduce(call, gathered++, false,
+                                  executor::test::handle<deft_cuda_stream>(128), result);
+    };
+    calls(6, false);  // sums alone come past the call by its number
+    EXPECT_FALSE(gather());
+    ASSERT_TRUE(switch_.name({1, 2, 0, 0, plan.get()}));
+    switch_.commit();
+    calls(4, false);
+    EXPECT_EQ(switch_.active(), nullptr);
+    EXPECT_FALSE(gather());
+    EXPECT_TRUE(gather());
+    EXPECT_EQ(switch_.active(), plan.get());
+    calls(4, false);
+    EXPECT_TRUE(gather());
+    EXPECT_FALSE(plan->broken()) << "sums between them are none of the plan's";
+    switch_.set_series(Series::Shards);
+    EXPECT_EQ(switch_.calls(), 4U);
+    switch_.set_series(Series::Sums);
+    EXPECT_EQ(switch_.calls(), 14U);
+    EXPECT_FALSE(switch_.in_iteration());
+    EXPECT_EQ(switch_.flush(), 0) << "nothing of shards is late";
+    EXPECT_FALSE(plan->broken());
+    const auto other = make_executor();
+    EXPECT_FALSE(switch_.name({2, 20, 0, 0, other.get()})) << "that plan has to end first";
+}
 
 TEST_F(PlanSwitchTest, TakesCallsFromTheSwitchOnAndForwardsThemFromTheNext) {
     const auto plan = make_executor();
@@ -222,7 +265,7 @@ TEST_F(PlanSwitchTest, FailsWhereARankThatDoesNotKnowCannotSaySo) {
 
 TEST_F(PlanSwitchTest, FailsWhereTheOthersDoNotAnswerForLong) {
     PlanSwitch impatient(
-        0, [](std::uint64_t, agreement::Clock::time_point) { return Decision::Lost; }, 0,
+        0, [](std::uint64_t, agreement::Clock::time_point) { return Decision::Lost; }, {},
         std::chrono::milliseconds(20));
     const auto plan = make_executor();
     ASSERT_TRUE(impatient.name({7, 0, 1, 0, plan.get()}));

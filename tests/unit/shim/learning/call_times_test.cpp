@@ -186,5 +186,20 @@ TEST(CallTimes, StartsAtTheBeginningOfAnIteration) {
     EXPECT_EQ(profile.places()[0].ready_ms.count(), 0u);
 }
 
+// FSDP gathers and scatters on two streams over one communicator: NCCL has one call at a time.
+TEST(CallTimes, ATransferIsLessWhatItWaitedForTheCallBefore) {
+    CallTimes profile(3);
+    for (const std::int64_t at : {0, 100, 200}) {
+        profile.add(call(0, at + 40, at + 40, at + 60, 1));
+        profile.add(call(1, at + 45, at + 45, at + 75, 2));
+        TimedCall other = call(2, at + 50, at + 50, at + 80, 3);
+        other.comm = 9;
+        profile.add(other);
+    }
+    EXPECT_DOUBLE_EQ(profile.places()[0].transfer_ms.summary().median, 20);
+    EXPECT_DOUBLE_EQ(profile.places()[1].transfer_ms.summary().median, 15);
+    EXPECT_DOUBLE_EQ(profile.places()[2].transfer_ms.summary().median, 30) << "beside them";
+}
+
 }  // namespace
 }  // namespace deft

@@ -301,10 +301,10 @@ TEST(Track, BeginsWhereItIsTurnedTo) {
     track.rotate(1);  // with calls that wait for their times
     track.settle();
     EXPECT_EQ(track.current_shape().front().count, 2000U);
-    EXPECT_EQ(track.iteration_start(), CallRecord::kNoOrdinal);
+    EXPECT_EQ(track.numbered(1, Series::Sums).iteration_start, CallRecord::kNoOrdinal);
     for (int i = 6; i < 9; ++i) {
         call(2000, 100 * i);
-        EXPECT_EQ(track.iteration_start(), ordinal - 1);
+        EXPECT_EQ(track.numbered(1, Series::Sums).iteration_start, ordinal - 1);
         call(3000, 100 * i + 1);
     }
     track.settle();

@@ -58,11 +58,12 @@ TEST_F(RegistryTest, IsRemovedByOneOfThoseWhoHoldIt) {
 TEST_F(RegistryTest, ACommunicatorBeginsToCountAnew) {
     for (std::uintptr_t number = 1; number <= Registry::kCapacity; ++number) {
         CommunicatorPin pin = registry_->add(handle(number), &table_, 7, 0, 2);
-        pin->gradient_calls = pin->tuned_calls = pin->tuned_history = 9;
+        pin->numbered_calls[0] = pin->numbered_calls[1] = pin->tuned_calls = pin->tuned_history = 9;
         registry_->remove(handle(number), pin.get());
     }
     const CommunicatorPin pin = registry_->add(handle(1), &table_, 7, 0, 2);
-    EXPECT_EQ(pin->gradient_calls, 0u);
+    EXPECT_EQ(pin->numbered_calls[0], 0u);
+    EXPECT_EQ(pin->numbered_calls[1], 0u);
     EXPECT_EQ(pin->tuned_calls, 0u);
     EXPECT_EQ(pin->tuned_history, 0u);
 }
