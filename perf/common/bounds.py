@@ -74,6 +74,33 @@ def late_or_merged(compute, ready, cost, max_merge):
     return min(delayed(compute, cost, 1), merged(compute, ready, cost, max_merge))
 
 
+def sharded(compute, layers, gather, scatter):
+    """Parameters are gathered for the forward pass and again for the backward pass, one layer ahead
+    of compute, and gradients scattered as they are made; the update waits for all. `gather` and
+    `scatter` are seconds each layer's holds all links. The calls of a communicator go one after the
+    other in the order in which they are made."""
+    forward, backward = compute / 3 / layers, 2 * compute / 3 / layers
+    link = now = 0.0
+
+    def carry(ready, cost):
+        nonlocal link
+        link = max(link, ready) + cost
+        return link
+    ends = [0.0] * layers
+    there = {0: carry(0.0, gather)}
+    for layer in range(layers):
+        if layer + 1 < layers:
+            there[layer + 1] = carry(ends[layer - 1] if layer > 0 else 0.0, gather)
+        now = ends[layer] = max(now, there[layer]) + forward
+    there[layers - 1] = carry(ends[layers - 1], gather)
+    for layer in reversed(range(layers)):
+        if layer > 0:
+            there[layer - 1] = carry(ends[layer + 1] if layer + 1 < layers else 0.0, gather)
+        now = ends[layer] = max(now, there[layer]) + backward
+        carry(now, scatter)
+    return max(now, link)
+
+
 def of_mode(mode, compute, ready, cost, max_merge=2):
     if mode == "deft":
         return late_or_merged(compute, ready, cost, max_merge)

@@ -38,6 +38,7 @@ class Parts:
         self.deft = os.path.join(build, "tools", "deft")
         self.library = os.path.join(build, "packaging", "libnccl-net-deft.so")
         self.replay = os.path.join(build, "perf", "jobs", "replay", "replay")
+        self.sharded = os.path.join(build, "perf", "jobs", "sharded", "sharded")
         self.raw_tcp = os.path.join(build, "perf", "links", "raw_tcp")
         self.libraries = os.path.join(build, "softdev")
         self.launcher = os.path.join(root, "softdev", "torch", "launch.py")
