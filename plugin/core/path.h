@@ -29,7 +29,7 @@ struct Capabilities {
     // Says itself what has come (PathEvents::acknowledged): the receiver need not.
     bool acknowledges = false;
     // What it had may land late, after its end here: a chunk goes elsewhere only when the receiver
-    // has fenced the path (Path::fence) and said how much it got.
+    // has fenced the path (Path::fence) and said how much it got. Every granted path is fenced.
     bool fenced = false;
 };
 

@@ -69,6 +69,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 require(chunk.offset + chunk.length <= chunk.total &&
                         chunk.offset + chunk.length >= chunk.offset);
             }
+            if (header.type == wire::FrameType::Fence) {
+                require(chunk.index < wire::kMaxPaths && chunk.length == 0);
+            }
         });
 #elif defined(FUZZ_CONTROL)
     decode_as<Control, wire::kControlBytes>(data, size, [](const Control& control) {

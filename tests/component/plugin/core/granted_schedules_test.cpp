@@ -23,19 +23,19 @@ public:
         if (streams && chance(10)) {  // else nothing could go anywhere
             links[0].no_memory[pick(2)] = true;
         }
-        const std::size_t faults = 1 + pick(5);
+        const std::size_t faults = 2 + pick(6);
         for (std::size_t i = 0; i < faults; ++i) {
             Fault fault;
             fault.kind = static_cast<Fault::Kind>(pick(4));
             fault.link = pick(count);
-            fault.from = static_cast<Nanos>(pick(60000)) * kMicrosecond;
+            fault.from = static_cast<Nanos>(pick(30000)) * kMicrosecond;
             const Nanos longest[] = {2 * kMillisecond, 50 * kMillisecond, 800 * kMillisecond};
             fault.until =
                 fault.from + static_cast<Nanos>(pick(static_cast<std::size_t>(longest[pick(3)])));
             faults_.push_back(fault);
         }
         depth = 1 + pick(6);
-        messages = 20 + pick(60);
+        messages = 30 + pick(80);
         for (std::size_t i = 0; i < messages; ++i) {
             const std::size_t largest[] = {8, 4096, 65536, 300000, 300000};
             sizes.push_back(pick(largest[pick(5)] + 1));
