@@ -225,9 +225,10 @@ bool Executor::withheld() const noexcept {
 }
 
 // The companion says of the call what it says of the plan's. One that has failed in this rank says
-// nothing.
+// nothing, but of sums that are left to it.
 bool Executor::fits(std::uint64_t mark, std::uint32_t position) const noexcept {
-    return script_.marks.empty() || mark == script_.marks[position] || marks_ended();
+    return script_.marks.empty() || mark == script_.marks[position] ||
+           (marks_ended() && !script_.layers);
 }
 
 const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexcept {

@@ -224,5 +224,25 @@ TEST(Layers, APlanForThemIsRefusedWithoutMarks) {
     });
 }
 
+// The last test: a companion that has ended does not come back. It goes on to mark what it waits
+// for, so a call without a mark is another one.
+TEST(Layers, ACompanionThatHasEndedIsStillAskedForItsMarks) {
+    end_marks();
+    with_jobs(2, 1, [](Job& job, Rank&) {
+        for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
+            ASSERT_EQ(job.call(0, b), ncclSuccess);
+        }
+        EXPECT_EQ(job.wait_here(0), Wait::Waits);
+        EXPECT_EQ(job.wait_here(1), Wait::Waits);
+        job.let_go();
+        ASSERT_EQ(job.call(1, 0), ncclSuccess);
+        ASSERT_EQ(job.call(1, 1, 0, kCounts[1]), ncclSuccess);
+        EXPECT_EQ(job.left[1].sums, nullptr);
+        EXPECT_EQ(job.executor->why(), BreakReason::Unproven);
+        EXPECT_EQ(job.wait_here(0), Wait::Waits);
+        job.expect_sum(1, 0);
+    });
+}
+
 }  // namespace
 }  // namespace deft::executor::test

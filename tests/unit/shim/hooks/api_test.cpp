@@ -23,6 +23,8 @@ int wrong_answer() {
     deft_set_gradient_clipping(1);
     const int of_use = deft_prove_iteration(1);
     deft_refuse_proof(1, "why");
+    deft_layers_wait(1);
+    deft_sum_t* const left = deft_take_sum();
     deft_companion_end("why");
     return deft_should_step() != 1                                                          ? 1
            : deft_flush() != 0                                                              ? 2
@@ -33,6 +35,8 @@ int wrong_answer() {
            : deft_stats(&stats) != 0                                                        ? 6
            : stats.switched != 0                                                            ? 7
            : of_use != 0                                                                    ? 9
+           : left != nullptr                                                                ? 10
+           : deft_wait_sum(nullptr, nullptr, 1) != 0                                        ? 11
                                                                                             : 0;
 }
 
