@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "plugin/core/chunk_rules.h"
 #include "plugin/core/crc32c.h"
 
 namespace deft::net::wire {
@@ -261,22 +262,6 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
 namespace {
 
 // Part of a message, as the sender's own numbers say.
-bool sane_chunk(const Chunk& chunk) {
-    if (chunk.message == kProbe) {
-        return false;
-    }
-    if (chunk.total == 0) {
-        return chunk.length == 0 && chunk.offset == 0 && chunk.chunk_size == 0 && chunk.index == 0;
-    }
-    if (chunk.chunk_size == 0 || chunk.index >= kMaxChunks ||
-        chunk.offset != std::uint64_t{chunk.index} * chunk.chunk_size ||
-        chunk.offset >= chunk.total || (chunk.total - 1) / chunk.chunk_size >= kMaxChunks) {
-        return false;
-    }
-    const std::uint64_t left = chunk.total - chunk.offset;
-    return chunk.length == (left < chunk.chunk_size ? left : chunk.chunk_size);
-}
-
 }  // namespace
 
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) {

@@ -23,7 +23,6 @@ inline constexpr std::size_t kControlBytes = 32;
 inline constexpr std::size_t kMaxLinks = 16;
 inline constexpr std::size_t kMaxEndpoints = 32;  // both address families of every link
 inline constexpr std::size_t kMaxPaths = 16;
-inline constexpr std::size_t kMaxChunks = 64;  // of one message: one bit each in a word
 
 enum class Decoded {
     Ok,

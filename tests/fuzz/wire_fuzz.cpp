@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         data, size, [](const wire::ChunkHeader& header) {
             const Chunk& chunk = header.chunk;
             if (header.type == wire::FrameType::Chunk) {
-                require(chunk.index < wire::kMaxChunks);
+                require(chunk.index < kMaxChunks);
                 require(chunk.offset + chunk.length <= chunk.total &&
                         chunk.offset + chunk.length >= chunk.offset);
             }
