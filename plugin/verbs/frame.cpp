@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/verbs/frame.h"
+
+#include <limits>
+
+#include "base/bytes.h"
+#include "plugin/core/chunk_rules.h"
+
+namespace deft::net {
+namespace {
+
+constexpr std::uint16_t kMagic = 0xDEF6;
+constexpr std::uint8_t kKept = 1;
+
+void put_chunk(ByteWriter& out, const Chunk& chunk) {
+    out.put<std::uint8_t>(chunk.kept ? kKept : 0);
+    out.put(chunk.length);
+    out.put(chunk.message);
+    out.put(chunk.total);
+    out.put(chunk.offset);
+    out.put(chunk.chunk_size);
+    out.put(chunk.index);
+}
+
+bool get_chunk(ByteReader& in, Chunk& chunk) {
+    chunk.kept = (in.get<std::uint8_t>() & kKept) != 0;
+    chunk.length = in.get<std::uint32_t>();
+    chunk.message = in.get<std::uint64_t>();
+    chunk.total = in.get<std::uint64_t>();
+    chunk.offset = in.get<std::uint64_t>();
+    chunk.chunk_size = in.get<std::uint32_t>();
+    chunk.index = in.get<std::uint16_t>();
+    return in.ok() && sane_chunk(chunk);
+}
+
+void put_control(ByteWriter& out, const Control& control) {
+    out.put(control.kind);
+    out.put(control.path);
+    out.put(control.incarnation);
+    out.put(control.received);
+    out.put(control.completed);
+    out.put(control.posted);
+}
+
+bool get_control(ByteReader& in, Control& control) {
+    const auto kind = in.get<std::uint8_t>();
+    control.kind = static_cast<Control::Kind>(kind);
+    control.path = in.get<std::uint16_t>();
+    control.incarnation = in.get<std::uint32_t>();
+    control.received = in.get<std::uint64_t>();
+    control.completed = in.get<std::uint64_t>();
+    control.posted = in.get<std::uint64_t>();
+    return in.ok() && kind >= static_cast<std::uint8_t>(Control::Kind::State) &&
+           kind <= static_cast<std::uint8_t>(Control::Kind::Fenced) &&
+           control.completed <= control.posted;
+}
+
+void put_grant(ByteWriter& out, const Grant& grant) {
+    out.put(grant.message);
+    out.put(grant.address);
+    out.put(grant.capacity);
+    out.put(grant.key);
+}
+
+bool get_grant(ByteReader& in, Grant& grant) {
+    grant.message = in.get<std::uint64_t>();
+    grant.address = in.get<std::uint64_t>();
+    grant.capacity = in.get<std::uint64_t>();
+    grant.key = in.get<std::uint32_t>();
+    return in.ok() && grant.message != kProbe &&
+           grant.capacity <= std::numeric_limits<std::uint64_t>::max() - grant.address;
+}
+
+}  // namespace
+
+void encode(const VerbsFrame& frame, std::span<std::byte, kVerbsFrameBytes> out) {
+    ByteWriter writer(out);
+    writer.put(kMagic);
+    writer.put(frame.kind);
+    switch (frame.kind) {
+        case VerbsFrameKind::Carried:
+        case VerbsFrameKind::Written:
+            put_chunk(writer, frame.chunk);
+            break;
+        case VerbsFrameKind::Control:
+            put_control(writer, frame.control);
+            break;
+        case VerbsFrameKind::Grant:
+            put_grant(writer, frame.grant);
+            break;
+        case VerbsFrameKind::Greeting:
+        case VerbsFrameKind::Bye:
+            break;
+    }
+    writer.zeros();
+}
+
+bool decode(std::span<const std::byte, kVerbsFrameBytes> in, VerbsFrame& frame) {
+    ByteReader reader(in);
+    if (reader.get<std::uint16_t>() != kMagic) {
+        return false;
+    }
+    frame.kind = reader.get<VerbsFrameKind>();
+    switch (frame.kind) {
+        case VerbsFrameKind::Carried:
+        case VerbsFrameKind::Written:
+            return get_chunk(reader, frame.chunk);
+        case VerbsFrameKind::Control:
+            return get_control(reader, frame.control);
+        case VerbsFrameKind::Grant:
+            return get_grant(reader, frame.grant);
+        case VerbsFrameKind::Greeting:
+        case VerbsFrameKind::Bye:
+            return true;
+    }
+    return false;
+}
+
+}  // namespace deft::net

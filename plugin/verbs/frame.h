@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ends of a queue pair send to each other, next to what they write: small messages of one
+// frame each. The network's own checksums (ICRC) hold for all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "plugin/core/path.h"
+
+namespace deft::net {
+
+enum class VerbsFrameKind : std::uint8_t {
+    Greeting = 1,  // padded to a full packet by the sender; answered by the receiver
+    Carried = 2,   // a chunk; its bytes follow
+    Written = 3,   // a chunk that the writes before this frame have put to where its grant said
+    Bye = 4,       // the sender sends no more
+    Control = 5,
+    Grant = 6
+};
+
+struct VerbsFrame {
+    VerbsFrameKind kind = VerbsFrameKind::Bye;
+    Chunk chunk;      // Carried, Written
+    Control control;  // Control
+    Grant grant;      // Grant
+};
+
+inline constexpr std::size_t kVerbsFrameBytes = 48;
+
+void encode(const VerbsFrame& frame, std::span<std::byte, kVerbsFrameBytes> out);
+// False: no frame of ours, or with values that cannot be.
+bool decode(std::span<const std::byte, kVerbsFrameBytes> in, VerbsFrame& frame);
+
+}  // namespace deft::net

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A path over a queue pair. The sender writes chunks to where the receiver has granted it, and says
+// so in one small message behind them; small chunks come in that message. What the receiver says
+// comes back as messages, too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "plugin/core/path.h"
+#include "plugin/verbs/frame.h"
+#include "plugin/verbs/queue_pair.h"
+
+namespace deft::net {
+
+class VerbsPath final : public Path {
+public:
+    enum class Role { Sender, Receiver };
+    static constexpr std::uint32_t kInlineBytes = 8192;
+    static constexpr std::uint32_t kDepth = 64;  // messages of either end that are open
+
+    // What the queue pair needs room for.
+    static void size(VerbsQueuePair::Options& options);
+    // `pair`: in state Made; takes its receive requests before it is connected, so that no message
+    // finds none. `life_line`: the TCP connection to the peer's process beside it, on which nothing
+    // more comes; none: nobody watches the process. NULL and the cause.
+    static std::unique_ptr<VerbsPath> make(std::shared_ptr<VerbsQueuePair> pair, Role role,
+                                           UniqueFd life_line, std::string& problem);
+    ~VerbsPath() override;
+
+    // Sender, once the queue pair is Ready: a full packet, which the receiver answers. That the
+    // states were changed says nothing about the peer.
+    Post greet();
+    bool greeted() const { return greeted_; }  // after poll(): the peer was heard
+
+    Capabilities capabilities() const override { return {true, kInlineBytes, true, true}; }
+    const Domain* domain() const override { return pair_->domain().get(); }
+    Post post(const Chunk& chunk) override;
+    Post send(const Control& control) override;
+    Post grant(const Grant& grant) override;
+    Post send_bye() override;
+    // A message of which requests are open is abandoned by retract() alone.
+    void abandon(std::uint64_t /*message*/) override {}
+    Poll poll(PathEvents& events, bool reading) override;
+    bool writing() const override { return false; }
+    bool drained() const override { return open_sends_ == 0; }
+    void close(Nanos limit) override;
+    bool retract() override;
+    bool fence(PathEvents& events) override;
+    Nanos silence() const override;
+    void look_after(Nanos now) override;
+    Loss loss() const override { return loss_; }
+    const char* failure() const override { return failure_.c_str(); }
+    const char* describe() const override { return description_.c_str(); }
+
+private:
+    // Of their own: where the kernel does not copy pinned pages at fork, libibverbs keeps
+    // registered ones from a child, and whatever else is in them.
+    class Pages {
+    public:
+        Pages() = default;
+        explicit Pages(std::size_t bytes);
+        Pages(const Pages&) = delete;
+        Pages& operator=(Pages&& other) noexcept;
+        ~Pages();
+        std::byte* data() const { return data_; }
+        std::size_t size() const { return size_; }
+
+    private:
+        std::byte* data_ = nullptr;
+        std::size_t size_ = 0;
+    };
+    struct Slot {
+        std::uint32_t requests = 0;  // in the send queue
+        bool chunk = false;
+    };
+
+    VerbsPath(std::shared_ptr<VerbsQueuePair> pair, Role role, UniqueFd life_line);
+    bool prepare(std::string& problem);
+    bool post_receive(std::size_t slot);
+    std::size_t send_bytes() const;
+    std::size_t receive_bytes() const;
+    std::byte* send_slot(std::size_t slot);
+    std::byte* receive_slot(std::size_t slot);
+
+    Post send_frame(const VerbsFrame& frame, std::size_t bytes);
+    Post post_written(const Chunk& chunk, const VerbsFrame& frame);
+    Post post_requests(deft_verbs_send_wr_t& first, std::uint32_t requests, bool chunk);
+    bool room(std::uint32_t requests) const;
+    deft_verbs_send_wr_t request_of(std::size_t bytes, deft_verbs_sge_t& piece);
+
+    Poll take_completions(PathEvents* events);
+    void completed(const deft_verbs_wc_t& completion, PathEvents* events);
+    void sent(bool good);
+    void received(std::size_t slot, std::size_t bytes, PathEvents& events);
+    bool take_frame(const VerbsFrame& frame, const std::byte* bytes, PathEvents& events);
+    bool ended(PathEvents* events);
+    void lost_by(const deft_verbs_wc_t& completion);
+    void lose(Loss loss, const std::string& why);
+
+    std::shared_ptr<VerbsQueuePair> pair_;
+    const Role role_;
+    UniqueFd life_line_;
+    std::string description_;
+    Loss loss_ = Loss::None;
+    std::string failure_;
+
+    Pages memory_;  // of all slots: sends, then receives
+    std::unique_ptr<Registration> registration_;
+    std::vector<Slot> slots_;  // of sends, a ring
+    std::size_t next_slot_ = 0;
+    std::size_t open_sends_ = 0;
+    std::size_t open_requests_ = 0;  // in the send queue: writes too
+    std::size_t open_receives_ = 0;
+    std::uint64_t acknowledged_ = 0;  // chunks
+    std::uint64_t told_ = 0;          // of these
+    Nanos heard_ = 0;
+    bool greeted_ = false;
+    bool answer_ = false;  // a greeting that has not been answered for want of room
+    bool ending_ = false;
+};
+
+}  // namespace deft::net
