@@ -97,15 +97,14 @@ void VerbsPath::size(VerbsQueuePair::Options& options) {
 }
 
 std::unique_ptr<VerbsPath> VerbsPath::make(std::shared_ptr<VerbsQueuePair> pair, Role role,
-                                           UniqueFd life_line, std::string& problem) {
-    std::unique_ptr<VerbsPath> made(new VerbsPath(std::move(pair), role, std::move(life_line)));
+                                           std::string& problem) {
+    std::unique_ptr<VerbsPath> made(new VerbsPath(std::move(pair), role));
     return made->prepare(problem) ? std::move(made) : nullptr;
 }
 
-VerbsPath::VerbsPath(std::shared_ptr<VerbsQueuePair> pair, Role role, UniqueFd life_line)
+VerbsPath::VerbsPath(std::shared_ptr<VerbsQueuePair> pair, Role role)
     : pair_(std::move(pair)),
       role_(role),
-      life_line_(std::move(life_line)),
       description_(pair_->context().device() + ":" + std::to_string(pair_->options().port) +
                    " QP " + std::to_string(pair_->own().qp)),
       slots_(kDepth),
@@ -295,21 +294,39 @@ Post VerbsPath::post_written(const Chunk& chunk, const VerbsFrame& frame) {
     return post_requests(requests[0], static_cast<std::uint32_t>(writes) + 1, true);
 }
 
-Path::Poll VerbsPath::poll(PathEvents& events, bool /*reading*/) {
-    const Poll polled = take_completions(&events);
+void VerbsPath::answer_greeting() {
     if (answer_ &&
         send_frame({.kind = VerbsFrameKind::Greeting}, kVerbsFrameBytes) != Post::Again) {
         answer_ = false;
     }
+}
+
+void VerbsPath::await_greeting() {
+    struct Nothing final : PathEvents {
+        Place place(const Chunk& /*chunk*/, std::byte*& /*destination*/) override {
+            return Place::Refuse;
+        }
+        void arrived(const Chunk& /*chunk*/) override {}
+        void control(const Control& /*control*/) override {}
+        void peer_closed() override {}
+    } nothing;
+    while (!greeted_ && take_completions(&nothing, 1) == Poll::Worked) {
+    }
+    answer_greeting();
+}
+
+Path::Poll VerbsPath::poll(PathEvents& events, bool /*reading*/) {
+    const Poll polled = take_completions(&events, kAtOnce);
+    answer_greeting();
     if (loss_ != Loss::None) {
         return Poll::Failed;
     }
     return polled;
 }
 
-Path::Poll VerbsPath::take_completions(PathEvents* events) {
+Path::Poll VerbsPath::take_completions(PathEvents* events, std::size_t most) {
     std::array<deft_verbs_wc_t, kAtOnce> completions;
-    const int got = pair_->poll(completions);
+    const int got = pair_->poll(std::span(completions).first(most));
     if (got < 0) {
         lose(Loss::Reset, "the completion queue is lost");
         return Poll::Failed;
@@ -433,7 +450,7 @@ bool VerbsPath::ended(PathEvents* events) {
     if (state != VerbsQueuePair::State::Ended) {
         return false;
     }
-    while (take_completions(events) == Poll::Worked) {
+    while (take_completions(events, kAtOnce) == Poll::Worked) {
     }
     return open_sends_ == 0 && open_receives_ == 0;
 }
@@ -449,7 +466,7 @@ bool VerbsPath::fence(PathEvents& events) {
 void VerbsPath::close(Nanos limit) {
     const Nanos end = steady_now() + limit;
     while (!drained() && loss_ == Loss::None && steady_now() < end) {
-        take_completions(nullptr);
+        take_completions(nullptr, kAtOnce);
     }
     ending_ = true;
     pair_->end();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -26,16 +27,19 @@ public:
     // What the queue pair needs room for.
     static void size(VerbsQueuePair::Options& options);
     // `pair`: in state Made; takes its receive requests before it is connected, so that no message
-    // finds none. `life_line`: the TCP connection to the peer's process beside it, on which nothing
-    // more comes; none: nobody watches the process. NULL and the cause.
+    // finds none. NULL and the cause. Some milliseconds.
     static std::unique_ptr<VerbsPath> make(std::shared_ptr<VerbsQueuePair> pair, Role role,
-                                           UniqueFd life_line, std::string& problem);
+                                           std::string& problem);
     ~VerbsPath() override;
 
     // Sender, once the queue pair is Ready: a full packet, which the receiver answers. That the
     // states were changed says nothing about the peer.
     Post greet();
-    bool greeted() const { return greeted_; }  // after poll(): the peer was heard
+    // Instead of poll(), before anybody has the path: takes nothing beyond the greeting.
+    void await_greeting();
+    bool greeted() const { return greeted_; }  // the peer was heard
+    // The TCP connection to the peer's process, on which nothing more comes: its end is the path's.
+    void watch(UniqueFd life_line) { life_line_ = std::move(life_line); }
 
     Capabilities capabilities() const override { return {true, kInlineBytes, true, true}; }
     const Domain* domain() const override { return pair_->domain().get(); }
@@ -79,7 +83,7 @@ private:
         bool chunk = false;
     };
 
-    VerbsPath(std::shared_ptr<VerbsQueuePair> pair, Role role, UniqueFd life_line);
+    VerbsPath(std::shared_ptr<VerbsQueuePair> pair, Role role);
     bool prepare(std::string& problem);
     bool post_receive(std::size_t slot);
     std::size_t send_bytes() const;
@@ -93,7 +97,8 @@ private:
     bool room(std::uint32_t requests) const;
     deft_verbs_send_wr_t request_of(std::size_t bytes, deft_verbs_sge_t& piece);
 
-    Poll take_completions(PathEvents* events);
+    Poll take_completions(PathEvents* events, std::size_t most);
+    void answer_greeting();
     void completed(const deft_verbs_wc_t& completion, PathEvents* events);
     void sent(bool good);
     void received(std::size_t slot, std::size_t bytes, PathEvents& events);

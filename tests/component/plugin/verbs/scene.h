@@ -13,8 +13,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "plugin/verbs/handshake.h"
 #include "plugin/verbs/verbs_path.h"
 
 namespace deft::net::testing {
@@ -83,6 +85,12 @@ public:
     int closed = 0;
 };
 
+inline const VerbsQueuePair::Options kOptions = [] {
+    VerbsQueuePair::Options options;
+    options.gid_index = 3;  // RoCE v2, IPv4
+    return options;
+}();
+
 // One end: a device, its domain, memory that is registered there, and the path.
 class End {
 public:
@@ -105,14 +113,13 @@ public:
         EXPECT_EQ(problem, "");
     }
 
-    void make_pair(VerbsPath::Role role, UniqueFd life_line = UniqueFd()) {
+    void make_pair(VerbsPath::Role role) {
         std::string problem;
-        VerbsQueuePair::Options options;
-        options.gid_index = 3;  // RoCE v2, IPv4
+        VerbsQueuePair::Options options = kOptions;
         VerbsPath::size(options);
         pair = VerbsQueuePair::make(domain, options, problem);
         ASSERT_NE(pair, nullptr) << problem;
-        path = VerbsPath::make(pair, role, std::move(life_line), problem);
+        path = VerbsPath::make(pair, role, problem);
         ASSERT_NE(path, nullptr) << problem;
     }
     Grant grant(std::uint64_t message, std::size_t offset, std::size_t bytes) const {
@@ -131,21 +138,20 @@ public:
 
 class Scene : public ::testing::Test {
 protected:
-    // Connects, and greets.
     void connect() {
         int both[2];
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both), 0);
-        near.make_pair(VerbsPath::Role::Sender, UniqueFd(both[0]));
-        far.make_pair(VerbsPath::Role::Receiver, UniqueFd(both[1]));
-        near.pair->connect(far.pair->own());
-        far.pair->connect(near.pair->own());
-        for (End* end : {&near, &far}) {
-            ASSERT_TRUE(eventually([&] { return end->pair->state() != State::Connecting; }));
-            ASSERT_EQ(end->pair->state(), State::Ready) << end->pair->why();
-        }
-        ASSERT_EQ(near.path->greet(), Post::Ok);
-        ASSERT_TRUE(eventually([&] { return poll() && near.path->greeted(); }));
-        EXPECT_TRUE(far.path->greeted());
+        VerbsHandshake from(near.domain, kOptions, VerbsPath::Role::Sender, UniqueFd(both[0]));
+        VerbsHandshake to(far.domain, kOptions, VerbsPath::Role::Receiver, UniqueFd(both[1]));
+        ASSERT_TRUE(eventually([&] {
+            for (auto [handshake, end] : {std::pair(&from, &near), std::pair(&to, &far)}) {
+                if (end->path == nullptr) {
+                    handshake->poll(end->path);
+                }
+            }
+            return near.path != nullptr && far.path != nullptr;
+        })) << from.failure()
+            << to.failure();
     }
     // Both ends, once. Returns true.
     bool poll() {

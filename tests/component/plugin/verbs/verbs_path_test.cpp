@@ -227,12 +227,37 @@ TEST_F(VerbsPathTest, MemoryIsRegisteredOnceForAllHolders) {
     all.size = near.memory.size();
     const Region again(all, domains, problem);
     EXPECT_EQ(again.in(near.domain.get()), near.region->in(near.domain.get()));
-    Faults faults("reg_fails=1");
-    Memory part = all;
-    part.size = 4096;
-    const Region refused(part, domains, problem);
-    EXPECT_EQ(refused.in(near.domain.get()), nullptr);
-    EXPECT_NE(problem.find("Cannot allocate memory"), std::string::npos) << problem;
+}
+
+// What a container's limit on locked memory does: the cause for each, and one WARN with the remedy.
+TEST_F(VerbsPathTest, ALimitOnLockedMemoryIsToldOnce) {
+    std::vector<std::shared_ptr<Domain>> domains = {near.domain};
+    Faults faults("reg_fails=100%");
+    ::testing::internal::CaptureStderr();
+    for (std::size_t size : {std::size_t{4096}, std::size_t{8192}}) {
+        std::string problem;
+        Memory part;
+        part.data = near.memory.data();
+        part.size = size;
+        const Region refused(part, domains, problem);
+        EXPECT_EQ(refused.in(near.domain.get()), nullptr);
+        EXPECT_NE(problem.find("Cannot allocate memory"), std::string::npos) << problem;
+    }
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const auto first = said.find("RLIMIT_MEMLOCK");
+    EXPECT_NE(first, std::string::npos) << said;
+    EXPECT_EQ(said.find("RLIMIT_MEMLOCK", first + 1), std::string::npos) << said;
+    EXPECT_NE(said.find("ulimit -l unlimited"), std::string::npos) << said;
+}
+
+TEST_F(VerbsPathTest, APeerThatLeavesDuringTheHandshakeIsSeen) {
+    int both[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both), 0);
+    VerbsHandshake handshake(near.domain, kOptions, VerbsPath::Role::Sender, UniqueFd(both[0]));
+    ::close(both[1]);
+    EXPECT_TRUE(
+        eventually([&] { return handshake.poll(near.path) == VerbsHandshake::Result::Failed; }));
+    EXPECT_STRNE(handshake.failure(), "");
 }
 
 }  // namespace

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/verbs/handshake.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugin/verbs/blocking_calls.h"
+
+namespace deft::net {
+namespace {
+
+bool would_block() {
+    return errno == EAGAIN || errno == EINTR;
+}
+
+}  // namespace
+
+struct VerbsHandshake::Made {
+    std::shared_ptr<VerbsQueuePair> pair;
+    std::unique_ptr<VerbsPath> path;
+    std::string problem;
+    std::atomic<bool> done{false};
+};
+
+VerbsHandshake::VerbsHandshake(std::shared_ptr<VerbsDomain> domain,
+                               const VerbsQueuePair::Options& options, VerbsPath::Role role,
+                               UniqueFd socket)
+    : role_(role), socket_(std::move(socket)), made_(std::make_shared<Made>()) {
+    VerbsQueuePair::Options wanted = options;
+    VerbsPath::size(wanted);
+    // Milliseconds, of which a progress thread of NCCL's has none.
+    const bool begun = calls_that_connect().run(
+        [made = made_, domain = std::move(domain), wanted, role]() mutable {
+            made->pair = VerbsQueuePair::make(std::move(domain), wanted, made->problem);
+            if (made->pair != nullptr) {
+                made->path = VerbsPath::make(made->pair, role, made->problem);
+            }
+            made->done.store(true, std::memory_order_release);
+        });
+    if (!begun) {
+        fail("no thread to make a queue pair on");
+    }
+}
+
+VerbsHandshake::~VerbsHandshake() = default;
+
+VerbsHandshake::Result VerbsHandshake::poll(std::unique_ptr<VerbsPath>& path) {
+    switch (stage_) {
+        case Stage::Making:
+            return take_made();
+        case Stage::Telling:
+            return tell();
+        case Stage::Connecting:
+            return wait_for_states();
+        case Stage::Greeting:
+            return greet(path);
+        case Stage::Over:
+            break;
+    }
+    return Result::Failed;
+}
+
+VerbsHandshake::Result VerbsHandshake::fail(const std::string& why) {
+    stage_ = Stage::Over;
+    failure_ = why;
+    path_.reset();
+    return Result::Failed;
+}
+
+VerbsHandshake::Result VerbsHandshake::lost(const char* call) {
+    return fail(std::string(call) + " the address of a queue pair: " + std::strerror(errno));
+}
+
+VerbsHandshake::Result VerbsHandshake::take_made() {
+    if (!made_->done.load(std::memory_order_acquire)) {
+        return Result::Pending;
+    }
+    path_ = std::move(made_->path);
+    pair_ = made_->pair;
+    if (path_ == nullptr) {
+        return fail(made_->problem);
+    }
+    encode(pair_->own(), out_);
+    stage_ = Stage::Telling;
+    return Result::Pending;
+}
+
+VerbsHandshake::Result VerbsHandshake::tell() {
+    if (out_done_ < out_.size()) {
+        const ssize_t sent = ::send(socket_.get(), out_.data() + out_done_, out_.size() - out_done_,
+                                    MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && !would_block()) {
+            return lost("send");
+        }
+        out_done_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
+    }
+    if (in_done_ < in_.size()) {
+        const ssize_t got =
+            ::recv(socket_.get(), in_.data() + in_done_, in_.size() - in_done_, MSG_DONTWAIT);
+        if (got == 0) {
+            return fail("the peer has closed the connection and told of no queue pair");
+        }
+        if (got < 0 && !would_block()) {
+            return lost("receive");
+        }
+        in_done_ += got > 0 ? static_cast<std::size_t>(got) : 0;
+    }
+    if (out_done_ < out_.size() || in_done_ < in_.size()) {
+        return Result::Pending;
+    }
+    VerbsAddress peer;
+    if (!decode(in_, peer)) {
+        return fail("the peer has told of a queue pair that cannot be");
+    }
+    pair_->connect(peer);
+    stage_ = Stage::Connecting;
+    return Result::Pending;
+}
+
+VerbsHandshake::Result VerbsHandshake::wait_for_states() {
+    switch (pair_->state()) {
+        case VerbsQueuePair::State::Connecting:
+            return Result::Pending;
+        case VerbsQueuePair::State::Ready:
+            stage_ = Stage::Greeting;
+            return Result::Pending;
+        default:
+            return fail(pair_->why());
+    }
+}
+
+VerbsHandshake::Result VerbsHandshake::greet(std::unique_ptr<VerbsPath>& path) {
+    if (role_ == VerbsPath::Role::Sender && !greeted_) {
+        greeted_ = path_->greet() == Post::Ok;
+    }
+    path_->await_greeting();
+    if (path_->loss() != Path::Loss::None) {
+        return fail(path_->failure());
+    }
+    if (!path_->greeted()) {
+        return Result::Pending;
+    }
+    path_->watch(std::move(socket_));
+    path = std::move(path_);
+    stage_ = Stage::Over;
+    return Result::Connected;
+}
+
+}  // namespace deft::net

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a TCP connection to a path over a queue pair: both ends make one, tell each other where it
+// is, connect them, and hear each other over them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "plugin/core/clock.h"
+#include "plugin/verbs/queue_pair.h"
+#include "plugin/verbs/verbs_path.h"
+
+namespace deft::net {
+
+// One end of it. Used by one thread at a time; no call blocks. May be given up at any time.
+class VerbsHandshake {
+public:
+    enum class Result { Pending, Connected, Failed };
+
+    // `socket`: a connection to the peer on which both ends have agreed to go on with RDMA; 32
+    // bytes go each way over it, and it is the path's life line from then on. `role`: the sender
+    // speaks first over the queue pair.
+    VerbsHandshake(std::shared_ptr<VerbsDomain> domain, const VerbsQueuePair::Options& options,
+                   VerbsPath::Role role, UniqueFd socket);
+    ~VerbsHandshake();
+    VerbsHandshake(const VerbsHandshake&) = delete;
+    VerbsHandshake& operator=(const VerbsHandshake&) = delete;
+
+    // Goes on with it. Connected: `path` is up, as a full packet has come over it, and its answer.
+    Result poll(std::unique_ptr<VerbsPath>& path);
+    const char* failure() const { return failure_.c_str(); }
+
+private:
+    enum class Stage { Making, Telling, Connecting, Greeting, Over };
+    struct Made;  // by a thread that may block
+
+    Result fail(const std::string& why);
+    Result lost(const char* call);
+    Result take_made();
+    Result tell();
+    Result wait_for_states();
+    Result greet(std::unique_ptr<VerbsPath>& path);
+
+    const VerbsPath::Role role_;
+    Stage stage_ = Stage::Making;
+    UniqueFd socket_;
+    std::shared_ptr<Made> made_;
+    std::unique_ptr<VerbsPath> path_;
+    std::shared_ptr<VerbsQueuePair> pair_;
+    std::array<std::byte, kVerbsAddressBytes> out_;
+    std::size_t out_done_ = 0;
+    std::array<std::byte, kVerbsAddressBytes> in_;
+    std::size_t in_done_ = 0;
+    bool greeted_ = false;  // the sender's greeting is out
+    std::string failure_;
+};
+
+}  // namespace deft::net
