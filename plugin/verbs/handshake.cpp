@@ -120,6 +120,13 @@ VerbsHandshake::Result VerbsHandshake::tell() {
     return Result::Pending;
 }
 
+// A peer that has ended says so here alone: its queue pair is silent.
+bool VerbsHandshake::peer_gone() const {
+    char nothing = 0;
+    const ssize_t got = ::recv(socket_.get(), &nothing, 1, MSG_DONTWAIT | MSG_PEEK);
+    return got == 0 || (got < 0 && !would_block());
+}
+
 VerbsHandshake::Result VerbsHandshake::wait_for_states() {
     switch (pair_->state()) {
         case VerbsQueuePair::State::Connecting:
@@ -141,7 +148,8 @@ VerbsHandshake::Result VerbsHandshake::greet(std::unique_ptr<VerbsPath>& path) {
         return fail(path_->failure());
     }
     if (!path_->greeted()) {
-        return Result::Pending;
+        return peer_gone() ? fail("the peer has gone before a word came over the queue pair")
+                           : Result::Pending;
     }
     path_->watch(std::move(socket_));
     path = std::move(path_);

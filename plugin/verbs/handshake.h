@@ -42,6 +42,7 @@ private:
     Result lost(const char* call);
     Result take_made();
     Result tell();
+    bool peer_gone() const;
     Result wait_for_states();
     Result greet(std::unique_ptr<VerbsPath>& path);
 
