@@ -104,6 +104,7 @@ planner::Plan plan_for(const JobView& view, const planner::Profile& profile,
 bool may_gain_by_networks(const JobView& view, const planner::Profile& profile,
                           const Settings& allowed) {
     planner::Link own;
+    own.name = "own";
     planner::Link ideal;
     ideal.name = "ideal";
     ideal.cost.beta = 1e-15;

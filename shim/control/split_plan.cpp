@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "planner/policies/policy.h"
 #include "shim/control/plan_choice.h"
@@ -31,17 +32,27 @@ std::vector<planner::Link> as_used(std::vector<planner::Link> lanes, Series seri
     return lanes;
 }
 
-// Where nothing of the job's was timed, its own network is as fast as a lane on it.
-Fabric fabric_for(const Profile& profile, const std::vector<planner::Link>& lanes) {
-    const bool timed =
-        std::any_of(profile.buckets.begin(), profile.buckets.end(),
-                    [](const planner::Bucket& bucket) { return bucket.transfer.measured(); });
-    if (timed || lanes.empty()) {
+// The job's own network is as fast as its transfers were; where nothing was timed, as a lane on it.
+// That lane was measured next to the transfers, which a sharded job makes all the time.
+Fabric fabric_for(const Profile& profile, std::vector<planner::Link> lanes) {
+    double seconds = 0;
+    double bytes = 0;
+    for (const planner::Bucket& bucket : profile.buckets) {
+        if (bucket.transfer.measured()) {
+            seconds += bucket.transfer.median;
+            bytes += static_cast<double>(bucket.bytes);
+        }
+    }
+    if (lanes.size() < 2) {
         return fabric_of(profile, lanes);
     }
+    if (bytes > 0) {
+        lanes.front().cost = {};
+        lanes.front().cost.beta = std::max(seconds, 1e-9) / bytes;
+    }
     Fabric fabric;
-    fabric.name = "as lanes were measured";
-    fabric.links = lanes;
+    fabric.name = "as measured";
+    fabric.links = std::move(lanes);
     return fabric;
 }
 

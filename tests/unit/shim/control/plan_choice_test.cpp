@@ -416,7 +416,9 @@ std::vector<std::uint64_t> bytes_by_link(const planner::Plan& plan, std::size_t 
 // An all-reduce on two ranks moves as many bytes as the parts of a gathered layer have.
 planner::Plan split(Series series, planner::Profile job, double times, std::string& note,
                     bool named = false) {
-    return choose_split_plan(series, job, {network(1, 1), network(1, times)}, named, note);
+    planner::Link own = network(1, 1);
+    own.name = "own";
+    return choose_split_plan(series, job, {own, network(1, times)}, named, note);
 }
 
 TEST(Split, CutsEveryCallInProportion) {
