@@ -161,7 +161,7 @@ def command_of(job, coverage, options, parts, gbit, count):
                 # Layers step when their sums are there, and not where the job does.
                 *(["--optimizer-share", "0"] if "layers" in options.modes else [])]
 
-    def sharded(results, _folder):
+    def sharded(results, folder):
         return [parts.sharded, "--kind", job, "--layers", str(LAYERS), "--bytes", str(LAYER_BYTES),
                 "--compute-ms", str(options.compute), "--iterations", str(count),
                 "--id-file", os.path.join(folder, "id"), "--json", results]
