@@ -96,7 +96,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     options.jobs, options.modes = options.jobs.split(","), options.modes.split(",")
     options.bind = options.bind.split(",") if options.bind else []
-    for name, chosen, known in (("--jobs", options.jobs, JOBS + SHARDED), ("--modes", options.modes, MODES),
+    for name, chosen, known in (("--jobs", options.jobs, JOBS + SHARDED),
+                                ("--modes", options.modes, MODES),
                                 ("--bind", options.bind, JOBS)):
         for one in chosen:
             if one not in known:
