@@ -11,7 +11,6 @@
     .text
     .globl \name
     .type \name, @function
-    .p2align 4
 \name:
     .cfi_startproc
     endbr64
