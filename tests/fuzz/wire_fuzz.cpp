@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "plugin/core/chunk_rules.h"
 #include "plugin/tcp/wire.h"
 
 using namespace deft::net;
