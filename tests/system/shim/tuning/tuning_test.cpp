@@ -163,11 +163,11 @@ TEST_P(Untuned, NcclChooses) {
     EXPECT_EQ(uses, can ? 1u : 0u) << job.log(0);
 }
 
-// NCCL chooses for the group's calls, and asks when the shim does not know for which.
-TEST(Groups, LeaveAllToNcclWhereOneRankAloneHasThem) {
+// It is made when the group has ended, as if there had been none.
+TEST(Groups, AreNoneWhereACallIsAloneInIts) {
     Job job(kSharded, 150, {{"rank1 GROUPED", "1"}});
     job.expect_right();
-    EXPECT_EQ(kinds(job.expect_alike()).size(), 3u) << "one for each call";
+    EXPECT_GT(kinds(job.expect_alike()).size(), 3u) << "other ways than NCCL's were tried";
 }
 
 TEST(OwnTuner, Wins) {
