@@ -30,6 +30,8 @@ inline constexpr std::uint64_t kCounts[] = {50'000, 70'000};
 struct Fake {
     std::atomic<bool> held{false};  // makers of communicators wait
     std::atomic<int> making{0};
+    std::atomic<bool> disturbs{false};  // one was made where that ends a capture of the job's
+    std::thread::id maker;              // of the latest
     std::atomic<int> aborted{0};
     std::atomic<int> destroyed{0};
     std::atomic<bool> held_ids{false};  // who asks for a unique id waits
@@ -59,6 +61,7 @@ inline Fake g_lanes;
 
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
+    g_lanes.disturbs = false;
     g_lanes.connecting = g_lanes.refused = g_lanes.unanswered = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
@@ -73,6 +76,11 @@ inline void reset_lanes() {
 }
 
 inline int make(deft_nccl_comm_t* comm, int, deft_nccl_unique_id_t, int) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuThreadExchangeStreamCaptureMode(&mode);
+    g_lanes.disturbs = g_lanes.disturbs || mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuThreadExchangeStreamCaptureMode(&mode);
+    g_lanes.maker = std::this_thread::get_id();
     ++g_lanes.making;
     eventually([] { return !g_lanes.held.load(); });
     *comm = reinterpret_cast<deft_nccl_comm_t>(std::uintptr_t{64});
