@@ -97,15 +97,24 @@ DEFT_HOOK void deft_layers_wait(uint32_t module) {
 struct deft_sum {
     deft::executor::LeftSum left;
 };
+// Where there was no memory for another: nobody waits for the sum, and whoever asks must hear that.
+static deft_sum lost_sum;
 
 DEFT_HOOK deft_sum_t* deft_take_sum(void) {
     const deft::executor::LeftSum left = deft::executor::take_left_sum();
-    return left.sums != nullptr && !in_child() ? new (std::nothrow) deft_sum{left} : nullptr;
+    if (left.sums == nullptr || in_child()) {
+        return nullptr;
+    }
+    if (deft_sum_t* const sum = new (std::nothrow) deft_sum{left}) {
+        return sum;
+    }
+    left.sums->release();
+    return &lost_sum;
 }
 
 DEFT_HOOK int deft_wait_sum(deft_sum_t* sum, void* stream, int host) {
     using Wait = deft::executor::LayerSums::Wait;
-    if (sum == nullptr || in_child()) {
+    if (sum == nullptr || sum == &lost_sum || in_child()) {
         return sum == nullptr ? 0 : -1;
     }
     const deft::executor::LeftSum left = sum->left;
