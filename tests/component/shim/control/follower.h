@@ -55,6 +55,7 @@ protected:
         if (kind == Kind::Stage) {
             planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4},
                                                               merge_, delay_, {{1, 0}}, 1);
+            plan.barrier = barrier_;
             plan.predicted.max_delay = delay_;
             plan.predicted.max_merge = merge_;
             order.plan = planner::plan_to_json(plan);
@@ -122,6 +123,7 @@ protected:
     std::uint64_t lanes_wanted_ = 1;
     std::uint32_t delay_ = 1;
     std::uint32_t merge_ = 1;
+    planner::Barrier barrier_ = planner::Barrier::Update;
     std::uint64_t iterations_run_ = 0;  // under plans, as the leader says
 };
 

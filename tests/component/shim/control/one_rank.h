@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "shim/control/director.h"
+#include "shim/nccl/sum_mark.h"
 #include "tests/component/shim/agreement/council_scene.h"
 
 namespace deft::director::test {
@@ -145,6 +146,13 @@ inline int all_reduce(const void* send, void* receive, size_t count, int type, i
     return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * element, on);
 }
 
+// What the companion says of a call with so many numbers, that one of an iteration's two. 0:
+// nothing.
+inline std::uint64_t mark_of(std::uint32_t module, std::uint64_t count) {
+    const std::uint32_t place = count == kCounts[0] ? 0 : 1;
+    return module == 0 ? 0 : pack({DEFT_SUM_BUCKET, module, place, place == 1});
+}
+
 // The job's own calls.
 class Job {
 public:
@@ -160,6 +168,8 @@ public:
         cuMemFree(buffer_);
     }
     Job(const Job&) = delete;
+    // Whose buckets the gradients are from now on.
+    void mark(std::uint32_t module) { module_ = module; }
     // What the gradients are from now on, in every byte.
     void fill(unsigned char byte) {
         EXPECT_EQ(cuMemsetD8Async(buffer_, byte, largest_ * 4, stream_), CUDA_SUCCESS);
@@ -171,6 +181,7 @@ public:
         call.type = DEFT_NCCL_FLOAT32;
         call.op = DEFT_NCCL_SUM;
         call.send = call.receive = reinterpret_cast<void*>(buffer_);
+        call.mark = mark_of(module_, count);
         int result = DEFT_NCCL_SUCCESS;
         const bool taken = director.all_reduce(
             call, ordinal, false, reinterpret_cast<deft_cuda_stream_t>(stream_), result);
@@ -197,6 +208,7 @@ private:
     const std::uint64_t largest_;
     CUdeviceptr buffer_ = 0;
     CUstream stream_ = nullptr;
+    std::uint32_t module_ = 0;
 };
 
 inline const NcclTable& fake_table() {
@@ -282,8 +294,9 @@ protected:
         return eventually([&] { return g_lanes.aborted == lanes && !director_->aborting(); });
     }
     // What the hook records of the job's next gradient. Those of one size share a buffer.
-    static CallRecord record(std::uint64_t ordinal, std::uint64_t count) {
+    CallRecord record(std::uint64_t ordinal, std::uint64_t count) const {
         CallRecord record;
+        record.mark = mark_of(module_, count);
         record.function = Function::AllReduce;
         record.count = count;
         record.buffer = 0x1000 * (count + 1);
@@ -301,6 +314,7 @@ protected:
     Director* director_ = nullptr;
     std::uint64_t ordinal_ = 0;  // of the job's next call
     ConfigChoices choices_;      // of the communicator's configuration
+    std::uint32_t module_ = 0;   // whose buckets the calls are; 0: nobody has said
 };
 
 }  // namespace deft::director::test

@@ -46,12 +46,12 @@ Plan urgent_plan(std::uint32_t links) {
 // One rank's job: buffers as DDP has them, and the sums that its calls have left.
 class Job {
 public:
-    Job(const Rank& self, Lanes& lanes, std::uint32_t links) : self_(self) {
+    Job(const Rank& self, Lanes& lanes, std::uint32_t links, const Plan& plan) : self_(self) {
         CompileOptions options;
         options.lanes = links;
         options.layers = true;
         std::string problem;
-        Script script = compile(urgent_plan(links), shapes_, options, problem);
+        Script script = compile(plan, shapes_, options, problem);
         EXPECT_EQ(problem, "");
         for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
             script.marks.push_back(mark_of(b));
@@ -109,16 +109,20 @@ private:
 };
 
 template <class Run>
-void with_jobs(int nranks, std::uint32_t links, Run run) {
+void with_jobs(int nranks, std::uint32_t links, const Plan& plan, Run run) {
     const Ids ids(links);
     softdev::test::run_ranks(nranks, [&](Rank& self) {
         Lanes lanes(self, ids);
-        Job job(self, lanes, links);
+        Job job(self, lanes, links, plan);
         run(job, self);
         job.let_go();
         job.executor.reset();
     });
     EXPECT_EQ(softdevReports(), 0U);
+}
+template <class Run>
+void with_jobs(int nranks, std::uint32_t links, Run run) {
+    with_jobs(nranks, links, urgent_plan(links), run);
 }
 
 TEST(Layers, EachBucketsSumIsThereForWhoWaitsForIt) {
@@ -176,6 +180,28 @@ TEST(Layers, AnotherCallInTheMiddleEndsThePlanAndLosesNoSum) {
             }
         });
     }
+}
+
+// The companion of one rank says nothing of the iteration's first call. Others may wait for their
+// sums themselves, so the rank follows the plan; its caller gets the sum as by any other call.
+TEST(Layers, WhoeverIsNotKnownToWaitHasItsSumWhenTheCallHasReturned) {
+    Plan in_order = uniform_plan(bytes_of(shapes_of(kCounts)), 1, 0);
+    in_order.barrier = planner::Barrier::Layer;
+    with_jobs(2, 1, in_order, [](Job& job, Rank& self) {
+        const bool silent = self.rank == 1;
+        ASSERT_EQ(job.call(0, 0, silent ? 0 : mark_of(0), kCounts[0]), ncclSuccess);
+        EXPECT_EQ(job.left[0].sums == nullptr, silent);
+        if (!silent) {
+            EXPECT_EQ(job.wait(0), Wait::Waits);
+        }
+        self.sync();
+        job.expect_sum(0, 0);
+        for (const std::uint32_t b : {1U, 2U}) {
+            ASSERT_EQ(job.call(0, b), ncclSuccess);
+            EXPECT_EQ(job.wait_here(b), Wait::Waits);
+            job.expect_sum(0, b);
+        }
+    });
 }
 
 TEST(Layers, WhatIsNotSentIsLostWithThePlan) {

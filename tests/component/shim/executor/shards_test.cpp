@@ -46,12 +46,15 @@ public:
             softdev::test::put(scenario.type, whole.data() + i * size,
                                value(self.nranks, self.rank, iteration, i));
         }
-        whole_ = std::make_unique<Device<std::byte>>(whole);
-        std::vector<std::byte> part(whole.begin() + static_cast<std::ptrdiff_t>(own),
-                                    whole.begin() + static_cast<std::ptrdiff_t>(own + part_));
+        const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(own);
+        const auto end = begin + static_cast<std::ptrdiff_t>(part_);
         if (!scenario.in_place) {
-            apart_ = std::make_unique<Device<std::byte>>(part);
+            apart_ = std::make_unique<Device<std::byte>>(std::vector<std::byte>(begin, end));
+            if (!scatters_) {
+                std::fill(begin, end, std::byte{0x5a});  // it has to be put there, too
+            }
         }
+        whole_ = std::make_unique<Device<std::byte>>(whole);
         std::byte* const mine = apart_ ? apart_->get() : whole_->get() + own;
         send_ = scatters_ ? whole_->get() : mine;
         receive_ = scatters_ ? mine : whole_->get();
