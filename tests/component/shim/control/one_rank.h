@@ -146,10 +146,9 @@ inline int all_reduce(const void* send, void* receive, size_t count, int type, i
     return cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(receive), kRanks, count * element, on);
 }
 
-// What the companion says of a call with so many numbers, that one of an iteration's two. 0:
-// nothing.
-inline std::uint64_t mark_of(std::uint32_t module, std::uint64_t count) {
-    const std::uint32_t place = count == kCounts[0] ? 0 : 1;
+// What the companion says of a call, that it is one of an iteration's two. Module 0: nothing.
+inline std::uint64_t mark_of(std::uint32_t module, std::uint64_t ordinal) {
+    const auto place = static_cast<std::uint32_t>(ordinal % 2);
     return module == 0 ? 0 : pack({DEFT_SUM_BUCKET, module, place, place == 1});
 }
 
@@ -181,7 +180,7 @@ public:
         call.type = DEFT_NCCL_FLOAT32;
         call.op = DEFT_NCCL_SUM;
         call.send = call.receive = reinterpret_cast<void*>(buffer_);
-        call.mark = mark_of(module_, count);
+        call.mark = mark_of(module_, ordinal);
         int result = DEFT_NCCL_SUCCESS;
         const bool taken = director.all_reduce(
             call, ordinal, false, reinterpret_cast<deft_cuda_stream_t>(stream_), result);
@@ -296,7 +295,7 @@ protected:
     // What the hook records of the job's next gradient. Those of one size share a buffer.
     CallRecord record(std::uint64_t ordinal, std::uint64_t count) const {
         CallRecord record;
-        record.mark = mark_of(module_, count);
+        record.mark = mark_of(module_, ordinal);
         record.function = Function::AllReduce;
         record.count = count;
         record.buffer = 0x1000 * (count + 1);
