@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators made from others: split, shrink, and after a revoke.
+#include <barrier>
 #include <latch>
 
 #include "tests/component/softdev/nccl/ranks.h"
@@ -98,8 +99,11 @@ TEST(Shrink, AbortsWhatRuns) {
 }
 
 TEST(Revoke, StopsOperationsAndAllowsSplit) {
-    run_ranks(2, [](Rank& self) {
+    std::barrier both(2);
+    run_ranks(2, [&both](Rank& self) {
         expect_sum(self, self.comm, 2);
+        // A sum may be over here before its last bytes are sent, and those a revoke would keep.
+        both.arrive_and_wait();
         Device<int> data(std::vector<int>(100000, 1));
         if (self.rank == 0) {
             NC(ncclAllReduce(data.get(), data.get(), 100000, ncclInt32, ncclSum, self.comm,
