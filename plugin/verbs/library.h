@@ -2,6 +2,8 @@
 // libibverbs, opened when RDMA ports are to be driven and never linked to.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "deft/abi/verbs.h"

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes go one way: from a room to the rooms further down its line (docs/architecture.md).
+"""Includes go one way: from a room to the rooms further down its line (docs/architecture.md). What
+gives the fixed-width integers is included, because newer standard libraries no longer bring it
+along.
 
 usage: includes_test.py ROOT
 """
@@ -71,11 +73,44 @@ def wrong_includes(root):
     return wrong, seen
 
 
+def without_integers(root):
+    """Files that name std::uint8_t and its like, where neither they nor what they include of the
+    project includes <cstdint>."""
+    texts = {path.relative_to(root): path.read_text(encoding="utf-8")
+             for path in root.rglob("*") if path.suffix in (".h", ".cpp")
+             and room_of(path.relative_to(root)) is not None}
+
+    def gives(path, seen):
+        if path in seen or path not in texts:
+            return False
+        seen.add(path)
+        own = re.findall(r'^#include [<"]([^">]+)', texts[path], re.M)
+        return "cstdint" in own or any(gives(pathlib.Path(parent, one), seen)
+                                       for one in own for parent in ("", "include"))
+
+    return [str(path) for path, text in sorted(texts.items())
+            if re.search(r"std::u?int(8|16|32|64)_t", text) and not gives(path, set())]
+
+
 class Includes(unittest.TestCase):
     def test_go_one_way(self):
         wrong, seen = wrong_includes(ROOT)
         self.assertEqual(wrong, [], "\n" + "\n".join(wrong))
         self.assertGreater(seen, 500)
+
+    def test_give_the_integers(self):
+        self.assertEqual(without_integers(ROOT), [])
+
+    def test_a_file_without_the_integers_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            room = pathlib.Path(folder, "plugin", "core")
+            room.mkdir(parents=True)
+            use = "std::uint8_t byte();\n"
+            (room / "gives.h").write_text("#include <cstdint>\n", encoding="utf-8")
+            (room / "bare.h").write_text("#include <string>\n" + use, encoding="utf-8")
+            (room / "good.h").write_text('#include "plugin/core/gives.h"\n' + use,
+                                         encoding="utf-8")
+            self.assertEqual(without_integers(pathlib.Path(folder)), ["plugin/core/bare.h"])
 
     def test_a_planted_one_that_does_not_is_found(self):
         planted = {
