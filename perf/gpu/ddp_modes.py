@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch DDP without deft and in every mode: two ranks on one device, two links that are loopback
-addresses.
+"""PyTorch DDP without deft and in every mode, and FSDP and HSDP with another network: two or four
+ranks on one device, two links that are loopback addresses.
 
     python3 perf/gpu/ddp_modes.py --library LIB [--json FILE] [--prefix "launcher --libs DIR"]
 
 perf/gpu/run.sh calls it on a GPU; with --prefix the software device's launcher it runs on CPUs (a
 system test does that). Checks that losses agree with those without deft (observe and exact, also
-with a lane of another network: to rounding; deft and covap: that the job still learns) and that
-replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
+with a lane of another network or layers that wait: to rounding; deft and covap: that the job still
+learns) and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
 """
 
 import glob
@@ -32,9 +32,8 @@ from ..common.arguments import OneLineParser, check_output
 from ..common.hosts import die_with_parent
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
+JOBS = os.path.join(ROOT, "perf", "jobs")
 COMPANION = os.path.join(ROOT, "companion")
-RANKS = 2
 LINKS = "2gbit,1gbit"
 WARM_UP = 20
 # DDP's buckets are all that the job sums, but for its loss: one number.
@@ -52,9 +51,19 @@ MODES = {
     # Nobody vouches: the companion proves what the sums are.
     "proven": {"DEFT_MODE": "deft", "DEFT_MAX_MERGE": "2", "DEFT_WARMUP": str(WARM_UP),
                "PYTHONPATH": COMPANION},
+    "layers": {"DEFT_MODE": "exact", "DEFT_LAYERWISE": "auto", "DEFT_WARMUP": str(WARM_UP),
+               "PYTHONPATH": COMPANION},
+    "tuner": {"DEFT_MODE": "exact", "DEFT_TUNER": "auto"},
+    # Sharded jobs, each compared with its own run without deft.
+    "fsdp": None,
+    "fsdp-lanes": {"DEFT_MODE": "exact", "DEFT_LANES": "Socket", "DEFT_WARMUP": str(WARM_UP)},
+    "hsdp": None,
+    "hsdp-lanes": {"DEFT_MODE": "exact", "DEFT_LANES": "Socket", "DEFT_WARMUP": str(WARM_UP)},
 }
-SAME = ("observe", "exact", "lanes")  # promise the numbers of the job without deft
-PLANNED = ("lanes", "delay1", "merge2", "covap", "proven")   # a plan has to come into force
+# promise the numbers of the job without deft
+SAME = ("observe", "exact", "lanes", "layers", "tuner", "fsdp-lanes", "hsdp-lanes")
+# a plan has to come into force
+PLANNED = ("lanes", "delay1", "merge2", "covap", "proven", "fsdp-lanes", "hsdp-lanes")
 CLOSE = 1e-3   # of losses: PyTorch's own kernels need not give the same bits twice
 
 
@@ -82,8 +91,10 @@ def parse(arguments):
     for mode in options.modes:
         if mode not in MODES:
             parser.error(f"--modes: '{mode}' is none of {', '.join(MODES)}")
-    if "plain" not in options.modes:
-        parser.error("--modes: plain is what the others are compared with")
+    for mode in options.modes:
+        if reference(mode) not in options.modes[:options.modes.index(mode) + 1]:
+            parser.error(f"--modes: {reference(mode)} is what {mode} is compared with, and comes "
+                         "first")
     check_output(parser, "--json", options.json)
     options.library = os.path.abspath(options.library)
     if not os.path.exists(options.library):
@@ -96,24 +107,43 @@ def interfaces(rank, rates):
     return ",".join(f"127.77.{link}.{rank + 1}@{rate}" for link, rate in enumerate(rates))
 
 
+def reference(mode):
+    """The mode with whose numbers this one's are compared: its job without deft."""
+    job = mode.partition("-")[0]
+    return job if job in ("fsdp", "hsdp") else "plain"
+
+
+def ranks_of(mode):
+    return 4 if reference(mode) == "hsdp" else 2
+
+
+def command_of(options, mode, results):
+    common = ["--model", options.model, "--iterations", str(options.iterations), "--json", results]
+    job = [os.path.join(JOBS, "fsdp.py")]
+    if reference(mode) == "hsdp":
+        job += ["--replicas", "2"]
+    elif reference(mode) == "plain":
+        job = [os.path.join(JOBS, "ddp.py"), "--epochs", "100", "--bucket-cap-mb",
+               str(options.bucket_cap_mb), "--print-every", "1000"]
+    return [options.python, *shlex.split(options.prefix), *job, *common]
+
+
 def run(options, mode, folder):
-    """One job; its results and rank 0's plan."""
+    """One job; its results and every rank's report."""
     results = os.path.join(folder, f"{mode}.json")
-    command = [options.python, *shlex.split(options.prefix), JOB, "--model", options.model,
-               "--epochs", "100", "--iterations", str(options.iterations), "--bucket-cap-mb",
-               str(options.bucket_cap_mb), "--print-every", "1000", "--json", results]
+    command, count = command_of(options, mode, results), ranks_of(mode)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ranks, logs = [], [os.path.join(folder, f"{mode}-{rank}.log") for rank in range(RANKS)]
+    ranks, logs = [], [os.path.join(folder, f"{mode}-{rank}.log") for rank in range(count)]
     try:
-        for rank in range(RANKS):
+        for rank in range(count):
             environment = {name: value
                            for name, value in os.environ.items()
                            if not name.startswith(("DEFT_", "NCCL_NET"))}
             # Each rank a host of its own: NCCL lets two ranks share a device only then, and every
             # byte crosses the network.
-            environment.update({"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0",
+            environment.update({"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0",
                                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                                 "NCCL_HOSTID": f"deft-host{rank}", "NCCL_SOCKET_IFNAME": "lo",
                                 "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
@@ -174,16 +204,16 @@ def judge(mode, result, reports, plain):
         wrong.append(f"losses differ from those without deft: {ours[-1]:.6f}, not {theirs[-1]:.6f}")
     elif ours[-1] >= ours[0]:
         wrong.append("the job does not learn")
-    if mode != "plain":
-        if len(reports) != RANKS or not all(one.get("hooks", {}).get("in_path") for one in reports):
+    if mode != reference(mode):
+        hooked = [one.get("hooks", {}).get("in_path") for one in reports]
+        if len(reports) != ranks_of(mode) or not all(hooked):
             wrong.append("hooks were not in the path on every rank")
         if not all(one.get("plugin", {}).get("loaded") for one in reports):
             wrong.append("NCCL did not take the plugin on every rank")
-    if mode in PLANNED and not any(plan.get("switched") for one in reports
-                                   for plan in one.get("plans", [])):
+    plans = [plan for one in reports for plan in one.get("plans", [])]
+    if mode in PLANNED and not any(plan.get("switched") for plan in plans):
         wrong.append("the plan did not come into force")
-    elif mode == "lanes" and not any(len(plan.get("lane_bytes", [])) > 1 and plan["lane_bytes"][1]
-                                     for one in reports for plan in one.get("plans", [])):
+    elif mode.endswith("lanes") and not any(sum(plan.get("lane_bytes", [])[1:]) for plan in plans):
         wrong.append("NCCL's Socket transport carried nothing")
     return wrong
 
@@ -215,26 +245,26 @@ def main():
         link = os.path.join(folder, "libnccl-net-deft.so")
         os.symlink(options.library, link)
         options.library = link
-        plain = None
+        without = {}
         for mode in options.modes:
+            if reference(mode) != mode and reference(mode) not in without:
+                continue   # has failed
             try:
                 result, reports = run(options, mode, folder)
             except (Failed, OSError, ValueError) as error:
                 print(f"ddp: {error}", file=sys.stderr)
                 document["modes"][mode] = {"failed": str(error)}
                 good = False
-                if mode == "plain":
-                    break
                 continue
-            plain = plain or result
-            wrong = judge(mode, result, reports, plain)
+            without.setdefault(reference(mode), result)
+            wrong = judge(mode, result, reports, without[reference(mode)])
             plan = next((plan for one in reports[:1] for plan in one.get("plans", [])), {})
             result["settings"].pop("json", None)  # a folder that is gone
             document["modes"][mode] = {"job": result, "in_force_ms": in_force_ms(result),
                                        "plan": plan, "wrong": wrong,
                                        "links": [one.get("links") for one in reports]}
             good = good and not wrong
-            print(f"{mode:8} {in_force_ms(result):7.1f} ms an iteration, "
+            print(f"{mode:10} {in_force_ms(result):7.1f} ms an iteration, "
                   f"loss {result['loss']:.6f}, "
                   f"replicas {'equal' if result['replicas_equal'] else 'DIFFER'}"
                   + (f", plan {plan.get('policy') or '-'} ({plan.get('state')})" if plan else "")
