@@ -7,7 +7,8 @@ ranks on one device, two links that are loopback addresses.
 perf/gpu/run.sh calls it on a GPU; with --prefix the software device's launcher it runs on CPUs (a
 system test does that). Checks that losses agree with those without deft (observe and exact, also
 with a lane of another network or layers that wait: to rounding; deft and covap: that the job still
-learns) and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with CUDA.
+learns) and that replicas are equal. Exit codes: 0 all good; 1 something is not; 3 no PyTorch with
+CUDA.
 """
 
 import glob
