@@ -134,7 +134,7 @@ void Tuner::collect(const tuning::Order& order) {
     told_.clear();
     if (order.phase == tuning::Phase::Trial) {
         for (const tuning::Entry& entry : order.entries) {
-            collected_.times.emplace_back(tuning::Table::samples_of(entry), 0);
+            collected_.times.emplace_back(tuning::Table::samples_of(order, entry), 0);
             collected_.missing += collected_.times.back().size();
         }
     }

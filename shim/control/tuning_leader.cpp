@@ -97,7 +97,6 @@ void TuningLeader::watch(const Propose& propose) {
         return;
     }
     tuning::Order order;
-    order.phase = tuning::Phase::Trial;
     // A kind of which the ranks can agree on nothing any more goes back to NCCL's own choice.
     std::vector<Kept> held;
     std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(held),
@@ -122,7 +121,7 @@ void TuningLeader::watch(const Propose& propose) {
     }
     kept_ = std::move(held);
     ++rounds_;
-    next(State::Trying, std::move(order));
+    next_trial(State::Trying, std::move(order), tuning::kLookRounds);
     await(propose);
 }
 
@@ -132,6 +131,12 @@ void TuningLeader::next(State state, tuning::Order order) {
     serial_ = 0;
     since_ns_ = 0;
     tries_ = 0;
+}
+
+void TuningLeader::next_trial(State state, tuning::Order order, std::uint8_t rounds) {
+    order.phase = tuning::Phase::Trial;
+    order.rounds = rounds;
+    next(state, std::move(order));
 }
 
 // False: the council is busy, the last switch is still ahead, or another communicator has its turn.
@@ -250,19 +255,49 @@ void TuningLeader::take_verdict(std::size_t entry, const std::vector<std::uint64
     found.chosen_ms = verdict.chosen_ms;
 }
 
+// A look at what is to be tried is over. False: of all that nothing but the first is left.
+bool TuningLeader::take_look(const tuning::Times& times) {
+    bool any = false;
+    tuning::Order order = order_;
+    for (std::size_t i = 0; i < order.entries.size(); ++i) {
+        tuning::Entry& entry = order.entries[i];
+        if (entry.candidates.size() == 1) {
+            continue;
+        }
+        const tuning::Look look = tuning::look(entry, times[i]);
+        entry.candidates = look.worth_trying;
+        if (entry.candidates.size() > 1) {
+            any = true;
+        } else {
+            // What has not been compared with NCCL's own choice holds in trials alone.
+            entry.candidates = {{}};
+            found_[i].aside = found_[i].aside || (state_ == State::Trying && look.own_ms == 0);
+            found_[i].own_ms = found_[i].own_ms != 0 ? found_[i].own_ms : look.own_ms;
+            found_[i].chosen_ms = look.own_ms;
+        }
+    }
+    if (any) {
+        next_trial(state_, std::move(order), tuning::kRounds);
+    }
+    return any;
+}
+
 void TuningLeader::take_times(const tuning::Times& times) {
+    const bool looked = order_.rounds == tuning::kLookRounds;
+    if (looked && take_look(times)) {
+        return;
+    }
     const bool trying = state_ == State::Trying;
     tuning::Order order;
     for (std::size_t i = 0; i < order_.entries.size(); ++i) {
         const tuning::Entry& entry = order_.entries[i];
-        if (entry.candidates.size() > 1) {
+        if (!looked && entry.candidates.size() > 1) {
             take_verdict(i, times[i]);
         }
         order.entries.push_back({entry.key, narrower(i)});
     }
     if (trying && freedom().channels) {
-        order.phase = tuning::Phase::Trial;
-        next(State::Narrowing, std::move(order));
+        next_trial(State::Narrowing, std::move(order), tuning::kLookRounds);
         return;
     }
     bool any = false;

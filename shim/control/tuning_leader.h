@@ -50,11 +50,13 @@ private:
     void watch(const Propose& propose);
     void await(const Propose& propose);
     void take_times(const tuning::Times& times);
+    bool take_look(const tuning::Times& times);
     void take_verdict(std::size_t entry, const std::vector<std::uint64_t>& times);
     std::vector<CollectiveChoice> narrower(std::size_t entry) const;
     void judge();
     bool over_time() const;
     void next(State state, tuning::Order order);
+    void next_trial(State state, tuning::Order order, std::uint8_t rounds);
     void cancelled();
     void put_off();
     void drop_other_algorithms();

@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint32_t kMagic = 0x4d54'5444;  // "DTTM"
 constexpr double kClearlyFaster = 0.97;
 constexpr double kAboutAsFast = 1.01;
+constexpr double kFarSlower = 1.5;
 constexpr std::size_t kFewest = 4;  // times, of a candidate that is judged
 
 // Whose order of addition is nobody's concern: nothing is added, or two numbers are, or integers.
@@ -170,6 +171,28 @@ Times least(const std::vector<Times>& of_ranks) {
         }
     }
     return least;
+}
+
+// The shortest time counts: connections are made in the first round. Where a candidate's is
+// missing, the trial will tell.
+Look look(const Entry& entry, const std::vector<std::uint64_t>& times) {
+    const std::size_t candidates = entry.candidates.size();
+    std::vector<std::uint64_t> shortest(candidates, 0);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+        std::uint64_t& least =
+            shortest[Table::candidate_of(static_cast<std::uint32_t>(i), candidates)];
+        if (times[i] != 0 && (least == 0 || times[i] < least)) {
+            least = times[i];
+        }
+    }
+    Look look{{}, static_cast<double>(shortest[0]) * 1e-6};
+    for (std::size_t i = 0; i < candidates; ++i) {
+        const double most = kFarSlower * static_cast<double>(shortest[0]);
+        if (i == 0 || (shortest[0] != 0 && static_cast<double>(shortest[i]) <= most)) {
+            look.worth_trying.push_back(entry.candidates[i]);
+        }
+    }
+    return look;
 }
 
 Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times) {

@@ -43,6 +43,12 @@ struct Verdict {
     double chosen_ms = 0;  // of that one
 };
 
+// Of a look at candidates (kLookRounds).
+struct Look {
+    std::vector<CollectiveChoice> worth_trying;  // the first, and those that are not far slower
+    double own_ms = 0;                           // of the first candidate; 0: not known
+};
+Look look(const Entry& entry, const std::vector<std::uint64_t>& times);
 // The fastest, if it is clearly faster than the first.
 Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times);
 // Of candidates with fewer and fewer channels the last that is about as fast as the first.

@@ -9,7 +9,7 @@
 namespace deft::tuning {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4e55'5444;  // "DTUN"
+constexpr std::uint32_t kMagic = 0x324e'5544;  // "DUN2"
 
 const char* type_name(int type) {
     constexpr std::array kNames = {"int8",    "uint8",    "int32",   "uint32",
@@ -30,7 +30,9 @@ bool sane(const CollectiveChoice& choice) {
 bool sane(const Order& order) {
     const bool ends = order.phase == Phase::Trial || order.phase == Phase::Compare;
     const bool phase = order.phase == Phase::Fixed || (ends && order.window_calls > 0);
-    return phase && std::all_of(order.entries.begin(), order.entries.end(), [&](const Entry& e) {
+    const bool rounds = order.phase != Phase::Trial || order.rounds == kLookRounds ||
+                        order.rounds == kRounds;
+    return phase && rounds && std::all_of(order.entries.begin(), order.entries.end(), [&](const Entry& e) {
                return may_tune(e.key.function) &&
                       e.candidates.size() >= (order.phase == Phase::Compare ? 2u : 1u) &&
                       std::all_of(e.candidates.begin(), e.candidates.end(),
@@ -99,6 +101,7 @@ std::vector<std::byte> encode(const Order& order) {
     out.put(order.phase);
     out.put(order.start);
     out.put(order.window_calls);
+    out.put(order.rounds);
     out.put(order.mark);
     out.put(order.history);
     out.put(static_cast<std::uint8_t>(order.entries.size()));
@@ -123,6 +126,7 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.phase = static_cast<Phase>(in.get<std::uint8_t>());
     order.start = in.get<std::uint64_t>();
     order.window_calls = in.get<std::uint64_t>();
+    order.rounds = in.get<std::uint8_t>();
     order.mark = in.get<std::uint64_t>();
     order.history = in.get<std::uint64_t>();
     const std::size_t entries = in.get<std::uint8_t>();
@@ -143,7 +147,7 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
 void Table::try_next(std::size_t entry, std::uint64_t ordinal, Pick& pick) noexcept {
     const Entry& tried = order_.entries[entry];
     pick.choice = {};
-    if (seen_[entry] < samples_of(tried) && ordinal - order_.start <= calls_of(order_)) {
+    if (seen_[entry] < samples_of(order_, tried) && ordinal - order_.start <= calls_of(order_)) {
         const std::uint32_t sample = seen_[entry]++;
         pick.sample = static_cast<std::int32_t>(sample);
         pick.choice = tried.candidates[candidate_of(sample, tried.candidates.size())];

@@ -37,7 +37,7 @@ std::string to_text(const Key& key);
 std::string to_text(const CollectiveChoice& choice);
 
 enum class Phase : std::uint8_t {
-    Trial = 1,    // each call the next of its candidates, some rounds long; then NCCL's own choice
+    Trial = 1,    // each call the next of its candidates, rounds long; then NCCL's own choice
     Compare = 2,  // all calls of a window the first candidate, those of the next the second
     Fixed = 3     // the first candidate
 };
@@ -50,6 +50,8 @@ struct Entry {
 // Rounds of a trial: of the first, in which connections are made, no time counts.
 inline constexpr std::uint32_t kWarmRounds = 2;
 inline constexpr std::uint32_t kRounds = kWarmRounds + 8;
+// A look at each candidate before its trial: what is far slower is not tried so often.
+inline constexpr std::uint32_t kLookRounds = 2;
 // Windows of a comparison; the first two do not count.
 inline constexpr std::uint32_t kWindows = 20;
 
@@ -58,6 +60,7 @@ struct Order {
     Phase phase = Phase::Fixed;
     std::uint64_t start = 0;         // ordinal of the first call it holds for
     std::uint64_t window_calls = 0;  // of a comparison
+    std::uint8_t rounds = 0;         // of a trial, kLookRounds or kRounds
     std::uint64_t mark = 0;          // ordinal of an earlier call, up to which all ranks must have
     std::uint64_t history = 0;       // made the same ones (call_history.h)
     std::vector<Entry> entries;
@@ -93,9 +96,9 @@ public:
         return (sample + sample / candidates) % candidates;
     }
     // Where there is nothing to choose from, nothing is measured.
-    static std::uint32_t samples_of(const Entry& entry) {
+    static std::uint32_t samples_of(const Order& order, const Entry& entry) {
         const auto candidates = static_cast<std::uint32_t>(entry.candidates.size());
-        return candidates > 1 ? kRounds * candidates : 0;
+        return candidates > 1 ? order.rounds * candidates : 0;
     }
 
     // A trial has all its samples, or a comparison its windows, within so many calls, unless the
@@ -105,7 +108,7 @@ public:
         constexpr std::uint32_t kLate = 32;
         std::uint32_t iterations = kWindows;
         for (const Entry& entry : order.entries) {
-            iterations = std::max(iterations, samples_of(entry));
+            iterations = std::max(iterations, samples_of(order, entry));
         }
         return (iterations + kLate) * order.window_calls;
     }

@@ -93,6 +93,7 @@ protected:
         tuning::Order order;
         order.phase = phase;
         order.window_calls = 1;
+        order.rounds = tuning::kRounds;
         order.mark = mark;
         order.history = history;
         order.entries = {{kSum, candidates}};

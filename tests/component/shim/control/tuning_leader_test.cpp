@@ -52,6 +52,9 @@ std::int64_t tree_is_faster(const tuning::Key&, const CollectiveChoice& choice) 
 std::int64_t all_alike(const tuning::Key&, const CollectiveChoice& choice) {
     return choice.channels == 0 ? 100'000'000 : 110'000'000;
 }
+std::int64_t tree_is_far_slower(const tuning::Key& key, const CollectiveChoice& choice) {
+    return choice.algorithm == DEFT_TUNER_TREE ? 700'000'000 : all_alike(key, choice);
+}
 // The tree halves a call that is next to nothing in its iteration.
 std::int64_t tree_hardly_matters(const tuning::Key& key, const CollectiveChoice& choice) {
     return key == kLarge ? all_alike(key, choice) : tree_is_faster(key, choice) / 200;
@@ -151,6 +154,7 @@ protected:
             const CollectiveChoice choice = leader().make(calls[i], now_ns_, i != unseen, takes_);
             EXPECT_EQ(ranks_[1]->make(calls[i], now_ns_, i != unseen, takes_), choice);
             now_ns_ += takes_(calls[i], choice);
+            trees_ += choice.algorithm == DEFT_TUNER_TREE ? 1 : 0;
             latest_[calls[i].count] = choice;
         }
         // The reports of a trial are there before the leader looks.
@@ -183,6 +187,7 @@ protected:
     Takes takes_ = tree_is_faster;
     std::vector<tuning::Order> orders_;                 // proposed
     std::map<std::uint64_t, CollectiveChoice> latest_;  // by count
+    int trees_ = 0;                                     // so many calls of the leader's
 
 private:
     // All ranks have heard what became of it when the job goes on.
@@ -239,7 +244,16 @@ TEST_F(Course, LeavesNcclsChoiceWhereNothingIsFaster) {
     EXPECT_EQ(tuning_.facts().reason, "NCCL's own choice is the best");
     EXPECT_TRUE(latest_[kLarge.count].own());
     EXPECT_TRUE(latest_[kSmall.count].own());
-    ASSERT_EQ(orders_.size(), 2u) << "trials end by themselves: no order says that nothing changes";
+    ASSERT_EQ(orders_.size(), 4u)
+        << "looks and trials end by themselves: no order says that nothing changes";
+}
+
+TEST_F(Course, WhatIsFarSlowerIsTriedTwiceAndNotMore) {
+    takes_ = tree_is_far_slower;
+    settle({kLarge});
+    EXPECT_EQ(tuning_.facts().reason, "NCCL's own choice is the best");
+    EXPECT_NEAR(tuning_.facts().calls.at(0).own_ms, 100, 1);
+    EXPECT_EQ(trees_, static_cast<int>(tuning::kLookRounds));
 }
 
 TEST_F(Course, WhatTheIterationDoesNotFeelIsNotKept) {

@@ -103,12 +103,12 @@ TEST(Ways, KeepTheOrderOfAdditionWhereTheOperatorWantsIt) {
 }
 
 // Times of a trial: candidate i takes base[i] milliseconds, with this much noise.
-std::vector<std::uint64_t> times(const Entry& entry, const std::vector<double>& base,
-                                 double noise = 0.02, unsigned seed = 1) {
+std::vector<std::uint64_t> times(const std::vector<double>& base, double noise = 0.02,
+                                 unsigned seed = 1) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> shake(1 - noise, 1 + noise);
     std::vector<std::uint64_t> times;
-    for (std::uint32_t i = 0; i < Table::samples_of(entry); ++i) {
+    for (std::uint32_t i = 0; i < kRounds * base.size(); ++i) {
         const double ms = base[Table::candidate_of(i, base.size())] * shake(random);
         const bool warm = i < kWarmRounds * base.size();
         times.push_back(static_cast<std::uint64_t>((warm ? 50 * ms : ms) * 1e6));
@@ -118,7 +118,7 @@ std::vector<std::uint64_t> times(const Entry& entry, const std::vector<double>& 
 
 TEST(Judgement, TakesTheFastestAndNoTimeOfTheFirstRounds) {
     const Entry entry{{}, {{}, kRing, kTree}};
-    const Verdict verdict = fastest(entry, times(entry, {10, 8, 6}));
+    const Verdict verdict = fastest(entry, times({10, 8, 6}));
     EXPECT_EQ(verdict.candidate, 2u);
     EXPECT_NEAR(verdict.own_ms, 10, 0.5);
     EXPECT_NEAR(verdict.chosen_ms, 6, 0.5);
@@ -126,8 +126,8 @@ TEST(Judgement, TakesTheFastestAndNoTimeOfTheFirstRounds) {
 
 TEST(Judgement, KeepsNcclsOwnWhereNothingIsClearlyFaster) {
     const Entry entry{{}, {{}, kRing, kTree}};
-    EXPECT_EQ(fastest(entry, times(entry, {10, 9.9, 10.2}, 0)).candidate, 0u);
-    EXPECT_EQ(fastest(entry, times(entry, {10, 12, 11})).candidate, 0u);
+    EXPECT_EQ(fastest(entry, times({10, 9.9, 10.2}, 0)).candidate, 0u);
+    EXPECT_EQ(fastest(entry, times({10, 12, 11})).candidate, 0u);
 }
 
 // A median of few times is worth little where they lie far apart.
@@ -135,19 +135,37 @@ TEST(Judgement, KeepsNcclsOwnWhereTheDifferenceIsWithinTheNoise) {
     const Entry entry{{}, {{}, kRing}};
     int changed = 0;
     for (unsigned seed = 1; seed <= 200; ++seed) {
-        changed += fastest(entry, times(entry, {10, 10}, 0.3, seed)).candidate != 0 ? 1 : 0;
+        changed += fastest(entry, times({10, 10}, 0.3, seed)).candidate != 0 ? 1 : 0;
     }
     EXPECT_LT(changed, 20) << "of 200 that are all the same";
-    EXPECT_EQ(fastest(entry, times(entry, {10, 5}, 0.3)).candidate, 1u);
+    EXPECT_EQ(fastest(entry, times({10, 5}, 0.3)).candidate, 1u);
+}
+
+TEST(Judgement, ALookLeavesOutWhatIsFarSlower) {
+    const Entry entry{{}, {{}, kRing, kTree}};
+    const std::vector<std::uint64_t> ms{50, 50, 90, 12, 15, 10};  // candidates 0 1 2 1 2 0
+    const Look seen = look(entry, ms);
+    EXPECT_EQ(seen.worth_trying, (std::vector<CollectiveChoice>{{}, kRing, kTree}));
+    std::vector<std::uint64_t> slow = ms;
+    slow[4] = 16;
+    EXPECT_EQ(look(entry, slow).worth_trying, (std::vector<CollectiveChoice>{{}, kRing}));
+    EXPECT_NEAR(look(entry, slow).own_ms, 10e-6, 1e-9);
+    slow[3] = 0;
+    EXPECT_EQ(look(entry, slow).worth_trying.size(), 1u) << "the first time stands alone";
+    slow[1] = 0;
+    EXPECT_EQ(look(entry, slow).worth_trying.size(), 2u) << "nothing is known of it";
+    slow[0] = slow[5] = 0;
+    EXPECT_EQ(look(entry, slow).worth_trying.size(), 1u);
+    EXPECT_EQ(look(entry, slow).own_ms, 0) << "the job no longer makes it";
 }
 
 TEST(Judgement, TooFewTimesTellNothing) {
     const Entry entry{{}, {{}, kTree}};
-    std::vector<std::uint64_t> some = times(entry, {10, 5});
+    std::vector<std::uint64_t> some = times({10, 5});
     std::fill(some.begin(), some.end() - 4, 0);
     EXPECT_EQ(fastest(entry, some).candidate, 0u);
     // Only of the faster one.
-    some = times(entry, {10, 5});
+    some = times({10, 5});
     for (std::uint32_t i = 0; i < some.size(); ++i) {
         some[i] = Table::candidate_of(i, 2) == 1 ? 0 : some[i];
     }
@@ -156,10 +174,10 @@ TEST(Judgement, TooFewTimesTellNothing) {
 
 TEST(Judgement, TakesTheFewestChannelsThatAreAsFast) {
     const Entry entry{{}, narrower({}, kTree, kRing, {2})};
-    EXPECT_EQ(narrowest(entry, times(entry, {10, 10, 10, 10}, 0.001)).candidate, 3u);
-    EXPECT_EQ(narrowest(entry, times(entry, {10, 10, 10, 14}, 0.001)).candidate, 2u);
-    EXPECT_EQ(narrowest(entry, times(entry, {10, 12, 14, 16}, 0.001)).candidate, 0u);
-    EXPECT_EQ(narrowest(entry, times(entry, {10, 10, 10, 8}, 0.001)).candidate, 3u);
+    EXPECT_EQ(narrowest(entry, times({10, 10, 10, 10}, 0.001)).candidate, 3u);
+    EXPECT_EQ(narrowest(entry, times({10, 10, 10, 14}, 0.001)).candidate, 2u);
+    EXPECT_EQ(narrowest(entry, times({10, 12, 14, 16}, 0.001)).candidate, 0u);
+    EXPECT_EQ(narrowest(entry, times({10, 10, 10, 8}, 0.001)).candidate, 3u);
 }
 
 TEST(Judgement, ACallTakesAsLongAsOnTheRankThatCameLast) {

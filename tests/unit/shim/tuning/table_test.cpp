@@ -23,6 +23,7 @@ Order trial() {
     order.serial = 7;
     order.start = 100;
     order.window_calls = 4;
+    order.rounds = kRounds;
     order.mark = 48;
     order.history = 0x1234'5678'9abc'def0;
     order.entries = {{kSum, {{}, kRing, kTree}}, {kGather, {{}, kNarrow}}};
@@ -38,6 +39,7 @@ TEST(TuningTable, TravelsAsItIs) {
     EXPECT_EQ(read.mark, order.mark);
     EXPECT_EQ(read.history, order.history);
     EXPECT_EQ(read.window_calls, order.window_calls);
+    EXPECT_EQ(read.rounds, order.rounds);
     ASSERT_EQ(read.entries.size(), 2u);
     EXPECT_EQ(read.entries[0].key, kSum);
     EXPECT_EQ(read.entries[0].candidates, order.entries[0].candidates);
@@ -61,6 +63,9 @@ TEST(TuningTable, RefusesWhatIsNoOrder) {
             table.pick(kSum, 100);
         }
     }
+    Order endless = trial();
+    endless.rounds = 255;
+    EXPECT_FALSE(decode(encode(endless), read)) << "as long as no trial is";
     Order empty_window = trial();
     empty_window.window_calls = 0;
     EXPECT_FALSE(decode(encode(empty_window), read)) << "its end would be unknown";
@@ -93,6 +98,17 @@ TEST(TuningTable, TriesEachCandidateEquallyOftenAndThenLeavesTheCallAlone) {
     EXPECT_TRUE(after.choice.own());
 }
 
+TEST(TuningTable, LooksAtEachCandidateAFewTimes) {
+    Order order = trial();
+    order.rounds = kLookRounds;
+    Table table(order);
+    int trees = 0;
+    for (std::uint32_t i = 0; i < 3 * kRounds; ++i) {
+        trees += table.pick(kSum, 100 + i).choice == kTree ? 1 : 0;
+    }
+    EXPECT_EQ(trees, static_cast<int>(kLookRounds));
+}
+
 // Two buckets of one size in each iteration: each of them meets all candidates.
 TEST(TuningTable, CallsOfOneSizeMeetAllCandidates) {
     for (const std::size_t candidates : {2, 3, 4, 6}) {
@@ -112,7 +128,7 @@ TEST(TuningTable, AfterATrialNothingThatIsNotComparedHolds) {
     narrow.channels = 2;
     order.entries = {{kSum, {kTree, narrow}}, {kGather, {kRing}}};
     Table table(order);
-    const std::uint32_t samples = Table::samples_of(order.entries[0]);
+    const std::uint32_t samples = Table::samples_of(order, order.entries[0]);
     for (std::uint32_t i = 0; i < samples; ++i) {
         EXPECT_FALSE(table.pick(kSum, 100 + i).choice.own());
     }
@@ -147,7 +163,7 @@ TEST(TuningTable, MeasuresNothingWhereThereIsNoChoice) {
     Order order = trial();
     order.entries = {{kSum, {kTree}}};
     Table table(order);
-    EXPECT_EQ(Table::samples_of(order.entries[0]), 0u);
+    EXPECT_EQ(Table::samples_of(order, order.entries[0]), 0u);
     EXPECT_EQ(table.pick(kSum, 100).choice, kTree);
     EXPECT_LT(table.pick(kSum, 101).sample, 0);
 }
