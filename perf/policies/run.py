@@ -51,6 +51,7 @@ POLICIES = {
     "deft-turns": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MERGE": "turns"},
                    ("best", 1, 1), ("best", 0, 2)),
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
+    "delay1-tail": ("deft", forced("delay1-tail"), ("best", 1, 1)),
     "delay2": ("deft", forced("delay2"), ("best", 2, 1)),
     "merge2": ("deft", forced("merge2"), ("best", 0, 2, "whole")),
     "merge2-delay1": ("deft", forced("merge2-delay1"), ("best", 1, 2)),

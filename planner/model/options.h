@@ -32,8 +32,8 @@ struct Options {
     bool allow_split = true;            // buckets may be cut
     bool allow_fusion = true;           // buckets may share one message (`best`, `us-byte`)
     bool complete_generations = false;  // an update gets a generation whole or not (`best`)
-    // What only some executors can carry out: an update may get some buckets, or a part of one, an
-    // iteration late and the others fresh (`best`). deft's own cannot yet, and leaves it off.
+    // An update may get some buckets, or a part of one, an iteration late and the others fresh
+    // (`best`).
     bool mixed_ages = false;
     // Reduce-scatters and all-gathers apart (`best`): DeAR's. deft's executor has all-reduces only.
     bool halves = true;

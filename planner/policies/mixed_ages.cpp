@@ -9,6 +9,7 @@
 namespace deft::planner {
 namespace {
 
+constexpr double kTie = 1 + 1e-5;
 constexpr int kCuts = 6;  // halvings of the bucket that is cut
 
 // Where the bucket that begins `before` bytes after the first may be cut.
@@ -97,6 +98,16 @@ std::uint64_t most_fresh(const Profile& profile, const Fabric& fabric, const Opt
         (fits(ends[good] + at) ? taken : refused) = at;
     }
     return ends[good] + taken;
+}
+
+Plan least_late(const Profile& profile, const Fabric& fabric, const Options& options) {
+    Options simulated = options;
+    simulated.predict = true;
+    Shares cut(fabric, options);
+    const std::vector<std::uint32_t> whole(fabric.links.size() == 1 ? profile.size() : 0, 0);
+    const double late = mixed_ages(profile, fabric, simulated, 0, whole, cut).predicted.iteration;
+    const std::uint64_t fresh = most_fresh(profile, fabric, options, late * kTie, whole, cut);
+    return mixed_ages(profile, fabric, simulated, fresh, whole, cut);
 }
 
 }  // namespace deft::planner

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "planner/adviser.h"
+#include "planner/policies/mixed_ages.h"
 #include "planner/policies/policy.h"
 #include "planner/policies/spreading.h"
 #include "planner/simulator/evaluate.h"
@@ -209,6 +210,8 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     options.max_merge = settings.max_merge;
     options.allow_fusion = false;  // every call of the job is a transfer of its own
     options.complete_generations = !settings.turns;
+    // Over several networks what is late would wait in the hook for what is fresh.
+    options.mixed_ages = settings.mixed_ages && fabric.striped;
     if (!fabric.striped) {
         options.least_piece = kLeastPart;
     }
@@ -218,8 +221,9 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
         options.max_merge = std::max(options.max_merge, settings.forced_merge);
         const bool turns =
             settings.turns && settings.forced_merge > 1 && settings.forced_delay == 0;
-        plan = settings.mode == ShimMode::Covap || turns
-                   ? covap(profile, fabric, options)
+        plan = settings.mode == ShimMode::Covap || turns ? covap(profile, fabric, options)
+               : settings.forced_tail
+                   ? planner::least_late(profile, fabric, options)
                    : planner::plan_generations(profile, fabric, options, settings.forced_merge,
                                                settings.forced_delay);
         note = line("DEFT_PLAN asks for it: %.2f ms predicted, %.2f ms now, bound %.2f ms",
@@ -245,6 +249,9 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
                               plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
                               plan.predicted.bound * 1e3);
+    if (plan.predicted.late > 0 && plan.predicted.late < 1) {
+        note += line("; %.0f %% of the bytes are late", 100 * plan.predicted.late, 0, 0);
+    }
     if (settings.unmeasured) {
         DEFT_WARN_ONCE("mode deft: %s", settings.limited);
     } else if (*settings.limited != '\0') {

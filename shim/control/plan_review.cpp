@@ -109,7 +109,7 @@ void PlanReview::note_loss(const Gain& gain) {
 // plan that merges or is late the calls wait otherwise, and show it. What explains better how long
 // an iteration takes under the plan in force is believed, and another plan may be better by it.
 std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, const JobView& view) {
-    const Settings settings = selector_.allowed();
+    Settings settings = selector_.allowed();
     const planner::Plan& plan = follower_.in_force();
     if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
         view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0) {
@@ -130,6 +130,9 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     if (layers) {
         return look_at_layers(std::move(corrected), settings);
     }
+    // Which bytes backward ends with is known now. Before, nothing less than everything is late: a
+    // wrong guess would make the job wait.
+    settings.mixed_ages = true;
     Reestimate look =
         reestimate(plan, iteration.mean * 1e-3, guessed, corrected, selector_.networks(), settings);
     DEFT_INFO(
@@ -137,8 +140,9 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         "for %.2f ms, as calls start",
         iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
-    if (look.believed && look.better) {
-        return Better{std::move(*look.better), std::move(corrected), std::move(look.note)};
+    if (look.better) {
+        return Better{std::move(*look.better), look.believed ? std::move(corrected) : guessed,
+                      std::move(look.note)};
     }
     if (look.believed) {
         selector_.set_profile(std::move(corrected));

@@ -23,7 +23,7 @@ bool names_layer_policy(const std::string& text) {
     return text == "bytescheduler" || text == "us-byte" || text == "best";
 }
 
-// "delay1", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
+// "delay1", "delay1-tail", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
 // mode is not for this one.
 void read_forced(const std::string& text, Settings& settings) {
     if (names_layer_policy(text)) {
@@ -47,6 +47,7 @@ void read_forced(const std::string& text, Settings& settings) {
     }
     settings.forced_delay = delay;
     settings.forced_merge = merge;
+    settings.forced_tail = text == "delay1-tail";
 }
 
 bool own(const Config& config, Key key) {

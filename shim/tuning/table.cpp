@@ -30,9 +30,10 @@ bool sane(const CollectiveChoice& choice) {
 bool sane(const Order& order) {
     const bool ends = order.phase == Phase::Trial || order.phase == Phase::Compare;
     const bool phase = order.phase == Phase::Fixed || (ends && order.window_calls > 0);
-    const bool rounds = order.phase != Phase::Trial || order.rounds == kLookRounds ||
-                        order.rounds == kRounds;
-    return phase && rounds && std::all_of(order.entries.begin(), order.entries.end(), [&](const Entry& e) {
+    const bool rounds =
+        order.phase != Phase::Trial || order.rounds == kLookRounds || order.rounds == kRounds;
+    return phase && rounds &&
+           std::all_of(order.entries.begin(), order.entries.end(), [&](const Entry& e) {
                return may_tune(e.key.function) &&
                       e.candidates.size() >= (order.phase == Phase::Compare ? 2u : 1u) &&
                       std::all_of(e.candidates.begin(), e.candidates.end(),

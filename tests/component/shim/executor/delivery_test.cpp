@@ -157,6 +157,69 @@ TEST(Predicted, DampedDelayOne) {
         5 * 2);
 }
 
+// Bucket 0 and what comes first of bucket 1 are fresh; the rest of it is an iteration late.
+Plan tail_plan(const std::vector<Shape>& shapes, std::uint64_t fresh) {
+    Plan plan;
+    plan.policy = "mixed-ages";
+    plan.period = 1;
+    plan.bucket_bytes = bytes_of(shapes);
+    plan.links = {"one"};
+    const auto add = [&plan](std::uint32_t bucket, std::uint64_t begin, std::uint64_t end,
+                             std::int32_t late) {
+        Transfer transfer;
+        transfer.bucket = bucket;
+        transfer.begin = begin;
+        transfer.end = end;
+        transfer.generation = {0, 1};
+        transfer.order = static_cast<std::uint32_t>(plan.transfers.size());
+        plan.transfers.push_back(transfer);
+        plan.deliveries.push_back({0, bucket, begin, end, {-late, 1}});
+    };
+    add(0, 0, shapes[0].bytes(), 0);
+    add(1, 0, fresh, 0);
+    add(1, fresh, shapes[1].bytes(), 1);
+    return plan;
+}
+
+TEST(MixedAges, OnlyTheTailIsLateAndHasMemory) {
+    const auto shapes = shapes_of(kCounts);
+    constexpr std::uint64_t kFresh = 80384;
+    const Plan plan = tail_plan(shapes, kFresh);
+    CompileOptions options;
+    std::string problem;
+    const Script script = compile(plan, shapes, options, problem);
+    ASSERT_EQ(problem, "");
+    EXPECT_LE(script.shadow_bytes, 2 * (shapes[1].bytes() - kFresh + 512));
+    EXPECT_FALSE(script.action(0, 0).forward) << "the guard is to see all of the gradient";
+    expect_job(
+        plan, options, {}, 6,
+        [](std::int64_t t, std::uint32_t b, std::uint64_t i) -> float {
+            const bool late = b == 1 && i >= kFresh / 4;
+            return !late ? sum(t, b, i) : t == 0 ? 0 : sum(t - 1, b, i);
+        },
+        0);
+}
+
+TEST(MixedAges, OnlyTheTailIsPredicted) {
+    const auto shapes = shapes_of(kCounts);
+    constexpr std::uint64_t kFresh = 80384;
+    CompileOptions options;
+    options.history = 1;
+    ExecutorOptions execution;
+    execution.prediction = {PredictionKind::Lead, 0.5};
+    expect_job(
+        tail_plan(shapes, kFresh), options, execution, 6,
+        [](std::int64_t t, std::uint32_t b, std::uint64_t i) -> float {
+            if (b == 0 || i < kFresh / 4) {
+                return sum(t, b, i);
+            }
+            return t == 0   ? 0
+                   : t == 1 ? sum(0, b, i)
+                            : 1.5F * sum(t - 1, b, i) - 0.5F * sum(t - 2, b, i);
+        },
+        4);
+}
+
 constexpr std::uint32_t kInterval = 3;
 
 struct CovapPiece {

@@ -26,6 +26,15 @@ TEST(Plan, ADelayedUpdateGetsEveryGradientOnce) {
     }
 }
 
+// The first bucket is there long before backward ends, so it is sent in time.
+TEST(Plan, OnlyWhatBackwardEndsWithIsLate) {
+    const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1-tail"}});
+    expect_sound(job);
+    EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 1u) << job.ranks[0].err;
+    EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 0);
+    EXPECT_GE(lags(job.rows[0], 1)[1], 90);
+}
+
 TEST(Plan, MergedGradientsComeAsOneSumAndZeros) {
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "merge2"}});
     expect_sound(job);

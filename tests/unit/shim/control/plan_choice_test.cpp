@@ -241,6 +241,56 @@ TEST(Generations, AreCompleteInEveryUpdate) {
     EXPECT_FALSE(plan_for(2, settings).complete_generations());
 }
 
+// What is late costs progress, so no more of it is than the time needs.
+TEST(Late, IsOnlyWhatBackwardEndsWith) {
+    Settings settings = late_or_merged();
+    settings.max_merge = 1;
+    EXPECT_EQ(plan_for(0.8, settings).predicted.late, 1) << "when calls are ready is a guess yet";
+    settings.mixed_ages = true;
+    const planner::Plan plan = plan_for(0.8, settings);
+    EXPECT_EQ(plan.origin, "mixed-ages");
+    EXPECT_NEAR(plan.predicted.iteration, kCompute, 0.01 * kCompute);
+    EXPECT_GT(plan.predicted.late, 0);
+    EXPECT_LT(plan.predicted.late, 0.5);
+    EXPECT_EQ(plan.predicted.max_delay, 1U);
+    EXPECT_TRUE(plan.whole_updates());
+    settings.forced_merge = 1;
+    settings.forced_delay = 1;
+    EXPECT_EQ(plan_for(0.8, settings).predicted.late, 1);
+    settings.forced_tail = true;
+    EXPECT_NEAR(plan_for(0.8, settings).predicted.late, plan.predicted.late, 1e-9);
+}
+
+// Over two networks late ones would wait in the hook for fresh ones.
+TEST(Late, IsEverythingOverSeveralNetworks) {
+    Settings settings = late_or_merged();
+    settings.max_merge = 1;
+    settings.mixed_ages = true;
+    const double late = plan_for(1.6, settings, {network(1.6, 1)}).predicted.late;
+    EXPECT_TRUE(late == 0 || late == 1) << late;
+}
+
+// A second look finds a plan that is as fast with less of it late, whichever profile it believes.
+TEST(Late, BecomesLessAtTheSecondLook) {
+    Settings settings = late_or_merged();
+    settings.max_merge = 1;
+    const planner::Profile job = job_of(0.8);
+    std::string note;
+    const planner::Plan plan = choose_plan(job, {}, settings, note);
+    settings.mixed_ages = true;
+    for (const bool guess_was_right : {false, true}) {
+        const planner::Profile thought = guess_was_right ? job : guessed(job);
+        const planner::Profile started = guess_was_right ? guessed(job) : job;
+        const Reestimate look =
+            reestimate(plan, predict(plan, job, {}), thought, started, {}, settings);
+        EXPECT_EQ(look.believed, !guess_was_right);
+        ASSERT_TRUE(look.better) << look.note;
+        EXPECT_LT(look.better->predicted.late, 0.5);
+        EXPECT_LE(look.better->predicted.iteration, 1.005 * plan.predicted.iteration);
+        EXPECT_NE(look.note.find("of the bytes are late"), std::string::npos) << look.note;
+    }
+}
+
 // An executor carries out each call by itself: what buckets fused into one message would save is
 // nothing it can have. Here nearly everything would: transfers take nearly as long whatever their
 // size.
