@@ -23,8 +23,8 @@ double mixed_ages_floor(const Profile& profile, double rate, std::uint64_t fresh
 std::uint64_t most_fresh(const Profile& profile, const Fabric& fabric, const Options& options,
                          double seconds, const std::vector<std::uint32_t>& whole, Shares& cut);
 
-// The plan of those: the fewest late bytes for the time of everything late. On one link, or cut over
-// all.
+// The plan of those: the fewest late bytes for the time of everything late. On one link, or cut
+// over all.
 Plan least_late(const Profile& profile, const Fabric& fabric, const Options& options);
 
 }  // namespace deft::planner

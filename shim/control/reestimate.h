@@ -17,7 +17,7 @@ struct Reestimate {
     bool believed = false;  // the latter explains better how long an iteration takes
     // Than the plan in force, by the profile believed: faster, or as fast with less that is late.
     std::optional<planner::Plan> better;
-    std::string note;                     // what is said of it
+    std::string note;  // what is said of it
 };
 
 // `took`: seconds per iteration under `plan`, which was made for `profile`; `started`: that profile

@@ -256,8 +256,8 @@ private:
         }
     }
 
-    // The job's own communicator waits for no lane, so nothing could overtake what it carries. Nor is
-    // it measured: where anything is late or merged, the guard is to see all of the gradient.
+    // The job's own communicator waits for no lane, so nothing could overtake what it carries. Nor
+    // is it measured: where anything is late or merged, the guard is to see all of the gradient.
     bool forwarded(std::uint32_t bucket) const {
         if (script_.layers || script_.max_delay > 0 || script_.max_merge > 1) {
             return false;

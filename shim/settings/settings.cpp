@@ -23,8 +23,8 @@ bool names_layer_policy(const std::string& text) {
     return text == "bytescheduler" || text == "us-byte" || text == "best";
 }
 
-// "delay1", "delay1-tail", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan of the other
-// mode is not for this one.
+// "delay1", "delay1-tail", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan
+// of the other mode is not for this one.
 void read_forced(const std::string& text, Settings& settings) {
     if (names_layer_policy(text)) {
         DEFT_WARN_ONCE("DEFT_PLAN=%s is a plan of DEFT_MODE=exact and is not carried out",
