@@ -206,7 +206,7 @@ def cell(model, coverage, policy, network, parts, options, gbit, lanes):
             "gradient_bytes": run.results["gradient_bytes"], "raw_gbit": lanes, "raw_ms": times,
             "state": plan.get("state", ""), "reason": plan.get("reason", ""),
             "chosen": plan.get("policy", ""), "planned_ms": plan.get("predicted_ms"),
-            "updates_per_iteration": plan.get("updates_per_iteration"),
+            "updates_per_iteration": plan.get("updates_per_iteration"), "late": plan.get("late"),
             "in_force": plan.get("state") == "running",
             "replicas_equal": run.results["replicas_equal"], "sent": run.sent,
             "load": round(os.getloadavg()[0], 2)}

@@ -35,6 +35,9 @@ struct Options {
     // An update may get some buckets, or a part of one, an iteration late and the others fresh
     // (`best`).
     bool mixed_ages = false;
+    // So much less is fresh in them than fits, as a part: what the links or the job are slower than
+    // thought shall not make an update wait.
+    double slack = 0;
     // Reduce-scatters and all-gathers apart (`best`): DeAR's. deft's executor has all-reduces only.
     bool halves = true;
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes

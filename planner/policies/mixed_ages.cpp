@@ -17,6 +17,23 @@ std::uint64_t cut_at(std::uint64_t fresh, std::uint64_t before, std::uint64_t by
     return fresh <= before ? 0 : std::min(fresh - before, bytes);
 }
 
+// So many fresh bytes or fewer: neither part of a bucket that is cut is too small to be sent on its
+// own.
+std::uint64_t rounded(const Profile& profile, const Options& options, std::uint64_t fresh) {
+    const std::uint64_t least = std::max(options.least_piece, options.grain);
+    std::uint64_t before = 0;
+    for (const Bucket& bucket : profile.buckets) {
+        if (fresh < before + bucket.bytes) {
+            const std::uint64_t in_time = (fresh - before) / options.grain * options.grain;
+            const std::uint64_t cut =
+                std::min(in_time, bucket.bytes - std::min(bucket.bytes, least));
+            return before + (options.allow_split && cut >= least ? cut : 0);
+        }
+        before += bucket.bytes;
+    }
+    return before;
+}
+
 }  // namespace
 
 Plan mixed_ages(const Profile& profile, const Fabric& fabric, const Options& options,
@@ -82,8 +99,13 @@ std::uint64_t most_fresh(const Profile& profile, const Fabric& fabric, const Opt
         const std::size_t middle = (good + bad) / 2;
         (fits(ends[middle]) ? good : bad) = middle;
     }
+    const auto less_slack = [&](std::uint64_t fresh) {
+        const auto kept =
+            static_cast<std::uint64_t>(static_cast<double>(fresh) * (1 - options.slack));
+        return options.slack > 0 ? rounded(profile, options, kept) : fresh;
+    };
     if (!options.allow_split || bad == ends.size()) {
-        return ends[good];
+        return less_slack(ends[good]);
     }
     // Neither part of the bucket that is cut is too small to be sent on its own.
     const std::uint64_t bytes = ends[bad] - ends[good];
@@ -97,7 +119,7 @@ std::uint64_t most_fresh(const Profile& profile, const Fabric& fabric, const Opt
         }
         (fits(ends[good] + at) ? taken : refused) = at;
     }
-    return ends[good] + taken;
+    return less_slack(ends[good] + taken);
 }
 
 Plan least_late(const Profile& profile, const Fabric& fabric, const Options& options) {

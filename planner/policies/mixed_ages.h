@@ -20,6 +20,7 @@ double mixed_ages_floor(const Profile& profile, double rate, std::uint64_t fresh
 // Most bytes that may be fresh in an iteration of at most so many seconds, by whole buckets first
 // and then, where Options::allow_split, by a cut of the next one. The fewest late bytes there are,
 // where links share nothing: a late byte waits for no fresh one that an update waits for.
+// Less Options::slack.
 std::uint64_t most_fresh(const Profile& profile, const Fabric& fabric, const Options& options,
                          double seconds, const std::vector<std::uint32_t>& whole, Shares& cut);
 

@@ -26,6 +26,8 @@ using planner::Profile;
 constexpr double kClearly = 0.95;
 // More pieces must gain so much.
 constexpr double kFiner = 0.005;
+// Of what may be fresh: measured times vary.
+constexpr double kSlack = 0.1;
 // What a lane took while the job's transfers went on, against what it takes alone, at least.
 constexpr double kBeside = 0.5;
 
@@ -212,6 +214,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     options.complete_generations = !settings.turns;
     // Over several networks what is late would wait in the hook for what is fresh.
     options.mixed_ages = settings.mixed_ages && fabric.striped;
+    options.slack = kSlack;
     if (!fabric.striped) {
         options.least_piece = kLeastPart;
     }

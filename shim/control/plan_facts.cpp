@@ -30,6 +30,7 @@ void describe(const planner::Plan& plan, PlanFacts& facts) {
     facts.baseline_ms = predicted.baseline * 1e3;
     facts.bound_ms = predicted.bound * 1e3;
     facts.updates = predicted.updates;
+    facts.late = predicted.late;
     facts.max_delay = predicted.max_delay;
     facts.max_merge = predicted.max_merge;
     facts.period = plan.period;

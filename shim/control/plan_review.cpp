@@ -31,6 +31,10 @@ constexpr std::int64_t kBlindNs = 2'000'000'000;
 // So many iterations an agreed switch has time to end a plan that has fallen.
 constexpr std::uint64_t kFallIterations = 32;
 
+bool partly_late(const planner::Plan& plan) {
+    return plan.predicted.late > 0 && plan.predicted.late < 1;
+}
+
 }  // namespace
 
 void PlanReview::note_in_force() {
@@ -111,6 +115,9 @@ void PlanReview::note_loss(const Gain& gain) {
 std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, const JobView& view) {
     Settings settings = selector_.allowed();
     const planner::Plan& plan = follower_.in_force();
+    if (partly_late(plan)) {  // its calls wait for what is fresh, and show nothing
+        return go_back(track, view);
+    }
     if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
         view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0) {
         return {};
@@ -132,7 +139,7 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     }
     // Which bytes backward ends with is known now. Before, nothing less than everything is late: a
     // wrong guess would make the job wait.
-    settings.mixed_ages = true;
+    settings.mixed_ages = !went_back_;
     Reestimate look =
         reestimate(plan, iteration.mean * 1e-3, guessed, corrected, selector_.networks(), settings);
     DEFT_INFO(
@@ -141,6 +148,10 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
     if (look.better) {
+        replaced_.reset();
+        if (partly_late(*look.better)) {
+            replaced_ = {plan, iteration.median, iteration.p10};
+        }
         return Better{std::move(*look.better), look.believed ? std::move(corrected) : guessed,
                       std::move(look.note)};
     }
@@ -148,6 +159,27 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         selector_.set_profile(std::move(corrected));
     }
     return {};
+}
+
+// Less that is late was to cost no time.
+std::optional<PlanReview::Better> PlanReview::go_back(const Track& track, const JobView& view) {
+    const CallTimes* const profile = track.current_profile();
+    if (!replaced_ || profile == nullptr || follower_.current() == nullptr ||
+        !view.reason.empty() || view.signature != selector_.signature() || decisions() > 0 ||
+        profile->iteration_ms().count() < kGainIterations) {
+        return {};
+    }
+    const Summary now = profile->iteration_ms().summary();
+    if (now.median <= replaced_->median_ms * (1 + kLoss) ||
+        now.p10 <= replaced_->p10_ms * (1 + kLoss)) {
+        replaced_.reset();
+        return {};
+    }
+    went_back_ = true;
+    char note[128];
+    std::snprintf(note, sizeof(note), "%.2f ms per iteration, %.2f ms when more was late",
+                  now.median, replaced_->median_ms);
+    return Better{replaced_->plan, selector_.profile(), note};
 }
 
 // Under such a plan backward's times are measured, and no guess is needed any more.

@@ -90,6 +90,7 @@ public:
     void forget() noexcept { guard_.reset(); }
 
 private:
+    std::optional<Better> go_back(const Track& track, const JobView& view);
     std::optional<Better> look_at_layers(planner::Profile corrected, const Settings& settings);
     void note_seen();
     void note_decision(const guard::Decision& decision);
@@ -99,6 +100,14 @@ private:
     Follower& follower_;
     PlanSelector& selector_;
     std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
+    // The plan whose place one with less that is late has taken, and its iterations, in ms.
+    struct Replaced {
+        planner::Plan plan;
+        double median_ms = 0;
+        double p10_ms = 0;
+    };
+    std::optional<Replaced> replaced_;
+    bool went_back_ = false;  // to one in whose place it was slower
     bool gain_checked_ = false;
     bool gains_nothing_ = false;  // the plan in force, by what it has shown
     std::string loss_words_;

@@ -135,6 +135,7 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
         .member("baseline_ms", plan.baseline_ms)
         .member("bound_ms", plan.bound_ms)
         .member("updates_per_iteration", plan.updates)
+        .member("late", plan.late)
         .member("max_delay", static_cast<std::uint64_t>(plan.max_delay))
         .member("max_merge", static_cast<std::uint64_t>(plan.max_merge))
         .member("switched", plan.switched)

@@ -95,6 +95,31 @@ INSTANTIATE_TEST_SUITE_P(
                       LeastLate{"bert-large", {17, 30, 37}}, LeastLate{"gpt2", {47, 58, 58}},
                       LeastLate{"gpt2-xl", {16, 31, 38}}, LeastLate{"llama-2-7b", {13, 28, 34}}));
 
+// Slack is left out of what is fresh, in pieces that may be sent.
+TEST(MixedAgesSlack, LeavesSoMuchLessFresh) {
+    const Profile profile = ddp("resnet101");
+    const Fabric fabric = at_coverage(profile, 0.9);
+    for (const bool split : {false, true}) {
+        Options options;
+        options.allow_split = split;
+        Shares cut(fabric, options);
+        const auto whole = first_link(profile);
+        const double time = profile.compute() * (1 + 1e-5);
+        const std::uint64_t all = most_fresh(profile, fabric, options, time, whole, cut);
+        options.slack = 0.1;
+        const std::uint64_t less = most_fresh(profile, fabric, options, time, whole, cut);
+        EXPECT_LE(less, all - all / 10 + options.grain);
+        EXPECT_GE(less, split ? all - all / 10 - (2U << 20) : all / 2);
+        const Plan plan = mixed_ages(profile, fabric, options, less, whole, cut);
+        EXPECT_EQ(problems(plan, profile, fabric), "");
+        for (const Transfer& transfer : plan.transfers) {
+            EXPECT_GE(transfer.bytes(),
+                      std::min<std::uint64_t>(options.least_piece,
+                                              profile.buckets[transfer.bucket].bytes));
+        }
+    }
+}
+
 // Beside every number of late buckets that backward may end with.
 TEST(MixedAgesSearch, NoTailIsShorter) {
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
