@@ -50,6 +50,9 @@ POLICIES = {
     "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 1), ("best", 0, 2, "whole")),
     "deft-turns": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MERGE": "turns"},
                    ("best", 1, 1), ("best", 0, 2)),
+    # Both allowed at once: one update in a fraction of iterations.
+    "deft-both": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MAX_DELAY": "1",
+                           "DEFT_MAX_MERGE": "2"}, ("best", 1, 2, "whole")),
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
     "delay1-tail": ("deft", forced("delay1-tail"), ("best", 1, 1)),
     "delay2": ("deft", forced("delay2"), ("best", 2, 1)),

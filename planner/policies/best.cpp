@@ -6,12 +6,14 @@
 //   - whole buckets spread over links, largest first or deadline first;
 //   - the same over fewer links, where links share a pipe or disturb the compute;
 //   - generations of 1..max_merge iterations delivered 1..max_delay iterations late;
+//   - the same at frequencies between;
 //   - the same of which only what backward ends with is late (Options::mixed_ages);
 //   - reduce-scatters and all-gathers as separate items, where layers wait for themselves only.
 // "Do nothing" wins unless something beats it by more than the noise. Ties go to less staleness,
 // then to fewer links; where progress counts, to more updates and then to less late bytes.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "planner/model/progress.h"
 #include "planner/policies/builder.h"
@@ -222,7 +224,7 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
         for (std::uint32_t delay = first; delay <= most_late; ++delay) {
             for (const bool parts : {false, true}) {
                 if (!parts || split) {
-                    Plan plan = generations(profile, fabric, options, kind.merge, delay,
+                    Plan plan = generations(profile, fabric, options, {1, kind.merge}, delay,
                                             parts ? std::vector<std::uint32_t>() : whole, cut);
                     const double least = plan_floor(plan, profile, fabric);
                     drafts.push_back({least, parts, std::move(plan)});
@@ -230,6 +232,37 @@ void offer_generations(const Profile& profile, const Fabric& fabric, const Optio
             }
         }
         offer(std::move(drafts), 1e-9 * profile.compute(), choice);
+    }
+}
+
+// DeFT's own: as many updates as the links carry, one in a fraction of iterations. Those with the
+// most first: fewer iterations in each are less stale.
+void offer_fractions(const Profile& profile, const Fabric& fabric, const Options& options,
+                     Choice& choice, Shares& cut) {
+    constexpr std::uint32_t kLongest = 6;  // iterations until it repeats
+    const bool split = fabric.links.size() > 1 && options.allow_split;
+    const std::vector<std::uint32_t> whole = largest_first(profile, fabric);
+    std::vector<Frequency> frequencies;
+    for (std::uint32_t n = 3; n <= std::min(kLongest, options.max_period); ++n) {
+        for (std::uint32_t updates = 2; updates < n; ++updates) {
+            const std::uint32_t most = (n + updates - 1) / updates;
+            if (std::gcd(updates, n) == 1 && most <= options.max_merge) {
+                frequencies.push_back({updates, n});
+            }
+        }
+    }
+    std::sort(frequencies.begin(), frequencies.end(), [](const Frequency& a, const Frequency& b) {
+        return a.updates * b.iterations > b.updates * a.iterations;
+    });
+    for (const Frequency& frequency : frequencies) {
+        for (std::uint32_t delay = 1; delay <= std::min(options.max_delay, 8U); ++delay) {
+            for (const bool parts : {false, true}) {
+                if (!parts || split) {
+                    choice.offer(generations(profile, fabric, options, frequency, delay,
+                                             parts ? std::vector<std::uint32_t>() : whole, cut));
+                }
+            }
+        }
     }
 }
 
@@ -310,6 +343,9 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
         const bool ties = options.objective == Objective::Progress && (p.late > 0 || p.updates < 1);
         return ties || !choice.settled(counts);
     };
+    if (options.max_delay > 0 && options.max_merge > 1 && choice.best().predicted.updates < 1) {
+        offer_fractions(profile, fabric, drafts, choice, cut);
+    }
     const bool mixed =
         choice.best().predicted.late > 0 || (options.objective == Objective::Progress && open());
     if (options.mixed_ages && options.max_delay > 0 && mixed) {

@@ -67,32 +67,37 @@ std::vector<std::uint32_t> largest_first(const Profile& profile, const Fabric& f
 }
 
 Plan generations(const Profile& profile, const Fabric& fabric, const Options& options,
-                 std::uint32_t merge, std::uint32_t delay, const std::vector<std::uint32_t>& whole,
-                 Shares& cut) {
-    PlanBuilder builder("generations", Barrier::Update, merge);
-    const std::uint32_t at = (merge - 1 + delay) % merge;
-    const Generation delivered{
-        static_cast<std::int32_t>(at) - static_cast<std::int32_t>(delay + merge - 1), merge};
-    for (std::uint32_t i = 0; i < profile.size(); ++i) {
-        const std::uint64_t bytes = profile.buckets[i].bytes;
-        std::uint64_t begin = 0;
-        const auto send = [&](std::uint64_t size, std::uint32_t link) {
-            Transfer& t = builder.add(i, begin, begin + size, link);
-            t.iteration = merge - 1;
-            t.generation = {0, merge};
-            begin += size;
-        };
-        if (!whole.empty()) {
-            send(bytes, whole[i]);
-        } else {
-            const auto& shares = cut.of(bytes);
-            for (std::uint32_t j = 0; j < shares.size(); ++j) {
-                if (shares[j] > 0) {
-                    send(shares[j], j);
+                 const Frequency& frequency, std::uint32_t delay,
+                 const std::vector<std::uint32_t>& whole, Shares& cut) {
+    PlanBuilder builder("generations", Barrier::Update, frequency.iterations);
+    for (std::uint32_t update = 0; update < frequency.updates; ++update) {
+        const std::uint32_t first = update * frequency.iterations / frequency.updates;
+        const std::uint32_t end = (update + 1) * frequency.iterations / frequency.updates;
+        const std::uint32_t merge = end - first;
+        const std::uint32_t at = (end - 1 + delay) % frequency.iterations;
+        const Generation delivered{
+            static_cast<std::int32_t>(at) - static_cast<std::int32_t>(delay + merge - 1), merge};
+        for (std::uint32_t i = 0; i < profile.size(); ++i) {
+            const std::uint64_t bytes = profile.buckets[i].bytes;
+            std::uint64_t begin = 0;
+            const auto send = [&](std::uint64_t size, std::uint32_t link) {
+                Transfer& t = builder.add(i, begin, begin + size, link);
+                t.iteration = end - 1;
+                t.generation = {static_cast<std::int32_t>(first), merge};
+                begin += size;
+            };
+            if (!whole.empty()) {
+                send(bytes, whole[i]);
+            } else {
+                const auto& shares = cut.of(bytes);
+                for (std::uint32_t j = 0; j < shares.size(); ++j) {
+                    if (shares[j] > 0) {
+                        send(shares[j], j);
+                    }
                 }
             }
+            builder.deliver(at, i, 0, bytes, delivered);
         }
-        builder.deliver(at, i, 0, bytes, delivered);
     }
     return builder.finish(profile, fabric, options);
 }
@@ -100,7 +105,7 @@ Plan generations(const Profile& profile, const Fabric& fabric, const Options& op
 Plan plan_generations(const Profile& profile, const Fabric& fabric, const Options& options,
                       std::uint32_t merge, std::uint32_t delay) {
     Shares cut(fabric, options);
-    return generations(profile, fabric, options, merge, delay, {}, cut);
+    return generations(profile, fabric, options, {1, merge}, delay, {}, cut);
 }
 
 }  // namespace deft::planner

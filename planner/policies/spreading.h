@@ -31,10 +31,18 @@ Plan spread(const Plan& plan, const Profile& profile, const Fabric& fabric, cons
 // Whole buckets over the links, largest first, each where it ends first: the link of each bucket.
 std::vector<std::uint32_t> largest_first(const Profile& profile, const Fabric& fabric);
 
-// Generations of `merge` iterations, sent as their gradients become ready in the last of them and
-// used `delay` iterations later. Whole buckets on these links, or cut over all where there is none.
+// So many updates in so many iterations, at least as many as updates: each sums as many iterations
+// as the next, or one more.
+struct Frequency {
+    std::uint32_t updates = 1;
+    std::uint32_t iterations = 1;
+};
+
+// Generations at this frequency, sent as their gradients become ready in the last iteration of each
+// and used `delay` iterations later. Whole buckets on these links, or cut over all where there is
+// none.
 Plan generations(const Profile& profile, const Fabric& fabric, const Options& options,
-                 std::uint32_t merge, std::uint32_t delay, const std::vector<std::uint32_t>& whole,
-                 Shares& cut);
+                 const Frequency& frequency, std::uint32_t delay,
+                 const std::vector<std::uint32_t>& whole, Shares& cut);
 
 }  // namespace deft::planner

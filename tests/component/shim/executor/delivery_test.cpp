@@ -220,6 +220,49 @@ TEST(MixedAges, OnlyTheTailIsPredicted) {
         4);
 }
 
+// Two updates in three iterations, an iteration late: of one gradient, and of two.
+TEST(Fractional, UpdatesSumNowOneGradientAndNowTwo) {
+    const auto shapes = shapes_of(kCounts);
+    Plan plan;
+    plan.policy = "generations";
+    plan.period = 3;
+    plan.bucket_bytes = bytes_of(shapes);
+    plan.links = {"one"};
+    const auto add = [&](std::uint32_t newest, std::uint32_t count) {
+        for (std::uint32_t b = 0; b < shapes.size(); ++b) {
+            Transfer transfer;
+            transfer.bucket = b;
+            transfer.end = shapes[b].bytes();
+            transfer.generation = {static_cast<std::int32_t>(newest + 1 - count), count};
+            transfer.iteration = newest;
+            transfer.order = static_cast<std::uint32_t>(plan.transfers.size());
+            plan.transfers.push_back(transfer);
+            const std::uint32_t at = (newest + 1) % 3;
+            plan.deliveries.push_back(
+                {at,
+                 b,
+                 0,
+                 shapes[b].bytes(),
+                 {static_cast<std::int32_t>(at) - static_cast<std::int32_t>(count), count}});
+        }
+    };
+    add(0, 1);
+    add(2, 2);
+    expect_job(
+        plan, {}, {}, 10,
+        [](std::int64_t t, std::uint32_t b, std::uint64_t i) -> float {
+            switch (t % 3) {
+                case 0:
+                    return t == 0 ? 0 : sum(t - 1, b, i) + sum(t - 2, b, i);
+                case 1:
+                    return sum(t - 1, b, i);
+                default:
+                    return 0;
+            }
+        },
+        0);
+}
+
 constexpr std::uint32_t kInterval = 3;
 
 struct CovapPiece {
