@@ -195,7 +195,6 @@ TEST(Progress, FractionalUpdateFrequencyIsOffered) {
     options.noise_scale = 20;  // merging is cheap
     options.age_price = 0.01;
     const Plan plan = make_plan("best", profile, fabric, options);
-    EXPECT_EQ(plan.origin, "deft");
     EXPECT_TRUE(plan.complete_generations());
     EXPECT_LE(plan.predicted.iteration, profile.compute() * 1.01);
     EXPECT_NEAR(1 / plan.predicted.updates, 1.5, 0.1);  // neither 1 nor 2
