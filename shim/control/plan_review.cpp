@@ -115,11 +115,15 @@ void PlanReview::note_loss(const Gain& gain) {
 std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, const JobView& view) {
     Settings settings = selector_.allowed();
     const planner::Plan& plan = follower_.in_force();
-    if (partly_late(plan)) {  // its calls wait for what is fresh, and show nothing
+    if (replaced_) {
         return go_back(track, view);
     }
-    if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
-        view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0) {
+    if (partly_late(plan)) {  // its calls wait for what is fresh, and show nothing
+        return {};
+    }
+    if (selector_.reestimated() || went_back_ || follower_.current() == nullptr ||
+        !view.reason.empty() || view.signature != selector_.signature() ||
+        settings.forced_merge > 0 || decisions() > 0) {
         return {};
     }
     const bool layers = plan.barrier == planner::Barrier::Layer;
@@ -139,7 +143,7 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     }
     // Which bytes backward ends with is known now. Before, nothing less than everything is late: a
     // wrong guess would make the job wait.
-    settings.mixed_ages = !went_back_;
+    settings.mixed_ages = true;
     Reestimate look =
         reestimate(plan, iteration.mean * 1e-3, guessed, corrected, selector_.networks(), settings);
     DEFT_INFO(
@@ -148,10 +152,7 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
     if (look.better) {
-        replaced_.reset();
-        if (partly_late(*look.better)) {
-            replaced_ = {plan, iteration.median, iteration.p10};
-        }
+        replaced_ = {plan, iteration};
         return Better{std::move(*look.better), look.believed ? std::move(corrected) : guessed,
                       std::move(look.note)};
     }
@@ -161,24 +162,29 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     return {};
 }
 
-// Less that is late was to cost no time.
+// Less that is late, or more updates, was to cost no time.
 std::optional<PlanReview::Better> PlanReview::go_back(const Track& track, const JobView& view) {
     const CallTimes* const profile = track.current_profile();
-    if (!replaced_ || profile == nullptr || follower_.current() == nullptr ||
-        !view.reason.empty() || view.signature != selector_.signature() || decisions() > 0 ||
+    const bool in_place = follower_.in_force().fingerprint() != replaced_->plan.fingerprint();
+    if (profile == nullptr || follower_.current() == nullptr || !in_place || !view.reason.empty() ||
+        view.signature != selector_.signature() || decisions() > 0 ||
         profile->iteration_ms().count() < kGainIterations) {
         return {};
     }
     const Summary now = profile->iteration_ms().summary();
-    if (now.median <= replaced_->median_ms * (1 + kLoss) ||
-        now.p10 <= replaced_->p10_ms * (1 + kLoss)) {
+    const Summary& before = replaced_->iteration_ms;
+    const bool alike = follower_.in_force().period == 1 && replaced_->plan.period == 1;
+    const bool slower =
+        alike ? now.median > before.median * (1 + kLoss) && now.p10 > before.p10 * (1 + kLoss)
+              : now.mean > before.mean * (1 + 2 * kLoss);
+    if (!slower) {
         replaced_.reset();
         return {};
     }
     went_back_ = true;
     char note[128];
-    std::snprintf(note, sizeof(note), "%.2f ms per iteration, %.2f ms when more was late",
-                  now.median, replaced_->median_ms);
+    std::snprintf(note, sizeof(note), "%.2f ms per iteration, %.2f ms under the plan before",
+                  now.mean, before.mean);
     return Better{replaced_->plan, selector_.profile(), note};
 }
 

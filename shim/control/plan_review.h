@@ -100,11 +100,10 @@ private:
     Follower& follower_;
     PlanSelector& selector_;
     std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
-    // The plan whose place one with less that is late has taken, and its iterations, in ms.
+    // The plan whose place a better one has taken, and its iterations. Until that has shown itself.
     struct Replaced {
         planner::Plan plan;
-        double median_ms = 0;
-        double p10_ms = 0;
+        Summary iteration_ms;
     };
     std::optional<Replaced> replaced_;
     bool went_back_ = false;  // to one in whose place it was slower

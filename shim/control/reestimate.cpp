@@ -12,9 +12,11 @@ namespace {
 // A plan that takes the place of one in force, against that. Both are predicted from one profile:
 // no noise lies between them.
 constexpr double kBetter = 0.98;
-// One that is as fast, with so much less that is late, as a part of all bytes.
+// One that is as fast, with so much less that is late, as a part of all bytes, or so many more
+// updates an iteration.
 constexpr double kAsFast = 1.005;
 constexpr double kFresher = 0.05;
+constexpr double kOftener = 0.05;
 
 }  // namespace
 
@@ -30,9 +32,11 @@ Reestimate reestimate(const planner::Plan& plan, double took, const planner::Pro
         choose_plan(look.believed ? started : profile, lanes, settings, look.note);
     const planner::Prediction& p = other.predicted;
     const bool faster = look.believed && p.iteration < kBetter * now;
-    const bool fresher =
-        p.late + kFresher < plan.predicted.late && p.iteration <= kAsFast * now && p.updates == 1;
-    if (p.verdict == planner::Verdict::Use && (faster || fresher)) {
+    const planner::Prediction& held = plan.predicted;
+    const bool as_fast = p.iteration <= kAsFast * now;
+    const bool fresher = as_fast && p.updates >= held.updates && p.late + kFresher < held.late;
+    const bool oftener = as_fast && p.updates > held.updates + kOftener && p.late <= held.late;
+    if (p.verdict == planner::Verdict::Use && (faster || fresher || oftener)) {
         look.better = std::move(other);
     }
     return look;

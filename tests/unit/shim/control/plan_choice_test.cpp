@@ -104,6 +104,21 @@ Reestimate second_look(const planner::Profile& job, double guess_to_truth) {
     return look;
 }
 
+// The guess sees more to send than there is, and merges always.
+TEST(Late, HasMoreUpdatesAtTheSecondLook) {
+    Settings settings = late_or_merged();
+    settings.combined = true;
+    const planner::Profile job = job_of(1.15);
+    std::string note;
+    const planner::Plan plan = choose_plan(guessed(job), {}, settings, note);
+    ASSERT_NEAR(plan.predicted.updates, 0.5, 1e-9);
+    const Reestimate look =
+        reestimate(plan, predict(plan, job, {}), guessed(job), job, {}, settings);
+    ASSERT_TRUE(look.better) << look.note;
+    EXPECT_GT(look.better->predicted.updates, 0.6);
+    EXPECT_LE(look.better->predicted.iteration, 1.005 * predict(plan, job, {}));
+}
+
 Settings waiting_layers(const char* policy = "") {
     Settings settings;
     settings.mode = ShimMode::Exact;
