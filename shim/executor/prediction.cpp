@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "planner/convergence.h"
+#include "planner/stability.h"
 
 namespace deft::executor {
 namespace {
@@ -120,12 +121,22 @@ Prediction automatic(const Optimizer& optimizer, std::uint32_t delay, std::uint3
     // updates as fit into the delay.
     const std::uint32_t steps = merge > 0 ? merge : 1;
     const std::uint32_t late = (delay + steps - 1) / steps;
-    const bool heavy_ball = optimizer.family == Optimizer::Family::Sgd && !optimizer.nesterov;
-    if (heavy_ball && delay == 1 && steps == 1) {
-        return {PredictionKind::Quad, 0};
-    }
     const double momentum = std::pow(optimizer.momentum, steps);
-    return {PredictionKind::Lead, planner::predicted_delivery_lead(momentum, late)};
+    const Prediction lead{PredictionKind::Lead, planner::predicted_delivery_lead(momentum, late)};
+    const bool sgd = optimizer.family == Optimizer::Family::Sgd;
+    if (!sgd || delay != 1 || steps != 1) {
+        return lead;
+    }
+    // Of these, what bears the largest learning rate on a quadratic.
+    const auto limit = [&optimizer](const Prediction& prediction) {
+        const Factors f = factors(prediction, 1, 1, 1, 1);
+        return planner::stability_limit(planner::LateSteps{
+            optimizer.momentum, optimizer.nesterov, 1, 1, {f.now, f.previous, f.before_previous}});
+    };
+    const Prediction none;
+    const Prediction linear = limit(lead) > limit(none) ? lead : none;
+    const Prediction quad{PredictionKind::Quad, 0};
+    return !optimizer.nesterov && limit(quad) > limit(linear) ? quad : linear;
 }
 
 // "lead:2" for the word "lead": the number behind it, if it is within 0..most.

@@ -53,9 +53,11 @@ struct Optimizer {
 bool parse_optimizer(std::string_view text, Optimizer& optimizer, std::string& problem);
 
 // "none", "lead:0.9", "quad", "damp:0.5"; "auto" chooses by the optimizer and the plan's delay and
-// merge: momentum gets quad for one gradient an iteration late and lead beta + ... + beta^delay
-// otherwise; Nesterov and Adam's family get that lead; plain SGD is damped by half; adaptive
-// optimizers without momentum and unknown ones get none (docs/accuracy.md).
+// merge: SGD with momentum gets, for one gradient an iteration late, the one of quad, lead and none
+// that bears the largest learning rate on a quadratic (momentum from 0.65 on: quad; below: lead;
+// Nesterov: lead from 0.68 on, else none). Otherwise momentum gets lead beta + ... + beta^delay,
+// and so does Adam's family; plain SGD is damped by half; adaptive optimizers without momentum and
+// unknown ones get none (docs/accuracy.md).
 bool parse_prediction(std::string_view text, const Optimizer& optimizer, std::uint32_t delay,
                       std::uint32_t merge, Prediction& prediction, std::string& problem);
 

@@ -62,6 +62,11 @@ TEST(Prediction, AutoFollowsTheOptimizer) {
     EXPECT_EQ(predict("auto", momentum, 1, 1).kind, PredictionKind::Quad);
     EXPECT_NEAR(predict("auto", optimizer("sgd:nesterov=1,momentum=0.9"), 1, 1).value, 0.9, 1e-12);
     EXPECT_NEAR(predict("auto", optimizer("nesterov:momentum=0.9"), 1, 1).value, 0.9, 1e-12);
+    // Little momentum: a parabola bears smaller rates than a line does, or than nothing.
+    EXPECT_EQ(predict("auto", optimizer("sgd:momentum=0.7"), 1, 1).kind, PredictionKind::Quad);
+    EXPECT_EQ(predict("auto", optimizer("sgd:momentum=0.6"), 1, 1).kind, PredictionKind::Lead);
+    EXPECT_EQ(predict("auto", optimizer("sgd:momentum=0.3"), 1, 1).kind, PredictionKind::Lead);
+    EXPECT_EQ(predict("auto", optimizer("nesterov:momentum=0.5"), 1, 1).kind, PredictionKind::None);
     EXPECT_NEAR(predict("auto", momentum, 2, 1).value, 1.71, 1e-12);
     EXPECT_NEAR(predict("auto", momentum, 1, 2).value, 0.81, 1e-12);
     EXPECT_EQ(predict("auto", momentum, 0, 2).kind, PredictionKind::None);
