@@ -12,6 +12,7 @@ from . import left_sums
 from .layers import layers
 from .library import BUCKET, compiling, guarded, library
 from .proofs import Module, proofs
+from .steps import Steps
 
 _first_forward = weakref.WeakKeyDictionary()   # module: the handle of its hook
 _own_hooks = weakref.WeakSet()                 # reducers with a hook of the job's
@@ -77,6 +78,8 @@ def _sum(state, bucket):
         return hook(its_state, bucket)
     buffer = bucket.buffer()
     buffer.mul_(state.scale)
+    if state.module.steps is not None:
+        state.module.steps.share_comes(bucket.index(), bucket)
     _mark(state, buffer, bucket)
     work = state.group.allreduce([buffer])
     if state.layers is None and not library().layers:
@@ -158,6 +161,8 @@ def _begin(ddp):
     _get_future()  # a PyTorch that has none ends the companion here, and not a backward
     module = Module([parameter for parameter in ddp.parameters() if parameter.requires_grad])
     state = Buckets(ddp, module)
+    if not library().layers:   # else nothing comes late
+        module.steps = Steps(module, state.group.size())
     _register(ddp.reducer, state, _sum)
     _hooked[ddp.reducer] = state
     proofs.add(module)

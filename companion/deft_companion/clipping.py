@@ -22,6 +22,11 @@ def _tell():
         library().set_gradient_clipping(1)
 
 
+def clips():
+    """The job has clipped gradients."""
+    return bool(_told)
+
+
 @guarded
 def _begins():
     return Known(proofs.held_gradients())

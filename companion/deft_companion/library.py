@@ -8,7 +8,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERFACE = 3
+INTERFACE = 4
 UNWANTED, OPTIMIZER, PROOF, LAYERS = range(4)
 BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
 
@@ -19,6 +19,7 @@ _FUNCTIONS = {
                  ctypes.c_uint32, ctypes.c_int),
     "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
+    "note_steps": (None, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
     "layers_wait": (None, ctypes.c_uint32),
     "take_sum": (ctypes.c_void_p,),
     "wait_sum": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),

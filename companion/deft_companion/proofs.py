@@ -67,6 +67,7 @@ class Module:
         self.looks = 0         # iterations that were looked at closely, and were plain
         self.looked = False    # this one is
         self.cut = ""          # what has ended a look too early
+        self.steps = None      # measures them; null: nothing does
         self.state = []        # of parameters behind the latest step: [(parameter, state)]
         self.values = None     # and their first elements; null: not known
         self.clear = True      # its gradients were cleared at some backward since the latest step,
@@ -321,6 +322,8 @@ class Proofs:
             reads.pause()
         for module in owned:
             self._check_step(optimizer, module, closure)
+            if module.steps is not None and module.watched:
+                module.steps.step_begins(optimizer)
         return True
 
     def _is_apart(self, optimizer):

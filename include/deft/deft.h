@@ -68,7 +68,7 @@ void deft_set_gradient_clipping(int clipped);
  * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
 
 /* Of the functions below and what they mean. A companion of another interface is not heard. */
-#define DEFT_COMPANION_INTERFACE 3
+#define DEFT_COMPANION_INTERFACE 4
 
 /* What the library wants of a companion. */
 #define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */
@@ -106,6 +106,18 @@ void deft_mark_sum(const void* buffer, uint64_t bytes, uint32_t kind, uint32_t m
  * will come of it (no cap allows that gradients are late or merged), so the companion need not look
  * at this module any more; it goes on with its marks. Else 1. Any thread. */
 int deft_prove_iteration(uint32_t module);
+
+/* What the module's steps are at its optimizer's present learning rate, as measured. Where that is
+ * told, no plan comes into force whose late or merged gradients leave its margin, and one in force
+ * ends where the rate leaves it. Told again where the rate changes. The leader's word counts for
+ * all ranks. Any thread.
+ * `rate_curvature`: the learning rate times the curvature of the loss along the steps, without
+ * dimension; rate (1 - beta1) times the preconditioned curvature for Adam and its family
+ * (planner/stability.h). Below 0: it is being measured, and nothing comes late before it is told;
+ * NaN: it will not be.
+ * `noise_scale`: the variance of one iteration's gradient over the square of its mean; below 0: not
+ * known. */
+void deft_note_steps(uint32_t module, double rate_curvature, double noise_scale);
 
 /* The module is proven, and its layers wait for their own gradients: whoever marks its sums takes
  * with deft_take_sum() what each of them has left, and waits for that, for as long as the process

@@ -61,6 +61,8 @@ public:
     void make_ready(JobView& view, const std::function<void()>& before_each);
     // Tells the leader what the companion has proven here, where proof is needed.
     void report_proof(const JobView& view);
+    // The companion's, of the cycle that was told of last; 0: there is none.
+    std::uint32_t proven_module() const { return told_proof_ ? told_proof_->module : 0; }
     // Sends the leader what the plan in force has measured, as far as the leader needs it of this
     // rank.
     void report_measured();

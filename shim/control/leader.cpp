@@ -165,6 +165,7 @@ void Leader::turn(Track& track, std::size_t position, JobView& view) const {
 void Leader::lead(Track& track, const JobView& view) {
     if (proof_needed()) {
         selector_.note_unproven(find_unproven(inbox_.proofs(), info_.nranks, companion_name()));
+        selector_.note_steps(module_proof(follower_.proven_module()).steps);
     } else if (proof_told()) {
         selector_.note_layers(find_unproven(inbox_.proofs(), info_.nranks, companion_name()));
     }
@@ -386,10 +387,16 @@ bool Leader::gives_way(const JobView& view) {
 }
 
 // The plan needs a proof that a rank does not have any more: which. Null: it does not.
-const char* Leader::unproven(const planner::Plan& plan) const {
-    return plan.barrier == planner::Barrier::Layer ? selector_.layers_do_not_wait()
-           : plan.predicted.late_or_merged()       ? selector_.unproven()
-                                                   : nullptr;
+// Or it is late, and more than the job's steps bear at their present rate.
+const char* Leader::unproven(const planner::Plan& plan) {
+    if (plan.barrier == planner::Barrier::Layer) {
+        return selector_.layers_do_not_wait();
+    }
+    if (!plan.predicted.late_or_merged()) {
+        return nullptr;
+    }
+    const char* const why = selector_.unproven();
+    return why != nullptr ? why : selector_.priced_out(plan);
 }
 
 bool Leader::gives_way_to_unproven() {

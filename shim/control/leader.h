@@ -87,7 +87,7 @@ private:
     bool gives_way_to_guard();
     bool gives_way_to_used_map(const JobView& view);
     bool gives_way_to_unproven();
-    const char* unproven(const planner::Plan& plan) const;
+    const char* unproven(const planner::Plan& plan);
     bool killed();
     void say_killed();
 

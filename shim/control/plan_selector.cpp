@@ -26,14 +26,18 @@ constexpr std::uint64_t kNetworkRetry = 1'000'000'000;  // nanoseconds
 // Memory that a card lacks may come free when the job's next phase begins.
 constexpr std::uint64_t kMemoryRetry = 60'000'000'000;
 constexpr std::uint32_t kMostDoublings = 6;
+// Plans that are too dear, one after another, each of lower caps.
+constexpr std::uint32_t kMostTries = 32;
+constexpr const char* kPrice = "price";  // said_: a plan was too dear
 constexpr const char* kScaled =
     "the job scales its gradients, and late or merged ones would carry an older scale";
 // NCCL enqueues the calls of a nonblocking communicator later, so that no event can be recorded
 // behind them.
 constexpr const char* kUntimed =
     "no call of the job's has been timed yet (a nonblocking communicator's never is)";
-// A job that is well at its learning rate may diverge with gradients that come an iteration late,
-// and nothing measures yet how near it is (docs/companion.md).
+// A job that is well at its learning rate may diverge with gradients that come an iteration late.
+// What the companion measures of that only takes away from what the operator allows: it is of the
+// warm-up, and of a mean over directions (docs/companion.md).
 constexpr const char* kRateUnknown =
     "late or merged gradients bear smaller learning rates, and what this job's bears was not "
     "measured; DEFT_MAX_DELAY=1 or DEFT_MAX_MERGE=2 says that it does";
@@ -127,8 +131,9 @@ PlanSelector::PlanSelector(const CommunicatorInfo& info, const PlanSwitch& plan_
 bool PlanSelector::due(const JobView& view) const {
     const char* const doubt = doubt_of(view);
     const bool doubt_passed = doubted_signature_ == view.signature && doubt == nullptr;
-    const bool changed = view.signature != signature_ || !optimizer_.same_kind(known_optimizer()) ||
-                         doubt_passed || unsaid(doubt);
+    const bool cheaper = dearest_ > 0 && (!steps_ || steps_->rate_curvature <= dearest_);
+    const bool changed = view.signature != signature_ || cheaper ||
+                         !optimizer_.same_kind(known_optimizer()) || doubt_passed || unsaid(doubt);
     return changed && cuda::host_now() >= retry_at_ns_;
 }
 
@@ -278,10 +283,14 @@ void PlanSelector::note_doubt(const JobView& view) {
 
 PlanSelector::Plans::iterator PlanSelector::find_known(const JobView& view) {
     const auto known = plans_.find(view.signature);
-    if (known == plans_.end() || doubt_ != nullptr || known->second.sure) {
+    if (known == plans_.end()) {
         return known;
     }
-    plans_.erase(known);  // made in a doubt that has passed
+    const bool dear = priced_out(known->second.plan) != nullptr;
+    if (!dear && (doubt_ != nullptr || known->second.sure)) {
+        return known;
+    }
+    plans_.erase(known);  // made in a doubt that has passed, or for another learning rate
     if (follower_.facts().switched > 0) {
         profile_stale_ = true;
     }
@@ -331,6 +340,11 @@ bool PlanSelector::choose(const JobView& view) {
     Settings settings = allowed();
     settings.trial = layers_;
     planner::Plan plan = plan_for(view, profile_, networks_, settings, note);
+    const char* const dear = keep_within_price(view, settings, plan, note);
+    if (dear != nullptr && plan.predicted.late_or_merged()) {  // covap's always is
+        follower_.say(dear);
+        return false;
+    }
     const bool no_memory = settings.mode == ShimMode::Deft && settings.forced_merge == 0 &&
                            plan.predicted.verdict == planner::Verdict::Use &&
                            !has_memory_for(plan, view);
@@ -345,7 +359,7 @@ bool PlanSelector::choose(const JobView& view) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
         if (view.series == Series::Shards) {
             follower_.note_reason(networks_.size() < 2 ? kShardsAlone : kShardsGainNothing);
-        } else if (doubt_ != nullptr || no_memory) {
+        } else if (doubt_ != nullptr || no_memory || dear != nullptr) {
             follower_.note_reason(settings.limited);  // in the note; this is for the report
         } else if (const char* const why = untrusted()) {
             follower_.note_reason(why);
@@ -357,6 +371,51 @@ bool PlanSelector::choose(const JobView& view) {
         plans_[view.signature] = {std::move(plan), profile_, before_, doubt_ == nullptr};
     }
     return true;
+}
+
+const char* PlanSelector::priced_out(const planner::Plan& plan) {
+    if (!steps_ || !plan.predicted.late_or_merged() || Settings::process().forced_merge > 0) {
+        return nullptr;
+    }
+    const double bound = prices_.bound(plan, known_optimizer(), choose_prediction(plan));
+    return steps_->rate_curvature <= bound
+               ? nullptr
+               : told_.keep(too_dear(plan.predicted, steps_->rate_curvature, bound));
+}
+
+// Lowers the caps until the job's steps bear the plan. Why it is not the first one; null: it is.
+const char* PlanSelector::keep_within_price(const JobView& view, Settings& settings,
+                                            planner::Plan& plan, std::string& note) {
+    dearest_ = 0;
+    const char* first = nullptr;
+    for (std::uint32_t tries = 0; tries < kMostTries; ++tries) {
+        const char* const why = priced_out(plan);
+        if (why == nullptr) {
+            break;
+        }
+        dearest_ =
+            std::max(dearest_, prices_.bound(plan, known_optimizer(), choose_prediction(plan)));
+        if (first == nullptr) {
+            first = why;
+            const bool new_one = said_.emplace(kPrice).second;
+            log::write(new_one ? log::Level::Warn : log::Level::Info,
+                       "a plan is not taken: %s (docs/companion.md)", why);
+        }
+        const planner::Prediction& p = plan.predicted;
+        if (p.max_delay > 0 && p.max_merge > 1) {
+            settings.combined = false;  // either alone may be borne
+        } else if (p.max_delay > 0) {
+            settings.max_delay = p.max_delay - 1;
+        } else if (settings.max_merge > 1) {
+            settings.max_merge = std::min(settings.max_merge, p.max_merge) - 1;
+        } else {
+            break;
+        }
+        settings.limited = why;
+        settings.unmeasured = false;
+        plan = plan_for(view, profile_, networks_, settings, note);
+    }
+    return first;
 }
 
 Settings PlanSelector::allowed() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,10 +19,12 @@
 #include "shim/control/follower.h"
 #include "shim/control/job_view.h"
 #include "shim/control/lane_set.h"
+#include "shim/control/plan_price.h"
 #include "shim/control/plan_switch.h"
 #include "shim/control/problem.h"
 #include "shim/control/proof.h"
 #include "shim/learning/track.h"
+#include "shim/settings/companion.h"
 #include "shim/settings/settings.h"
 
 namespace deft::director {
@@ -62,6 +65,12 @@ public:
     void note_unproven(Unproven unproven);
     // In words: nothing may be late or merged, whatever is asked for. Null: it may. Stays good.
     const char* unproven() const { return unproven_; }
+
+    // What this rank's companion has measured of the job's steps; null: nothing.
+    void note_steps(std::optional<MeasuredSteps> steps) { steps_ = steps; }
+    // In words: the plan's late or merged gradients are more than these steps bear. Null: they are
+    // not, as far as that was measured, or the operator has named the plan. Stays good.
+    const char* priced_out(const planner::Plan& plan);
 
     // On every rank layers wait for their own gradients, so plans for that may be made.
     void note_layers(Unproven unproven);
@@ -125,6 +134,8 @@ private:
     double warm_up_left_ms(const JobView& view) const;
     bool wants_networks() const;
     bool choose(const JobView& view);
+    const char* keep_within_price(const JobView& view, Settings& settings, planner::Plan& plan,
+                                  std::string& note);
 
     const std::uint32_t serial_;  // of the communicator
     const PlanSwitch& switch_;
@@ -139,6 +150,9 @@ private:
     const char* unproven_ = nullptr;
     std::set<std::string, std::less<>> said_;  // doubts, without the rank
     bool proof_pending_ = false;
+    std::optional<MeasuredSteps> steps_;
+    PlanPrices prices_;
+    double dearest_ = 0;  // largest bound of the plans that were too dear; 0: none was
     bool layers_ = false;
     bool cuts_ = true;  // two ranks: Settings::cuts
     const char* why_no_layers_ = "nothing is proven";

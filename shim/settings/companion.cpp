@@ -25,6 +25,8 @@ constexpr const char* kNoCompanion =
 struct Module {
     std::uint64_t plain = 0;  // iterations
     bool layers = false;
+    bool measuring = false;  // its steps, for the first time
+    std::optional<MeasuredSteps> steps;
     std::string refused;  // why; "": it is not
 };
 
@@ -116,6 +118,24 @@ void layers_wait(std::uint32_t number) noexcept {
     }
 }
 
+void note_steps(std::uint32_t number, double rate_curvature, double noise_scale) noexcept {
+    try {
+        Told& all = told();
+        const MutexLock lock(all.mutex);
+        Module& module = module_of(all, number);
+        // A plan that the operator names is not priced, and where no cap is named nothing is late.
+        module.measuring = rate_curvature < 0 && Config::process().is(Key::Plan, "auto") &&
+                           cap_named(Config::process());
+        module.steps.reset();
+        if (rate_curvature >= 0) {
+            module.steps = {rate_curvature, noise_scale};
+            DEFT_INFO("companion: module %u: rate x curvature %.3g, noise scale %.3g", number,
+                      rate_curvature, noise_scale);
+        }
+    } catch (...) {
+    }
+}
+
 void refuse_proof(std::uint32_t number, std::string_view why) noexcept {
     try {
         Told& all = told();
@@ -154,11 +174,14 @@ ModuleProof module_proof(std::uint32_t number) {
     const auto found = all.modules.find(number);
     const Module module = found != all.modules.end() ? found->second : Module{};
     proof.why = module.refused;
-    proof.pending = module.refused.empty() && module.plain < kPlainIterations;
+    proof.pending = module.refused.empty() && (module.plain < kPlainIterations || module.measuring);
     proof.holds = module.refused.empty() && !proof.pending;
     proof.layers = proof.holds && module.layers;
+    proof.steps = module.steps;
     if (proof.pending) {
-        proof.why = "the companion has not seen enough iterations yet";
+        proof.why = module.plain < kPlainIterations
+                        ? "the companion has not seen enough iterations yet"
+                        : "the curvature along the job's steps has not been measured yet";
     }
     return proof;
 }

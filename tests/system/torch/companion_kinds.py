@@ -6,6 +6,7 @@ iterations more. OUT: rank 0 writes {"<kind>": {"said": [...], "iterations": n}}
 comma list (default: all). PACE: seconds from one iteration to the next (0.01).
 """
 
+import functools
 import json
 import os
 import time
@@ -20,7 +21,7 @@ from training_kinds import KINDS as SUMMED
 from training_kinds import average, network, samples
 
 PACE = float(os.environ.get("PACE", "0.01"))
-PATIENCE = 1200   # iterations until deft has said something
+PATIENCE = int(os.environ.get("PATIENCE", "1200"))   # iterations until deft has said something
 AFTERWARDS = 4
 
 
@@ -516,6 +517,43 @@ def late_hook(_iteration, model, optimizer, loss):
     optimizer.step()
 
 
+@functools.lru_cache(None)
+def beside():
+    """A group for what deft is not to see."""
+    return dist.new_group(backend="gloo")
+
+
+class Bowl(nn.Module):
+    """A loss of curvature 4 in each direction, with noise, and gradients that take long to sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.place = nn.Parameter(torch.ones(4000))
+        self.ballast = nn.Parameter(torch.zeros(4_000_000))
+
+    def forward(self, points):
+        place = self.place + 0 * self.ballast.sum()   # whose gradient comes last
+        return 2 * (place - points).square().sum()
+
+
+def bowl(rate, later=None):
+    """`later`: the rate with a plan in force."""
+    def kind(group):
+        model, before = DistributedDataParallel(Bowl(), process_group=group), plans()
+        optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
+        draw = torch.Generator().manual_seed(50 + dist.get_rank())
+
+        def step(_):
+            if later is not None and average(torch.tensor([float(plans() > before)]),
+                                             beside()).item() == 1:
+                optimizer.param_groups[0]["lr"] = later
+            optimizer.zero_grad()
+            model(torch.randn(4000, generator=draw)).backward()
+            optimizer.step()
+        return step, list(model.parameters())
+    return kind
+
+
 def momentum(parameters):
     return torch.optim.SGD(parameters, 0.05, momentum=0.9)
 
@@ -528,6 +566,9 @@ KINDS = {
     "accumulated": job(iterate=accumulates_apart),
     "unused": job(find_unused_parameters=True),
     "compiled": compiled,
+    "steep": bowl(0.1),
+    "gentle": bowl(0.005),
+    "steeper": bowl(0.005, later=0.1),
     "twice": job(iterate=accumulates),
     "sharp": job(momentum, sharpness_aware),
     "closure": job(iterate=with_closure),
@@ -578,10 +619,12 @@ KINDS = {
 }
 
 
+# Of these a plan is chosen by what is measured, so nothing else is summed.
+TIMED = ("steep", "gentle", "steeper")
 ENDS = ("the plan has ended", "the plan in force ends")
-SAYS = ("does what exact does", "plan in force", *ENDS)
+SAYS = ("does what exact does", "plan in force", "a plan is not taken", *ENDS)
 # Of these the end of their plan is awaited.
-ENDING = ("reads_later", "sums_later", "seldom", "skips", "skips_apart", "by_hand_later")
+ENDING = ("reads_later", "steeper", "sums_later", "seldom", "skips", "skips_apart", "by_hand_later")
 
 
 def said(since, ending=False):
@@ -599,6 +642,7 @@ def said(since, ending=False):
 def run(name):
     torch.manual_seed(3)
     group = dist.new_group()
+    tells = beside() if name in TIMED else group
     step, _ = KINDS[name](group)
     start = said(0)[1] if dist.get_rank() == 0 else 0
     left, count = None, 0
@@ -608,7 +652,7 @@ def run(name):
         count += 1
         if left is None:
             heard = dist.get_rank() == 0 and bool(said(start, name in ENDING)[0])
-            if average(torch.tensor([float(heard)]), group).item() > 0:
+            if average(torch.tensor([float(heard)]), tells).item() > 0:
                 left = AFTERWARDS
         else:
             left -= 1

@@ -169,6 +169,37 @@ class Companion(support.TorchTest):
         self.assertEqual(len(re.findall(r"companion: module \d+: ", self.log(job, 0))), 1,
                          "refused is the last kind alone")
 
+    def test_a_plan_that_the_steps_do_not_bear_is_not_taken(self):
+        """Momentum 0.9 bears a tenth of the rate with gradients that are late by one."""
+        env = {"DEFT_PLAN": "auto", "DEFT_MAX_DELAY": "1"}
+        results, job = self.run_kinds(["steep", "gentle", "steeper"], env)
+        priced = r"rate x curvature [\d.e-]+, bound 0\.12"
+        dear = r"a plan is not taken: gradients late by 1 would be \d+ % faster; " + priced
+        said = results["steep"]["said"]
+        self.assertTrue(any(re.search(dear, line) for line in said), said)
+        self.assertFalse(any(IN_FORCE in line for line in said), said)
+        said = results["gentle"]["said"]
+        self.assertTrue(any(IN_FORCE in line for line in said), said)
+        said = results["steeper"]["said"]
+        self.assertTrue(any(IN_FORCE in line for line in said), said)
+        self.assertTrue(any(re.search("in force ends: gradients late by 1 .*" + priced, line)
+                            for line in said), said)
+        with open(os.path.join(job.folder.name, "out-0.json"), encoding="utf-8") as file:
+            self.assertRegex(file.read(), priced)
+
+    def test_the_measure_of_steps_is_true(self):
+        """Of a quadratic, with noise that is as large as the gradient."""
+        done = subprocess.run([self.python, os.path.join(support.HERE, "companion_steps.py"),
+                               os.path.join(support.ROOT, "companion")], check=True,
+                              capture_output=True, text=True, timeout=support.DEADLINE)
+        results = json.loads(done.stdout)
+        self.assertEqual(results.pop("amsgrad"), [], "it is not measured")
+        for kind, (told, true, _) in results.items():
+            with self.subTest(kind=kind):
+                self.assertAlmostEqual(told, true, delta=0.01 + 0.25 * true)
+        self.assertEqual(results["quiet"][2], 0, "it has no noise")
+        self.assertGreater(results["flat"][2], 30, "it has nothing else")
+
     def test_trust_needs_no_companion(self):
         results, _ = self.run_kinds(["plain"], {"DEFT_GRADIENTS": "trust", "DEFT_COMPANION": "off"})
         self.assertTrue(any(IN_FORCE in line for line in results["plain"]["said"]), results)

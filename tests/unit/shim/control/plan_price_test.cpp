@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What plans ask of the job's steps.
+#include "shim/control/plan_price.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace deft::director {
+namespace {
+
+executor::Optimizer momentum(double beta) {
+    executor::Optimizer optimizer;
+    optimizer.family = executor::Optimizer::Family::Sgd;
+    optimizer.momentum = beta;
+    return optimizer;
+}
+
+// Every `merge` iterations the sum of as many, late by `delay`.
+planner::Plan plan_of(std::uint32_t delay, std::uint32_t merge) {
+    planner::Plan plan;
+    plan.period = merge;
+    planner::Delivery delivery;
+    delivery.iteration = merge - 1;
+    delivery.end = 1000;
+    delivery.generation.count = merge;
+    delivery.generation.first = -static_cast<std::int32_t>(delay);
+    plan.deliveries = {delivery};
+    plan.predicted.max_delay = delay;
+    plan.predicted.max_merge = merge;
+    return plan;
+}
+
+TEST(PlanPrice, ALateGradientIsPricedByMomentumAndPrediction) {
+    PlanPrices prices;
+    const planner::Plan late = plan_of(1, 1);
+    const auto bound = [&](const char* prediction, double beta) {
+        executor::Prediction parsed;
+        std::string problem;
+        EXPECT_TRUE(executor::parse_prediction(prediction, momentum(beta), 1, 1, parsed, problem));
+        return prices.bound(late, momentum(beta), parsed) / PlanPrices::kMargin;
+    };
+    EXPECT_NEAR(bound("none", 0.9), 0.1, 0.002);
+    EXPECT_NEAR(bound("lead:0.9", 0.9), 0.25, 0.005);
+    EXPECT_NEAR(bound("quad", 0.9), 0.49, 0.01);
+    EXPECT_NEAR(bound("none", 0), 1, 0.02);
+    EXPECT_NEAR(bound("damp:0.5", 0), 2, 0.04);
+}
+
+TEST(PlanPrice, TheOldestOfMixedAgesCounts) {
+    PlanPrices prices;
+    planner::Plan mixed = plan_of(0, 1);
+    EXPECT_TRUE(std::isinf(prices.bound(mixed, momentum(0.9), {}))) << "nothing of it is late";
+    planner::Plan late = plan_of(1, 1);
+    mixed.deliveries.push_back(late.deliveries.front());
+    mixed.deliveries.back().bucket = 1;
+    mixed.predicted.max_delay = 1;
+    EXPECT_EQ(prices.bound(mixed, momentum(0.9), {}), prices.bound(late, momentum(0.9), {}));
+}
+
+TEST(PlanPrice, MergingIsPriced) {
+    PlanPrices prices;
+    const double merged = prices.bound(plan_of(0, 2), momentum(0.9), {});
+    EXPECT_LT(merged, PlanPrices::kMargin * 3.8) << "less than fresh gradients";
+    EXPECT_GT(merged, 0);
+    EXPECT_LT(prices.bound(plan_of(0, 4), momentum(0.9), {}), merged);
+    EXPECT_LT(prices.bound(plan_of(1, 2), momentum(0.9), {}), merged);
+}
+
+TEST(PlanPrice, AnOptimizerThatIsNotKnownHasNone) {
+    PlanPrices prices;
+    EXPECT_TRUE(std::isinf(prices.bound(plan_of(1, 1), {}, {})));
+}
+
+TEST(PlanPrice, WhatIsNotTakenIsSaidInFigures) {
+    planner::Prediction predicted = plan_of(1, 1).predicted;
+    predicted.baseline = 0.0131;
+    predicted.iteration = 0.01;
+    EXPECT_EQ(too_dear(predicted, 0.387, 0.12),
+              "gradients late by 1 would be 31 % faster; rate x curvature 0.39, bound 0.12");
+    predicted.max_merge = 2;
+    EXPECT_EQ(too_dear(predicted, 0.387, 0.12),
+              "gradients late by 1 and merged by 2 would be 31 % faster; rate x curvature 0.39, "
+              "bound 0.12");
+}
+
+}  // namespace
+}  // namespace deft::director
