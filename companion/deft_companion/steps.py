@@ -21,14 +21,15 @@ sums stay on it, and are copied when a window of iterations is over.
 """
 
 import contextlib
+import random
 import sys
 
 from .library import guarded, library
 from .reads import allowed
 from .surroundings import capturing
 
-_ELEMENTS = 4096       # of a parameter
-_PARAMETERS = 128      # of a module
+_ELEMENTS, _RUN = 1024, 16   # of a parameter, and how many of them lie side by side
+_LARGEST, _OTHERS = 16, 16   # parameters of a module; the others are drawn
 _FIRST = 2             # iteration; DistributedDataParallel orders its buckets anew before
 _WINDOW = 16           # steps of one answer
 _WINDOWS = 3           # in a row
@@ -66,9 +67,11 @@ def _part(tensor, like):
     """The sampled elements, in the order of memory."""
     if tensor.stride() != like.stride():
         raise _Unlike
-    size = tensor.numel()
-    stride = max(1, -(-size // _ELEMENTS))
-    return tensor.as_strided((-(-size // stride),), (stride,), tensor.storage_offset())
+    size, offset = tensor.numel(), tensor.storage_offset()
+    if size <= _ELEMENTS:
+        return tensor.as_strided((size,), (1,), offset)
+    runs = _ELEMENTS // _RUN
+    return tensor.as_strided((runs, _RUN), (size // runs, 1), offset).reshape(-1)
 
 
 def _gather(tensors, like):
@@ -130,7 +133,7 @@ class Steps:
         self._terms = None       # beta, Nesterov's; null: not measured
         self._asked = False      # what the optimizer is
         self._shares = {}        # place of a bucket: (its sampled parameters, this rank's share)
-        self._chosen = None      # ids of the parameters that are sampled
+        self._chosen = None      # {id of a parameter that is sampled: how many it stands for}
         self._weights = None     # how many elements each of the sample stands for
         self._before = None
         self._window = None
@@ -187,8 +190,7 @@ class Steps:
         if one_kind and parameters[0].dtype is torch.float32:
             self._terms = _terms_of(optimizer)
         if self._terms is not None:
-            every = -(-len(parameters) // _PARAMETERS)
-            self._chosen = {id(parameter) for parameter in parameters[::every]}
+            self._chosen = _choose(parameters)
             library().note_steps(self._module.number, -1, -1)
 
     def _give_up(self):
@@ -226,7 +228,7 @@ class Steps:
             summed = summed + beta * momentum if nesterov else momentum
         if self._window is None:
             self._window = _Window(step)
-            self._weights = _weights_of(before.parameters, step)
+            self._weights = _weights_of(before.parameters, self._chosen, step)
         self._window.add(step, summed, before, change, self._weights)
         if self._window.steps == _WINDOW:
             self._window_ends(1 + beta if nesterov else 1)
@@ -269,12 +271,21 @@ class Steps:
         library().note_steps(self._module.number, most, self._answers[-1][2])
 
 
-def _weights_of(parameters, like):
+def _choose(parameters):
+    """{id: how many parameters it stands for}, the same on all ranks."""
+    by_size = sorted(range(len(parameters)), key=lambda place: -parameters[place].numel())
+    largest, others = by_size[:_LARGEST], by_size[_LARGEST:]
+    drawn = random.Random(1).sample(others, min(_OTHERS, len(others)))
+    return {**{id(parameters[place]): 1 for place in largest},
+            **{id(parameters[place]): len(others) / len(drawn) for place in drawn}}
+
+
+def _weights_of(parameters, chosen, like):
     """How many elements each of the sample stands for."""
-    parts = [(parameter.numel(), _part(parameter.detach(), parameter).numel())
-             for parameter in parameters]
-    return sys.modules["torch"].cat([like.new_full((taken,), size / taken)
-                                     for size, taken in parts])
+    parts = [(parameter, _part(parameter.detach(), parameter).numel()) for parameter in parameters]
+    return sys.modules["torch"].cat(
+        [like.new_full((taken,), parameter.numel() / taken * chosen[id(parameter)])
+         for parameter, taken in parts])
 
 
 def _dense(parameter):

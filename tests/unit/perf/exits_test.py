@@ -78,7 +78,7 @@ class Scripts(unittest.TestCase):
 
     def test_every_script_has_the_handler(self):
         for name in ("e2e/run.py", "faults/__main__.py", "links/__main__.py", "policies/run.py",
-                     "accuracy/run.py", "accuracy/swings.py"):
+                     "accuracy/run.py", "accuracy/price.py", "accuracy/swings.py"):
             with open(os.path.join(ROOT, "perf", name), encoding="utf-8") as file:
                 self.assertTrue('if __name__ == "__main__":\n    exits.run("' in file.read(), name)
 

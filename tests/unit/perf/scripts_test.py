@@ -191,7 +191,8 @@ class Entries(unittest.TestCase):
 
     def test_by_path_as_by_name(self):
         for script in ("links", "faults", "rdma/run.py", "e2e/run.py", "policies/run.py",
-                       "accuracy/run.py", "accuracy/swings.py", "demo/run.py", "gpu/ddp_modes.py"):
+                       "accuracy/run.py", "accuracy/price.py", "accuracy/swings.py", "demo/run.py",
+                       "gpu/ddp_modes.py"):
             with self.subTest(script=script):
                 name = "perf." + os.path.splitext(script)[0].replace("/", ".")
                 self.assertEqual(self.help_of(os.path.join(ROOT, "perf", script), folder="/"),
@@ -249,6 +250,7 @@ class Usage(unittest.TestCase):
                 (("links", "__main__.py"), ["--pairs", "x"], "'x'"),
                 (("links", "__main__.py"), ["--case", "x"], "'x'"),
                 (("links", "__main__.py"), ["--json", "/no/such/x.json"], "no folder /no/such"),
+                (("accuracy", "price.py"), ["--optimizers", "sgd"], "'sgd'"),
                 (("accuracy", "swings.py"), ["--optimizers", "sgd"], "'sgd'"),
                 (("accuracy", "swings.py"), ["--batches", "a"], "'a'"),
                 (("accuracy", "swings.py"), ["--seeds", "0"], "--seeds"),
