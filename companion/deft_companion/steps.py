@@ -17,7 +17,8 @@ is - sum d v / sum v v over the iterations; n . n is what this rank's gradient d
 of all N, squared, over N - 1. The same gives the gradient noise scale (arXiv 1812.06162).
 
 Of each parameter so many elements are sampled, the same on all ranks. Nothing waits for the device:
-sums stay on it, and are copied when a window of iterations is over.
+sums stay on it, and are copied when a window of iterations is over. It is measured once, before
+anything is late: late gradients are of older weights, and their noise is in none of the steps.
 """
 
 import contextlib
@@ -33,7 +34,6 @@ _LARGEST, _OTHERS = 16, 16   # parameters of a module; the others are drawn
 _FIRST = 2             # iteration; DistributedDataParallel orders its buckets anew before
 _WINDOW = 16           # steps of one answer
 _WINDOWS = 3           # in a row
-_EVERY = 1024          # iterations, until it is measured again
 _GIVEN_UP = 128        # iterations without an answer
 _CHANGED = 0.02        # of the learning rate, until that is told
 
@@ -139,14 +139,14 @@ class Steps:
         self._window = None
         self._coming = None      # from the device: (host's tensor, event, rates)
         self._answers = []       # (rate x curvature over each group's rate, noise scale)
-        self._ended = 0          # windows, since they were begun anew
-        self._read_of = 0        # windows, of all
+        self._ended = 0          # windows
+        self._answered = 0       # of them, that were read
         self._told_at = None     # the rates that were told last
 
     @property
     def _due(self):
         return (self._terms is not None and self._module.watched and self._ended < _WINDOWS and
-                _FIRST <= self._module.iterations % _EVERY < _GIVEN_UP)
+                _FIRST <= self._module.iterations < _GIVEN_UP)
 
     @guarded
     def share_comes(self, place, bucket):
@@ -174,8 +174,6 @@ class Steps:
             self._tell(rates)
         if self._told_at is None and self._module.iterations == _GIVEN_UP:
             self._give_up()
-        if self._module.iterations % _EVERY == 0:
-            self._ended = 0
         shares, self._shares = self._shares, {}
         if not self._due:
             self._before = self._window = self._weights = None
@@ -186,8 +184,9 @@ class Steps:
     def _ask(self, optimizer):
         self._asked, parameters = True, self._module.live()
         torch = sys.modules["torch"]
-        one_kind = all(map(_dense, parameters)) and len({(parameter.device, parameter.dtype) for parameter in parameters}) == 1
-        if one_kind and parameters[0].dtype is torch.float32:
+        kinds = {(parameter.device, parameter.dtype) for parameter in parameters}
+        if (all(map(_dense, parameters)) and len(kinds) == 1 and
+            parameters[0].dtype is torch.float32):
             self._terms = _terms_of(optimizer)
         if self._terms is not None:
             self._chosen = _choose(parameters)
@@ -251,15 +250,16 @@ class Steps:
             return
         self._coming = None
         change, of_noise, along, noise, gradients = host.tolist()
-        if not along < 0:
-            return   # nothing has moved, or no number
+        if not along < 0:   # nothing has moved, or no number
+            self._give_up()
+            return
         from .clipping import clips
         curvature = (change - (0 if clips() else of_noise)) / -along
         signal = gradients - noise
         scale = noise / signal if signal > 0 else -1
         self._answers = [*self._answers[-1:], (curvature, then, scale)]
-        self._read_of += 1
-        if self._read_of >= _WINDOWS:   # curvature grows in a training's first iterations
+        self._answered += 1
+        if self._answered == _WINDOWS:   # curvature grows in a training's first iterations
             self._tell(rates)
 
     def _tell(self, rates):
