@@ -16,9 +16,8 @@ class PlanPrices {
 public:
     // A plan is within its margin where rate x curvature, measured along the steps, is no more than
     // this part of where its steps diverge. Along the steps is a mean over directions; the sharpest
-    // direction, which diverges first, is several times as sharp. In trainings of a network of
-    // three layers (SGD, Nesterov, Adam; 8 and 64 samples; with each prediction) no delayed run
-    // within a quarter fell behind plain by more than noise, and from a half on most did.
+    // direction, which diverges first, is several times as sharp. With DEFT_PREDICT=auto every
+    // training that lost more than two points was beyond a quarter (perf/results/price.md).
     static constexpr double kMargin = 0.25;
 
     // The largest rate x curvature that the plan bears, with this optimizer and predicted delivery:
