@@ -49,7 +49,7 @@ private:
 // as a plan has it: each in a queue, and out of that in sums.
 bool grows(const LateSteps& steps, double a) {
     constexpr double kRate = 0.5;
-    constexpr int kIterations = 5000;
+    constexpr int kIterations = 3000;
     Sgd optimizer(steps.momentum, steps.nesterov);
     std::deque<double> under_way;
     std::vector<double> sums;
@@ -85,10 +85,10 @@ double found_limit(const LateSteps& steps) {
     constexpr double kMost = 4;
     double a = 1e-3;
     while (a < kMost && !grows(steps, a)) {
-        a *= 1.1;
+        a *= 1.3;
     }
-    double least = a / 1.1;
-    for (int i = 0; i < 8; ++i) {
+    double least = a / 1.3;
+    for (int i = 0; i < 9; ++i) {
         const double mid = 0.5 * (least + a);
         (grows(steps, mid) ? a : least) = mid;
     }
@@ -96,11 +96,11 @@ double found_limit(const LateSteps& steps) {
 }
 
 TEST(LateSteps, LimitsAreWhereAJobDiverges) {
-    for (const double momentum : {0.0, 0.5, 0.9}) {
+    for (const double momentum : {0.0, 0.9}) {
         for (const bool nesterov : {false, true}) {
             for (const Weights& weights : {kNone, lead(momentum), kQuad, kDamp}) {
                 for (const std::uint32_t delay : {0U, 1U, 2U}) {
-                    for (const std::uint32_t merge : {1U, 2U, 4U}) {
+                    for (const std::uint32_t merge : {1U, 3U}) {
                         const LateSteps steps{momentum, nesterov, delay, merge, weights};
                         const double limit = std::min(stability_limit(steps), 4.0);
                         EXPECT_NEAR(limit / found_limit(steps), 1, 0.01)
