@@ -327,7 +327,7 @@ void Leader::end_without_gain(const Track& track, const JobView& view) {
 
 void Leader::look_again(const Track& track, const JobView& view) {
     auto better = review_.look_again(track, view);
-    if (!better) {
+    if (!better || selector_.priced_out(better->plan) != nullptr) {
         return;
     }
     follower_.set_plan(better->plan);
