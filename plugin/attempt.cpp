@@ -67,6 +67,7 @@ std::vector<Route> routes_to(const wire::EndpointList& peer, const Device& devic
 
 wire::Hello hello_of(const wire::Handle& handle) {
     wire::Hello hello;
+    hello.version = wire::common_version(handle);
     hello.listener = handle.listener;
     hello.secret = handle.secret;
     hello.paths = 1;

@@ -29,9 +29,9 @@ int read_handle(std::span<const std::byte, wire::kHandleBytes> encoded, wire::Ha
             return DEFT_NET_SUCCESS;
         case wire::Decoded::WrongVersion:
             DEFT_WARN(
-                "the peer's deft speaks protocol version %u, this one %u: install the same "
-                "release on all hosts",
-                handle.version, wire::kVersion);
+                "the peer's deft speaks protocol versions %u to %u, this one %u to %u: install the "
+                "same release on all hosts",
+                handle.version, handle.newest, wire::kOldestVersion, wire::kVersion);
             return DEFT_NET_INVALID_USAGE;
         case wire::Decoded::NotDeft:
             DEFT_WARN(

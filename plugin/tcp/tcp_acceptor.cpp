@@ -35,7 +35,9 @@ bool somebody_knocks(const UniqueFd& listener) {
     return ::poll(&wait, 1, 0) > 0;
 }
 
-void answer(const UniqueFd& fd, const wire::Welcome& welcome) {
+// In the version that was asked in; in ours where that one is not spoken here.
+void answer(const UniqueFd& fd, const wire::Hello& hello, wire::Welcome welcome) {
+    welcome.version = wire::spoken(hello.version) ? hello.version : wire::kVersion;
     std::array<std::byte, wire::kWelcomeBytes> bytes;
     wire::encode(welcome, bytes);
     (void)send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -238,12 +240,12 @@ bool TcpAcceptor::read_hello(Pending& pending, Nanos now) {
             return false;
         case wire::Decoded::WrongVersion: {
             DEFT_WARN_ONCE(
-                "a peer's deft speaks protocol version %u, this one %u: install the same "
+                "a peer's deft speaks protocol version %u, this one %u to %u: install the same "
                 "release on all hosts",
-                hello.version, wire::kVersion);
+                hello.version, wire::kOldestVersion, wire::kVersion);
             wire::Welcome welcome;
             welcome.answer = wire::Answer::WrongVersion;
-            answer(pending.fd, welcome);
+            answer(pending.fd, hello, welcome);
             return false;
         }
         case wire::Decoded::NotDeft:
@@ -272,7 +274,7 @@ void TcpAcceptor::answer_whether_alive(Pending& pending, const wire::Hello& hell
     });
     wire::Welcome welcome;
     welcome.answer = lives ? wire::Answer::Accepted : wire::Answer::Closed;
-    answer(pending.fd, welcome);
+    answer(pending.fd, hello, welcome);
 }
 
 void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
@@ -294,7 +296,7 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if ((hello.flags & wire::kFlagAsk) != 0) {
             wire::Welcome welcome;
             welcome.endpoints = admission->endpoints_;
-            answer(pending.fd, welcome);
+            answer(pending.fd, hello, welcome);
             return;
         }
         if (hello.connection == 0) {
@@ -303,7 +305,7 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if (hello.kind != wire::Hello::kTcp) {  // no such paths were offered
             wire::Welcome welcome;
             welcome.answer = wire::Answer::Refused;
-            answer(pending.fd, welcome);
+            answer(pending.fd, hello, welcome);
             return;
         }
         // The sender tries again later. Its first path comes in, and one that it cannot do without.
@@ -319,7 +321,7 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if (admission->connection_ != hello.connection) {
             wire::Welcome welcome;
             welcome.answer = wire::Answer::Refused;
-            answer(pending.fd, welcome);
+            answer(pending.fd, hello, welcome);
             return;
         }
         // Attempts that were given up by the sender are worth nothing: the newest counts.
@@ -341,7 +343,7 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
     // A connection that this process has closed, which the peer may not have heard of.
     wire::Welcome welcome;
     welcome.answer = wire::Answer::Closed;
-    answer(pending.fd, welcome);
+    answer(pending.fd, hello, welcome);
 }
 
 Admission::Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,

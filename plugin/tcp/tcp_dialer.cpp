@@ -255,6 +255,7 @@ Dialer::Result TcpDialer::read_welcome(wire::Welcome& welcome) {
         case wire::Decoded::WrongVersion:
             return fail(Result::Fatal, "the peer's deft speaks protocol version " +
                                            std::to_string(welcome.version) + ", this one " +
+                                           std::to_string(wire::kOldestVersion) + " to " +
                                            std::to_string(wire::kVersion) +
                                            ": install the same release on all hosts");
         case wire::Decoded::NotDeft:

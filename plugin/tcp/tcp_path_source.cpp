@@ -49,6 +49,7 @@ bool TcpPathSource::welcome(const Admission::Guest& guest, const Control& state)
     const Device& device = admission_->acceptor().device();
     const Interface& link = device.links[guest.link];
     wire::Welcome answer;
+    answer.version = guest.hello.version;
     answer.speed_mbps =
         static_cast<std::uint32_t>(std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
     answer.completed = state.completed;
@@ -111,6 +112,7 @@ std::unique_ptr<Inquiry> TcpPathSource::inquiry(const Admission::Guest& guest) c
         return nullptr;
     }
     wire::Hello hello;
+    hello.version = guest.hello.version;
     hello.listener = guest.hello.listener;
     hello.secret = guest.hello.secret;
     hello.connection = guest.hello.connection;

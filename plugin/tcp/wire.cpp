@@ -20,7 +20,7 @@ constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
 constexpr std::size_t kKindAt = 112;  // of a hello, behind the largest endpoint
-constexpr std::int32_t kReserved = -1;
+constexpr std::int32_t kReserved = -1;  // of a hello; in a handle of the first releases too
 
 // family (4 or 6), link, port, address: 8 or 20 bytes.
 void put_endpoint(ByteWriter& out, const Endpoint& endpoint) {
@@ -99,7 +99,7 @@ void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out) {
     writer.put(handle.listener);
     writer.put_bytes(handle.secret.data(), handle.secret.size());
     writer.put(handle.attempt);
-    writer.put(kReserved);
+    writer.put(static_cast<std::int32_t>(handle.newest));
     writer.put(handle.features);
     for (std::size_t i = 0; i < fits; ++i) {
         put_endpoint(writer, handle.endpoints.entries[i]);
@@ -113,15 +113,18 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
         return Decoded::NotDeft;
     }
     handle.version = reader.get<std::uint16_t>();
-    if (handle.version != kVersion) {
-        return Decoded::WrongVersion;
-    }
     const auto count = reader.get<std::uint8_t>();
     handle.total = reader.get<std::uint8_t>();
     handle.listener = reader.get<std::uint64_t>();
     reader.get_bytes(handle.secret.data(), handle.secret.size());
     handle.attempt = reader.get<std::uint64_t>();
-    reader.get<std::int32_t>();
+    const auto newest = reader.get<std::int32_t>();
+    handle.newest = newest > handle.version && newest <= std::numeric_limits<std::uint16_t>::max()
+                        ? static_cast<std::uint16_t>(newest)
+                        : handle.version;
+    if (common_version(handle) == 0) {
+        return Decoded::WrongVersion;
+    }
     handle.features = reader.get<std::uint32_t>();
     if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
         !get_endpoints(reader, count, handle.endpoints)) {
@@ -167,10 +170,10 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
     hello.version = reader.get<std::uint16_t>();
     const auto bytes = reader.get<std::uint16_t>();
     // One of another length ends elsewhere.
-    if (!sealed(in) && (hello.version == kVersion || bytes == kHelloBytes)) {
+    if (!sealed(in) && (spoken(hello.version) || bytes == kHelloBytes)) {
         return Decoded::Damaged;
     }
-    if (hello.version != kVersion) {
+    if (!spoken(hello.version)) {
         return Decoded::WrongVersion;
     }
     hello.listener = reader.get<std::uint64_t>();
@@ -223,10 +226,10 @@ Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome) {
     welcome.version = reader.get<std::uint16_t>();
     const auto bytes = reader.get<std::uint16_t>();
     // One of another length ends elsewhere.
-    if (!sealed(in) && (welcome.version == kVersion || bytes == kWelcomeBytes)) {
+    if (!sealed(in) && (spoken(welcome.version) || bytes == kWelcomeBytes)) {
         return Decoded::Damaged;
     }
-    if (welcome.version != kVersion) {
+    if (!spoken(welcome.version)) {
         return Decoded::WrongVersion;
     }
     const auto answer = reader.get<std::uint16_t>();
@@ -258,11 +261,6 @@ void encode(const ChunkHeader& header, std::span<std::byte, kChunkBytes> out) {
     writer.put(header.checksum);
     seal(out);
 }
-
-namespace {
-
-// Part of a message, as the sender's own numbers say.
-}  // namespace
 
 Decoded decode(std::span<const std::byte, kChunkBytes> in, ChunkHeader& header) {
     ByteReader reader(in);

@@ -14,7 +14,14 @@
 
 namespace deft::net::wire {
 
-inline constexpr std::uint16_t kVersion = 2;
+// This release speaks both, so that hosts of a job may be upgraded one by one: a handle names what
+// its listener speaks, the sender takes the newest that both do, and the receiver answers in that.
+// Version 3 has this choice, and nothing else that 2 lacks.
+inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kOldestVersion = 2;
+constexpr bool spoken(std::uint16_t version) {
+    return version >= kOldestVersion && version <= kVersion;
+}
 inline constexpr std::size_t kHandleBytes = 128;
 inline constexpr std::size_t kHelloBytes = 128;
 inline constexpr std::size_t kWelcomeBytes = 704;
@@ -27,7 +34,7 @@ inline constexpr std::size_t kMaxPaths = 16;
 enum class Decoded {
     Ok,
     NotDeft,       // wrong magic: something else speaks here
-    WrongVersion,  // deft, but another protocol version (see the version field)
+    WrongVersion,  // deft, but a protocol version that is not spoken here (see the version field)
     Malformed,     // deft of this version, with values that cannot be
     Damaged        // its checksum says that it is not what was sent
 };
@@ -53,7 +60,8 @@ inline constexpr std::uint32_t kFeatureGrants = 1;
 
 // What a receiver hands to the sender through NCCL.
 struct Handle {
-    std::uint16_t version = kVersion;
+    std::uint16_t version = kOldestVersion;  // the oldest that the listener speaks
+    std::uint16_t newest = kVersion;         // the newest
     std::uint64_t listener = 0;  // names the listening object at the receiver
     Secret secret{};
     std::uint64_t attempt = 0;  // scratch of the connecting side; 0 from the listener
@@ -83,6 +91,12 @@ inline constexpr std::uint8_t kFlagLent = 4;
 // still live? Answered with a welcome (Accepted or Closed), then closed.
 inline constexpr std::uint8_t kFlagAlive = 8;
 
+// The version to speak with the listener; 0: there is none in common.
+constexpr std::uint16_t common_version(const Handle& handle) {
+    const std::uint16_t version = handle.newest < kVersion ? handle.newest : kVersion;
+    return version >= handle.version && spoken(version) ? version : std::uint16_t{0};
+}
+
 // First bytes on a new connection, from the sender.
 struct Hello {
     std::uint16_t version = kVersion;
@@ -108,7 +122,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);
 
 // The receiver's answer.
-// Closed: there is no such listener, or connection, or no longer.
+// Closed: there is no such listener, or connection, or no longer. Its version is the hello's.
 enum class Answer : std::uint16_t { Accepted = 0, WrongVersion = 1, Refused = 2, Closed = 3 };
 struct Welcome {
     std::uint16_t version = kVersion;

@@ -187,8 +187,78 @@ TEST(Admission, SenderSaysPlainlyThatVersionsDiffer) {
         result = dialer.poll(steady_now(), connected);
     }
     EXPECT_EQ(result, Dialer::Result::Fatal);
-    EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("protocol version 9, this one 2"));
+    EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("protocol version 10, this one 2 to 3"));
     EXPECT_THAT(dialer.failure(), ::testing::HasSubstr("install the same release"));
+}
+
+// Says hello as a release of that version, and takes the welcome.
+std::uint16_t version_of_welcome(std::uint16_t version) {
+    TcpPair pair(1);
+    wire::Hello hello = hello_for(decoded(pair));
+    hello.version = version;
+    hello.flags = wire::kFlagAsk;
+    const UniqueFd guest = next(decoded(pair));
+    say(guest, hello);
+    std::vector<std::byte> heard;
+    EXPECT_TRUE(closed(guest, pair, &heard));
+    wire::Welcome welcome;
+    EXPECT_EQ(heard.size(), wire::kWelcomeBytes);
+    if (heard.size() == wire::kWelcomeBytes) {
+        EXPECT_EQ(wire::decode(std::span<const std::byte, wire::kWelcomeBytes>(
+                                   heard.data(), wire::kWelcomeBytes),
+                               welcome),
+                  wire::Decoded::Ok);
+        EXPECT_EQ(welcome.answer, wire::Answer::Accepted);
+    }
+    return welcome.version;
+}
+
+TEST(Admission, TheReceiverAnswersInTheVersionThatItIsAskedIn) {
+    EXPECT_EQ(version_of_welcome(wire::kOldestVersion), wire::kOldestVersion);
+    EXPECT_EQ(version_of_welcome(wire::kVersion), wire::kVersion);
+}
+
+// What a sender says to a listener whose handle is of that release.
+std::uint16_t version_of_hello(std::uint16_t oldest, std::uint16_t newest) {
+    const auto device = loopback_device(1);
+    wire::Handle handle;
+    handle.version = oldest;
+    handle.newest = newest;
+    handle.total = 1;
+    handle.endpoints.count = 1;
+    handle.endpoints.entries[0].address = device->links[0].addresses[0];
+    std::string problem;
+    const UniqueFd listener = listen_on(device->links[0].addresses[0],
+                                        handle.endpoints.entries[0].port, problem);
+    EXPECT_TRUE(listener) << problem;
+    std::array<std::byte, wire::kHandleBytes> bytes;
+    wire::encode(handle, bytes);
+    std::unique_ptr<Sender> sender;
+    std::array<std::byte, wire::kHelloBytes> hello_bytes{};
+    std::size_t got = 0;
+    UniqueFd accepted;
+    const Nanos deadline = steady_now() + kPatience;
+    while (got < hello_bytes.size() && steady_now() < deadline) {
+        if (connect(device, {}, bytes, steady_now(), sender) != DEFT_NET_SUCCESS) {
+            break;
+        }
+        if (!accepted) {
+            accepted.reset(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
+        } else if (const ssize_t more = recv(accepted.get(), hello_bytes.data() + got,
+                                             hello_bytes.size() - got, 0);
+                   more > 0) {
+            got += static_cast<std::size_t>(more);
+        }
+    }
+    wire::Hello hello;
+    EXPECT_EQ(wire::decode(hello_bytes, hello), wire::Decoded::Ok);
+    return hello.version;
+}
+
+TEST(Admission, TheSenderSpeaksTheNewestVersionThatTheListenerDoes) {
+    EXPECT_EQ(version_of_hello(2, 2), 2);
+    EXPECT_EQ(version_of_hello(wire::kOldestVersion, wire::kVersion), wire::kVersion);
+    EXPECT_EQ(version_of_hello(wire::kVersion, wire::kVersion + 1), wire::kVersion);
 }
 
 TEST(Admission, DamagedAndForeignHandlesAreRefused) {
