@@ -16,6 +16,7 @@
 #include "plugin/core/idle_progress.h"
 #include "plugin/core/io_threads.h"
 #include "plugin/core/progress_thread.h"
+#include "plugin/tcp/probed_rates.h"
 #include "topology/rdma.h"
 #include "topology/rdma_presence.h"
 
@@ -210,6 +211,9 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
             shown = shown_devices();
             if (shown == 0 && !needs_no_device()) {
                 return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
+            }
+            if (shown > 0) {
+                (void)ProbedRates::process();  // connections may not wait for a file
             }
         }
         // Without devices none. NCCL 2.28 ends such a plugin at once and keeps the pointer; where

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/model/plan_json.h"
 
-#include "planner/model/json.h"
+#include "base/json.h"
 
 namespace deft::planner {
 namespace {

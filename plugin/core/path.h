@@ -167,6 +167,7 @@ struct Connected {
     std::uint64_t completed = 0;
     std::uint64_t posted = 0;
     std::int64_t speed_mbps = 0;  // of the slower end; 0 unknown
+    double probed_rate = 0;       // bytes per second, as measured before the job; 0: not
     Nanos round_trip = 0;
 };
 

@@ -447,7 +447,8 @@ void Sender::take(PathSlot& link, Connected&& connected, Nanos now) {
     const double speed =
         connected.speed_mbps > 0 ? static_cast<double>(connected.speed_mbps) : 10000;
     if (!link.rate.measured()) {
-        link.rate.reset(speed * 1e6 / 8, connected.round_trip);
+        link.rate.reset(connected.probed_rate > 0 ? connected.probed_rate : speed * 1e6 / 8,
+                        connected.round_trip);
     }
     link.failed_attempts = 0;
     link.unreachable = false;

@@ -12,6 +12,7 @@
 
 #include "plugin/tcp/carrier_watch.h"
 #include "plugin/tcp/full_size_trial.h"
+#include "plugin/tcp/probed_rates.h"
 #include "plugin/tcp/reach.h"
 #include "plugin/tcp/tcp_path.h"
 
@@ -284,6 +285,8 @@ void TcpDialer::adopt(const wire::Welcome& welcome, Connected& connected) {
         (connected.speed_mbps == 0 || welcome.speed_mbps < connected.speed_mbps)) {
         connected.speed_mbps = welcome.speed_mbps;
     }
+    const auto& [own, peer] = route_.candidates[candidate_];
+    connected.probed_rate = ProbedRates::process().rate(own, peer.address);
     TcpPath::Options options;
     options.checked = (hello_.flags & wire::kFlagChecked) != 0;
     options.pages = pages_;

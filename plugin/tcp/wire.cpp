@@ -19,7 +19,7 @@ constexpr std::uint32_t kWelcomeMagic = 0x4c455744;  // "DWEL"
 constexpr std::uint16_t kChunkMagic = 0xDEF7;
 constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
-constexpr std::size_t kKindAt = 112;  // of a hello, behind the largest endpoint
+constexpr std::size_t kKindAt = 112;    // of a hello, behind the largest endpoint
 constexpr std::int32_t kReserved = -1;  // of a hello; in a handle of the first releases too
 
 // family (4 or 6), link, port, address: 8 or 20 bytes.

@@ -62,7 +62,7 @@ inline constexpr std::uint32_t kFeatureGrants = 1;
 struct Handle {
     std::uint16_t version = kOldestVersion;  // the oldest that the listener speaks
     std::uint16_t newest = kVersion;         // the newest
-    std::uint64_t listener = 0;  // names the listening object at the receiver
+    std::uint64_t listener = 0;              // names the listening object at the receiver
     Secret secret{};
     std::uint64_t attempt = 0;  // scratch of the connecting side; 0 from the listener
     std::uint8_t total =

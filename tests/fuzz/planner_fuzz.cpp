@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.h"
 #include "planner/model/collective.h"
-#include "planner/model/json.h"
 #include "planner/model/plan_json.h"
 #include "planner/simulator/check.h"
 #include "planner/solver/bounds.h"
@@ -99,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
     } catch (const tools::InputError& error) {
         require(std::string(error.what()).find('f') != std::string::npos);
-    } catch (const planner::JsonError&) {
+    } catch (const JsonError&) {
     } catch (const std::runtime_error& error) {  // of reports
         require(std::string(error.what()).starts_with("f: "));
     }

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "planner/model/json.h"
+#include "base/json.h"
 #include "planner/model/plan_json.h"
 #include "planner/policies/policy.h"
 #include "planner/simulator/check.h"
@@ -52,7 +52,7 @@ int check_saved(const PlannerOptions& options, const planner::Profile& profile,
     planner::Plan plan;
     try {
         plan = planner::plan_from_json(read_file(options.check, kMostFileBytes));
-    } catch (const planner::JsonError& error) {
+    } catch (const JsonError& error) {
         throw InputError(options.check + ": " + error.what());
     }
     const auto problems = check_plan(plan, profile, fabric, options.options());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was measured, for programs; and back, from a host that was asked to measure.
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "tools/json_text.h"
@@ -103,7 +104,10 @@ HostPair read_hosts(const nlohmann::json& from) {
 }  // namespace
 
 std::string json_text(const ProbeResult& result) {
-    Json document{{"format", "deft-probe"}, {"version", 1}, {"exit_code", exit_code(result)}};
+    Json document{{"format", "deft-probe"},
+                  {"version", 1},
+                  {"measured_at", ::time(nullptr)},
+                  {"exit_code", exit_code(result)}};
     document["pairs"] = Json::array();
     for (const HostPair& hosts : result.pairs) {
         Json links = Json::array();

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "planner/model/json.h"
+#include "base/json.h"
 #include "planner/model/plan_json.h"
 #include "planner/policies/policy.h"
 #include "planner/simulator/evaluate.h"

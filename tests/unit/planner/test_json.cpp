@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/model/json.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

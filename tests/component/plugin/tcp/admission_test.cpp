@@ -204,8 +204,8 @@ std::uint16_t version_of_welcome(std::uint16_t version) {
     wire::Welcome welcome;
     EXPECT_EQ(heard.size(), wire::kWelcomeBytes);
     if (heard.size() == wire::kWelcomeBytes) {
-        EXPECT_EQ(wire::decode(std::span<const std::byte, wire::kWelcomeBytes>(
-                                   heard.data(), wire::kWelcomeBytes),
+        EXPECT_EQ(wire::decode(std::span<const std::byte, wire::kWelcomeBytes>(heard.data(),
+                                                                               wire::kWelcomeBytes),
                                welcome),
                   wire::Decoded::Ok);
         EXPECT_EQ(welcome.answer, wire::Answer::Accepted);
@@ -228,8 +228,8 @@ std::uint16_t version_of_hello(std::uint16_t oldest, std::uint16_t newest) {
     handle.endpoints.count = 1;
     handle.endpoints.entries[0].address = device->links[0].addresses[0];
     std::string problem;
-    const UniqueFd listener = listen_on(device->links[0].addresses[0],
-                                        handle.endpoints.entries[0].port, problem);
+    const UniqueFd listener =
+        listen_on(device->links[0].addresses[0], handle.endpoints.entries[0].port, problem);
     EXPECT_TRUE(listener) << problem;
     std::array<std::byte, wire::kHandleBytes> bytes;
     wire::encode(handle, bytes);
@@ -244,8 +244,8 @@ std::uint16_t version_of_hello(std::uint16_t oldest, std::uint16_t newest) {
         }
         if (!accepted) {
             accepted.reset(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
-        } else if (const ssize_t more = recv(accepted.get(), hello_bytes.data() + got,
-                                             hello_bytes.size() - got, 0);
+        } else if (const ssize_t more =
+                       recv(accepted.get(), hello_bytes.data() + got, hello_bytes.size() - got, 0);
                    more > 0) {
             got += static_cast<std::size_t>(more);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Releases of the plugin that speak version 2 and 3 in one job. The bytes below were made by the last
-// commit that spoke version 2 alone (d1c1c9d6b7); they are never made anew.
+// Releases of the plugin that speak version 2 and 3 in one job. The bytes below were made by the
+// last commit that spoke version 2 alone (d1c1c9d6b7); they are never made anew.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A strict JSON reader, and values to write, for plans that travel between ranks and files.
-// Standard library and base/ only: this code is part of the preloaded library, where no other may
-// be.
+// A strict JSON reader, and values to write, for plans that travel between ranks and files, and for
+// what a probe has measured. Standard library and base/ only: this code is part of the preloaded
+// library, where no other may be.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,8 @@
 #include <vector>
 
 namespace deft {
-class JsonWriter;
-}
 
-namespace deft::planner {
+class JsonWriter;
 
 // What is wrong and where: "transfers[3].link: not a number".
 class JsonError : public std::runtime_error {
@@ -67,4 +65,4 @@ private:
     friend class JsonParser;
 };
 
-}  // namespace deft::planner
+}  // namespace deft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/model/json.h"
+#include "base/json.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 
 #include "base/json_writer.h"
 
-namespace deft::planner {
+namespace deft {
 namespace {
 
 void append_utf8(unsigned code, std::string& out) {
@@ -401,4 +401,4 @@ std::string Json::dump() const {
     return out.text();
 }
 
-}  // namespace deft::planner
+}  // namespace deft
