@@ -124,6 +124,9 @@ private:
         report_command->add_flag(
             "--html", report.html,
             "A page for a browser, to standard output; it needs no other file");
+        report_command->add_option("--trace", report.trace,
+                                   "Also write the latest measured iterations to this file, for "
+                                   "ui.perfetto.dev or chrome://tracing");
     }
 
     void add_topo() {

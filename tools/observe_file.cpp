@@ -8,6 +8,7 @@
 
 #include "tools/input_file.h"
 #include "tools/json_text.h"
+#include "tools/record_node.h"
 
 namespace deft::tools {
 namespace {
@@ -17,130 +18,12 @@ using Json = nlohmann::json;
 constexpr std::int64_t kVersion = 1;
 constexpr char kFormat[] = "deft-observe";
 constexpr std::size_t kLargest = 64u << 20;
-constexpr double kMost = 1e15;  // milliseconds, rates: beyond, the file is broken
+using Node = RecordNode;
+constexpr double kMost = Node::kMost;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
-    throw std::runtime_error(path + ": " + what);
+    Node::fail(path, what);
 }
-
-// One JSON object of the file with its place in it, for messages that name the field.
-class Node {
-public:
-    Node(const std::string& file, std::string place, const Json& json)
-        : file_(file), place_(std::move(place)), json_(json) {
-        if (!json.is_object()) {
-            wrong(place_.empty() ? "the document" : place_, "an object", json);
-        }
-    }
-
-    std::string text(const char* key) const {
-        const Json& value = required(key);
-        if (!value.is_string()) {
-            wrong(name(key), "a text", value);
-        }
-        return value.get<std::string>();
-    }
-    std::string text_or_empty(const char* key) const { return absent(key) ? "" : text(key); }
-
-    bool has(const char* key) const { return !absent(key); }
-    bool flag_or(const char* key, bool otherwise) const {
-        return absent(key) ? otherwise : flag(key);
-    }
-    bool flag(const char* key) const {
-        const Json& value = required(key);
-        if (!value.is_boolean()) {
-            wrong(name(key), "true or false", value);
-        }
-        return value.get<bool>();
-    }
-
-    std::int64_t integer(const char* key) const { return integer_of(name(key), required(key)); }
-    std::int64_t integer_or_zero(const char* key) const { return absent(key) ? 0 : integer(key); }
-
-    std::optional<double> number(const char* key, double least = 0) const {
-        if (absent(key)) {
-            return std::nullopt;
-        }
-        const Json& value = json_.at(key);
-        if (!value.is_number()) {
-            wrong(name(key), "a number", value);
-        }
-        const double found = value.get<double>();
-        if (!(found >= least && found <= kMost)) {
-            wrong(name(key), least < 0 ? "within 1e15 of 0" : "a number from 0 to 1e15", value);
-        }
-        return found;
-    }
-
-    Node child(const char* key) const { return Node(file_, name(key), required(key)); }
-
-    Quantiles quantiles(const char* key, double least = 0) const {
-        Quantiles result;
-        if (!absent(key)) {
-            const Node node = child(key);
-            result.median = node.number("median", least);
-            result.p10 = node.number("p10", least);
-            result.p90 = node.number("p90", least);
-            result.n = node.integer_or_zero("n");
-        }
-        return result;
-    }
-
-    template <typename Function>
-    void each(const char* key, Function&& function) const {
-        const Json& list = required(key);
-        if (!list.is_array()) {
-            wrong(name(key), "a list", list);
-        }
-        for (std::size_t i = 0; i < list.size(); ++i) {
-            function(Node(file_, fmt::format("{}[{}]", name(key), i), list[i]));
-        }
-    }
-
-    std::vector<std::pair<std::string, std::int64_t>> counters() const {
-        std::vector<std::pair<std::string, std::int64_t>> list;
-        for (const auto& [key, value] : json_.items()) {
-            list.emplace_back(key, integer_of(name(key), value));
-        }
-        return list;
-    }
-
-private:
-    bool absent(const char* key) const {
-        const auto found = json_.find(key);
-        return found == json_.end() || found->is_null();
-    }
-    const Json& required(const char* key) const {
-        const auto found = json_.find(key);
-        if (found == json_.end()) {
-            fail(file_, fmt::format("{} is missing; was the file edited or cut off?", name(key)));
-        }
-        return *found;
-    }
-    std::string name(std::string_view key) const {
-        return place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key);
-    }
-    std::int64_t integer_of(const std::string& where, const Json& value) const {
-        const bool whole = value.is_number_integer();
-        const bool fits = !value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX;
-        if (!whole || !fits || value.get<std::int64_t>() < 0) {
-            wrong(where, "a whole number that is not negative", value);
-        }
-        return value.get<std::int64_t>();
-    }
-    [[noreturn]] void wrong(const std::string& where, const char* expected,
-                            const Json& value) const {
-        std::string found = value.is_structured()
-                                ? value.type_name()
-                                : value.dump(-1, ' ', true, Json::error_handler_t::replace);
-        found = found.size() > 40 ? found.substr(0, 40) + "..." : found;
-        fail(file_, fmt::format("{} is {}, not {}; was the file edited?", where, found, expected));
-    }
-
-    const std::string& file_;
-    std::string place_;
-    const Json& json_;
-};
 
 // "line 3, column 7" of the byte at which a parser stopped (counted from 1).
 std::string line_and_column(const std::string& text, std::size_t byte) {
@@ -202,7 +85,38 @@ ObservedLink read_link(const Node& node) {
     link.transitions = node.integer_or_zero("transitions");
     link.busy_ms = node.number("busy_ms");
     link.speed_mbps = node.number("speed_mbps");
+    if (node.has("stalls")) {
+        const Node stalls = node.child("stalls");
+        link.stall_bounds_s = stalls.numbers("bounds_s");
+        link.stalls = stalls.integers("counts");
+        link.stall_ms = stalls.number("total_ms");
+        if (link.stalls.size() != link.stall_bounds_s.size() + 1) {
+            stalls.misfit("counts");
+        }
+    }
     return link;
+}
+
+ObservedTrace read_trace(const Node& node, const ObserveFile& file) {
+    ObservedTrace trace;
+    node.each("iterations", [&](const Node& iteration) {
+        ObservedTrace::Iteration read;
+        read.origin = iteration.integer("origin_us");
+        for (const auto& times : iteration.rows("calls", 5)) {
+            if (times[0] < 0 || times[0] >= file.cycle_length || times[4] < times[3]) {
+                iteration.misfit("calls");
+            }
+            read.calls.push_back({times[0], times[1], times[2], times[3], times[4]});
+        }
+        trace.iterations.push_back(std::move(read));
+    });
+    node.each("links", [&](const Node& sample) {
+        trace.links.push_back({sample.integer("at_us"), sample.integers("sent")});
+        if (trace.links.back().sent.size() > file.links.size()) {
+            sample.misfit("sent");
+        }
+    });
+    return trace;
 }
 
 ObservedTuning read_tuning(const Node& node) {
@@ -234,6 +148,14 @@ ObservedPlan read_plan(const Node& node) {
     if (node.has("tuning")) {
         plan.tuning = read_tuning(node.child("tuning"));
     }
+    if (node.has("transfers")) {
+        node.each("transfers", [&plan](const Node& transfer) {
+            const double start = transfer.number("start_ms", -kMost).value_or(0);
+            plan.transfers.push_back(
+                {transfer.integer("bucket"), transfer.integer("link"), start,
+                 std::max(start, transfer.number("finish_ms", -kMost).value_or(0))});
+        });
+    }
     plan.ended = node.integer_or_zero("ended");
     plan.max_delay = node.integer_or_zero("max_delay");
     plan.max_merge = node.integer_or_zero("max_merge");
@@ -249,6 +171,14 @@ ObservedPlan read_plan(const Node& node) {
 }
 
 }  // namespace
+
+std::int64_t ObservedLink::all_stalls() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t count : stalls) {
+        sum = add_counts(sum, count);
+    }
+    return sum;
+}
 
 std::int64_t ObserveFile::all_calls() const {
     std::int64_t sum = 0;
@@ -333,6 +263,15 @@ ObserveFile parse_observe_file(const std::string& path, const std::string& text)
     }
     root.each("buckets", [&](const Node& node) { file.buckets.push_back(read_bucket(node)); });
     root.each("links", [&](const Node& node) { file.links.push_back(read_link(node)); });
+    if (root.has("other_calls")) {
+        root.each("other_calls", [&](const Node& node) {
+            file.other_calls.push_back({node.integer("position"), node.integer_or_zero("bytes"),
+                                        node.text_or_empty("function")});
+        });
+    }
+    if (root.has("traced")) {
+        file.traced = read_trace(root.child("traced"), file);
+    }
     if (root.has("plans")) {
         root.each("plans", [&](const Node& node) { file.plans.push_back(read_plan(node)); });
     }

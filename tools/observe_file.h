@@ -35,6 +35,31 @@ struct ObservedLink {
     std::int64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, resent_bytes = 0;
     std::int64_t transitions = 0;
     std::optional<double> busy_ms, speed_mbps;
+    // How often a path was silent or lost for at most stall_bounds_s[i] until it was back; last, of
+    // one more: for longer. Empty: of a writer that did not know it.
+    std::vector<double> stall_bounds_s;
+    std::vector<std::int64_t> stalls;
+    std::optional<double> stall_ms;  // in all
+
+    std::int64_t all_stalls() const;
+};
+
+// The latest measured iterations as they were, and what the links had carried by when. Times in
+// microseconds of UTC; those of a call from its iteration's origin.
+struct ObservedTrace {
+    struct Call {
+        std::int64_t position = 0, issued = 0, ready = 0, start = 0, end = 0;
+    };
+    struct Iteration {
+        std::int64_t origin = 0;
+        std::vector<Call> calls;
+    };
+    struct LinkSample {
+        std::int64_t at = 0;
+        std::vector<std::int64_t> sent;  // bytes, by link as in `links`
+    };
+    std::vector<Iteration> iterations;
+    std::vector<LinkSample> links;
 };
 
 // A decision of the accuracy guard. `acted` false: it was only said.
@@ -61,6 +86,11 @@ struct ObservedPlan {
     std::optional<double> predicted_ms, baseline_ms, before_ms, bound_ms;
     Quantiles before;  // spread of before_ms, where the writer knew it
     std::optional<double> updates_per_iteration;
+    struct Transfer {
+        std::int64_t bucket = 0, lane = 0;  // lane 0: the job's own network
+        double start_ms = 0, finish_ms = 0;
+    };
+    std::vector<Transfer> transfers;       // of one period of the plan, as computed
     std::int64_t switched = 0, ended = 0;  // plans that came into force, and that a change ended
     ObservedTuning tuning;
     std::int64_t max_delay = 0, max_merge = 0, guard_decisions = 0;
@@ -89,6 +119,13 @@ struct ObserveFile {
     std::vector<std::string> communicators;  // their names, which are equal on all their ranks
     std::vector<ObservedBucket> buckets;
     std::vector<ObservedLink> links;
+    // Function and bytes of each other call of the cycle, by its position.
+    struct OtherCall {
+        std::int64_t position = 0, bytes = 0;
+        std::string function;
+    };
+    std::vector<OtherCall> other_calls;
+    ObservedTrace traced;
 
     // Added by writers after the first; absent: final, nothing to note.
     bool final_report = true;

@@ -1,12 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/report.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
+#include "tools/report_trace.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
+
+namespace {
+
+// False, and one line: it could not be written, or there is nothing to write.
+bool write_trace(const std::string& path, const RunReport& run) {
+    if (!has_trace(run)) {
+        complain(
+            "report: --trace: no rank has measured an iteration as a whole; the job's calls must "
+            "repeat, and CUDA events must work (hooks.events_note)");
+        return false;
+    }
+    const std::string text = trace_text(run);
+    std::FILE* const file = std::fopen(path.c_str(), "we");
+    if (file == nullptr) {
+        complain("report: --trace: " + path + ": " + std::strerror(errno));
+        return false;
+    }
+    const bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    const int problem = errno;
+    if (std::fclose(file) != 0 || !whole) {
+        complain("report: --trace: " + path + ": " + std::strerror(whole ? errno : problem));
+        return false;
+    }
+    return true;
+}
+
+}  // namespace
 
 int report(const ReportOptions& options) {
     if (options.files.empty()) {
@@ -33,6 +64,9 @@ int report(const ReportOptions& options) {
         return kProblem;
     }
     const RunReport run = compare_ranks(std::move(files));
+    if (!options.trace.empty() && !write_trace(options.trace, run)) {
+        return kProblem;
+    }
     const int printed = print(options.json   ? json_report(run)
                               : options.html ? html_report(run)
                                              : human_report(run));

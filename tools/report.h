@@ -13,6 +13,7 @@ struct ReportOptions {
     std::vector<std::string> files;
     bool json = false;
     bool html = false;
+    std::string trace;  // the file that a trace is written to, besides; empty: none
 };
 
 // Prints; kProblem if a file cannot be used, the files contradict each other, or deft was not

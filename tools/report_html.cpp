@@ -11,6 +11,7 @@
 #include "tools/report.h"
 #include "tools/report_gain.h"
 #include "tools/report_spread.h"
+#include "tools/report_stalls.h"
 #include "tools/report_words.h"
 #include "tools/text_output.h"
 
@@ -305,7 +306,7 @@ std::string links_section(const RunReport& run) {
     return html::section("Links",
                          "Bytes by link, of all ranks of a host. A link that stalls changes its "
                          "state, and its bytes go again over another.",
-                         html::bars(bars) + html::table(rows));
+                         html::bars(bars) + html::table(rows) + stalls_table(run));
 }
 
 std::string plans_section(const RunReport& run) {

@@ -40,6 +40,13 @@ nlohmann::ordered_json json_buckets(const ObserveFile& file) {
 nlohmann::ordered_json json_links(const ObserveFile& file) {
     auto links = nlohmann::ordered_json::array();
     for (const ObservedLink& link : file.links) {
+        auto stalls = nlohmann::ordered_json::array();
+        for (std::size_t i = 0; i < link.stalls.size(); ++i) {
+            stalls.push_back({{"within_s", i < link.stall_bounds_s.size()
+                                               ? nlohmann::ordered_json(link.stall_bounds_s[i])
+                                               : nlohmann::ordered_json(nullptr)},
+                              {"count", link.stalls[i]}});
+        }
         links.push_back({{"name", link.name},
                          {"kind", link.kind},
                          {"bytes_sent", link.bytes_sent},
@@ -47,7 +54,9 @@ nlohmann::ordered_json json_links(const ObserveFile& file) {
                          {"resent_bytes", link.resent_bytes},
                          {"transitions", link.transitions},
                          {"busy_ms", json_value(link.busy_ms)},
-                         {"speed_mbps", json_value(link.speed_mbps)}});
+                         {"speed_mbps", json_value(link.speed_mbps)},
+                         {"stall_ms", json_value(link.stall_ms)},
+                         {"stalls", stalls}});
     }
     return links;
 }

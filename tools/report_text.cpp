@@ -13,6 +13,7 @@
 
 #include "tools/report.h"
 #include "tools/report_spread.h"
+#include "tools/report_stalls.h"
 #include "tools/report_words.h"
 #include "tools/text_output.h"
 
@@ -277,11 +278,11 @@ std::string guessed_lines(const RunReport& run, const Spread& compute, const Spr
 }
 
 std::string link_lines(const RunReport& run) {
-    Table table(
-        {"host", "link", "kind", "Mbit/s", "sent", "received", "busy ms", "sent again", "changes"});
+    Table table({"host", "link", "kind", "Mbit/s", "sent", "received", "busy ms", "sent again",
+                 "changes", "stalls"});
     struct Sum {
         double sent = 0, received = 0, again = 0;
-        std::int64_t transitions = 0;
+        std::int64_t transitions = 0, stalls = 0;
         std::optional<double> busy, speed;
     };
     std::map<std::tuple<std::string, std::string, std::string>, Sum> links;
@@ -292,6 +293,7 @@ std::string link_lines(const RunReport& run) {
             sum.received += static_cast<double>(link.bytes_received);
             sum.again += static_cast<double>(link.resent_bytes);
             sum.transitions = add_counts(sum.transitions, link.transitions);
+            sum.stalls = add_counts(sum.stalls, link.all_stalls());
             if (link.busy_ms) {  // ranks of a host share its links: the busiest counts
                 sum.busy = std::max(sum.busy.value_or(0), *link.busy_ms);
             }
@@ -304,10 +306,11 @@ std::string link_lines(const RunReport& run) {
         const auto& [host, name, kind] = key;
         table.add({printable(host), printable(name), printable(kind), number_text(sum.speed, 0),
                    size_text(sum.sent), size_text(sum.received), number_text(sum.busy, 1),
-                   size_text(sum.again), fmt::format("{}", sum.transitions)});
+                   size_text(sum.again), fmt::format("{}", sum.transitions),
+                   fmt::format("{}", sum.stalls)});
     }
     return table.empty() ? "links      no traffic went through the plugin\n"
-                         : "links (all ranks of a host)\n" + table.text();
+                         : "links (all ranks of a host)\n" + table.text() + stall_lines(run);
 }
 
 }  // namespace
@@ -357,7 +360,7 @@ std::string human_report(const RunReport& run) {
         spread_text(run, coverage));
     text += guessed_lines(run, compute, coverage);
     text += gradient_lines(run) + plan_lines(run) + tuner_lines(run);
-    text += bucket_lines(run) + link_lines(run);
+    text += waiting_lines(run) + bucket_lines(run) + link_lines(run);
     for (const std::string& note : run.notes) {
         text += "note: " + printable(note) + "\n";
     }

@@ -2,6 +2,7 @@
 #include "shim/learning/call_times.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace deft {
 namespace {
@@ -131,8 +132,26 @@ std::vector<std::int64_t> CallTimes::began_times() const {
     return began;
 }
 
+void CallTimes::trace(std::int64_t origin, const std::vector<std::int64_t>& ready) {
+    const std::size_t kept =
+        std::clamp<std::size_t>(kTracedCalls / current_.size(), 1, kTracedIterations);
+    TracedIteration iteration;
+    if (traced_.size() >= kept) {
+        iteration.calls = std::move(traced_.front().calls);  // its memory
+        iteration.calls.clear();
+        traced_.pop_front();
+    }
+    iteration.origin = origin;
+    for (std::size_t i = 0; i < current_.size(); ++i) {
+        const TimedCall& call = current_[i];
+        iteration.calls.push_back({call.position, call.issued, ready[i], call.start, call.end});
+    }
+    traced_.push_back(std::move(iteration));
+}
+
 void CallTimes::measure(std::int64_t origin) {
     const std::vector<std::int64_t> ready = ready_times();
+    trace(origin, ready);
     const std::vector<std::int64_t> began = began_times();
     const std::int64_t end = last_end(current_);
     double total_ms = 0;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "shim/learning/samples.h"
@@ -24,8 +25,23 @@ struct TimedCall {
     std::uint32_t comm = 0;   // which communicator's it is
 };
 
+// One measured iteration as it was, for who wants to look at it. Times as above.
+struct TracedIteration {
+    struct Call {
+        std::size_t position = 0;
+        std::int64_t issued = 0, ready = 0, start = 0, end = 0;
+    };
+    std::int64_t origin = 0;  // the end of the iteration before
+    std::vector<Call> calls;
+};
+
 class CallTimes {
 public:
+    // The latest measured iterations are kept: as many as have this many calls, 8 at most, 1 at
+    // least.
+    static constexpr std::size_t kTracedCalls = 512;
+    static constexpr std::size_t kTracedIterations = 8;
+
     explicit CallTimes(std::size_t length);
 
     struct Place {
@@ -51,6 +67,7 @@ public:
     const Samples& latest_start_ms() const { return latest_start_ms_; }
     const Samples& exposed_ms() const { return exposed_ms_; }
     const Samples& coverage_rate() const { return coverage_rate_; }
+    const std::deque<TracedIteration>& traced() const { return traced_; }  // oldest first
     std::uint64_t iterations() const { return iterations_; }
     void count_iterations(std::uint64_t more) { iterations_ += more; }
     // Calls that belonged to this cycle: what decides which of several cycles is the job's.
@@ -64,6 +81,7 @@ private:
     Samples latest_start_ms_;
     Samples exposed_ms_;
     Samples coverage_rate_;
+    std::deque<TracedIteration> traced_;
     std::uint64_t iterations_ = 0;
     std::uint64_t calls_ = 0;
 
@@ -72,6 +90,7 @@ private:
 
     void finish_iteration();
     void measure(std::int64_t origin);
+    void trace(std::int64_t origin, const std::vector<std::int64_t>& ready);
     std::vector<std::int64_t> ready_times() const;
     std::vector<std::int64_t> began_times() const;
 };

@@ -173,6 +173,7 @@ void BackgroundThread::run() {
             rank.seen.clear();
         }
         const std::int64_t now = cuda::host_now();
+        links_.look(now);
         if (wanted) {
             // At once, but not for each communicator of a job that drops many.
             next_report = std::min(next_report, last_report + kFirstReport);
@@ -317,6 +318,7 @@ ReportFacts BackgroundThread::facts_of(int device, const Rank& rank,
     for (std::size_t i = 0; i < kFunctions; ++i) {
         facts.calls[i] = g_calls[i].load(std::memory_order_relaxed);
     }
+    facts.link_history = &links_;
     facts.captured_calls = g_captured.load(std::memory_order_relaxed);
     facts.lost_calls = ring_.lost();
     facts.timed_calls = rank.timed;

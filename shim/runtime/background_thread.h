@@ -16,6 +16,7 @@
 #include "base/monitor.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/nccl/registry.h"
+#include "shim/runtime/link_history.h"
 #include "shim/runtime/live_socket.h"
 #include "shim/runtime/record_keeper.h"
 #include "shim/runtime/report.h"
@@ -88,6 +89,7 @@ private:
     std::array<Sampling, kMaxDevices> sampling_;
     std::map<int, Rank> ranks_;  // by device; -1: unknown
     std::uint64_t lost_seen_ = 0;
+    LinkHistory links_;
     LiveSocket live_;
 
     Monitor monitor_;

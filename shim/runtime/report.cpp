@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cstdio>
+#include <utility>
 
 #include "base/build_version.h"
 #include "base/config.h"
@@ -20,6 +21,12 @@ std::string hexadecimal(std::uint64_t value) {
     char digits[20];
     std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
     return digits;
+}
+
+std::int64_t clock_ns(clockid_t clock) {
+    timespec now{};
+    ::clock_gettime(clock, &now);
+    return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
 }
 
 const char* type_name(int type) {
@@ -198,10 +205,70 @@ void links(JsonWriter& json) {
             .member("busy_ms", static_cast<double>(get(link.busy_ns)) * 1e-6)
             .member("resent_bytes", get(link.resent_bytes))
             .member("transitions", get(link.transitions))
-            .member("speed_mbps", get(link.speed_mbps))
-            .end_object();
+            .member("speed_mbps", get(link.speed_mbps));
+        json.key("stalls").begin_object().member("total_ms",
+                                                 static_cast<double>(get(link.stall_ns)) * 1e-6);
+        json.key("bounds_s").begin_array();
+        for (const double bound : kStallBounds) {
+            json.value(bound);
+        }
+        json.end_array().key("counts").begin_array();
+        for (const auto& count : link.stalls) {
+            json.value(get(count));
+        }
+        json.end_array().end_object().end_object();
     }
     json.end_array();
+}
+
+std::int64_t utc_us(const ReportFacts& facts, std::int64_t monotonic_ns) {
+    return (monotonic_ns + facts.utc_offset_ns) / 1000;
+}
+
+void traced_iterations(JsonWriter& json, const ReportFacts& facts, const Track* track) {
+    const CallTimes* profile = track != nullptr ? track->main_profile() : nullptr;
+    json.key("iterations").begin_array();
+    for (std::size_t i = 0; profile != nullptr && i < profile->traced().size(); ++i) {
+        const TracedIteration& iteration = profile->traced()[i];
+        json.begin_object().member("origin_us", utc_us(facts, iteration.origin));
+        json.key("calls").begin_array();
+        for (const TracedIteration::Call& call : iteration.calls) {
+            json.begin_array().value(static_cast<std::uint64_t>(call.position));
+            for (const std::int64_t time : {call.issued, call.ready, call.start, call.end}) {
+                json.value((time - iteration.origin) / 1000);
+            }
+            json.end_array();
+        }
+        json.end_array().end_object();
+    }
+    json.end_array();
+}
+
+void traced_links(JsonWriter& json, const ReportFacts& facts) {
+    json.key("links").begin_array();
+    for (std::size_t i = 0;
+         facts.link_history != nullptr && i < facts.link_history->samples().size(); ++i) {
+        const LinkHistory::Sample& sample = facts.link_history->samples()[i];
+        json.begin_object().member("at_us", utc_us(facts, sample.at));
+        for (const auto& [name, bytes] :
+             {std::pair{"sent", &sample.sent}, {"again", &sample.again}}) {
+            json.key(name).begin_array();
+            for (const std::uint64_t count : *bytes) {
+                json.value(count);
+            }
+            json.end_array();
+        }
+        json.end_object();
+    }
+    json.end_array();
+}
+
+// The latest measured iterations as they were, for `deft report --trace`.
+void traced(JsonWriter& json, const ReportFacts& facts, const Track* track) {
+    json.key("traced").begin_object();
+    traced_iterations(json, facts, track);
+    traced_links(json, facts);
+    json.end_object();
 }
 
 }  // namespace
@@ -221,6 +288,7 @@ ReportFacts process_facts() {
     ::gethostname(host, sizeof(host) - 1);
     facts.host = host;
     facts.pid = ::getpid();
+    facts.utc_offset_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
     facts.job = own_job();
     facts.written = utc_text(::time(nullptr));
     facts.mode = Config::process().text(Key::Mode);
@@ -279,6 +347,7 @@ std::string make_report(const ReportFacts& facts, const Track* track) {
     }
     json.end_array();
     links(json);
+    traced(json, facts, track);
     json.end_object();
     return json.text() + "\n";
 }

@@ -9,6 +9,7 @@
 
 #include "shim/control/plan_report.h"
 #include "shim/learning/track.h"
+#include "shim/runtime/link_history.h"
 #include "shim/runtime/own_job.h"
 
 namespace deft {
@@ -47,6 +48,8 @@ struct ReportFacts {
     std::string events_note;       // why there are no times; empty if there are or will be
     std::vector<PlanFacts> plans;  // of this rank's communicators that may be planned for
     bool final_report = false;
+    std::int64_t utc_offset_ns = 0;             // UTC is so far ahead of the monotonic clock
+    const LinkHistory* link_history = nullptr;  // NULL: not kept
 };
 
 // Facts of this process that any rank's report has: library, host, links, plugin.

@@ -34,6 +34,27 @@ TEST(Samples, PercentilesInterpolate) {
     EXPECT_DOUBLE_EQ(summary.mean, 5);
 }
 
+TEST(CallTimes, KeepsTheLatestIterationsForATrace) {
+    CallTimes times(1);
+    for (std::int64_t i = 0; i < 20; ++i) {
+        times.add(call(0, 10 * i, 10 * i + 1, 10 * i + 4));
+    }
+    ASSERT_EQ(times.traced().size(), CallTimes::kTracedIterations);
+    EXPECT_EQ(times.traced().back().origin, 184 * kMs);
+    EXPECT_EQ(times.traced().back().calls.at(0).start, 191 * kMs);
+    EXPECT_EQ(times.traced().back().calls.at(0).ready, 191 * kMs);
+    EXPECT_EQ(times.traced().front().origin, 114 * kMs);
+
+    const std::size_t length = CallTimes::kTracedCalls / 2 + 1;
+    CallTimes many(length);
+    for (std::size_t i = 0; i < 3 * length; ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        many.add(call(i % length, at, at, at + 1));
+    }
+    ASSERT_EQ(many.traced().size(), 1u);
+    EXPECT_EQ(many.traced().front().calls.size(), length);
+}
+
 TEST(Samples, OneAndNone) {
     Samples samples;
     EXPECT_EQ(samples.summary().n, 0u);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_writer.h"
+#include "base/link_stats.h"
 
 namespace deft {
 namespace {
@@ -31,6 +32,57 @@ TEST(JsonWriter, EscapesAndNests) {
     EXPECT_EQ(parsed["list"][4], std::uint64_t{1} << 63);
     EXPECT_EQ(parsed["list"].size(), 7u);
     EXPECT_EQ(parsed["last"], -7);
+}
+
+// What `deft report --trace` draws: the latest measured iterations in microseconds of UTC, and what
+// each link had carried by when.
+TEST(Report, HasTracedIterationsAndLinks) {
+    constexpr std::int64_t kMs = 1'000'000;
+    Track track;
+    std::int64_t now = 0;
+    for (int i = 0; i < 6; ++i, now += 10 * kMs) {
+        CallRecord record;
+        record.comm_serial = 1;
+        record.count = 1000;
+        record.type = DEFT_NCCL_FLOAT32;
+        record.op = DEFT_NCCL_SUM;
+        record.issued_ns = now;
+        track.feed(record);
+        if (!track.waiting().empty()) {
+            TimedCall& call = track.waiting().back().call;
+            call.timed = true;
+            call.start = now + kMs;
+            call.end = now + 3 * kMs;
+        }
+        track.settle();
+    }
+    LinkCounters& link = LinkStats::process().link("traced0", "tcp");
+    link.bytes_sent = 500;
+    link.note_stall(2'000'000'000);
+    LinkHistory history;
+    history.look(7);
+    history.look(LinkHistory::kApart / 2);  // too soon
+    link.bytes_sent = 900;
+    history.look(7 + LinkHistory::kApart);
+    ReportFacts facts;
+    facts.utc_offset_ns = 5'000'000;
+    facts.link_history = &history;
+    const auto report = nlohmann::json::parse(make_report(facts, &track));
+    const auto& iterations = report["traced"]["iterations"];
+    ASSERT_GE(iterations.size(), 1u);
+    const auto& last = iterations.back();
+    // The iteration before ended at 43 ms of the monotonic clock.
+    EXPECT_EQ(last["origin_us"], 48'000);
+    EXPECT_EQ(last["calls"], nlohmann::json::parse("[[0, 7000, 8000, 8000, 10000]]"));
+    const auto& samples = report["traced"]["links"];
+    ASSERT_EQ(samples.size(), 2u);
+    EXPECT_EQ(samples[1]["at_us"], 5'000 + LinkHistory::kApart / 1000);
+    EXPECT_EQ(samples[0]["sent"].back(), 500);
+    EXPECT_EQ(samples[1]["sent"].back(), 900);
+    const auto& stalls = report["links"].back()["stalls"];
+    EXPECT_EQ(stalls["bounds_s"].size() + 1, stalls["counts"].size());
+    EXPECT_EQ(stalls["counts"][3], 1);  // of 1 to 3 s
+    EXPECT_EQ(stalls["total_ms"], 2000);
 }
 
 TEST(Report, HasTheAgreedForm) {
