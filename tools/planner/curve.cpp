@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "tools/planner/timeline.h"
+#include "tools/planner/picture.h"
 
 namespace deft::tools {
 namespace {
@@ -15,42 +16,52 @@ using planner::BenefitPoint;
 
 struct Line {
     const char* name;
-    const char* colour;
+    const char* look;  // in picture.cpp's style
     double BenefitPoint::*seconds;
 };
 
 constexpr Line kLines[] = {
-    {"as it is", "#555555", &BenefitPoint::as_is},
-    {"striped over all links", "#1f77b4", &BenefitPoint::striped},
-    {"layer-wise", "#2ca02c", &BenefitPoint::layered},
-    {"one iteration late", "#d62728", &BenefitPoint::late},
-    {"merged and late", "#9467bd", &BenefitPoint::merged},
+    {"as it is", "c0", &BenefitPoint::as_is},
+    {"striped over all links", "c1", &BenefitPoint::striped},
+    {"layer-wise", "c2", &BenefitPoint::layered},
+    {"one iteration late", "c3", &BenefitPoint::late},
+    {"merged and late", "c4", &BenefitPoint::merged},
 };
 
-constexpr double kWidth = 760;
-constexpr double kHeight = 420;
-constexpr double kLeft = 60;
-constexpr double kRight = 190;
-constexpr double kTop = 40;
-constexpr double kBottom = 50;
+constexpr double kTop = 70;
+constexpr double kBottom = 370;
+constexpr double kOctaves = 8;  // from 1/16 to 16
+constexpr char kSentence[] =
+    "How much faster an iteration gets over no overlap at all, by the ratio of compute to "
+    "communication: for the job as it is, and with each kind of help.";
 
-// From ratios and gains to places in the picture.
+// From ratios and gains to places in the picture: per cent, and pixels.
 struct Axes {
     double most = 3.2;
     double x(double ratio) const {
-        const double at = (std::log2(std::clamp(ratio, 1.0 / 16, 16.0)) + 4) / 8;
-        return kLeft + at * (kWidth - kLeft - kRight);
+        const double at = (std::log2(std::clamp(ratio, 1.0 / 16, 16.0)) + 4) / kOctaves;
+        return picture::kFirst + at * (picture::kLast - picture::kFirst);
     }
-    double y(double gain) const {
-        return kHeight - kBottom - (gain - 1) / (most - 1) * (kHeight - kTop - kBottom);
-    }
+    double y(double gain) const { return kBottom - (gain - 1) / (most - 1) * (kBottom - kTop); }
 };
 
-std::string level(const Axes& axes, double gain, const char* what) {
+std::string level(const Axes& axes, double gain) {
     return fmt::format(
-        "<line x1=\"{0}\" y1=\"{1:.1f}\" x2=\"{2}\" y2=\"{1:.1f}\" stroke=\"#bbbbbb\" "
-        "stroke-dasharray=\"4 3\"/>\n<text x=\"{3}\" y=\"{1:.1f}\">{4:.2f}x {5}</text>\n",
-        kLeft, axes.y(gain), kWidth - kRight, kWidth - kRight + 6, gain, what);
+        "<line class=\"level\" x1=\"{0}%\" x2=\"{1}%\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>"
+        "<text class=\"soft\" x=\"{1}%\" y=\"{3:.1f}\" text-anchor=\"end\">{4:.2f}x</text>\n",
+        picture::kFirst, picture::kLast, axes.y(gain), axes.y(gain) - 3, gain);
+}
+
+// Places in a drawing of their own, 0 to 100 each way, that is stretched over the plot.
+std::string curve(const Axes& axes, const std::vector<BenefitPoint>& points, const Line& line) {
+    std::string places;
+    for (const BenefitPoint& point : points) {
+        places += fmt::format(
+            "{:.2f},{:.2f} ",
+            (axes.x(point.ratio) - picture::kFirst) / (picture::kLast - picture::kFirst) * 100,
+            (axes.y(point.no_overlap / (point.*line.seconds)) - kTop) / (kBottom - kTop) * 100);
+    }
+    return fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>\n", line.look, places);
 }
 
 }  // namespace
@@ -100,40 +111,56 @@ std::string benefit_svg(const BenefitPicture& picture) {
             axes.most = std::max(axes.most, point.no_overlap / (point.*line.seconds));
         }
     }
-    std::string svg = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-        "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" "
-        "fill=\"white\"/>\n<text x=\"{}\" y=\"20\" font-size=\"13\">{}</text>\n",
-        kWidth, kHeight, kLeft, xml_text(picture.title));
-    svg += level(axes, 1, "no overlap");
-    svg += level(axes, picture.bounds.over_overlap, "order over overlap");
-    svg += level(axes, picture.bounds.order, "order alone");
-    svg += level(axes, picture.bounds.three_resources, "three resources");
+    std::string inside = picture::text(20, picture.title, "head");
+    inside += picture::text(40, "speed-up over no overlap", "soft");
+    const std::pair<double, const char*> levels[] = {
+        {1, "no overlap"},
+        {picture.bounds.over_overlap, "order over overlap"},
+        {picture.bounds.order, "order alone"},
+        {picture.bounds.three_resources, "three resources"}};
     for (int octave = -4; octave <= 4; octave += 2) {
         const double ratio = std::exp2(octave);
-        svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:g}</text>\n",
-                           axes.x(ratio), kHeight - kBottom + 16, ratio);
+        inside += fmt::format(
+            "<text class=\"soft\" x=\"{:.2f}%\" y=\"{}\" text-anchor=\"{}\">{:g}</text>\n",
+            axes.x(ratio), kBottom + 18,
+            octave == -4  ? "start"
+            : octave == 4 ? "end"
+                          : "middle",
+            ratio);
     }
-    svg += fmt::format("<text x=\"{}\" y=\"{}\">compute / communication</text>\n", kLeft,
-                       kHeight - 12);
-    double label = kTop + 14;
+    inside += picture::text(kBottom + 36, "compute / communication", "soft");
+    inside += fmt::format(
+        "<svg x=\"{}%\" y=\"{}\" width=\"{}%\" height=\"{}\" viewBox=\"0 0 100 100\" "
+        "preserveAspectRatio=\"none\" overflow=\"visible\">\n",
+        picture::kFirst, kTop, picture::kLast - picture::kFirst, kBottom - kTop);
     for (const Line& line : kLines) {
-        svg += fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\" points=\"",
-                           line.colour);
-        for (const BenefitPoint& point : picture.curve) {
-            svg += fmt::format("{:.1f},{:.1f} ", axes.x(point.ratio),
-                               axes.y(point.no_overlap / (point.*line.seconds)));
-        }
-        svg += fmt::format("\"/>\n<text x=\"{}\" y=\"{:.1f}\" fill=\"{}\">{}</text>\n", kLeft + 8,
-                           label, line.colour, line.name);
-        label += 13;
+        inside += curve(axes, picture.curve, line);
     }
     const double here = axes.x(picture.here.ratio);
-    svg += fmt::format(
-        "<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"black\"/>\n"
-        "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">you are here</text>\n</svg>\n",
-        here, kTop, kHeight - kBottom, kTop - 4);
-    return svg;
+    inside += fmt::format(
+        "</svg>\n<line class=\"edge\" x1=\"{0:.2f}%\" x2=\"{0:.2f}%\" y1=\"{1}\" y2=\"{2}\"/>\n"
+        "<text x=\"{0:.2f}%\" y=\"{3}\" text-anchor=\"{4}\">you are here</text>\n",
+        here, kTop, kBottom, kTop - 6,
+        here < 20   ? "start"
+        : here > 80 ? "end"
+                    : "middle");
+    for (const auto& [gain, name] : levels) {  // above the curves, or they would run through words
+        inside += level(axes, gain);
+    }
+    double y = kBottom + 54;
+    for (const Line& line : kLines) {
+        inside += fmt::format(
+            "<svg x=\"{}%\" y=\"{}\" overflow=\"visible\"><line class=\"curve {}\" x2=\"28\" "
+            "y1=\"7\" y2=\"7\"/><text x=\"36\" y=\"12\">{}</text></svg>\n",
+            picture::kFirst, y, line.look, line.name);
+        y += 18;
+    }
+    y += 16;
+    for (const auto& [gain, name] : levels) {
+        inside += picture::text(y, fmt::format("{:.2f}x: {}", gain, name), "soft");
+        y += 18;
+    }
+    return picture::drawing(y, picture.title, kSentence, inside);
 }
 
 }  // namespace deft::tools

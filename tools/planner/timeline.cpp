@@ -21,6 +21,8 @@ char bucket_letter(std::uint32_t bucket) {
     return kLetters[bucket % 36];
 }
 
+}  // namespace
+
 std::string label(const Interval& bar) {
     switch (bar.kind) {
         case Kind::Forward:
@@ -34,31 +36,6 @@ std::string label(const Interval& bar) {
     }
     return fmt::format("{} bucket {} [{}, {})", to_string(bar.operation), bar.bucket, bar.begin,
                        bar.end);
-}
-
-}  // namespace
-
-std::string xml_text(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '&':
-                out += "&amp;";
-                break;
-            case '"':
-                out += "&quot;";
-                break;
-            default:
-                out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-        }
-    }
-    return out;
 }
 
 Timeline timeline_of(const planner::Plan& plan, const planner::Profile& profile,
@@ -131,104 +108,6 @@ std::string text_timeline(const Timeline& timeline, int columns) {
         text += fmt::format("  {:<{}} {}\n", name, width, rows[r]);
     }
     return text;
-}
-
-namespace {
-
-constexpr double kWidth = 1200;
-constexpr double kLeft = 130;
-constexpr const char* kForward = "#a0c4a0";
-constexpr const char* kBackward = "#c8c8c8";
-
-std::string svg_legend(double y) {
-    std::string out;
-    double x = kLeft;
-    for (const auto& [colour, text] :
-         {std::pair(kForward, "forward"), std::pair(kBackward, "backward"),
-          std::pair("#4c78a8",
-                    "transfers: a colour for each bucket, its number under the "
-                    "pointer")}) {
-        out += fmt::format(
-            "<rect x=\"{0:.0f}\" y=\"{1:.1f}\" width=\"12\" height=\"12\" fill=\"{2}\"/>"
-            "<text x=\"{3:.0f}\" y=\"{4:.1f}\">{5}</text>\n",
-            x, y, colour, x + 17, y + 10, text);
-        x += 100;
-    }
-    return out;
-}
-
-// Ticks at 1, 2 or 5 times a power of ten, ten of them at most.
-std::string svg_axis(double y, double seconds, double scale) {
-    if (!(seconds > 0)) {
-        return "";
-    }
-    double step = std::pow(10, std::floor(std::log10(seconds * 1e3 / 10)));
-    for (const double times : {2.0, 2.5, 2.0}) {  // to 2, 5 and 10
-        step *= seconds * 1e3 / step > 10 ? times : 1;
-    }
-    std::string out = fmt::format(
-        "<text x=\"4\" y=\"{0:.1f}\">time, ms</text><path d=\"M{1} {2:.1f}H{3:.1f}\" "
-        "stroke=\"black\"/>\n",
-        y + 17, kLeft, y, kLeft + seconds * scale);
-    for (int i = 0; i * step <= seconds * 1e3 * (1 + 1e-9); ++i) {
-        const double x = kLeft + i * step * 1e-3 * scale;
-        out += fmt::format(
-            "<path d=\"M{0:.1f} {1:.1f}v5\" stroke=\"black\"/><text x=\"{0:.1f}\" y=\"{2:.1f}\" "
-            "text-anchor=\"middle\">{3:g}</text>\n",
-            x, y, y + 17, i * step);
-    }
-    return out;
-}
-
-}  // namespace
-
-std::string svg_timeline(const std::vector<Timeline>& timelines) {
-    constexpr double kRow = 22;
-    double height = 58;  // legend and axis
-    double longest = 0;
-    for (const Timeline& timeline : timelines) {
-        height += 24 + kRow * static_cast<double>(timeline.links.size() + 1) + 12;
-        longest = std::max(longest, timeline.length);
-    }
-    const double scale = longest > 0 ? (kWidth - kLeft - 10) / longest : 0;
-    static const char* const kColours[] = {"#4c78a8", "#f58518", "#54a24b", "#b279a2",
-                                           "#e45756", "#72b7b2", "#9d755d", "#eeca3b"};
-    std::string out = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{:.0f}\" "
-        "viewBox=\"0 0 {} {:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect "
-        "width=\"100%\" height=\"100%\" "
-        "fill=\"white\"/>\n",
-        kWidth, height + 10, kWidth, height + 10);
-    out += svg_legend(8);
-    double y = 30;
-    for (const Timeline& timeline : timelines) {
-        y += 14;
-        out += fmt::format(
-            "<text x=\"4\" y=\"{:.1f}\" font-weight=\"bold\">{} ({:.3f} ms{})</text>\n", y,
-            xml_text(timeline.title), timeline.length * 1e3,
-            timeline.iterations > 0 ? fmt::format(", {} iterations", timeline.iterations) : "");
-        y += 10;
-        for (std::size_t r = 0; r <= timeline.links.size(); ++r) {
-            out += fmt::format("<text x=\"4\" y=\"{:.1f}\">{}</text>\n", y + kRow * double(r) + 14,
-                               xml_text(r == 0 ? "compute" : timeline.links[r - 1]));
-        }
-        for (const Interval& bar : timeline.bars) {
-            const bool transfer = bar.kind == Kind::Transfer;
-            const double row = transfer ? bar.link + 1 : 0;
-            const char* colour = transfer                    ? kColours[bar.bucket % 8]
-                                 : bar.kind == Kind::Forward ? kForward
-                                                             : kBackward;
-            out += fmt::format(
-                "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" "
-                "fill=\"{}\" stroke=\"white\" stroke-width=\"0.5\"><title>{} "
-                "{:.3f}-{:.3f} ms</title></rect>\n",
-                kLeft + bar.start * scale, y + kRow * row,
-                std::max(0.3, (bar.finish - bar.start) * scale), kRow - 3, colour,
-                xml_text(label(bar)), bar.start * 1e3, bar.finish * 1e3);
-        }
-        y += kRow * static_cast<double>(timeline.links.size() + 1) + 12;
-    }
-    return out + svg_axis(y, longest, scale) + "</svg>\n";
 }
 
 nlohmann::json chrome_trace(const std::vector<Timeline>& timelines) {

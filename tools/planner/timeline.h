@@ -25,8 +25,8 @@ Timeline timeline_of(const planner::Plan& plan, const planner::Profile& profile,
 
 // Rows of `columns` characters: F forward, B backward, digits and letters transfers by bucket.
 std::string text_timeline(const Timeline& timeline, int columns = 100);
-// `text` as the text of an XML element.
-std::string xml_text(const std::string& text);
+// "forward 3", "all-reduce bucket 7 [0, 4096)"
+std::string label(const planner::Interval& bar);
 
 std::string svg_timeline(const std::vector<Timeline>& timelines);
 // chrome://tracing, Perfetto: one process per timeline, one thread per row; microseconds.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "planner/adviser.h"
 #include "planner/model/collective.h"
@@ -298,6 +299,37 @@ TEST(Files, BrokenGzipAndBombs) {
                 StartsWith("x: b[1]: "));
 }
 
+// Where a bar begins, in per cent of a drawing, from its title.
+std::vector<double> places(const std::string& svg, const std::string& title) {
+    std::vector<double> found;
+    const std::regex bar("<rect class=\"[a-z0-9]+\" x=\"([0-9.]+)%\"[^>]*><title>" + title);
+    for (std::sregex_iterator at(svg.begin(), svg.end(), bar), end; at != end; ++at) {
+        found.push_back(std::stod((*at)[1]));
+    }
+    return found;
+}
+
+// The same second is at the same place in each timeline, however long it is.
+TEST(Timelines, ShareOneAxis) {
+    Timeline quick;
+    quick.title = "quick";
+    quick.links = {"eth0"};
+    quick.length = 0.05;
+    planner::Interval bar;
+    bar.kind = planner::Interval::Kind::Backward;
+    bar.iteration = 4;
+    bar.start = 0.02;
+    bar.finish = 0.04;
+    quick.bars = {bar};
+    Timeline slow = quick;
+    slow.title = "slow";
+    slow.length = 0.2;
+    const std::vector<double> at = places(svg_timeline({quick, slow}), "backward 4 ");
+    ASSERT_EQ(at.size(), 2U);
+    EXPECT_DOUBLE_EQ(at[0], at[1]);
+    EXPECT_NEAR(at[0], 2 + 96 * 0.1, 0.01);
+}
+
 TEST(Timelines, SvgAndTraceHoldEveryBar) {
     const planner::Profile profile = profile_from_model("model:resnet50");
     const planner::Fabric fabric = read_links("10GbE,10GbE-gloo", 16);
@@ -310,10 +342,10 @@ TEST(Timelines, SvgAndTraceHoldEveryBar) {
     for (std::size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) {
         ++titles;
     }
-    EXPECT_EQ(titles, timeline.bars.size());
+    EXPECT_EQ(titles, timeline.bars.size() + 1);  // and the drawing's own
     EXPECT_NE(svg.find("a&lt;b&gt;&amp;&quot;c"), std::string::npos);
-    for (const char* part :
-         {"viewBox=\"0 0 1200 ", ">forward<", ">backward<", ">time, ms<", " iterations)<"}) {
+    for (const char* part : {"width=\"100%\"", "prefers-color-scheme:dark", ">forward<",
+                             ">backward<", ">time, ms<", " iterations<"}) {
         EXPECT_NE(svg.find(part), std::string::npos) << part;
     }
     const json events = chrome_trace({timeline})["traceEvents"];
