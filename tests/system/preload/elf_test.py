@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the product needs, shows and does at load time, read from the file with readelf and nm.
 
-usage: elf_test.py LIBRARY GUEST ARCHIVE...   (the static libraries it is linked from)
+usage: elf_test.py LIBRARY GUEST COMMAND OPTIMIZED ARCHIVE...
+COMMAND: deft, or - where it is not built; OPTIMIZED: true or false; ARCHIVE: the static libraries
+that the library is linked from.
 """
+import os
 import platform
 import re
 import shutil
@@ -11,7 +14,9 @@ import subprocess
 import sys
 import unittest
 
-LIBRARY, GUEST, ARCHIVES = sys.argv[1], sys.argv[2], sys.argv[3:]
+LIBRARY, GUEST, ARCHIVES = sys.argv[1], sys.argv[2], sys.argv[5:]
+COMMAND = "" if sys.argv[3] == "-" else sys.argv[3]
+OPTIMIZED = sys.argv[4] == "true"
 
 # The floor of PyTorch's own wheels (manylinux_2_28): RHEL 8, Debian 10, Ubuntu 20.04 and whatever
 # is newer.
@@ -31,12 +36,14 @@ RUNTIME_CONSTRUCTORS = ("frame_dummy", "_GLOBAL__sub_I_eh_alloc.cc",
                         "_GLOBAL__sub_I_system_error.cc", "_GLOBAL__sub_I_memory_resource.cc")
 
 
+# A folder with readelf, nm and size for another machine's files.
+TOOLS = os.environ["ELF_TEST_TOOLS"] + ":" if "ELF_TEST_TOOLS" in os.environ else ""
 BUILD_GLIBC = tuple(map(int, (platform.libc_ver()[1] or "0.0").split(".")[:2]))
 
 
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60,
-                          env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
+                          env={"PATH": TOOLS + "/usr/bin:/bin", "LC_ALL": "C"}).stdout
 
 
 def exported(library):
@@ -75,6 +82,26 @@ class Guest(unittest.TestCase):
         self.assertLess(sum(int(size)
                             for size in output("size", GUEST).splitlines()[1].split()[:3]),
                         32 * 1024)
+
+
+@unittest.skipUnless(COMMAND, "no command was built")
+class Command(unittest.TestCase):
+    """The `deft` command starts seldom, so all of it is bound at once and read-only then."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dynamic = output("readelf", "-Wd", COMMAND)
+        cls.segments = output("readelf", "-Wl", COMMAND)
+
+    def test_is_hardened(self):
+        self.assertIn("Elf file type is DYN", self.segments)
+        self.assertRegex(self.dynamic, r"FLAGS_1\).*\bPIE\b")
+        self.assertRegex(self.dynamic, r"FLAGS_1\).*\bNOW\b")
+        self.assertIn("GNU_RELRO", self.segments)
+        self.assertNotIn("RWE", self.segments)
+        self.assertNotRegex(self.dynamic, r"RPATH|RUNPATH|TEXTREL")
+        undefined = output("nm", "-D", "--undefined-only", COMMAND)
+        self.assertIn("__stack_chk_fail", undefined)
 
 
 class Product(unittest.TestCase):
@@ -138,6 +165,19 @@ class Product(unittest.TestCase):
         self.assertEqual(len(stack), 1)
         self.assertNotIn("RWE", segments)
         self.assertIn("GNU_RELRO", segments)
+
+    def test_an_overrun_ends_the_process(self):
+        """Stack protector and fortified functions; a sanitizer's build has its own."""
+        undefined = {re.sub(r"@.*", "", line.split()[-1]) for line in self.undefined()}
+        self.assertIn("__stack_chk_fail", undefined)
+        if OPTIMIZED:
+            fortified = {name for name in undefined if re.fullmatch(r"__\w+_chk", name)}
+            self.assertGreaterEqual(fortified, {"__snprintf_chk", "__vsnprintf_chk"})
+
+    def test_nothing_is_both_writable_and_executable(self):
+        loads = re.findall(r"^ *LOAD .*?(R?W? ?E?) +0x", output("readelf", "-Wl", LIBRARY), re.M)
+        self.assertGreater(len(loads), 1)
+        self.assertEqual([flags for flags in loads if "W" in flags and "E" in flags], [])
 
     def test_exports_only_nccl_and_deft(self):
         symbols = [line.split() for line in output("nm", "-D", "--defined-only",
