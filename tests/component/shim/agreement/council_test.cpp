@@ -114,6 +114,19 @@ TEST(Council, AnotherBuildOfTheReleaseIsNamed) {
         << scene[0].reason();
 }
 
+// In a job that is being upgraded: the rank's calls are forwarded, and the reason says why.
+TEST(Council, ATrailerOfAnotherReleaseIsNamed) {
+    Scene scene(1);
+    deft_nccl_unique_id_t id = scene.id;
+    for (const int version : {wire::kVersion - 1, wire::kVersion + 1}) {
+        id.internal[wire::kTrailerAt + 4] = static_cast<char>(version);
+        std::string why;
+        EXPECT_FALSE(has_trailer(id, &why));
+        EXPECT_NE(why.find("runs another release of deft"), std::string::npos) << why;
+        EXPECT_EQ(join(id, 2, 1, terms()), nullptr);
+    }
+}
+
 TEST(Council, WithoutATrailerThereIsNone) {
     deft_nccl_unique_id_t id{};
     std::memset(id.internal, 0x11, 40);
