@@ -54,6 +54,7 @@ constinit Function<double, double> log2_function("log2");
 constinit Function<double, double> erf_function("erf");
 constinit Function<double, double> sqrt_function("sqrt");
 constinit Function<double, double, double> pow_function("pow");
+constinit Function<double, double, double> hypot_function("hypot");
 constinit Function<long, double> lround_function("lround");
 constinit Function<long long, double> llround_function("llround");
 constinit Function<int> fegetround_function("fegetround");
@@ -83,6 +84,9 @@ double sqrt(double x) noexcept {
 }
 double pow(double x, double y) noexcept {
     return pow_function(kNaN, x, y);
+}
+double hypot(double x, double y) noexcept {
+    return hypot_function(kNaN, x, y);
 }
 long lround(double x) noexcept {
     return lround_function(0, x);

@@ -131,8 +131,14 @@ def machine_of(path):
     return names.get(number) or stop(f"{path} is for machine {number}, which has no package")
 
 
+def binutil(name, path):
+    """The program of binutils for the machine of `path`; readelf reads them all."""
+    machine = machine_of(path)
+    return name if machine == os.uname().machine else f"{machine}-linux-gnu-{name}"
+
+
 def glibc_asked_for(path):
-    found = re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", path))
+    found = re.findall(r"GLIBC_(\d+)\.(\d+)", run(binutil("objdump", path), "-T", path))
     return max(((int(a), int(b)) for a, b in found), default=(0, 0))
 
 
@@ -144,7 +150,7 @@ def check(path):
     if asked > tuple(map(int, FLOOR.split("."))):
         stop(f"{path.name} asks for glibc {asked[0]}.{asked[1]}, the floor is {FLOOR}; "
              "configure with -Dportable=true")
-    needed = set(re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", path)))
+    needed = set(re.findall(r"NEEDED\s+(\S+)", run(binutil("objdump", path), "-p", path)))
     allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
     odd = {name for name in needed if name not in allowed and not name.startswith("ld-linux")}
     if odd:
@@ -164,8 +170,8 @@ def stage(build, work):
         content = path.read_bytes()
         if content.startswith(b"\x7fELF"):
             split = work / (path.name + ".debug")
-            run("objcopy", "--only-keep-debug", path, split)
-            run("strip", "--strip-unneeded", path)
+            run(binutil("objcopy", path), "--only-keep-debug", path, split)
+            run(binutil("strip", path), "--strip-unneeded", path)
             check(path)
             build = re.search(r"Build ID: ([0-9a-f]+)", run("readelf", "-n", path))
             if build is None:

@@ -132,7 +132,7 @@ class Product(unittest.TestCase):
         def number(version):
             return tuple(map(int, version.removeprefix("GLIBC_").split(".")))
 
-        self.assertGreater(len(versions), 3, "nm -D shows no versions here")
+        self.assertGreater(len(versions), 1, "nm -D shows no versions here")
         self.assertNotIn("GLIBC_PRIVATE", versions)
         self.assertEqual({v: names for v, names in versions.items() if number(v) > NEWEST_GLIBC},
                          {}, "see packaging/glibc.c")
