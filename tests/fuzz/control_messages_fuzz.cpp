@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
-#include <vector>
 
 #include "shim/control/message.h"
+#include "shim/guard/guard.h"
 
 using namespace deft::director;
 
@@ -24,10 +24,19 @@ void round_trip(std::span<const std::byte> in) {
     if (!decode(in, value)) {
         return;
     }
-    const std::vector<std::byte> again = encode(value);
+    const auto again = encode(value);
     T back;
     require(decode(again, back));
     require(encode(back) == again);
+}
+
+void read_statistics(std::span<const std::byte> in) {
+    deft::guard::Statistics statistics;
+    if (deft::guard::decode(in, statistics)) {
+        const auto again = deft::guard::encode(statistics);
+        require(deft::guard::decode(again, statistics));
+        require(deft::guard::encode(statistics) == again);
+    }
 }
 
 }  // namespace
@@ -37,5 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     round_trip<Proof>(in);
     round_trip<Order>(in);
     round_trip<Staged>(in);
+    round_trip<Pressed>(in);
+    round_trip<Halted>(in);
+    read_statistics(in);
     return 0;
 }
