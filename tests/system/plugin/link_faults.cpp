@@ -7,140 +7,17 @@
 // Exit status 77: namespaces are not allowed here.
 #include <poll.h>
 
-#include <deque>
 #include <fstream>
-#include <random>
-#include <vector>
 
-#include "tests/system/plugin/two_hosts.h"
+#include "tests/system/plugin/message_job.h"
 
 namespace {
 
 constexpr std::size_t kMessages = 900;
-constexpr std::size_t kLargest = 1 << 20;
-constexpr std::size_t kDepth = 4;
 constexpr std::size_t kFaultAt = 150;  // messages received when the fault comes
 
-std::size_t size_of(std::size_t message) {
-    std::mt19937_64 random(message * 31 + 5);
-    return message % 7 == 0 ? random() % 3000 : random() % kLargest;
-}
-
-std::byte pattern(std::size_t message, std::size_t at) {
-    return static_cast<std::byte>((message * 7 + at * 13 + (at >> 9)) & 0xff);
-}
-
-// One end: drives the table as NCCL's proxy does. Reports each received message on `control`.
-class Job {
-public:
-    Job(const char* library, bool sender, int control)
-        : connection_(library, sender, control), sender_(sender), control_(control) {}
-
-    void run() {
-        while (ended_ < kMessages) {
-            if (Clock::now() - last_ > kPatience) {
-                die("%s: nothing moved, %zu of %zu done", name(), ended_, kMessages);
-            }
-            if (begun_ < kMessages && flights_.size() < kDepth) {
-                begin();
-            }
-            if (!end_oldest()) {
-                std::this_thread::yield();
-            }
-        }
-        std::printf("%s: %zu messages, longest stall %.0f ms\n", name(), ended_,
-                    std::chrono::duration<double, std::milli>(stall_).count());
-        std::fflush(stdout);
-        // The other end still needs this one until it has its last acknowledgement: leave together.
-        char byte = 'd';
-        (void)!write(control_, &byte, 1);
-        while (read(control_, &byte, 1) == 1 && byte != 'q') {
-        }
-        connection_.close();
-    }
-
-private:
-    struct Flight {
-        void* request;
-        std::vector<std::byte> data;
-    };
-
-    const char* name() const { return sender_ ? "sender" : "receiver"; }
-
-    void begin() {
-        const auto* const net = connection_.net;
-        Flight flight{nullptr, std::vector<std::byte>(sender_ ? size_of(begun_) : kLargest)};
-        void* data = flight.data.data();
-        std::size_t size = flight.data.size();
-        void* none = nullptr;
-        int tag = 0;
-        int result = 0;
-        if (sender_) {
-            for (std::size_t i = 0; i < size; ++i) {
-                flight.data[i] = pattern(begun_, i);
-            }
-            result =
-                net->isend(connection_.comm, data, size, tag, nullptr, nullptr, &flight.request);
-        } else {
-            result =
-                net->irecv(connection_.comm, 1, &data, &size, &tag, &none, &none, &flight.request);
-        }
-        if (result != 0) {
-            die("%s failed: %d", sender_ ? "isend" : "irecv", result);
-        }
-        if (flight.request != nullptr) {
-            flights_.push_back(std::move(flight));
-            ++begun_;
-        }
-    }
-
-    // False: it is still under way.
-    bool end_oldest() {
-        int done = 0;
-        int size = 0;
-        if (!flights_.empty() &&
-            connection_.net->test(flights_.front().request, &done, &size) != 0) {
-            die("%s: test failed", name());
-        }
-        if (done == 0) {
-            return false;
-        }
-        if (!sender_) {
-            check(static_cast<std::size_t>(size));
-            (void)!write(control_, "m", 1);
-        }
-        // The buffer is NCCL's again: what is written to it now must not go out any more.
-        std::memset(flights_.front().data.data(), 0xEE, flights_.front().data.size());
-        flights_.pop_front();
-        ++ended_;
-        stall_ = std::max(stall_, Clock::now() - last_);
-        last_ = Clock::now();
-        return true;
-    }
-
-    void check(std::size_t size) const {
-        if (size != size_of(ended_)) {
-            die("message %zu: %zu bytes instead of %zu", ended_, size, size_of(ended_));
-        }
-        for (std::size_t i = 0; i < size; ++i) {
-            if (flights_.front().data[i] != pattern(ended_, i)) {
-                die("message %zu differs at byte %zu", ended_, i);
-            }
-        }
-    }
-
-    const Connection connection_;
-    const bool sender_;
-    const int control_;
-    std::deque<Flight> flights_;
-    std::size_t begun_ = 0;
-    std::size_t ended_ = 0;
-    Clock::time_point last_ = Clock::now();
-    Clock::duration stall_ = Clock::duration::zero();
-};
-
 [[noreturn]] void run_end(const char* library, bool sender, int control) {
-    Job(library, sender, control).run();
+    Job(library, sender, control, kMessages).run();
     _exit(0);
 }
 
