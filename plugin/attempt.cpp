@@ -11,6 +11,8 @@
 #include "base/mutex.h"
 #include "base/random.h"
 #include "deft/abi/net.h"
+#include "plugin/port_pairs.h"
+#include "plugin/rdma_dialer.h"
 #include "plugin/tcp/descriptors.h"
 #include "plugin/tcp/tcp_path_source.h"
 #include "topology/kernel_links.h"
@@ -24,6 +26,7 @@ constexpr Nanos kOnlyDeadAfter = 10 * kSecond;
 constexpr Nanos kAskInterval = 50 * kMillisecond;
 constexpr Nanos kAskLimit = 10 * kSecond;  // then what the handle says has to do
 constexpr Nanos kAddressesFresh = 100 * kMillisecond;
+constexpr std::size_t kReceptions = 4;  // ways over TCP that one path over RDMA tries by turns
 
 // The connections of a process share its links. Other ranks of the host do too, and know nothing of
 // each other's trials.
@@ -119,11 +122,9 @@ bool number_connection(wire::Hello& hello) {
     return true;
 }
 
-// How many paths there are, and which of them are known not to work. True if none is known to:
-// then all are tried.
-bool count_paths(const std::vector<Route>& routes, const std::vector<Interface>& links,
-                 wire::Hello& hello) {
-    hello.paths = static_cast<std::uint16_t>(routes.size());
+// Which of the paths over TCP are known not to work. True if none is known to: then all are tried.
+bool note_dead(const std::vector<Route>& routes, const std::vector<Interface>& links,
+               wire::Hello& hello) {
     for (std::size_t i = 0; i < routes.size(); ++i) {
         hello.absent |=
             static_cast<std::uint16_t>((known_dead(routes[i], links[routes[i].link]) ? 1 : 0) << i);
@@ -133,6 +134,62 @@ bool count_paths(const std::vector<Route>& routes, const std::vector<Interface>&
         hello.absent = 0;
     }
     return all_dead;
+}
+
+// The link's wire is that of a port which is driven too.
+bool shares_wire(const Interface& link, const PortPairs& pairs, const VerbsPorts& ports) {
+    return std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) {
+        const std::vector<std::string>& names = ports[pair.first]->interfaces;
+        return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+            return name == link.name || name == link.lower || name == link.wire;
+        });
+    });
+}
+
+// Ways to the peer's listener for a path over this port: first the one that shares its wire, and
+// with it its fate.
+std::vector<Route> receptions_for(const VerbsPort& port, std::vector<Route> routes,
+                                  const Device& device, std::size_t turn) {
+    std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
+                routes.end());
+    std::stable_partition(routes.begin(), routes.end(), [&](const Route& route) {
+        const std::string& name = device.links[route.link].name;
+        return std::find(port.interfaces.begin(), port.interfaces.end(), name) !=
+               port.interfaces.end();
+    });
+    routes.resize(std::min(routes.size(), kReceptions));
+    return routes;
+}
+
+// The RDMA ports of this host that are paired with ports of the peer's.
+PortPairs pairs_to(const wire::Handle& handle, const ConnectionOptions& options) {
+    if (!options.ports.empty() && (handle.features & wire::kFeatureGrants) == 0) {
+        DEFT_INFO("the deft of the peer at %s is too old for RDMA links: this connection uses TCP",
+                  handle.endpoints.entries[0].address.text().c_str());
+    }
+    return pair_ports(options.ports, handle.ports, wire::kMaxPaths - 1);
+}
+
+void add_rdma_dialers(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+                      const PortPairs& pairs, const std::vector<Route>& routes,
+                      const wire::Handle& handle, wire::Hello hello,
+                      const TcpDialer::Options& reception,
+                      std::vector<std::unique_ptr<Dialer>>& dialers) {
+    hello.kind = wire::Hello::kVerbs;
+    for (const auto& [own, peer] : pairs) {
+        const std::shared_ptr<const VerbsPort>& port = options.ports[own];
+        hello.path = static_cast<std::uint16_t>(dialers.size());
+        hello.remote_port = static_cast<std::uint8_t>(peer);
+        hello.speed_mbps =
+            static_cast<std::uint32_t>(std::clamp<std::int64_t>(port->speed_mbps, 0, 0xffffffff));
+        std::snprintf(hello.link, sizeof(hello.link), "%s", port->name.c_str());
+        std::vector<std::unique_ptr<TcpDialer>> receptions;
+        for (const Route& route : receptions_for(*port, routes, *device, dialers.size())) {
+            receptions.push_back(std::make_unique<TcpDialer>(device, route, hello, reception));
+        }
+        dialers.push_back(
+            std::make_unique<RdmaDialer>(port, handle.ports.entries[peer], std::move(receptions)));
+    }
 }
 
 int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
@@ -146,24 +203,36 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
             handle.endpoints.entries[0].address.text().c_str());
         return DEFT_NET_SYSTEM_ERROR;
     }
+    auto pairs = pairs_to(handle, options);
     const Descriptors descriptors = Descriptors::now();
-    const std::size_t allowed =
-        paths_allowed(std::min(routes.size() * options.streams, wire::kMaxPaths), descriptors);
+    std::size_t allowed = paths_allowed(
+        std::min(routes.size() * options.streams + pairs.size(), wire::kMaxPaths), descriptors);
+    pairs.resize(std::min(pairs.size(), allowed - 1));
+    allowed -= pairs.size();
     if (allowed < routes.size()) {
         choose_routes(routes, device->links, allowed);
     }
+    const std::vector<Route> receptions = routes;
     multiply(routes, options.streams, allowed);
+    const std::size_t paths = routes.size() + pairs.size();
     // Its pipes are what a connection can do without, too.
     const std::shared_ptr<PagePipes> pages =
         descriptors.spare() == 0 ? nullptr : PagePipes::process(options.zerocopy);
     wire::Hello hello = hello_of(handle);
     hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
+    hello.flags |= pairs.empty() ? std::uint8_t{0} : wire::kFlagMixed;
+    hello.paths = static_cast<std::uint16_t>(paths);
     if (!number_connection(hello)) {
         DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
         return DEFT_NET_SYSTEM_ERROR;
     }
-    const bool all_dead = count_paths(routes, device->links, hello);
+    const bool all_dead = note_dead(routes, device->links, hello);
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        const auto& [own, peer] = pairs[i];
+        const bool dead = RdmaDialer::known_dead(*options.ports[own], handle.ports.entries[peer]);
+        hello.absent |= static_cast<std::uint16_t>((dead ? 1 : 0) << (routes.size() + i));
+    }
     std::string problem;
     const std::shared_ptr<TcpAcceptor> acceptor = Descriptors::now().spare() == 0
                                                       ? TcpAcceptor::existing(device)
@@ -172,16 +241,19 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
         acceptor == nullptr ? nullptr
                             : std::make_shared<TcpHome>(acceptor, hello.connection, hello.secret);
     TcpDialer::Options dialer;
-    dialer.dead_after = sender_dead_after(routes.size(), options.link_timeout);
+    dialer.dead_after = sender_dead_after(paths, options.link_timeout);
     dialer.congestion = options.congestion;
     dialer.pages = pages;
     dialer.pass_over = !all_dead;
     dialer.home = home;
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
+        dialer.standby = shares_wire(device->links[route.link], pairs, options.ports);
         hello.path = static_cast<std::uint16_t>(dialers.size());
         dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
     }
+    dialer.pass_over = false;
+    add_rdma_dialers(device, options, pairs, receptions, handle, hello, dialer, dialers);
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;
@@ -228,6 +300,7 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
         const Dialer::Result result = dialer->poll(now, connected);
         if (result == Dialer::Result::Connected) {
             attempt.handle.endpoints = dialer->endpoints();
+            attempt.handle.ports = dialer->ports();
             answered = true;
             break;
         }
@@ -255,8 +328,10 @@ int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionO
     attempt.context = options.context;
     attempt.secret = handle.secret;
     attempt.handle = handle;
-    return handle.total > handle.endpoints.count ? start_asking(device, options, now, attempt)
-                                                 : connect_paths(device, options, now, attempt);
+    const bool all_known = handle.total <= handle.endpoints.count &&
+                           (handle.total_ports <= handle.ports.count || options.ports.empty());
+    return all_known ? connect_paths(device, options, now, attempt)
+                     : start_asking(device, options, now, attempt);
 }
 
 }  // namespace deft::net

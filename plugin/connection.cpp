@@ -9,6 +9,8 @@
 #include "base/mutex.h"
 #include "deft/abi/net.h"
 #include "plugin/attempt.h"
+#include "plugin/mixed_path_source.h"
+#include "plugin/port_pairs.h"
 #include "plugin/tcp/tcp_path_source.h"
 
 namespace deft::net {
@@ -58,18 +60,38 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     }
     auto listener = std::make_unique<Listener>();
     listener->options_ = options;
-    listener->admission_ = acceptor->open();
+    wire::Handle handle;
+    handle.ports = to_wire(options.ports);
+    listener->admission_ = acceptor->open(handle.ports);
     if (listener->admission_ == nullptr) {
         problem = "neither getrandom nor /dev/urandom gives random bytes";
         return nullptr;
     }
-    wire::Handle handle;
+    handle.features = wire::kFeatureGrants;
+    handle.total_ports = static_cast<std::uint8_t>(handle.ports.count);
     handle.listener = listener->admission_->listener();
     handle.secret = listener->admission_->secret();
     handle.endpoints = listener->admission_->endpoints();
     handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
     wire::encode(handle, out);
     return listener;
+}
+
+// Of a connection whose sender makes paths of other kinds, if it may.
+std::unique_ptr<PathSource> Listener::source(Admission::Guest guest) {
+    const bool mixed = (guest.hello.flags & wire::kFlagMixed) != 0 && !options_.ports.empty();
+    std::vector<std::int64_t> speeds;
+    for (const auto& port : options_.ports) {
+        if (mixed && speeds.size() < wire::kMaxPorts) {
+            speeds.push_back(port->speed_mbps);
+        }
+    }
+    auto reception = std::make_unique<TcpPathSource>(std::move(admission_), std::move(guest),
+                                                     options_.link_timeout, std::move(speeds));
+    if (!mixed) {
+        return reception;
+    }
+    return std::make_unique<MixedPathSource>(std::move(reception), options_.ports);
 }
 
 std::unique_ptr<Receiver> Listener::accept(Nanos now) {
@@ -89,10 +111,7 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
                       static_cast<unsigned long long>(guest.hello.connection),
                       guest.from.text().c_str());
         std::snprintf(options.peer, sizeof(options.peer), "%s", guest.from.text().c_str());
-        receiver_ = std::make_unique<Receiver>(
-            options, paths,
-            std::make_unique<TcpPathSource>(std::move(admission_), std::move(guest),
-                                            options_.link_timeout));
+        receiver_ = std::make_unique<Receiver>(options, paths, source(std::move(guest)));
     }
     return receiver_->establish(now) ? std::move(receiver_) : nullptr;
 }

@@ -11,6 +11,7 @@
 #include "plugin/tcp/device.h"
 #include "plugin/tcp/tcp_acceptor.h"
 #include "plugin/tcp/wire.h"
+#include "plugin/verbs/ports.h"
 
 namespace deft::net {
 
@@ -21,6 +22,7 @@ struct ConnectionOptions {
     std::string congestion = "auto";  // tcp/congestion.h
     std::string zerocopy = "auto";    // tcp/page_pipes.h
     bool checksum = false;  // of what this end sends; the receiver learns it from the hello
+    VerbsPorts ports;       // RDMA ports to drive next to the device's links
 };
 
 // The listening side, until one connection has been accepted.
@@ -35,6 +37,8 @@ public:
     std::unique_ptr<Receiver> accept(Nanos now);
 
 private:
+    std::unique_ptr<PathSource> source(Admission::Guest guest);
+
     std::unique_ptr<Admission> admission_;
     std::unique_ptr<Receiver> receiver_;
     ConnectionOptions options_;

@@ -16,6 +16,7 @@
 #include "plugin/core/idle_progress.h"
 #include "plugin/core/io_threads.h"
 #include "plugin/core/progress_thread.h"
+#include "plugin/device_ports.h"
 #include "plugin/tcp/probed_rates.h"
 #include "topology/rdma.h"
 #include "topology/rdma_presence.h"
@@ -51,7 +52,7 @@ bool switched_off() {
     return Config::process().is(Key::Mode, "off");
 }
 
-ConnectionOptions connection_options(void* context) {
+ConnectionOptions connection_options(void* context, const Device& device) {
     ConnectionOptions options;
     options.context = context;
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
@@ -59,6 +60,7 @@ ConnectionOptions connection_options(void* context) {
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
+    options.ports = process_ports_of(device);
     return options;
 }
 
@@ -209,6 +211,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
                       config.setting(Key::Mode).origin.c_str());
         } else {
             shown = shown_devices();
+            (void)process_verbs_ports();  // opening takes its time, which no connection has
             if (shown == 0 && !needs_no_device()) {
                 return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
             }
@@ -247,8 +250,8 @@ int properties(int index, Properties& properties) noexcept {
         properties.pci_path =
             device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
         properties.guid = device->guid;
-        properties.speed_mbps =
-            static_cast<int>(std::min<std::int64_t>(device->speed_mbps(), 1 << 30));
+        properties.speed_mbps = static_cast<int>(
+            std::min<std::int64_t>(told_speed(*device, process_ports_of(*device)), 1 << 30));
         properties.max_bytes = kMaxMessage;
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
@@ -263,7 +266,7 @@ int listen(void* context, int index, void* handle, void** comm) noexcept {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
         std::string problem;
-        const ConnectionOptions options = connection_options(context);
+        const ConnectionOptions options = connection_options(context, *device);
         say_whose(context);
         std::unique_ptr<Listener> listener =
             Listener::open(device, options, handle_span(handle), problem);
@@ -284,7 +287,7 @@ int connect(void* context, int index, void* handle, void** comm) noexcept {
         if (device == nullptr) {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
-        const ConnectionOptions options = connection_options(context);
+        const ConnectionOptions options = connection_options(context, *device);
         say_whose(context);
         std::unique_ptr<Sender> sender;
         const int result = net::connect(device, options, handle_span(handle), steady_now(), sender);
@@ -342,6 +345,10 @@ int reg_mr(void* comm, void* data, std::size_t size, int type, void** handle) no
         const auto domains = end == nullptr ? decltype(end->domains()){} : end->domains();
         std::string problem;
         auto region = std::make_unique<Region>(Memory{data, size}, domains, problem);
+        if (!problem.empty() && end->granted_only()) {
+            DEFT_WARN("regMr: %s, and this connection has RDMA links only", problem.c_str());
+            return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
+        }
         if (!problem.empty()) {
             DEFT_WARN_ONCE("memory cannot be registered, and goes over TCP only: %s",
                            problem.c_str());

@@ -192,6 +192,8 @@ public:
     // Of the paths that it makes.
     virtual Capabilities capabilities() const { return {}; }
     virtual std::shared_ptr<Domain> domain() const { return nullptr; }
+    // They share the wire of other paths of the connection, and are for the time without those.
+    virtual bool standby() const { return false; }
     // Begins an attempt; `incarnation` counts the attempts of this path.
     virtual void start(std::uint32_t incarnation, Nanos now) = 0;
     // What failed is in failure().

@@ -26,6 +26,8 @@ struct Admitted {
     std::uint16_t index = 0;
     std::uint32_t incarnation = 0;
     LinkCounters* counters = nullptr;
+    // Receives posted, as the sender was told if that was not just now.
+    std::uint64_t told_posted = ~std::uint64_t{0};
 };
 
 // Where new paths of this connection turn up.
@@ -35,6 +37,8 @@ public:
     // The next admitted path, if any; cheap when there is none. The receiver's state goes into the
     // welcome.
     virtual bool next(Nanos now, const Control& state, Admitted& admitted) = 0;
+    // One is on its way: next() is to be called often.
+    virtual bool expecting() const { return false; }
     virtual Carrier carrier(std::size_t path) const = 0;  // of the local link
     // All in which granted paths may turn up; constant.
     virtual std::vector<std::shared_ptr<Domain>> domains() const { return {}; }

@@ -21,14 +21,16 @@ void Receiver::grant(PathSlot& link) {
         const Slot& slot = this->slot(link.granted);
         const Registration* const registration =
             slot.region == nullptr ? nullptr : slot.region->in(link.path->domain());
-        if (slot.complete || slot.capacity <= link.can.inline_bytes || registration == nullptr) {
+        if (slot.complete || slot.capacity <= link.can.inline_bytes) {
             continue;
         }
         Grant grant;
         grant.message = slot.message;
-        grant.address = reinterpret_cast<std::uintptr_t>(slot.data);
-        grant.capacity = slot.capacity;
-        grant.key = registration->remote_key;
+        if (registration != nullptr) {
+            grant.address = reinterpret_cast<std::uintptr_t>(slot.data);
+            grant.capacity = slot.capacity;
+            grant.key = registration->remote_key;
+        }
         switch (link.path->grant(grant)) {
             case Post::Again:
                 return;

@@ -50,8 +50,7 @@ void Receiver::take_in(Nanos now) {
     Control state;
     state.completed = completed_;
     state.posted = posted_;
-    Admitted admitted;
-    while (source_ && source_->next(now, state, admitted)) {
+    for (Admitted admitted; source_ && source_->next(now, state, admitted); admitted = {}) {
         if (admitted.index >= links_.size()) {
             continue;
         }
@@ -81,7 +80,9 @@ void Receiver::take_in(Nanos now) {
         apply(link, PathEvent::Connected, link.path->describe());
         evidence_.connected();
         // A further path may be gone before the welcome has come: the others tell.
-        announced_ = up_ == 1 ? std::max(announced_, state.posted) : announced_;
+        const std::uint64_t told = std::min(state.posted, admitted.told_posted);
+        announced_ = up_ == 1 ? std::max(announced_, told) : announced_;
+        link.tell = told < state.posted;
         // When the last path went there was none to say so on.
         for (auto& other : links_) {
             if (!other->path && other->incarnation > 0) {
@@ -142,13 +143,18 @@ void Receiver::timers(Nanos now) {
         if (links_.size() > 1 && link->path &&
             source_->carrier(link->index).lost != link->carrier_lost) {
             lose(*link, "the link lost its carrier", now);
-        } else if (link->say_gone_at != 0 && now >= link->say_gone_at) {
+            continue;
+        }
+        if (link->path && link->can.granted) {
+            link->path->look_after(now);
+        }
+        if (link->say_gone_at != 0 && now >= link->say_gone_at) {
             say_gone(*link, now);
         }
     }
     // While all paths are up, a newer connection of one of them is the only thing to wait for: the
     // sender has then lost a path that still looks well from here.
-    if (up_ < links_.size() || now >= next_look_) {
+    if (up_ < links_.size() || now >= next_look_ || source_->expecting()) {
         next_look_ = now + kLookInterval;
         take_in(now);
     }

@@ -40,6 +40,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         link->carrier = link->dialer->carrier();
         link->can = link->dialer->capabilities();
         link->domain = link->dialer->domain();
+        link->standby.shares_wire(link->dialer->standby());
         if (link->can.granted) {
             link->grants = std::make_unique<Grants>();
         }
@@ -253,7 +254,7 @@ Sender::PathSlot* Sender::choose(const Slot& slot) {
         }
         best = earliest_finish(std::span(taking.data(), count), slot.chunk_size);
     }
-    if (best < 0) {
+    if (best < 0 && !(fencing_ && grant_is_coming(slot))) {
         best = earliest_finish(std::span(outlooks.data(), count), slot.chunk_size);
     }
     return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();

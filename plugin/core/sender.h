@@ -26,6 +26,7 @@
 #include "plugin/core/region.h"
 #include "plugin/core/request.h"
 #include "plugin/core/scheduler.h"
+#include "plugin/core/standby.h"
 
 namespace deft::net {
 
@@ -65,6 +66,7 @@ public:
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
     std::vector<std::shared_ptr<Domain>> domains() const override;
+    bool granted_only() const override;
     // Before close(): waits up to `limit` for messages that NCCL was told are sent. True if some of
     // them have not got to the peer's host, and leave() is to see to it that they do.
     bool owes(Nanos limit);
@@ -123,6 +125,7 @@ private:
         Fence fence;                     // while it is open, the flights are those of the lost path
         Nanos away_since = 0;            // it was up, and is not; 0: it is, or never was
         RateEstimator rate;
+        Standby standby;                       // of a mixed connection
         std::array<Flight, kFlights> flights;  // ring: posted and not acknowledged, in order
         std::uint64_t first_flight = 0;
         std::uint64_t next_flight = 0;
@@ -136,6 +139,7 @@ private:
         Nanos suspect_since = 0;
         Nanos busy_since = 0;
         Nanos up_since = 0;
+        Nanos heard = 0;   // anything of the receiver's process
         Nanos looked = 0;  // for what the peer says
         Nanos looked_before = 0;
         FullSize full_size;
@@ -146,9 +150,15 @@ private:
 
         Place place(const Chunk&, std::byte*&) override { return Place::Refuse; }
         void arrived(const Chunk&) override {}
-        void control(const Control& control) override { sender->on_control(*this, control); }
+        void control(const Control& control) override {
+            heard = sender->now_;
+            sender->on_control(*this, control);
+        }
         void peer_closed() override {}
-        void granted(const Grant& grant) override { sender->on_grant(*this, grant); }
+        void granted(const Grant& grant) override {
+            heard = sender->now_;
+            sender->on_grant(*this, grant);
+        }
         void acknowledged(std::uint64_t chunks) override {
             if (can.acknowledges && !fence.is_open()) {
                 sender->on_counts(*this, chunks, 0, 0);
@@ -203,6 +213,7 @@ private:
     bool needs_grant(const PathSlot& link, const Slot& slot) const {
         return link.can.granted && slot.size > link.can.inline_bytes;
     }
+    bool grant_is_coming(const Slot& slot) const;
     bool open_work(const Slot& slot) const;
     void on_grant(PathSlot& link, const Grant& grant);
     void open_fence(PathSlot& link, Nanos now);
@@ -227,14 +238,16 @@ private:
     void retire();
     void count_usable();
     void try_paths(Nanos now);
+    void stand_by(Nanos now);
     bool proving(const Slot& slot, Nanos now);
     void send_probes(Nanos now);
     // Up, and as far as is known it carries pieces of any size.
     bool sound(const PathSlot& link) const {
         return link.state == PathState::Up && (link.full_size.proven() || !any_proven_);
     }
-    bool takes(const PathSlot& link) const {
-        return sound(link) && !(prober_.out(link.index) && spare_);
+    bool takes(const PathSlot& link) const { return sound(link) && !(left_out(link) && spare_); }
+    bool left_out(const PathSlot& link) const {
+        return prober_.out(link.index) || link.standby.out();
     }
 
     SenderOptions options_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sender's care for its paths: trials, silence, loss, reconnecting.
+// The sender's care for its paths: silence, loss, reconnecting.
 #include <algorithm>
 #include <cstdio>
 
@@ -32,8 +32,6 @@ constexpr Nanos kAttemptLimit = 2 * kSecond;   // for one attempt, once a path w
 constexpr Nanos kLook = 50 * kMillisecond;     // for peers that ask
 constexpr Nanos kGrace = 1500 * kMillisecond;  // for the other paths once the first is up
 constexpr Nanos kSayAgain = 600 * kSecond;     // what is wrong with a path
-// Before any path has shown that it carries full-size pieces, for the first to do so.
-constexpr Nanos kProve = 250 * kMillisecond;
 
 }  // namespace
 
@@ -78,7 +76,7 @@ void Sender::count_usable() {
         unproven_ += up && !link->full_size.proven() ? 1 : 0;
     }
     for (const auto& link : links_) {
-        if (sound(*link) && !prober_.out(link->index)) {
+        if (sound(*link) && !left_out(*link)) {
             spare_ = true;
         }
     }
@@ -90,65 +88,6 @@ void Sender::count_usable() {
     }
     if (usable_ != 1) {
         only_ = nullptr;
-    }
-}
-
-// True if this message is to wait for the first path that shows that it carries its like.
-bool Sender::proving(const Slot& slot, Nanos now) {
-    if (any_proven_ || slot.size <= FullSize::kSmallPacket || slot.message >= posted_) {
-        return false;
-    }
-    send_probes(now);
-    return now < prove_until_;
-}
-
-// A path that has just been made gets a piece that fills packets before it is trusted with the
-// job's. Only while the receiver waits for messages, and so reads what comes.
-void Sender::send_probes(Nanos now) {
-    Chunk probe;
-    probe.message = kProbe;
-    probe.length = FullSize::kPiece;
-    for (auto& link : links_) {
-        const bool due =
-            link->state == PathState::Up && !link->full_size.proven() && link->in_flight() == 0;
-        if (!due || link->path->post(probe) != Post::Ok) {
-            continue;  // one that has failed is found out when it is polled
-        }
-        link->flights[link->next_flight++ % kFlights] = {kProbe, probe.length, 0, now, kNever};
-        link->rate.posted(probe.length, now);
-        link->full_size.posted(probe.length);
-        link->busy_since = link->last_progress = now;
-        prove_until_ = prove_until_ == 0 ? now + kProve : prove_until_;
-    }
-}
-
-// Leaves out paths that add nothing to the others.
-void Sender::try_paths(Nanos now) {
-    std::array<PathProber::Sample, PathProber::kMaxPaths> samples;
-    const std::size_t count = std::min(links_.size(), samples.size());
-    for (std::size_t i = 0; i < count; ++i) {
-        const PathSlot& link = *links_[i];
-        samples[i] = {sound(link), link.delivered, link.rate.latency()};
-    }
-    // What waits for the receiver's credit would come no sooner over more paths: there the peer
-    // sets the pace, for instance by what it sends itself in a ring.
-    std::uint64_t backlog = 0;
-    for (std::uint64_t message = oldest_; message < next_message_ && may_send(this->slot(message));
-         ++message) {
-        backlog += slot(message).delivered ? 0 : slot(message).size;
-    }
-    const std::uint64_t before = prober_.drops();
-    if (!prober_.tick(now, std::span(samples.data(), count), backlog)) {
-        return;
-    }
-    count_usable();
-    if (prober_.drops() != before) {
-        for (const auto& link : links_) {
-            if (prober_.dropped(link->index)) {
-                DEFT_INFO("path %s of %s adds nothing to the others: not used for a while",
-                          link->dialer->describe(), options_.name);
-            }
-        }
     }
 }
 
@@ -299,13 +238,16 @@ void Sender::timers(Nanos now) {
                 }
                 break;
         }
-        if (!prober_.out(link->index)) {
+        if (!left_out(*link)) {
             link->rate.age(now);
         }
     }
     if (links_.size() > 1) {
         if (unproven_ > 0 && waits()) {
             send_probes(now);
+        }
+        if (fencing_) {
+            stand_by(now);
         }
         try_paths(now);
         resend_tail(now);
@@ -354,11 +296,18 @@ void Sender::check_silence(PathSlot& link, Nanos now) {
 }
 
 // A receiver that is busy elsewhere is silent on all paths: only a path that moves, or that has
-// nothing to do, shows that it is this one.
+// nothing to do, shows that it is this one. A card moves without the receiver: there it takes a
+// word of its own, or an open receive, for which NCCL looks all the time.
 bool Sender::another_moves(const PathSlot& link, Nanos since) const {
+    const bool receiving = oldest_ < std::min(posted_, next_message_);
     return std::any_of(links_.begin(), links_.end(), [&](const auto& other) {
-        return other.get() != &link && other->state == PathState::Up &&
-               (other->at_leisure() || other->last_progress > since);
+        if (other.get() == &link || other->state != PathState::Up) {
+            return false;
+        }
+        if (other->can.acknowledges && !link.can.acknowledges) {
+            return receiving || other->heard > since;
+        }
+        return other->at_leisure() || other->last_progress > since;
     });
 }
 

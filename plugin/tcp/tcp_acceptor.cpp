@@ -114,13 +114,14 @@ bool TcpAcceptor::listen_everywhere(std::string& problem) DEFT_NO_THREAD_SAFETY_
     return !sockets_.empty();
 }
 
-std::unique_ptr<Admission> TcpAcceptor::open() {
+std::unique_ptr<Admission> TcpAcceptor::open(const wire::PortList& ports) {
     std::uint64_t listener = 0;
     wire::Secret secret;
     if (!random_bytes(&listener, sizeof(listener)) || !random_bytes(secret.data(), secret.size())) {
         return nullptr;
     }
-    auto admission = std::make_unique<Admission>(shared_from_this(), listener, secret, endpoints_);
+    auto admission =
+        std::make_unique<Admission>(shared_from_this(), listener, secret, endpoints_, ports);
     const MutexLock lock(mutex_);
     admissions_.push_back(admission.get());
     return admission;
@@ -296,13 +297,14 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
         if ((hello.flags & wire::kFlagAsk) != 0) {
             wire::Welcome welcome;
             welcome.endpoints = admission->endpoints_;
+            welcome.ports = admission->ports_;
             answer(pending.fd, hello, welcome);
             return;
         }
         if (hello.connection == 0) {
             break;
         }
-        if (hello.kind != wire::Hello::kTcp) {  // no such paths were offered
+        if (!admission->offers(hello)) {
             wire::Welcome welcome;
             welcome.answer = wire::Answer::Refused;
             answer(pending.fd, hello, welcome);
@@ -347,8 +349,18 @@ void TcpAcceptor::admit(Pending& pending, const wire::Hello& hello) {
 }
 
 Admission::Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
-                     const wire::Secret& secret, const wire::EndpointList& endpoints)
-    : acceptor_(std::move(acceptor)), listener_(listener), secret_(secret), endpoints_(endpoints) {}
+                     const wire::Secret& secret, const wire::EndpointList& endpoints,
+                     const wire::PortList& ports)
+    : acceptor_(std::move(acceptor)),
+      listener_(listener),
+      secret_(secret),
+      endpoints_(endpoints),
+      ports_(ports) {}
+
+bool Admission::offers(const wire::Hello& hello) const {
+    return hello.kind == wire::Hello::kTcp ||
+           (hello.kind == wire::Hello::kVerbs && hello.remote_port < ports_.count);
+}
 
 Admission::~Admission() {
     acceptor_->close(*this);

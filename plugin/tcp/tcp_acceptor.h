@@ -32,7 +32,8 @@ public:
     // The same, but only if there is one.
     static std::shared_ptr<TcpAcceptor> existing(const std::shared_ptr<const Device>& device);
 
-    std::unique_ptr<Admission> open();
+    // `ports`: the RDMA ports at which the peer may ask for paths.
+    std::unique_ptr<Admission> open(const wire::PortList& ports = {});
     const Device& device() const { return *device_; }
     std::shared_ptr<const Device> shared_device() const { return device_; }
     // Accepts and reads hellos; returns at once if another thread is at it.
@@ -92,7 +93,8 @@ private:
 class Admission {
 public:
     Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listener,
-              const wire::Secret& secret, const wire::EndpointList& endpoints);
+              const wire::Secret& secret, const wire::EndpointList& endpoints,
+              const wire::PortList& ports);
     ~Admission();
 
     struct Guest {
@@ -111,10 +113,13 @@ public:
 
 private:
     friend class TcpAcceptor;
+    bool offers(const wire::Hello& hello) const;
+
     std::shared_ptr<TcpAcceptor> acceptor_;
     std::uint64_t listener_;
     wire::Secret secret_;
     wire::EndpointList endpoints_;
+    wire::PortList ports_;
     // 0: not yet bound to one.
     std::uint64_t connection_ DEFT_GUARDED_BY(acceptor_->mutex_) = 0;
     std::vector<Guest> guests_ DEFT_GUARDED_BY(acceptor_->mutex_);

@@ -54,11 +54,14 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       pages_(options.pages),
       home_(options.home),
       pass_over_(options.pass_over),
+      standby_(options.standby),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);
-    hello_.speed_mbps =
-        static_cast<std::uint32_t>(std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
-    std::strncpy(hello_.link, link.name.c_str(), sizeof(hello_.link) - 1);
+    if (hello_.kind == wire::Hello::kTcp) {  // else whoever made the hello has said it
+        hello_.speed_mbps =
+            static_cast<std::uint32_t>(std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
+        std::strncpy(hello_.link, link.name.c_str(), sizeof(hello_.link) - 1);
+    }
     description_ = link.name;
 }
 
@@ -276,14 +279,20 @@ Dialer::Result TcpDialer::read_welcome(wire::Welcome& welcome) {
 
 void TcpDialer::adopt(const wire::Welcome& welcome, Connected& connected) {
     endpoints_ = welcome.endpoints;
-    const Interface& link = link_of(*device_, route_);
+    ports_ = welcome.ports;
     connected.completed = welcome.completed;
     connected.posted = welcome.posted;
     connected.round_trip = round_trip_;
-    connected.speed_mbps = link.speed_mbps;
+    connected.speed_mbps = hello_.speed_mbps;
     if (welcome.speed_mbps != 0 &&
         (connected.speed_mbps == 0 || welcome.speed_mbps < connected.speed_mbps)) {
         connected.speed_mbps = welcome.speed_mbps;
+    }
+    stage_ = Stage::Idle;
+    preferred_ = candidate_;
+    attempts_ = 0;
+    if (hello_.kind != wire::Hello::kTcp) {
+        return;
     }
     const auto& [own, peer] = route_.candidates[candidate_];
     connected.probed_rate = ProbedRates::process().rate(own, peer.address);
@@ -293,9 +302,6 @@ void TcpDialer::adopt(const wire::Welcome& welcome, Connected& connected) {
     options.losses = losses_;
     connected.path =
         std::make_unique<TcpPath>(std::move(fd_), TcpPath::Role::Sender, description_, options);
-    stage_ = Stage::Idle;
-    preferred_ = candidate_;
-    attempts_ = 0;
 }
 
 }  // namespace deft::net

@@ -46,7 +46,8 @@ void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, s
 
 class FullSizeTrial;
 
-// Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate.
+// Connects one path over TCP: connect, hello, welcome. Each attempt takes the next candidate. If
+// the hello is of another kind, what is Connected has no path yet: connection() is its beginning.
 class TcpDialer final : public Dialer {
 public:
     struct Options {
@@ -57,11 +58,13 @@ public:
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
         std::shared_ptr<TcpHome> home;  // of this connection; NULL: none
+        bool standby = false;           // Dialer::standby()
     };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
               const Options& options);
     ~TcpDialer() override;
 
+    bool standby() const override { return standby_; }
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
@@ -74,6 +77,9 @@ public:
     LinkCounters& counters() override { return counters_; }
     // What the peer's last welcome said.
     const wire::EndpointList& endpoints() const { return endpoints_; }
+    const wire::PortList& ports() const { return ports_; }
+    // Once, after Connected, where the hello is not of kind kTcp.
+    UniqueFd connection() { return std::move(fd_); }
 
 private:
     enum class Stage { Idle, Connecting, Greeting, Waiting };
@@ -95,10 +101,12 @@ private:
     std::shared_ptr<PagePipes> pages_;
     std::shared_ptr<TcpHome> home_;
     bool pass_over_;
+    bool standby_;
     bool small_ = false;
     std::unique_ptr<FullSizeTrial> trial_;  // while one is under way
     LinkCounters& counters_;
     wire::EndpointList endpoints_;
+    wire::PortList ports_;
     std::size_t candidate_ = 0;
     std::size_t preferred_ = 0;
     std::size_t attempts_ = 0;  // since the last success

@@ -22,9 +22,10 @@ Nanos receiver_dead_after(std::size_t paths, Nanos link_timeout) {
 }  // namespace
 
 TcpPathSource::TcpPathSource(std::unique_ptr<Admission> admission, Admission::Guest first,
-                             Nanos link_timeout)
+                             Nanos link_timeout, std::vector<std::int64_t> port_speeds)
     : admission_(std::move(admission)),
       first_(std::move(first)),
+      port_speeds_(std::move(port_speeds)),
       have_first_(true),
       dead_after_(receiver_dead_after(first_.hello.paths, link_timeout)) {}
 
@@ -37,11 +38,28 @@ bool TcpPathSource::next(Nanos now, const Control& state, Admitted& admitted) {
         } else if (!admission_->next(now, guest)) {
             return false;
         }
-        if (welcome(guest, state)) {
+        const bool port = guest.hello.kind == wire::Hello::kVerbs;
+        if ((port && guest.hello.remote_port >= port_speeds_.size()) || !welcome(guest, state)) {
+            continue;
+        }
+        if (guest.hello.kind == wire::Hello::kTcp) {
             admit(guest, admitted);
             return true;
         }
+        if (guest.hello.path < inquiries_.size()) {
+            inquiries_[guest.hello.path] = inquiry(guest);
+        }
+        beginnings_.push_back({std::move(guest), state.posted});
     }
+}
+
+bool TcpPathSource::take_beginning(Beginning& beginning) {
+    if (beginnings_.empty()) {
+        return false;
+    }
+    beginning = std::move(beginnings_.front());
+    beginnings_.erase(beginnings_.begin());
+    return true;
 }
 
 // A fresh connection has room for the answer: false if it is dead already.
@@ -50,8 +68,10 @@ bool TcpPathSource::welcome(const Admission::Guest& guest, const Control& state)
     const Interface& link = device.links[guest.link];
     wire::Welcome answer;
     answer.version = guest.hello.version;
-    answer.speed_mbps =
-        static_cast<std::uint32_t>(std::clamp<std::int64_t>(link.speed_mbps, 0, 0xffffffff));
+    const std::int64_t speed = guest.hello.kind == wire::Hello::kTcp
+                                   ? link.speed_mbps
+                                   : port_speeds_.at(guest.hello.remote_port);
+    answer.speed_mbps = static_cast<std::uint32_t>(std::clamp<std::int64_t>(speed, 0, 0xffffffff));
     answer.completed = state.completed;
     answer.posted = state.posted;
     answer.endpoints = admission_->endpoints();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "plugin/core/receiver.h"
 #include "plugin/tcp/inquiry.h"
@@ -20,12 +21,21 @@ inline constexpr Nanos kDeadAfter = 5 * kSecond;
 // The door of a TcpAcceptor, seen by one Receiver.
 class TcpPathSource final : public PathSource {
 public:
-    // `first`: who came in first and made this connection.
-    TcpPathSource(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout);
+    // `first`: who came in first and made this connection. `port_speeds`: of the RDMA ports that
+    // the admission offers, Mbit/s, for the welcome.
+    TcpPathSource(std::unique_ptr<Admission> admission, Admission::Guest first, Nanos link_timeout,
+                  std::vector<std::int64_t> port_speeds = {});
 
     bool next(Nanos now, const Control& state, Admitted& admitted) override;
     Carrier carrier(std::size_t path) const override;
     Word ask(std::size_t path, Nanos now) override;
+
+    // One who has come, and was welcomed, to begin a path of another kind; next() finds them.
+    struct Beginning {
+        Admission::Guest guest;
+        std::uint64_t posted = 0;  // as the welcome said
+    };
+    bool take_beginning(Beginning& beginning);
 
 private:
     bool welcome(const Admission::Guest& guest, const Control& state) const;
@@ -34,6 +44,8 @@ private:
 
     std::unique_ptr<Admission> admission_;
     Admission::Guest first_;
+    std::vector<std::int64_t> port_speeds_;
+    std::vector<Beginning> beginnings_;
     bool have_first_;
     Nanos dead_after_;
     std::array<const std::string*, wire::kMaxPaths> links_{};  // interface of each path

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/tcp/wire.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -21,6 +22,9 @@ constexpr std::uint16_t kControlMagic = 0xDEFC;
 constexpr std::size_t kAttemptAt = 32;
 constexpr std::size_t kKindAt = 112;    // of a hello, behind the largest endpoint
 constexpr std::int32_t kReserved = -1;  // of a hello; in a handle of the first releases too
+constexpr std::size_t kSealBytes = 4;
+constexpr std::uint8_t kMapped = 0x80;  // of a port: an IPv4 address stands for its GID
+constexpr std::array<std::uint8_t, 12> kMappedPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 // family (4 or 6), link, port, address: 8 or 20 bytes.
 void put_endpoint(ByteWriter& out, const Endpoint& endpoint) {
@@ -53,6 +57,56 @@ bool get_endpoints(ByteReader& in, std::size_t count, EndpointList& list) {
     }
     for (list.count = 0; list.count < count; ++list.count) {
         if (!get_endpoint(in, list.entries[list.count])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool mapped(const Port& port) {
+    return std::equal(kMappedPrefix.begin(), kMappedPrefix.end(), port.gid.begin());
+}
+
+std::size_t port_bytes(const Port& port) {
+    return 1 + (mapped(port) ? 4 : port.gid.size());
+}
+
+// How many of them there is room for.
+std::size_t ports_in(const PortList& ports, std::size_t room) {
+    std::size_t fits = 0;
+    while (fits < ports.count && port_bytes(ports.entries[fits]) <= room) {
+        room -= port_bytes(ports.entries[fits++]);
+    }
+    return fits;
+}
+
+// Layer, GID: 5 or 17 bytes.
+void put_ports(ByteWriter& out, const PortList& ports, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const Port& port = ports.entries[i];
+        const std::size_t skipped = mapped(port) ? kMappedPrefix.size() : 0;
+        out.put(static_cast<std::uint8_t>(static_cast<std::uint8_t>(port.layer) |
+                                          (skipped != 0 ? kMapped : 0)));
+        out.put_bytes(port.gid.data() + skipped, port.gid.size() - skipped);
+    }
+}
+
+bool get_ports(ByteReader& in, std::size_t count, PortList& ports) {
+    if (count > kMaxPorts) {
+        return false;
+    }
+    for (ports.count = 0; ports.count < count; ++ports.count) {
+        Port& port = ports.entries[ports.count];
+        const auto layer = in.get<std::uint8_t>();
+        const std::size_t skipped = (layer & kMapped) != 0 ? kMappedPrefix.size() : 0;
+        port.gid = {};
+        if (skipped != 0) {
+            std::copy(kMappedPrefix.begin(), kMappedPrefix.end(), port.gid.begin());
+        }
+        in.get_bytes(port.gid.data() + skipped, port.gid.size() - skipped);
+        port.layer = static_cast<Port::Layer>(layer & ~kMapped);
+        if (!in.ok() ||
+            (port.layer != Port::Layer::InfiniBand && port.layer != Port::Layer::Ethernet)) {
             return false;
         }
     }
@@ -100,10 +154,15 @@ void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out) {
     writer.put_bytes(handle.secret.data(), handle.secret.size());
     writer.put(handle.attempt);
     writer.put(static_cast<std::int32_t>(handle.newest));
+    const std::size_t ports = ports_in(handle.ports, kHandleBytes - bytes);
     writer.put(handle.features);
+    writer.put(static_cast<std::uint8_t>(ports));
+    writer.put(handle.total_ports);
+    writer.put(std::uint8_t{0});
     for (std::size_t i = 0; i < fits; ++i) {
         put_endpoint(writer, handle.endpoints.entries[i]);
     }
+    put_ports(writer, handle.ports, ports);
     writer.zeros();
 }
 
@@ -125,9 +184,14 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
     if (common_version(handle) == 0) {
         return Decoded::WrongVersion;
     }
-    handle.features = reader.get<std::uint32_t>();
+    handle.features = reader.get<std::uint8_t>();
+    const auto ports = reader.get<std::uint8_t>();
+    handle.total_ports = reader.get<std::uint8_t>();
+    reader.get<std::uint8_t>();
     if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
-        !get_endpoints(reader, count, handle.endpoints)) {
+        handle.total_ports < ports || handle.total_ports > kMaxPorts ||
+        !get_endpoints(reader, count, handle.endpoints) ||
+        !get_ports(reader, ports, handle.ports)) {
         return Decoded::Malformed;
     }
     return Decoded::Ok;
@@ -159,6 +223,7 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
     }
     writer.zeros();
     out[kKindAt] = static_cast<std::byte>(hello.kind);
+    out[kKindAt + 1] = static_cast<std::byte>(hello.remote_port);
     seal(out);
 }
 
@@ -196,8 +261,10 @@ Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello) {
         hello.home = Endpoint{};
     }
     hello.kind = static_cast<std::uint8_t>(in[kKindAt]);
+    hello.remote_port = static_cast<std::uint8_t>(in[kKindAt + 1]);
     const bool sane = bytes == kHelloBytes && hello.paths > 0 && hello.paths <= kMaxPaths &&
-                      hello.path < hello.paths && hello.remote_link < kMaxLinks;
+                      hello.path < hello.paths && hello.remote_link < kMaxLinks &&
+                      hello.remote_port < kMaxPorts;
     return sane ? Decoded::Ok : Decoded::Malformed;
 }
 
@@ -213,6 +280,12 @@ void encode(const Welcome& welcome, std::span<std::byte, kWelcomeBytes> out) {
     writer.put(welcome.posted);
     for (std::size_t i = 0; i < welcome.endpoints.count; ++i) {
         put_endpoint(writer, welcome.endpoints.entries[i]);
+    }
+    const std::size_t left = writer.left() - kSealBytes;
+    const std::size_t ports = left == 0 ? 0 : ports_in(welcome.ports, left - 1);
+    if (ports > 0) {
+        writer.put(static_cast<std::uint8_t>(ports));
+        put_ports(writer, welcome.ports, ports);
     }
     writer.zeros();
     seal(out);
@@ -239,6 +312,11 @@ Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome) {
     welcome.posted = reader.get<std::uint64_t>();
     if (bytes != kWelcomeBytes || answer > static_cast<std::uint16_t>(Answer::Closed) ||
         welcome.completed > welcome.posted || !get_endpoints(reader, count, welcome.endpoints)) {
+        return Decoded::Malformed;
+    }
+    // The first releases have zeros there, or with many endpoints no room.
+    const std::size_t ports = reader.left() > kSealBytes ? reader.get<std::uint8_t>() : 0;
+    if (!get_ports(reader, ports, welcome.ports)) {
         return Decoded::Malformed;
     }
     welcome.answer = static_cast<Answer>(answer);

@@ -30,6 +30,7 @@ inline constexpr std::size_t kControlBytes = 32;
 inline constexpr std::size_t kMaxLinks = 16;
 inline constexpr std::size_t kMaxEndpoints = 32;  // both address families of every link
 inline constexpr std::size_t kMaxPaths = 16;
+inline constexpr std::size_t kMaxPorts = 16;  // RDMA ports of a host
 
 enum class Decoded {
     Ok,
@@ -55,8 +56,20 @@ struct EndpointList {
     std::size_t count = 0;
 };
 
+// An RDMA port that a listener lets queue pairs be made at.
+struct Port {
+    enum class Layer : std::uint8_t { InfiniBand = 1, Ethernet = 2 };
+    Layer layer = Layer::InfiniBand;
+    std::array<std::uint8_t, 16> gid{};
+};
+
+struct PortList {
+    std::array<Port, kMaxPorts> entries;
+    std::size_t count = 0;
+};
+
 // The listener knows grants, fences, and paths of other kinds than TCP (Hello::kind).
-inline constexpr std::uint32_t kFeatureGrants = 1;
+inline constexpr std::uint8_t kFeatureGrants = 1;
 
 // What a receiver hands to the sender through NCCL.
 struct Handle {
@@ -67,11 +80,13 @@ struct Handle {
     std::uint64_t attempt = 0;  // scratch of the connecting side; 0 from the listener
     std::uint8_t total =
         0;  // endpoints the listener has; more than `endpoints` when they did not fit
-    std::uint32_t features = 0;  // of the listener, a bit each; the first releases said 0
+    std::uint8_t features = 0;  // of the listener, a bit each; the first releases said 0
     EndpointList endpoints;
+    std::uint8_t total_ports = 0;  // as `total`
+    PortList ports;
 };
 
-// Puts in as many endpoints as fit. Leaves the rest of the buffer zero.
+// Puts in as many endpoints as fit, then as many ports. Leaves the rest of the buffer zero.
 void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out);
 Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle);
 // Replaces only the scratch field of an encoded handle.
@@ -90,6 +105,8 @@ inline constexpr std::uint8_t kFlagLent = 4;
 // Only a question, of a receiver that has lost every path: does the sending end of this connection
 // still live? Answered with a welcome (Accepted or Closed), then closed.
 inline constexpr std::uint8_t kFlagAlive = 8;
+// Some paths of this connection are of another kind than TCP.
+inline constexpr std::uint8_t kFlagMixed = 16;
 
 // The version to speak with the listener; 0: there is none in common.
 constexpr std::uint16_t common_version(const Handle& handle) {
@@ -116,7 +133,9 @@ struct Hello {
     // What this connection is for: a path over itself, or the reception and life line of one of
     // another kind. Only kTcp where the handle lacks kFeatureGrants.
     std::uint8_t kind = kTcp;
+    std::uint8_t remote_port = 0;  // kVerbs: which port of the receiver's
     static constexpr std::uint8_t kTcp = 0;
+    static constexpr std::uint8_t kVerbs = 1;
 };
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);
@@ -131,6 +150,7 @@ struct Welcome {
     std::uint64_t completed = 0;
     std::uint64_t posted = 0;
     EndpointList endpoints;  // all of the listener's
+    PortList ports;          // those for which there is room
 };
 void encode(const Welcome& welcome, std::span<std::byte, kWelcomeBytes> out);
 Decoded decode(std::span<const std::byte, kWelcomeBytes> in, Welcome& welcome);

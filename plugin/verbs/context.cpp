@@ -77,6 +77,13 @@ void VerbsContext::look() {
     }
 }
 
+void VerbsContext::look_soon(Nanos now) {
+    if (now - looked_.load(std::memory_order_relaxed) >= kMillisecond) {
+        looked_.store(now, std::memory_order_relaxed);
+        look();
+    }
+}
+
 void VerbsContext::take(const deft_verbs_async_event_t& event) {
     switch (event.event_type) {
         case DEFT_VERBS_EVENT_PORT_ACTIVE:
@@ -121,6 +128,7 @@ Carrier& VerbsContext::port(int number) {
 }
 
 Carrier VerbsContext::carrier(int number) {
+    look_soon(steady_now());
     const MutexLock lock(mutex_);
     return port(number);
 }

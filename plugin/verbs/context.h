@@ -33,7 +33,9 @@ public:
 
     // Takes what events there are; a system call, does not wait.
     void look();
-    // Of a port, by the events that look() has taken; `down` from the beginning if it was not
+    // The same, but at most once a millisecond.
+    void look_soon(Nanos now);
+    // Of a port, by the events that look_soon() has taken; `down` from the beginning if it was not
     // active when it was first asked for.
     Carrier carrier(int port);
     // From now on `lost` is set when an event says that the queue pair is; until forget().
@@ -48,6 +50,7 @@ private:
     const VerbsLibrary& library_;
     deft_verbs_context_t* const context_;
     const std::string device_;
+    std::atomic<Nanos> looked_{0};
     Mutex mutex_;
     std::map<int, Carrier> ports_ DEFT_GUARDED_BY(mutex_);
     std::map<const deft_verbs_qp_t*, std::atomic<bool>*> watched_ DEFT_GUARDED_BY(mutex_);

@@ -88,6 +88,10 @@ void encode(const VerbsFrame& frame, std::span<std::byte, kVerbsFrameBytes> out)
         case VerbsFrameKind::Grant:
             put_grant(writer, frame.grant);
             break;
+        case VerbsFrameKind::Fence:
+            writer.put(frame.control.path);
+            writer.put(frame.control.incarnation);
+            break;
         case VerbsFrameKind::Greeting:
         case VerbsFrameKind::Bye:
             break;
@@ -109,6 +113,10 @@ bool decode(std::span<const std::byte, kVerbsFrameBytes> in, VerbsFrame& frame) 
             return get_control(reader, frame.control);
         case VerbsFrameKind::Grant:
             return get_grant(reader, frame.grant);
+        case VerbsFrameKind::Fence:
+            frame.control.path = reader.get<std::uint16_t>();
+            frame.control.incarnation = reader.get<std::uint32_t>();
+            return true;
         case VerbsFrameKind::Greeting:
         case VerbsFrameKind::Bye:
             return true;

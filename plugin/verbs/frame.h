@@ -17,13 +17,14 @@ enum class VerbsFrameKind : std::uint8_t {
     Written = 3,   // a chunk that the writes before this frame have put to where its grant said
     Bye = 4,       // the sender sends no more
     Control = 5,
-    Grant = 6
+    Grant = 6,
+    Fence = 7  // the sender asks for the fence of another path
 };
 
 struct VerbsFrame {
     VerbsFrameKind kind = VerbsFrameKind::Bye;
     Chunk chunk;      // Carried, Written
-    Control control;  // Control
+    Control control;  // Control; Fence: its path and incarnation
     Grant grant;      // Grant
 };
 

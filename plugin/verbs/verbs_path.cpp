@@ -234,6 +234,13 @@ Post VerbsPath::grant(const Grant& grant) {
     return send_frame({.kind = VerbsFrameKind::Grant, .grant = grant}, kVerbsFrameBytes);
 }
 
+Post VerbsPath::ask_fence(std::uint16_t path, std::uint32_t incarnation) {
+    VerbsFrame frame{.kind = VerbsFrameKind::Fence};
+    frame.control.path = path;
+    frame.control.incarnation = incarnation;
+    return send_frame(frame, kVerbsFrameBytes);
+}
+
 Post VerbsPath::send_bye() {
     return send_frame({.kind = VerbsFrameKind::Bye}, kVerbsFrameBytes);
 }
@@ -392,8 +399,8 @@ bool VerbsPath::take_frame(const VerbsFrame& frame, const std::byte* bytes, Path
     const bool from_sender = role_ == Role::Receiver;
     switch (frame.kind) {
         case VerbsFrameKind::Greeting:
+            answer_ = from_sender && !greeted_;
             greeted_ = true;
-            answer_ = from_sender;
             return true;
         case VerbsFrameKind::Carried: {
             std::byte* destination = nullptr;
@@ -419,6 +426,9 @@ bool VerbsPath::take_frame(const VerbsFrame& frame, const std::byte* bytes, Path
         case VerbsFrameKind::Grant:
             events.granted(frame.grant);
             return !from_sender;
+        case VerbsFrameKind::Fence:
+            events.fence_asked(frame.control.path, frame.control.incarnation);
+            return from_sender;
     }
     return false;
 }
@@ -476,21 +486,28 @@ Nanos VerbsPath::silence() const {
     return open_sends_ == 0 ? 0 : steady_now() - heard_;
 }
 
-void VerbsPath::look_after(Nanos /*now*/) {
-    pair_->context().look();
+void VerbsPath::look_after(Nanos now) {
+    pair_->context().look_soon(now);
     if (pair_->lost()) {
         lose(Loss::Reset, "the card has lost the queue pair (an event says so)");
     }
-    if (!life_line_) {
-        return;
+    if (life_line_) {
+        look_at_life_line();
+    } else if (open_sends_ == 0 && greeted_ && now - heard_ > kSecond) {
+        // A frame that means nothing: a card that does not answer for it is gone.
+        (void)send_frame({.kind = VerbsFrameKind::Greeting}, kVerbsFrameBytes);
     }
+}
+
+void VerbsPath::look_at_life_line() {
     char nothing = 0;
     const ssize_t got = ::recv(life_line_.get(), &nothing, 1, MSG_DONTWAIT | MSG_PEEK);
     if (got == 0) {
         lose(Loss::Ended, "the peer's process has ended");
+    } else if (got < 0 && errno == ECONNRESET) {
+        lose(Loss::Reset, "the peer's process has ended (its connection was reset)");
     } else if (got < 0 && errno != EAGAIN && errno != EINTR) {
-        lose(errno == ETIMEDOUT ? Loss::TimedOut : Loss::Reset,
-             std::string("the connection beside it: ") + std::strerror(errno));
+        life_line_.reset();  // of another network, which says nothing about this one
     }
 }
 

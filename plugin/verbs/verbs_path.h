@@ -23,6 +23,7 @@ public:
     enum class Role { Sender, Receiver };
     static constexpr std::uint32_t kInlineBytes = 8192;
     static constexpr std::uint32_t kDepth = 64;  // messages of either end that are open
+    static constexpr Capabilities kCapabilities = {true, kInlineBytes, true, true};
 
     // What the queue pair needs room for.
     static void size(VerbsQueuePair::Options& options);
@@ -39,13 +40,15 @@ public:
     void await_greeting();
     bool greeted() const { return greeted_; }  // the peer was heard
     // The TCP connection to the peer's process, on which nothing more comes: its end is the path's.
+    // Where a network takes it away, the path goes on without.
     void watch(UniqueFd life_line) { life_line_ = std::move(life_line); }
 
-    Capabilities capabilities() const override { return {true, kInlineBytes, true, true}; }
+    Capabilities capabilities() const override { return kCapabilities; }
     const Domain* domain() const override { return pair_->domain().get(); }
     Post post(const Chunk& chunk) override;
     Post send(const Control& control) override;
     Post grant(const Grant& grant) override;
+    Post ask_fence(std::uint16_t path, std::uint32_t incarnation) override;
     Post send_bye() override;
     // A message of which requests are open is abandoned by retract() alone.
     void abandon(std::uint64_t /*message*/) override {}
@@ -104,6 +107,7 @@ private:
     void received(std::size_t slot, std::size_t bytes, PathEvents& events);
     bool take_frame(const VerbsFrame& frame, const std::byte* bytes, PathEvents& events);
     bool ended(PathEvents* events);
+    void look_at_life_line();
     void lost_by(const deft_verbs_wc_t& completion);
     void lose(Loss loss, const std::string& why);
 

@@ -18,6 +18,8 @@ public:
     virtual std::unique_ptr<Dialer> dialer() = 0;
     // The accepting side: the next path that was let in.
     virtual bool next(Nanos now, Admitted& admitted) = 0;
+    // Of granted paths: where the accepting side registers memory.
+    virtual std::shared_ptr<Domain> domain() const { return nullptr; }
     // Nobody listens any more.
     virtual void stop_listening() = 0;
     // More bytes than can be on their way.
@@ -32,6 +34,7 @@ struct LinkKind {
 
 extern const LinkKind kTcpKind;
 extern const LinkKind kTcp6Kind;
+extern const LinkKind kVerbsKind;
 extern const LinkKind kTcpLookKind;  // with TcpPath::Options::look_first
 
 }  // namespace deft::net::testing

@@ -159,6 +159,97 @@ TEST(Wire, AHandleSaysItsFeatures) {
     EXPECT_EQ(back.features, kFeatureGrants);
 }
 
+PortList sample_ports(std::size_t roce, std::size_t ib) {
+    PortList ports;
+    for (std::size_t i = 0; i < roce + ib; ++i) {
+        Port& port = ports.entries[ports.count++];
+        if (i < roce) {
+            port.layer = Port::Layer::Ethernet;
+            port.gid[10] = port.gid[11] = 0xff;
+            port.gid[12] = 10;
+        } else {
+            port.gid[0] = 0xfe;
+        }
+        port.gid[15] = static_cast<std::uint8_t>(i + 1);
+    }
+    return ports;
+}
+
+void expect_equal(const PortList& back, const PortList& ports, std::size_t count) {
+    ASSERT_EQ(back.count, count);
+    for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(back.entries[i].layer, ports.entries[i].layer) << i;
+        EXPECT_EQ(back.entries[i].gid, ports.entries[i].gid) << i;
+    }
+}
+
+// Behind the endpoints, as many as there is room for.
+TEST(Wire, AHandleAndAWelcomeNamePorts) {
+    std::array<std::byte, kHandleBytes> bytes;
+    Handle handle = sample_handle(2, 0);
+    handle.ports = sample_ports(6, 1);
+    handle.total_ports = 7;
+    encode(handle, bytes);
+    Handle back;
+    ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+    expect_equal(back.ports, handle.ports, 7);
+    EXPECT_EQ(back.endpoints.count, 2U);
+    handle.ports = sample_ports(8, 8);
+    handle.total_ports = 16;
+    encode(handle, bytes);
+    ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+    expect_equal(back.ports, handle.ports, 9);
+    EXPECT_EQ(back.total_ports, 16);
+
+    Welcome welcome;
+    welcome.ports = handle.ports;
+    welcome.endpoints = sample_handle(0, 16).endpoints;
+    std::array<std::byte, kWelcomeBytes> answer;
+    encode(welcome, answer);
+    Welcome heard;
+    ASSERT_EQ(decode(answer, heard), Decoded::Ok);
+    expect_equal(heard.ports, handle.ports, 16);
+    EXPECT_EQ(heard.endpoints.count, 16U);
+    welcome.endpoints.count = 32;  // which leaves room for some
+    for (std::size_t i = 16; i < 32; ++i) {
+        welcome.endpoints.entries[i] = welcome.endpoints.entries[i - 16];
+    }
+    encode(welcome, answer);
+    ASSERT_EQ(decode(answer, heard), Decoded::Ok);
+    expect_equal(heard.ports, handle.ports, 5);
+}
+
+TEST(Wire, PortsThatCannotBeAreRefused) {
+    std::array<std::byte, kHandleBytes> bytes;
+    Handle handle = sample_handle(1, 0);
+    handle.ports = sample_ports(1, 1);
+    handle.total_ports = 2;
+    Handle back;
+    const auto decoded = [&](std::size_t at, int value) {
+        encode(handle, bytes);
+        bytes[at] = static_cast<std::byte>(value);
+        return decode(bytes, back);
+    };
+    EXPECT_EQ(decoded(47, 0), Decoded::Ok);
+    EXPECT_EQ(decoded(45, 17), Decoded::Malformed) << "more than there may be";
+    EXPECT_EQ(decoded(45, 3), Decoded::Malformed) << "more than in all";
+    EXPECT_EQ(decoded(46, 17), Decoded::Malformed) << "in all, more than there may be";
+    EXPECT_EQ(decoded(56, 0x83), Decoded::Malformed) << "no such link layer";
+    EXPECT_EQ(decoded(1 + 56 + 4, 0), Decoded::Malformed) << "nor this one";
+    Hello hello;
+    hello.paths = 1;
+    hello.kind = Hello::kVerbs;
+    hello.remote_port = 16;
+    std::array<std::byte, kHelloBytes> first;
+    encode(hello, first);
+    Hello heard;
+    EXPECT_EQ(decode(first, heard), Decoded::Malformed);
+    hello.remote_port = 15;
+    encode(hello, first);
+    ASSERT_EQ(decode(first, heard), Decoded::Ok);
+    EXPECT_EQ(heard.remote_port, 15);
+}
+
 TEST(Wire, HelloPathMustBeOneOfItsPaths) {
     std::array<std::byte, kHelloBytes> bytes;
     Hello back;

@@ -60,6 +60,20 @@ TEST(VerbsFrame, KeepsEveryField) {
     EXPECT_EQ(grant.key, 0xabcdef01U);
 }
 
+TEST(VerbsFrame, AFenceNamesAPathAndAnIncarnation) {
+    VerbsFrame frame;
+    frame.kind = VerbsFrameKind::Fence;
+    frame.control.path = 15;
+    frame.control.incarnation = 0x12345678;
+    Bytes bytes;
+    encode(frame, bytes);
+    VerbsFrame read;
+    ASSERT_TRUE(decode(bytes, read));
+    EXPECT_EQ(read.kind, VerbsFrameKind::Fence);
+    EXPECT_EQ(read.control.path, 15);
+    EXPECT_EQ(read.control.incarnation, 0x12345678U);
+}
+
 TEST(VerbsFrame, WhatCannotBeIsRefused) {
     const auto refused = [](const VerbsFrame& frame) {
         Bytes bytes;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/device_ports.h"
+
+#include <algorithm>
+#include <string>
+
+#include "topology/link_relations.h"
+
+namespace deft::net {
+namespace {
+
+// The link that is the port's own interface; NULL: none is.
+const Interface* link_of(const Device& device, const VerbsPort& port) {
+    for (const Interface& link : device.links) {
+        if (std::find(port.interfaces.begin(), port.interfaces.end(), link.name) !=
+            port.interfaces.end()) {
+            return &link;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+VerbsPorts ports_of(const Device& device, const std::vector<std::shared_ptr<const Device>>& all,
+                    const VerbsPorts& ports) {
+    VerbsPorts own;
+    for (const auto& port : ports) {
+        const bool others = link_of(device, *port) == nullptr &&
+                            std::any_of(all.begin(), all.end(), [&](const auto& each) {
+                                return link_of(*each, *port) != nullptr;
+                            });
+        if (!others) {
+            own.push_back(port);
+        }
+    }
+    return own;
+}
+
+std::int64_t told_speed(const Device& device, const VerbsPorts& ports) {
+    std::int64_t sum = device.speed_mbps();
+    for (const auto& port : ports) {
+        const Interface* const link = link_of(device, *port);
+        const std::int64_t speed = port->speed_mbps > 0 ? port->speed_mbps : kUnknownSpeed;
+        sum += std::max<std::int64_t>(0, speed - (link == nullptr ? 0 : told_speed(*link)));
+    }
+    return sum;
+}
+
+VerbsPorts process_ports_of(const Device& device) {
+    const VerbsPorts& ports = process_verbs_ports();
+    if (ports.empty()) {
+        return {};
+    }
+    std::string problem;
+    std::vector<std::shared_ptr<const Device>> all;
+    const std::size_t count = process_devices(problem);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (auto each = process_device(static_cast<int>(i), problem); each != nullptr) {
+            all.push_back(std::move(each));
+        }
+    }
+    return ports_of(device, all, ports);
+}
+
+}  // namespace deft::net

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections of the plugin that drive RDMA ports: from a handle to bytes.
+#include "tests/component/plugin/verbs/mixed_pair.h"
+
+namespace deft::net::testing {
+namespace {
+
+class VerbsConnection : public ::testing::Test {
+protected:
+    void SetUp() override {
+        near_ = opened({soft_port("near", 2)});
+        far_ = opened({soft_port("far", 3)});
+        ASSERT_EQ(near_.size(), 1U);
+        ASSERT_EQ(far_.size(), 1U);
+        verbs_before_ = sent_by("near:1", "roce");
+        tcp_before_ = sent_by("127.0.0.2", "tcp");
+    }
+    void TearDown() override { EXPECT_EQ(violations(), 0U); }
+
+    std::uint64_t by_verbs() const { return sent_by("near:1", "roce") - verbs_before_; }
+    std::uint64_t by_tcp() const { return sent_by("127.0.0.2", "tcp") - tcp_before_; }
+
+    VerbsPorts near_;
+    VerbsPorts far_;
+    std::uint64_t verbs_before_ = 0;
+    std::uint64_t tcp_before_ = 0;
+};
+
+TEST_F(VerbsConnection, AMessageGoesOverBothKindsOfLink) {
+    MixedPair pair(1, near_, far_);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.sender->paths(), 2U);
+    EXPECT_EQ(pair.up(), 2U);
+    EXPECT_EQ(pair.sender->domains().size(), 1U);
+    EXPECT_EQ(pair.receiver->domains().size(), 1U);
+    ASSERT_TRUE(pair.run(200));
+    EXPECT_GT(by_verbs(), 0U);
+    EXPECT_GT(by_tcp(), 0U);
+}
+
+// Its acknowledgements are lost: after its time-out the path goes, and comes back.
+TEST_F(VerbsConnection, APortThatFailsIsCarriedOnWithoutAndTakenBack) {
+    MixedPair pair(1, near_, far_);
+    ASSERT_TRUE(pair.establish());
+    const auto transitions = [] {
+        return LinkStats::process().link("near:1", "roce").transitions.load();
+    };
+    const std::uint64_t before = transitions();
+    std::unique_ptr<Faults> faults;
+    ASSERT_TRUE(pair.run(400, [&](std::size_t done) {
+        if (done == 50) {
+            faults = std::make_unique<Faults>("lose_acks=1");
+        }
+    }));
+    EXPECT_EQ(injected("lose_acks"), 1);
+    const Nanos deadline = steady_now() + kPatience;
+    while ((transitions() < before + 2 || pair.up() < 2) && steady_now() < deadline) {
+        pair.sender->progress(steady_now());
+        pair.receiver->progress(steady_now());
+    }
+    EXPECT_GE(transitions(), before + 2) << "it was not lost";
+    EXPECT_EQ(pair.up(), 2U);
+    const std::uint64_t carried = by_verbs();
+    ASSERT_TRUE(pair.run(100));
+    EXPECT_GT(by_verbs(), carried);
+}
+
+TEST_F(VerbsConnection, WhereOneSideHasNoPortTcpCarriesAll) {
+    for (const bool sender : {true, false}) {
+        MixedPair pair(1, sender ? near_ : VerbsPorts(), sender ? VerbsPorts() : far_);
+        ASSERT_TRUE(pair.establish());
+        EXPECT_EQ(pair.sender->paths(), 1U);
+        EXPECT_TRUE(pair.sender->domains().empty());
+        EXPECT_TRUE(pair.receiver->domains().empty()) << "memory would be registered in vain";
+        ASSERT_TRUE(pair.run(50));
+        EXPECT_EQ(by_verbs(), 0U);
+    }
+}
+
+// The first releases put zeros where a listener tells of its ports.
+TEST_F(VerbsConnection, AnOldListenerGetsTcpAlone) {
+    MixedPair pair(1, near_, far_);
+    wire::Handle old;
+    ASSERT_EQ(wire::decode(pair.handle, old), wire::Decoded::Ok);
+    old.features = 0;
+    old.total_ports = 0;
+    old.ports.count = 0;
+    wire::encode(old, pair.handle);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.sender->paths(), 1U);
+    ASSERT_TRUE(pair.run(50));
+    EXPECT_EQ(by_verbs(), 0U);
+}
+
+TEST_F(VerbsConnection, MemoryThatIsNotRegisteredGoesOverTcp) {
+    MixedPair pair(1, near_, far_);
+    ASSERT_TRUE(pair.establish());
+    const Faults faults("reg_fails=100%");
+    ASSERT_TRUE(pair.run(50));
+    EXPECT_GT(injected("reg_fails"), 0);
+    EXPECT_GT(by_tcp(), 0U);
+}
+
+TEST_F(VerbsConnection, UnlikeSetsOfPortsAreAllUsed) {
+    const VerbsPorts two = opened({soft_port("near", 2), soft_port("second", 4)});
+    const std::uint64_t before = sent_by("second:1", "roce");
+    MixedPair pair(1, two, far_);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.sender->paths(), 3U);
+    EXPECT_EQ(pair.up(), 3U);
+    ASSERT_TRUE(pair.run(200));
+    EXPECT_GT(by_verbs(), 0U);
+    EXPECT_GT(sent_by("second:1", "roce"), before);
+}
+
+// Of so many that their addresses do not all fit the handle: the sender asks for the others.
+TEST_F(VerbsConnection, PortsThatTheHandleHasNoRoomForAreAskedFor) {
+    std::vector<RdmaPort> many(12, soft_port("far", 3));
+    MixedPair pair(6, near_, opened(many));
+    wire::Handle handle;
+    ASSERT_EQ(wire::decode(pair.handle, handle), wire::Decoded::Ok);
+    EXPECT_LT(handle.ports.count, 12U);
+    EXPECT_EQ(handle.total_ports, 12U);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_GT(pair.up(), 6U);
+    ASSERT_TRUE(pair.run(50));
+    EXPECT_GT(by_verbs(), 0U);
+}
+
+// ibv_modify_qp may take a second: the calls that NCCL makes meanwhile do not.
+TEST_F(VerbsConnection, ASlowNeighbourHoldsNobodyUp) {
+    const Faults faults("modify_slow=100%,modify_slow_ms=700");
+    MixedPair pair(1, near_, far_);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_GT(injected("modify_slow"), 0);
+    ASSERT_TRUE(pair.run(100));
+    EXPECT_GT(by_verbs(), 0U);
+}
+
+}  // namespace
+}  // namespace deft::net::testing

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both ends of a connection, in one process, over TCP on loopback addresses and ports of the
+// software verbs device; driven by one thread, as NCCL does it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/connection.h"
+#include "tests/component/plugin/tcp_pair.h"
+#include "tests/component/plugin/verbs/softverbs_library.h"
+
+namespace deft::net::testing {
+
+// A RoCE port of the stand-in as topology/ would find it; `host`: of its address 127.0.0.x.
+inline RdmaPort soft_port(const std::string& device, int host, std::int64_t mbps = 100000) {
+    char gid[40];
+    std::snprintf(gid, sizeof(gid), "0000:0000:0000:0000:0000:ffff:7f00:%04x", host);
+    RdmaPort port;
+    port.device = device;
+    port.number = 1;
+    port.layer = "Ethernet";
+    port.state = "ACTIVE";
+    port.speed_mbps = mbps;
+    port.gids.push_back({3, gid, "RoCE v2", "lo", true});
+    return port;
+}
+
+inline VerbsPorts opened(const std::vector<RdmaPort>& ports) {
+    std::string problem;
+    const VerbsLibrary* const library = process_verbs_library(problem);
+    if (library == nullptr) {
+        ADD_FAILURE() << problem;
+        return {};
+    }
+    std::vector<std::string> problems;
+    const NcclSetting none = [](const char*) { return std::nullopt; };
+    VerbsPorts made = open_verbs_ports(*library, ports, none, {}, problems);
+    EXPECT_TRUE(problems.empty()) << problems.front();
+    return made;
+}
+
+inline std::uint64_t sent_by(const char* link, const char* kind) {
+    return LinkStats::process().link(link, kind).bytes_sent.load();
+}
+
+class MixedPair {
+public:
+    static constexpr std::size_t kLargest = 1 << 20;
+    static constexpr std::size_t kDepth = 4;
+
+    MixedPair(std::size_t links, const VerbsPorts& near, const VerbsPorts& far)
+        : device_(loopback_device(links)) {
+        near_.ports = near;
+        far_.ports = far;
+        std::string problem;
+        listener_ = Listener::open(device_, far_, handle, problem);
+        EXPECT_NE(listener_, nullptr) << problem;
+    }
+
+    bool establish() {
+        const Nanos deadline = steady_now() + kPatience;
+        while (sender == nullptr || receiver == nullptr) {
+            if (steady_now() > deadline) {
+                return false;
+            }
+            if (sender == nullptr && connect(device_, near_, handle, steady_now(), sender) != 0) {
+                return false;
+            }
+            if (receiver == nullptr) {
+                receiver = listener_->accept(steady_now());
+            }
+        }
+        return true;
+    }
+
+    // So many messages of all sizes, every byte compared; `between` is called after each. False,
+    // and a failure of the test, if it ends otherwise.
+    bool run(std::size_t messages, const std::function<void(std::size_t)>& between = {}) {
+        Ring out(*sender, kDepth);
+        Ring in(*receiver, kDepth);
+        std::size_t sends = 0;
+        std::size_t receives = 0;
+        Nanos moved = steady_now();
+        while (in.ended < messages || out.ended < messages) {
+            const Nanos now = steady_now();
+            if (sender->failure() || receiver->failure() || now - moved > kPatience) {
+                ADD_FAILURE() << sender->failure().text << receiver->failure().text << " after "
+                              << in.ended << " messages";
+                return false;
+            }
+            if (receives < messages && in.free(receives)) {
+                Buffer& buffer = in.at(receives);
+                std::fill(buffer.bytes.begin(), buffer.bytes.end(), std::byte{0xEE});
+                buffer.request =
+                    receiver->irecv(buffer.bytes.data(), kLargest, false, now, buffer.region.get());
+                receives += buffer.request != nullptr ? 1 : 0;
+            }
+            if (sends < messages && out.free(sends)) {
+                Buffer& buffer = out.at(sends);
+                fill(buffer.bytes, sends);
+                buffer.request =
+                    sender->isend(buffer.bytes.data(), size_of(sends), now, buffer.region.get());
+                sends += buffer.request != nullptr ? 1 : 0;
+            }
+            std::size_t size = 0;
+            if (out.ended < sends && sender->test(out.oldest().request, now, &size)) {
+                // The buffer is the job's again: what it holds now must not go out.
+                std::fill(out.oldest().bytes.begin(), out.oldest().bytes.end(), std::byte{0xDD});
+                out.end();
+            }
+            if (in.ended < receives && receiver->test(in.oldest().request, now, &size)) {
+                if (!right(in.oldest().bytes, in.ended, size)) {
+                    return false;
+                }
+                in.end();
+                moved = now;
+                if (between) {
+                    between(in.ended);
+                }
+            }
+        }
+        return true;
+    }
+
+    std::size_t up() const {
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < sender->paths(); ++i) {
+            count += sender->state(i) == PathState::Up ? 1 : 0;
+        }
+        return count;
+    }
+
+    std::array<std::byte, wire::kHandleBytes> handle{};
+    std::unique_ptr<Sender> sender;
+    std::unique_ptr<Receiver> receiver;
+
+private:
+    struct Buffer {
+        std::vector<std::byte> bytes = std::vector<std::byte>(kLargest);
+        std::unique_ptr<Region> region;
+        Request* request = nullptr;
+    };
+    // Buffers of one end, registered as regMr does it.
+    class Ring {
+    public:
+        Ring(const ConnectionEnd& end, std::size_t depth) : buffers_(depth) {
+            const auto domains = end.domains();
+            for (Buffer& buffer : buffers_) {
+                std::string problem;
+                buffer.region = std::make_unique<Region>(
+                    Memory{buffer.bytes.data(), buffer.bytes.size()}, domains, problem);
+            }
+        }
+        bool free(std::size_t number) { return number - ended < buffers_.size(); }
+        Buffer& at(std::size_t number) { return buffers_[number % buffers_.size()]; }
+        Buffer& oldest() { return at(ended); }
+        void end() { ++ended; }
+        std::size_t ended = 0;
+
+    private:
+        std::vector<Buffer> buffers_;
+    };
+
+    static std::size_t size_of(std::size_t message) {
+        static constexpr std::size_t kSizes[] = {kLargest, 0,     1,        8192,   8193,
+                                                 524288,   65536, kLargest, 300001, 17};
+        return kSizes[message % std::size(kSizes)];
+    }
+    static std::byte pattern(std::size_t message, std::size_t at) {
+        return static_cast<std::byte>((message * 7 + at * 13 + (at >> 9)) & 0x7f);
+    }
+    static void fill(std::vector<std::byte>& bytes, std::size_t message) {
+        for (std::size_t i = 0; i < size_of(message); ++i) {
+            bytes[i] = pattern(message, i);
+        }
+    }
+    static bool right(const std::vector<std::byte>& bytes, std::size_t message, std::size_t size) {
+        if (size != size_of(message)) {
+            ADD_FAILURE() << "message " << message << " has " << size << " bytes";
+            return false;
+        }
+        for (std::size_t i = 0; i < kLargest; ++i) {
+            const std::byte wanted = i < size ? pattern(message, i) : std::byte{0xEE};
+            if (bytes[i] != wanted) {
+                ADD_FAILURE() << "message " << message << " differs at byte " << i << " of "
+                              << size;
+                return false;
+            }
+        }
+        return true;
+    }
+
+    std::shared_ptr<const Device> device_;
+    ConnectionOptions near_;
+    ConnectionOptions far_;
+    std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace deft::net::testing

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two hosts whose link eth0 is a RoCE port of the software verbs device; DEFT_RDMA=replace. Every
+// byte is compared.
+//
+// usage: rdma_links LIBRARY VERBS CASE     VERBS: the stand-in libibverbs.so.1
+//   both       TCP has eth1: both links carry
+//   dies       the same, and the port is down for a while
+//   alone      the same, and eth1, which all connections came in by, is down for a while
+//   shared     TCP has eth0, too, whose wire is the port's, and carries over eth1 only
+//   one-sided  only the sender has a port
+//   aside      DEFT_RDMA=aside: the port is not touched
+// Exit status 77: namespaces are not allowed here.
+#include <poll.h>
+
+#include <fstream>
+
+#include "tests/system/plugin/message_job.h"
+#include "tests/unit/topology/sysfs_tree.h"
+
+namespace {
+
+constexpr std::size_t kMessages = 400;
+constexpr std::size_t kFaultAt = 60;  // messages received when the fault comes
+constexpr auto kDark = std::chrono::milliseconds(1500);
+
+std::string case_name;
+
+void describe_port(deft::test::SysfsTree& tree, int host) {
+    deft::test::SysfsTree::Port port;
+    port.layer = "Ethernet";
+    port.rate = "100 Gb/sec (4X EDR)";
+    port.gid = "fe80:0000:0000:0000:0000:0000:0000:0001";
+    port.interface = "eth0";
+    tree.port("soft0", 1, port);
+    tree.gid("soft0", 1, 3, "0000:0000:0000:0000:0000:ffff:0a4d:000" + std::to_string(host),
+             "eth0");
+    tree.put("soft0/ports/1/gid_attrs/types/0", "IB/RoCE v1");
+    tree.put("soft0/ports/1/gid_attrs/types/3", "RoCE v2");
+}
+
+[[noreturn]] void run_end(const char* library, bool sender, int control) {
+    deft::test::SysfsTree tree;
+    if (case_name != "one-sided" || sender) {
+        describe_port(tree, sender ? 1 : 2);
+    }
+    setenv("DEFT_SYSFS", tree.root().c_str(), 1);
+    Job(library, sender, control, kMessages).run();
+    std::filesystem::remove_all(tree.root());
+    _exit(0);
+}
+
+std::uint64_t sent_bytes(pid_t pid, const char* link) {
+    const std::string file = "/tmp/deft-rdma-links-" + std::to_string(getpid());
+    std::uint64_t bytes = 0;
+    if (!run(in_namespace(pid, std::string("ip -s -j link show ") + link + " > " + file))) {
+        die("no counters of %s", link);
+    }
+    std::ifstream in(file);
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    unlink(file.c_str());
+    const auto tx = text.find("\"tx\":{\"bytes\":");
+    if (tx == text.npos || std::sscanf(text.c_str() + tx, "\"tx\":{\"bytes\":%lu", &bytes) != 1) {
+        die("no counters in %s", text.c_str());
+    }
+    return bytes;
+}
+
+// Until the receiver has everything. What each link of the sender's has sent, at the end.
+std::pair<std::uint64_t, std::uint64_t> follow(const End& a, const End& b) {
+    const char* const faulty = case_name == "dies" ? "eth0" : case_name == "alone" ? "eth1" : "";
+    std::size_t received = 0;
+    bool on = false;
+    bool over = *faulty == '\0';
+    bool done = false;
+    Clock::time_point since;
+    const auto set = [&](const char* state) {
+        if (!run(in_namespace(b.pid, std::string("ip link set ") + faulty + " " + state))) {
+            die("could not set %s %s", faulty, state);
+        }
+    };
+    while (!done) {
+        pollfd wait{b.control, POLLIN, 0};
+        char bytes[64];
+        const ssize_t got = poll(&wait, 1, 100) > 0 ? read(b.control, bytes, sizeof(bytes)) : 0;
+        if (got <= 0 && wait.revents != 0) {
+            break;
+        }
+        for (ssize_t i = 0; i < got; ++i) {
+            received += bytes[i] == 'm' ? 1 : 0;
+            if (bytes[i] == 'd') {
+                done = true;
+            }
+        }
+        if (!over && !on && received >= kFaultAt) {
+            set("down");
+            on = true;
+            since = Clock::now();
+        } else if (on && (Clock::now() - since > kDark || done)) {
+            set("up");
+            on = false;
+            over = true;
+        }
+    }
+    return done ? std::pair(sent_bytes(a.pid, "eth0"), sent_bytes(a.pid, "eth1"))
+                : std::pair(0UL, 0UL);
+}
+
+std::uint64_t all_bytes() {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < kMessages; ++i) {
+        sum += size_of(i);
+    }
+    return sum;
+}
+
+void expect_lines(const std::string& log, std::initializer_list<const char*> lines, bool there) {
+    for (const char* line : lines) {
+        if ((log.find(line) != log.npos) != there) {
+            die("%s line '%s' in\n%s", there ? "no" : "a", line, log.c_str());
+        }
+    }
+}
+
+void judge(const std::string& log, std::uint64_t port, std::uint64_t tcp) {
+    const std::uint64_t all = all_bytes();
+    std::printf("%s: %llu MB: %llu over the port's link, %llu over the other\n", case_name.c_str(),
+                static_cast<unsigned long long>(all / 1000000),
+                static_cast<unsigned long long>(port / 1000000),
+                static_cast<unsigned long long>(tcp / 1000000));
+    if (case_name != "aside") {  // there the test takes a communicator away from NCCL's IB
+        expect_lines(log, {" WARN "}, false);
+    }
+    if (case_name == "both" || case_name == "shared") {
+        if (port < all / 3 || tcp < all / 10) {
+            die("a link did not carry its part");
+        }
+        expect_lines(log, {"RDMA port soft0:1 (roce), 100000 Mbit/s"}, true);
+        expect_lines(log, {" is down: "}, false);
+    } else if (case_name == "dies") {
+        expect_lines(log, {"path soft0:1", " is down: ", " is up: "}, true);
+    } else if (case_name == "alone") {
+        if (port < all / 3) {
+            die("the port did not carry on alone");
+        }
+        expect_lines(log, {"path eth1", " is down: "}, true);
+        expect_lines(log, {"the peer's process has ended"}, false);
+    } else if (port > all / 50) {
+        die("something went over the port's link");
+    }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 4) {
+        die("usage: rdma_links LIBRARY VERBS CASE");
+    }
+    become_root(arguments);
+    case_name = arguments[3];
+    const std::string log = "/tmp/deft-rdma-links-" + std::to_string(getpid()) + ".log";
+    setenv("DEFT_LOG", "info", 1);
+    setenv("DEFT_LOG_FILE", log.c_str(), 1);
+    setenv("DEFT_RDMA", case_name == "aside" ? "aside" : "replace", 1);
+    setenv("NCCL_IBVERBS_LIB", arguments[2], 1);
+    setenv("SOFTDEV_VERBS", "soft0 eth0 roce", 1);
+    unsetenv("DEFT_INTERFACES");
+    setenv("NCCL_SOCKET_IFNAME", case_name == "shared" ? "eth" : "=eth1", 1);
+    End a = start_end([&](int control) { run_end(arguments[1], true, control); });
+    End b = start_end([&](int control) { run_end(arguments[1], false, control); });
+    if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
+        std::printf("skipped: no veth links for this user\n");
+        kill(a.pid, SIGKILL);
+        kill(b.pid, SIGKILL);
+        return kSkipped;
+    }
+    connect_ends(a, b);
+    const auto [port, tcp] = follow(a, b);
+    char byte = 0;
+    (void)!read(a.control, &byte, 1);
+    (void)!write(a.control, "q", 1);
+    (void)!write(b.control, "q", 1);
+    int status_a = 1;
+    int status_b = 1;
+    waitpid(a.pid, &status_a, 0);
+    waitpid(b.pid, &status_b, 0);
+    std::ifstream file(log);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    unlink(log.c_str());
+    if (status_a != 0 || status_b != 0) {
+        die("an end failed (%d, %d)\n%s", status_a, status_b, text.c_str());
+    }
+    judge(text, port, tcp);
+    return 0;
+}
