@@ -120,6 +120,7 @@ bool Executor::allocate(std::string& problem) {
             lanes_of[script_.regions[launch.region].bucket] |= std::uint64_t{1} << launch.lane;
         }
         called_.resize(script_.shapes.size());
+        note_held();
         sums_ = LayerSums::create(driver_, shadow_->context(), std::move(lanes_of), script_.lanes);
         if (sums_ == nullptr) {
             problem = "the driver refuses an event";
@@ -182,7 +183,7 @@ bool Executor::any_rank_fits(bool fits) noexcept {
         cast(Question::Unfit, fits ? Word::No : Word::Yes) == DEFT_NCCL_SUCCESS && !fits) {
         const Ballot::Answer answer = hear(Question::Unfit);
         if (answer == Ballot::Answer::Yes) {
-            end(BreakReason::Unproven);
+            break_off(BreakReason::Unproven);
         } else if (answer == Ballot::Answer::No) {
             lease_.withhold();
         }
@@ -253,16 +254,10 @@ const Action* Executor::begin_call(const Call& call, cuda::Stream stream) noexce
         return nullptr;
     }
     const bool fitting = fits(call.mark, position);
-    if (script_.layers && position > 0 && !fitting) {
-        // Its caller does not wait for what is left, so it is none of the plan's; by what the
-        // program does, which is the same on all ranks.
-        break_off(BreakReason::Unproven);
+    if (asks_of(position) && !any_rank_fits(fitting)) {
         return nullptr;
     }
     if (position == 0) {
-        if (!script_.marks.empty() && !any_rank_fits(fitting)) {
-            return nullptr;
-        }
         Counters::add(counters_->iterations);
         if (sampling_) {
             sampler_->begin(iteration);

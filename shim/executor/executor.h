@@ -149,6 +149,11 @@ private:
     }
     bool ask_or_hear(std::uint64_t iteration, bool switches) noexcept;
     bool any_rank_fits(bool fits) noexcept;
+    // Whether the ranks ask each other if this call fits, before it.
+    bool asks_of(std::uint32_t position) const noexcept {
+        return !script_.marks.empty() &&
+               (position == 0 || (script_.layers && held_[position] && lanes_.size() > 0));
+    }
     int cast(Question question, Ballot::Word word) noexcept;
     Ballot::Answer hear(Question question) noexcept;
     bool fits(std::uint64_t mark, std::uint32_t position) const noexcept;
@@ -162,6 +167,7 @@ private:
     int note_sent(const Launch& step, std::uint32_t bucket) noexcept;
     int leave(const Call& call, std::uint32_t bucket, cuda::Stream stream) noexcept;
     void send_rest() noexcept;
+    void note_held();
     struct Transfer {
         const void* from = nullptr;
         void* to = nullptr;
@@ -198,6 +204,7 @@ private:
     std::unique_ptr<Sampler> sampler_;
     LayerSums* sums_ = nullptr;  // a reference; null: calls wait for their sums
     std::vector<Call> called_;   // by bucket, where they do not: the latest
+    std::vector<bool> held_;     // by bucket: some of it is sent by a later call than its own
     Lease lease_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<std::uint32_t> position_{0};

@@ -22,7 +22,22 @@ int Executor::note_sent(const Launch& step, std::uint32_t bucket) noexcept {
     return DEFT_NCCL_SUCCESS;
 }
 
-// Who has called waits for the sum itself. One of whom that is not known has what was sent by now.
+void Executor::note_held() {
+    held_.assign(script_.shapes.size(), false);
+    for (std::size_t i = 0; i < script_.actions.size(); ++i) {
+        const Action& action = script_.actions[i];
+        for (std::uint32_t l = action.launch; l < action.launch_end; ++l) {
+            const std::uint32_t bucket = script_.regions[script_.launches[l].region].bucket;
+            if (bucket != i % script_.shapes.size()) {
+                held_[bucket] = true;
+            }
+        }
+    }
+}
+
+// Who has called waits for the sum itself. Where that is not known, its stream waits for what is
+// sent by now. It cannot wait for what later calls send: they are behind it on this stream. Nor can
+// the rest be sent now: the other ranks send it in the order of the plan.
 int Executor::leave(const Call& call, std::uint32_t bucket, cuda::Stream stream) noexcept {
     if (call.mark == script_.marks[bucket]) {
         leave_sum(*sums_, bucket, running_ + 1);
@@ -31,7 +46,10 @@ int Executor::leave(const Call& call, std::uint32_t bucket, cuda::Stream stream)
     if (sums_->wait(bucket, running_ + 1, stream) == LayerSums::Wait::Waits) {
         return DEFT_NCCL_SUCCESS;
     }
-    DEFT_WARN("a sum was to wait for a layer that nobody knows of; the communicator fails");
+    DEFT_WARN(
+        "bucket %u has no mark of the companion on this rank alone, and later calls are to send "
+        "some of it: the communicator fails",
+        bucket);
     return failed("sum", DEFT_NCCL_INTERNAL_ERROR);
 }
 

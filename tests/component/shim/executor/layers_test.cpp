@@ -2,6 +2,7 @@
 // Plans under which each layer waits for its own sum: calls return before theirs is there, and a
 // bucket that comes later may be sent first. Whoever waits for a bucket gets its sum, however the
 // plan ends.
+#include <barrier>
 #include <limits>
 
 #include "shim/executor/layer_sums.h"
@@ -153,10 +154,11 @@ TEST(Layers, EachBucketsSumIsThereForWhoWaitsForIt) {
     }
 }
 
-// What the calls before it have left is sent all the same, in one order on all ranks.
+// What the calls before it have left is sent all the same, in one order on all ranks. Another call
+// is one of another shape, or a sum in the place of a bucket of which some is sent later.
 TEST(Layers, AnotherCallInTheMiddleEndsThePlanAndLosesNoSum) {
     for (const bool marked : {true, false}) {
-        with_jobs(2, 2, [&](Job& job, Rank&) {
+        with_jobs(2, 2, [&](Job& job, Rank& self) {
             for (std::int64_t t = 0; t < 3; ++t) {
                 for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
                     ASSERT_EQ(job.call(t, b), ncclSuccess);
@@ -166,17 +168,66 @@ TEST(Layers, AnotherCallInTheMiddleEndsThePlanAndLosesNoSum) {
                 job.let_go();
             }
             ASSERT_EQ(job.call(3, 0), ncclSuccess);
-            ASSERT_EQ(job.call(3, 1), ncclSuccess);
             EXPECT_EQ(job.wait(0), Wait::NotSent);
-            // Another sum of the same shape, or another shape.
-            ASSERT_EQ(job.call(3, 2, marked ? mark_of(2) : 0, marked ? 77 : kCounts[2]),
+            ASSERT_EQ(job.call(3, 1, marked ? mark_of(1) : 0, marked ? 77 : kCounts[1]),
                       ncclSuccess);
-            EXPECT_EQ(job.left[2].sums, nullptr);
+            EXPECT_EQ(job.left[1].sums, nullptr);
             EXPECT_EQ(job.executor->why(), marked ? BreakReason::Sequence : BreakReason::Unproven);
             job.executor.reset();  // nobody has waited yet
-            for (const std::uint32_t b : {0U, 1U}) {
-                EXPECT_EQ(job.wait_here(b), Wait::Waits);
-                job.expect_sum(3, b);
+            EXPECT_EQ(job.wait_here(0), Wait::Waits);
+            job.expect_sum(3, 0);
+            if (!marked) {
+                self.sync();
+                job.expect_sum(3, 1);
+            }
+        });
+    }
+}
+
+// The companion of one rank alone loses the mark of a bucket that is sent with its call. Ranks go on
+// in one order, and this rank's caller has its sum. The plan ends with the lease.
+TEST(Layers, AMarkThatOneRankAloneLacksPartsNoRanks) {
+    with_jobs(2, 2, [](Job& job, Rank& self) {
+        for (std::int64_t t = 0; t < 3; ++t) {
+            const bool lacks = self.rank == 1 && t == 1;
+            for (const std::uint32_t b : {0U, 1U, 2U}) {
+                ASSERT_EQ(job.call(t, b, lacks && b == 2 ? 0 : mark_of(b), kCounts[b]),
+                          ncclSuccess);
+            }
+            EXPECT_EQ(job.left[2].sums == nullptr, lacks);
+            self.sync();
+            for (const std::uint32_t b : {0U, 1U, 2U}) {
+                if (job.left[b].sums != nullptr) {
+                    EXPECT_EQ(job.wait_here(b), Wait::Waits) << b;
+                }
+                job.expect_sum(t, b);
+            }
+            job.let_go();
+        }
+        EXPECT_EQ(job.executor->why(), BreakReason::None);
+        EXPECT_EQ(job.executor->withheld(), self.rank == 1);
+    });
+}
+
+// And of one of which later calls send some. Nobody can be given its sum now, in the order in which
+// the other ranks send: so the call fails there, and nobody gets another sum for its own.
+TEST(Layers, AMarkThatOneRankAloneLacksOfWhatIsHeldBackFailsItsCall) {
+    for (const std::uint32_t lacking : {0U, 1U}) {
+        std::barrier failed(2);
+        with_jobs(2, 1, [&](Job& job, Rank& self) {
+            for (std::uint32_t b = 0; b < lacking; ++b) {
+                ASSERT_EQ(job.call(0, b), ncclSuccess);
+            }
+            if (self.rank == 1) {
+                EXPECT_NE(job.call(0, lacking, 0, kCounts[lacking]), ncclSuccess);
+                EXPECT_EQ(job.executor->why(), BreakReason::Error);
+            } else {
+                EXPECT_EQ(job.call(0, lacking), ncclSuccess);
+                EXPECT_EQ(job.executor->why(), BreakReason::None);
+            }
+            failed.arrive_and_wait();
+            if (job.left[0].sums != nullptr) {
+                EXPECT_EQ(job.wait(0), self.rank == 1 ? Wait::Lost : Wait::NotSent);
             }
         });
     }
