@@ -19,7 +19,7 @@ from .late_steps import TO_NONE, TO_ZERO, LateStep, clear, lists_of, why_not
 from .layouts import layout_of, why_not_layers
 from .library import guarded, library, where
 from .pending import classes, gradient_of
-from .proofs import State, proofs
+from .proofs import State, looked_at, proofs
 from .surroundings import plain, stream_of, why_not_plain
 
 # So often in a row is everything waited for too early, until that is taken for the job's habit.
@@ -36,6 +36,14 @@ class Layers:
         self.iterations = 0
         self.early = 0         # iterations in a row that waited for everything too early
         self.early_at = ""     # the line that made the latest do so
+        self._told = False
+
+    def tell(self):
+        """deft, which sends the sums in another order then: when the iterations that are looked at
+        are over. They take longer, and others are compared with the last ones before."""
+        if not self._told and not looked_at(self.iterations):
+            library().layers_wait(self.module.number)
+            self._told = True
 
     def rests(self):
         """All is proven of it, and still holds."""
@@ -117,8 +125,6 @@ class AllLayers:
             why = why_not_layers(state.ddp(), state.module)
             if why:
                 state.module.refuse(why)
-            else:
-                library().layers_wait(state.module.number)
         if state.layers is None or not state.layers.rests():
             return False
         layout = layout_of(state.layers, bucket, buffer)
@@ -158,6 +164,7 @@ class AllLayers:
                         f"gradients or parameters are used outside of its forward pass"
                         f"{layers.early_at}, so its layers cannot wait for their own")
                     return False
+                layers.tell()
             self._here = all_layers
             self._first_use.begin(all_layers)
         return True
