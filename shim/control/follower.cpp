@@ -318,7 +318,10 @@ Problem Follower::prepare_executor(const std::function<void()>& before_each) {
         DEFT_WARN_ONCE("no plan is carried out: %s", obstacle.c_str());
         return {obstacle, false};
     }
-    if (Problem problem = lanes_.open(order, staging_->shapes, in_use(), before_each);
+    // Lanes alone are made to be measured. An order for waiting layers cuts sums into parts, of
+    // whose sizes the job makes no sums.
+    const bool measure = order.plan.empty() || staging_->layers;
+    if (Problem problem = lanes_.open(order, staging_->shapes, measure, in_use(), before_each);
         !problem.empty()) {
         return problem;
     }

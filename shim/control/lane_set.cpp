@@ -20,6 +20,7 @@ namespace {
 constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
 constexpr std::chrono::seconds kOpeningGrace{3};
 constexpr std::chrono::seconds kAbortGrace{3};
+constexpr int kBetweenMs = 23;  // an iteration is no multiple of it
 constexpr int kHookGrace = 2000;  // of half a millisecond
 
 void pause(long nanoseconds) noexcept {
@@ -63,7 +64,7 @@ LaneSet::LaneSet(const CommunicatorInfo& info, PlanSwitch& plan_switch)
       obstacle_(why_no_lanes(Surroundings::process(nccl_.version))),
       memory_(info.device) {}
 
-Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& shapes,
+Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& shapes, bool measure,
                       const InUse& in_use, const std::function<void()>& before_each) {
     // The lanes of a staging that failed on another rank have no partner there.
     end_from(order.keep, in_use);
@@ -88,7 +89,8 @@ Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& sh
     executor::LaneConfig config;
     config.priority = switch_.stream_priority();
     for (const deft_nccl_unique_id_t& id : order.lanes) {
-        if (Problem problem = open_one(id, order, shapes, config, before_each); !problem.empty()) {
+        if (Problem problem = open_one(id, order, shapes, measure, config, before_each);
+            !problem.empty()) {
             return problem;
         }
     }
@@ -120,8 +122,8 @@ Problem LaneSet::configure(executor::LaneConfig& config) const {
 }
 
 Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
-                          const std::vector<executor::Shape>& shapes, executor::LaneConfig config,
-                          const std::function<void()>& before_each) {
+                          const std::vector<executor::Shape>& shapes, bool measure,
+                          executor::LaneConfig config, const std::function<void()>& before_each) {
     if (Problem problem = configure(config); !problem.empty()) {
         return problem;
     }
@@ -132,6 +134,8 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
     const std::size_t largest = largest_of(shapes, info_.nranks);
     auto lane = std::make_unique<executor::Lane>(nccl_, *cuda::Execution::get(), info_.device);
     executor::LaneSpeed speed;
+    // Under a plan the lane carries what the job's sums did, over the same links.
+    const std::chrono::milliseconds between(order.plan.empty() ? 0 : kBetweenMs);
     Problem problem;
     before_each();
     opening_stage_.store(order.stage, std::memory_order_seq_cst);
@@ -140,7 +144,7 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
                       dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
                       lane->open(id, info_.nranks, info_.rank, config, problem.why) &&
                       lane->warm_up(problem.why) && lane->rehearse(kinds, largest, problem.why) &&
-                      (!order.plan.empty() || lane->measure(speed, problem.why));
+                      (!measure || lane->measure(speed, problem.why, between));
     opening_.store(nullptr, std::memory_order_seq_cst);
     if (!open) {
         return failed_to_open(std::move(lane), std::move(problem));

@@ -48,8 +48,9 @@ public:
     // Background: why the job can't spare the memory of a first lane; empty: it can, or has one.
     std::string shortage() { return lanes_.empty() ? memory_.obstacle() : std::string(); }
     // Background: opens lanes as `order` says, for gradients of these shapes. Waits for the other
-    // ranks. `before_each` is called before each wait.
-    Problem open(const Order& order, const std::vector<executor::Shape>& shapes,
+    // ranks. `before_each` is called before each wait. `measure`: what they take is timed too, on
+    // all ranks or on none.
+    Problem open(const Order& order, const std::vector<executor::Shape>& shapes, bool measure,
                  const InUse& in_use, const std::function<void()>& before_each);
     // Background: ends the lanes from the keep-th on, and closes those whose time has come. Never
     // waits: an abort of the communicator has to reach them.
@@ -111,8 +112,8 @@ public:
 
 private:
     Problem open_one(const deft_nccl_unique_id_t& id, const Order& order,
-                     const std::vector<executor::Shape>& shapes, executor::LaneConfig config,
-                     const std::function<void()>& before_each);
+                     const std::vector<executor::Shape>& shapes, bool measure,
+                     executor::LaneConfig config, const std::function<void()>& before_each);
     Problem configure(executor::LaneConfig& config) const;
     Problem failed_to_open(std::unique_ptr<executor::Lane> lane, Problem problem);
     void withdraw(const executor::Lane& lane) noexcept;
@@ -136,7 +137,7 @@ private:
 
     // Background.
     std::vector<std::unique_ptr<executor::Lane>> lanes_;    // the job's own network first
-    std::vector<executor::LaneSpeed> speeds_;               // theirs, where DEFT_LANES is set
+    std::vector<executor::LaneSpeed> speeds_;               // theirs, where they were measured
     std::vector<std::unique_ptr<executor::Lane>> closing_;  // not needed, still in use
     std::vector<std::unique_ptr<executor::Lane>> ended_;    // other threads may know them
     // What all lanes that are there have been rehearsed with, and the most bytes.

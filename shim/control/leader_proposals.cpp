@@ -123,6 +123,9 @@ void Leader::watch_staging() {
             enter(LeaderEvent::NetworksDone);
             return;
         }
+        if (!lanes_.speeds().empty()) {
+            selector_.lane_measured(lanes_.speeds().front());
+        }
         arm_tries_ = 0;
         arm_proposed_ = false;
         enter(LeaderEvent::AllReady);

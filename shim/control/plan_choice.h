@@ -21,6 +21,9 @@ planner::Plan choose_plan(const planner::Profile& profile, const std::vector<pla
 // The networks: what the job's transfers took on its own, and what lanes take on the others.
 // `lanes` as above. Throws as choose_plan() does.
 planner::Fabric fabric_of(const planner::Profile& profile, const std::vector<planner::Link>& lanes);
+// The same for plans under which layers wait for their own, where a lane was measured.
+planner::Fabric fabric_of(const planner::Profile& profile, const std::vector<planner::Link>& lanes,
+                          const Settings& settings);
 
 // Least part of a call on a network of its own. What a small one costs has been measured; it is
 // the planner's own limit that would leave a third of 3 MB on the fastest network.
@@ -33,5 +36,7 @@ std::size_t lanes_of(const planner::Plan& plan);
 // choose_plan() does.
 double predict(planner::Plan plan, const planner::Profile& profile,
                const std::vector<planner::Link>& lanes);
+double predict_over(const planner::Fabric& fabric, planner::Plan plan,
+                    const planner::Profile& profile);
 
 }  // namespace deft::director

@@ -193,7 +193,8 @@ std::optional<PlanReview::Better> PlanReview::look_at_layers(planner::Profile co
                                                              const Settings& settings) {
     std::string note;
     planner::Plan plan = choose_plan(corrected, selector_.networks(), settings, note);
-    const double now = predict(follower_.in_force(), corrected, selector_.networks());
+    const double now = predict_over(fabric_of(corrected, selector_.networks(), settings),
+                                    follower_.in_force(), corrected);
     const bool better = plan.barrier == planner::Barrier::Layer &&
                         plan.predicted.verdict == planner::Verdict::Use &&
                         plan.predicted.iteration < now * (1 - kLoss);

@@ -424,6 +424,8 @@ Settings PlanSelector::allowed() const {
         neither_late_nor_merged(settings, doubt_);
     }
     settings.layers = layers_;
+    settings.lane_start = lane_.start;
+    settings.lane_per_byte = lane_.per_byte;
     settings.cuts = cuts_;
     return settings;
 }
@@ -444,6 +446,14 @@ void PlanSelector::networks_measured(const std::vector<executor::LaneSpeed>& spe
     networks_off_ = networks_.size() < 2;
     profile_stale_ = true;
     signature_ = 0;  // now the plan
+}
+
+void PlanSelector::lane_measured(const executor::LaneSpeed& speed) {
+    if (speed.per_byte > 0 && lane_.per_byte == 0) {
+        DEFT_INFO("a lane over the job's network: %.3f GB/s, starts within %.0f us",
+                  1e-9 / speed.per_byte, speed.start * 1e6);
+        lane_ = speed;
+    }
 }
 
 // Plans are made for the job's own network if the others cannot be had.

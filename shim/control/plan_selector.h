@@ -58,6 +58,8 @@ public:
     void no_networks_now() { only_networks_ = false; }
     void networks_measured(const std::vector<executor::LaneSpeed>& speeds);
     void networks_refused(const Problem& problem);
+    // The lane over the job's own network, for plans under which layers wait for their own.
+    void lane_measured(const executor::LaneSpeed& speed);
     // A plan over them was slower than none.
     void drop_networks();
 
@@ -154,6 +156,7 @@ private:
     PlanPrices prices_;
     double dearest_ = 0;  // largest bound of the plans that were too dear; 0: none was
     bool layers_ = false;
+    executor::LaneSpeed lane_;  // per_byte 0: it was not measured
     bool cuts_ = true;  // two ranks: Settings::cuts
     const char* why_no_layers_ = "nothing is proven";
     const char* doubt_ = nullptr;          // when that was decided: doubt_of()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lane's own all-reduces: it is warmed up and measured with them.
 #include <algorithm>
+#include <thread>
 
 #include "shim/cuda/pinned_pool.h"
 #include "shim/executor/lanes.h"
@@ -164,7 +165,7 @@ bool Lane::rehearse(std::span<const Reduction> kinds, std::size_t largest,
 // with several in flight and NCCL_LAUNCH_ORDER_IMPLICIT, a transfer of the job between them on one
 // rank and before them on another would close a circle.
 double Lane::seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
-                        std::string& problem) noexcept {
+                        std::chrono::milliseconds pause, std::string& problem) noexcept {
     auto* const buffer = reinterpret_cast<void*>(memory);
     double least = -1;
     for (int i = 0; i < times; ++i) {
@@ -181,14 +182,17 @@ double Lane::seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times
         }
         const double took = std::chrono::duration<double>(Clock::now() - start).count();
         least = least < 0 ? took : std::min(least, took);
+        std::this_thread::sleep_for(pause);
     }
     return least;
 }
 
-bool Lane::measure(LaneSpeed& speed, std::string& problem) noexcept {
+bool Lane::measure(LaneSpeed& speed, std::string& problem,
+                   std::chrono::milliseconds pause) noexcept {
     constexpr std::size_t kSmall = 256 * 1024;
     constexpr std::size_t kLarge = 4 * 1024 * 1024;
     constexpr int kTimes = 4;  // the first may find other ranks not yet here
+    const int times = pause.count() > 0 ? 4 * kTimes : kTimes;
     if (!ready()) {
         return failed(problem, "a lane that is not open", DEFT_NCCL_INVALID_USAGE);
     }
@@ -196,8 +200,8 @@ bool Lane::measure(LaneSpeed& speed, std::string& problem) noexcept {
     if (!scratch || driver_.MemsetD8Async(scratch.memory(), 0, kLarge, stream_) != cuda::kSuccess) {
         return failed(problem, "measuring it", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
-    const double small = seconds_of(scratch.memory(), kSmall, kTimes, problem);
-    const double large = small < 0 ? -1 : seconds_of(scratch.memory(), kLarge, kTimes, problem);
+    const double small = seconds_of(scratch.memory(), kSmall, times, pause, problem);
+    const double large = small < 0 ? -1 : seconds_of(scratch.memory(), kLarge, kTimes, pause, problem);
     if (large < 0) {
         scratch.keep();
         return false;

@@ -86,8 +86,11 @@ public:
     bool rehearse(std::span<const Reduction> kinds, std::size_t largest,
                   std::string& problem) noexcept;
     // Times all-reduces of two sizes, one at a time, on the warm lane; the shortest count. The
-    // job's own transfers may run beside it. Collective; waits as open() does. 17 MiB travel.
-    bool measure(LaneSpeed& speed, std::string& problem) noexcept;
+    // job's own transfers may run beside it; where they take the same links, `pause` between two
+    // calls lets some of the calls meet these idle. Collective; waits as open() does. 17 MiB
+    // travel, and 20 with pauses.
+    bool measure(LaneSpeed& speed, std::string& problem,
+                 std::chrono::milliseconds pause = {}) noexcept;
     // Ends the communicator whatever it is doing. Any thread, any state, any number of times.
     void abort() noexcept;
     // Makes open() and warm_up() return soon; the lane is good for nothing after it but abort().
@@ -149,7 +152,7 @@ private:
               std::string& problem) noexcept;
     int make_call(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes) noexcept;
     double seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
-                      std::string& problem) noexcept;
+                      std::chrono::milliseconds pause, std::string& problem) noexcept;
     bool sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,
                       std::string& problem) noexcept;
     bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;

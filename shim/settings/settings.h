@@ -65,6 +65,10 @@ struct Settings {
     bool layers = false;
     // And one is tried though nothing is predicted of it, to see how long backward takes.
     bool trial = false;
+    // What an all-reduce takes on a lane over the job's own network, in seconds: to start, and for
+    // each byte. 0: that was not measured.
+    double lane_start = 0;
+    double lane_per_byte = 0;
     // Sums may be cut: two ranks add the same in any order.
     bool cuts = true;
 

@@ -155,6 +155,24 @@ TEST(Layers, WhatForwardNeedsFirstOvertakes) {
     EXPECT_LT(plan.transfers.back().bucket, 7U);
 }
 
+// Of the job's sums, all of one size, nothing is known of smaller ones. A lane that was measured
+// tells what a part takes to start, and sums are cut.
+TEST(Layers, HaveTheirSumsCutWhereALaneWasMeasured) {
+    const planner::Plan whole = plan_for(1.3, waiting_layers());
+    EXPECT_LE(whole.transfers.size(), 8U);
+    Settings settings = waiting_layers();
+    settings.lane_start = 1e-4;
+    settings.lane_per_byte = 1;  // beside the job's own transfers: those are faster
+    const planner::Plan cut = plan_for(1.3, settings);
+    EXPECT_GT(cut.transfers.size(), 8U);
+    EXPECT_LT(cut.predicted.iteration, 0.99 * whole.predicted.iteration);
+    EXPECT_LT(cut.predicted.iteration, 1.02 * cut.predicted.bound);
+    settings.lane_start = kCompute;  // more than a sum itself: not believed
+    EXPECT_LT(plan_for(1.3, settings).predicted.iteration, 2 * whole.predicted.iteration);
+    settings.layers = false;
+    EXPECT_EQ(plan_for(1.3, settings).predicted.baseline, plan_for(1.3, {}).predicted.baseline);
+}
+
 TEST(Layers, OfMoreThanTwoRanksHaveTheirSumsWhole) {
     for (const char* policy : {"", "bytescheduler"}) {
         Settings settings = waiting_layers(policy);
