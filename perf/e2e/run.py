@@ -35,6 +35,7 @@ SHARDED = ("fsdp", "fsdp-grouped", "hsdp")
 CASES = ("2gbit+1gbit", "1gbit+500mbit", "1gbit+100mbit", "1gbit")
 NEAR = 1.05      # times the lower bound that a mode may take
 NEAR_SHARDED = 1 / 0.93  # the same of a sharded job
+GAIN = 1 / 1.1   # times mode exact that layers may take which wait for themselves
 LOSS = 1.02      # times the run without deft that no mode may take
 WARM_UP = 20     # DEFT_WARMUP
 FOREIGN = 0.03   # of the machine's CPU time that other programs may take during a run
@@ -45,9 +46,8 @@ BURST_MS = 1.0
 # iterations of a run of the DDP job without transfers, and how many of them are not looked at
 ALONE = 80, 10
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
-# What an iteration of the DDP job takes on the GPU that is not there, and images a rank, which the
-# cores compute meanwhile in about 50 ms.
-ON_A_GPU = ["--device-ms", "150", "--batch", "4"]
+# Of the DDP job on the GPU that is not there: images a rank, which the cores compute in about 50 ms.
+ON_A_GPU = ["--batch", "4"]
 # Of the sharded jobs. On 2 + 1 Gbit/s two ranks take 8 ms to gather a layer.
 LAYERS, LAYER_BYTES = 4, 6_000_000
 # The replayed iteration: buckets as DDP makes them of a model with a large input side, as shares of
@@ -68,7 +68,7 @@ def parse(arguments):
                         help="rates of the links, joined by '+': a list (default: all four)")
     parser.add_argument("--modes", default=",".join(MODES[:3]),
                         help="default: plain,exact,deft; layers: exact with DEFT_LAYERWISE=auto, "
-                        "of the DDP jobs")
+                        "of replay and the DDP jobs")
     parser.add_argument("--coverage", default="0.9,1.6",
                         help="replay: time to transfer over time to compute, on all links (a list)")
     parser.add_argument("--apart", action="store_true",
@@ -80,6 +80,8 @@ def parse(arguments):
                              "where there are enough (a list; default: ddp,ddp-cores)")
     parser.add_argument("--compute", type=float, default=80.0,
                         help="replay: milliseconds of compute an iteration (80)")
+    parser.add_argument("--device", type=float, default=150.0,
+                        help="ddp: milliseconds of the GPU an iteration (150)")
     parser.add_argument("--iterations", type=int, default=110,
                         help="of one run (110); the last --window are looked at")
     parser.add_argument("--window", type=int, default=30)
@@ -104,8 +106,8 @@ def parse(arguments):
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
     if options.apart and any(case.count("+") != 1 for case in options.cases.split(",")):
         parser.error("--apart: cases of two links, for instance --cases 2gbit+1gbit")
-    if "layers" in options.modes and (options.apart or "replay" in options.jobs):
-        parser.error("--modes layers: of the DDP jobs (--jobs ddp), and not --apart")
+    if "layers" in options.modes and (options.apart or set(options.jobs) & set(SHARDED)):
+        parser.error("--modes layers: of replay and the DDP jobs, and not --apart")
     if "plain" not in options.modes:
         parser.error("--modes: plain is what the others are compared with")
     try:
@@ -132,12 +134,15 @@ def profile(path, compute_ms, coverage, gbit, count):
     all links."""
     total = coverage * compute_ms / 1e3 * gbit * 1e9 / 8 * count / (2 * (count - 1))
     with open(path, "w", encoding="utf-8") as file:
+        ready = [max(0.0, (at - 1 / 3) * compute_ms) for _, at in SHARES]
         json.dump({"format": "deft-profile", "version": 1, "name": f"coverage {coverage:g}",
                    "source": "perf/e2e", "forward_ms": compute_ms / 3,
                    "backward_ms": compute_ms * 2 / 3,
-                   "buckets": [{"bytes": int(share * total) // 4 * 4,
-                                "ready_ms": max(0.0, (at - 1 / 3) * compute_ms)}
-                               for share, at in SHARES]}, file)
+                   # Forward of a layer takes half of what its backward takes.
+                   "buckets": [{"bytes": int(share * total) // 4 * 4, "ready_ms": at,
+                                "forward_ms": (at - before) / 2}
+                               for (share, _), at, before in zip(SHARES, ready, [0.0, *ready])]},
+                  file)
 
 
 def jobs_of(options, parts):
@@ -146,19 +151,20 @@ def jobs_of(options, parts):
     return jobs + [(job, None) for job in (*JOBS[1:], *SHARDED) if job in options.jobs]
 
 
-def command_of(job, coverage, options, parts, gbit, count):
-    def replay(results, folder):
+def command_of(job, coverage, options, parts, gbit, count, mode=None):
+    def replay(results, folder, *more):
         path = os.path.join(folder, "profile.json")
         profile(path, options.compute, coverage, gbit, 2)
         return [parts.replay, "--profile", path, "--iterations", str(count), "--alone", "8",
-                "--id-file", os.path.join(folder, "id"), "--json", results]
+                "--id-file", os.path.join(folder, "id"), "--json", results, *more]
 
     def ddp(results, _folder):
         # NCCL's own library is found by LD_LIBRARY_PATH, with the device that it runs on.
         libraries = [] if parts.nccl else ["--libs", parts.libraries]
         return [options.python, parts.launcher, *libraries, parts.ddp, "--epochs",
                 "100", "--iterations", str(count), "--bucket-cap-mb", "5", "--print-every", "1000",
-                "--json", results, *(ON_A_GPU if job == "ddp" else []),
+                "--json", results,
+                *(["--device-ms", str(options.device), *ON_A_GPU] if job == "ddp" else []),
                 # Layers step when their sums are there, and not where the job does.
                 *(["--optimizer-share", "0"] if "layers" in options.modes else [])]
 
@@ -166,6 +172,8 @@ def command_of(job, coverage, options, parts, gbit, count):
         return [parts.sharded, "--kind", job, "--layers", str(LAYERS), "--bytes", str(LAYER_BYTES),
                 "--compute-ms", str(options.compute), "--iterations", str(count),
                 "--id-file", os.path.join(folder, "id"), "--json", results]
+    if job == "replay" and mode == "layers":
+        return lambda results, folder: replay(results, folder, "--layers")
     return replay if job == "replay" else sharded if job in SHARDED else ddp
 
 
@@ -264,6 +272,8 @@ def one_round(job, coverage, options, parts, network, gbit):
             settings["DEFT_LAYERWISE"] = "auto"
         if options.apart:
             settings.update(APART)
+        if mode == "layers":
+            command = command_of(job, coverage, options, parts, gbit, options.iterations, mode)
         runs[mode] = undisturbed(network, parts, command, "exact" if mode == "layers" else mode,
                                  settings, None, options.timeout, bind)
     run_alone()
@@ -345,6 +355,8 @@ def measure(job, coverage, rates, options, parts, revision):
             raw.append(lanes)
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
     title = ((job if coverage is None else f"{job}, coverage {coverage:g}")
+             + (f", {options.device:g} ms" if job == "ddp" and options.device != 150 else "")
+             + (", layers" if "layers" in options.modes else "")
              + (", networks apart" if options.apart else "")
              + (", NCCL's own library" if options.nccl else ""))
     result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load,
@@ -367,6 +379,11 @@ def measure(job, coverage, rates, options, parts, revision):
                                {"bar": f"{mode}: times the run without deft",
                                 "value": of["of_plain"], "need": LOSS,
                                 "met": of["of_plain"] <= LOSS}]
+        if mode == "layers" and "exact" in rounds[0]:
+            gain = statistics.median(one[mode]["iteration_ms"] / one["exact"]["iteration_ms"]
+                                     for one in rounds)
+            result["bars"].append({"bar": "layers: times mode exact", "value": gain,
+                                   "need": GAIN, "met": gain <= GAIN})
         if not all(one[mode]["replicas_equal"] for one in rounds):
             result["bars"].append({"bar": f"{mode}: replicas equal", "value": 0, "need": 1,
                                    "met": False})

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/jobs/replay/job.h"
 
+#include "perf/jobs/replay/waiting.h"
+
 #include <cuda.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -95,7 +97,10 @@ float gradient(int rank, int iteration) {
 class Job {
 public:
     Job(const Options& options, const Profile& profile, const std::vector<Piece>& schedule)
-        : options_(options), profile_(profile), schedule_(schedule) {
+        : options_(options),
+          profile_(profile),
+          schedule_(schedule),
+          waiting_(profile.buckets.size()) {
         check(cuInit(0), "cuInit");
         int devices = 0;
         check(cuDeviceGetCount(&devices), "cuDeviceGetCount");
@@ -149,9 +154,18 @@ public:
                 check(cuEventSynchronize(starts[static_cast<std::size_t>(t - options_.ahead)]),
                       "cuEventSynchronize");
             }
-            schedule_.empty() ? one(t, reduce) : one_scheduled(t, reduce, t > 0 && reduce);
+            if (options_.layers) {
+                one_waiting(t, reduce);
+            } else if (schedule_.empty()) {
+                one(t, reduce);
+            } else {
+                one_scheduled(t, reduce, t > 0 && reduce);
+            }
         }
-        if (reduce && !schedule_.empty()) {
+        for (std::size_t i = memory_.size(); i-- > 0 && reduce && options_.layers;) {
+            waiting_.wait(i, compute_);
+        }
+        if (reduce && (options_.layers || !schedule_.empty())) {
             wait_for_all();
         }
         check(cuEventRecord(starts.back(), compute_), "cuEventRecord");
@@ -291,6 +305,44 @@ private:
         }
     }
 
+    // Forward layer by layer, input side first, each when its own gradient has come, by deft or by
+    // the stream of the calls; then backward, and each all-reduce when its gradient is there.
+    void one_waiting(int iteration, bool reduce) {
+        double left = profile_.forward;
+        for (const Bucket& bucket : profile_.buckets) {
+            left -= bucket.forward;
+        }
+        compute(left);
+        for (std::size_t i = memory_.size(); i-- > 0;) {
+            if (reduce && iteration > 0 && !waiting_.wait(i, compute_)) {
+                check(cuStreamWaitEvent(compute_, arrived_[i], 0), "cuStreamWaitEvent");
+            }
+            compute(profile_.buckets[i].forward);
+        }
+        double now = profile_.forward;
+        for (std::size_t i = 0; i < memory_.size(); ++i) {
+            const Bucket& bucket = profile_.buckets[i];
+            compute(bucket.ready - now);
+            now = bucket.ready;
+            fill(i, iteration);
+            if (reduce) {
+                check(cuEventRecord(ready_[i], compute_), "cuEventRecord");
+                check(cuStreamWaitEvent(transfers_, ready_[i], 0), "cuStreamWaitEvent");
+                void* const memory = reinterpret_cast<void*>(memory_[i]);
+                waiting_.mark(memory_[i], bucket.bytes, i);
+                check(ncclAllReduce(memory, memory, bucket.bytes / sizeof(float), ncclFloat,
+                                    ncclSum, comm_, transfers_),
+                      "ncclAllReduce");
+                waiting_.take(i);
+                check(cuEventRecord(arrived_[i], transfers_), "cuEventRecord");
+            }
+        }
+        compute(profile_.compute - now);
+        if (reduce) {
+            waiting_.note_iteration();
+        }
+    }
+
     // Forward and backward up to the first gradient, its all-reduce, backward up to the next one;
     // then everything waits for the sums, as an optimizer does.
     void one(int iteration, bool reduce) {
@@ -318,13 +370,14 @@ private:
     const Options& options_;
     const Profile& profile_;
     const std::vector<Piece>& schedule_;
+    WaitingLayers waiting_;
     CUmodule module_ = nullptr;
     CUfunction kernel_ = nullptr;
     CUstream compute_ = nullptr;
     CUstream transfers_ = nullptr;
     std::vector<CUdeviceptr> memory_;  // one gradient a bucket
     std::vector<CUevent> ready_;       // the gradient exists
-    std::vector<CUevent> arrived_;     // its sum does; schedules only
+    std::vector<CUevent> arrived_;     // its sum does; not where all is waited for
     CUevent reduced_ = nullptr;
     ncclComm_t comm_ = nullptr;
 };

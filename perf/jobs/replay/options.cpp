@@ -51,6 +51,9 @@ bool parse(int argc, char** argv, Options& options) {
     app.add_option("--schedule", options.schedule,
                    "A plan of period 1 (deft plan --policy bytescheduler --out): the job sends its "
                    "pieces itself, and forward of a layer waits for that layer's gradient only");
+    app.add_flag("--layers", options.layers,
+                 "Forward of a layer waits for that layer's gradient only, and deft is told so "
+                 "(DEFT_LAYERWISE=auto): it may send the sums in another order");
     app.add_option("--time-scale", options.time_scale, "Compute takes this many times as long (1)")
         ->check(CLI::Range(1e-6, 1e6))
         ->check(no_nan);
@@ -77,6 +80,9 @@ bool parse(int argc, char** argv, Options& options) {
         return false;
     } catch (const CLI::ParseError& error) {
         throw InputError(error.what());
+    }
+    if (options.layers && !options.schedule.empty()) {
+        throw InputError("--layers: deft chooses the order, and --schedule does");
     }
     options.rank = from_environment("RANK", -1);
     const int world = from_environment("WORLD_SIZE", 0);

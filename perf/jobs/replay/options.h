@@ -9,6 +9,7 @@ namespace replay {
 struct Options {
     std::string profile;    ///< path
     std::string schedule;   ///< path; empty: whole buckets, and the update waits for all
+    bool layers = false;    ///< layers wait for their own gradients
     double time_scale = 1;  ///< of compute
     double size_scale = 1;  ///< of gradients
     int iterations = 100;   ///< with all-reduces
