@@ -46,7 +46,7 @@ BURST_MS = 1.0
 # iterations of a run of the DDP job without transfers, and how many of them are not looked at
 ALONE = 80, 10
 APART = {"DEFT_INTERFACES": "=eth0", "NCCL_SOCKET_IFNAME": "=eth1", "DEFT_LANES": "Socket"}
-# Of the DDP job on the GPU that is not there: images a rank, which the cores compute in about 50 ms.
+# Of the DDP job on the GPU that is not there: images a rank, which the cores compute in some 50 ms.
 ON_A_GPU = ["--batch", "4"]
 # Of the sharded jobs. On 2 + 1 Gbit/s two ranks take 8 ms to gather a layer.
 LAYERS, LAYER_BYTES = 4, 6_000_000

@@ -20,7 +20,7 @@ namespace {
 constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
 constexpr std::chrono::seconds kOpeningGrace{3};
 constexpr std::chrono::seconds kAbortGrace{3};
-constexpr int kBetweenMs = 23;  // an iteration is no multiple of it
+constexpr int kBetweenMs = 23;    // an iteration is no multiple of it
 constexpr int kHookGrace = 2000;  // of half a millisecond
 
 void pause(long nanoseconds) noexcept {

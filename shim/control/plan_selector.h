@@ -157,7 +157,7 @@ private:
     double dearest_ = 0;  // largest bound of the plans that were too dear; 0: none was
     bool layers_ = false;
     executor::LaneSpeed lane_;  // per_byte 0: it was not measured
-    bool cuts_ = true;  // two ranks: Settings::cuts
+    bool cuts_ = true;          // two ranks: Settings::cuts
     const char* why_no_layers_ = "nothing is proven";
     const char* doubt_ = nullptr;          // when that was decided: doubt_of()
     std::uint64_t doubted_signature_ = 0;  // decided about in doubt

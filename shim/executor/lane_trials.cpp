@@ -201,7 +201,8 @@ bool Lane::measure(LaneSpeed& speed, std::string& problem,
         return failed(problem, "measuring it", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
     const double small = seconds_of(scratch.memory(), kSmall, times, pause, problem);
-    const double large = small < 0 ? -1 : seconds_of(scratch.memory(), kLarge, kTimes, pause, problem);
+    const double large =
+        small < 0 ? -1 : seconds_of(scratch.memory(), kLarge, kTimes, pause, problem);
     if (large < 0) {
         scratch.keep();
         return false;

@@ -184,8 +184,8 @@ TEST(Layers, AnotherCallInTheMiddleEndsThePlanAndLosesNoSum) {
     }
 }
 
-// The companion of one rank alone loses the mark of a bucket that is sent with its call. Ranks go on
-// in one order, and this rank's caller has its sum. The plan ends with the lease.
+// The companion of one rank alone loses the mark of a bucket that is sent with its call. Ranks go
+// on in one order, and this rank's caller has its sum. The plan ends with the lease.
 TEST(Layers, AMarkThatOneRankAloneLacksPartsNoRanks) {
     with_jobs(2, 2, [](Job& job, Rank& self) {
         for (std::int64_t t = 0; t < 3; ++t) {
