@@ -43,7 +43,6 @@ protected:
                std::string::npos;
     }
 
-    std::uint32_t module_ = 0;
     static constexpr const char* kWho = "a test's";
 };
 
@@ -76,7 +75,7 @@ TEST_F(Priced, APlanThatIsBeingMadeReadyGivesWay) {
     note_steps(module_, kBorne, 1);
     ASSERT_EQ(staged().predicted.max_delay, 1U);
     note_steps(module_, kTooMuch, 1);
-    heard(Kind::Discard);
+    heard(Kind::Drop);  // no lanes are being made yet
     EXPECT_TRUE(ticks_until([&] { return refused(); })) << director_->facts().reason;
 }
 
