@@ -140,7 +140,7 @@ void Receiver::timers(Nanos now) {
     // On a single path TCP itself is the best at surviving an outage: the sender may have been told
     // that small messages are done, and nobody may be there to send them again.
     for (auto& link : links_) {
-        if (links_.size() > 1 && link->path &&
+        if (links_.size() > 1 && link->path && source_ &&
             source_->carrier(link->index).lost != link->carrier_lost) {
             lose(*link, "the link lost its carrier", now);
             continue;
@@ -154,7 +154,7 @@ void Receiver::timers(Nanos now) {
     }
     // While all paths are up, a newer connection of one of them is the only thing to wait for: the
     // sender has then lost a path that still looks well from here.
-    if (up_ < links_.size() || now >= next_look_ || source_->expecting()) {
+    if (up_ < links_.size() || now >= next_look_ || (source_ && source_->expecting())) {
         next_look_ = now + kLookInterval;
         take_in(now);
     }
