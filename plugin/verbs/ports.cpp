@@ -94,7 +94,7 @@ VerbsPorts open_of_process() {
         ports = open_verbs_ports(*library, rdma.ports, nccl_setting, list_interfaces(), problems);
     }
     for (const std::string& each : problems) {
-        DEFT_WARN("an RDMA port is not driven: %s", each.c_str());
+        DEFT_WARN("DEFT_RDMA=replace: an RDMA port is not driven: %s", each.c_str());
     }
     for (const auto& port : ports) {
         DEFT_INFO("RDMA port %s (%s), %lld Mbit/s", port->name.c_str(), port->kind,
