@@ -33,8 +33,7 @@ public:
 
     PortPairs take() {
         for (const int wanted : {2, 1}) {
-            take_free(wanted, true);
-            take_free(wanted, false);
+            take_free(wanted);
         }
         for (std::size_t o = 0; o < own_.size(); ++o) {
             share(o, peer_.count, used_own_[o], used_peer_);
@@ -54,11 +53,10 @@ private:
         ++used_peer_[p];
     }
 
-    void take_free(int wanted, bool same_position) {
+    void take_free(int wanted) {
         for (std::size_t o = 0; o < own_.size(); ++o) {
             for (std::size_t p = 0; p < peer_.count; ++p) {
-                if (used_own_[o] == 0 && used_peer_[p] == 0 && score_of(o, p) == wanted &&
-                    (!same_position || o == p)) {
+                if (used_own_[o] == 0 && used_peer_[p] == 0 && score_of(o, p) == wanted) {
                     add(o, p);
                 }
             }

@@ -16,10 +16,9 @@ using PortPairs = std::vector<std::pair<std::size_t, std::size_t>>;
 
 wire::PortList to_wire(const VerbsPorts& ports);
 
-// Pairs of indices, at most `most`. Ports of one network first, each once, of equal position before
-// others; then those that only a router may join (Ethernet); then each that is left with the best
-// and least used of the other side's. Ports of unlike kind, or of two InfiniBand subnets, are never
-// paired.
+// Pairs of indices, at most `most`. Ports of one network first, each once and in their order; then
+// those that only a router may join (Ethernet); then each that is left with the best and least used
+// of the other side's. Ports of unlike kind, or of two InfiniBand subnets, are never paired.
 PortPairs pair_ports(const VerbsPorts& own, const wire::PortList& peer, std::size_t most);
 
 }  // namespace deft::net

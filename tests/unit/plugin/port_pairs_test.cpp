@@ -47,10 +47,20 @@ TEST(PortPairs, OtherNetworksAreLeftToARouter) {
     EXPECT_EQ(pairs({roce(1, 1, false)}, {roce(1, 2)}), (Pairs{{0, 0}}));
 }
 
+// 10.0.16.0/20 ends within a byte.
+TEST(PortPairs, ANetworkMayEndWithinAByte) {
+    auto own = std::make_shared<VerbsPort>(*roce(17, 1));
+    own->prefix = 96 + 20;
+    EXPECT_EQ(pairs({own}, {roce(32, 2), roce(31, 2)}).front(), std::pair(0UL, 1UL));
+    EXPECT_EQ(pairs({own}, {roce(15, 2), roce(16, 2)}).front(), std::pair(0UL, 1UL));
+}
+
 TEST(PortPairs, ASideWithMorePortsSharesTheOthers) {
     EXPECT_EQ(pairs({roce(1, 1)}, {roce(1, 2), roce(1, 3)}), (Pairs{{0, 0}, {0, 1}}));
     EXPECT_EQ(pairs({roce(1, 1), roce(1, 2), roce(1, 3)}, {roce(1, 4), roce(1, 5)}),
               (Pairs{{0, 0}, {1, 1}, {2, 0}}));
+    EXPECT_EQ(pairs({roce(1, 1), roce(1, 2), roce(1, 3), roce(1, 4)}, {roce(1, 5), roce(1, 6)}),
+              (Pairs{{0, 0}, {1, 1}, {2, 0}, {3, 1}}));
 }
 
 TEST(PortPairs, SubnetsOfInfiniBandAreNotJoined) {
@@ -61,6 +71,7 @@ TEST(PortPairs, SubnetsOfInfiniBandAreNotJoined) {
 
 TEST(PortPairs, KindsAreNotMixed) {
     EXPECT_EQ(pairs({infiniband(0, 1)}, {roce(1, 2)}), Pairs{});
+    EXPECT_EQ(pairs({roce(1, 2)}, {infiniband(0, 1)}), Pairs{});
     EXPECT_EQ(pairs({infiniband(0, 1), roce(1, 1)}, {roce(1, 2)}), (Pairs{{1, 0}}));
     EXPECT_EQ(pairs({}, {roce(1, 2)}), Pairs{});
     EXPECT_EQ(pairs({roce(1, 2)}, {}), Pairs{});
