@@ -345,10 +345,6 @@ int reg_mr(void* comm, void* data, std::size_t size, int type, void** handle) no
         const auto domains = end == nullptr ? decltype(end->domains()){} : end->domains();
         std::string problem;
         auto region = std::make_unique<Region>(Memory{data, size}, domains, problem);
-        if (!problem.empty() && end->granted_only()) {
-            DEFT_WARN("regMr: %s, and this connection has RDMA links only", problem.c_str());
-            return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
-        }
         if (!problem.empty()) {
             DEFT_WARN_ONCE("memory cannot be registered, and goes over TCP only: %s",
                            problem.c_str());

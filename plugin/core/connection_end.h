@@ -67,9 +67,6 @@ public:
     virtual void release(const void* /*data*/, std::size_t /*size*/) {}
     // Where memory has to be registered for its paths (Region); any thread, without the lock.
     virtual std::vector<std::shared_ptr<Domain>> domains() const { return {}; }
-    // Every path of it needs registered memory: a failure to register is the connection's.
-    // Constant.
-    virtual bool granted_only() const { return false; }
     // For one that NCCL has closed: there is nothing left to drive it for.
     virtual bool over() const { return true; }
 

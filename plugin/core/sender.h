@@ -66,7 +66,6 @@ public:
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
     std::vector<std::shared_ptr<Domain>> domains() const override;
-    bool granted_only() const override;
     // Before close(): waits up to `limit` for messages that NCCL was told are sent. True if some of
     // them have not got to the peer's host, and leave() is to see to it that they do.
     bool owes(Nanos limit);

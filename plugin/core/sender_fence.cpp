@@ -20,11 +20,6 @@ std::vector<std::shared_ptr<Domain>> Sender::domains() const {
     return all;
 }
 
-bool Sender::granted_only() const {
-    return std::all_of(links_.begin(), links_.end(),
-                       [](const auto& link) { return link->can.granted; });
-}
-
 bool Sender::reaches(const PathSlot& link, const Slot& slot) const {
     return permitted(link, slot) != 0;
 }
