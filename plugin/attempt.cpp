@@ -16,6 +16,7 @@
 #include "plugin/tcp/descriptors.h"
 #include "plugin/tcp/tcp_path_source.h"
 #include "topology/kernel_links.h"
+#include "topology/link_relations.h"
 
 namespace deft::net {
 namespace {
@@ -139,10 +140,7 @@ bool note_dead(const std::vector<Route>& routes, const std::vector<Interface>& l
 // The link's wire is that of a port which is driven too.
 bool shares_wire(const Interface& link, const PortPairs& pairs, const VerbsPorts& ports) {
     return std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) {
-        const std::vector<std::string>& names = ports[pair.first]->interfaces;
-        return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-            return name == link.name || name == link.lower || name == link.wire;
-        });
+        return deft::shares_wire(link, ports[pair.first]->interfaces);
     });
 }
 
@@ -153,9 +151,7 @@ std::vector<Route> receptions_for(const VerbsPort& port, std::vector<Route> rout
     std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
                 routes.end());
     std::stable_partition(routes.begin(), routes.end(), [&](const Route& route) {
-        const std::string& name = device.links[route.link].name;
-        return std::find(port.interfaces.begin(), port.interfaces.end(), name) !=
-               port.interfaces.end();
+        return deft::shares_wire(device.links[route.link], port.interfaces);
     });
     routes.resize(std::min(routes.size(), kReceptions));
     return routes;

@@ -9,15 +9,12 @@
 namespace deft::net {
 namespace {
 
-// The link that is the port's own interface; NULL: none is.
+// The link that shares the port's wire; NULL: none does.
 const Interface* link_of(const Device& device, const VerbsPort& port) {
-    for (const Interface& link : device.links) {
-        if (std::find(port.interfaces.begin(), port.interfaces.end(), link.name) !=
-            port.interfaces.end()) {
-            return &link;
-        }
-    }
-    return nullptr;
+    const auto found =
+        std::find_if(device.links.begin(), device.links.end(),
+                     [&](const Interface& link) { return shares_wire(link, port.interfaces); });
+    return found == device.links.end() ? nullptr : &*found;
 }
 
 }  // namespace

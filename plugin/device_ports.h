@@ -11,8 +11,8 @@
 
 namespace deft::net {
 
-// The ports that connections of this device drive: all but those whose interface is a link of
-// another device alone.
+// The ports that connections of this device drive: all but those whose wire carries links of other
+// devices alone.
 VerbsPorts ports_of(const Device& device, const std::vector<std::shared_ptr<const Device>>& all,
                     const VerbsPorts& ports);
 

@@ -162,6 +162,13 @@ std::int64_t told_speed(const std::vector<Interface>& links) {
     return sum;
 }
 
+bool shares_wire(const Interface& link, const std::vector<std::string>& interfaces) {
+    return std::any_of(interfaces.begin(), interfaces.end(), [&](const std::string& name) {
+        return name == link.name || name == link.lower || name == link.wire ||
+               name == link.physical_function;
+    });
+}
+
 void complete(std::vector<Interface>& all) {
     std::vector<Interface> done = all;
     for (Interface& link : done) {

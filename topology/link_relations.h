@@ -2,6 +2,7 @@
 // How interfaces stand to each other: ports of bridges and bonds, what goes over what.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,10 @@ bool leads_out(const std::vector<Interface>& all, const Interface& link);
 
 // A veth pair's end that a container engine made for a container, by the names they give.
 bool container_end(const Interface& link);
+
+// True if frames of this link go over the wire of one of these interfaces: it is one, goes over
+// one, or is a function of its card.
+bool shares_wire(const Interface& link, const std::vector<std::string>& interfaces);
 
 // Fills in what follows from the others: `wire`, and for bonds, bridges and what goes over another
 // interface `nominal_mbps` and `hardware`, which then depend on no carrier.

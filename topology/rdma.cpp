@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/config.h"
+#include "topology/link_relations.h"
 #include "topology/nccl_settings.h"
 
 namespace deft {
@@ -76,15 +77,9 @@ std::string RdmaChoice::usable_ports() const {
 }
 
 bool RdmaChoice::shares_wire(const Interface& link) const {
-    for (const RdmaPort& port : ports) {
-        for (const std::string& name : port.interfaces) {
-            if (port.usable() && (name == link.name || name == link.lower || name == link.wire ||
-                                  name == link.physical_function)) {
-                return true;
-            }
-        }
-    }
-    return false;
+    return std::any_of(ports.begin(), ports.end(), [&](const RdmaPort& port) {
+        return port.usable() && deft::shares_wire(link, port.interfaces);
+    });
 }
 
 namespace {

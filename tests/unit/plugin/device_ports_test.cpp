@@ -6,9 +6,11 @@
 namespace deft::net {
 namespace {
 
-std::shared_ptr<const Device> device(const char* link, std::int64_t mbps) {
+std::shared_ptr<const Device> device(const char* link, std::int64_t mbps,
+                                     const char* wire = nullptr) {
     Interface one;
-    one.name = one.wire = link;
+    one.name = link;
+    one.wire = wire == nullptr ? link : wire;
     one.speed_mbps = one.nominal_mbps = mbps;
     return std::make_shared<const Device>(make_device({one}));
 }
@@ -29,6 +31,15 @@ TEST(DevicePorts, APortGoesWithTheDeviceOfItsInterface) {
     EXPECT_EQ(ports_of(*first, {first, second}, ports), (VerbsPorts{ports[0], ports[2]}));
     EXPECT_EQ(ports_of(*second, {first, second}, ports), (VerbsPorts{ports[1], ports[2]}));
     EXPECT_EQ(ports_of(*first, {first}, ports), ports) << "eth1 is no link of deft's";
+}
+
+TEST(DevicePorts, APortGoesWithTheVlanThatGoesOverItsInterface) {
+    const auto vlan = device("eth0.7", 100000, "eth0");
+    const auto other = device("eth1", 100000);
+    const VerbsPorts ports = {port("eth0", 100000)};
+    EXPECT_EQ(ports_of(*vlan, {vlan, other}, ports), ports);
+    EXPECT_EQ(ports_of(*other, {vlan, other}, ports), VerbsPorts{});
+    EXPECT_EQ(told_speed(*vlan, ports), 100000);
 }
 
 TEST(DevicePorts, AWireCountsOnce) {
