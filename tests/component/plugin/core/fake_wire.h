@@ -335,6 +335,7 @@ private:
             }
             ring = Ring{};
         }
+        bool standby() const override { return fake_.links[index_].standby; }
         Capabilities capabilities() const override {
             return fake_.links[index_].granted ? kGrantedCapabilities : Capabilities{};
         }

@@ -70,6 +70,30 @@ TEST(MixedPaths, ItCarriesMemoryThatTheReceiverCouldNotRegister) {
     EXPECT_EQ(wire.counters[0]->bytes_sent.load(), 0U);
 }
 
+// However fast it seems to be.
+TEST(MixedPaths, AStreamOnTheWireOfAnotherCarriesWhileThatIsGone) {
+    FakeLink shared = link(2);
+    shared.standby = true;
+    FakeWire wire({granted_link(2), shared});
+    ASSERT_TRUE(wire.establish());
+    std::uint64_t before = 0;
+    std::uint64_t after = 0;
+    GrantedJobOptions options = large_messages(500);
+    options.each_step = [&](Nanos since) {
+        const bool gone = since > 250 * kMillisecond && since < 500 * kMillisecond;
+        const std::uint64_t sent = wire.counters[1]->bytes_sent.load();
+        before = since < 250 * kMillisecond ? sent : before;
+        after = since < 800 * kMillisecond ? sent : after;
+        wire.links[0].carrier = !gone;
+    };
+    GrantedJob job(wire, options);
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    EXPECT_GT(job.elapsed(), 900 * kMillisecond);
+    EXPECT_EQ(before, 0U);
+    EXPECT_GT(after, 0U);
+    EXPECT_EQ(wire.counters[1]->bytes_sent.load(), after) << "the other was back";
+}
+
 // The card acknowledges without the receiver, whose process is busy elsewhere: that its stream is
 // silent shows nothing.
 TEST(MixedPaths, AReceiverThatDoesNotLookLosesNoStream) {
