@@ -114,7 +114,9 @@ ProbedRates ProbedRates::from(std::string_view text, std::int64_t written, std::
             return {};
         }
         if (document.has("measured_at")) {
-            written = document.get("measured_at", "").as_signed("measured_at");
+            // From 1970 on, or what follows would overflow.
+            written =
+                std::max<std::int64_t>(0, document.get("measured_at", "").as_signed("measured_at"));
         }
         if (now - written > kOldest) {
             problem = "it was measured " + std::to_string((now - written) / 86400) +

@@ -69,6 +69,9 @@ TEST(ProbedRates, AnOldFileIsNotUsed) {
     const std::string old =
         probe(R"("format": "deft-probe", "version": 1, "measured_at": 1799000000)");
     EXPECT_NE(problem_of(old).find("11 days ago"), std::string::npos);
+    const std::string before_all =
+        probe(R"("format": "deft-probe", "version": 1, "measured_at": -9223372036854775808)");
+    EXPECT_NE(problem_of(before_all).find("20833 days ago"), std::string::npos);
     std::string problem;
     EXPECT_EQ(ProbedRates::from(probe(), kNow - 6 * 86400, kNow, own(), problem).size(), 2U);
 }
