@@ -76,7 +76,11 @@ std::shared_ptr<const VerbsPort> open_port(Domains& domains, const RdmaPort& por
         }
     }
     opened->domain = domains.of(port.device, problem);
-    return opened->domain == nullptr ? nullptr : opened;
+    if (opened->domain == nullptr) {
+        return nullptr;
+    }
+    (void)opened->carrier();  // asks the driver the first time, which no connection has time for
+    return opened;
 }
 
 VerbsPorts open_of_process() {
