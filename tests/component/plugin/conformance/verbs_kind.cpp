@@ -1,42 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs of the software verbs device; reception over TCP on a loopback address.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
 #include "plugin/mixed_path_source.h"
 #include "plugin/port_pairs.h"
 #include "plugin/rdma_dialer.h"
 #include "tests/component/plugin/conformance/conformance.h"
+#include "tests/component/plugin/verbs/soft_ports.h"
 
 namespace deft::net::testing {
 namespace {
 
-std::shared_ptr<const VerbsPort> open_port(const VerbsLibrary& library, const char* device,
-                                           int host, std::string& problem) {
-    char gid[40];
-    std::snprintf(gid, sizeof(gid), "0000:0000:0000:0000:0000:ffff:7f00:%04x", host);
-    RdmaPort port;
-    port.device = device;
-    port.number = 1;
-    port.layer = "Ethernet";
-    port.gids.push_back({3, gid, "RoCE v2", "lo", true});
-    std::vector<std::string> problems;
-    const VerbsPorts ports = open_verbs_ports(
-        library, {port}, [](const char*) { return std::nullopt; }, {}, problems);
-    problem = problems.empty() ? "" : problems.front();
-    return ports.empty() ? nullptr : ports.front();
-}
-
 class VerbsScene final : public LinkScene {
 public:
     static std::unique_ptr<LinkScene> make(std::string& reason) {
-        const VerbsLibrary* const library = process_verbs_library(reason);
-        if (library == nullptr) {
+        const VerbsPorts ports =
+            open_soft_ports({soft_port("near", 2), soft_port("far", 3)}, reason);
+        if (ports.size() != 2) {
+            EXPECT_EQ(std::getenv("SOFTDEV_VERBS"), nullptr) << "the device is here, and unused";
             return nullptr;
         }
         auto scene = std::make_unique<VerbsScene>();
-        scene->near_ = open_port(*library, "near", 2, reason);
-        scene->far_ = open_port(*library, "far", 3, reason);
-        if (scene->near_ == nullptr || scene->far_ == nullptr) {
-            return nullptr;
-        }
+        scene->near_ = ports[0];
+        scene->far_ = ports[1];
         Interface link;
         link.name = "loopback 127.0.0.9";
         link.loopback = link.up = true;

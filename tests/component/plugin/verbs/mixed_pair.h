@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,35 +13,15 @@
 
 #include "plugin/connection.h"
 #include "tests/component/plugin/tcp_pair.h"
+#include "tests/component/plugin/verbs/soft_ports.h"
 #include "tests/component/plugin/verbs/softverbs_library.h"
 
 namespace deft::net::testing {
 
-// A RoCE port of the stand-in as topology/ would find it; `host`: of its address 127.0.0.x.
-inline RdmaPort soft_port(const std::string& device, int host, std::int64_t mbps = 100000) {
-    char gid[40];
-    std::snprintf(gid, sizeof(gid), "0000:0000:0000:0000:0000:ffff:7f00:%04x", host);
-    RdmaPort port;
-    port.device = device;
-    port.number = 1;
-    port.layer = "Ethernet";
-    port.state = "ACTIVE";
-    port.speed_mbps = mbps;
-    port.gids.push_back({3, gid, "RoCE v2", "lo", true});
-    return port;
-}
-
 inline VerbsPorts opened(const std::vector<RdmaPort>& ports) {
     std::string problem;
-    const VerbsLibrary* const library = process_verbs_library(problem);
-    if (library == nullptr) {
-        ADD_FAILURE() << problem;
-        return {};
-    }
-    std::vector<std::string> problems;
-    const NcclSetting none = [](const char*) { return std::nullopt; };
-    VerbsPorts made = open_verbs_ports(*library, ports, none, {}, problems);
-    EXPECT_TRUE(problems.empty()) << problems.front();
+    VerbsPorts made = open_soft_ports(ports, problem);
+    EXPECT_EQ(problem, "");
     return made;
 }
 
