@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <functional>
 
 #include "plugin/tcp/tcp_dialer.h"
 #include "tests/component/plugin/tcp/admission.h"
@@ -216,6 +217,83 @@ std::uint16_t version_of_welcome(std::uint16_t version) {
 TEST(Admission, TheReceiverAnswersInTheVersionThatItIsAskedIn) {
     EXPECT_EQ(version_of_welcome(wire::kOldestVersion), wire::kOldestVersion);
     EXPECT_EQ(version_of_welcome(wire::kVersion), wire::kVersion);
+}
+
+// Reads from `fd` while the pair goes on, until so many bytes are there.
+template <std::size_t N>
+bool hear(const UniqueFd& fd, std::array<std::byte, N>& bytes, const std::function<void()>& go_on) {
+    std::size_t got = 0;
+    for (const Nanos deadline = steady_now() + kPatience; steady_now() < deadline;) {
+        go_on();
+        const ssize_t more =
+            recv(fd.get(), bytes.data() + got, bytes.size() - got, MSG_DONTWAIT | MSG_NOSIGNAL);
+        got += more > 0 ? static_cast<std::size_t>(more) : 0;
+        if (got == N || more == 0) {
+            return got == N;
+        }
+    }
+    return false;
+}
+
+// A path's welcome, and what a receiver that has lost its path asks the sender's host, are of the
+// version of the path's hello.
+TEST(Admission, APathIsInTheVersionOfItsHello) {
+    for (const std::uint16_t version : {wire::kOldestVersion, wire::kVersion}) {
+        TcpPair pair(1);
+        wire::Hello hello = hello_for(decoded(pair));
+        hello.version = version;
+        std::string problem;
+        EXPECT_TRUE(parse_address("127.0.0.9", hello.home.address));
+        const UniqueFd home = listen_on(hello.home.address, hello.home.port, problem);
+        ASSERT_TRUE(home) << problem;
+        UniqueFd path = next(decoded(pair), "127.0.0.9");
+        say(path, hello);
+        std::array<std::byte, wire::kWelcomeBytes> welcome_bytes;
+        ASSERT_TRUE(hear(path, welcome_bytes, [&] {
+            if (pair.receiver == nullptr) {
+                pair.receiver = pair.listener->accept(steady_now());
+            }
+        }));
+        wire::Welcome welcome;
+        ASSERT_EQ(wire::decode(welcome_bytes, welcome), wire::Decoded::Ok);
+        EXPECT_EQ(welcome.version, version);
+        ASSERT_NE(pair.receiver, nullptr);
+
+        std::array<std::byte, 64> buffer;
+        ASSERT_NE(pair.receiver->irecv(buffer.data(), buffer.size(), false, steady_now()), nullptr);
+        path.reset();
+        UniqueFd asks;
+        for (const Nanos deadline = steady_now() + kPatience; !asks && steady_now() < deadline;) {
+            pair.receiver->progress(steady_now());
+            asks.reset(accept4(home.get(), nullptr, nullptr, SOCK_NONBLOCK));
+        }
+        std::array<std::byte, wire::kHelloBytes> question_bytes;
+        ASSERT_TRUE(hear(asks, question_bytes, [&] { pair.receiver->progress(steady_now()); }));
+        wire::Hello question;
+        ASSERT_EQ(wire::decode(question_bytes, question), wire::Decoded::Ok);
+        EXPECT_EQ(question.flags, wire::kFlagAlive);
+        EXPECT_EQ(question.version, version);
+        pair.receiver.reset();  // before its memory
+    }
+}
+
+// Nothing was offered to whoever asks for a path of another kind, or one of a kind unknown here.
+TEST(Admission, APathOfAKindThatWasNotOfferedIsRefused) {
+    TcpPair pair(1);
+    for (const int kind : {1, 2, 255}) {
+        wire::Hello hello = hello_for(decoded(pair));
+        hello.kind = static_cast<std::uint8_t>(kind);
+        hello.flags = wire::kFlagMixed;
+        const UniqueFd stranger = next(decoded(pair));
+        say(stranger, hello);
+        std::array<std::byte, wire::kWelcomeBytes> bytes;
+        ASSERT_TRUE(hear(stranger, bytes, [&] { (void)pair.listener->accept(steady_now()); }))
+            << kind;
+        wire::Welcome welcome;
+        ASSERT_EQ(wire::decode(bytes, welcome), wire::Decoded::Ok);
+        EXPECT_EQ(welcome.answer, wire::Answer::Refused);
+    }
+    expect_works(pair);
 }
 
 // What a sender says to a listener whose handle is of that release.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of the plugin that drive RDMA ports: from a handle to bytes.
+#include "plugin/port_pairs.h"
+#include "plugin/rdma_dialer.h"
+#include "tests/component/plugin/tcp/admission.h"
 #include "tests/component/plugin/verbs/mixed_pair.h"
 
 namespace deft::net::testing {
@@ -38,6 +41,19 @@ TEST_F(VerbsConnection, AMessageGoesOverBothKindsOfLink) {
     EXPECT_GT(by_tcp(), 0U);
 }
 
+TEST_F(VerbsConnection, TcpOnThePortsWireIsKeptForFailOver) {
+    RdmaPort port = soft_port("near", 2);
+    port.interfaces = {"127.0.0.2"};
+    MixedPair pair(2, opened({port}), far_);
+    const std::uint64_t other = sent_by("127.0.0.3", "tcp");
+    ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.up(), 3U);
+    ASSERT_TRUE(pair.run(200));
+    EXPECT_GT(by_verbs(), 0U);
+    EXPECT_EQ(by_tcp(), 0U);
+    EXPECT_GT(sent_by("127.0.0.3", "tcp"), other);
+}
+
 // Its acknowledgements are lost: after its time-out the path goes, and comes back.
 TEST_F(VerbsConnection, APortThatFailsIsCarriedOnWithoutAndTakenBack) {
     MixedPair pair(1, near_, far_);
@@ -63,6 +79,29 @@ TEST_F(VerbsConnection, APortThatFailsIsCarriedOnWithoutAndTakenBack) {
     const std::uint64_t carried = by_verbs();
     ASSERT_TRUE(pair.run(100));
     EXPECT_GT(by_verbs(), carried);
+}
+
+// Other connections do not wait for such a pair, and it is tried now and then.
+TEST_F(VerbsConnection, APairThatDoesNotAnswerIsRememberedUntilItDoes) {
+    const wire::Port peer = to_wire(far_).entries[0];
+    auto faults = std::make_unique<Faults>("modify_slow=100%,modify_slow_ms=1300");
+    MixedPair pair(1, near_, far_);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.up(), 1U);
+    const auto eventually = [&](const std::function<bool()>& done) {
+        const Nanos deadline = steady_now() + kPatience;
+        while (!done() && steady_now() < deadline) {
+            pair.sender->progress(steady_now());
+            pair.receiver->progress(steady_now());
+        }
+        return done();
+    };
+    EXPECT_TRUE(eventually([&] { return RdmaDialer::known_dead(*near_[0], peer); }));
+    faults.reset();
+    EXPECT_TRUE(eventually([&] { return pair.up() == 2; }));
+    EXPECT_FALSE(RdmaDialer::known_dead(*near_[0], peer));
+    ASSERT_TRUE(pair.run(50));
+    EXPECT_GT(by_verbs(), 0U);
 }
 
 TEST_F(VerbsConnection, WhereOneSideHasNoPortTcpCarriesAll) {
@@ -122,9 +161,61 @@ TEST_F(VerbsConnection, PortsThatTheHandleHasNoRoomForAreAskedFor) {
     EXPECT_LT(handle.ports.count, 12U);
     EXPECT_EQ(handle.total_ports, 12U);
     ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.sender->paths(), wire::kMaxPaths) << "6 over TCP, 6 of the handle, 4 asked for";
     EXPECT_GT(pair.up(), 6U);
     ASSERT_TRUE(pair.run(50));
     EXPECT_GT(by_verbs(), 0U);
+}
+
+// What a peer says is no index before it is checked.
+TEST_F(VerbsConnection, APortThatWasNotOfferedIsRefused) {
+    ConnectionOptions options;
+    options.ports = far_;
+    TcpPair pair(1, 30 * kSecond, options);
+    wire::Hello hello = hello_for(decoded(pair));
+    hello.kind = wire::Hello::kVerbs;
+    hello.flags = wire::kFlagMixed;
+    hello.remote_port = 1;
+    const UniqueFd stranger = next(decoded(pair));
+    say(stranger, hello);
+    std::vector<std::byte> heard;
+    EXPECT_TRUE(closed(stranger, pair, &heard));
+    ASSERT_EQ(heard.size(), wire::kWelcomeBytes);
+    wire::Welcome welcome;
+    EXPECT_EQ(wire::decode(std::span<const std::byte, wire::kWelcomeBytes>(heard.data(),
+                                                                           wire::kWelcomeBytes),
+                           welcome),
+              wire::Decoded::Ok);
+    EXPECT_EQ(welcome.answer, wire::Answer::Refused);
+}
+
+// Its first path has not said that there would be any: nobody takes them up.
+TEST_F(VerbsConnection, AConnectionOverTcpAloneHasNoPathsOverRdma) {
+    ConnectionOptions options;
+    options.ports = far_;
+    TcpPair pair(1, 30 * kSecond, options);
+    wire::Hello hello = hello_for(decoded(pair));
+    hello.paths = 2;
+    const UniqueFd first = next(decoded(pair));
+    say(first, hello);
+    const Nanos deadline = steady_now() + kPatience;
+    while (pair.receiver == nullptr && steady_now() < deadline) {
+        pair.receiver = pair.listener->accept(steady_now());
+    }
+    ASSERT_NE(pair.receiver, nullptr);
+    hello.path = 1;
+    hello.kind = wire::Hello::kVerbs;
+    const UniqueFd second = next(decoded(pair));
+    say(second, hello);
+    std::byte byte{};
+    ssize_t got = -1;
+    while (got < 0 && steady_now() < deadline) {
+        pair.receiver->progress(steady_now());
+        got = recv(second.get(), &byte, 1, MSG_DONTWAIT);
+    }
+    EXPECT_EQ(got, 0) << "it was welcomed";
+    EXPECT_FALSE(pair.receiver->failure());
+    EXPECT_EQ(pair.receiver->state(0), PathState::Up);
 }
 
 // ibv_modify_qp may take a second: the calls that NCCL makes meanwhile do not.

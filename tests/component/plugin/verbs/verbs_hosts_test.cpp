@@ -8,7 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "plugin/port_pairs.h"
+#include "plugin/rdma_dialer.h"
 #include "tests/component/plugin/verbs/scene.h"
+#include "tests/component/plugin/verbs/soft_ports.h"
 
 namespace deft::net::testing {
 namespace {
@@ -133,6 +136,24 @@ TEST(VerbsHosts, APortThatLosesItsCarrierIsTold) {
     EXPECT_TRUE(VerbsContext::open(*library, "wire", problem)->carrier(1).down);
     EXPECT_EQ(VerbsContext::open(*library, "nobody", problem), nullptr);
     EXPECT_EQ(problem, "libibverbs knows no device nobody");
+}
+
+// Behind the test before, which has left it so. Nobody waits for it.
+TEST(VerbsHosts, APathOverAPortWithoutCarrierIsNotTried) {
+    std::string problem;
+    const VerbsPorts ports = open_soft_ports({soft_port("wire", 2)}, problem);
+    ASSERT_EQ(ports.size(), 1U) << problem;
+    const wire::Port peer = to_wire(ports).entries[0];
+    EXPECT_TRUE(RdmaDialer::known_dead(*ports[0], peer));
+    RdmaDialer dialer(ports[0], peer, {});
+    EXPECT_TRUE(dialer.carrier().down);
+    dialer.start(1, steady_now());
+    Connected connected;
+    EXPECT_EQ(dialer.poll(steady_now(), connected), Dialer::Result::Silent);
+    EXPECT_STREQ(dialer.failure(), "its port is not active; tried again in the background");
+    sh("ip link set other up");
+    ASSERT_TRUE(eventually([&] { return dialer.carrier().gained == 1; }));
+    EXPECT_FALSE(RdmaDialer::known_dead(*ports[0], peer));
 }
 
 }  // namespace
