@@ -5,11 +5,7 @@
 //
 // usage: link_faults LIBRARY FAULT     FAULT: none, down, delete, blackhole
 // Exit status 77: namespaces are not allowed here.
-#include <poll.h>
-
-#include <fstream>
-
-#include "tests/system/plugin/message_job.h"
+#include "tests/system/plugin/faulty_run.h"
 
 namespace {
 
@@ -35,41 +31,6 @@ void inject(const std::string& fault, bool on, pid_t a, pid_t b) {
     }
 }
 
-// Until the receiver has everything; the fault comes and goes meanwhile.
-void run_fault(const std::string& fault, const End& a, const End& b) {
-    std::size_t received = 0;
-    bool on = false;
-    bool over = fault == "none";
-    bool receiver_done = false;
-    Clock::time_point since;
-    // A silent path is given up only after some seconds.
-    const auto dark = std::chrono::seconds(fault == "blackhole" ? 5 : 2);
-    while (!receiver_done) {
-        pollfd wait{b.control, POLLIN, 0};
-        const int ready = poll(&wait, 1, 100);
-        char bytes[64];
-        const ssize_t got = ready > 0 ? read(b.control, bytes, sizeof(bytes)) : 0;
-        if (ready > 0 && got <= 0) {
-            break;
-        }
-        for (ssize_t i = 0; i < got; ++i) {
-            received += bytes[i] == 'm' ? 1 : 0;
-            if (bytes[i] == 'd') {
-                receiver_done = true;
-            }
-        }
-        if (!over && !on && received >= kFaultAt) {
-            inject(fault, true, a.pid, b.pid);
-            on = true;
-            since = Clock::now();
-        } else if (on && (Clock::now() - since > dark || receiver_done)) {
-            inject(fault, false, a.pid, b.pid);
-            on = false;
-            over = true;
-        }
-    }
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -92,21 +53,15 @@ int main(int count, char** arguments) {
         return kSkipped;
     }
     connect_ends(a, b);
-    run_fault(fault, a, b);
-    char byte = 0;
-    (void)!read(a.control, &byte, 1);
-    (void)!write(a.control, "q", 1);
-    (void)!write(b.control, "q", 1);
-    int status_a = 1;
-    int status_b = 1;
-    waitpid(a.pid, &status_a, 0);
-    waitpid(b.pid, &status_b, 0);
-    std::ifstream file(log);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    unlink(log.c_str());
-    if (status_a != 0 || status_b != 0) {
-        die("an end failed (%d, %d)\n%s", status_a, status_b, text.c_str());
+    Fault what;
+    if (fault != "none") {
+        what.set = [&](bool on) { inject(fault, on, a.pid, b.pid); };
     }
+    what.at = kFaultAt;
+    // A silent path is given up only after some seconds.
+    what.lasts = std::chrono::seconds(fault == "blackhole" ? 5 : 2);
+    (void)follow(b, what);
+    const std::string text = finish(a, b, log);
     if (fault != "none" && text.find(" is down: ") == std::string::npos) {
         die("the fault %s left no trace in the log\n%s", fault.c_str(), text.c_str());
     }

@@ -10,11 +10,7 @@
 //   one-sided  only the sender has a port
 //   aside      DEFT_RDMA=aside: the port is not touched
 // Exit status 77: namespaces are not allowed here.
-#include <poll.h>
-
-#include <fstream>
-
-#include "tests/system/plugin/message_job.h"
+#include "tests/system/plugin/faulty_run.h"
 #include "tests/unit/topology/sysfs_tree.h"
 
 namespace {
@@ -65,44 +61,20 @@ std::uint64_t sent_bytes(pid_t pid, const char* link) {
     return bytes;
 }
 
-// Until the receiver has everything. What each link of the sender's has sent, at the end.
-std::pair<std::uint64_t, std::uint64_t> follow(const End& a, const End& b) {
-    const char* const faulty = case_name == "dies" ? "eth0" : case_name == "alone" ? "eth1" : "";
-    std::size_t received = 0;
-    bool on = false;
-    bool over = *faulty == '\0';
-    bool done = false;
-    Clock::time_point since;
-    const auto set = [&](const char* state) {
-        if (!run(in_namespace(b.pid, std::string("ip link set ") + faulty + " " + state))) {
-            die("could not set %s %s", faulty, state);
-        }
-    };
-    while (!done) {
-        pollfd wait{b.control, POLLIN, 0};
-        char bytes[64];
-        const ssize_t got = poll(&wait, 1, 100) > 0 ? read(b.control, bytes, sizeof(bytes)) : 0;
-        if (got <= 0 && wait.revents != 0) {
-            break;
-        }
-        for (ssize_t i = 0; i < got; ++i) {
-            received += bytes[i] == 'm' ? 1 : 0;
-            if (bytes[i] == 'd') {
-                done = true;
+Fault fault_of_case(pid_t receiver) {
+    const char* const link = case_name == "dies" ? "eth0" : case_name == "alone" ? "eth1" : "";
+    Fault fault;
+    fault.at = kFaultAt;
+    fault.lasts = kDark;
+    if (*link != '\0') {
+        fault.set = [link, receiver](bool on) {
+            const char* const state = on ? "down" : "up";
+            if (!run(in_namespace(receiver, std::string("ip link set ") + link + " " + state))) {
+                die("could not set %s %s", link, state);
             }
-        }
-        if (!over && !on && received >= kFaultAt) {
-            set("down");
-            on = true;
-            since = Clock::now();
-        } else if (on && (Clock::now() - since > kDark || done)) {
-            set("up");
-            on = false;
-            over = true;
-        }
+        };
     }
-    return done ? std::pair(sent_bytes(a.pid, "eth0"), sent_bytes(a.pid, "eth1"))
-                : std::pair(0UL, 0UL);
+    return fault;
 }
 
 std::uint64_t all_bytes() {
@@ -174,21 +146,10 @@ int main(int count, char** arguments) {
         return kSkipped;
     }
     connect_ends(a, b);
-    const auto [port, tcp] = follow(a, b);
-    char byte = 0;
-    (void)!read(a.control, &byte, 1);
-    (void)!write(a.control, "q", 1);
-    (void)!write(b.control, "q", 1);
-    int status_a = 1;
-    int status_b = 1;
-    waitpid(a.pid, &status_a, 0);
-    waitpid(b.pid, &status_b, 0);
-    std::ifstream file(log);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    unlink(log.c_str());
-    if (status_a != 0 || status_b != 0) {
-        die("an end failed (%d, %d)\n%s", status_a, status_b, text.c_str());
-    }
+    const bool done = follow(b, fault_of_case(b.pid));
+    const std::uint64_t port = done ? sent_bytes(a.pid, "eth0") : 0;
+    const std::uint64_t tcp = done ? sent_bytes(a.pid, "eth1") : 0;
+    const std::string text = finish(a, b, log);
     judge(text, port, tcp);
     return 0;
 }
