@@ -61,6 +61,7 @@ void Leader::note_in_force() {
 void Leader::note_forwarding() {
     leave_staging();
     review_.note_none();
+    review_.note_declined();
     const bool fallen = review_.fallen();
     const bool outdated = ending_ == Ending::Outdated;
     const bool killed = ending_ == Ending::Killed;
@@ -327,7 +328,11 @@ void Leader::end_without_gain(const Track& track, const JobView& view) {
 
 void Leader::look_again(const Track& track, const JobView& view) {
     auto better = review_.look_again(track, view);
-    if (!better || selector_.priced_out(better->plan) != nullptr) {
+    if (!better) {
+        return;
+    }
+    if (selector_.priced_out(better->plan) != nullptr) {
+        review_.note_declined();
         return;
     }
     follower_.set_plan(better->plan);
@@ -337,6 +342,7 @@ void Leader::look_again(const Track& track, const JobView& view) {
         return;
     }
     DEFT_INFO("a better plan: %s", better->note.c_str());
+    review_.note_proposed(*better);
     selector_.remember(view.signature, std::move(better->plan), better->profile);
     selector_.set_profile(std::move(better->profile));
 }

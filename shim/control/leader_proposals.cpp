@@ -215,6 +215,7 @@ void Leader::close_unused(const JobView& view) {
 // Nothing comes of this staging. Drop: not every rank makes its lanes, so nobody waits for them.
 // Discard: all do; only what is staged goes.
 void Leader::give_up_staging(Kind how) {
+    review_.note_declined();
     given_up_ = {};
     given_up_.kind = how;
     given_up_.stage = stage_serial_;

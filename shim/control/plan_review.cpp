@@ -79,7 +79,7 @@ std::optional<PlanReview::Gain> PlanReview::loss(const Track& track, const JobVi
     }
     if (gain_checked_ || profile == nullptr || follower_.current() == nullptr ||
         !view.reason.empty() || profile->iteration_ms().count() < kGainIterations ||
-        Settings::process().forced_merge > 0) {
+        Settings::process().forced_merge > 0 || may_go_back()) {  // to one that may gain
         return {};
     }
     // Both the middle and the fast end must say so: one of them alone is noise. The iterations of a
@@ -115,15 +115,15 @@ void PlanReview::note_loss(const Gain& gain) {
 std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, const JobView& view) {
     Settings settings = selector_.allowed();
     const planner::Plan& plan = follower_.in_force();
-    if (replaced_) {
+    if (may_go_back()) {
         return go_back(track, view);
     }
+    replaced_.reset();        // the other could not be made ready, or another cycle has its plan
     if (partly_late(plan)) {  // its calls wait for what is fresh, and show nothing
         return {};
     }
-    if (selector_.reestimated() || went_back_ || follower_.current() == nullptr ||
-        !view.reason.empty() || view.signature != selector_.signature() ||
-        settings.forced_merge > 0 || decisions() > 0) {
+    if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
+        view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0) {
         return {};
     }
     const bool layers = plan.barrier == planner::Barrier::Layer;
@@ -152,9 +152,8 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
     if (look.better) {
-        replaced_ = {plan, iteration};
         return Better{std::move(*look.better), look.believed ? std::move(corrected) : guessed,
-                      std::move(look.note)};
+                      std::move(look.note), iteration};
     }
     if (look.believed) {
         selector_.set_profile(std::move(corrected));
@@ -162,12 +161,24 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
     return {};
 }
 
+void PlanReview::note_proposed(const Better& better) {
+    selector_.set_reestimated(true);
+    replaced_.reset();
+    if (better.under_old) {
+        replaced_ = {follower_.in_force(), *better.under_old, better.plan.fingerprint()};
+    }
+}
+
+// What the guard has objected to since is none of the two plans' time.
+bool PlanReview::may_go_back() const {
+    return replaced_ && decisions() == 0 && follower_.in_force().fingerprint() == replaced_->by;
+}
+
 // Less that is late, or more updates, was to cost no time.
 std::optional<PlanReview::Better> PlanReview::go_back(const Track& track, const JobView& view) {
     const CallTimes* const profile = track.current_profile();
-    const bool in_place = follower_.in_force().fingerprint() != replaced_->plan.fingerprint();
-    if (profile == nullptr || follower_.current() == nullptr || !in_place || !view.reason.empty() ||
-        view.signature != selector_.signature() || decisions() > 0 ||
+    if (profile == nullptr || follower_.current() == nullptr || !view.reason.empty() ||
+        view.signature != selector_.signature() ||
         profile->iteration_ms().count() < kGainIterations) {
         return {};
     }
@@ -181,7 +192,6 @@ std::optional<PlanReview::Better> PlanReview::go_back(const Track& track, const 
         replaced_.reset();
         return {};
     }
-    went_back_ = true;
     char note[128];
     std::snprintf(note, sizeof(note), "%.2f ms per iteration, %.2f ms under the plan before",
                   now.mean, before.mean);

@@ -55,13 +55,18 @@ public:
 
     // What a plan takes that was made from guesses is known better: a plan that is better by that,
     // and what it was made for. Null: there is none. Looked at once for each plan made from
-    // guesses.
+    // guesses. A plan that turns out slower than the one whose place it took gives it back.
     struct Better {
         planner::Plan plan;
         planner::Profile profile;
         std::string note;
+        std::optional<Summary> under_old{};  // ms; iterations of the plan in force, to be judged by
     };
     std::optional<Better> look_again(const Track& track, const JobView& view);
+    // It is being made ready; else it is found again.
+    void note_proposed(const Better& better);
+    // Nothing comes of it, or of the plans that it was to be judged by.
+    void note_declined() { replaced_.reset(); }
 
     // The accuracy guard.
     bool guarding() const { return guard_ != nullptr; }
@@ -90,6 +95,7 @@ public:
     void forget() noexcept { guard_.reset(); }
 
 private:
+    bool may_go_back() const;
     std::optional<Better> go_back(const Track& track, const JobView& view);
     std::optional<Better> look_at_layers(planner::Profile corrected, const Settings& settings);
     void note_seen();
@@ -100,13 +106,14 @@ private:
     Follower& follower_;
     PlanSelector& selector_;
     std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
-    // The plan whose place a better one has taken, and its iterations. Until that has shown itself.
+    // The plan whose place a better one is to take, and its iterations; until that has shown
+    // itself.
     struct Replaced {
         planner::Plan plan;
         Summary iteration_ms;
+        std::uint64_t by = 0;  // fingerprint of the better one
     };
     std::optional<Replaced> replaced_;
-    bool went_back_ = false;  // to one in whose place it was slower
     bool gain_checked_ = false;
     bool gains_nothing_ = false;  // the plan in force, by what it has shown
     std::string loss_words_;

@@ -309,6 +309,7 @@ bool PlanSelector::take_known(const JobView& view, const Made& known) {
     follower_.set_plan(known.plan);
     profile_ = known.profile;
     before_ = known.before;
+    reestimated_ = known.reestimated;
     return true;
 }
 
@@ -508,7 +509,15 @@ void PlanSelector::note_outdated() {
 
 void PlanSelector::remember(std::uint64_t signature, planner::Plan plan,
                             const planner::Profile& profile) {
-    plans_[signature] = {std::move(plan), profile, before_};
+    plans_[signature] = {std::move(plan), profile, before_, true, reestimated_};
+}
+
+// Once for the cycle, however often another one interrupts it.
+void PlanSelector::set_reestimated(bool reestimated) {
+    reestimated_ = reestimated;
+    if (const auto known = plans_.find(signature_); known != plans_.end()) {
+        known->second.reestimated = reestimated;
+    }
 }
 
 void PlanSelector::replace_remembered(const planner::Plan& plan) {

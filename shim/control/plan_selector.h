@@ -105,7 +105,7 @@ public:
     const executor::Optimizer& optimizer() const { return optimizer_; }
     // The latest plan was made from guesses, and has been looked at again.
     bool reestimated() const { return reestimated_; }
-    void set_reestimated(bool reestimated) { reestimated_ = reestimated; }
+    void set_reestimated(bool reestimated);
 
     // The communicator has ended.
     void forget() noexcept;
@@ -116,6 +116,7 @@ private:
         planner::Profile profile;
         planner::Spread before{};
         bool sure = true;  // not made in doubt: doubt_of()
+        bool reestimated = false;
     };
     // A rank cannot carry out late or merged plans: why, of which gradients, until when.
     struct Unfit {
