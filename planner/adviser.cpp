@@ -106,7 +106,7 @@ void judge(Advice& advice, double noise) {
     } else if (cr <= 1.3) {
         advice.verdict = "one late update per iteration can give " + range(advice.gain_delay) +
                          "; the best order " + range(advice.gain_order) +
-                         ", where layers wait for their own gradients only (no mode does that yet)";
+                         ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
     } else {
         advice.verdict = "communication is " + text("%.1f", cr) +
                          " times the compute: only more links (" + range(advice.gain_striped) +

@@ -182,7 +182,7 @@ std::string body(const Advised& one, const planner::Options& with) {
     text += row("updates one iteration late", advice.gain_delay, advice.bound_delay);
     text += row(fmt::format("{} iterations per update, late", with.max_merge).c_str(),
                 advice.gain_merge, advice.bound_merge);
-    text += "  * where each layer waits for its own gradient only: no mode does that yet\n";
+    text += "  * where each layer waits for its own gradient only (DEFT_LAYERWISE=auto)\n";
     text +=
         fmt::format("  ordering never adds more than {:.2f}x to plain overlap\n", advice.order_cap);
     text += fmt::format("  best plan within delay {}, merge {}: {:.3f} ms ({})\n", with.max_delay,

@@ -78,7 +78,7 @@ std::string benefit_table(const BenefitPicture& picture) {
     };
     part("iteration as it is", "", ideal);
     part("- striping over all links", "the plugin", here.as_is - here.striped);
-    part("- layers wait for themselves", "needs the framework; no mode does it yet",
+    part("- layers wait for themselves", "mode exact, DEFT_LAYERWISE=auto",
          here.striped - here.layered);
     part("- updates one iteration late", "mode deft", here.layered - here.late);
     part(fmt::format("- {:.0f} iterations per update", picture.max_merge).c_str(),

@@ -155,7 +155,7 @@ class PlannerCommands(unittest.TestCase):
                "--curve")
         out = self.deft(*job, "--svg", "curve.svg")
         self.assertIn("you are here: compute is ", out)
-        self.assertIn("no mode does it yet", out)
+        self.assertIn("mode exact, DEFT_LAYERWISE=auto", out)
         self.assertIn("ordering over overlap: 1.33x", out)
         xml.dom.minidom.parse(os.path.join(self.folder.name, "curve.svg"))
         curve = json.loads(self.deft(*job, "--json"))[0]["curve"]
