@@ -78,8 +78,9 @@ def _sum(state, bucket):
         return hook(its_state, bucket)
     buffer = bucket.buffer()
     buffer.mul_(state.scale)
-    if state.module.steps is not None:
-        state.module.steps.share_comes(bucket.index(), bucket)
+    steps = state.module.steps
+    if steps is not None and steps.takes_shares:
+        steps.share_comes(bucket.index(), bucket)
     _mark(state, buffer, bucket)
     work = state.group.allreduce([buffer])
     if state.layers is None and not library().layers:

@@ -19,7 +19,7 @@ _FUNCTIONS = {
                  ctypes.c_uint32, ctypes.c_int),
     "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
-    "note_steps": (None, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
+    "note_steps": (ctypes.c_int, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
     "layers_wait": (None, ctypes.c_uint32),
     "take_sum": (ctypes.c_void_p,),
     "wait_sum": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),

@@ -122,7 +122,8 @@ class Module:
         self.values = _first_elements(self.live()) if wholly else None
 
     def forget_state(self):
-        self.state, self.values = [], None
+        """Nothing more is asked of it, and nothing of it is kept."""
+        self.state, self.values, self.steps = [], None, None
 
     def check_state(self):
         """Nobody has changed a parameter since the step: asked at each backward and at the next

@@ -22,8 +22,10 @@ anything is late: late gradients are of older weights, and their noise is in non
 """
 
 import contextlib
+import math
 import random
 import sys
+import weakref
 
 from .library import guarded, library
 from .reads import allowed
@@ -53,30 +55,62 @@ def _terms_of(optimizer):
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _momentum_of(optimizer, parameters, beta):
+class _Sample:
+    """Which elements of a parameter are sampled, and of what lies in memory as it does. The
+    parameter is the job's, which may let it go."""
+
+    def __init__(self, parameter, parameters):
+        """It stands for so many."""
+        self.parameter = weakref.ref(parameter)
+        self._shape, self._strides = parameter.shape, parameter.stride()
+        size, runs = parameter.numel(), _ELEMENTS // _RUN
+        self.in_runs = size > _ELEMENTS
+        self._place = ((runs, _RUN), (size // runs, 1)) if self.in_runs else ((size,), (1,))
+        self.taken = min(size, _ELEMENTS)
+        self.each = size / self.taken * parameters   # elements that one of these stands for
+
+    def of(self, tensor):
+        """A view."""
+        strides = tensor.stride()
+        if strides != self._strides and any(
+                one != other and size > 1 for one, other, size in
+                zip(strides, self._strides, self._shape)):
+            raise _Unlike
+        return tensor.as_strided(*self._place)
+
+
+def _parts(samples, tensors):
+    """Those in runs, and the others; empty where there are none."""
+    parts = [], []
+    for sample, tensor in zip(samples, tensors):
+        parts[not sample.in_runs].append(sample.of(tensor))
+    return [[sys.modules["torch"].cat(some).view(-1)] if some else [] for some in parts]
+
+
+def _join(parts):
+    """All that are in runs, then all others; each in its order."""
+    return sys.modules["torch"].cat([one for which in (0, 1) for part in parts
+                                     for one in part[which]])
+
+
+def _gather(samples, tensors):
+    return _join([_parts(samples, tensors)])
+
+
+def _weights_of(samples, like):
+    """How many elements each of the sample stands for, in the order of _join()."""
+    parts = sorted(samples, key=lambda sample: not sample.in_runs)
+    return sys.modules["torch"].cat([like.new_full((part.taken,), part.each) for part in parts])
+
+
+def _momentum_of(optimizer, samples, parameters, beta):
     """v of each; null: there is none yet."""
     states = [optimizer.state.get(parameter, {}) for parameter in parameters]
     moments = [state.get("momentum_buffer", state.get("exp_avg")) for state in states]
     if any(moment is None for moment in moments):
         return None
-    gathered = _gather(moments, parameters)
+    gathered = _gather(samples, moments)
     return gathered / (1 - beta) if "exp_avg" in states[0] else gathered
-
-
-def _part(tensor, like):
-    """The sampled elements, in the order of memory."""
-    if tensor.stride() != like.stride():
-        raise _Unlike
-    size, offset = tensor.numel(), tensor.storage_offset()
-    if size <= _ELEMENTS:
-        return tensor.as_strided((size,), (1,), offset)
-    runs = _ELEMENTS // _RUN
-    return tensor.as_strided((runs, _RUN), (size // runs, 1), offset).reshape(-1)
-
-
-def _gather(tensors, like):
-    return sys.modules["torch"].cat([_part(tensor.detach(), one)
-                                     for tensor, one in zip(tensors, like)])
 
 
 class _Window:
@@ -116,8 +150,8 @@ class _Window:
 class _Before:
     """What was there when the step before began."""
 
-    def __init__(self, parameters, weights, gradients, noise, rates):
-        self.parameters, self.weights, self.gradients = parameters, weights, gradients
+    def __init__(self, samples, weights, gradients, noise, rates):
+        self.samples, self.weights, self.gradients = samples, weights, gradients
         self.noise, self.rates = noise, rates
 
 
@@ -130,10 +164,11 @@ class Steps:
 
     def __init__(self, module, ranks):
         self._module, self._ranks = module, ranks
+        self.takes_shares = False   # a window is under way, or to come
         self._terms = None       # beta, Nesterov's; null: not measured
         self._asked = False      # what the optimizer is
-        self._shares = {}        # place of a bucket: (its sampled parameters, this rank's share)
-        self._chosen = None      # {id of a parameter that is sampled: how many it stands for}
+        self._samples = None     # {id of a parameter: its sample}
+        self._shares = {}        # place of a bucket: (its samples, this rank's share in parts)
         self._weights = None     # how many elements each of the sample stands for
         self._before = None
         self._window = None
@@ -145,41 +180,48 @@ class Steps:
 
     @property
     def _due(self):
-        return (self._terms is not None and self._module.watched and self._ended < _WINDOWS and
-                _FIRST <= self._module.iterations < _GIVEN_UP)
+        return (self.takes_shares and self._module.watched and
+                _FIRST <= self._module.iterations < _GIVEN_UP and library().proof)
 
     @guarded
     def share_comes(self, place, bucket):
         """This rank's gradient over the number of ranks, before it is summed."""
         if not self._due or capturing():
             return
-        with allowed, self._given_up_where_unlike():
-            pairs = [(parameter, gradient) for parameter, gradient in
-                     zip(bucket.parameters(), bucket.gradients()) if id(parameter) in self._chosen]
-            parameters, gradients = zip(*pairs) if pairs else ((), ())
-            self._shares[place] = (parameters, _gather(gradients, parameters) if pairs else None)
+        with allowed, sys.modules["torch"].no_grad(), self._given_up_where_unlike():
+            known = self._samples
+            pairs = [(known[id(parameter)], gradient) for parameter, gradient in
+                     zip(bucket.parameters(), bucket.gradients()) if id(parameter) in known]
+            samples = [sample for sample, _ in pairs]
+            self._shares[place] = samples, _parts(samples, [gradient for _, gradient in pairs])
 
     @guarded
     def step_begins(self, optimizer):
         """Of the module's optimizer, all gradients summed."""
-        rates = [group["lr"] for group in optimizer.param_groups]
         if not self._asked:
             self._ask(optimizer)
         if self._terms is None:
+            return
+        rates = [group["lr"] for group in optimizer.param_groups]
+        if not all(isinstance(rate, (int, float)) for rate in rates):
+            self._give_up()   # a tensor would have to be waited for
             return
         if self._coming is not None:
             self._read(rates)
         elif self._told_at is not None and any(
                 abs(rate - told) > _CHANGED * told for rate, told in zip(rates, self._told_at)):
             self._tell(rates)
-        if self._told_at is None and self._module.iterations == _GIVEN_UP:
+        if self._told_at is None and self._module.iterations >= _GIVEN_UP:
             self._give_up()
+        if not self.takes_shares:
+            self._before = self._weights = None
+            return
         shares, self._shares = self._shares, {}
-        if not self._due:
-            self._before = self._window = self._weights = None
-        elif self._module.sets == 1 and not capturing():
+        if self._due and self._module.sets == 1 and not capturing():
             with allowed, sys.modules["torch"].no_grad(), self._given_up_where_unlike():
                 self._step(optimizer, [shares[place] for place in sorted(shares)], rates)
+        else:   # the next one is not behind it
+            self._before = None
 
     def _ask(self, optimizer):
         self._asked, parameters = True, self._module.live()
@@ -188,12 +230,14 @@ class Steps:
         if (all(map(_dense, parameters)) and len(kinds) == 1 and
             parameters[0].dtype is torch.float32):
             self._terms = _terms_of(optimizer)
+        if self._terms is not None and not library().note_steps(self._module.number, -1, -1):
+            self._terms = None   # nobody asks
         if self._terms is not None:
-            self._chosen = _choose(parameters)
-            library().note_steps(self._module.number, -1, -1)
+            self._samples, self.takes_shares = _choose(parameters), True
 
     def _give_up(self):
-        self._terms = self._before = self._window = None
+        self._terms = self._before = self._window = self._weights = self._coming = None
+        self._shares, self.takes_shares = {}, False
         library().note_steps(self._module.number, float("nan"), -1)
 
     @contextlib.contextmanager
@@ -204,30 +248,32 @@ class Steps:
             self._give_up()
 
     def _step(self, optimizer, shares, rates):
-        parameters = [parameter for some, _ in shares for parameter in some]
-        if not parameters or any(parameter.grad is None for parameter in parameters):
+        samples = [sample for some, _ in shares for sample in some]
+        parameters = [sample.parameter() for sample in samples]
+        gradients = [None if one is None else one.grad for one in parameters]
+        if not samples or any(gradient is None for gradient in gradients):
             self._before = None
             return
-        torch, before = sys.modules["torch"], self._before
-        weights = _gather(parameters, parameters)
-        gradients = _gather([parameter.grad for parameter in parameters], parameters)
-        noise = torch.cat([share for _, share in shares if share is not None])
-        noise.mul_(self._ranks).sub_(gradients)
-        if before is not None and [*map(id, before.parameters)] == [*map(id, parameters)]:
-            self._add(optimizer, before, weights - before.weights, gradients - before.gradients)
-        self._before = _Before(parameters, weights, gradients, noise, rates)
+        before = self._before
+        weights, gradients = _gather(samples, parameters), _gather(samples, gradients)
+        noise = _join([parts for _, parts in shares]).mul_(self._ranks).sub_(gradients)
+        if before is not None and before.samples == samples:
+            self._add(optimizer, parameters, weights - before.weights, gradients - before.gradients)
+        else:   # a window has them in one order
+            self._window = None
+        self._before = _Before(samples, weights, gradients, noise, rates)
 
-    def _add(self, optimizer, before, step, change):
-        beta, nesterov = self._terms
+    def _add(self, optimizer, parameters, step, change):
+        (beta, nesterov), before = self._terms, self._before
         summed = before.gradients
         if beta:
-            momentum = _momentum_of(optimizer, before.parameters, beta)
+            momentum = _momentum_of(optimizer, before.samples, parameters, beta)
             if momentum is None:
                 return
             summed = summed + beta * momentum if nesterov else momentum
         if self._window is None:
             self._window = _Window(step)
-            self._weights = _weights_of(before.parameters, self._chosen, step)
+            self._weights = _weights_of(before.samples, step)
         self._window.add(step, summed, before, change, self._weights)
         if self._window.steps == _WINDOW:
             self._window_ends(1 + beta if nesterov else 1)
@@ -237,11 +283,12 @@ class Steps:
         result = window.result(self._weights, own, self._ranks)
         self._window, event, host = None, None, result
         self._ended += 1
-        if result.is_cuda:
-            host = torch.empty(result.shape, pin_memory=True)
+        self.takes_shares = self._ended < _WINDOWS
+        if result.is_cuda:   # which need be neither the job's current device nor its default one
+            host = torch.empty_like(result, device="cpu", pin_memory=True)
             host.copy_(result, non_blocking=True)
             event = torch.cuda.Event()
-            event.record()
+            event.record(torch.cuda.current_stream(result.device))
         self._coming = host, event, window.mean_rates()
 
     def _read(self, rates):
@@ -250,7 +297,11 @@ class Steps:
             return
         self._coming = None
         change, of_noise, along, noise, gradients = host.tolist()
-        if not along < 0:   # nothing has moved, or no number
+        if along == 0:   # nothing has moved (a rate that begins at 0): this window says nothing
+            self._ended -= 1
+            self.takes_shares = True
+            return
+        if not along < 0 or not math.isfinite(change - of_noise):
             self._give_up()
             return
         from .clipping import clips
@@ -272,20 +323,13 @@ class Steps:
 
 
 def _choose(parameters):
-    """{id: how many parameters it stands for}, the same on all ranks."""
+    """{id: its sample}, the same on all ranks."""
     by_size = sorted(range(len(parameters)), key=lambda place: -parameters[place].numel())
     largest, others = by_size[:_LARGEST], by_size[_LARGEST:]
     drawn = random.Random(1).sample(others, min(_OTHERS, len(others)))
-    return {**{id(parameters[place]): 1 for place in largest},
-            **{id(parameters[place]): len(others) / len(drawn) for place in drawn}}
-
-
-def _weights_of(parameters, chosen, like):
-    """How many elements each of the sample stands for."""
-    parts = [(parameter, _part(parameter.detach(), parameter).numel()) for parameter in parameters]
-    return sys.modules["torch"].cat(
-        [like.new_full((taken,), parameter.numel() / taken * chosen[id(parameter)])
-         for parameter, taken in parts])
+    return {id(parameters[place]): _Sample(parameters[place], parameters=many)
+            for some, many in ((largest, 1), (drawn, len(others) / max(len(drawn), 1)))
+            for place in some}
 
 
 def _dense(parameter):

@@ -116,8 +116,10 @@ int deft_prove_iteration(uint32_t module);
  * (planner/stability.h). Below 0: it is being measured, and nothing comes late before it is told;
  * NaN: it will not be.
  * `noise_scale`: the variance of one iteration's gradient over the square of its mean; below 0: not
- * known. */
-void deft_note_steps(uint32_t module, double rate_curvature, double noise_scale);
+ * known.
+ * Returns 1 where plans are priced. Else 0, and nothing need be measured: no cap is named, so
+ * nothing comes late, or the operator has named the plan. */
+int deft_note_steps(uint32_t module, double rate_curvature, double noise_scale);
 
 /* The module is proven, and its layers wait for their own gradients: whoever marks its sums takes
  * with deft_take_sum() what each of them has left, and waits for that, for as long as the process

@@ -74,6 +74,7 @@ class Told:
 
     def note_steps(self, _module, rate_curvature, _noise_scale):
         self.rate_curvature = rate_curvature
+        return 1
 
     def stand_down(self, why):
         raise RuntimeError(why)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the companion costs a job in an iteration: per bucket, and for backward and step.
 
-usage: deft run --mode deft -- python3 perf/companion/run.py [--json FILE]
+usage: DEFT_MAX_DELAY=1 deft run --mode deft -- python3 perf/companion/run.py [--json FILE]
 
 The companion's own code runs, with the preloaded library's functions behind it, without a network:
 a bucket stands for DDP's. Measured are
@@ -10,6 +10,9 @@ a bucket stands for DDP's. Measured are
 - `mark_us`: the mark of a bucket,
 - `hook_us`: the whole hook of a 4 KiB bucket, of a sum that is enqueued at once, as NCCL's are,
 - `course_us`: the wrapped backward and step of an iteration without a look,
+- `steps_us`: what an iteration takes longer while the steps of a module of 160 parameters (10
+  million elements, in 6 buckets) are measured, as they are in a job's first 50 iterations, and
+  `measured_us` behind that,
 - `grad_us`: one `.grad` of the job's where nothing is watched,
 - `divide_4k_us`, `divide_25m_us`: the division that DDP would have done while it copies.
 """
@@ -66,6 +69,51 @@ def microseconds(function, times=TIMES):
     return {"median": round(statistics.median(samples), 3), "samples": samples}
 
 
+class Part:
+    """Some parameters in a bucket, and their gradients."""
+
+    def __init__(self, parameters):
+        self._parameters = parameters
+
+    def parameters(self):
+        return self._parameters
+
+    def gradients(self):
+        return [parameter.grad for parameter in self._parameters]
+
+
+def steps_microseconds():
+    """Of iterations that are measured, and of iterations behind them. Between them the caches hold
+    something else, as in a job."""
+    from deft_companion import proofs, steps
+    width, samples = 256, {"steps_us": [], "measured_us": []}
+    shapes = [shape for _ in range(13) for shape in (
+        (3 * width, width), (3 * width,), (width, width), (width,), (width,), (width,),
+        (4 * width, width), (4 * width,), (width, 4 * width), (width,), (width,), (width,))]
+    shapes += 4 * [(width,)]
+    for _ in range(3):
+        parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+        module = proofs.Module(parameters)
+        optimizer = torch.optim.AdamW(parameters, 1e-3)
+        measured, parts = steps.Steps(module, 2), [Part(parameters[at:at + 27])
+                                                   for at in range(0, len(parameters), 27)]
+        for iteration in range(60):
+            for parameter in parameters:
+                parameter.grad = torch.randn_like(parameter)
+            module.sets, start = 1, time.perf_counter()
+            for place, part in enumerate(parts):
+                if measured.takes_shares:
+                    measured.share_comes(place, part)
+            measured.step_begins(optimizer)
+            took = (time.perf_counter() - start) * 1e6
+            if 3 <= iteration < 50 or iteration > 52:
+                samples["steps_us" if iteration < 50 else "measured_us"].append(took)
+            optimizer.step()
+            module.iterations += 1
+    return {name: {"median": round(statistics.median(some), 3), "samples": some}
+            for name, some in samples.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", help="write the figures there")
@@ -79,7 +127,7 @@ def main():
     bucket = Bucket(small)
     buckets._get_future = lambda: lambda work: work
     state = types.SimpleNamespace(module=module, ddp=lambda: None, jobs=None, scale=0.5,
-                                  group=Enqueued())
+                                  group=Enqueued(), layers=None)
     optimizer = torch.optim.SGD([parameter], 0.1)
 
     def mark():
@@ -103,7 +151,7 @@ def main():
         proofs.proofs.step_begins(optimizer, (), {})
         proofs.proofs.step_ends(optimizer)
     figures = {"mark_us": microseconds(mark), "hook_us": microseconds(hook),
-               "course_us": microseconds(course),
+               "course_us": microseconds(course), **steps_microseconds(),
                "grad_us": microseconds(lambda: parameter.grad),
                "divide_4k_us": microseconds(lambda: small.mul_(0.5)),
                "divide_25m_us": microseconds(lambda: large.mul_(0.5), 20)}

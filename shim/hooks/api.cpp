@@ -88,10 +88,8 @@ DEFT_HOOK void deft_refuse_proof(uint32_t module, const char* why) {
     }
 }
 
-DEFT_HOOK void deft_note_steps(uint32_t module, double rate_curvature, double noise_scale) {
-    if (!in_child()) {
-        deft::director::note_steps(module, rate_curvature, noise_scale);
-    }
+DEFT_HOOK int deft_note_steps(uint32_t module, double rate_curvature, double noise_scale) {
+    return !in_child() && deft::director::note_steps(module, rate_curvature, noise_scale) ? 1 : 0;
 }
 
 DEFT_HOOK void deft_layers_wait(uint32_t module) {

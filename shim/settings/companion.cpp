@@ -118,21 +118,23 @@ void layers_wait(std::uint32_t number) noexcept {
     }
 }
 
-void note_steps(std::uint32_t number, double rate_curvature, double noise_scale) noexcept {
+bool note_steps(std::uint32_t number, double rate_curvature, double noise_scale) noexcept {
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
         Module& module = module_of(all, number);
         // A plan that the operator names is not priced, and where no cap is named nothing is late.
-        module.measuring = rate_curvature < 0 && Config::process().is(Key::Plan, "auto") &&
-                           cap_named(Config::process());
+        const bool priced = Config::process().is(Key::Plan, "auto") && cap_named(Config::process());
+        module.measuring = rate_curvature < 0 && priced;
         module.steps.reset();
         if (rate_curvature >= 0) {
             module.steps = {rate_curvature, noise_scale};
             DEFT_INFO("companion: module %u: rate x curvature %.3g, noise scale %.3g", number,
                       rate_curvature, noise_scale);
         }
+        return priced;
     } catch (...) {
+        return false;
     }
 }
 

@@ -16,7 +16,7 @@ int companion_begin(std::uint32_t interface, std::string_view who) noexcept;
 void companion_end(std::string_view why) noexcept;
 bool prove_iteration(std::uint32_t module) noexcept;
 void layers_wait(std::uint32_t module) noexcept;
-void note_steps(std::uint32_t module, double rate_curvature, double noise_scale) noexcept;
+bool note_steps(std::uint32_t module, double rate_curvature, double noise_scale) noexcept;
 void refuse_proof(std::uint32_t module, std::string_view why) noexcept;
 
 // A companion has begun, and proof is asked for, for what may come late.

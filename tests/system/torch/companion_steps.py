@@ -6,8 +6,10 @@ where `true` is rate x curvature along the steps, of the gradients without noise
 sys.argv[1]: the folder of the package deft_companion.
 """
 
+import gc
 import json
 import sys
+import weakref
 
 import torch
 
@@ -16,17 +18,19 @@ from deft_companion import library as kinds  # noqa: E402
 from deft_companion.steps import Steps  # noqa: E402
 
 RANKS = 2
+latest = []   # what measures, and its module
 SHAPES = ((50, 40), (60,), (2, 3, 4, 5))
 
 
 class Told:
     wants, layers, proof = kinds.PROOF, False, True
 
-    def __init__(self):
-        self.said = []
+    def __init__(self, asks):
+        self.said, self.asks = [], asks
 
     def note_steps(self, _module, rate_curvature, noise_scale):
         self.said.append((rate_curvature, noise_scale))
+        return self.asks
 
     def stand_down(self, why):
         raise AssertionError(why)
@@ -36,13 +40,15 @@ class Module:
     number, watched, sets = 1, True, 1
 
     def __init__(self, parameters):
-        self.iterations, self._parameters = 0, parameters
+        self.iterations, self._refs = 0, [weakref.ref(parameter) for parameter in parameters]
 
     def live(self):
-        return self._parameters
+        return [parameter for parameter in (ref() for ref in self._refs) if parameter is not None]
 
 
 class Bucket:
+    looked_at = 0   # buckets
+
     def __init__(self, parameters, gradients):
         self._both = parameters, gradients
 
@@ -50,30 +56,44 @@ class Bucket:
         return self._both[0]
 
     def gradients(self):
+        Bucket.looked_at += 1
         return self._both[1]
 
 
-def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, steps=60):
-    """What is told, and what is true; `factor`: what Adam's second moment makes of the rate."""
+def otherwise(gradient):
+    """It has the same place in memory and other strides, as that of a depthwise convolution over
+    channels_last has."""
+    strides = [1 if size == 1 else stride
+               for size, stride in zip(gradient.shape, gradient.stride())]
+    return gradient.as_strided(gradient.shape, strides)
+
+
+def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, steps=60,
+            meanwhile=lambda iteration, parameters, optimizer: None, asks=1, first=18,
+            shapes=SHAPES):
+    """What is told, and what is true; `factor`: what Adam's second moment makes of the rate.
+    `meanwhile`: what the job does right before a step; `first`: of the steps that are compared."""
     torch.manual_seed(3)
-    kinds._found[:] = [Told()]
-    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+    kinds._found[:] = [Told(asks)]
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
     parameters[2].data = parameters[2].data.to(memory_format=torch.channels_last)
-    sharpness = [curvature * torch.rand(shape) for shape in SHAPES]
+    sharpness = [curvature * torch.rand(shape) for shape in shapes]
     optimizer, module = make(parameters), Module(parameters)
     watched, over, under = Steps(module, RANKS), 0.0, 0.0
+    latest[:] = watched, module
     for iteration in range(steps):
         shares = [[(noise * torch.randn_like(p)).addcmul_(h, p.detach()).div_(RANKS)
                    for p, h in zip(parameters, sharpness)] for _ in range(RANKS)]
         watched.share_comes(0, Bucket(parameters[:2], shares[0][:2]))
         watched.share_comes(1, Bucket(parameters[2:], shares[0][2:]))
         for p, *of_ranks in zip(parameters, *shares):
-            p.grad = torch.empty_like(p).copy_(sum(of_ranks))
+            p.grad = otherwise(torch.empty_like(p).copy_(sum(of_ranks)))
+        meanwhile(iteration, parameters, optimizer)
         before = [p.detach().clone() for p in parameters]
         watched.step_begins(optimizer)
         optimizer.step()
         module.iterations += 1
-        if 18 <= iteration < 50:
+        if first <= iteration < first + 32:
             for p, w, h in zip(parameters, before, sharpness):
                 step = p.detach() - w
                 over += float((step * h * step).sum())
@@ -81,7 +101,7 @@ def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, ste
     rate = optimizer.param_groups[0]["lr"]
     said = kinds.library().said
     assert not said or said[0][0] == -1
-    return [said[-1][0], rate * over / under, said[-1][1]] if said else []
+    return [said[-1][0], float(rate) * over / max(under, 1e-30), said[-1][1]] if said else []
 
 
 def of_adam(optimizer, parameter):
@@ -100,17 +120,44 @@ def adam(parameters):
     return torch.optim.AdamW(parameters, 0.3, weight_decay=0)
 
 
-def late(parameters):
+def slower(iteration, _parameters, optimizer):
     """A rate that falls to half behind the measurement."""
-    optimizer = torch.optim.SGD(parameters, 0.05, momentum=0.9)
-    step, steps = optimizer.step, [0]
+    if iteration == 54:
+        optimizer.param_groups[0]["lr"] = 0.025
 
-    def counted():
-        steps[0] += 1
-        optimizer.param_groups[0]["lr"] = 0.05 if steps[0] < 55 else 0.025
-        step()
-    optimizer.step = counted
-    return optimizer
+
+def rises(iteration, _parameters, optimizer):
+    """A rate that begins with 0, for longer than a window."""
+    optimizer.param_groups[0]["lr"] = 0.05 if iteration >= 20 else 0.0
+
+
+def tensor(iteration, _parameters, optimizer):
+    if iteration == 54:
+        optimizer.param_groups[0]["lr"] = torch.tensor(0.05)
+
+
+def breaks(iteration, parameters, _optimizer):
+    if iteration == 30:
+        parameters[0].grad[0, 0] = float("nan")
+
+
+def stands_down(iteration, _parameters, _optimizer):
+    if iteration == 9:
+        kinds.library().proof = False
+
+
+def looks(**named):
+    """At so many buckets."""
+    Bucket.looked_at = 0
+    measure(sgd(momentum=0.9), 3, 4, **named)
+    return Bucket.looked_at
+
+
+def kept():
+    """How many parameters are still there when the job has let them go in the midst of it."""
+    measure(sgd(momentum=0.9), 3, 4, steps=20)
+    gc.collect()
+    return len(latest[1].live())
 
 
 if __name__ == "__main__":
@@ -122,5 +169,11 @@ if __name__ == "__main__":
         "nesterov": measure(sgd(momentum=0.9, nesterov=True), 3, 4),
         "plain": measure(sgd(), 3, 4),
         "adam": measure(adam, 0.3, 4, of_adam),
-        "slower": measure(late, 3, 4),
-        "amsgrad": measure(lambda ps: torch.optim.Adam(ps, 0.02, amsgrad=True), 3, 4)}))
+        "slower": measure(with_momentum, 3, 4, meanwhile=slower),
+        "depthwise": measure(with_momentum, 3, 4, shapes=(*SHAPES, (7, 1, 3, 3))),
+        "rises": measure(with_momentum, 3, 4, meanwhile=rises, steps=75, first=37),
+        "tensor": measure(with_momentum, 3, 4, meanwhile=tensor),
+        "breaks": measure(with_momentum, 3, 4, meanwhile=breaks),
+        "amsgrad": measure(lambda ps: torch.optim.Adam(ps, 0.02, amsgrad=True), 3, 4),
+        "looks": [looks(), looks(asks=0), looks(meanwhile=stands_down)],
+        "kept": kept()}))

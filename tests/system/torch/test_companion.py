@@ -3,6 +3,7 @@
 is to come into force in those alone that are proven."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -194,11 +195,31 @@ class Companion(support.TorchTest):
                               capture_output=True, text=True, timeout=support.DEADLINE)
         results = json.loads(done.stdout)
         self.assertEqual(results.pop("amsgrad"), [], "it is not measured")
+        for kind in ("tensor", "breaks"):   # a rate that is one, a gradient that is no number
+            self.assertTrue(math.isnan(results.pop(kind)[0]), kind)
+        whole, unasked, stood_down = results.pop("looks")
+        self.assertEqual((unasked, stood_down), (0, 2 * (9 - 2 + 1)))
+        self.assertEqual(whole, 2 * (3 * 16 + 1), "it ends")
+        self.assertEqual(results.pop("kept"), 0)
         for kind, (told, true, _) in results.items():
             with self.subTest(kind=kind):
                 self.assertAlmostEqual(told, true, delta=0.01 + 0.25 * true)
         self.assertEqual(results["quiet"][2], 0, "it has no noise")
         self.assertGreater(results["flat"][2], 30, "it has nothing else")
+
+    def test_steps_are_measured_where_plans_are_priced(self):
+        script = ("import sys; sys.path.insert(0, sys.argv[1]); "
+                  "from deft_companion.library import library; "
+                  "print(library().proof, library().note_steps(1, -1, -1))")
+        command = [support.DEFT, "run", "--mode", "deft", "--library", support.LIBRARY, "--",
+                   self.python, "-c", script, os.path.join(support.ROOT, "companion")]
+        for settings, asked in (({"DEFT_MAX_DELAY": "1"}, 1), ({}, 0),
+                                ({"DEFT_MAX_DELAY": "1", "DEFT_PLAN": "delay1"}, 0)):
+            environment = {name: value for name, value in os.environ.items()
+                           if not name.startswith("DEFT_")}
+            done = subprocess.run(command, env={**environment, **settings}, check=True,
+                                  stdout=subprocess.PIPE, text=True, timeout=support.DEADLINE)
+            self.assertEqual(done.stdout, f"True {asked}\n", settings)
 
     def test_trust_needs_no_companion(self):
         results, _ = self.run_kinds(["plain"], {"DEFT_GRADIENTS": "trust", "DEFT_COMPANION": "off"})

@@ -17,7 +17,7 @@ protected:
         static std::uint32_t modules = 2000;  // none that another test has told of
         module_ = ++modules;
         ASSERT_EQ(companion_begin(DEFT_COMPANION_INTERFACE, kWho), DEFT_COMPANION_PROOF);
-        note_steps(module_, -1, -1);
+        ASSERT_TRUE(note_steps(module_, -1, -1)) << "plans are priced";
         for (int i = 0; i < 10; ++i) {
             EXPECT_TRUE(prove_iteration(module_)) << "something may come of it";
         }

@@ -23,7 +23,7 @@ int wrong_answer() {
     deft_set_gradient_clipping(1);
     const int of_use = deft_prove_iteration(1);
     deft_refuse_proof(1, "why");
-    deft_note_steps(1, 0.1, 1);
+    const int priced = deft_note_steps(1, 0.1, 1);
     deft_layers_wait(1);
     deft_sum_t* const left = deft_take_sum();
     deft_companion_end("why");
@@ -38,6 +38,7 @@ int wrong_answer() {
            : of_use != 0                                                                    ? 9
            : left != nullptr                                                                ? 10
            : deft_wait_sum(nullptr, nullptr, 1) != 0                                        ? 11
+           : priced != 0                                                                    ? 12
                                                                                             : 0;
 }
 
