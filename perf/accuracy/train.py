@@ -20,7 +20,6 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-import torch.nn.functional as functional
 from sklearn.datasets import load_breast_cancer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -91,11 +90,7 @@ def train(work, warm_up):
         total, plan = 0.0, ddp.batches(len(inputs), work["batch"], work["seed"], epoch, rank, world)
         for indices in plan:
             start = time.perf_counter()
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(job(inputs[indices]), labels[indices])
-            loss.backward()
-            optimizer.step()
-            total += loss.item()
+            total += ddp.update(job, optimizer, inputs[indices], labels[indices]).item()
             times.append(time.perf_counter() - start)
             iteration += 1
             if iteration <= warm_up:

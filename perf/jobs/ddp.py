@@ -252,6 +252,15 @@ def train(options, device):
     }
 
 
+def update(model, optimizer, inputs, labels):
+    """One iteration; its loss."""
+    optimizer.zero_grad()
+    loss = functional.cross_entropy(model(inputs), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 class OneLineParser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(2, f"{self.prog}: {message}; --help lists the options\n")
@@ -291,8 +300,8 @@ def parse():
     return options
 
 
-def main():
-    options = parse()
+def run(options, train_on):
+    """Trains on this rank's device; rank 0 says and writes what came of it."""
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
@@ -300,11 +309,12 @@ def main():
         device = torch.device("cpu")
         torch.set_num_threads(1)
     dist.init_process_group("nccl")
-    result = train(options, device)
+    result = train_on(options, device)
     if dist.get_rank() == 0:
         times = result["iteration_ms"]
-        print(f"loss {result['loss']:.6f}, "
-              f"test accuracy {100 * result['test_accuracy']:.1f} %, "
+        right = (f"test accuracy {100 * result['test_accuracy']:.1f} %, "
+                 if "test_accuracy" in result else "")
+        print(f"loss {result['loss']:.6f}, {right}"
               f"iteration {times['median']:.0f} ms (median of {times['n']}), "
               f"replicas {'equal' if result['replicas_equal'] else 'DIFFERENT'} (checksum "
               f"{result['checksum']})", flush=True)
@@ -317,4 +327,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(parse(), train)

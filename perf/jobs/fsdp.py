@@ -10,7 +10,6 @@ Started as ddp.py is, whose data, model and results it has:
 """
 
 import hashlib
-import json
 import os
 import statistics
 import time
@@ -18,7 +17,6 @@ import time
 import ddp  # the folder of a script is where it imports from
 import torch
 import torch.distributed as dist
-import torch.nn.functional as functional
 
 try:
     from torch.distributed.device_mesh import init_device_mesh
@@ -62,10 +60,7 @@ def train(options, device):
         total = torch.zeros((), device=device)
         for indices in plan:
             start = time.perf_counter()
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(images[indices]), labels[indices])
-            loss.backward()
-            optimizer.step()
+            loss = ddp.update(model, optimizer, images[indices], labels[indices])
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times.append((time.perf_counter() - start) * 1e3)
@@ -111,27 +106,5 @@ def parse():
     return options
 
 
-def main():
-    options = parse()
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl")
-    result = train(options, device)
-    if dist.get_rank() == 0:
-        print(f"loss {result['loss']:.6f}, iteration {result['iteration_ms']['median']:.0f} ms, "
-              f"replicas {'equal' if result['replicas_equal'] else 'DIFFERENT'} (digest "
-              f"{result['checksum']})", flush=True)
-        if options.json:
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(result, file, indent=1)
-    dist.destroy_process_group()
-    if not result["replicas_equal"]:
-        raise SystemExit("the ranks have gathered different parameters")
-
-
 if __name__ == "__main__":
-    main()
+    ddp.run(parse(), train)
