@@ -70,20 +70,25 @@ def otherwise(gradient):
 
 def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, steps=60,
             meanwhile=lambda iteration, parameters, optimizer: None, asks=1, first=18,
-            shapes=SHAPES):
+            shapes=SHAPES, sharpness=None, falls=None):
     """What is told, and what is true; `factor`: what Adam's second moment makes of the rate.
-    `meanwhile`: what the job does right before a step; `first`: of the steps that are compared."""
+    `meanwhile`: what the job does right before a step; `first`: of the steps that are compared.
+    `falls`: the iteration from which on curvature is a tenth, and gradients go on from there."""
     torch.manual_seed(3)
     kinds._found[:] = [Told(asks)]
     parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
     parameters[2].data = parameters[2].data.to(memory_format=torch.channels_last)
-    sharpness = [curvature * torch.rand(shape) for shape in shapes]
+    sharpness = sharpness or [curvature * torch.rand(shape) for shape in shapes]
+    offsets = [torch.zeros(shape) for shape in shapes]
     optimizer, module = make(parameters), Module(parameters)
     watched, over, under = Steps(module, RANKS), 0.0, 0.0
     latest[:] = watched, module
     for iteration in range(steps):
-        shares = [[(noise * torch.randn_like(p)).addcmul_(h, p.detach()).div_(RANKS)
-                   for p, h in zip(parameters, sharpness)] for _ in range(RANKS)]
+        if iteration == falls:
+            offsets = [0.9 * h * p.detach() for p, h in zip(parameters, sharpness)]
+            sharpness = [0.1 * h for h in sharpness]
+        shares = [[(noise * torch.randn_like(p)).addcmul_(h, p.detach()).add_(b).div_(RANKS)
+                   for p, h, b in zip(parameters, sharpness, offsets)] for _ in range(RANKS)]
         watched.share_comes(0, Bucket(parameters[:2], shares[0][:2]))
         watched.share_comes(1, Bucket(parameters[2:], shares[0][2:]))
         for p, *of_ranks in zip(parameters, *shares):
@@ -93,7 +98,7 @@ def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, ste
         watched.step_begins(optimizer)
         optimizer.step()
         module.iterations += 1
-        if first <= iteration < first + 32:
+        if first <= iteration < (falls or first + 32):
             for p, w, h in zip(parameters, before, sharpness):
                 step = p.detach() - w
                 over += float((step * h * step).sum())
@@ -141,6 +146,25 @@ def breaks(iteration, parameters, _optimizer):
         parameters[0].grad[0, 0] = float("nan")
 
 
+def bursts(iteration, parameters, _optimizer):
+    """In the last step of all."""
+    if iteration == 50:
+        parameters[1].grad[0] = float("inf")
+
+
+def rests(_iteration, _parameters, optimizer):
+    optimizer.param_groups[0]["lr"] = 0.0
+
+
+def uneven():
+    """A large parameter that is nearly flat, wholly so where it begins, and small ones that are
+    not: how many elements each of the sample stands for counts, and where they lie."""
+    shapes = ((30, 30), (60,), (2, 3, 4, 5), (300, 40))
+    sharpness = [torch.full(shape, 6.0) for shape in shapes[:3]] + [torch.full(shapes[3], 1.0)]
+    sharpness[3][:30] = 0
+    return measure(sgd(momentum=0.9), 3, 1, shapes=shapes, sharpness=sharpness)
+
+
 def stands_down(iteration, _parameters, _optimizer):
     if iteration == 9:
         kinds.library().proof = False
@@ -174,6 +198,10 @@ if __name__ == "__main__":
         "rises": measure(with_momentum, 3, 4, meanwhile=rises, steps=75, first=37),
         "tensor": measure(with_momentum, 3, 4, meanwhile=tensor),
         "breaks": measure(with_momentum, 3, 4, meanwhile=breaks),
+        "bursts": measure(sgd(), 3, 4, meanwhile=bursts),
+        "rests": measure(with_momentum, 3, 4, meanwhile=rests, steps=135),
+        "uneven": uneven(),
+        "falls": measure(with_momentum, 1, 4, falls=34),
         "amsgrad": measure(lambda ps: torch.optim.Adam(ps, 0.02, amsgrad=True), 3, 4),
         "looks": [looks(), looks(asks=0), looks(meanwhile=stands_down)],
         "kept": kept()}))

@@ -195,7 +195,8 @@ class Companion(support.TorchTest):
                               capture_output=True, text=True, timeout=support.DEADLINE)
         results = json.loads(done.stdout)
         self.assertEqual(results.pop("amsgrad"), [], "it is not measured")
-        for kind in ("tensor", "breaks"):   # a rate that is one, a gradient that is no number
+        # A rate that is a tensor or stays 0, a gradient that is no number.
+        for kind in ("tensor", "rests", "breaks", "bursts"):
             self.assertTrue(math.isnan(results.pop(kind)[0]), kind)
         whole, unasked, stood_down = results.pop("looks")
         self.assertEqual((unasked, stood_down), (0, 2 * (9 - 2 + 1)))
