@@ -82,7 +82,7 @@ static int answer_system_error(void) {
     return kSystemError;
 }
 static const char* answer_error_string(void) {
-    return "no NCCL library for deft";
+    return "unhandled system error (deft found no NCCL library to forward to)";
 }
 
 static void* answer(unsigned function) {
@@ -154,7 +154,7 @@ static void say(const char* why) {
     used = append(line, used, sizeof(line) - 128, why);
     used = append(line, used, sizeof(line) - 1,
                   atomic_load(&g_required) ? "; DEFT_REQUIRE is set, so no communicator is made"
-                                           : "; NCCL calls go on without deft");
+                                           : "; the job's NCCL calls go on without deft");
     line[used++] = '\n';
     (void)put(kStandardError, line, used);
 }
