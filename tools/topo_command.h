@@ -30,6 +30,6 @@ std::string topo_json(const Machine& machine);
 std::string topo_matrix(const Machine& machine);
 
 // In words: who carries a job of this host.
-const char* carrier_of(const Machine& machine);
+std::string carrier_of(const Machine& machine);
 
 }  // namespace deft::tools

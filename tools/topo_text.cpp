@@ -132,7 +132,7 @@ std::string carrier_text(const Machine& machine) {
 }  // namespace
 
 // Who carries a job of this host.
-const char* carrier_of(const Machine& machine) {
+std::string carrier_of(const Machine& machine) {
     switch (machine.rdma.use) {
         case RdmaUse::None:
             return "deft's links carry the job";
@@ -141,7 +141,8 @@ const char* carrier_of(const Machine& machine) {
                        ? "NCCL's IB carries the job; deft has no link apart from it"
                        : "NCCL's IB carries the job, deft's links serve lanes";
         case RdmaUse::Replace:
-            return "deft's TCP links carry the job in the place of NCCL's IB";
+            return fmt::format("{} carry the job in the place of NCCL's IB",
+                               machine.rdma.replacement());
     }
     return "";
 }

@@ -76,6 +76,10 @@ std::string RdmaChoice::usable_ports() const {
     return text;
 }
 
+const char* RdmaChoice::replacement() const {
+    return drives_ports ? "deft's RDMA and TCP links" : "deft's TCP links";
+}
+
 bool RdmaChoice::shares_wire(const Interface& link) const {
     return std::any_of(ports.begin(), ports.end(), [&](const RdmaPort& port) {
         return port.usable() && deft::shares_wire(link, port.interfaces);
@@ -120,6 +124,7 @@ RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings
         choice.use = settings.replace ? RdmaUse::Replace : RdmaUse::Aside;
         choice.reason = std::string("DEFT_RDMA=") + (settings.replace ? "replace" : "aside");
     }
+    choice.drives_ports = choice.use == RdmaUse::Replace && settings.replace;
     return choice;
 }
 

@@ -29,8 +29,12 @@ struct RdmaChoice {
     RdmaUse use = RdmaUse::None;
     std::vector<RdmaPort> ports;
     std::string reason;  // for people: what decided
+    // DEFT_RDMA=replace: deft's links are the usable ports too. Else Replace means TCP alone.
+    bool drives_ports = false;
 
     std::string usable_ports() const;  // "mlx5_0:1, mlx5_1:1"
+    // Under Replace, for people: "deft's RDMA and TCP links".
+    const char* replacement() const;
     // The link's wire is that of a usable port: NCCL's IB has it.
     bool shares_wire(const Interface& link) const;
 };

@@ -27,7 +27,7 @@ bool left_to_rdma() noexcept {
                 : presence.not_on_ib.load(std::memory_order_acquire);
         DEFT_WARN_ONCE(
             "RDMA is active (%s): the job is left to NCCL's IB and deft's network plugin shows no "
-            "device (%s, DEFT_RDMA=aside); DEFT_RDMA=replace has deft's TCP links carry it",
+            "device (%s, DEFT_RDMA=aside); DEFT_RDMA=replace has deft's links carry it",
             rdma.usable_ports().c_str(),
             reason != nullptr ? reason : "the hooks are not at work: `deft run` preloads them");
     } catch (...) {

@@ -85,7 +85,7 @@ std::shared_ptr<const VerbsPort> open_port(Domains& domains, const RdmaPort& por
 
 VerbsPorts open_of_process() {
     const RdmaChoice& rdma = process_rdma();
-    if (!Config::process().is(Key::Rdma, "replace") || rdma.use != RdmaUse::Replace) {
+    if (!rdma.drives_ports) {
         return {};
     }
     std::string problem;

@@ -193,7 +193,7 @@ Config::Config(const Hook& hook, const deft_nccl_unique_id_t* id, deft_nccl_conf
                 DEFT_WARN_ONCE(
                     "the job's network is NCCL's IB, as on the host that began the communicator, "
                     "but this host has no usable RDMA port (%s); DEFT_RDMA=replace on all hosts "
-                    "has deft's TCP links carry the job",
+                    "has deft's links carry the job",
                     process_rdma().reason.c_str());
             }
             name_ib(hook);

@@ -53,9 +53,8 @@ void judge_named(const Facts& facts, const NcclValue& named, Diagnoses& found) {
 void judge_rdma(const RdmaChoice& rdma, Diagnoses& found) {
     if (rdma.use == RdmaUse::Replace) {
         found.push_back({Finding::RdmaDisplaced,
-                         fmt::format("RDMA is active ({}), and deft's TCP links take the job from "
-                                     "NCCL's IB ({})",
-                                     rdma.usable_ports(), rdma.reason),
+                         fmt::format("RDMA is active ({}), and {} take the job from NCCL's IB ({})",
+                                     rdma.usable_ports(), rdma.replacement(), rdma.reason),
                          rdma.reason, ""});
     } else if (rdma.use == RdmaUse::Aside) {
         found.push_back({Finding::RdmaAside,

@@ -65,10 +65,17 @@ void add(std::vector<Uplink>& uplinks, const std::string& kind, std::int64_t mbp
 void add_host(const Machine& machine, std::vector<Uplink>& rdma, std::vector<Uplink>& tcp) {
     for (const HostLink& link : host_links(machine)) {
         const bool told = link.speed_mbps > 0;
-        if (link.driver == Driver::Nccl && !link.virtual_function) {
+        const bool port = link.kind == "ib" || link.kind == "roce" || link.kind == "rdma";
+        Interface interface;
+        interface.name = link.name;
+        if (!port && machine.rdma.drives_ports && machine.rdma.shares_wire(interface)) {
+            continue;  // the port beside it has the wire
+        }
+        if ((link.driver == Driver::Nccl || (link.driver == Driver::Deft && port)) &&
+            !link.virtual_function) {
             add(rdma, link.kind, told ? link.speed_mbps : rate_behind(pci_rate_of(machine, link)),
                 told);
-        } else if (link.driver == Driver::Deft) {
+        } else if (link.driver == Driver::Deft && !port) {
             add(tcp, link.kind, told ? link.speed_mbps : kUnknownSpeed, told);
         }
     }

@@ -42,7 +42,12 @@ HostLink of_port(const Machine& machine, const RdmaPort& port) {
                 link.driver = Driver::Nccl;
                 break;
             case RdmaUse::Replace:
-                link.reason = "deft's TCP links carry the job (" + machine.rdma.reason + ")";
+                if (machine.rdma.drives_ports) {
+                    link.driver = Driver::Deft;
+                } else {
+                    link.reason = std::string(machine.rdma.replacement()) + " carry the job (" +
+                                  machine.rdma.reason + ")";
+                }
                 break;
             case RdmaUse::None:
                 link.reason = machine.rdma.reason;

@@ -169,7 +169,8 @@ class Rdma(DoctorTest):
     def test_ports(self):
         tree = self.tree()
         for name, severity, mention, more, env in (
-                ("rdma-displaced", "warning", "mlx5_0:1", "", {"DEFT_RDMA": "replace"}),
+                ("rdma-displaced", "warning", "deft's RDMA and TCP links", "",
+                 {"DEFT_RDMA": "replace"}),
                 ("rdma-displaced", "warning", "NCCL_NET=deft", "", {"NCCL_NET": "deft"}),
                 ("rdma-undriven", "warning", "NCCL_IB_HCA=mlx4", "", {"NCCL_IB_HCA": "mlx4"}),
                 ("limit-memlock", "warning", "64 KiB", "ulimit -l 64", {})):

@@ -166,7 +166,7 @@ class Networks(RunTest):
     def tree_with_rdma(self):
         """A sysfs tree with one active InfiniBand port."""
         port = pathlib.Path(self.folder, "sys/class/infiniband/mlx5_0/ports/1")
-        (port / "gids").mkdir(parents=True)
+        (port / "gids").mkdir(parents=True, exist_ok=True)
         for name, text in {"state": "4: ACTIVE", "link_layer": "InfiniBand",
                            "rate": "400 Gb/sec (4X NDR)",
                            "gids/0": "fe80:0000:0000:0000:506b:4b03:00aa:0001"}.items():
@@ -178,8 +178,8 @@ class Networks(RunTest):
         for extra, mention in (({}, "RDMA is active (mlx5_0:1): NCCL's IB carries the job, "
                                     "deft's links serve lanes (DEFT_RDMA=aside)"),
                                ({"DEFT_RDMA": "replace"},
-                                "deft's TCP links carry the job in the place of NCCL's IB "
-                                "(DEFT_RDMA=replace)"),
+                                "deft's RDMA and TCP links carry the job in the place of NCCL's "
+                                "IB (DEFT_RDMA=replace)"),
                                ({"DEFT_MODE": "observe"},
                                 "deft's links are not used in mode observe"),
                                ({"NCCL_NET": "deft"},
@@ -195,13 +195,23 @@ class Networks(RunTest):
 
     def test_topo_says_who_carries_a_job(self):
         tree = self.tree_with_rdma()
-        for extra, mention in (({}, "NCCL's IB carries the job, deft's links serve lanes"),
-                               ({"DEFT_RDMA": "replace"},
-                                "deft's TCP links carry the job in the place of NCCL's IB")):
+        for extra, driver, mention in (
+                ({}, "NCCL", "NCCL's IB carries the job, deft's links serve lanes"),
+                ({"DEFT_RDMA": "replace"}, "deft",
+                 "deft's RDMA and TCP links carry the job in the place of NCCL's IB"),
+                ({"NCCL_NET": "deft"}, "nobody",
+                 "deft's TCP links carry the job in the place of NCCL's IB")):
             result = self.deft("topo", env={**tree, "DEFT_INTERFACES": "lo", **extra})
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(result.stdout, r"mlx5_0:1 +ib +400G +up ")
+            self.assertRegex(result.stdout, r"mlx5_0:1 +ib +400G +up .*\b" + driver)
             self.assertIn(mention, result.stdout)
+
+    def test_dry_run_says_what_takes_the_place_of_ib(self):
+        for extra, mention in (({"DEFT_RDMA": "replace"}, "the RDMA ports mlx5_0:1 and the links"),
+                               ({"NCCL_NET": "deft"}, "deft's plugin over the links")):
+            shown = self.deft("run", "--dry-run", "--", "true",
+                              env={**self.tree_with_rdma(), **extra}).stdout
+            self.assertRegex(shown, f"# network .*{mention} below, in the place of NCCL's IB")
 
     def test_leaves_a_vendors_plugin_in_its_place(self):
         vendor = os.path.join(self.folder, "vendor")

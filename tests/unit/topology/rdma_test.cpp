@@ -267,6 +267,20 @@ TEST(RdmaChoice, TheOperatorDecides) {
     EXPECT_EQ(use({.replace = true}), RdmaUse::Replace);
 }
 
+TEST(RdmaChoice, DeftDrivesPortsWhereDeftRdmaSaysSoAlone) {
+    SysfsTree tree;
+    tree.port("mlx5_0", 1);
+    const auto drives = [&](const RdmaSettings& settings) {
+        return choose_rdma(ports_of(tree), settings).drives_ports;
+    };
+    EXPECT_TRUE(drives({.replace = true}));
+    EXPECT_TRUE(drives({.replace = true, .net = "deft"}));
+    EXPECT_FALSE(drives({.net = "deft"}));  // TCP takes the job
+    EXPECT_FALSE(drives({}));
+    EXPECT_FALSE(drives({.replace = true, .net = "Socket"}));
+    EXPECT_FALSE(drives({.replace = true, .ib_hca = "^mlx5_0"}));
+}
+
 TEST(RdmaChoice, WhereNcclsIbWouldNotCarryTheJobNothingIsLeftToIt) {
     EXPECT_EQ(use({.ib_disable = "1"}), RdmaUse::None);
     EXPECT_EQ(use({.ib_disable = "0"}), RdmaUse::Aside);
