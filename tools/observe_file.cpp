@@ -102,6 +102,10 @@ ObservedTrace read_trace(const Node& node, const ObserveFile& file) {
     node.each("iterations", [&](const Node& iteration) {
         ObservedTrace::Iteration read;
         read.origin = iteration.integer("origin_us");
+        if (static_cast<double>(read.origin) >
+            kMost * 10) {  // the year 2286; sums must not overflow
+            iteration.misfit("origin_us");
+        }
         for (const auto& times : iteration.rows("calls", 5)) {
             if (times[0] < 0 || times[0] >= file.cycle_length || times[4] < times[3]) {
                 iteration.misfit("calls");

@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "tools/report_trace.h"
@@ -15,12 +17,21 @@ namespace deft::tools {
 namespace {
 
 // False, and one line: it could not be written, or there is nothing to write.
-bool write_trace(const std::string& path, const RunReport& run) {
+bool write_trace(const std::string& path, const std::vector<std::string>& inputs,
+                 const RunReport& run) {
     if (!has_trace(run)) {
         complain(
             "report: --trace: no rank has measured an iteration as a whole; the job's calls must "
             "repeat, and CUDA events must work (hooks.events_note)");
         return false;
+    }
+    for (const std::string& input : inputs) {
+        std::error_code none;
+        if (std::filesystem::equivalent(path, input, none)) {
+            complain("report: --trace: " + path +
+                     " is a record that is read here; name another file");
+            return false;
+        }
     }
     const std::string text = trace_text(run);
     std::FILE* const file = std::fopen(path.c_str(), "we");
@@ -64,7 +75,7 @@ int report(const ReportOptions& options) {
         return kProblem;
     }
     const RunReport run = compare_ranks(std::move(files));
-    if (!options.trace.empty() && !write_trace(options.trace, run)) {
+    if (!options.trace.empty() && !write_trace(options.trace, options.files, run)) {
         return kProblem;
     }
     const int printed = print(options.json   ? json_report(run)

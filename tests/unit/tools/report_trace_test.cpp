@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -120,6 +125,42 @@ TEST(ReportTrace, TimesAreOfTheClock) {
     FAIL() << trace.dump(1);
 }
 
+TEST(ReportTrace, WaitsBeginWhereNothingIsLeftToCompute) {
+    const json trace = trace_of(run_of({record(0, 0), record(1, 0)}));
+    std::vector<std::pair<std::int64_t, std::int64_t>> iterations, waits;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["ph"] == "X" && event["pid"] == 0) {
+            const std::string name = event["name"];
+            auto* const list = name == "waits"                     ? &waits
+                               : name.starts_with("measured iter") ? &iterations
+                                                                   : nullptr;
+            if (list != nullptr) {
+                list->emplace_back(event["ts"], event["dur"]);
+            }
+        }
+    }
+    using Bars = std::vector<std::pair<std::int64_t, std::int64_t>>;
+    EXPECT_EQ(iterations, (Bars{{1000000, 7200}, {1007200, 6900}}));
+    EXPECT_EQ(waits, (Bars{{1007000, 200}}));
+}
+
+TEST(ReportTrace, IsNotWrittenOverARecord) {
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / ("deft-trace-" + std::to_string(::getpid()));
+    std::filesystem::create_directory(folder);
+    const std::string file = folder / "rank0.json";
+    const std::string text = record(0, 0).dump();
+    std::ofstream(file) << text;
+    testing::internal::CaptureStderr();
+    EXPECT_NE(report({.files = {file}, .trace = folder / "./rank0.json"}), 0);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, HasSubstr("rank0.json is a record that is read here"));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+    std::ifstream kept(file);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(kept), {}), text);
+    std::filesystem::remove_all(folder);
+}
+
 TEST(ReportTrace, LinksShowTheirRates) {
     const json trace = trace_of(run_of({record(0, 0), record(1, 0)}));
     std::vector<std::pair<std::int64_t, double>> rates;
@@ -168,6 +209,8 @@ TEST(ReportTrace, BrokenOnesAreNamed) {
                 HasSubstr("does not fit"));  // ends before it starts
     EXPECT_THAT(problem([](json& j) { j["traced"]["iterations"][0]["calls"][0][1] = "x"; }),
                 HasSubstr("whole numbers"));
+    EXPECT_THAT(problem([](json& j) { j["traced"]["iterations"][0]["origin_us"] = INT64_MAX; }),
+                HasSubstr("iterations[0].origin_us does not fit"));  // sums would overflow
     EXPECT_THAT(problem([](json& j) {
                     j["traced"]["links"][0]["sent"] = {1, 2};
                 }),
