@@ -5,6 +5,8 @@
 #include <time.h>
 #include <utility>
 
+#include "base/hot_path.h"
+
 namespace deft::cuda {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr int kClockReadings = 5;
 
 }  // namespace
 
-std::int64_t host_now() noexcept {
+DEFT_NO_ARRAYS std::int64_t host_now() noexcept {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hot_path.h"
 #include "base/presence.h"
 #include "shim/control/director.h"
 #include "shim/hooks/communicator.h"
@@ -122,7 +123,7 @@ CallRecord reduction(const Call& call) {
 
 }  // namespace
 
-bool may_be_numbered(const Call& call) noexcept {
+DEFT_NO_ARRAYS bool may_be_numbered(const Call& call) noexcept {
     return is_numbered(reduction(call));
 }
 
@@ -141,7 +142,7 @@ int forward_to(const NcclTable& table, const Call& call, deft_nccl_comm_t comm,
     }
 }
 
-int CollectiveHook::make(const Call& made, deft_cuda_stream_t stream) noexcept {
+DEFT_NO_ARRAYS int CollectiveHook::make(const Call& made, deft_cuda_stream_t stream) noexcept {
     Call call = made;
     if (call.function == Function::AllReduce) {
         call.mark = take_mark(call);
@@ -174,7 +175,7 @@ bool CollectiveHook::make_grouped(const Call& made, deft_cuda_stream_t stream,
     return planned;
 }
 
-void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept {
+DEFT_NO_ARRAYS void CollectiveHook::begin(const Call& call, deft_cuda_stream_t stream) noexcept {
     if (!watched()) {
         return;
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/hot_path.h"
 #include "base/link_stats.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -253,7 +254,7 @@ bool ask_details(Communicator& communicator) noexcept {
     return true;
 }
 
-const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
+DEFT_NO_ARRAYS const Communicator* known(Hook& hook, deft_nccl_comm_t comm) noexcept {
     if (!hook.communicator()) {
         hook.adopt(Registry::process().add(comm, hook.table(), 0, -1, -1));
     }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/fork_guard.h"
+#include "base/hot_path.h"
 #include "base/log.h"
 #include "shim/hooks/group.h"
 #include "shim/hooks/unfinished_children.h"
@@ -47,7 +48,7 @@ Hook::Hook(Function function, const void* caller) noexcept : function_(function)
     enter();
 }
 
-Hook::Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept
+DEFT_NO_ARRAYS Hook::Hook(Function function, deft_nccl_comm_t comm, const void* caller) noexcept
     : function_(function), communicator_(Registry::process().find(comm)) {
     if (!communicator_) {
         find_library(caller);
@@ -106,7 +107,7 @@ void Hook::claim(deft_nccl_comm_t comm) noexcept {
     }
 }
 
-void Hook::enter() noexcept {
+DEFT_NO_ARRAYS void Hook::enter() noexcept {
     if (table_ != nullptr && group::waits() && !undecided_ && belongs_to_group(function_)) {
         group::begin(table_);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that move data: collectives, send and receive.
+#include "base/hot_path.h"
 #include "shim/hooks/collective.h"
 #include "shim/hooks/group.h"
 #include "shim/hooks/held_call.h"
@@ -30,18 +31,21 @@ using deft::Function;
     }                                                                             \
     return hook.make(call, stream)
 
-DEFT_HOOK int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,
-                            deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
+DEFT_HOOK DEFT_NO_ARRAYS int ncclAllReduce(const void* send, void* receive, size_t count, int type,
+                                           int op, deft_nccl_comm_t comm,
+                                           deft_cuda_stream_t stream) noexcept {
     DEFT_PLANNED(AllReduce, ({Function::AllReduce, count, type, op, -1, send, receive}));
 }
 
-DEFT_HOOK int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int op,
-                                deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
+DEFT_HOOK DEFT_NO_ARRAYS int ncclReduceScatter(const void* send, void* receive, size_t count,
+                                               int type, int op, deft_nccl_comm_t comm,
+                                               deft_cuda_stream_t stream) noexcept {
     DEFT_PLANNED(ReduceScatter, ({Function::ReduceScatter, count, type, op, -1, send, receive}));
 }
 
-DEFT_HOOK int ncclAllGather(const void* send, void* receive, size_t count, int type,
-                            deft_nccl_comm_t comm, deft_cuda_stream_t stream) noexcept {
+DEFT_HOOK DEFT_NO_ARRAYS int ncclAllGather(const void* send, void* receive, size_t count, int type,
+                                           deft_nccl_comm_t comm,
+                                           deft_cuda_stream_t stream) noexcept {
     DEFT_PLANNED(AllGather, ({Function::AllGather, count, type, -1, -1, send, receive}));
 }
 

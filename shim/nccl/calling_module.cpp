@@ -9,6 +9,8 @@
 #include <cstring>
 #include <span>
 
+#include "base/hot_path.h"
+
 namespace deft {
 namespace {
 
@@ -380,7 +382,7 @@ ModulePrint::ModulePrint(const CallingModule& module) noexcept {
 
 // Only the first page of the object that is found is read, wherever it lies: the place itself may
 // be no memory any more.
-bool ModulePrint::fits(const void* address) const noexcept {
+DEFT_NO_ARRAYS bool ModulePrint::fits(const void* address) const noexcept {
     if (start_ == 0) {
         return true;
     }

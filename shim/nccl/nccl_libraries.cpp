@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/hot_path.h"
 #include "base/log.h"
 #include "shim/nccl/calling_module.h"
 
@@ -364,7 +365,7 @@ NcclLibraries& NcclLibraries::process() {
     return libraries;
 }
 
-Answer NcclLibraries::for_caller(const void* caller) noexcept {
+DEFT_NO_ARRAYS Answer NcclLibraries::for_caller(const void* caller) noexcept {
     if (const NcclTable* table = g_state.for_all.load(std::memory_order_acquire)) {
         return {table, Certainty::Bound};
     }

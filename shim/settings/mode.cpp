@@ -23,7 +23,8 @@ struct Decision {
 std::atomic<const Decision*> g_decision{nullptr};
 constinit const Decision kOff;
 
-const Decision* decide() {
+// Once: what each call asks stays small.
+__attribute__((noinline)) const Decision* decide() {
     try {
         const Config& config = Config::process();
         static const Decision decision = [&config] {
