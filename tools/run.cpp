@@ -94,9 +94,8 @@ std::string network_note(const Config& config) {
         return {};
     }
     if (rdma.use == RdmaUse::Replace) {
-        return fmt::format(
-            "RDMA is active ({}): {} carry the job in the place of NCCL's IB ({})",
-            rdma.usable_ports(), rdma.replacement(), rdma.reason);
+        return fmt::format("RDMA is active ({}): {} carry the job in the place of NCCL's IB ({})",
+                           rdma.usable_ports(), rdma.replacement(), rdma.reason);
     }
     return fmt::format(
         "RDMA is active ({}): NCCL's IB carries the job, deft's links {} ({})", rdma.usable_ports(),

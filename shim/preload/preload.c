@@ -19,10 +19,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/guest.h"
 #include "deft/deft.h"
 #include "shim/preload/module.h"
 #include "shim/preload/search.h"
-#include "base/guest.h"
 
 #define LIBRARY "libnccl-net-deft.so"
 #define VISIBLE __attribute__((visibility("default")))

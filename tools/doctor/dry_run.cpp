@@ -65,10 +65,9 @@ std::string network_row(const Launch& launch, const Facts& facts) {
         text = "NCCL's IB; deft's links stand aside for it";
     } else if (use == RdmaUse::Replace) {
         const RdmaChoice& rdma = facts.links->rdma;
-        text = fmt::format("deft's plugin over {}the links below, in the place of NCCL's IB",
-                           rdma.drives_ports
-                               ? fmt::format("the RDMA ports {} and ", rdma.usable_ports())
-                               : "");
+        text = fmt::format(
+            "deft's plugin over {}the links below, in the place of NCCL's IB",
+            rdma.drives_ports ? fmt::format("the RDMA ports {} and ", rdma.usable_ports()) : "");
     }
     return row("network", fmt::format("{} (NCCL_NET_PLUGIN={})", text, value("NCCL_NET_PLUGIN")));
 }
