@@ -152,7 +152,7 @@ private:
     // Whether the ranks ask each other if this call fits, before it.
     bool asks_of(std::uint32_t position) const noexcept {
         return !script_.marks.empty() &&
-               (position == 0 || (script_.layers && held_[position] && lanes_.size() > 0));
+               (position == 0 || (script_.layers && held_[position] && !lanes_.empty()));
     }
     int cast(Question question, Ballot::Word word) noexcept;
     Ballot::Answer hear(Question question) noexcept;
