@@ -29,7 +29,8 @@ std::vector<std::string> ways(const std::string& log) {
 
 class Job {
 public:
-    explicit Job(const std::string& calls, int iterations, Environment extra = {}, int ranks = 2) {
+    explicit Job(const std::string& calls, int iterations, Environment extra = {}, int ranks = 2,
+                 const std::string& compute_ms = "0") {
         for (int rank = 0; rank < ranks; ++rank) {
             const std::string number = std::to_string(rank);
             Environment environment{{"RANK", number},
@@ -55,7 +56,7 @@ public:
                 }
             }
             started_.push_back(
-                start({TUNER_JOB, calls, std::to_string(iterations), "0", folder_ / "id"},
+                start({TUNER_JOB, calls, std::to_string(iterations), compute_ms, folder_ / "id"},
                       environment, folder_, "rank" + number));
         }
         for (const Started& rank : started_) {
@@ -114,7 +115,9 @@ class Tuned : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(Tuned, RanksCarryOutEveryCallAlike) {
     const auto [calls, ranks] = GetParam();
-    Job job(calls, 700, {}, ranks);
+    // Long enough on any machine: until it has settled, the tuner names up to six switches, each
+    // half a second ahead.
+    Job job(calls, 700, {}, ranks, "8");
     job.expect_right();
     const std::vector<std::string> ways = job.expect_alike();
     EXPECT_EQ(ways.size(), 2100u);
