@@ -152,8 +152,11 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
     if (look.better) {
-        return Better{std::move(*look.better), look.believed ? std::move(corrected) : guessed,
-                      std::move(look.note), iteration};
+        if (!look.believed) {
+            corrected = guessed;
+        }
+        return Better{std::move(*look.better), std::move(corrected), std::move(look.note),
+                      iteration};
     }
     if (look.believed) {
         selector_.set_profile(std::move(corrected));
