@@ -141,6 +141,7 @@ protected:
             return chunk;
         }
         std::vector<std::byte>& memory = receiver_.lent[chunk.message];
+        lent_before_.push_back(std::move(memory));
         memory.assign(chunk.total, std::byte{0});
         const auto registered = [&](std::shared_ptr<Domain> domain, const void* data) {
             std::string problem;
@@ -167,10 +168,13 @@ protected:
 
     std::unique_ptr<LinkScene> scene_;
     std::deque<Grant> grants_;
-    std::vector<std::unique_ptr<Region>> regions_;
     std::unique_ptr<Dialer> dialer_;
     End sender_;
     End receiver_;
+    // A queue pair ends some time after its path: till then, or until the memory is registered no
+    // more, a card may write there.
+    std::vector<std::vector<std::byte>> lent_before_;
+    std::vector<std::unique_ptr<Region>> regions_;
 };
 
 // What only a kind of link does whose receiver reads bytes to where they belong.
