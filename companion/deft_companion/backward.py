@@ -5,6 +5,7 @@ import functools
 
 from .layers import layers
 from .library import guarded, library
+from .losses import losses
 from .proofs import proofs
 
 
@@ -14,11 +15,17 @@ def watch(module):
     run = module.backward
 
     @guarded
-    def begins():
+    def begins(outermost, arguments, named):
         proofs.backward_begins()
+        if outermost and library().proof:
+            losses.backward_begins(proofs.modules,
+                                   arguments[0] if arguments else named.get("tensors"))
 
     @guarded
-    def ends():
+    def ends(outermost, failed):
+        if outermost and not failed and library().proof:
+            losses.gradients_are_there([module for module in proofs.modules
+                                        if module.sets == 1 and not module.by_hand])
         proofs.backward_ends()
 
     @functools.wraps(run)
@@ -26,13 +33,13 @@ def watch(module):
         outermost, failed = not proofs.in_backward, True
         if outermost:
             layers.backward_begins()
-        begins()
+        begins(outermost, arguments, named)
         try:
             result = run(*arguments, **named)
             failed = False
             return result
         finally:
-            ends()
+            ends(outermost, failed)
             if outermost:
                 layers.backward_ends(failed)
     module.backward = backward

@@ -6,6 +6,7 @@ import functools
 
 from .held import Known
 from .library import compiling, guarded, library
+from .losses import losses
 from .proofs import proofs
 from .reads import allowed
 
@@ -29,6 +30,7 @@ def clips():
 
 @guarded
 def _begins():
+    losses.gradients_are_there([module for module in proofs.modules if module.by_hand])
     return Known(proofs.held_gradients())
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERFACE = 4
+INTERFACE = 5
 UNWANTED, OPTIMIZER, PROOF, LAYERS = range(4)
 BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
 
@@ -18,6 +18,9 @@ _FUNCTIONS = {
     "mark_sum": (None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32,
                  ctypes.c_uint32, ctypes.c_int),
     "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
+    "watch_training": (ctypes.c_int, ctypes.c_uint32),
+    "note_training": (None, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int, ctypes.c_double,
+                      ctypes.c_double, ctypes.c_double),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
     "note_steps": (ctypes.c_int, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
     "layers_wait": (None, ctypes.c_uint32),

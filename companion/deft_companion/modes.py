@@ -21,7 +21,8 @@ def addresses_in(values):
     return [address(value) for value in tree_flatten(values)[0] if isinstance(value, tensor)]
 
 
-def _innermost():
+def innermost():
+    """The dispatch mode that sees an operator first; None: there is none."""
     from torch.utils import _python_dispatch as dispatch
     if hasattr(dispatch, "_get_current_dispatch_mode"):
         return dispatch._get_current_dispatch_mode()
@@ -35,9 +36,9 @@ class Mode:
 
     def push(self):
         """False: the job runs under a mode of its own."""
-        innermost = _innermost()
-        if self._mode is not None or not (innermost is None or hasattr(innermost, "deft")):
-            return self._mode is not None and innermost is self._mode
+        inner = innermost()
+        if self._mode is not None or not (inner is None or hasattr(inner, "deft")):
+            return self._mode is not None and inner is self._mode
         self._class = self._class or self._make()
         self._mode = self._class()
         self._mode.__enter__()
@@ -47,7 +48,7 @@ class Mode:
         # Where inference mode ends, PyTorch has back what it kept when that began: the mode too.
         if sys.modules["torch"].is_inference_mode_enabled():
             return
-        if self._mode is not None and _innermost() is self._mode:
+        if self._mode is not None and innermost() is self._mode:
             self._mode.__exit__(None, None, None)
             self._mode = None
 

@@ -14,6 +14,7 @@ import weakref
 
 from .held import HeldGradients, parameters_of
 from .library import guarded, library
+from .losses import losses
 from .reads import allowed, reads
 from .surroundings import capturing
 
@@ -321,6 +322,7 @@ class Proofs:
         reads.end(owned)
         if reads.active and self._is_apart(optimizer):
             reads.pause()
+        losses.gradients_are_there(owned)
         for module in owned:
             self._check_step(optimizer, module, closure)
             if module.steps is not None and module.watched:
@@ -343,17 +345,21 @@ class Proofs:
         self._stepping.discard(optimizer)
         for module in self.modules:
             if module.owner is not None and module.owner() is optimizer:
-                self._end_iteration(module)
+                self._end_iteration(optimizer, module)
         reads.resume()
 
     @staticmethod
-    def _end_iteration(module):
+    def _end_iteration(optimizer, module):
         due = looked_at(module.iterations)
         if module.watched and module.looked:
             module.looks += 1
             module.clear = False
             module.check_scales()
         module.looked, module.scales = False, []
+        if module.sets == 1 and module.watched:
+            losses.iteration_ends(module, optimizer.param_groups)
+        else:
+            losses.iteration_breaks_off(module)
         if module.sets:
             module.iterations += 1
             module.check_looks()

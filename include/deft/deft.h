@@ -68,7 +68,7 @@ void deft_set_gradient_clipping(int clipped);
  * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
 
 /* Of the functions below and what they mean. A companion of another interface is not heard. */
-#define DEFT_COMPANION_INTERFACE 4
+#define DEFT_COMPANION_INTERFACE 5
 
 /* What the library wants of a companion. */
 #define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */
@@ -145,6 +145,22 @@ int deft_wait_sum(deft_sum_t* sum, void* stream, int host);
 /* Nothing of the module is proven from here on, and why, for people: "a gradient is read between
  * backward and step (train.py:31)". Any thread. */
 void deft_refuse_proof(uint32_t module, const char* why);
+
+/* What the accuracy guard wants to know of an iteration. */
+#define DEFT_TRAINING_LOSS 1 /* its loss, and its learning rate */
+#define DEFT_TRAINING_NORM 2 /* the norm of the gradients that its update gets */
+#define DEFT_TRAINING_LATE 4 /* not a wish: a plan that delays or merges is in force */
+
+/* What is wanted of the next iteration of the module: DEFT_TRAINING_... in one word. Asked before
+ * its backward, by the thread that runs it. */
+int deft_watch_training(uint32_t module);
+
+/* What came of that, now or some iterations later. `iteration`: which of the module's, from 0, the
+ * same on all ranks. `asked`: what deft_watch_training() answered. `loss`: the scalar that backward
+ * began at, the sum over the iteration's backward passes. `norm`: Euclidean, of all gradients
+ * before any clipping. NaN: not known. Any thread. */
+void deft_note_training(uint32_t module, uint64_t iteration, int asked, double loss, double norm,
+                        double rate);
 
 /* Counters since the process began, over all its communicators. `size` is set by the caller to
  * sizeof(deft_stats_t); fields beyond it are not written. */

@@ -103,6 +103,7 @@ void Director::step(Track& track, std::span<const tuning::SeenCall> seen) {
     }
     make_ready(view);
     follower_.report_measured();
+    follower_.report_training();
     follower_.report_pressure();
     follower_.report_kill_switch();
     if (leader_ && council_.open()) {

@@ -108,6 +108,9 @@ public:
     // Since it was last asked: Zeros if calls received zeros and none received a sum. The thread of
     // the gradient calls.
     Update take_update() noexcept { return switch_.take_update(); }
+    // A plan that delays or merges is in force, and the guard looks at it. The thread of the
+    // gradient calls.
+    bool late() noexcept { return switch_.late(); }
     // A plan is in force, and by what the job said before, this is the middle of an iteration. The
     // thread of the gradient calls.
     bool in_iteration() noexcept { return switch_.in_iteration(); }

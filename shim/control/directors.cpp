@@ -238,6 +238,15 @@ int flush() noexcept {
     return dropped;
 }
 
+bool late_in_force() noexcept {
+    Directors& directors = process();
+    const MutexLock lock(directors.mutex);
+    const int device = device_here(directors);
+    return std::any_of(
+        directors.alive.begin(), directors.alive.end(),
+        [device](Director* director) { return is_on(*director, device) && director->late(); });
+}
+
 void add_up(deft_stats_t& stats) noexcept {
     try {
         deft_stats_t sum{};

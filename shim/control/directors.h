@@ -35,6 +35,8 @@ std::vector<PlanFacts> facts(int device);
 // context, or no communicator on that device.
 bool should_step() noexcept;
 int flush() noexcept;
+// A plan that delays or merges is in force, and the guard looks at it; on the same communicators.
+bool late_in_force() noexcept;
 void add_up(deft_stats_t& stats) noexcept;
 
 }  // namespace deft::director

@@ -13,6 +13,7 @@
 #include "shim/control/proof.h"
 #include "shim/cuda/event_pool.h"
 #include "shim/settings/settings.h"
+#include "shim/settings/training.h"
 
 namespace deft::director {
 namespace {
@@ -394,6 +395,20 @@ void Follower::report_measured() {
         if (council_.is_leader() || (counts && statistics.complete)) {
             council_.report(guard::encode(statistics));
         }
+    }
+}
+
+void Follower::report_training() {
+    if (!told_proof_ || told_proof_->module == 0 || !council_.open()) {
+        return;
+    }
+    const std::vector<executor::Training> told = take_training(told_proof_->module);
+    if (!council_.is_leader() && !guard::reports(info_.rank, info_.nranks)) {
+        return;
+    }
+    for (std::size_t at = 0; at < told.size(); at += guard::kMostTold) {
+        const std::size_t count = std::min(told.size() - at, guard::kMostTold);
+        council_.report(guard::encode(std::span(told).subspan(at, count)));
     }
 }
 

@@ -66,6 +66,8 @@ public:
     // Sends the leader what the plan in force has measured, as far as the leader needs it of this
     // rank.
     void report_measured();
+    // The same of what the companion tells of the training.
+    void report_training();
     // Tells the leader that the job needs the memory of the lanes here.
     void report_pressure();
     // Tells the leader when the kill switch has come or gone for this rank.

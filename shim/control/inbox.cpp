@@ -120,6 +120,17 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
             }
             return;
         }
+        std::vector<guard::Training> told;
+        if (guard::decode(report, told)) {
+            constexpr std::size_t kMostTrained = 65536;  // of many ranks, and a tick apart
+            const MutexLock lock(mutex_);
+            for (const guard::Training& one : told) {
+                if (trained_.size() < kMostTrained) {
+                    trained_.emplace_back(rank, one);
+                }
+            }
+            return;
+        }
         guard::Statistics statistics;
         constexpr std::size_t kMost = 1024;  // a tick apart; more than that is not needed
         if (guard::decode(report, statistics)) {
@@ -294,8 +305,14 @@ Inbox::Measured Inbox::take_measured() {
     return std::exchange(measured_, {});
 }
 
+Inbox::Trained Inbox::take_trained() {
+    const MutexLock lock(mutex_);
+    return std::exchange(trained_, {});
+}
+
 void Inbox::forget() {
     const MutexLock lock(mutex_);
+    trained_ = {};
     measured_ = {};
     answers_.clear();
     proofs_.clear();

@@ -98,6 +98,9 @@ public:
     // Leader: what ranks have measured, by rank, as it came.
     using Measured = std::vector<std::pair<int, guard::Statistics>>;
     Measured take_measured();
+    // Leader: what ranks' companions have told of the training, by rank, as it came.
+    using Trained = std::vector<std::pair<int, guard::Training>>;
+    Trained take_trained();
     // Leader: the rank that needs the memory of its lanes, since it was last asked; -1: none.
     int take_pressed();
     // Leader: the first of the ranks for which the kill switch is there; -1: none.
@@ -122,6 +125,7 @@ private:
     std::map<int, Staged> answers_ DEFT_GUARDED_BY(mutex_);  // leader: by rank
     std::map<int, Proof> proofs_ DEFT_GUARDED_BY(mutex_);    // leader: by rank
     Measured measured_ DEFT_GUARDED_BY(mutex_);
+    Trained trained_ DEFT_GUARDED_BY(mutex_);
     int pressed_ DEFT_GUARDED_BY(mutex_) = -1;               // a rank
     std::set<int> halted_ DEFT_GUARDED_BY(mutex_);           // ranks
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed

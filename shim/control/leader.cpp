@@ -170,6 +170,7 @@ void Leader::lead(Track& track, const JobView& view) {
     } else if (proof_told()) {
         selector_.note_layers(find_unproven(inbox_.proofs(), info_.nranks, companion_name()));
     }
+    review_.note_training();
     if (!tell_given_up()) {
         return;
     }

@@ -36,6 +36,12 @@ struct GuardEvent {
     std::string action;           // "tighten", "fall back", "resume": guard::to_string()
     std::string reason;
     bool acted = false;  // false: DEFT_GUARD=warn, it was only said
+    // Of a plan that has fallen. Iterations under it, the first and the last: of the training,
+    // where the companion tells of it, else as above.
+    std::uint64_t from = 0, to = 0;
+    std::uint64_t dropped = 0;  // generations that were under way then
+    double loss_expected = 0;   // by the trend before the plan, and what it was; NaN: not known
+    double loss_seen = 0;
     static constexpr std::size_t kListed = 64;
 };
 

@@ -35,19 +35,54 @@ bool partly_late(const planner::Plan& plan) {
     return plan.predicted.late > 0 && plan.predicted.late < 1;
 }
 
+// By what prediction enlarges the norm of sums that are nothing but noise. A job that clips cuts
+// what is delivered by that norm, so nothing is granted there.
+double amplification_of(const planner::Plan& plan) {
+    const std::uint32_t merge = std::max(plan.predicted.max_merge, 1U);
+    if (known_optimizer().clipped) {
+        return 1;
+    }
+    const executor::Factors factors =
+        executor::factors(choose_prediction(plan), plan.predicted.max_delay, merge, merge, merge);
+    return std::max(1.0, std::sqrt(factors.now * factors.now + factors.previous * factors.previous +
+                                   factors.before_previous * factors.before_previous));
+}
+
 }  // namespace
 
-void PlanReview::note_in_force() {
-    gain_checked_ = gains_nothing_ = false;
-    tightening_ = false;
+// False: there is none to be.
+bool PlanReview::make_guard() {
     if (guard_settings().mode == guard::Mode::Off || planning_mode() < ShimMode::Deft) {
-        return;
+        return false;
     }
     if (guard_ == nullptr) {
         guard_ = std::make_unique<guard::Guard>(guard_settings(), info_.nranks, info_.rank);
     }
+    return true;
+}
+
+void PlanReview::note_training() {
+    const Inbox::Trained trained = inbox_.take_trained();
+    if ((trained.empty() && !fell_) || !make_guard()) {
+        return;
+    }
+    for (const auto& [rank, training] : trained) {
+        guard_->note(rank, training);
+    }
+    note_harm();
+}
+
+void PlanReview::note_in_force() {
+    gain_checked_ = gains_nothing_ = false;
+    tightening_ = false;
+    if (!make_guard()) {
+        return;
+    }
+    fell_ = false;
+    in_force_at_ = follower_.iteration();
     note_seen();
     guard_->optimizer(guard_settings());
+    guard_->amplification(amplification_of(follower_.plan()));
     // Of the plan before, which nobody has looked at since this one was armed.
     inbox_.take_measured();
     guard_->plan_in_force(follower_.plan(), follower_.iteration());
@@ -238,10 +273,40 @@ guard::Decision PlanReview::ask_guard() {
 void PlanReview::note_decision(const guard::Decision& decision) {
     DEFT_WARN("accuracy guard: %s (%s)%s", to_string(decision.action), decision.reason.c_str(),
               decision.act ? "" : "; DEFT_GUARD=warn: the plan goes on");
-    if (history_.size() < GuardEvent::kListed) {
-        history_.push_back(
-            {follower_.iteration(), to_string(decision.action), decision.reason, decision.act});
+    fell_ = false;
+    if (history_.size() >= GuardEvent::kListed) {
+        return;
     }
+    GuardEvent event;
+    event.iteration = follower_.iteration();
+    event.action = to_string(decision.action);
+    event.reason = decision.reason;
+    event.acted = decision.act;
+    fell_ = decision.action == guard::Action::FallBack;
+    dropped_ = follower_.facts().dropped;
+    if (fell_) {
+        event.from = in_force_at_;
+    }
+    history_.push_back(std::move(event));
+    note_harm();
+}
+
+// What the plan that has fallen did, up to its end.
+void PlanReview::note_harm() {
+    if (!fell_) {
+        return;
+    }
+    GuardEvent& event = history_.back();
+    const guard::LateStretch stretch = guard_->stretch();
+    if (stretch.to > 0) {
+        event.from = stretch.from;
+        event.to = stretch.to;
+    } else if (follower_.current() != nullptr) {
+        event.to = follower_.iteration();
+    }
+    event.dropped = follower_.facts().dropped - dropped_;
+    event.loss_expected = stretch.expected;
+    event.loss_seen = stretch.seen;
 }
 
 void PlanReview::plan_tighter(const guard::Decision& decision) {

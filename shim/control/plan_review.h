@@ -71,6 +71,8 @@ public:
     // The accuracy guard.
     bool guarding() const { return guard_ != nullptr; }
     guard::Decision ask_guard();
+    // What companions have told since the last look, whatever is in force.
+    void note_training();
     // A fall has been decided, and holds; a tighter plan is wanted.
     bool fallen() const { return guard_ != nullptr && guard_->fallen(); }
     bool wants_tighter() const { return guard_ != nullptr && guard_->tightening(); }
@@ -98,8 +100,10 @@ private:
     bool may_go_back() const;
     std::optional<Better> go_back(const Track& track, const JobView& view);
     std::optional<Better> look_at_layers(planner::Profile corrected, const Settings& settings);
+    bool make_guard();
     void note_seen();
     void note_decision(const guard::Decision& decision);
+    void note_harm();
 
     const CommunicatorInfo& info_;
     Inbox& inbox_;
@@ -120,6 +124,9 @@ private:
     bool tightening_ = false;
     bool guard_missed_ = false;        // and said so
     std::vector<GuardEvent> history_;  // of guard_'s decisions, the first of them
+    bool fell_ = false;                // the last of them, whose end is still to be told
+    std::uint64_t in_force_at_ = 0;    // iteration
+    std::uint64_t dropped_ = 0;        // before the last of them
     std::uint64_t seen_ = 0;  // what the guard had seen, and when that was: iteration, host_now()
     std::uint64_t seen_at_ = 0;
     std::int64_t seen_ns_ = 0;

@@ -99,6 +99,12 @@ bool PlanSwitch::in_iteration() noexcept {
            made - begun < active->script().shapes.size();
 }
 
+bool PlanSwitch::late() noexcept {
+    const HookRef reference(references_);
+    const executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    return active != nullptr && !active->broken() && active->measures();
+}
+
 // A call that no plan carries out, or none ever does (a bias of less than 1 KiB; before the first
 // call of an iteration it may as well be a metric of the one before).
 void PlanSwitch::note_sums() noexcept {

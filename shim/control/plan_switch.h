@@ -72,6 +72,7 @@ public:
     // Hooks: as the Director's functions of these names.
     Update take_update() noexcept;
     bool in_iteration() noexcept;
+    bool late() noexcept;
     int flush() noexcept;
     // A hook that may use executors or lanes holds one for as long.
     HookRef reference() noexcept { return HookRef(references_); }

@@ -132,6 +132,8 @@ public:
     // One background thread.
     bool take(Statistics& statistics) noexcept;
 
+    // It was made with ExecutorOptions::statistics.
+    bool measures() const noexcept { return options_.statistics; }
     const Script& script() const noexcept { return script_; }
     std::size_t lanes() const noexcept { return lanes_.size(); }
     // Null: it has none.

@@ -25,4 +25,15 @@ struct Statistics {
     double cosine_earlier = kNoCosine;
 };
 
+// What the job's companion tells of one iteration of its training, on this rank
+// (deft_note_training()). NaN where something is not known.
+struct Training {
+    std::uint64_t iteration = 0;  // of the companion's module, the same on all ranks
+    bool late = false;            // a plan that delays or merges was in force before its backward
+    double loss = 0;
+    double norm = 0;  // of the gradients that its update got, before any clipping; equal on all
+                      // ranks
+    double rate = 0;  // the learning rate
+};
+
 }  // namespace deft::executor

@@ -93,13 +93,26 @@ Noise noise_of(double local_square, double reduced_square, int ranks, double mer
 }
 
 Guard::Guard(const Settings& settings, int ranks, int own)
-    : settings_(settings), ranks_(ranks), own_(own), reporters_([=] {
+    : settings_(settings),
+      ranks_(ranks),
+      own_(own),
+      reporters_([=] {
           std::size_t count = 0;
           for (int rank = 0; rank < ranks; ++rank) {
               count += rank == own || reports(rank, ranks) ? 1 : 0;
           }
           return count;
-      }()) {}
+      }()),
+      watch_(reporters_, own) {}
+
+void Guard::note(int rank, const Training& training) {
+    if (settings_.mode == Mode::Off || rank < 0 || rank >= ranks_) {
+        return;
+    }
+    if (std::string why = watch_.note(rank, training); !why.empty()) {
+        alarm_ = std::move(why);
+    }
+}
 
 void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
     plan_ = plan;
@@ -110,6 +123,7 @@ void Guard::plan_in_force(const planner::Plan& plan, std::uint64_t iteration) {
         merge_ = std::max(merge_, d.generation.count);
     }
     const bool synchronous = delay_ == 0 && merge_ == 1;
+    watch_.plan(merge_, amplification_);
     if (!fallen()) {
         state_ = synchronous ? State::Synchronous : State::Watching;
     } else if (synchronous) {
@@ -300,6 +314,7 @@ void Guard::fall(std::uint64_t iteration) {
     fallen_at_ = iteration;
     decided_at_ = iteration;
     state_ = falls_ > settings_.most_falls ? State::GivenUp : State::Fallen;
+    watch_.forget();
 }
 
 void Guard::lapsed(std::uint64_t iteration) {
@@ -331,7 +346,8 @@ Decision Guard::decide(std::uint64_t iteration) {
         fallen_at_ = iteration;
         return make(Action::FallBack, 0, 1, iteration, reason);
     }
-    if (state_ == State::Fallen && iteration >= fallen_at_ + hold_ && iteration > fallen_at_) {
+    if (state_ == State::Fallen && iteration >= fallen_at_ + hold_ && iteration > fallen_at_ &&
+        watch_.settled()) {
         state_ = State::Resumed;
         return make(Action::Resume, 0, 1, iteration,
                     "synchronous for " + std::to_string(iteration - fallen_at_) + " iterations");

@@ -15,6 +15,7 @@
 
 #include "planner/convergence.h"
 #include "shim/executor/statistics.h"
+#include "shim/guard/training_watch.h"
 
 namespace deft::guard {
 
@@ -112,6 +113,11 @@ public:
     }
     // A report of one rank.
     void report(int rank, const Statistics& statistics);
+    // What one rank's companion tells of an iteration, whether or not a plan is in force.
+    void note(int rank, const Training& training);
+    // By what prediction enlarges a gradient that is nothing but noise, under the plan in force.
+    void amplification(double factor) { amplification_ = factor; }
+    LateStretch stretch() const { return watch_.stretch(); }
     // Complete measurements of the sums that it has had: without new ones it is blind.
     std::uint64_t seen() const { return seen_; }
     // The plan has ended because a rank did not vouch for it: that is a fall.
@@ -179,6 +185,8 @@ private:
     std::deque<Noise> noises_;
     std::deque<std::array<double, 2>> cosines_;  // with the update before, and six before
     Noise noise_;
+    TrainingWatch watch_;
+    double amplification_ = 1;
     std::string alarm_;  // why the plan must fall, found in a report
 };
 

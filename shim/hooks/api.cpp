@@ -12,6 +12,7 @@
 #include "shim/nccl/sum_mark.h"
 #include "shim/settings/companion.h"
 #include "shim/settings/optimizer.h"
+#include "shim/settings/training.h"
 
 namespace {
 
@@ -95,6 +96,23 @@ DEFT_HOOK int deft_note_steps(uint32_t module, double rate_curvature, double noi
 DEFT_HOOK void deft_layers_wait(uint32_t module) {
     if (!in_child()) {
         deft::director::layers_wait(module);
+    }
+}
+
+DEFT_HOOK int deft_watch_training(uint32_t module) {
+    if (in_child() || module == 0 || !deft::director::training_wanted()) {
+        return 0;
+    }
+    const bool late = deft::director::late_in_force();
+    return DEFT_TRAINING_LOSS | (late ? DEFT_TRAINING_LATE : 0) |
+           (deft::director::norm_wanted(module, late) ? DEFT_TRAINING_NORM : 0);
+}
+
+DEFT_HOOK void deft_note_training(uint32_t module, uint64_t iteration, int asked, double loss,
+                                  double norm, double rate) {
+    if (!in_child() && module > 0 && asked > 0) {
+        deft::director::note_training(
+            module, {iteration, (asked & DEFT_TRAINING_LATE) != 0, loss, norm, rate});
     }
 }
 

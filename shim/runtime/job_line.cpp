@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/runtime/job_line.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 
@@ -10,7 +12,7 @@ namespace deft {
 namespace {
 
 [[gnu::format(printf, 2, 3)]] void add(std::string& line, const char* format, ...) {
-    char words[256];
+    char words[512];
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(words, sizeof(words), format, arguments);
@@ -30,6 +32,28 @@ const PlanFacts* told(const ReportFacts& facts) {
     return best;
 }
 
+// What came late, how long, and what the loss did meanwhile; of the latest plan that has fallen.
+void add_guard(std::string& line, const PlanFacts& plan) {
+    if (plan.guard_decisions > 0) {
+        add(line, "; guard: %llu decisions", static_cast<unsigned long long>(plan.guard_decisions));
+    }
+    const auto fallen =
+        std::find_if(plan.guard_history.rbegin(), plan.guard_history.rend(),
+                     [](const GuardEvent& event) { return event.acted && event.to > 0; });
+    if (fallen == plan.guard_history.rend()) {
+        return;
+    }
+    add(line, "; it ended a plan that was in force in iterations %llu to %llu: %s",
+        static_cast<unsigned long long>(fallen->from), static_cast<unsigned long long>(fallen->to),
+        fallen->reason.c_str());
+    add(line, "; gradients were up to %u iterations late, %llu generations were dropped",
+        plan.max_delay + plan.max_merge - 1, static_cast<unsigned long long>(fallen->dropped));
+    if (std::isfinite(fallen->loss_expected) && std::isfinite(fallen->loss_seen)) {
+        add(line, ", and the loss was %.4g where its trend was %.4g at most", fallen->loss_seen,
+            fallen->loss_expected);
+    }
+}
+
 void add_plan(std::string& line, const PlanFacts& plan, double now_ms) {
     if (plan.state != "running") {
         add(line, "; %s, state %s%s%s",
@@ -45,9 +69,7 @@ void add_plan(std::string& line, const PlanFacts& plan, double now_ms) {
     if (plan.updates < 1) {
         add(line, ", %.3g updates an iteration", plan.updates);
     }
-    if (plan.guard_decisions > 0) {
-        add(line, "; guard: %llu decisions", static_cast<unsigned long long>(plan.guard_decisions));
-    }
+    add_guard(line, plan);
 }
 
 void add_links(std::string& line) {

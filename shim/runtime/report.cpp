@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <time.h>
 #include <unistd.h>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -127,8 +128,14 @@ void guarded(JsonWriter& json, const std::vector<GuardEvent>& history) {
             .member("iteration", event.iteration)
             .member("action", event.action)
             .member("reason", event.reason)
-            .member("acted", event.acted)
-            .end_object();
+            .member("acted", event.acted);
+        if (event.to > 0) {
+            json.member("from", event.from).member("to", event.to).member("dropped", event.dropped);
+        }
+        if (std::isfinite(event.loss_expected) && std::isfinite(event.loss_seen) && event.to > 0) {
+            json.member("loss_expected", event.loss_expected).member("loss_seen", event.loss_seen);
+        }
+        json.end_object();
     }
     json.end_array();
 }

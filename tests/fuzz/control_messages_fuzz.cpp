@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
 #include "shim/control/message.h"
 #include "shim/guard/guard.h"
+#include "shim/guard/training_report.h"
 
 using namespace deft::director;
 
@@ -39,6 +41,21 @@ void read_statistics(std::span<const std::byte> in) {
     }
 }
 
+// What companions tell of a training; the guard bears whatever that is.
+void read_training(std::span<const std::byte> in) {
+    std::vector<deft::guard::Training> told;
+    if (!deft::guard::decode(in, told)) {
+        return;
+    }
+    const auto again = deft::guard::encode(told);
+    require(deft::guard::decode(again, told));
+    require(deft::guard::encode(told) == again);
+    deft::guard::TrainingWatch watch(1, 0);
+    for (const deft::guard::Training& one : told) {
+        watch.note(0, one);
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -49,5 +66,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     round_trip<Pressed>(in);
     round_trip<Halted>(in);
     read_statistics(in);
+    read_training(in);
     return 0;
 }

@@ -72,6 +72,16 @@ protected:
             report(measured);
         }
     }
+    // And what their companions tell of so many iterations.
+    void report_losses(int iterations, bool late, double loss) {
+        std::vector<guard::Training> told;
+        for (int i = 0; i < iterations; ++i) {
+            told.push_back({trained_++, late, loss + 0.01 * (i % 2), 1, 0.1});
+        }
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_TRUE(scene_[rank].report(guard::encode(told)));
+        }
+    }
     void report(const guard::Statistics& measured) {
         for (int rank = 0; rank < kRanks; ++rank) {
             ASSERT_TRUE(scene_[rank].report(guard::encode(measured)));
@@ -104,6 +114,7 @@ protected:
     }
 
     std::uint64_t measured_ = 0;
+    std::uint64_t trained_ = 0;
 };
 
 TEST_F(Guarded, APlanThatMergesLessTakesOver) {
@@ -128,6 +139,27 @@ TEST_F(Guarded, APlanUnderWhichTheTrainingSwingsFalls) {
     EXPECT_TRUE(history[0].acted);
     EXPECT_EQ(director_->facts().guard_decisions, 1U);
     expect_back_after(200, kFirst);
+}
+
+TEST_F(Guarded, APlanUnderWhichTheLossRisesFalls) {
+    report_losses(30, false, 1);
+    report_losses(20, true, 1);
+    linger();
+    EXPECT_EQ(director_->facts().guard_decisions, 0U);
+    report_losses(5, true, 3);
+    falls();
+    const GuardEvent event = director_->facts().guard_history.at(0);
+    EXPECT_EQ(event.reason.substr(0, 13), "the loss rose") << event.reason;
+    EXPECT_EQ(event.from, 30U);
+    EXPECT_EQ(event.to, 54U);
+    EXPECT_NEAR(event.loss_expected, 1, 0.02);
+    EXPECT_NEAR(event.loss_seen, 3, 0.02);
+    // Not before the loss has a trend again.
+    iterate(kHidden, false, 250);
+    linger();
+    EXPECT_EQ(director_->facts().state, "fallen");
+    report_losses(32, false, 1);
+    EXPECT_EQ(staged().predicted.max_merge, kFirst);
 }
 
 TEST_F(Guarded, WhatWasMeasuredOfThePlanBeforeSaysNothingOfTheNext) {

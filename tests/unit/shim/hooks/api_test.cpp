@@ -25,6 +25,8 @@ int wrong_answer() {
     deft_refuse_proof(1, "why");
     const int priced = deft_note_steps(1, 0.1, 1);
     deft_layers_wait(1);
+    const int watched = deft_watch_training(1);
+    deft_note_training(1, 0, 1, 1.0, 1.0, 0.1);
     deft_sum_t* const left = deft_take_sum();
     deft_companion_end("why");
     return deft_should_step() != 1                                                          ? 1
@@ -39,6 +41,7 @@ int wrong_answer() {
            : left != nullptr                                                                ? 10
            : deft_wait_sum(nullptr, nullptr, 1) != 0                                        ? 11
            : priced != 0                                                                    ? 12
+           : watched != 0                                                                   ? 13
                                                                                             : 0;
 }
 

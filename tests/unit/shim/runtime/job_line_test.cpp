@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 #include <time.h>
+
+#include <cmath>
 #include <string_view>
 
 #include "base/link_stats.h"
@@ -50,6 +52,31 @@ TEST(JobLine, SaysWhyThereWasNoPlan) {
     EXPECT_EQ(job_line(facts_with(plan), nullptr),
               "job of 4 ranks has ended: mode deft; a plan was in force and has ended, state "
               "fallen; guard: 2 decisions");
+}
+
+TEST(JobLine, SaysWhatAPlanDidThatHasFallen) {
+    PlanFacts plan;
+    plan.state = "fallen";
+    plan.switched = 1;
+    plan.max_delay = 1;
+    plan.guard_decisions = 2;
+    GuardEvent event{80, "fall back", "the loss rose", true};
+    event.from = 61;
+    event.to = 83;
+    event.dropped = 1;
+    event.loss_expected = 0.52;
+    event.loss_seen = 1.9;
+    plan.guard_history = {event, {283, "resume", "", true}};
+    const std::string line = job_line(facts_with(plan), nullptr);
+    const std::string wanted =
+        "guard: 2 decisions; it ended a plan that was in force in iterations 61 to 83: the loss "
+        "rose; gradients were up to 1 iterations late, 1 generations were dropped, and the loss "
+        "was 1.9 where its trend was 0.52 at most";
+    EXPECT_NE(line.find(wanted), std::string::npos) << line;
+    plan.guard_history[0].loss_seen = std::nan("");
+    EXPECT_EQ(job_line(facts_with(plan), nullptr).find("and the loss"), std::string::npos);
+    plan.guard_history[0].acted = false;
+    EXPECT_EQ(job_line(facts_with(plan), nullptr).find("it ended"), std::string::npos);
 }
 
 TEST(JobLine, SaysWhatThePlanInForceBrought) {

@@ -108,7 +108,13 @@ TEST(Report, HasTheAgreedForm) {
     facts.communicators.push_back({1, 0xabcd, 1, 2, 0});
     facts.job = {"42", "python train.py", "2026-11-26T15:07:50Z"};
     facts.plans.emplace_back();
-    facts.plans[0].guard_history = {{7, "fall back", "it grew", true}};
+    GuardEvent rose{9, "fall back", "it rose", true};
+    rose.from = 3;
+    rose.to = 11;
+    rose.dropped = 1;
+    rose.loss_expected = 0.5;
+    rose.loss_seen = 2;
+    facts.plans[0].guard_history = {{7, "fall back", "it grew", true}, rose};
     facts.written = "2026-11-26T15:08:00Z";
     const auto report = nlohmann::json::parse(make_report(facts, &track));
     EXPECT_EQ(report["format"], "deft-observe");
@@ -133,10 +139,11 @@ TEST(Report, HasTheAgreedForm) {
     EXPECT_EQ(report["plugin"]["loaded"], false);
     EXPECT_EQ(report["hooks"]["in_path"], true);
     EXPECT_TRUE(report["links"].is_array());
-    EXPECT_EQ(
-        report["plans"][0]["guard_history"],
-        nlohmann::json::parse(
-            R"([{"iteration": 7, "action": "fall back", "reason": "it grew", "acted": true}])"));
+    EXPECT_EQ(report["plans"][0]["guard_history"],
+              nlohmann::json::parse(
+                  R"([{"iteration": 7, "action": "fall back", "reason": "it grew", "acted": true},
+                {"iteration": 9, "action": "fall back", "reason": "it rose", "acted": true,
+                 "from": 3, "to": 11, "dropped": 1, "loss_expected": 0.5, "loss_seen": 2.0}])"));
     EXPECT_EQ(report["job"]["id"], "42");
     EXPECT_EQ(report["job"]["command"], "python train.py");
     EXPECT_EQ(report["job"]["started"], "2026-11-26T15:07:50Z");
