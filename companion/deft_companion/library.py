@@ -8,7 +8,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERFACE = 5
+INTERFACE, BEFORE = 5, 4
 UNWANTED, OPTIMIZER, PROOF, LAYERS = range(4)
 BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
 
@@ -18,9 +18,6 @@ _FUNCTIONS = {
     "mark_sum": (None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32,
                  ctypes.c_uint32, ctypes.c_int),
     "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
-    "watch_training": (ctypes.c_int, ctypes.c_uint32),
-    "note_training": (None, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int, ctypes.c_double,
-                      ctypes.c_double, ctypes.c_double),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
     "note_steps": (ctypes.c_int, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
     "layers_wait": (None, ctypes.c_uint32),
@@ -29,6 +26,12 @@ _FUNCTIONS = {
     "observe_optimizer": (ctypes.c_int, ctypes.c_char_p),
     "set_gradient_scaling": (None, ctypes.c_int),
     "set_gradient_clipping": (None, ctypes.c_int),
+}
+# What a library of the interface before does not have.
+_NEW = {
+    "watch_training": (ctypes.c_int, ctypes.c_uint32),
+    "note_training": (None, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int, ctypes.c_double,
+                      ctypes.c_double, ctypes.c_double),
 }
 
 
@@ -40,6 +43,18 @@ def _nothing(*_):
     return 0
 
 
+def _take(process, wanted):
+    """{name: function}; empty: not all of them are there."""
+    found = {}
+    for name, (result, *arguments) in wanted.items():
+        function = getattr(process, "deft_" + name, None)
+        if function is None:
+            return {}
+        function.restype, function.argtypes = result, arguments
+        found[name] = function
+    return found
+
+
 class _Library:
     """Its attributes are the functions; where nothing is wanted of the companion they do
     nothing."""
@@ -47,21 +62,24 @@ class _Library:
     def __init__(self):
         self.wants = UNWANTED
         found = self._find()
-        for name in _FUNCTIONS:
+        for name in (*_FUNCTIONS, *_NEW):
             setattr(self, name, found.get(name, _nothing))
 
     def _find(self):
         from . import __version__, say
-        process, found = ctypes.CDLL(None), {}
-        try:
-            for name, (result, *arguments) in _FUNCTIONS.items():
-                found[name] = getattr(process, "deft_" + name)
-                found[name].restype, found[name].argtypes = result, arguments
-        except AttributeError:
+        process = ctypes.CDLL(None)
+        found = _take(process, _FUNCTIONS)
+        if not found:
             if hasattr(process, "deft_version"):
                 say("the deft that is preloaded knows no companion, so it does nothing")
             return {}  # not preloaded: nobody has asked for anything
-        wants = found["companion_begin"](INTERFACE, __version__.encode())
+        new = _take(process, _NEW)
+        wants = -1
+        if new:   # with the guest of fleets they may be there, and the library be older
+            wants = found["companion_begin"](INTERFACE, __version__.encode())
+            found.update(new if wants >= UNWANTED else {})
+        if wants < UNWANTED:
+            wants = found["companion_begin"](BEFORE, __version__.encode())
         if wants < UNWANTED:
             say("the deft that is preloaded is of another release, so it does nothing")
         self.wants = max(wants, UNWANTED)

@@ -67,8 +67,10 @@ void deft_set_gradient_clipping(int clipped);
  * It proves what NCCL's calls do not show: which sums are gradients. Without DEFT_GRADIENTS=trust,
  * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
 
-/* Of the functions below and what they mean. A companion of another interface is not heard. */
+/* Of the functions below and what they mean. A companion of the interface before is heard too: it
+ * lacks what is new, deft_watch_training() and deft_note_training(). */
 #define DEFT_COMPANION_INTERFACE 5
+#define DEFT_COMPANION_INTERFACE_BEFORE 4
 
 /* What the library wants of a companion. */
 #define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */
@@ -77,7 +79,8 @@ void deft_set_gradient_clipping(int clipped);
 #define DEFT_COMPANION_LAYERS 3    /* proof, and that layers wait for their gradients; no more */
 
 /* The companion has begun. `who` ("0.1.0") has to be equal on all ranks. One of
- * DEFT_COMPANION_..., or -1 if the library has another interface. Any thread. */
+ * DEFT_COMPANION_..., or -1 if the library does not know the interface; then a companion that can
+ * do without what is new asks again with the interface before. Any thread. */
 int deft_companion_begin(uint32_t interface, const char* who);
 
 /* The companion proves nothing any more, and why; what it has proven does not hold from here on.

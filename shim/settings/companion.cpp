@@ -55,7 +55,7 @@ Module& module_of(Told& all, std::uint32_t number) DEFT_REQUIRES(all.mutex) {
 }  // namespace
 
 int companion_begin(std::uint32_t interface, std::string_view who) noexcept {
-    if (interface != DEFT_COMPANION_INTERFACE) {
+    if (interface != DEFT_COMPANION_INTERFACE && interface != DEFT_COMPANION_INTERFACE_BEFORE) {
         return -1;
     }
     if (Config::process().is(Key::Companion, "off")) {

@@ -46,6 +46,13 @@ protected:
     static constexpr const char* kWho = "a test's";
 };
 
+// A companion of the release before proves and prices all the same; it tells no losses.
+TEST_F(Priced, ACompanionOfTheInterfaceBeforeIsHeard) {
+    EXPECT_EQ(companion_begin(DEFT_COMPANION_INTERFACE_BEFORE, kWho), DEFT_COMPANION_PROOF);
+    EXPECT_EQ(companion_begin(DEFT_COMPANION_INTERFACE_BEFORE - 1, kWho), -1);
+    EXPECT_EQ(companion_begin(DEFT_COMPANION_INTERFACE + 1, kWho), -1);
+}
+
 TEST_F(Priced, NothingIsLateBeforeTheStepsAreMeasured) {
     iterate(kHidden, false, 20);
     linger();

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the preloaded library's functions the companion has, where the two are of different
+releases."""
+
+import contextlib
+import io
+import pathlib
+import sys
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "companion"))
+sys.dont_write_bytecode = True
+
+from deft_companion import library  # noqa: E402
+
+BEGIN, NEW = "companion_begin", tuple(library._NEW)
+
+
+class Process:
+    """As ctypes.CDLL(None), with a library that is preloaded or without one."""
+
+    def __init__(self, functions, *known):
+        self.begun = []
+
+        def begin(interface, _who):
+            self.begun.append(interface)
+            return library.PROOF if interface in known else -1
+        for name in functions:
+            function = mock.Mock(return_value=7) if name != BEGIN else mock.Mock(side_effect=begin)
+            setattr(self, "deft_" + name, function)
+
+
+class Releases(unittest.TestCase):
+    def begin(self, process):
+        """What the companion has then, and what it says."""
+        said = io.StringIO()
+        with mock.patch.object(library.ctypes, "CDLL", lambda _: process), \
+             contextlib.redirect_stderr(said):
+            return library._Library(), said.getvalue()
+
+    def test_one_of_the_same_release_hears_of_the_loss(self):
+        process = Process((*library._FUNCTIONS, *NEW), library.INTERFACE, library.BEFORE)
+        found, said = self.begin(process)
+        self.assertEqual((process.begun, said), ([library.INTERFACE], ""))
+        self.assertEqual((found.wants, found.watch_training(1)), (library.PROOF, 7))
+
+    def test_one_of_the_release_before_does_not(self):
+        process = Process(library._FUNCTIONS, library.BEFORE)
+        found, said = self.begin(process)
+        self.assertEqual((process.begun, said), ([library.BEFORE], ""))
+        self.assertEqual((found.wants, found.prove_iteration(1)), (library.PROOF, 7))
+        self.assertEqual(found.watch_training(1), 0, "nothing is asked for")
+        found.note_training(1, 0, 1, 0.5, 1.0, 0.1)
+
+    def test_nor_does_one_behind_a_guest_that_is_newer(self):
+        process = Process((*library._FUNCTIONS, *NEW), library.BEFORE)
+        found, said = self.begin(process)
+        self.assertEqual(process.begun, [library.INTERFACE, library.BEFORE])
+        self.assertEqual((found.wants, found.watch_training(1), said), (library.PROOF, 0, ""))
+        process.deft_watch_training.assert_not_called()
+
+    def test_one_that_is_further_apart_is_left_alone(self):
+        for name, known in (("older", library.BEFORE - 1), ("newer", library.INTERFACE + 1)):
+            with self.subTest(name):
+                found, said = self.begin(Process((*library._FUNCTIONS, *NEW), known))
+                self.assertIn("of another release", said)
+                self.assertEqual((found.wants, found.prove_iteration(1)), (library.UNWANTED, 0))
+
+    def test_where_nothing_is_preloaded_nothing_is_said(self):
+        found, said = self.begin(Process(()))
+        self.assertEqual((found.wants, said), (library.UNWANTED, ""))
+        found, said = self.begin(Process(("version", BEGIN), library.INTERFACE))
+        self.assertIn("knows no companion", said)
+        self.assertEqual(found.wants, library.UNWANTED)
+
+
+if __name__ == "__main__":
+    unittest.main()
