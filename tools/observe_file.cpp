@@ -168,7 +168,10 @@ ObservedPlan read_plan(const Node& node) {
         node.each("guard_history", [&](const Node& decision) {
             plan.guard_history.push_back(
                 {decision.integer_or_zero("iteration"), decision.text_or_empty("action"),
-                 decision.text_or_empty("reason"), decision.flag_or("acted", true)});
+                 decision.text_or_empty("reason"), decision.flag_or("acted", true),
+                 decision.integer_or_zero("from"), decision.integer_or_zero("to"),
+                 decision.integer_or_zero("late_by"), decision.integer_or_zero("dropped"),
+                 decision.any_number("loss_expected"), decision.any_number("loss_seen")});
         });
     }
     return plan;

@@ -67,6 +67,10 @@ struct ObservedDecision {
     std::int64_t iteration = 0;
     std::string action, reason;
     bool acted = true;
+    // Of a plan that has fallen: the first iteration under it and the last (0: not written), how
+    // many iterations its gradients were late, what was dropped at its end, and the loss.
+    std::int64_t from = 0, to = 0, late_by = 0, dropped = 0;
+    std::optional<double> loss_expected{}, loss_seen{};
 };
 
 // What became of tuning NCCL for a communicator (docs/tuner.md).

@@ -58,6 +58,18 @@ public:
     std::int64_t integer(const char* key) const { return integer_of(name(key), required(key)); }
     std::int64_t integer_or_zero(const char* key) const { return absent(key) ? 0 : integer(key); }
 
+    // Of any size: the loss of a training that diverges.
+    std::optional<double> any_number(const char* key) const {
+        if (absent(key)) {
+            return std::nullopt;
+        }
+        const Json& value = json_.at(key);
+        if (!value.is_number()) {
+            wrong(name(key), "a number", value);
+        }
+        return value.get<double>();
+    }
+
     std::optional<double> number(const char* key, double least = 0) const {
         if (absent(key)) {
             return std::nullopt;

@@ -329,15 +329,30 @@ std::string plans_section(const RunReport& run) {
                                html::table(rows));
 }
 
+// Of a plan that has fallen: when it was in force, what came late, and what the loss did.
+std::string cost_text(const ObservedDecision& fall) {
+    if (fall.to <= 0) {
+        return "";
+    }
+    std::string text = fmt::format(
+        "in force in iterations {} to {}; gradients up to {} iterations late; {} dropped",
+        fall.from, fall.to, fall.late_by, fall.dropped);
+    if (fall.loss_expected && fall.loss_seen) {
+        text += fmt::format("; loss {:.4g}, its trend {:.4g} at most", *fall.loss_seen,
+                            *fall.loss_expected);
+    }
+    return text;
+}
+
 // What the guard has decided, and why.
 std::string guard_section(const RunReport& run) {
-    Rows rows{{"iteration", "decision", "reason", "rank"}};
+    Rows rows{{"iteration", "decision", "reason", "what it cost", "rank"}};
     for (const ObserveFile& file : run.ranks) {
         for (const ObservedPlan& plan : file.plans) {
             for (const ObservedDecision& each : plan.guard_history) {
                 rows.push_back({fmt::format("{}", each.iteration),
                                 each.action + (each.acted ? "" : " (only said: DEFT_GUARD=warn)"),
-                                each.reason, fmt::format("{}", file.rank)});
+                                each.reason, cost_text(each), fmt::format("{}", file.rank)});
             }
         }
     }

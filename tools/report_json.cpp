@@ -99,6 +99,14 @@ nlohmann::ordered_json json_decisions(const ObservedPlan& plan) {
                              {"action", each.action},
                              {"reason", each.reason},
                              {"acted", each.acted}});
+        if (each.to > 0) {
+            decisions.back().update({{"from", each.from},
+                                     {"to", each.to},
+                                     {"late_by", each.late_by},
+                                     {"dropped", each.dropped},
+                                     {"loss_expected", json_value(each.loss_expected)},
+                                     {"loss_seen", json_value(each.loss_seen)}});
+        }
     }
     return decisions;
 }

@@ -39,6 +39,7 @@ struct GuardEvent {
     // Of a plan that has fallen. Iterations under it, the first and the last: of the training,
     // where the companion tells of it, else as above.
     std::uint64_t from = 0, to = 0;
+    std::uint32_t late_by = 0;  // so many iterations its gradients were late, at most
     std::uint64_t dropped = 0;  // generations that were under way then
     double loss_expected = 0;   // by the trend before the plan, and what it was; NaN: not known
     double loss_seen = 0;

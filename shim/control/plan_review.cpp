@@ -285,7 +285,9 @@ void PlanReview::note_decision(const guard::Decision& decision) {
     fell_ = decision.action == guard::Action::FallBack;
     dropped_ = follower_.facts().dropped;
     if (fell_) {
+        const planner::Prediction& ended = follower_.in_force().predicted;
         event.from = in_force_at_;
+        event.late_by = ended.max_delay + std::max(ended.max_merge, 1U) - 1;
     }
     history_.push_back(std::move(event));
     note_harm();

@@ -47,7 +47,7 @@ void add_guard(std::string& line, const PlanFacts& plan) {
         static_cast<unsigned long long>(fallen->from), static_cast<unsigned long long>(fallen->to),
         fallen->reason.c_str());
     add(line, "; gradients were up to %u iterations late, %llu generations were dropped",
-        plan.max_delay + plan.max_merge - 1, static_cast<unsigned long long>(fallen->dropped));
+        fallen->late_by, static_cast<unsigned long long>(fallen->dropped));
     if (std::isfinite(fallen->loss_expected) && std::isfinite(fallen->loss_seen)) {
         add(line, ", and the loss was %.4g where its trend was %.4g at most", fallen->loss_seen,
             fallen->loss_expected);

@@ -130,7 +130,8 @@ void guarded(JsonWriter& json, const std::vector<GuardEvent>& history) {
             .member("reason", event.reason)
             .member("acted", event.acted);
         if (event.to > 0) {
-            json.member("from", event.from).member("to", event.to).member("dropped", event.dropped);
+            json.member("from", event.from).member("to", event.to);
+            json.member("late_by", std::uint64_t{event.late_by}).member("dropped", event.dropped);
         }
         if (std::isfinite(event.loss_expected) && std::isfinite(event.loss_seen) && event.to > 0) {
             json.member("loss_expected", event.loss_expected).member("loss_seen", event.loss_seen);

@@ -120,6 +120,12 @@ TEST(Page, TellsWhatTheGuardDecided) {
     run.ranks[0].plans[0].guard_history = {{120, "fall back", "the norm grew 5 times", false}};
     EXPECT_THAT(html_report(run), HasSubstr("<td class=\"n\">120</td><td>fall back (only said: "
                                             "DEFT_GUARD=warn)</td><td>the norm grew 5 times</td>"));
+    run.ranks[0].plans[0].guard_history = {
+        {120, "fall back", "the loss rose", true, 90, 130, 1, 2, 0.5, 1.75}};
+    EXPECT_THAT(
+        html_report(run),
+        HasSubstr("<td>in force in iterations 90 to 130; gradients up to 1 iterations late; "
+                  "2 dropped; loss 1.75, its trend 0.5 at most</td>"));
 }
 
 TEST(Page, NeedsNothingElseAndIsWellFormed) {

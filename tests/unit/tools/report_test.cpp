@@ -349,6 +349,29 @@ TEST(HumanReport, RanksThatTellTheSameOfAPlanTellItOnce) {
     EXPECT_EQ(json::parse(json_report(run))["ranks"][1]["plans"][0]["policy"], "deft");
 }
 
+// The loss of a training that diverges is larger than any time.
+TEST(JsonReport, TellsWhatAFallCost) {
+    const json fall = {{"iteration", 120},
+                       {"action", "fall back"},
+                       {"reason", "the loss rose"},
+                       {"acted", true},
+                       {"from", 90},
+                       {"to", 130},
+                       {"late_by", 1},
+                       {"dropped", 2},
+                       {"loss_expected", 0.5},
+                       {"loss_seen", 1e200}};
+    const json resume = {
+        {"iteration", 330}, {"action", "resume"}, {"reason", "synchronous"}, {"acted", true}};
+    json text = document(0, 1);
+    text["plans"] = {{{"communicator", "c0ffee"},
+                      {"state", "running"},
+                      {"guard_decisions", 2},
+                      {"guard_history", {fall, resume}}}};
+    const json told = json::parse(json_report(compare_ranks({parsed(text)})));
+    EXPECT_EQ(told["ranks"][0]["plans"][0]["guard_history"], json({fall, resume}));
+}
+
 TEST(CompareRanks, AgreeingRanksHaveNothingToSay) {
     const RunReport run = compare_ranks({parsed(document(1, 2)), parsed(document(0, 2))});
     EXPECT_THAT(run.notes, IsEmpty());

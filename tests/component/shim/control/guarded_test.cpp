@@ -152,6 +152,7 @@ TEST_F(Guarded, APlanUnderWhichTheLossRisesFalls) {
     EXPECT_EQ(event.reason.substr(0, 13), "the loss rose") << event.reason;
     EXPECT_EQ(event.from, 30U);
     EXPECT_EQ(event.to, 54U);
+    EXPECT_EQ(event.late_by, kFirst - 1);
     EXPECT_NEAR(event.loss_expected, 1, 0.02);
     EXPECT_NEAR(event.loss_seen, 3, 0.02);
     // Not before the loss has a trend again.

@@ -58,11 +58,11 @@ TEST(JobLine, SaysWhatAPlanDidThatHasFallen) {
     PlanFacts plan;
     plan.state = "fallen";
     plan.switched = 1;
-    plan.max_delay = 1;
-    plan.guard_decisions = 2;
+    plan.guard_decisions = 2;  // and the plan that came later is not late at all
     GuardEvent event{80, "fall back", "the loss rose", true};
     event.from = 61;
     event.to = 83;
+    event.late_by = 2;
     event.dropped = 1;
     event.loss_expected = 0.52;
     event.loss_seen = 1.9;
@@ -70,7 +70,7 @@ TEST(JobLine, SaysWhatAPlanDidThatHasFallen) {
     const std::string line = job_line(facts_with(plan), nullptr);
     const std::string wanted =
         "guard: 2 decisions; it ended a plan that was in force in iterations 61 to 83: the loss "
-        "rose; gradients were up to 1 iterations late, 1 generations were dropped, and the loss "
+        "rose; gradients were up to 2 iterations late, 1 generations were dropped, and the loss "
         "was 1.9 where its trend was 0.52 at most";
     EXPECT_NE(line.find(wanted), std::string::npos) << line;
     plan.guard_history[0].loss_seen = std::nan("");

@@ -111,6 +111,7 @@ TEST(Report, HasTheAgreedForm) {
     GuardEvent rose{9, "fall back", "it rose", true};
     rose.from = 3;
     rose.to = 11;
+    rose.late_by = 2;
     rose.dropped = 1;
     rose.loss_expected = 0.5;
     rose.loss_seen = 2;
@@ -143,7 +144,7 @@ TEST(Report, HasTheAgreedForm) {
               nlohmann::json::parse(
                   R"([{"iteration": 7, "action": "fall back", "reason": "it grew", "acted": true},
                 {"iteration": 9, "action": "fall back", "reason": "it rose", "acted": true,
-                 "from": 3, "to": 11, "dropped": 1, "loss_expected": 0.5, "loss_seen": 2.0}])"));
+                 "from": 3, "to": 11, "late_by": 2, "dropped": 1, "loss_expected": 0.5, "loss_seen": 2.0}])"));
     EXPECT_EQ(report["job"]["id"], "42");
     EXPECT_EQ(report["job"]["command"], "python train.py");
     EXPECT_EQ(report["job"]["started"], "2026-11-26T15:07:50Z");
