@@ -10,6 +10,8 @@ a bucket stands for DDP's. Measured are
 - `mark_us`: the mark of a bucket,
 - `hook_us`: the whole hook of a 4 KiB bucket, of a sum that is enqueued at once, as NCCL's are,
 - `course_us`: the wrapped backward and step of an iteration without a look,
+- `loss_us`: what an iteration takes longer while its loss is told, and `norm_us` the norm of a
+  module of 160 parameters (10 million elements), as it is told in some iterations,
 - `steps_us`: what an iteration takes longer while the steps of a module of 160 parameters (10
   million elements, in 6 buckets) are measured, as they are in a job's first 50 iterations, and
   `measured_us` behind that,
@@ -82,17 +84,43 @@ class Part:
         return [parameter.grad for parameter in self._parameters]
 
 
+def shapes_of_many():
+    """Of 160 parameters."""
+    width = 256
+    shapes = [shape for _ in range(13) for shape in (
+        (3 * width, width), (3 * width,), (width, width), (width,), (width,), (width,),
+        (4 * width, width), (4 * width,), (width, 4 * width), (width,), (width,), (width,))]
+    return shapes + 4 * [(width,)]
+
+
+def losses_microseconds():
+    """Of an iteration with one backward pass, but for its norm; and of the norm."""
+    from deft_companion import library, losses, proofs
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes_of_many()]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    module, loss = proofs.Module(parameters), torch.tensor(1.0, requires_grad=True)
+    optimizer, told = torch.optim.SGD(parameters, 0.1), losses.Losses()
+    if not library.library().watch_training(module.number) & losses.LOSS:
+        sys.exit("run.py: no loss is asked for: start it with DEFT_MAX_DELAY=1")
+
+    def tell():
+        told.backward_begins([module], loss)
+        told.iteration_ends(module, optimizer.param_groups)
+
+    def norm():
+        told._open[module.number] = losses._Iteration(losses.LOSS | losses.NORM)
+        told.gradients_are_there([module])
+    return {"loss_us": microseconds(tell), "norm_us": microseconds(norm, 20)}
+
+
 def steps_microseconds():
     """Of iterations that are measured, and of iterations behind them. Between them the caches hold
     something else, as in a job."""
     from deft_companion import proofs, steps
-    width, samples = 256, {"steps_us": [], "measured_us": []}
-    shapes = [shape for _ in range(13) for shape in (
-        (3 * width, width), (3 * width,), (width, width), (width,), (width,), (width,),
-        (4 * width, width), (4 * width,), (width, 4 * width), (width,), (width,), (width,))]
-    shapes += 4 * [(width,)]
+    samples = {"steps_us": [], "measured_us": []}
     for _ in range(3):
-        parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+        parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes_of_many()]
         module = proofs.Module(parameters)
         optimizer = torch.optim.AdamW(parameters, 1e-3)
         measured, parts = steps.Steps(module, 2), [Part(parameters[at:at + 27])
@@ -151,7 +179,7 @@ def main():
         proofs.proofs.step_begins(optimizer, (), {})
         proofs.proofs.step_ends(optimizer)
     figures = {"mark_us": microseconds(mark), "hook_us": microseconds(hook),
-               "course_us": microseconds(course), **steps_microseconds(),
+               "course_us": microseconds(course), **losses_microseconds(), **steps_microseconds(),
                "grad_us": microseconds(lambda: parameter.grad),
                "divide_4k_us": microseconds(lambda: small.mul_(0.5)),
                "divide_25m_us": microseconds(lambda: large.mul_(0.5), 20)}
