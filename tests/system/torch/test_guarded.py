@@ -18,7 +18,7 @@ class Guarded(support.TorchTest):
     def run_kinds(self, *kinds, **env):
         """The results by kind, each with the plan's part of rank 0's report; and the job."""
         named = {"OUT": "out.json", "KINDS": ",".join(kinds), "DEFT_PLAN": "delay1",
-                 "DEFT_PREDICT": "none", "DEFT_WARMUP": "40", **env}
+                 "DEFT_PREDICT": "none", "DEFT_WARMUP": "60", **env}
         prefix = [support.DEFT, "run", "--mode", "deft", "--log", "info", "--out", "seen-%r.json",
                   "--library", support.LIBRARY, "--"]
         job = self.job(2, SCRIPT, env=named, prefix=prefix)
