@@ -80,11 +80,21 @@ def accuracy(model, images, labels):
         return 100 * (model(images).argmax(1) == labels).float().mean().item()
 
 
-def extrapolated(optimizer, late, before, first=None):
-    """What DEFT_PREDICT=auto makes of the latest sums; `first` is null while there is none."""
+def factors(optimizer):
+    """Of DEFT_PREDICT=auto, for sums that are late by one (decisions.cpp has the library's own,
+    which a test holds to these): [(delay, and gradients in the sum, the one before and the one
+    before that), (what each counts)]."""
+    lead = (1 + BETA, -BETA, 0.0)
+    before, whole = lead, lead
     if optimizer == "momentum":
-        return 2 * late - before if first is None else 3 * late - 3 * before + first
-    return late + BETA * (late - before)
+        before, whole = (2.0, -1.0, 0.0), (3.0, -3.0, 1.0)
+    return [((1, 1, 0, 0), (1.0, 0.0, 0.0)), ((1, 1, 1, 0), before), ((1, 1, 1, 1), whole)]
+
+
+def extrapolated(optimizer, late, before, first):
+    """What DEFT_PREDICT=auto makes of the latest sums."""
+    now, previous, earlier = factors(optimizer)[-1][1]
+    return now * late + previous * before + earlier * first
 
 
 def run(label, options, head, cells, text):

@@ -23,7 +23,7 @@ if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
 from ..common import exits
-from . import one_process
+from . import delivery, one_process
 from .run import RATES, WARM_UP
 
 POLICIES = ("plain", "delay1", "delay1+predict", "merge2", "merge2late")
@@ -37,34 +37,27 @@ class Delivery:
     """What an update gets, and what a lane carries for it, from reduced gradients in their
     order."""
 
-    def __init__(self, policy, optimizer, zeros):
-        self.policy, self.optimizer, self.zeros = policy, optimizer, zeros
-        self.kept, self.sums, self.iteration = [], [], -WARM_UP
+    def __init__(self, policy, optimizer):
+        merge = 2 if policy.startswith("merge") else 1
+        delay = 0 if policy in ("plain", "merge2") else 1
+        factors = one_process.factors(optimizer) if policy.endswith("+predict") else ()
+        self.answer = delivery.generations(merge, delay, factors)
+        self.carried, self.iteration, self.kept = None, -WARM_UP, []
+        self.merge, self.plain = merge, policy == "plain"
 
     def next(self, gradient):
         """(what is delivered, the sum that was sent in this iteration or None)"""
         at, self.iteration = self.iteration, self.iteration + 1
-        if at < 0 or self.policy == "plain":
-            self.sums = [*self.sums[-2:], gradient]
+        if at < 0 or self.plain:
             return gradient, gradient
-        if self.policy.startswith("delay1"):
-            late = self.sums[::-1] if at > 0 else []
-            self.sums = [*(self.sums if at > 0 else [])[-2:], gradient]
-            return (self.extrapolate(late) if late else self.zeros), gradient
+        if self.carried is None:
+            self.carried = delivery.Delivery(self.answer, [len(gradient)])
         self.kept.append(gradient)
-        # merged: an update of the sum before, where it is late, and of nothing else
-        if at % 2 == 0:
-            late, self.sums = self.sums, []
-            return (late[0] if at > 0 and self.policy == "merge2late" else self.zeros), None
-        whole, self.kept = self.kept[0] + self.kept[1], []
-        self.sums = [whole]
-        return (whole if self.policy == "merge2" else self.zeros), whole
-
-    def extrapolate(self, late):
-        """As DEFT_PREDICT=auto does."""
-        if self.policy == "delay1" or len(late) < 2:
-            return late[0]
-        return one_process.extrapolated(self.optimizer, *late)
+        update, _ = self.carried.next(gradient)
+        if len(self.kept) < self.merge:
+            return update, None
+        sent, self.kept = self.kept[0] if self.merge == 1 else self.kept[0] + self.kept[1], []
+        return update, sent
 
 
 class Rule:
@@ -95,8 +88,7 @@ def train(model_name, optimizer_name, policy, batch, seed):
                                    RATES[model_name][optimizer_name])
     images, labels, test_images, test_labels = ddp.load_data(torch.device("cpu"))
     parameters = list(model.parameters())
-    delivery = Delivery(policy, optimizer_name,
-                        torch.zeros(sum(parameter.numel() for parameter in parameters)))
+    carried = Delivery(policy, optimizer_name)
     low = policy.startswith("merge") or optimizer_name == "momentum"
     rule = Rule(SWING_LOW if low else SWING)
     for iteration, both in enumerate(one_process.iterations(model_name, batch, seed,
@@ -105,7 +97,7 @@ def train(model_name, optimizer_name, policy, batch, seed):
                    for one in both) / 2
         gradient = torch.cat([part.reshape(-1)
                               for part in torch.autograd.grad(loss, parameters)])
-        delivered, sent = delivery.next(gradient)
+        delivered, sent = carried.next(gradient)
         if sent is not None and iteration >= WARM_UP:
             rule.look(sent, iteration)
         at = 0

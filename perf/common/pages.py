@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of Markdown that scripts write: their paragraphs are wrapped as ./dev lint wants them."""
+"""Pages that scripts write: Markdown, whose paragraphs are wrapped as ./dev lint wants them, and
+HTML in one design."""
 
+import html
 import re
 import textwrap
 
@@ -31,3 +33,18 @@ def wrapped(text):
             paragraph.append(line)
     end()
     return "\n".join(lines)
+
+
+def html_page(title, body):
+    """`body`: lines of HTML."""
+    return ("<!doctype html>\n"
+            "<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+            f"<title>{html.escape(title)}</title><style>\n"
+            "body{font:15px/1.4 sans-serif;max-width:960px;margin:2em auto;padding:0 "
+            "1em;color:#222}\n"
+            "table{border-collapse:collapse}td,th{border-bottom:1px solid #ddd;padding:.2em "
+            ".8em;text-align:right}\n"
+            "td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}\n"
+            "</style></head><body>\n"
+            + "\n".join(body) + "\n</body></html>\n")

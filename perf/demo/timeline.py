@@ -4,7 +4,7 @@ lanes over one period."""
 
 import html
 
-from ..common import hosts
+from ..common import hosts, pages
 from . import report
 
 COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "deft": "#228833",
@@ -262,14 +262,4 @@ def page(phases, rows, rates, limits, about):
                              f"bound {facts['bound_ms']:.1f} ms; "
                              f"{facts['updates_per_iteration']:g} updates per iteration; state: "
                              f"{html.escape(facts['state'])}</p>", plan(facts, observed)]
-    return ("<!doctype html>\n"
-            "<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-            "<title>deft demo</title><style>\n"
-            "body{font:15px/1.4 sans-serif;max-width:960px;margin:2em auto;padding:0 "
-            "1em;color:#222}\n"
-            "table{border-collapse:collapse}td,th{border-bottom:1px solid #ddd;padding:.2em "
-            ".8em;text-align:right}\n"
-            "td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}\n"
-            "</style></head><body>\n"
-            + "\n".join(body) + "\n</body></html>\n")
+    return pages.html_page("deft demo", body)

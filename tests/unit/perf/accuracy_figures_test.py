@@ -8,6 +8,8 @@ import tempfile
 import types
 import unittest
 
+from vectors import Vector
+
 from perf.accuracy import report as accuracy_report
 from perf.accuracy import run as accuracy
 from perf.accuracy import swings
@@ -219,9 +221,9 @@ class Swings(unittest.TestCase):
     """Numbers stand for gradients."""
 
     def deliver(self, policy, optimizer="adam", count=8):
-        delivery = swings.Delivery(policy, optimizer, 0)
-        return [delivery.next(at * at)
-                for at in range(1, swings.WARM_UP + count + 1)][swings.WARM_UP:]
+        delivery = swings.Delivery(policy, optimizer)
+        found = [delivery.next(Vector([at * at])) for at in range(1, swings.WARM_UP + count + 1)]
+        return [(update[0], sent and sent[0]) for update, sent in found[swings.WARM_UP:]]
 
     def test_deliveries(self):
         """What update t gets, and the sum that is sent in it: of the squares of 45, 46, ..."""
