@@ -14,7 +14,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from training_kinds import KINDS as SUMMED
@@ -615,7 +615,14 @@ KINDS = {
     "hooked_late": job(iterate=late_hook),
     "flat": by_one_sum,
     **{name: SUMMED[name] for name in ("heavy_ball", "by_hand", "averaged", "averager", "divided",
-                                       "contrasted", "in_turns")},
+                                       "contrasted", "in_turns", "forked")},
+    "low_rank": job(prepare=lambda model, _: model.register_comm_hook(
+        # Of which the factors are 1 KiB and more.
+        powerSGD_hook.PowerSGDState(model.process_group, matrix_approximation_rank=8,
+                                    start_powerSGD_iter=4), powerSGD_hook.powerSGD_hook)),
+    # Trainers: clipping, evaluations, checkpoints that are read again.
+    "trainer": SUMMED["accumulated"],
+    "stopped_early": SUMMED["evaluated"],
 }
 
 

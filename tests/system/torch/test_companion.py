@@ -66,6 +66,10 @@ SAID = {
     "divided": "is made outside of backward|is made in backward",
     "contrasted": "is made in backward and is no bucket",
     "in_turns": "trained in turns",
+    "low_rank": r"a sum of \d+ bytes is made in a communication hook of the job's own",
+    "forked": IN_FORCE,
+    "trainer": "a parameter is changed outside of a step",
+    "stopped_early": "is made outside of backward|a parameter is changed outside of a step",
 }
 
 
