@@ -38,6 +38,7 @@ if {{$root ne "/usr"}} {{
     prepend-path MANPATH $root/share/man
 }}
 """
+PKG_CONFIG = "lib/pkgconfig/deft.pc"
 # Above share/modulefiles, wherever the tree lies.
 RELOCATED = "[file dirname [file dirname [file dirname $ModulesCurrentModulefile]]]"
 TMPFILES = """# SPDX-License-Identifier: Apache-2.0
@@ -46,14 +47,25 @@ x /tmp/deft-*
 """
 INSTALLER = """#!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Copies deft onto the host whose folder is mounted at /host (or named), and leaves it there.
+# Copies deft onto the host whose folder is mounted at /host (or named). Each build gets a folder of
+# its own, for jobs that run keep the one that they have; the link opt/deft changes in one step.
 set -eu
-host=${1:-/host}
+from=$(cd "$(dirname "$0")" && pwd)
+host=${{1:-/host}}
+name=deft-{version}-{digest}
 mkdir -p "$host/opt"
-rm -rf "$host/opt/deft.new"
-cp -R /opt/deft "$host/opt/deft.new"
-rm -rf "$host/opt/deft"
-mv "$host/opt/deft.new" "$host/opt/deft"
+if [ -d "$host/opt/deft" ] && [ ! -L "$host/opt/deft" ]; then
+    echo "deft: $host/opt/deft is a folder that this script has not made; move it away" >&2
+    exit 1
+fi
+if [ ! -d "$host/opt/$name" ]; then
+    rm -rf "$host/opt/.$name"
+    cp -R "$from" "$host/opt/.$name"
+    mv "$host/opt/.$name" "$host/opt/$name"
+fi
+rm -f "$host/opt/.deft.link"
+ln -s "$name" "$host/opt/.deft.link"
+mv -T "$host/opt/.deft.link" "$host/opt/deft"
 """
 
 
@@ -186,10 +198,21 @@ def stage(build, work):
     return tree, debug
 
 
+def with_places(tree, prefix, libdir):
+    """The same, and deft.pc says where it lies."""
+    placed = Tree()
+    placed.files = dict(tree.files)
+    content, mode = tree.files[PKG_CONFIG]
+    text = re.sub(r"^prefix=.*$", f"prefix={prefix}", content.decode(), flags=re.M)
+    text = re.sub(r"^libdir=.*$", f"libdir={libdir}", text, flags=re.M)
+    placed.files[PKG_CONFIG] = (text.encode(), mode)
+    return placed
+
+
 def system_tree(tree, libdir, modules):
     """What a distribution's package holds: the tree below /usr, and what stands in /etc."""
     system = Tree()
-    for path, file in tree.files.items():
+    for path, file in with_places(tree, "/usr", "${prefix}/" + libdir).files.items():
         moved = libdir + path[3:] if path.startswith("lib/") else path
         system.files[f"usr/{moved}"] = file
     system.add("etc/deft/deft.conf", tree.files["share/doc/deft/deft.conf.example"][0])
@@ -299,7 +322,9 @@ def oci(tree, version, machine, when, folder):
     """An OCI image layout with one layer: /opt/deft, and a script that copies it to the host. The
     script needs a shell, so the layer is put upon an image that has one."""
     layer = tree.under("opt/deft/")
-    layer.add("opt/deft/install-on-host", INSTALLER, 0o755)
+    digest = hashlib.sha256(b"".join(content for _, (content, _) in sorted(tree.files.items())))
+    layer.add("opt/deft/install-on-host",
+              INSTALLER.format(version=version, digest=digest.hexdigest()[:12]), 0o755)
     plain = layer.tar(when)
     packed = gzip.compress(plain, mtime=0)
     blobs = folder / "blobs/sha256"
@@ -377,6 +402,7 @@ def main():
             out / f"deft_{version}_{MACHINES[machine]}.deb")
         rpm(tree, version, machine, when, work / "rpm", out / f"deft-{version}-1.{machine}.rpm")
     tree.add("share/modulefiles/deft", MODULE.format(root=RELOCATED))
+    tree = with_places(tree, "${pcfiledir}/../..", "${prefix}/lib")
     made = {f"{base}.tar.gz": gzip.compress(tree.under(f"{base}/").tar(when), mtime=0),
             f"{base}-debug.tar.gz": gzip.compress(debug.tar(when), 6, mtime=0),
             f"{base}.spdx.json": sbom(tree, version, when).encode()}

@@ -75,6 +75,7 @@ class Packages(unittest.TestCase):
         top = next(path for path in self.folder.iterdir() if path.is_dir())
         self.works(top / "bin/deft", top / "lib/libnccl-net-deft.so")
         for name in ("share/man/man1/deft.1", "share/modulefiles/deft",
+                     "share/doc/deft/packaging/prometheus/deft.rules.yml",
                      "share/bash-completion/completions/deft.bash",
                      "share/zsh/site-functions/_deft", "share/fish/vendor_completions.d/deft.fish"):
             self.assertTrue((top / name).exists(), name)
@@ -207,8 +208,51 @@ class Packages(unittest.TestCase):
         layer.write_bytes(blob(manifest["layers"][0]))
         with tarfile.open(layer) as archive:
             archive.extractall(self.folder)
+        self.install_on_host()
         self.works(self.folder / "opt/deft/bin/deft",
                    self.folder / "opt/deft/lib/libnccl-net-deft.so")
+
+    def install_on_host(self):
+        """Twice, over another build, and not over what somebody else has put there."""
+        script, host = self.folder / "opt/deft/install-on-host", self.folder / "host"
+        (host / "opt/deft-before").mkdir(parents=True)
+        link = host / "opt/deft"
+        link.symlink_to("deft-before")
+        for _ in range(2):
+            result = run(script, host)
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+            self.assertTrue(link.is_symlink())
+            self.assertTrue((link / "lib/libdeft-preload.so").exists())
+            self.assertEqual(len(list((host / "opt").iterdir())), 3, "the build before is kept")
+        link.unlink()
+        link.mkdir()
+        result = run(script, host)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertIn("move it away", result.stderr)
+
+    def guest_of(self, folder):
+        """What pkg-config says of the package unpacked there."""
+        environment = {"PATH": "/usr/bin:/bin", "PKG_CONFIG_LIBDIR": str(folder)}
+        return run("pkg-config", "--variable=fleet_preload", "deft",
+                   env=environment).stdout.strip().replace("\\ ", " ")
+
+    @unittest.skipUnless(shutil.which("pkg-config") and shutil.which("dpkg-deb"), "no pkg-config")
+    def test_pkg_config(self):
+        run("dpkg-deb", "-x", the("*.deb"), self.folder / "deb")
+        self.assertEqual(self.guest_of(self.folder / "deb/usr/lib/pkgconfig"),
+                         "/usr/lib/libdeft-preload.so")
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            archive.extractall(self.folder)
+        tree = next(self.folder.glob("deft-*"))
+        self.assertEqual(pathlib.Path(self.guest_of(tree / "lib/pkgconfig")).resolve(),
+                         tree / "lib/libdeft-preload.so")
+        if shutil.which("rpm2archive"):
+            shutil.copy(the("*.rpm"), self.folder / "deft.rpm")
+            run("rpm2archive", self.folder / "deft.rpm")
+            with tarfile.open(self.folder / "deft.rpm.tgz") as archive:
+                archive.extractall(self.folder / "rpm")
+            self.assertEqual(self.guest_of(self.folder / "rpm/usr/lib64/pkgconfig"),
+                             "/usr/lib64/libdeft-preload.so")
 
     def test_sbom(self):
         document = json.loads(the("*.spdx.json").read_text())
