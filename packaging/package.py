@@ -352,22 +352,42 @@ def oci(tree, version, machine, when, folder):
                        "annotations": {"org.opencontainers.image.ref.name": version}}]}))
 
 
-def sbom(tree, version, when):
+def versions_of(build):
+    """What meson has found of each dependency, by its name in the SBOM."""
+    found = json.loads((build / "meson-info/intro-dependencies.json").read_text())
+    return {dependency["name"].replace("_", "-"): dependency.get("version", "unknown")
+            for dependency in found}
+
+
+def verification_code(files):
+    """SPDX 2.3, 7.9: over the SHA1 of all files of a package."""
+    return hashlib.sha1("".join(sorted(
+        check["checksumValue"] for file in files for check in file["checksums"]
+        if check["algorithm"] == "SHA1")).encode()).hexdigest()
+
+
+def sbom(tree, version, when, versions):
     """SPDX 2.3: the package, its files, and what is linked into them."""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
     linked = [("libstdc++", "GPL-3.0-only WITH GCC-exception-3.1"), ("fmt", "MIT"),
               ("nlohmann-json", "MIT"), ("CLI11", "BSD-3-Clause"), ("zlib", "Zlib"),
               ("tomlplusplus", "MIT")]
+    files = [{"SPDXID": f"SPDXRef-file-{index}", "fileName": "./" + path,
+              "checksums": [{"algorithm": algorithm.upper(),
+                             "checksumValue": hashlib.new(algorithm, content).hexdigest()}
+                            for algorithm in ("sha1", "sha256")]}
+             for index, (path, (content, _)) in enumerate(sorted(tree.files.items()))]
     packages = [{"SPDXID": "SPDXRef-deft", "name": "deft", "versionInfo": version,
                  "downloadLocation": "NOASSERTION", "licenseConcluded": "Apache-2.0",
-                 "filesAnalyzed": False}]
-    packages += [{"SPDXID": f"SPDXRef-{name.replace('+', 'x')}", "name": name,
-                  "downloadLocation": "NOASSERTION", "licenseConcluded": licence,
-                  "filesAnalyzed": False} for name, licence in linked]
-    files = [{"SPDXID": f"SPDXRef-file-{index}", "fileName": "./" + path,
-              "checksums": [{"algorithm": "SHA256",
-                             "checksumValue": hashlib.sha256(content).hexdigest()}]}
-             for index, (path, (content, _)) in enumerate(sorted(tree.files.items()))]
+                 "filesAnalyzed": True, "packageVerificationCode": {
+                     "packageVerificationCodeValue": verification_code(files)}}]
+    for name, licence in linked:
+        part = {"SPDXID": f"SPDXRef-{name.replace('+', 'x')}", "name": name,
+                "downloadLocation": "NOASSERTION", "licenseConcluded": licence,
+                "filesAnalyzed": False}
+        if versions.get(name, "unknown") != "unknown":
+            part["versionInfo"] = versions[name]
+        packages.append(part)
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
                   "relatedSpdxElement": "SPDXRef-deft"}]
     relations += [{"spdxElementId": "SPDXRef-deft", "relationshipType": "STATIC_LINK",
@@ -405,7 +425,7 @@ def main():
     tree = with_places(tree, "${pcfiledir}/../..", "${prefix}/lib")
     made = {f"{base}.tar.gz": gzip.compress(tree.under(f"{base}/").tar(when), mtime=0),
             f"{base}-debug.tar.gz": gzip.compress(debug.tar(when), 6, mtime=0),
-            f"{base}.spdx.json": sbom(tree, version, when).encode()}
+            f"{base}.spdx.json": sbom(tree, version, when, versions_of(arguments.build)).encode()}
     name, content = wheel(tree, version, machine, when)
     made[name] = content
     for name, content in made.items():

@@ -5,6 +5,7 @@
 usage: package_test.py SOURCE_ROOT BUILD      (BUILD: that of ./dev package; skipped without it)
 """
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -262,6 +263,15 @@ class Packages(unittest.TestCase):
         known = {part["SPDXID"] for part in document["packages"] + document["files"]}
         for relation in document["relationships"]:
             self.assertIn(relation["relatedSpdxElement"], known)
+        for file in document["files"]:  # SPDX 2.3 demands SHA1 of a file
+            self.assertEqual({check["algorithm"] for check in file["checksums"]},
+                             {"SHA1", "SHA256"})
+        if importlib.util.find_spec("spdx_tools"):
+            from spdx_tools.spdx.parser.parse_anything import parse_file
+            from spdx_tools.spdx.validation import document_validator
+            problems = document_validator.validate_full_spdx_document(
+                parse_file(str(the("*.spdx.json"))))
+            self.assertEqual([problem.validation_message for problem in problems], [])
 
 
 if __name__ == "__main__":
