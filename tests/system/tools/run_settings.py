@@ -2,6 +2,7 @@
 """What deft run says of options, settings and files that are wrong."""
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -58,8 +59,12 @@ class Settings(RunTest):
         self.assertIn("NCCL_NET_PLUGIN", self.seen(env={"DEFT_DISABLE": ""}))
 
     def central(self, text, *arguments, env=None, mode=0o644):
-        """deft run ... env where /etc/deft/deft.conf holds this text: in a mount namespace whose
-        /etc is a copy."""
+        """deft run ... env where /etc/deft/deft.conf holds this text."""
+        return self.where_central(text, DEFT, "run", *arguments, "--", "/usr/bin/env", "-0",
+                                  env=env, mode=mode)
+
+    def where_central(self, text, *command, env=None, mode=0o644):
+        """In a mount namespace whose /etc is a copy, with this text in /etc/deft/deft.conf."""
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
             self.skipTest("no mount namespace can be made here")
         etc = pathlib.Path(self.folder, "etc")
@@ -72,8 +77,8 @@ class Settings(RunTest):
         conf.chmod(mode)
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **(env or {})}
         return subprocess.run(["unshare", "--mount", "sh", "-c",
-                               'mount --bind "$0" /etc && exec "$@"', str(etc), DEFT, "run",
-                               *arguments, "--", "/usr/bin/env", "-0"], env=environment,
+                               'mount --bind "$0" /etc && exec "$@"', str(etc), *command],
+                              env=environment,
                               cwd=self.folder, capture_output=True, text=True, timeout=120,
                               stdin=subprocess.DEVNULL)
 
@@ -81,6 +86,31 @@ class Settings(RunTest):
         result = self.central("# the fleet's\nDEFT_MODE=off\n")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertNotIn("NCCL_NET_PLUGIN", result.stdout)
+
+    def test_the_fleet_s_page_does_what_it_says(self):
+        page = (pathlib.Path(__file__).parents[3] / "docs/fleets.md").read_text()
+        user = str(os.getuid())
+        partition = re.search(r"( +)# /etc/deft/deft.conf\n((?:\1.*\n)+)", page)[2]
+        job = re.search(r"(?: +\[user=1234 .*\n)(?: +\S.*\n)+", page)[0].replace("1234", user)
+        steps = page.partition("## Once through")[2].partition("\n## ")[0]
+        folder = pathlib.Path(self.folder, "bin")
+        folder.mkdir()
+        (folder / "deft").symlink_to(DEFT)
+        for name in ("train.py", "other.py"):
+            pathlib.Path(self.folder, name).touch()
+        texts = {"3": partition + job, "4": "force.DEFT_MODE=off\n"}
+        self.assertIn("$ echo " + texts["4"].rstrip(), steps)
+        tried = 0
+        for number, step in re.findall(r"^(\d)\. ((?:.*\n)+?)(?=^\d\. |\Z)", steps, re.M):
+            # Each command that prints something, with what it prints.
+            for command, answer in re.findall(r"^ +\$ (.*\bgrep .*)\n +(\S.*)$", step, re.M):
+                with self.subTest(step=number, command=command):
+                    result = self.where_central(texts.get(number, partition), "sh", "-c", command,
+                                                env={"PATH": f"{folder}:/usr/bin:/bin"})
+                    self.assertEqual(result.stdout.splitlines(), [answer.replace("1234", user)],
+                                     result.stderr)
+                    tried += 1
+        self.assertEqual(tried, 6)
 
     def test_a_central_line_that_is_wrong_is_ignored(self):
         for text in ("DEFT_MOED=off\n", "DEFT_REQUIRE=1\nDEFT_LINK_TIMEOUT=soon\n",
