@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of DEFT_METRICS while a job of two ranks runs, read as strictly as Prometheus does; and
 `deft top` of the same job."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -151,6 +152,7 @@ class Metrics(unittest.TestCase):
         self.check_top()
         if promtool := shutil.which("promtool"):
             subprocess.run([promtool, "check", "metrics"], input=later[0], text=True, check=True)
+        self.check_openmetrics(later[0])
         for file in self.metrics.glob("deft-*"):
             self.assertEqual(file.stat().st_mode & 0o777, 0o644)
         self.check_names({line.split(" ")[2] for line in later[0].splitlines()
@@ -159,6 +161,22 @@ class Metrics(unittest.TestCase):
         self.assertEqual(list(self.metrics.iterdir()), [other])
         self.assertEqual(list(self.folder.glob("deft/*")), [], "sockets")
         self.assertNotIn("WARN", self.err(0) + self.err(1))
+
+    def check_openmetrics(self, text):
+        """As node_exporter hands it on to who asks for OpenMetrics, whose rules are stricter."""
+        if not importlib.util.find_spec("prometheus_client"):
+            return
+        from prometheus_client import parser
+        from prometheus_client.openmetrics import exposition
+        from prometheus_client.openmetrics import parser as strict
+
+        class Registry:
+            def collect(self):
+                return parser.text_string_to_metric_families(text)
+
+        handed_on = exposition.generate_latest(Registry()).decode()
+        families = list(strict.text_string_to_metric_families(handed_on))
+        self.assertEqual(len(families), text.count("# TYPE "))
 
     def check_top(self):
         """Both ranks, their plan, and what their link carries."""
@@ -187,7 +205,11 @@ class Metrics(unittest.TestCase):
         for name in re.findall(r"\bdeft_\w+", " ".join(expressions)):
             self.assertIn(re.sub("_(bucket|sum|count)$", "", name), families)
         if promtool := shutil.which("promtool"):
-            subprocess.run([promtool, "check", "rules", str(rules)], check=True)
+            shown = self.folder / "dashboard.yml"  # JSON is YAML
+            shown.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": [
+                {"record": f"panel:{index}", "expr": re.sub(r"\$__\w+", "5m", expression)}
+                for index, expression in enumerate(expressions[:-1])]}]}))
+            subprocess.run([promtool, "check", "rules", str(rules), str(shown)], check=True)
 
     def test_a_folder_that_is_not_there_or_full_harms_no_job(self):
         full = subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
