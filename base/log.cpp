@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <string>
+#include <string_view>
 
 #include "base/config.h"
 #include "base/json_writer.h"
@@ -104,23 +106,75 @@ std::string utc_now() {
     return text;
 }
 
-std::string json_line(const char* host, Level level, const char* text) {
-    std::string lower;
-    for (const char* c = word(level); *c != '\0'; ++c) {
-        lower += static_cast<char>(*c | 0x20);
+std::string lower(const char* text) {
+    std::string result;
+    for (const char* c = text; *c != '\0'; ++c) {
+        result += static_cast<char>(*c | 0x20);
     }
+    return result;
+}
+
+// As records write it.
+std::string hexadecimal(std::uint64_t value) {
+    char digits[20];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+    return digits;
+}
+
+std::int64_t thread_id() {
+    return ::syscall(SYS_gettid);
+}
+
+std::string json_line(const char* host, Level level, const char* text) {
     JsonWriter json(JsonWriter::Layout::Compact);
-    json.begin_object().member("time", utc_now()).member("level", lower).member("host", host);
-    json.member("pid", ::getpid());
-    json.member("tid", static_cast<std::int64_t>(::syscall(SYS_gettid)));
+    json.begin_object().member("time", utc_now()).member("level", lower(word(level)));
+    json.member("host", host).member("pid", ::getpid()).member("tid", thread_id());
     json.key("rank");
     if (launchers_rank() != nullptr) {
         json.value(rank_from_launcher());
     } else {
         json.null();
     }
-    json.member("job", Config::process().job_id()).member("message", text).end_object();
+    json.member("job", Config::process().job_id());
+    if (const About* const about = About::current()) {
+        json.member("communicator", hexadecimal(about->communicator()));
+        json.member("communicator_rank", about->rank());
+    }
+    json.member("message", text).end_object();
     return json.text() + "\n";
+}
+
+// A value that readers of logfmt would cut is quoted.
+std::string logfmt(const char* key, std::string_view value) {
+    std::string text = std::string(" ") + key + "=";
+    if (!value.empty() && value.find_first_of(" =\"\\") == std::string_view::npos) {
+        return text.append(value);
+    }
+    text += '"';
+    for (const char c : value) {
+        if (c == '"' || c == '\\') {
+            text += '\\';
+        }
+        text += c;
+    }
+    return text + '"';
+}
+
+std::string logfmt_line(const char* host, Level level, const char* text) {
+    std::string line = "time=" + utc_now();
+    line += logfmt("level", lower(word(level))) + logfmt("host", host);
+    line += logfmt("pid", std::to_string(::getpid())) + logfmt("tid", std::to_string(thread_id()));
+    if (launchers_rank() != nullptr) {
+        line += logfmt("rank", std::to_string(rank_from_launcher()));
+    }
+    if (const std::string job = Config::process().job_id(); !job.empty()) {
+        line += logfmt("job", job);
+    }
+    if (const About* const about = About::current()) {
+        line += logfmt("communicator", hexadecimal(about->communicator()));
+        line += logfmt("communicator_rank", std::to_string(about->rank()));
+    }
+    return line + logfmt("message", text) + "\n";
 }
 
 // Of a text that was cut at `end`: a character of UTF-8 of which not all bytes are there, goes.
@@ -136,9 +190,11 @@ void drop_cut_character(const char* text, char* end) {
 void say(Level level, const char* text) {
     char host[64] = "";
     ::gethostname(host, sizeof(host) - 1);
-    if (Config::process().is(Key::LogFormat, "json")) {
-        const std::string line = json_line(host, level, text);
-        write_line(sink(), line.data(), line.size());
+    if (!Config::process().is(Key::LogFormat, "text")) {
+        const std::string keyed = Config::process().is(Key::LogFormat, "json")
+                                      ? json_line(host, level, text)
+                                      : logfmt_line(host, level, text);
+        write_line(sink(), keyed.data(), keyed.size());
         return;
     }
     char line[1024];

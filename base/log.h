@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdarg>
+#include <cstdint>
 
 #include "deft/abi/net.h"
 
@@ -19,7 +20,7 @@ bool enabled(Level level);
 
 // Formats one line as printf does and writes it with one system call:
 //   host:pid:tid [deft] WARN text
-// or as JSON (DEFT_LOG_FORMAT). Of WARN and of INFO at most 500 lines in ten
+// or as JSON or key=value (DEFT_LOG_FORMAT). Of WARN and of INFO at most 500 lines in ten
 // seconds.
 [[gnu::format(printf, 2, 3)]] void write(Level level, const char* format, ...) noexcept;
 
@@ -30,6 +31,30 @@ void configuration_warnings() noexcept;
 // From now on INFO lines that DEFT_LOG holds back go to NCCL's own logger, which shows them under
 // NCCL_DEBUG=INFO. NULL ends that. Called by the plugin's init.
 void set_nccl_logger(deft_net_logger_t logger) noexcept;
+
+// While it lives, what its thread logs is about this communicator, and says so as JSON and
+// key=value. One may be inside another. Costs two stores.
+class About {
+public:
+    About(std::uint64_t communicator, int rank) noexcept
+        : before_(current_), communicator_(communicator), rank_(rank) {
+        current_ = this;
+    }
+    ~About() { current_ = before_; }
+    About(const About&) = delete;
+    About& operator=(const About&) = delete;
+
+    // Null: about none. For the thread that asks.
+    static const About* current() { return current_; }
+    std::uint64_t communicator() const { return communicator_; }  // equal on all its ranks
+    int rank() const { return rank_; }                            // this process's in it
+
+private:
+    static inline thread_local const About* current_ = nullptr;
+    const About* before_;
+    std::uint64_t communicator_;
+    int rank_;
+};
 
 // Prints once per call site and process, however often it is reached.
 #define DEFT_WARN_ONCE(...)                                            \

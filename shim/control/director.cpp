@@ -44,6 +44,7 @@ Director::Director(const CommunicatorInfo& info, agreement::Council& council)
 }
 
 bool Director::tick(Track& track, std::span<const tuning::SeenCall> seen) noexcept {
+    const log::About about(info_.hash, info_.rank);
     if (opening_.load(std::memory_order_acquire) || !work_mutex_.try_lock()) {
         return false;
     }
@@ -204,6 +205,7 @@ void Director::take_note(Track& track) {
 }
 
 agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcept {
+    const log::About about(info_.hash, info_.rank);
     if (tuner_) {
         if (const auto answer = tuner_->prepare(proposal)) {
             return *answer;
@@ -213,18 +215,21 @@ agreement::Answer Director::prepare(const agreement::Proposal& proposal) noexcep
 }
 
 void Director::decided(std::uint64_t serial, bool commit) noexcept {
+    const log::About about(info_.hash, info_.rank);
     if (!tuner_ || !tuner_->decided(serial, commit)) {
         inbox_.decided(serial, commit);
     }
 }
 
 void Director::heard(int rank, std::span<const std::byte> report) noexcept {
+    const log::About about(info_.hash, info_.rank);
     if (!tuner_ || !tuner_->heard(rank, report)) {
         inbox_.heard(rank, report);
     }
 }
 
 void Director::closed(const char* why) noexcept {
+    const log::About about(info_.hash, info_.rank);
     DEFT_INFO("rank %d: no more plans on this communicator: %s", info_.rank, why);
     inbox_.close();
 }

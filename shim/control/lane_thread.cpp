@@ -2,6 +2,7 @@
 // Lanes of several communicators. Making one waits for its ranks. Where a rank made those of one
 // communicator after those of another, and another rank the other way round (HSDP: the ranks of a
 // shard and those of a replica), they would wait for each other until their time was over.
+#include "base/log.h"
 #include "base/thread.h"
 #include "shim/control/director.h"
 #include "shim/cuda/driver.h"
@@ -27,6 +28,7 @@ bool Director::open_on_thread() noexcept {
 
 // In the place of a tick(), which leaves the director alone meanwhile.
 void Director::open_lanes() noexcept {
+    const log::About about(info_.hash, info_.rank);
     {
         const MutexLock lock(work_mutex_);
         try {

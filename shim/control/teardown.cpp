@@ -2,6 +2,7 @@
 // How a communicator's plans and lanes end with it.
 #include <utility>
 
+#include "base/log.h"
 #include "shim/control/director.h"
 #include "shim/control/standing.h"
 
@@ -23,6 +24,7 @@ void Director::end_switches() noexcept {
 // The lanes stay: a nonblocking ncclCommFinalize must return though a transfer on one of them
 // stands still, because the same thread may be the one to abort.
 void Director::finalize() noexcept {
+    const log::About about(info_.hash, info_.rank);
     end_switches();
     council_.leave();
     forget();
@@ -40,17 +42,20 @@ void Director::abort_lanes() noexcept {
 }
 
 void Director::cut() noexcept {
+    const log::About about(info_.hash, info_.rank);
     end_switches();
     council_.let_go();  // who waits for a decision
     abort_lanes();
 }
 
 void Director::suspend() noexcept {
+    const log::About about(info_.hash, info_.rank);
     end_switches();
     close_lanes();
 }
 
 void Director::end(bool abort) noexcept {
+    const log::About about(info_.hash, info_.rank);
     end_switches();
     council_.leave();  // releases whoever waits for a decision
     if (abort) {

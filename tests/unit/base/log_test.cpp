@@ -250,6 +250,44 @@ TEST_F(LogTest, AsJson) {
                               "\"host\":\"[^\"]+\",\"pid\":[0-9]+,\"tid\":[0-9]+,\"rank\":3,"
                               "\"job\":\"42\",\"message\":\"link \\\\\"eth0\\\\\" is down\"\\}"));
     EXPECT_THAT(lines[1], HasSubstr("\"rank\":null"));
+    EXPECT_THAT(lines[1], testing::Not(HasSubstr("communicator")));
+}
+
+TEST_F(LogTest, AsKeyAndValue) {
+    const auto warn = [] { DEFT_WARN("link \"eth0\" is down: a=b\\c"); };
+    EXPECT_EQ(
+        in_child({{"DEFT_LOG_FORMAT", "logfmt"}, {"DEFT_JOB_ID", "4 2"}, {"RANK", "3"}}, warn), 0);
+    EXPECT_EQ(in_child({{"DEFT_LOG_FORMAT", "logfmt"}}, [] { DEFT_WARN("short"); }), 0);
+    const std::vector<std::string> lines = lines_of(errors_);
+    ASSERT_THAT(lines, SizeIs(2));
+    EXPECT_THAT(lines[0], testing::MatchesRegex(
+                              "time=20..-..-..T..:..:..[.]......Z level=warn host=[^ ]+ pid=[0-9]+ "
+                              "tid=[0-9]+ rank=3 job=\"4 2\" message=\"link \\\\\"eth0\\\\\" is "
+                              "down: a=b\\\\\\\\c\""));
+    EXPECT_THAT(lines[1], EndsWith(" message=short"));
+    EXPECT_THAT(lines[1], testing::Not(HasSubstr(" rank=")));
+}
+
+TEST_F(LogTest, SaysWhichCommunicatorALineIsAbout) {
+    const auto warn = [] {
+        const log::About one(0xab, 3);
+        {
+            const log::About other(0xcd, 4);
+            DEFT_WARN("inner");
+            std::thread([] { DEFT_WARN("elsewhere"); }).join();
+        }
+        DEFT_WARN("outer");
+    };
+    EXPECT_EQ(in_child({{"DEFT_LOG_FORMAT", "logfmt"}}, warn), 0);
+    EXPECT_EQ(in_child({{"DEFT_LOG_FORMAT", "json"}}, warn), 0);
+    EXPECT_THAT(
+        lines_of(errors_),
+        ElementsAre(
+            EndsWith(" communicator=00000000000000cd communicator_rank=4 message=inner"),
+            testing::Not(HasSubstr("communicator")),
+            EndsWith(" communicator=00000000000000ab communicator_rank=3 message=outer"),
+            HasSubstr("\"communicator\":\"00000000000000cd\",\"communicator_rank\":4,\"message\""),
+            testing::Not(HasSubstr("communicator")), HasSubstr("\"communicator_rank\":3,")));
 }
 
 TEST_F(LogTest, OncePerPlace) {
