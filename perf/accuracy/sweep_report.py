@@ -9,6 +9,7 @@ import statistics
 from ..common import pages
 from .price import WARM_UP
 
+LEAST = 3       # seeds of a verdict
 RUINED = 20.0   # counts as the loss of a training that was given up
 COLOURS = {"plain": "#777777", "exact": "#4477aa", "deft": "#228833",
            "deft, delay cap 1": "#117733", "deft, merge cap 2": "#44aa99",
@@ -27,9 +28,12 @@ def taken(answers, measured):
     return answers[-1]
 
 
-def loss_at(record, iterations):
-    """The test loss after so many, between the two nearest measurements."""
-    points = [(point[0], point[2] if math.isfinite(point[2]) else RUINED)
+TRAINING, TEST = 1, 2   # losses in a measurement
+
+
+def loss_at(record, iterations, which=TEST):
+    """After so many, between the two nearest measurements."""
+    points = [(point[0], point[which] if math.isfinite(point[which]) else RUINED)
               for point in record["points"]]
     if record["ruined_at"] is not None:
         points = [point for point in points if point[0] < record["ruined_at"]]
@@ -92,7 +96,7 @@ class Results:
                 return found, speed, False, chosen
         return None
 
-    def compare(self, cell, mode, coverage, iterations):
+    def compare(self, cell, mode, coverage, iterations, which=TEST):
         """Of each seed: (plain's loss, at equal time, at equal iterations, the record, the
         plan)."""
         found = []
@@ -103,8 +107,8 @@ class Results:
             record, speed, same, chosen = ours
             plain = self.trainings[cell, seed, "plain", False]
             count = iterations_in(iterations, record, speed, same)
-            found.append((loss_at(plain, iterations), loss_at(record, count),
-                          loss_at(record, iterations), record, chosen))
+            found.append((loss_at(plain, iterations, which), loss_at(record, count, which),
+                          loss_at(record, iterations, which), record, chosen))
         return found
 
 
@@ -119,8 +123,8 @@ def verdict(found, which=1):
 
 def word(found, which=1):
     mean, error = verdict(found, which)
-    if error is None:
-        return "one seed"
+    if len(found) < LEAST:
+        return "few seeds"
     return "behind" if mean > 2 * error else "ahead" if mean < -2 * error else "level"
 
 
@@ -137,12 +141,12 @@ def _cell_text(found):
     return text + (f" [{'; '.join(notes)}]" if notes else "")
 
 
-def summary(results, iterations):
-    lines = ["| mode | coverage | cells | ahead | level | behind | one seed | worst | "
+def summary(results, iterations, which):
+    lines = ["| mode | coverage | cells | ahead | level | behind | few seeds | worst | "
              "late or merged | guard ended |", "|---|---|---|---|---|---|---|---|---|---|"]
     for mode in results.modes:
         for coverage in results.coverages:
-            cells = {cell: results.compare(cell, mode, coverage, iterations[cell[0]])
+            cells = {cell: results.compare(cell, mode, coverage, iterations[cell[0]], which)
                      for cell in results.cells}
             cells = {cell: found for cell, found in cells.items() if found}
             if not cells:
@@ -153,7 +157,7 @@ def summary(results, iterations):
             ended = sum(bool(one[3]["ended"]) for one in every)
             worst = max(verdict(found)[0] for found in cells.values())
             counts = " | ".join(str(words.count(one)) for one in ("ahead", "level", "behind",
-                                                                  "one seed"))
+                                                                  "few seeds"))
             lines.append(f"| {mode} | {coverage:g} | {len(cells)} | {counts} | {worst:+.3f} | "
                          f"{late} of {len(every)} | {ended} |")
     return lines
@@ -250,8 +254,12 @@ def write(out, lines, about):
             ". How long an iteration takes under a plan is simulated, for a network of 100 MB "
             "whose transfers take as long as its compute (coverage 1), or 1.6 times as long. A "
             "figure is the difference to plain, mean ± standard error over seeds; in brackets, "
-            "after equally many iterations. Bold: more than two standard errors behind plain.", ""]
-    text = [*head, *summary(results, iterations), "", *tables(results, iterations)]
+            "after equally many iterations. Bold: more than two standard errors behind plain, "
+            "of three seeds or more.", ""]
+    text = [*head, *summary(results, iterations, TEST), "",
+            "The same of the training loss (the mean of a twelfth of plain's iterations), which is "
+            "not held up where the test loss has come to rest:", "",
+            *summary(results, iterations, TRAINING), "", *tables(results, iterations)]
     with open(out + ".md", "w", encoding="utf-8") as file:
         file.write(pages.wrapped("\n".join(text)))
     body = ["<h1>Loss at equal time</h1>", f"<p>{html.escape(head[2])}</p>",

@@ -107,6 +107,8 @@ class EqualTime(unittest.TestCase):
         record = training([(20, 2.0), (40, 1.0)])
         self.assertEqual(sweep_report.loss_at(record, 30), 1.5)
         self.assertEqual(sweep_report.loss_at(record, 10), 2.0)
+        both = training([]) | {"points": [[20, 1.0, 5.0, 0.5]]}
+        self.assertEqual([sweep_report.loss_at(both, 20, which) for which in (1, 2)], [1.0, 5.0])
         self.assertEqual(sweep_report.loss_at(record, 99), 1.0)
         lost = training([(20, 2.0), (40, math.nan)], ruined_at=35)
         self.assertEqual(sweep_report.loss_at(lost, 99), sweep_report.RUINED)
