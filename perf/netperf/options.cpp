@@ -58,6 +58,19 @@ void check_namespaces(const std::string& list, Options* options) {
     }
 }
 
+void check_sysfs(const std::string& list, Options* options) {
+    const std::vector<std::string> folders = split(list, "--sysfs");
+    if (folders.size() != 2) {
+        throw UsageError("--sysfs " + list + ": two folders are needed, A,B");
+    }
+    for (int i = 0; i < 2; ++i) {
+        if (access(folders[i].c_str(), R_OK | X_OK) != 0) {
+            throw UsageError("--sysfs " + folders[i] + ": no such folder can be read");
+        }
+        options->sysfs[i] = folders[i];
+    }
+}
+
 void check_cpus(const std::string& list, Options* options) {
     const std::vector<std::string> numbers = split(list, "--cpus");
     if (numbers.size() != 2) {
@@ -128,6 +141,7 @@ struct Texts {
     std::string depths;
     std::string namespaces;
     std::string cpus;
+    std::string sysfs;
     std::string mode = "all";
 };
 
@@ -151,6 +165,8 @@ void add_what(CLI::App& app, Options* options, Texts& texts) {
     app.add_option("--netns", texts.namespaces,
                    "A,B: network namespaces of the two processes, names or paths");
     app.add_option("--cpus", texts.cpus, "A,B: CPUs that the two processes are bound to");
+    app.add_option("--sysfs", texts.sysfs,
+                   "A,B: folders in sysfs's form that show each process its RDMA ports");
     app.add_option("--ifname", options->interfaces, "Sets NCCL_SOCKET_IFNAME");
     app.add_option("--device", options->device,
                    "Device of every connection (default: they take turns)")
@@ -242,6 +258,9 @@ bool parse_command_line(int argc, char** argv, Options* options) {
     }
     if (!texts.cpus.empty()) {
         check_cpus(texts.cpus, options);
+    }
+    if (!texts.sysfs.empty()) {
+        check_sysfs(texts.sysfs, options);
     }
     check_plugin(options);
     options->bandwidth = texts.mode == "bw" || texts.mode == "all";

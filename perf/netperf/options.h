@@ -27,6 +27,7 @@ struct Options {
     int connections = 1;
     std::string namespaces[2];  // a name of ip-netns(8) or a path; empty: stay
     std::string interfaces;     // NCCL_SOCKET_IFNAME
+    std::string sysfs[2];       // DEFT_SYSFS of each side; empty: as it is
     int cpus[2] = {-1, -1};     // of each side; -1: any
     int device = -1;            // -1: connection i uses device i modulo their number
     bool bidirectional = false;

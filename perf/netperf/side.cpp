@@ -82,6 +82,9 @@ Side::Side(const Options& options, int side, Control* control)
                              "; \"ip link\" lists them");
         }
     }
+    if (!options.sysfs[side].empty()) {
+        setenv("DEFT_SYSFS", options.sysfs[side].c_str(), 1);
+    }
     const bool built_in = options.plugin == "socket";
     setenv("NCCL_NET_PLUGIN", built_in ? "none" : options.plugin.c_str(), 1);
     unsetenv("NCCL_NET");

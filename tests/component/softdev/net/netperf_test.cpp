@@ -58,6 +58,8 @@ TEST(Netperf, WrongUseIsOneLineAndStatusTwo) {
         {"--plugin socket --ifname nosuch9", "--ifname nosuch9: no running interface"},
         {"--plugin socket --netns nosuch8,nosuch9", "--netns nosuch8: there is no such network"},
         {"--plugin socket --netns a", "two names"},
+        {"--plugin socket --sysfs /", "two folders"},
+        {"--plugin socket --sysfs /,/nosuch", "--sysfs /nosuch: no such folder"},
         {"--plugin socket --cpus 0", "--cpus 0: two numbers are needed"},
         {"--plugin socket --cpus 0,x", "\"x\" is no CPU this process may use"},
         {"--plugin socket --cpus 0,99999", "\"99999\" is no CPU this process may use"},
