@@ -137,11 +137,16 @@ bool note_dead(const std::vector<Route>& routes, const std::vector<Interface>& l
     return all_dead;
 }
 
-// The link's wire is that of a port which is driven too.
-bool shares_wire(const Interface& link, const PortPairs& pairs, const VerbsPorts& ports) {
-    return std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) {
-        return deft::shares_wire(link, ports[pair.first]->interfaces);
-    });
+// The paths over ports that are on the link's wire, by bits; `first`: the number of the first
+// pair's.
+std::uint32_t paths_on_wire(const Interface& link, const PortPairs& pairs, const VerbsPorts& ports,
+                            std::size_t first) {
+    std::uint32_t paths = 0;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        const bool shares = shares_wire(link, ports[pairs[i].first]->interfaces);
+        paths |= (shares ? std::uint32_t{1} : 0) << (first + i);
+    }
+    return paths;
 }
 
 // Ways to the peer's listener for a path over this port: first the one that shares its wire, and
@@ -151,7 +156,7 @@ std::vector<Route> receptions_for(const VerbsPort& port, std::vector<Route> rout
     std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
                 routes.end());
     std::stable_partition(routes.begin(), routes.end(), [&](const Route& route) {
-        return deft::shares_wire(device.links[route.link], port.interfaces);
+        return shares_wire(device.links[route.link], port.interfaces);
     });
     routes.resize(std::min(routes.size(), kReceptions));
     return routes;
@@ -244,11 +249,13 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     dialer.home = home;
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
-        dialer.standby = shares_wire(device->links[route.link], pairs, options.ports);
+        dialer.same_wire =
+            paths_on_wire(device->links[route.link], pairs, options.ports, routes.size());
         hello.path = static_cast<std::uint16_t>(dialers.size());
         dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
     }
     dialer.pass_over = false;
+    dialer.same_wire = 0;
     add_rdma_dialers(device, options, pairs, receptions, handle, hello, dialer, dialers);
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;

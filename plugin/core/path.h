@@ -192,8 +192,8 @@ public:
     // Of the paths that it makes.
     virtual Capabilities capabilities() const { return {}; }
     virtual std::shared_ptr<Domain> domain() const { return nullptr; }
-    // They share the wire of other paths of the connection, and are for the time without those.
-    virtual bool standby() const { return false; }
+    // Paths of the connection, by bits, whose wire they share: they are for the time without those.
+    virtual std::uint32_t shares_wire_with() const { return 0; }
     // Begins an attempt; `incarnation` counts the attempts of this path.
     virtual void start(std::uint32_t incarnation, Nanos now) = 0;
     // What failed is in failure().

@@ -40,7 +40,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         link->carrier = link->dialer->carrier();
         link->can = link->dialer->capabilities();
         link->domain = link->dialer->domain();
-        link->standby.shares_wire(link->dialer->standby());
+        link->same_wire = link->dialer->shares_wire_with();
         if (link->can.granted) {
             link->grants = std::make_unique<Grants>();
         }

@@ -125,6 +125,7 @@ private:
         Nanos away_since = 0;            // it was up, and is not; 0: it is, or never was
         RateEstimator rate;
         Standby standby;                       // of a mixed connection
+        std::uint32_t same_wire = 0;           // paths, by bits, that it gives way to
         std::array<Flight, kFlights> flights;  // ring: posted and not acknowledged, in order
         std::uint64_t first_flight = 0;
         std::uint64_t next_flight = 0;

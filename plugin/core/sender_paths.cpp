@@ -68,12 +68,17 @@ void Sender::count_usable() {
     usable_ = unproven_ = 0;
     only_ = nullptr;
     any_proven_ = spare_ = false;
+    std::uint32_t up_now = 0;
     for (const auto& link : links_) {
         const bool up = link->state == PathState::Up;
         if (up && link->full_size.proven()) {
             any_proven_ = true;
         }
         unproven_ += up && !link->full_size.proven() ? 1 : 0;
+        up_now |= up ? std::uint32_t{1} << link->index : 0;
+    }
+    for (const auto& link : links_) {
+        link->standby.shares_wire((link->same_wire & up_now) != 0);
     }
     for (const auto& link : links_) {
         if (sound(*link) && !left_out(*link)) {

@@ -20,7 +20,7 @@ public:
     static constexpr Nanos kLongestRest = 300 * kSecond;
 
     bool out() const { return shares_wire_ || rests_until_ != 0; }
-    // It shares the wire of one that carries: out for good.
+    // Whether it shares the wire of one that carries now.
     void shares_wire(bool shares) { shares_wire_ = shares; }
     // `rate`: of this path, `sum`: of all that are up, it included. True if out() has changed.
     bool tick(double rate, double sum, Nanos now) {

@@ -54,7 +54,7 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       pages_(options.pages),
       home_(options.home),
       pass_over_(options.pass_over),
-      standby_(options.standby),
+      same_wire_(options.same_wire),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);
     if (hello_.kind == wire::Hello::kTcp) {  // else whoever made the hello has said it

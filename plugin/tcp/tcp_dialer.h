@@ -58,13 +58,13 @@ public:
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
         std::shared_ptr<TcpHome> home;  // of this connection; NULL: none
-        bool standby = false;           // Dialer::standby()
+        std::uint32_t same_wire = 0;    // Dialer::shares_wire_with()
     };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
               const Options& options);
     ~TcpDialer() override;
 
-    bool standby() const override { return standby_; }
+    std::uint32_t shares_wire_with() const override { return same_wire_; }
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
@@ -101,7 +101,7 @@ private:
     std::shared_ptr<PagePipes> pages_;
     std::shared_ptr<TcpHome> home_;
     bool pass_over_;
-    bool standby_;
+    std::uint32_t same_wire_;
     bool small_ = false;
     std::unique_ptr<FullSizeTrial> trial_;  // while one is under way
     LinkCounters& counters_;

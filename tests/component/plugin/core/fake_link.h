@@ -26,7 +26,7 @@ struct FakeLink {
     Nanos accepts_at = 0;         // its host takes connections, the receiver accepts from then on
     bool mute = false;            // the receiver dies without a goodbye
     bool left_to_kernel = false;  // a path was
-    bool standby = false;         // it shares the wire of another link (Dialer::standby())
+    std::uint32_t same_wire = 0;  // links whose wire it shares, by bits
     bool half_wrong = false;      // every second attempt goes to an address that nobody has
     FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
     double together = 1;          // a pipe's rate falls to this part while several paths use it

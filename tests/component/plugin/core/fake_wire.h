@@ -335,7 +335,7 @@ private:
             }
             ring = Ring{};
         }
-        bool standby() const override { return fake_.links[index_].standby; }
+        std::uint32_t shares_wire_with() const override { return fake_.links[index_].same_wire; }
         Capabilities capabilities() const override {
             return fake_.links[index_].granted ? kGrantedCapabilities : Capabilities{};
         }

@@ -70,10 +70,24 @@ TEST(MixedPaths, ItCarriesMemoryThatTheReceiverCouldNotRegister) {
     EXPECT_EQ(wire.counters[0]->bytes_sent.load(), 0U);
 }
 
+// Where there is a faster way beside the wire, too, the stream has it while the card's is not up.
+TEST(MixedPaths, AStreamHasTheWireOfAPathThatIsNotUp) {
+    FakeLink shared = link(2);
+    shared.same_wire = 1;
+    FakeWire wire({granted_link(2), shared, link(1)});
+    wire.links[0].carrier = false;
+    ASSERT_TRUE(wire.establish());
+    GrantedJob job(wire, large_messages(200));
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    const std::uint64_t all = 200 * std::uint64_t{512 * 1024};
+    EXPECT_EQ(wire.counters[0]->bytes_sent.load(), 0U);
+    EXPECT_GT(wire.counters[1]->bytes_sent.load(), all / 2);
+}
+
 // However fast it seems to be.
 TEST(MixedPaths, AStreamOnTheWireOfAnotherCarriesWhileThatIsGone) {
     FakeLink shared = link(2);
-    shared.standby = true;
+    shared.same_wire = 1;
     FakeWire wire({granted_link(2), shared});
     ASSERT_TRUE(wire.establish());
     std::uint64_t before = 0;

@@ -54,6 +54,29 @@ TEST_F(VerbsConnection, TcpOnThePortsWireIsKeptForFailOver) {
     EXPECT_GT(sent_by("127.0.0.3", "tcp"), other);
 }
 
+// Where the card cannot be used its interface may: TCP has the wire until the path is there.
+TEST_F(VerbsConnection, TcpHasThePortsWireWhileThePathOverThePortIsNotUp) {
+    RdmaPort port = soft_port("near", 2);
+    port.interfaces = {"127.0.0.2"};
+    auto faults = std::make_unique<Faults>("reg_fails=100%");
+    MixedPair pair(2, opened({port}), far_);
+    ASSERT_TRUE(pair.establish());
+    EXPECT_EQ(pair.up(), 2U);
+    ASSERT_TRUE(pair.run(100));
+    EXPECT_GT(by_tcp(), 0U);
+    faults.reset();
+    const Nanos deadline = steady_now() + kPatience;
+    while (pair.up() < 3 && steady_now() < deadline) {
+        pair.sender->progress(steady_now());
+        pair.receiver->progress(steady_now());
+    }
+    ASSERT_EQ(pair.up(), 3U);
+    const std::uint64_t carried = by_tcp();
+    ASSERT_TRUE(pair.run(100));
+    EXPECT_EQ(by_tcp(), carried);
+    EXPECT_GT(by_verbs(), 0U);
+}
+
 // Its acknowledgements are lost: after its time-out the path goes, and comes back.
 TEST_F(VerbsConnection, APortThatFailsIsCarriedOnWithoutAndTakenBack) {
     MixedPair pair(1, near_, far_);

@@ -40,7 +40,7 @@ TEST(Standby, ItIsTriedAgainLessAndLessOften) {
     }
 }
 
-TEST(Standby, OneThatSharesAWireStaysOut) {
+TEST(Standby, OneThatSharesAWireIsOutAsLongAsItDoes) {
     Standby standby;
     standby.shares_wire(true);
     EXPECT_TRUE(standby.out());
@@ -48,6 +48,8 @@ TEST(Standby, OneThatSharesAWireStaysOut) {
         EXPECT_FALSE(standby.tick(1, 100, now)) << "nothing has changed";
         EXPECT_TRUE(standby.out());
     }
+    standby.shares_wire(false);
+    EXPECT_FALSE(standby.out());
 }
 
 }  // namespace
