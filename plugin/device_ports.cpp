@@ -44,8 +44,7 @@ std::int64_t told_speed(const Device& device, const VerbsPorts& ports) {
     return sum;
 }
 
-VerbsPorts process_ports_of(const Device& device) {
-    const VerbsPorts& ports = process_verbs_ports();
+VerbsPorts process_ports_of(const Device& device, const VerbsPorts& ports) {
     if (ports.empty()) {
         return {};
     }

@@ -19,7 +19,7 @@ VerbsPorts ports_of(const Device& device, const std::vector<std::shared_ptr<cons
 // Mbit/s of the links and these ports together; what shares a wire counts once.
 std::int64_t told_speed(const Device& device, const VerbsPorts& ports);
 
-// Of this process; any thread.
-VerbsPorts process_ports_of(const Device& device);
+// Those of this process's ports; any thread.
+VerbsPorts process_ports_of(const Device& device, const VerbsPorts& ports);
 
 }  // namespace deft::net

@@ -60,7 +60,7 @@ ConnectionOptions connection_options(void* context, const Device& device) {
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
-    options.ports = process_ports_of(device);
+    options.ports = process_ports_of(device, verbs_ports_now(steady_now()));
     return options;
 }
 
@@ -211,7 +211,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
                       config.setting(Key::Mode).origin.c_str());
         } else {
             shown = shown_devices();
-            (void)process_verbs_ports();  // opening takes its time, which no connection has
+            (void)first_verbs_ports();  // opening takes its time, which no connection has
             if (shown == 0 && !needs_no_device()) {
                 return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
             }
@@ -250,8 +250,9 @@ int properties(int index, Properties& properties) noexcept {
         properties.pci_path =
             device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
         properties.guid = device->guid;
-        properties.speed_mbps = static_cast<int>(
-            std::min<std::int64_t>(told_speed(*device, process_ports_of(*device)), 1 << 30));
+        const std::int64_t speed =
+            told_speed(*device, process_ports_of(*device, first_verbs_ports()));
+        properties.speed_mbps = static_cast<int>(std::min<std::int64_t>(speed, 1 << 30));
         properties.max_bytes = kMaxMessage;
         return static_cast<int>(DEFT_NET_SUCCESS);
     });

@@ -128,8 +128,12 @@ RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings
     return choice;
 }
 
+std::string sysfs_root(const std::string& sysfs) {
+    return sysfs.empty() ? kSysfs : sysfs;
+}
+
 RdmaChoice choose_rdma(const std::string& sysfs, bool replace) {
-    const std::string root = sysfs.empty() ? kSysfs : sysfs;
+    const std::string root = sysfs_root(sysfs);
     // A tree made for tests has neither device nodes nor a library that could open them, unless
     // NCCL_IBVERBS_LIB names one made for it.
     const bool real = root == kSysfs;

@@ -53,8 +53,11 @@ struct RdmaSettings {
 
 // Pure.
 RdmaChoice choose_rdma(std::vector<RdmaPort> ports, const RdmaSettings& settings);
-// The same for ports and settings of this process, as they are now. `replace`: DEFT_RDMA.
+// The same for ports and settings of this process, as they are now. `sysfs`, `replace`: DEFT_SYSFS,
+// DEFT_RDMA.
 RdmaChoice choose_rdma(const std::string& sysfs, bool replace);
+// Where sysfs is, by DEFT_SYSFS.
+std::string sysfs_root(const std::string& sysfs);
 // Of this process: DEFT_RDMA, DEFT_SYSFS. Made at the first call, then constant. Any thread.
 const RdmaChoice& process_rdma();
 

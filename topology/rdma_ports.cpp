@@ -54,6 +54,11 @@ std::string line_of(const std::string& path) {
     return read_sysfs(path, line) ? line : std::string();
 }
 
+// "4: ACTIVE"; ACTIVE_DEFER is a link that is about to go.
+bool says_active(const std::string& state) {
+    return state.find("ACTIVE") != state.npos && state.find("ACTIVE_DEFER") == state.npos;
+}
+
 bool exists(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
 }
@@ -212,8 +217,8 @@ RdmaPort Tree::port(const std::string& device, int number, std::size_t ports) co
         const int error = ::access(state.c_str(), R_OK) == 0 ? 0 : errno;
         port.obstacle = state + " cannot be read" +
                         (error == 0 ? "" : std::string(": ") + std::strerror(error));
-    } else if (text.find("ACTIVE") == text.npos || text.find("ACTIVE_DEFER") != text.npos) {
-        port.obstacle = "not active";
+    } else if (!says_active(text)) {
+        port.obstacle = kNotActive;
     } else {
         port.speed_mbps = rdma_rate(line_of(port_folder + "/rate"));
         port.obstacle = read_gids(port_folder, port);
@@ -257,6 +262,12 @@ std::string closed_node(const std::string& sysfs, const std::string& nodes,
 }  // namespace
 
 const char* const kManagesSwitch = "manages an NVLink switch";
+const char* const kNotActive = "not active";
+
+bool rdma_port_active(const std::string& sysfs, const std::string& device, int number) {
+    return says_active(line_of(sysfs + "/class/infiniband/" + device + "/ports/" +
+                               std::to_string(number) + "/state"));
+}
 
 const char* RdmaPort::kind() const {
     return layer == "InfiniBand" ? "ib" : ethernet() ? "roce" : layer.empty() ? "rdma" : "other";

@@ -50,11 +50,16 @@ enum class SysfsOf {
 
 // The obstacle of a port by which an NVLink switch is managed.
 extern const char* const kManagesSwitch;
+// That of a port whose link is down, which may come up later.
+extern const char* const kNotActive;
 
 // All ports, two of one card as two. `sysfs`: where sysfs is mounted. `nodes`: where the device
 // nodes of libibverbs are ("/dev/infiniband"); empty: they are not looked at.
 std::vector<RdmaPort> list_rdma_ports(const std::string& sysfs, const std::string& nodes,
                                       SysfsOf of = SysfsOf::ThisHost);
+
+// Whether a port's link is up now. Reads one file.
+bool rdma_port_active(const std::string& sysfs, const std::string& device, int number);
 
 // "400 Gb/sec (4X NDR)" in Mbit/s; 0 if it is no rate. Pure.
 std::int64_t rdma_rate(const std::string& text);

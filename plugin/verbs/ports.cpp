@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "plugin/verbs/gid.h"
 #include "topology/nccl_settings.h"
-#include "topology/rdma.h"
 
 namespace deft::net {
 namespace {
@@ -17,6 +16,7 @@ namespace {
 constexpr int kSubnetBits = 64;  // of an InfiniBand GID
 constexpr int kMappedBits = 96;  // in front of an IPv4 address
 constexpr std::size_t kMappedBytes = 12;
+constexpr Nanos kLook = kSecond;  // between looks for ports that have come up
 
 // Of the network that an Ethernet port's GID, which is one of the interface's addresses, is in.
 int prefix_of(const deft_verbs_gid_t& gid, const std::string& interface,
@@ -37,7 +37,12 @@ int prefix_of(const deft_verbs_gid_t& gid, const std::string& interface,
 // Devices by their names; each has one domain.
 class Domains {
 public:
-    explicit Domains(const VerbsLibrary& library) : library_(library) {}
+    // `open`: ports whose domains there are already.
+    Domains(const VerbsLibrary& library, const VerbsPorts& open) : library_(library) {
+        for (const auto& port : open) {
+            domains_[port->domain->context().device()] = port->domain;
+        }
+    }
 
     std::shared_ptr<VerbsDomain> of(const std::string& device, std::string& problem) {
         std::shared_ptr<VerbsDomain>& domain = domains_[device];
@@ -83,8 +88,8 @@ std::shared_ptr<const VerbsPort> open_port(Domains& domains, const RdmaPort& por
     return opened;
 }
 
-VerbsPorts open_of_process() {
-    const RdmaChoice& rdma = process_rdma();
+// What is chosen of the host's ports, but for those that are open.
+VerbsPorts open_chosen(const RdmaChoice& rdma, const VerbsPorts& open) {
     if (!rdma.drives_ports) {
         return {};
     }
@@ -95,7 +100,8 @@ VerbsPorts open_of_process() {
     if (library == nullptr) {
         problems.push_back(problem);
     } else {
-        ports = open_verbs_ports(*library, rdma.ports, nccl_setting, list_interfaces(), problems);
+        ports =
+            open_verbs_ports(*library, rdma.ports, nccl_setting, list_interfaces(), problems, open);
     }
     for (const std::string& each : problems) {
         DEFT_WARN("DEFT_RDMA=replace: an RDMA port is not driven: %s", each.c_str());
@@ -111,11 +117,13 @@ VerbsPorts open_of_process() {
 
 VerbsPorts open_verbs_ports(const VerbsLibrary& library, const std::vector<RdmaPort>& ports,
                             const NcclSetting& setting, const std::vector<Interface>& links,
-                            std::vector<std::string>& problems) {
-    Domains domains(library);
+                            std::vector<std::string>& problems, const VerbsPorts& open) {
+    Domains domains(library, open);
     VerbsPorts opened;
     for (const RdmaPort& port : ports) {
-        if (!port.usable()) {
+        const bool is_open = std::any_of(
+            open.begin(), open.end(), [&](const auto& each) { return each->name == port.name(); });
+        if (!port.usable() || is_open) {
             continue;
         }
         std::string problem;
@@ -128,10 +136,65 @@ VerbsPorts open_verbs_ports(const VerbsLibrary& library, const std::vector<RdmaP
     return opened;
 }
 
-const VerbsPorts& process_verbs_ports() {
+DrivenPorts::DrivenPorts(const RdmaChoice& first, const std::string& sysfs)
+    : sysfs_(sysfs), first_(open_chosen(first, {})), ports_(first_), waiting_(waiting(first)) {}
+
+std::vector<DrivenPorts::Waiting> DrivenPorts::waiting(const RdmaChoice& rdma) {
+    std::vector<Waiting> down;
+    for (const RdmaPort& port : rdma.ports) {
+        if (port.obstacle == kNotActive) {
+            down.push_back({port.device, port.number});
+        }
+    }
+    return down;
+}
+
+bool DrivenPorts::any_came_up() const {
+    const std::string root = sysfs_root(sysfs_);
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+        return rdma_port_active(root, each.device, each.number);
+    });
+}
+
+VerbsPorts DrivenPorts::now(Nanos now) {
+    const MutexLock lock(mutex_);
+    if (waiting_.empty() || (looked_ != 0 && now - looked_ < kLook)) {
+        return ports_;
+    }
+    looked_ = now;
+    if (any_came_up()) {
+        const RdmaChoice rdma = choose_rdma(sysfs_, true);
+        waiting_ = waiting(rdma);
+        for (auto& port : open_chosen(rdma, ports_)) {
+            ports_.push_back(std::move(port));
+        }
+    }
+    return ports_;
+}
+
+namespace {
+
+// NULL: this process drives none.
+DrivenPorts* driven_ports() {
     // Never destroyed: NCCL's threads may be inside while the process exits.
-    static const VerbsPorts& ports = *new VerbsPorts(open_of_process());
+    static DrivenPorts* const ports =
+        Config::process().is(Key::Rdma, "replace")
+            ? new DrivenPorts(process_rdma(), Config::process().text(Key::Sysfs))
+            : nullptr;
     return ports;
+}
+
+}  // namespace
+
+const VerbsPorts& first_verbs_ports() {
+    static const VerbsPorts& none = *new VerbsPorts;
+    const DrivenPorts* const ports = driven_ports();
+    return ports == nullptr ? none : ports->first();
+}
+
+VerbsPorts verbs_ports_now(Nanos now) {
+    DrivenPorts* const ports = driven_ports();
+    return ports == nullptr ? VerbsPorts() : ports->now(now);
 }
 
 }  // namespace deft::net

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
+#include "plugin/core/clock.h"
 #include "plugin/verbs/domain.h"
 #include "plugin/verbs/port_options.h"
 #include "topology/interfaces.h"
+#include "topology/rdma.h"
 #include "topology/rdma_ports.h"
 
 namespace deft::net {
@@ -32,13 +35,45 @@ struct VerbsPort {
 using VerbsPorts = std::vector<std::shared_ptr<const VerbsPort>>;
 
 // Opens those of `ports` that are usable. `links`: of this host, whose networks the GIDs belong to.
-// What cannot be opened is left out, and its cause added to `problems`. Some milliseconds each.
+// Those in `open` are there already. What cannot be opened is left out, and its cause added to
+// `problems`. Some milliseconds each.
 VerbsPorts open_verbs_ports(const VerbsLibrary& library, const std::vector<RdmaPort>& ports,
                             const NcclSetting& setting, const std::vector<Interface>& links,
-                            std::vector<std::string>& problems);
+                            std::vector<std::string>& problems, const VerbsPorts& open = {});
+
+// The ports that connections drive: those that are usable from the beginning, and such whose link
+// comes up later. Any thread.
+class DrivenPorts {
+public:
+    // `first`: what choose_rdma(sysfs, true) has said. Opens its ports: some milliseconds each.
+    DrivenPorts(const RdmaChoice& first, const std::string& sysfs);
+
+    // Constant.
+    const VerbsPorts& first() const { return first_; }
+    // With those that have come up since: looks for them once a second at most, and opens them.
+    VerbsPorts now(Nanos now);
+
+private:
+    struct Waiting {  // its link is down
+        std::string device;
+        int number = 0;
+    };
+    static std::vector<Waiting> waiting(const RdmaChoice& rdma);
+    bool any_came_up() const DEFT_REQUIRES(mutex_);
+
+    const std::string sysfs_;
+    const VerbsPorts first_;
+    Mutex mutex_;
+    VerbsPorts ports_ DEFT_GUARDED_BY(mutex_);
+    std::vector<Waiting> waiting_ DEFT_GUARDED_BY(mutex_);
+    Nanos looked_ DEFT_GUARDED_BY(mutex_) = 0;
+};
 
 // Those of this process: with DEFT_RDMA=replace, where NCCL's IB could carry the job; else none.
-// Opened at the first call, then constant. Any thread.
-const VerbsPorts& process_verbs_ports();
+// `first`: those that it has had from the beginning, which NCCL is told of; opened at the first
+// call, then constant. Any thread.
+const VerbsPorts& first_verbs_ports();
+// Those for a connection that is made now.
+VerbsPorts verbs_ports_now(Nanos now);
 
 }  // namespace deft::net

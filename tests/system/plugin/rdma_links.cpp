@@ -8,6 +8,7 @@
 //   alone      the same, and eth1, which all connections came in by, is down for a while
 //   shared     TCP has eth0, too, whose wire is the port's, and carries over eth1 only
 //   one-sided  only the sender has a port
+//   late       the port is not active when the processes start, and is for a second connection
 //   aside      DEFT_RDMA=aside: the port is not touched
 // Exit status 77: namespaces are not allowed here.
 #include "tests/system/plugin/faulty_run.h"
@@ -15,15 +16,20 @@
 
 namespace {
 
-constexpr std::size_t kMessages = 400;
 constexpr std::size_t kFaultAt = 60;  // messages received when the fault comes
 constexpr auto kDark = std::chrono::milliseconds(1500);
+constexpr auto kLooks = std::chrono::milliseconds(1100);  // at inactive ports: once a second
 
 std::string case_name;
+
+std::size_t messages() {
+    return case_name == "late" ? 120 : 400;
+}
 
 void describe_port(deft::test::SysfsTree& tree, int host) {
     deft::test::SysfsTree::Port port;
     port.layer = "Ethernet";
+    port.state = case_name == "late" ? "1: DOWN" : "4: ACTIVE";
     port.rate = "100 Gb/sec (4X EDR)";
     port.gid = "fe80:0000:0000:0000:0000:0000:0000:0001";
     port.interface = "eth0";
@@ -40,7 +46,13 @@ void describe_port(deft::test::SysfsTree& tree, int host) {
         describe_port(tree, sender ? 1 : 2);
     }
     setenv("DEFT_SYSFS", tree.root().c_str(), 1);
-    Job(library, sender, control, kMessages).run();
+    Job(library, sender, control, messages()).run();
+    char go = 0;
+    if (case_name == "late" && read(control, &go, 1) == 1) {
+        tree.put("soft0/ports/1/state", "4: ACTIVE");
+        std::this_thread::sleep_for(kLooks);
+        Job(library, sender, control, messages()).run();
+    }
     std::filesystem::remove_all(tree.root());
     _exit(0);
 }
@@ -79,7 +91,7 @@ Fault fault_of_case(pid_t receiver) {
 
 std::uint64_t all_bytes() {
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < kMessages; ++i) {
+    for (std::size_t i = 0; i < messages(); ++i) {
         sum += size_of(i);
     }
     return sum;
@@ -116,6 +128,11 @@ void judge(const std::string& log, std::uint64_t port, std::uint64_t tcp) {
         }
         expect_lines(log, {"path eth1", " is down: "}, true);
         expect_lines(log, {"the peer's process has ended"}, false);
+    } else if (case_name == "late") {
+        if (port < all / 3 || tcp < all + all / 10) {
+            die("the port did not carry its part of the second connection alone");
+        }
+        expect_lines(log, {"RDMA port soft0:1 (roce), 100000 Mbit/s"}, true);
     } else if (port > all / 50) {
         die("something went over the port's link");
     }
@@ -146,7 +163,12 @@ int main(int count, char** arguments) {
         return kSkipped;
     }
     connect_ends(a, b);
-    const bool done = follow(b, fault_of_case(b.pid));
+    bool done = follow(b, fault_of_case(b.pid));
+    if (done && case_name == "late") {
+        let_go(a, b);
+        connect_ends(a, b);
+        done = follow(b, {});
+    }
     const std::uint64_t port = done ? sent_bytes(a.pid, "eth0") : 0;
     const std::uint64_t tcp = done ? sent_bytes(a.pid, "eth1") : 0;
     const std::string text = finish(a, b, log);
