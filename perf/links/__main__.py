@@ -21,7 +21,7 @@ if not __package__:  # Called by its path.
 
 from ..common import exits, hosts, machine, ranks, records
 from ..common.arguments import OneLineParser, check_output
-from . import faults, own_nccl, rates, tools
+from . import faults, own_nccl, rates, tools, verbs
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -43,6 +43,7 @@ CASES = {
     "blackhole": (TWO, None, lambda bench, options: faults.one_kind(bench, options, "blackhole")),
     "schedules": (["800mbit", "400mbit"], None, faults.schedules),
     "connections": (TWO, None, faults.many_connections),
+    **verbs.CASES,
 }
 
 

@@ -91,22 +91,26 @@ def schedule(seed):
     return faults
 
 
-def run_schedule(bench, seed):
-    """Runs one schedule; returns a complaint or ''. Faults may overlap, and cut the last link."""
+def run_schedule(bench, seed, start=None, ports=()):
+    """Runs one schedule; returns a complaint or ''. Faults may overlap, and cut the last link.
+    `start`: starts netperf with these arguments, if not over TCP alone. `ports`: links that are
+    RDMA ports, whose interface stays."""
+    start = start or (lambda arguments: bench.start_netperf(PLUGIN, arguments))
     dice = random.Random(seed * 7919 + 1)
     size = dice.choice([1, 4000, 65536, 200001, 524288, 1048576])
     messages = int(min(20000, max(1500, 900e6 // size)))
     events = []
     for at, link, kind, seconds in schedule(seed):
+        kind = "carrier" if kind == "delete" and link in ports else kind
         events += [(at, 1, link, kind), (at + seconds, 0, link, kind)]
-    process = bench.start_netperf(PLUGIN, ["--mode", "steady", "--sizes", str(size), "--depth",
-                                           str(dice.choice([1, 4, 8])), "--messages", str(messages),
-                                           "--verify", "--patience", "30", "--seed", str(seed + 1)])
+    process = start(["--mode", "steady", "--sizes", str(size), "--depth",
+                     str(dice.choice([1, 4, 8])), "--messages", str(messages), "--verify",
+                     "--patience", "30", "--seed", str(seed + 1)])
     try:
         wait_for_traffic(bench, process, enough=20000)
-        start, open_faults = time.monotonic(), {0: 0, 1: 0}
+        begin, open_faults = time.monotonic(), {0: 0, 1: 0}
         for at, cut, link, kind in sorted(events):
-            time.sleep(max(0.0, start + at - time.monotonic()))
+            time.sleep(max(0.0, begin + at - time.monotonic()))
             open_faults[link] += 1 if cut else -1
             if cut and open_faults[link] == 1:
                 bench.network.cut(link, kind)

@@ -23,7 +23,7 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, iterations, machine, ranks, records
+from ..common import exits, hosts, iterations, machine, ranks, rdma_tree, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -88,19 +88,6 @@ def parse(arguments):
     return options
 
 
-def make_tree(root, interface):
-    """sysfs of a host whose RoCE port 1 of mlx5_0 is on this interface."""
-    port = os.path.join(root, "class", "infiniband", "mlx5_0", "ports", "1")
-    for name, text in {"state": "4: ACTIVE", "link_layer": "Ethernet",
-                       "rate": "400 Gb/sec (4X NDR)",
-                       "gids/0": "0000:0000:0000:0000:0000:ffff:0a4d:0001",
-                       "gid_attrs/ndevs/0": interface}.items():
-        path = os.path.join(port, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="ascii") as file:
-            file.write(text + "\n")
-
-
 def bytes_by_network(folder):
     """{network: bytes that all ranks sent}, as the stand-in NCCL counted them."""
     total = {}
@@ -123,7 +110,7 @@ def one_run(network, parts, options, case):
 
     with tempfile.TemporaryDirectory(prefix="deft-rdma-") as folder:
         tree = os.path.join(folder, "sys")
-        make_tree(tree, "eth0")
+        rdma_tree.add_port(tree, "mlx5_0", "eth0", "10.77.0.1", rate="400 Gb/sec (4X NDR)")
         run = ranks.run(network, parts, command, mode=mode, timeout=options.timeout, bind=True,
                         settings={
                             "DEFT_SYSFS": tree, "SOFTDEV_SYSFS": tree,

@@ -24,7 +24,7 @@ public:
         path_ = std::move(path);
         incarnation_ = incarnation;
         asked_ = true;
-        ask_at_ = now;
+        opened_ = ask_at_ = now;
         pause_ = kAskFirst;
     }
     bool is_open() const { return asked_ || path_ != nullptr; }
@@ -61,11 +61,13 @@ public:
         return incarnation == incarnation_ && std::exchange(asked_, false);
     }
     std::uint32_t incarnation() const { return incarnation_; }
+    Nanos opened() const { return opened_; }
 
 private:
     std::unique_ptr<Path> path_;
     std::uint32_t incarnation_ = 0;
     bool asked_ = false;
+    Nanos opened_ = 0;
     Nanos ask_at_ = 0;
     Nanos pause_ = kAskFirst;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/log.h"
 #include "deft/abi/net.h"
 #include "plugin/core/sender.h"
 
@@ -138,6 +139,8 @@ void Sender::close_fence(PathSlot& link, Nanos now) {
     if (link.fence.is_open()) {
         return;
     }
+    DEFT_DEBUG("path %s of %s: fenced after %.1f ms", link.dialer->describe(), options_.name,
+               static_cast<double>(now - link.fence.opened()) / kMillisecond);
     link.first_flight = link.next_flight = link.copies_end = 0;
     if (link.path) {
         use(link, now);

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of connections that drive RoCE ports, alone and beside TCP. The reference is perftest on
+the same ports of the software verbs device, in the same round."""
+
+import random
+import re
+import time
+from pathlib import Path
+
+from . import fabric as fabrics
+from . import faults
+from .rates import KIB, MIB, name_of
+from .tools import PLUGIN, apart, bar, median, quantile, spread, two_cpus, wait_for_traffic
+
+SIZES = (512 * KIB, MIB)
+DEPTH = 4
+# kind: (how the port's link is cut, faults of the device, stall, seconds)
+FAULTS = {
+    "port event": ("carrier", "", 0.1),
+    "no port event": ("carrier", "event_missing=100%", 1.0),
+    "black hole": ("blackhole", "", 1.0),
+}
+
+
+def paired(mine, theirs):
+    return median([a / b for a, b in zip(mine, theirs)])
+
+
+class Runs:
+    """netperf over the plugin with its ports driven, and perftest beside it."""
+
+    def __init__(self, bench, options, ports):
+        self.bench, self.options = bench, options
+        self.fabric = fabrics.Fabric(options.build, bench.network, ports)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.fabric.close()
+
+    def netperf(self, arguments, links=None):
+        return self.bench.netperf(PLUGIN, [*arguments, *self.fabric.arguments], links,
+                                  self.fabric.environment)
+
+    def start(self, arguments, more):
+        return self.bench.start_netperf(PLUGIN, [*arguments, *self.fabric.arguments],
+                                        extra={**self.fabric.environment, **more})
+
+    def bandwidth(self, size, links=None):
+        """{"gbit", "cpu", "first": the first link's part} of one run."""
+        count = len(self.bench.network.rates)
+        before = [self.bench.sent(link) for link in range(count)]
+        lines = self.netperf(["--mode", "bw", "--sizes", str(size), "--depth", str(DEPTH), "--time",
+                              str(self.options.seconds), "--reps", "1"], links)
+        sent = [self.bench.sent(link) - old for link, old in enumerate(before)]
+        line = next(line for line in lines if line["kind"] == "bandwidth")
+        return {"gbit": line["gbit_per_s"]["median"], "cpu": line["cpu_s_per_gb"]["median"],
+                "first": line["gbit_per_s"]["median"] * sent[0] / sum(sent)}
+
+    def raw(self, size, **how):
+        return self.fabric.raw(size, DEPTH, self.options.seconds, **how)
+
+    def latency(self, size):
+        lines = self.netperf(["--mode", "lat", "--latency-sizes", str(size), "--time", "0.4",
+                              *apart(two_cpus())])
+        return next(line["half_round_trip_us"]["p50"] for line in lines
+                    if line["kind"] == "latency")
+
+
+def against_raw(bench, options, ports, need, what):
+    """The plugin against perftest on all ports, and plain TCP on the other links, at once."""
+    others = [link for link in range(len(bench.network.rates)) if link not in ports]
+    beside = (lambda: bench.raw_stream(others, options.seconds)["gbit_per_s"]) if others else None
+    bars, figures = [], {}
+    with Runs(bench, options, ports) as runs:
+        for size in SIZES:
+            raw, got, cpu, raw_cpu = [], [], [], []
+            for _ in range(options.pairs):
+                one = runs.raw(size, numbers=range(len(ports)), beside=beside)
+                raw.append(one["gbit"] + (one["beside"] or 0))
+                raw_cpu.append(one["cpu"])
+                one = runs.bandwidth(size)
+                got.append(one["gbit"])
+                cpu.append(one["cpu"])
+            bars.append(bar(f"{name_of(size)} x {DEPTH}: share of {what}", paired(got, raw), need))
+            figures[f"{what}, {name_of(size)}, Gbit/s"] = spread(raw)
+            figures[f"deft, {name_of(size)}, Gbit/s"] = spread(got)
+            figures[f"deft, {name_of(size)}, CPU s/GB"] = spread(cpu)
+    return bars, figures
+
+
+def alone(bench, options):
+    return against_raw(bench, options, [0], 0.97, "raw writes")
+
+
+def two(bench, options):
+    return against_raw(bench, options, [0, 1], 0.95, "raw writes on both ports")
+
+
+def beside_tcp(bench, options):
+    return against_raw(bench, options, [0], 0.95, "raw writes and plain TCP at once")
+
+
+def unshaped(bench, options):
+    """One port as fast as the CPUs: what the plugin costs."""
+    bars, prices, figures = [], [], {}
+    with Runs(bench, options, [0]) as runs:
+        for size in SIZES:
+            got = {"deft": [], "ib_write_bw": [], "ib_send_bw": []}
+            for _ in range(options.pairs):
+                got["deft"].append(runs.bandwidth(size))
+                for program in ("ib_write_bw", "ib_send_bw"):
+                    got[program].append(runs.raw(size, program=program))
+            column = {(who, which): [one[which] for one in list_]
+                      for who, list_ in got.items() for which in ("gbit", "cpu")}
+            bars.append(bar(f"{name_of(size)} x {DEPTH}: share of raw writes",
+                            paired(column["deft", "gbit"], column["ib_write_bw", "gbit"]), 0.9))
+            # Both ends of ib_send_bw poll, as NCCL's proxies do; the server of ib_write_bw sleeps.
+            prices.append(bar(f"{name_of(size)} x {DEPTH}: CPU s/GB against raw sends",
+                              paired(column["deft", "cpu"], column["ib_send_bw", "cpu"]), 1.1,
+                              False))
+            for (who, which), values in column.items():
+                unit = "Gbit/s" if which == "gbit" else "CPU s/GB"
+                figures[f"{who}, {name_of(size)}, {unit}"] = spread(values)
+        half, raw = [], []
+        before = runs.fabric.ping()
+        for _ in range(2 * options.pairs):
+            half.append(runs.latency(8))
+            after = runs.fabric.ping()
+            raw.append((before + after) / 2)
+            before = after
+        figures["deft, half round trip of 8 B, us"] = spread(half)
+        figures["ib_send_lat, half round trip of 8 B, us"] = spread(raw)
+    return [*bars, *prices, bar("8 B: half round trip against raw sends", paired(half, raw), 1.15,
+                                False)], figures
+
+
+def beside_slow_tcp(bench, options):
+    """A slow link over TCP must not cost anything."""
+    bars, figures = [], {}
+    with Runs(bench, options, [0]) as runs:
+        for size in SIZES:
+            only, both = [], []
+            for _ in range(options.pairs):
+                only.append(runs.bandwidth(size, [0])["gbit"])
+                both.append(runs.bandwidth(size)["gbit"])
+            bars.append(bar(f"{name_of(size)} x {DEPTH}: times the port alone", paired(both, only),
+                            0.99))
+            figures[f"deft, the port alone, {name_of(size)}, Gbit/s"] = spread(only)
+            figures[f"deft, both, {name_of(size)}, Gbit/s"] = spread(both)
+    return bars, figures
+
+
+def fast_beside_tcp(bench, options):
+    """A port as fast as the CPUs beside a shaped link: what is left of the port's rate."""
+    bars, figures = [], {}
+    with Runs(bench, options, [0]) as runs:
+        for size in SIZES:
+            only, both, part = [], [], []
+            for _ in range(options.pairs):
+                only.append(runs.bandwidth(size, [0])["gbit"])
+                one = runs.bandwidth(size)
+                both.append(one["gbit"])
+                part.append(one["first"])
+            bars.append(bar(f"{name_of(size)} x {DEPTH}: the port's part against the port alone",
+                            paired(part, only), 0.95))
+            figures[f"deft, the port alone, {name_of(size)}, Gbit/s"] = spread(only)
+            figures[f"deft, both, {name_of(size)}, Gbit/s"] = spread(both)
+            figures[f"deft, the port's part, {name_of(size)}, Gbit/s"] = spread(part)
+    return bars, figures
+
+
+def fence_times(text):
+    """Seconds from a path's loss to the end of its fence, as the senders log them. Those of the
+    way back, which has no messages, are the care thread's: nobody waits for them."""
+    return [float(took) * 1e-3 for process, thread, took in
+            re.findall(rf":(\d+):(\d+) \[deft\] .* fenced after ({fabrics.NUMBER}) ms", text)
+            if process == thread]
+
+
+def port_dies(bench, options):
+    """Messages of which every byte is compared, while the port breaks and returns."""
+    bars, figures = [], {}
+    for kind, (how, device_faults, limit) in FAULTS.items():
+        stalls, returns, fences, lost = [], [], [], 0
+        for _ in range(max(1, options.pairs // 2)):
+            with Runs(bench, options, [0]) as runs:
+                process = runs.start(["--mode", "steady", "--sizes", "512K", "--depth", str(DEPTH),
+                                      "--messages", "5000", "--verify", "--patience", "30"],
+                                     {"DEFT_LOG": "debug", "DEFT_LOG_FILE": runs.fabric.log,
+                                      "SOFTDEV_VERBS_FAULTS": device_faults})
+                wait_for_traffic(bench, process)
+                time.sleep(0.5)
+                cuts = []
+                for _ in range(2):
+                    if process.poll() is not None:
+                        break
+                    cuts.append((time.monotonic(), time.monotonic() + faults.HOLD))
+                    bench.network.cut(0, how)
+                    time.sleep(faults.HOLD)
+                    bench.network.restore(0)
+                    took = faults.back_in_use(bench, process, 0)
+                    if took is not None:
+                        returns.append(took)
+                    time.sleep(1.0)
+                lines, _ = bench.finish(process, timeout=110)
+                told = Path(runs.fabric.log).read_text(encoding="utf-8")
+            result = next(line for line in lines if line["kind"] == "steady")
+            stalls += [faults.longest_gap(result, *cut) for cut in cuts]
+            fences += fence_times(told)
+            lost += len(re.findall(r"path soft0\S* .* is (?:down|suspect)", told))
+        bars += [bar(f"{kind}: stall p99", quantile(stalls, 0.99), limit, False, unit="s"),
+                 bar(f"{kind}: back in use after return, longest", max(returns, default=None),
+                     faults.BACK, False, unit="s"),
+                 bar(f"{kind}: paths the sender lost, for each fault", lost / len(stalls), 1.0),
+                 bar(f"{kind}: fence p99", quantile(fences, 0.99) if fences else None, 0.1, False,
+                     unit="s")]
+        figures[f"{kind}: stall, s"] = spread(stalls)
+        figures[f"{kind}: back in use, s"] = spread(returns or [2 * faults.BACK])
+        figures[f"{kind}: fence, s"] = spread(fences or [0.0])
+    return bars, figures
+
+
+def device_faults(seed):
+    """What the cards of one schedule do, from the seed alone."""
+    dice = random.Random(seed * 104729 + 3)
+    text = [f"seed={seed}"]
+    for name, percent, ms in (("lose_acks", 0.05, 0), ("resend", 2, 40), ("late_write", 1, 600),
+                              ("modify_slow", 50, 300), ("shuffle", 20, 0),
+                              ("complete_late", 1, 40), ("event_missing", 50, 0),
+                              ("event_late", 50, 500)):
+        if dice.random() < 0.3:
+            text.append(f"{name}={percent * dice.random():.4f}%")
+            text += [f"{name}_ms={dice.randint(1, ms)}"] if ms else []
+    return ",".join(text)
+
+
+def schedules(bench, options):
+    """Random schedules of links and cards that fail; every run must end bit-exact."""
+    wrong = {}
+    seeds = range(options.seed, options.seed + options.schedules)
+    for seed in seeds:
+        ports = [[0], [0, 1]][seed % 2]
+        with Runs(bench, options, ports) as runs:
+            complaint = faults.run_schedule(
+                bench, seed, lambda arguments, runs=runs, seed=seed: runs.start(
+                    arguments, {"SOFTDEV_VERBS_FAULTS": device_faults(seed)}), ports)
+        if complaint:
+            wrong[seed] = complaint
+    return ([bar("random schedules that ended bit-exact", len(seeds) - len(wrong), len(seeds))],
+            {"seeds": f"{seeds[0]}..{seeds[-1]}", **({"failed": wrong} if wrong else {})})
+
+
+CASES = {
+    "verbs-alone": (["2gbit"], None, alone),
+    "verbs-unshaped": (["unshaped"], None, unshaped),
+    "verbs-two": (["2gbit", "1gbit"], None, two),
+    "verbs-tcp": (["2gbit", "1gbit"], None, beside_tcp),
+    "verbs-slow-tcp": (["2gbit", "100mbit"], None, beside_slow_tcp),
+    "verbs-fast-tcp": (["unshaped", "1gbit"], None, fast_beside_tcp),
+    "verbs-faults": (["2gbit", "1gbit"], None, port_dies),
+    "verbs-schedules": (["800mbit", "400mbit"], None, schedules),
+}
