@@ -207,10 +207,20 @@ void VerbsQueuePair::connect(const VerbsAddress& peer) {
 
 // Whoever calls end() meanwhile wins: a queue pair does not come back from the error state.
 void VerbsQueuePair::connect_now(const VerbsAddress& peer) {
-    const MutexLock lock(connecting_);
-    if (state() != State::Connecting) {
-        return;
+    {
+        const MutexLock lock(connecting_);
+        if (state() == State::Connecting) {
+            connect_locked(peer);
+        }
     }
+    // Pairs with end_now(): one of the two sees what the other has done.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (state() == State::Ending) {
+        end_now();
+    }
+}
+
+void VerbsQueuePair::connect_locked(const VerbsAddress& peer) {
     if (const int error = to_receive(peer); error != 0) {
         fail("queue pair to RTR (the peer's address does not answer?)", error);
         return;
@@ -235,7 +245,21 @@ void VerbsQueuePair::end() {
     }
 }
 
+// Never between two steps of connect_now(), which may take a second each, and does not hold up the
+// ends of others here: it calls this then. The kernel lets them wait for each other as well.
 void VerbsQueuePair::end_now() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!connecting_.try_lock()) {
+        return;
+    }
+    end_locked();
+    connecting_.unlock();
+}
+
+void VerbsQueuePair::end_locked() {
+    if (state() != State::Ending) {
+        return;
+    }
     deft_verbs_qp_attr_t attributes{};
     attributes.qp_state = DEFT_VERBS_QPS_ERR;
     const VerbsLibrary& library = context().library();
@@ -244,7 +268,6 @@ void VerbsQueuePair::end_now() {
         return;
     }
     // The device does not hear any more. One that is destroyed touches no memory either.
-    const MutexLock lock(connecting_);
     context().look();
     context().forget(qp_);
     if (const int error = library.destroy_qp(qp_); error != 0) {

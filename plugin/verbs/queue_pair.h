@@ -87,7 +87,9 @@ private:
     int to_receive(const VerbsAddress& peer);
     int to_send();
     void connect_now(const VerbsAddress& peer);
+    void connect_locked(const VerbsAddress& peer) DEFT_REQUIRES(connecting_);
     void end_now();
+    void end_locked() DEFT_REQUIRES(connecting_);
     void fail(const char* what, int error);
 
     const std::shared_ptr<VerbsDomain> domain_;
@@ -101,7 +103,7 @@ private:
     std::string why_;      // written before state_
     std::atomic<State> state_{State::Made};
     std::atomic<bool> lost_{false};
-    Mutex connecting_;  // held while connect_now() is inside of the driver
+    Mutex connecting_;  // held while one of the two is inside of the driver
 };
 
 const char* name_of(VerbsQueuePair::State state);
