@@ -191,9 +191,6 @@ int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, s
 
 int grown(const Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
           const job_network::Config& config, int result) noexcept {
-    if (usable(result) && hook.watched()) {
-        rendezvous::grown();
-    }
     return group::made({comm, hook.table(), 0, rank, nranks, false, nullptr, nullptr, 0,
                         config.network(), config.shares(), config.choices(), t_began_ns},
                        result);

@@ -116,14 +116,6 @@ agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int 
     }
 }
 
-void grown() noexcept {
-    if (agreement_wanted()) {
-        DEFT_WARN_ONCE(
-            "calls of communicators that ncclCommGrow makes are forwarded to NCCL unchanged, on "
-            "every rank: the ranks that join and those that were there cannot agree on a plan");
-    }
-}
-
 bool acceptable(agreement::Council* council, int nranks) noexcept {
     if (!shim_required() || nranks == 1) {
         return true;

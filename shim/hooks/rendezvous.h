@@ -29,11 +29,6 @@ bool refuses_lone_process(const Hook& hook, int nranks) noexcept;
 agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
                             int nranks, int rank, const char* network) noexcept;
 
-// After ncclCommGrow has made a communicator: says once that nothing is planned for it. Its ranks
-// have no way to find each other: those that join have an id of NCCL's, those that were there have
-// none, and the agreement of theirs knows nothing of new ranks.
-void grown() noexcept;
-
 // Under DEFT_REQUIRE=1, when a communicator has been made: waits, with a deadline, for what its
 // ranks agree on. False, and the reason in the log, if it has to fail: they do not agree, or NCCL
 // tried deft's plugin in this process and it could not start. A plugin that NCCL was never told of
