@@ -622,7 +622,6 @@ KINDS = {
                                     start_powerSGD_iter=4), powerSGD_hook.powerSGD_hook)),
     # Trainers: clipping, evaluations, checkpoints that are read again.
     "trainer": SUMMED["accumulated"],
-    "stopped_early": SUMMED["evaluated"],
 }
 
 

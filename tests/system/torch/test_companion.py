@@ -69,7 +69,6 @@ SAID = {
     "low_rank": r"a sum of \d+ bytes is made in a communication hook of the job's own",
     "forked": IN_FORCE,
     "trainer": "a parameter is changed outside of a step",
-    "stopped_early": "is made outside of backward|a parameter is changed outside of a step",
 }
 
 
