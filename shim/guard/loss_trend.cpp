@@ -17,7 +17,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // A sum of what lies above the expected level, in standard deviations, less the first for each
 // loss; more than the second counts of none, so that a single one says nothing (Page's cumulative
 // sum, Biometrika 41, 1954). The third is where it is an alarm. Three losses that are five
-// deviations too high reach it, and seven that are three.
+// deviations too high reach it, and six that are three.
 constexpr double kDrift = 1.25;
 constexpr double kMost = 5;
 constexpr double kAlarm = 10;

@@ -29,6 +29,10 @@ double median(std::deque<double> values) {
 std::string TrainingWatch::note(int rank, const Training& training) {
     std::string why;
     if (rank == own_) {
+        if (training.iteration < next_) {
+            begin_again();
+        }
+        next_ = training.iteration + 1;
         why = judge_norm(training);
     }
     if (training.iteration < ended_) {
@@ -53,6 +57,18 @@ std::string TrainingWatch::note(int rank, const Training& training) {
         rounds_.erase(first);
     }
     return why;
+}
+
+// Another module of the job's has taken the place of the one before, and counts from 0.
+void TrainingWatch::begin_again() {
+    rounds_.clear();
+    ended_ = 0;
+    trend_ = {};
+    before_.clear();
+    norms_.clear();
+    since_ = 0;
+    told_ = late_ = false;
+    stretch_ = {};
 }
 
 std::string TrainingWatch::end_round(std::uint64_t iteration, const Round& round) {

@@ -53,6 +53,7 @@ private:
         double rate = 0;
         bool late = false;
     };
+    void begin_again();
     std::string end_round(std::uint64_t iteration, const Round& round);
     std::string judge_norm(const Training& training);
 
@@ -65,6 +66,7 @@ private:
     LossTrend trend_;
     std::map<std::uint64_t, Round> rounds_;
     std::uint64_t ended_ = 0;    // rounds below that
+    std::uint64_t next_ = 0;     // iteration of this rank's, at the least: its own come in order
     std::deque<double> before_;  // norms of synchronous iterations
     std::deque<double> norms_;   // and of the first under a plan
     std::uint32_t since_ = 0;    // norms under it

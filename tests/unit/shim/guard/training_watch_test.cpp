@@ -87,6 +87,19 @@ TEST_F(Told, TheMeanOfTheRanksIsTheLoss) {
     EXPECT_NE(why_.find("the loss rose"), std::string::npos) << why_;
 }
 
+// A job that trains one model after the other over one communicator.
+TEST_F(Told, AnotherModuleHasATrendOfItsOwn) {
+    tell_many(200, false, 1, 1);
+    iteration_ = 0;
+    tell_many(60, false, 8, 9);
+    tell_many(20, true, 8, 9);
+    EXPECT_EQ(why_, "") << "the first model's loss is no trend of the second one's";
+    EXPECT_NEAR(watch_.stretch().expected, 8.005, 1e-9);
+    EXPECT_EQ(watch_.stretch().from, 60U);
+    tell_many(4, true, 16, 9);
+    EXPECT_NE(why_.find("the loss rose"), std::string::npos) << why_;
+}
+
 TEST_F(Told, ARankThatTellsNothingIsNotWaitedForForEver) {
     for (; iteration_ < 160; ++iteration_) {
         for (int rank = 1; rank < kRanks; ++rank) {
