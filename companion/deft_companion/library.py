@@ -8,7 +8,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERFACE, BEFORE = 5, 4
+INTERFACE, BEFORE = 4, 3
 UNWANTED, OPTIMIZER, PROOF, LAYERS = range(4)
 BUCKET, FORWARD, BACKWARD, PARAMETERS, HELD_BACK, COMPRESSED = range(6)
 
@@ -19,7 +19,6 @@ _FUNCTIONS = {
                  ctypes.c_uint32, ctypes.c_int),
     "prove_iteration": (ctypes.c_int, ctypes.c_uint32),
     "refuse_proof": (None, ctypes.c_uint32, ctypes.c_char_p),
-    "note_steps": (ctypes.c_int, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
     "layers_wait": (None, ctypes.c_uint32),
     "take_sum": (ctypes.c_void_p,),
     "wait_sum": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
@@ -29,6 +28,7 @@ _FUNCTIONS = {
 }
 # What a library of the interface before does not have.
 _NEW = {
+    "note_steps": (ctypes.c_int, ctypes.c_uint32, ctypes.c_double, ctypes.c_double),
     "watch_training": (ctypes.c_int, ctypes.c_uint32),
     "note_training": (None, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int, ctypes.c_double,
                       ctypes.c_double, ctypes.c_double),

@@ -68,9 +68,9 @@ void deft_set_gradient_clipping(int clipped);
  * modes deft and covap delay, merge or filter only what every rank's companion has proven. */
 
 /* Of the functions below and what they mean. A companion of the interface before is heard too: it
- * lacks what is new, deft_watch_training() and deft_note_training(). */
-#define DEFT_COMPANION_INTERFACE 5
-#define DEFT_COMPANION_INTERFACE_BEFORE 4
+ * lacks what is new, deft_note_steps(), deft_watch_training() and deft_note_training(). */
+#define DEFT_COMPANION_INTERFACE 4
+#define DEFT_COMPANION_INTERFACE_BEFORE 3
 
 /* What the library wants of a companion. */
 #define DEFT_COMPANION_UNWANTED 0  /* nothing: no gradient may come late */

@@ -53,6 +53,7 @@ class Releases(unittest.TestCase):
         self.assertEqual((process.begun, said), ([library.BEFORE], ""))
         self.assertEqual((found.wants, found.prove_iteration(1)), (library.PROOF, 7))
         self.assertEqual(found.watch_training(1), 0, "nothing is asked for")
+        self.assertEqual(found.note_steps(1, -1, -1), 0, "no steps need be measured")
         found.note_training(1, 0, 1, 0.5, 1.0, 0.1)
 
     def test_nor_does_one_behind_a_guest_that_is_newer(self):

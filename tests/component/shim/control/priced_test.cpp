@@ -46,7 +46,8 @@ protected:
     static constexpr const char* kWho = "a test's";
 };
 
-// A companion of the release before proves and prices all the same; it tells no losses.
+// A companion of the interface before proves all the same; it measures no steps, and tells no
+// losses.
 TEST_F(Priced, ACompanionOfTheInterfaceBeforeIsHeard) {
     EXPECT_EQ(companion_begin(DEFT_COMPANION_INTERFACE_BEFORE, kWho), DEFT_COMPANION_PROOF);
     EXPECT_EQ(companion_begin(DEFT_COMPANION_INTERFACE_BEFORE - 1, kWho), -1);
