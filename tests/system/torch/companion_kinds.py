@@ -622,6 +622,8 @@ KINDS = {
                                     start_powerSGD_iter=4), powerSGD_hook.powerSGD_hook)),
     # Trainers: clipping, evaluations, checkpoints that are read again.
     "trainer": SUMMED["accumulated"],
+    # A plan may come before it stops to look at its loss.
+    "stopped_early": SUMMED["evaluated"],
 }
 
 
@@ -630,7 +632,8 @@ TIMED = ("steep", "gentle", "steeper")
 ENDS = ("the plan has ended", "the plan in force ends")
 SAYS = ("does what exact does", "plan in force", "a plan is not taken", *ENDS)
 # Of these the end of their plan is awaited.
-ENDING = ("reads_later", "steeper", "sums_later", "seldom", "skips", "skips_apart", "by_hand_later")
+ENDING = ("reads_later", "steeper", "sums_later", "seldom", "skips", "skips_apart", "by_hand_later",
+          "stopped_early")
 
 
 def said(since, ending=False):

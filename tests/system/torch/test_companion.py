@@ -129,7 +129,11 @@ class Companion(support.TorchTest):
         self.assertNotIn("stands down", self.log(job, 0) + self.log(job, 1))
 
     def test_a_plan_ends_where_the_proof_does(self):
-        results, _ = self.run_kinds(["reads_later", "sums_later", "seldom", "by_hand_later"])
+        results, _ = self.run_kinds(["reads_later", "sums_later", "seldom", "by_hand_later",
+                                     "stopped_early"])
+        said = results["stopped_early"]["said"]
+        refused = "is made outside of backward|a parameter is changed outside of a step"
+        self.assertTrue(any(re.search(refused, line) for line in said), said)
         said = results["by_hand_later"]["said"]
         self.assertTrue(any(IN_FORCE in line for line in said), said)
         ended = "(has ended, because|in force ends:).* is changed behind its sum in another way"
