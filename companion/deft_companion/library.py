@@ -135,7 +135,10 @@ def guarded(function):
 def compiling():
     """A compiler traces the job: what it sees now is not what happens later."""
     torch = sys.modules["torch"]
-    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+    # Since 2.3 in torch.compiler; since 2.1 in torch._utils; what is older is not asked.
+    ask = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    ask = ask or getattr(torch._utils, "is_compiling", None)
+    return ask is not None and ask()
 
 
 def where():

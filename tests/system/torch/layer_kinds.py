@@ -483,12 +483,12 @@ KINDS = {
     "compiled": job(prepare=whole, bucket_cap_mb=2),
     "compiled_part": job(make_model=in_part, bucket_cap_mb=2),
 }
-# What is compiled comes last, because the job has compiled from then on. The compiler of PyTorch
-# 2.15 does not take the software device's process groups.
+# What is compiled comes last, because the job has compiled from then on. The compilers of PyTorch
+# 2.1 and 2.15 do not take the software device's process groups.
 RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 if not hasattr(torch, "compile"):
     del KINDS["compiled_part"]
-if not hasattr(torch, "compile") or RELEASE >= (2, 15):
+if not (2, 6) <= RELEASE < (2, 15):
     del KINDS["compiled"]
 if RELEASE < (2, 4):
     del KINDS["adam_fused"]

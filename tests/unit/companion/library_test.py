@@ -7,6 +7,7 @@ import contextlib
 import io
 import pathlib
 import sys
+import types
 import unittest
 from unittest import mock
 
@@ -76,6 +77,18 @@ class Releases(unittest.TestCase):
         found, said = self.begin(Process(("version", BEGIN), library.INTERFACE))
         self.assertIn("knows no companion", said)
         self.assertEqual(found.wants, library.UNWANTED)
+
+
+class Compiling(unittest.TestCase):
+    def test_it_is_asked_where_each_release_has_it(self):
+        asked = types.SimpleNamespace(is_compiling=lambda: True)
+        without = types.SimpleNamespace()
+        for release, torch, compiling in (
+                ("2.6", types.SimpleNamespace(compiler=asked, _utils=without), True),
+                ("2.1", types.SimpleNamespace(compiler=without, _utils=asked), True),
+                ("1.13", types.SimpleNamespace(_utils=without), False)):
+            with self.subTest(release), mock.patch.dict(sys.modules, torch=torch):
+                self.assertIs(library.compiling(), compiling)
 
 
 if __name__ == "__main__":
