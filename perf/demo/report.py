@@ -8,6 +8,9 @@ import platform
 
 from ..common import bounds, hosts, iterations
 
+# What the runs with deft are called. `layers`: layers wait for their own gradients.
+NAMES = {"plain": "without deft", "observe": "mode observe", "exact": "mode exact",
+         "layers": "exact, layer-wise", "deft": "mode deft", "covap": "mode covap"}
 LOSS_TOLERANCE = 1e-6
 LAST_ITERATIONS = 4   # that are shown as they went
 # No harder claim can be made: while ranks compute on the cores that carry the bytes, compute alone
@@ -82,6 +85,18 @@ def settled_ms(phase):
     first."""
     raw = phase["job"]["iteration_ms"]["raw"]
     return iterations.typical(raw[len(raw) // 2:], iterations.period_of(plan_of(phase)))
+
+
+def iterations_to(phase, loss):
+    """How many iterations a run took to this mean loss of an epoch, between two epochs in
+    proportion; the run got there."""
+    losses = phase["job"]["epoch_losses"]
+    share = phase["job"]["iterations"] / len(losses)
+    last = next((epoch for epoch, value in enumerate(losses) if value <= loss), len(losses) - 1)
+    if last == 0:
+        return share
+    before, after = losses[last - 1], losses[last]
+    return share * (last + (before - loss) / (before - after))
 
 
 def last_activity(results, activity, count=LAST_ITERATIONS):
@@ -173,7 +188,7 @@ def comparison(phases, shaped, limits):
     result.json. `limits`: see lower_bounds. Without namespaces the kernel's counters are those
     of the whole machine's loopback interface, and are left out."""
     runs = list(phases.values())
-    rows = [["", *("without deft" if name == "plain" else f"mode {name}" for name in phases)]]
+    rows = [["", *(NAMES[name] for name in phases)]]
     rows.append(["loss (last epoch)", *(f"{run['job']['loss']:.6f}" for run in runs)])
     rows.append(["test accuracy, %", *(f"{100 * run['job']['test_accuracy']:.1f}" for run in runs)])
     for key, name in (("median", "iteration, median ms"), ("p10", "          10 % ms"),
@@ -183,6 +198,9 @@ def comparison(phases, shaped, limits):
     rows.append(["speed-up",
                  *(f"{settled_ms(runs[0]) / settled_ms(run):.2f}" if settled_ms(run) else "-"
                    for run in runs)])
+    goal = max(run["job"]["loss"] for run in runs)
+    rows.append([f"time to loss {goal:.3f}, s",
+                 *(f"{1e-3 * settled_ms(run) * iterations_to(run, goal):.1f}" for run in runs)])
     rows.append(["plan", *(_planned(run, lambda facts: facts["state"]) for run in runs)])
     rows.append(["predicted, ms",
                  *(_planned(run, lambda facts: f"{facts['predicted_ms']:.0f}") for run in runs)])
@@ -209,9 +227,9 @@ def verdict_sentence(phases, good, same, shaped):
     for name, phase in phases.items():
         if name == "plain":
             continue
-        what = f"mode {name} ran"
+        what = f"{NAMES[name]} ran"
         if shaped and before:
-            what = f"mode {name} took {settled_ms(phase) / before:.2f} of the time without deft"
+            what = f"{NAMES[name]} took {settled_ms(phase) / before:.2f} of the time without deft"
         how = same.get(name)
         losses = {"bitwise": "equal losses", "no": "other losses"}.get(how, f"losses {how}")
         parts.append(f"{what}, with {losses}")

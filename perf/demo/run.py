@@ -33,8 +33,8 @@ JOB = os.path.join(ROOT, "perf", "jobs", "ddp.py")
 LAUNCHER = os.path.join(ROOT, "softdev", "torch", "launch.py")
 NEEDED_MODULES = ("torch", "numpy", "sklearn")
 IMAGES = 1437   # of the digits, in training
-MODES = ("observe", "exact", "deft", "covap")
-EXACT = ("observe", "exact")   # the modes that promise the numbers of the job without deft
+MODES = tuple(name for name in report.NAMES if name != "plain")
+EXACT = ("observe", "exact", "layers")   # those that promise the numbers of the job without deft
 WARM_UP = 44   # iterations, two epochs; the job is short
 
 
@@ -60,8 +60,9 @@ def parse(arguments):
     parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto",
                         help="how hosts are made (default: namespaces, or loopback addresses where "
                              "those are not allowed)")
-    parser.add_argument("--modes", default="exact,deft",
-                        help="DEFT_MODE of the runs with deft (default: exact,deft)")
+    parser.add_argument("--modes", default="exact,layers,deft",
+                        help="the runs with deft: values of DEFT_MODE, and layers, which is exact "
+                             "with DEFT_LAYERWISE=auto (default: exact,layers,deft)")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--iterations", type=int, help="stop after so many iterations")
     parser.add_argument("--model", default="transformer")
@@ -155,7 +156,7 @@ def clear(folder):
     """Removes the files of an earlier demo, nothing else."""
     for name in os.listdir(folder):
         if (name in ("result.json", "timeline.html")
-                or name.startswith(("plain", *MODES)) and name.endswith((".json", ".log"))):
+                or name.startswith(tuple(report.NAMES)) and name.endswith((".json", ".log"))):
             os.remove(os.path.join(folder, name))
 
 
@@ -200,15 +201,17 @@ def run_phases(options, parts, python, network, folder):
                                     f"{f'eth{fast}' if network.shaped else 'lo'}"}
 
     for mode in options.modes:
-        deft = job.Phase(mode, f"with deft, mode {mode}", network, folder, options.ranks_per_host,
-                         options.timeout)
+        deft = job.Phase(mode, f"with deft, {report.NAMES[mode]}", network, folder,
+                         options.ranks_per_host, options.timeout)
         settings = {"DEFT_WARMUP": str(WARM_UP)}
         if mode not in EXACT:
             settings["DEFT_GRADIENTS"] = "trust"
             print(f"mode {mode}: with DEFT_GRADIENTS=trust, which says that the large sums of this "
                   f"job are gradients; mode {mode} does what exact does without it "
                   "(docs/accuracy.md)", flush=True)
-        command = [parts["deft"], "run", "--mode", mode, "--out",
+        if mode == "layers":
+            settings["DEFT_LAYERWISE"] = "auto"
+        command = [parts["deft"], "run", "--mode", "exact" if mode == "layers" else mode, "--out",
                    os.path.join(folder, f"{mode}-observe-%r.json"), "--library", parts["library"],
                    "--", *rank_command(deft.results_file)]
         results, seconds, traffic = deft.run(
@@ -228,20 +231,20 @@ def judge(options, phases, world):
     losses agree)."""
     good, same = True, {}
     for mode in options.modes:
-        phase = phases[mode]
+        phase, title = phases[mode], report.NAMES[mode]
         hooks, plugin, line = report.verdict(phase["observed"], world)
         phase["hooks_in_path"], phase["plugin_in_path"] = hooks, plugin
-        print(f"mode {mode}: {line}")
+        print(f"{title}: {line}")
         for complaint in phase["complaints"]:
-            print(f"mode {mode}: complaint: {complaint}")
+            print(f"{title}: complaint: {complaint}")
         good = good and hooks and plugin and not phase["complaints"]
         same[mode] = report.agreement(phases["plain"]["job"], phase["job"])
         if mode in EXACT:
-            print(f"mode {mode}: losses with and without deft agree: {same[mode]}")
+            print(f"{title}: losses with and without deft agree: {same[mode]}")
             good = good and same[mode] != "no"
         if mode != "observe":
             phase["plan"] = report.plan_words(phase)
-            print(f"mode {mode}: {phase['plan']}")
+            print(f"{title}: {phase['plan']}")
     equal = all(phase["job"]["replicas_equal"] for phase in phases.values())
     print(f"replicas equal in every run: {'yes' if equal else 'NO'}")
     return good and equal, same
@@ -275,7 +278,7 @@ def conclude(options, network, reason, phases, folder, seconds):
                  *report.circumstances(options, network, described, time.strftime("%F %T %Z"))]
         file.write(timeline.page(phases, rows, options.rates, limits, about))
     records.replace(os.path.join(folder, "result.json"), {
-        "format": "deft-demo", "version": 3, "machine": described,
+        "format": "deft-demo", "version": 4, "machine": described,
         "seconds": round(seconds, 1),
         "network": {"kind": network.kind, "shaped": network.shaped, "reason": reason,
                     "hosts": options.hosts, "ranks_per_host": options.ranks_per_host,

@@ -7,8 +7,8 @@ import html
 from ..common import hosts, pages
 from . import report
 
-COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "deft": "#228833",
-           "covap": "#aa3377"}
+COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "layers": "#cc6677",
+          "deft": "#228833",  "covap": "#aa3377"}
 # None is the colour of compute, of waiting, of a link or of a bound.
 BUCKETS = ("#44aa99", "#332288", "#88ccee", "#aa4499", "#117733", "#999999")
 WIDTH = 900
@@ -18,6 +18,10 @@ def _text(x, y, words, size=12, anchor="start", colour="#222222"):
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
             f'fill="{colour}">'
             f"{html.escape(words)}</text>")
+
+
+def _heading(name):
+    return report.NAMES[name].capitalize()
 
 
 def _bucket(index):
@@ -50,7 +54,7 @@ def iterations(phases):
                      f'stroke="{COLOURS.get(name, "#000000")}" '
                      f'stroke-width="1.5"><title>{html.escape(name)}</title></polyline>')
     for index, name in enumerate(raw):
-        parts.append(_text(left + 120 * index, height - 6, name, 13,
+        parts.append(_text(left + 150 * index, height - 6, report.NAMES[name], 13,
                            colour=COLOURS.get(name, "#000000")))
     return "\n".join(parts + ["</svg>"])
 
@@ -235,7 +239,7 @@ def page(phases, rows, rates, limits, about):
                      [start + length for phase in phases.values() for _, start, length,
                       *_ in _bars(phase, rates)[1]])
     for name, phase in phases.items():
-        body += [f"<h3>{'Without deft' if name == 'plain' else f'Mode {html.escape(name)}'}</h3>",
+        body += [f"<h3>{html.escape(_heading(name))}</h3>",
                  f"<p>{html.escape(phase['plan'])}</p>" if phase.get("plan") else "",
                  one_iteration(phase, rates, max(end, 1e-3), limits.get(name))]
     shown = {name: phase for name, phase in phases.items() if phase.get("activity")}
@@ -247,15 +251,15 @@ def page(phases, rows, rates, limits, about):
                  "light yellow: the update.</p>"]
     longest = max((phase["activity"]["iterations"][-1][-1] for phase in shown.values()), default=0)
     for name, phase in shown.items():
-        body += [f"<h3>{'Without deft' if name == 'plain' else f'Mode {html.escape(name)}'}</h3>",
+        body += [f"<h3>{html.escape(_heading(name))}</h3>",
                  last_iterations(phase, rates, longest)]
     body += ["<h2>Every iteration</h2>", iterations(phases)]
     for name, phase in phases.items():
         for observed in phase.get("observed", [])[:1]:
             for facts in observed.get("plans", []):
                 if facts["policy"]:
-                    body += [f"<h2>Mode {html.escape(name)}: plan {html.escape(facts['policy'])}, "
-                             "one period as predicted"
+                    body += [f"<h2>{html.escape(_heading(name))}: "
+                             f"plan {html.escape(facts['policy'])}, one period as predicted"
                              + ("" if facts.get("switched") else " (never in force)") + "</h2>",
                              f"<p>{facts['predicted_ms']:.1f} ms per iteration predicted, "
                              f"{facts['baseline_ms']:.1f} ms as the job was, "

@@ -42,20 +42,22 @@ class Demo(support.TorchTest):
         self.assertEqual(result["format"], "deft-demo")
         self.assertTrue(result["good"], text)
         self.assertIn(result["losses_agree"]["exact"], ("bitwise", "within 1e-06"))
-        for mode in ("exact", "deft"):
+        self.assertEqual(result["losses_agree"]["layers"], "bitwise")
+        for mode, name in (("exact", "mode exact"), ("layers", "exact, layer-wise"),
+                           ("deft", "mode deft")):
             self.assertEqual(len(result["phases"][mode]["observed"]), 2)
             self.assertTrue(result["phases"][mode]["observed"][0]["buckets"], text)
             self.assertTrue(result["phases"][mode]["job"]["replicas_equal"], text)
             # In force or not, the demo says so, in as many words.
             self.assertRegex(result["phases"][mode]["plan"], "^(plan '|no plan)")
-            self.assertIn(f"mode {mode}: {result['phases'][mode]['plan']}", text)
+            self.assertIn(f"{name}: {result['phases'][mode]['plan']}", text)
         with open(os.path.join(self.folder, "timeline.html"), encoding="utf-8") as file:
             page = file.read()
         self.assertIn("</html>", page)
-        self.assertEqual(page.count('aria-label="one iteration as measured"'), 3,
+        self.assertEqual(page.count('aria-label="one iteration as measured"'), 4,
                          "one picture a run")
         self.assertEqual(page.count('aria-label="the last iterations"'),
-                         3 if result["network"]["shaped"] else 0)
+                         4 if result["network"]["shaped"] else 0)
         xml.etree.ElementTree.fromstring(page.replace("<!doctype html>",
                                                       "").replace('<meta charset="utf-8">', ""))
         if result["network"]["shaped"]:

@@ -77,6 +77,14 @@ class Conclusion(unittest.TestCase):
                                             "within 2 %.")):
             self.assertEqual(report.verdict_sentence(PHASES, good, {"exact": same}, shaped), words)
 
+    def test_time_to_a_loss_counts_iterations_by_epochs(self):
+        for losses, loss, iterations in (([4.0, 2.0, 1.0], 1.0, 30), ([4.0, 2.0, 1.0], 1.5, 25),
+                                         ([4.0, 2.0, 1.0], 4.5, 10),
+                                         ([4.0, 1.0, 2.0], 2.0, 10 + 20 / 3)):
+            run = {"job": {"epoch_losses": losses, "iterations": 30}}
+            self.assertAlmostEqual(report.iterations_to(run, loss), iterations, msg=str(losses))
+        self.assertRegex(self.conclude(["400mbit"])[0], r"time to loss 0\.500, s +0\.1 +0\.1")
+
     def test_a_bucket_has_a_colour_of_its_own(self):
         page = self.conclude(["400mbit"])[1]
         drawn = re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"[^>]*><title>(\w+)', page)
