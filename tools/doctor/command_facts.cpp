@@ -126,6 +126,9 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
         loss = wrapper_loss(words);
     }
     if (loss.empty()) {
+        if (job_.command.container.empty()) {
+            job_.command.container = container_doubt(words);
+        }
         return false;
     }
     if (job_.command.loss.empty() && (likely || likely_job(words))) {

@@ -47,6 +47,7 @@ struct CommandFacts {
     bool assumed = false;            // as if it were started with deft run
     std::string loss;                // environment_loss(), of a wrapper
     std::string loss_from;           // file:line, if a script has the wrapper
+    std::string container;           // container_doubt(), of a wrapper
     std::vector<ProgramFacts> programs;
     std::vector<ScriptLine> preload_resets;
     std::vector<ScriptLine> handles;    // lines that open NCCL or a library by handle
@@ -123,6 +124,8 @@ struct SettingsFacts {
     Config config = Config::load({}, "");
     std::vector<TextProblem> texts;              // text_settings_problems()
     std::vector<std::string> unwritable;         // DEFT_OUT, DEFT_LOG_FILE
+    std::vector<std::string> unusable;           // what others name: "problem; remedy"
+    std::string kill_file;                       // the kill switch that is there
     std::map<std::string, std::string> other;    // variables of CUDA, PyTorch, vLLM that matter
     std::vector<std::string> unknown;            // NCCL_* that nobody knows, with a guess
     bool observer_on_path = false;               // PYTHONPATH leads Python to deft's module

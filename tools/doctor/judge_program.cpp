@@ -110,6 +110,11 @@ void judge_program(const Facts& facts, Diagnoses& found) {
                              ""});
         }
     }
+    if (!command.container.empty()) {
+        const auto split = command.container.find("; ");
+        found.push_back({Finding::ContainerUnseen, command.container.substr(0, split),
+                         "the words of the command", command.container.substr(split + 2)});
+    }
     if (!command.loss.empty()) {
         const auto split = command.loss.find("; ");
         found.push_back({Finding::PreloadLost,

@@ -5,6 +5,7 @@
 
 #include "tools/doctor/judge.h"
 #include "tools/settings_check.h"
+#include "topology/listening.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -66,14 +67,26 @@ void judge_wrong(const SettingsFacts& settings, Diagnoses& found) {
     }
 }
 
+// Empty: what the table of findings says.
+std::string remedy_of_off(const std::string& origin) {
+    if (origin.starts_with("forced by ")) {
+        return "ask whoever keeps the file: a job cannot undo that";
+    }
+    if (origin.starts_with("DEFT_CANARY=")) {
+        return "DEFT_CANARY=100% takes the job in, unless a file forces the share";
+    }
+    return {};
+}
+
 void judge_off(const Config& config, Diagnoses& found) {
     if (!config.is(Key::Mode, "off") || !config.central_problem().empty()) {
         return;
     }
     const Key by = is_set(config, Key::Disable) && !config.text(Key::Disable).empty() ? Key::Disable
                                                                                       : Key::Mode;
-    found.push_back({Finding::SwitchedOff, said(config, by) + " switches deft off",
-                     config.setting(by).origin, ""});
+    const std::string& origin = config.setting(by).origin;
+    found.push_back({Finding::SwitchedOff, said(config, by) + " switches deft off", origin,
+                     remedy_of_off(origin)});
     if (config.flag(Key::Require)) {
         found.push_back({Finding::SettingsContradict,
                          said(config, Key::Require) + " asks for deft, and " + said(config, by) +
@@ -182,6 +195,43 @@ void judge_networks(const Config& config, const PluginFacts& plugin, Diagnoses& 
     }
 }
 
+constexpr int kFewPorts = 64;  // a rank of a large job accepts so many connections
+
+void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
+    for (const std::string& line : settings.unusable) {
+        const auto split = line.find("; ");
+        found.push_back({Finding::SettingIdle, line.substr(0, split),
+                         "the file system of this host", line.substr(split + 2)});
+    }
+    if (!settings.kill_file.empty()) {
+        found.push_back({Finding::KillSwitchPulled,
+                         settings.kill_file + " is there: no plan is carried out",
+                         "the file system of this host", ""});
+    }
+    PortRange range;
+    const std::string& ports = settings.config.text(Key::Ports);
+    if (!ports.empty() && parse_ports(ports, range) && range.last - range.first + 1 < kFewPorts) {
+        found.push_back(
+            {Finding::PortRange,
+             fmt::format("{} has {} ports for all ranks of a host",
+                         said(settings.config, Key::Ports), range.last - range.first + 1),
+             "each connection that NCCL accepts takes one", "name more: DEFT_PORTS=42000-42999"});
+    }
+}
+
+void judge_tuner(const SettingsFacts& settings, Diagnoses& found) {
+    for (const char* name : {"NCCL_ALGO", "NCCL_PROTO"}) {
+        const auto value = settings.other.find(name);
+        if (value != settings.other.end() && !value->second.empty() &&
+            !settings.config.is(Key::Tuner, "off")) {
+            found.push_back({Finding::SettingIdle,
+                             fmt::format("{} has no effect next to {}={}",
+                                         said(settings.config, Key::Tuner), name, value->second),
+                             "docs/tuner.md", ""});
+        }
+    }
+}
+
 void judge_other(const SettingsFacts& settings, Diagnoses& found) {
     const Config& config = settings.config;
     if (config.is(Key::Log, "none") && user_set(config, Key::LogFile) &&
@@ -245,6 +295,8 @@ void judge_settings(const Facts& facts, Diagnoses& all) {
     judge_off(settings.config, found);
     if (!settings.config.is(Key::Mode, "off")) {
         judge_mode(settings.config, found);
+        judge_files_and_ports(settings, found);
+        judge_tuner(settings, found);
         if (facts.plugin) {
             judge_networks(settings.config, *facts.plugin, found);
         }

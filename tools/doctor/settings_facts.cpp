@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
+#include <string>
 
 #include "tools/doctor/host_facts.h"
 #include "tools/doctor/nccl_names.h"
@@ -39,6 +42,24 @@ void read_python_path(const Environment& environment, SettingsFacts& facts) {
         }
     }
     facts.shadowing_site.clear();  // nothing of deft's behind it
+}
+
+// Files that are looked for while the job runs; a job does without those that are not there.
+void read_files(const Config& config, SettingsFacts& facts) {
+    const auto look = [&](Key key, int access, const char* remedy) {
+        const Setting& setting = config.setting(key);
+        if (!setting.text.empty() && ::access(setting.text.c_str(), access) != 0) {
+            facts.unusable.push_back(std::string(variable(key).name) + "='" + setting.text + "' (" +
+                                     setting.origin + "): " + std::strerror(errno) + "; " + remedy);
+        }
+    };
+    look(Key::Metrics, W_OK | X_OK, "make the folder, with mode 1777 (docs/metrics.md)");
+    look(Key::Probe, R_OK, "make it with deft probe --json, on every host, or unset it");
+    for (const std::string& file : {std::string("/etc/deft/off"), config.text(Key::KillFile)}) {
+        if (facts.kill_file.empty() && !file.empty() && ::access(file.c_str(), F_OK) == 0) {
+            facts.kill_file = file;
+        }
+    }
 }
 
 }  // namespace
@@ -77,8 +98,12 @@ SettingsFacts read_settings(const Job& job) {
             }
         }
     }
-    for (const char* name : {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT",
-                             "NCCL_BLOCKING_WAIT", "TORCH_DISTRIBUTED_DEBUG"}) {
+    if (!off) {
+        read_files(config, facts);
+    }
+    for (const char* name :
+         {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT",
+          "TORCH_DISTRIBUTED_DEBUG", "NCCL_ALGO", "NCCL_PROTO"}) {
         if (const auto value = job.environment.get(name)) {
             facts.other[name] = *value;
         }

@@ -26,6 +26,15 @@ bool mentions(const Words& words, std::string_view text) {
                        [&](const std::string& word) { return word.find(text) != word.npos; });
 }
 
+bool runs_deft(const Words& words) {
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        if (words[i] == "run" && base_name(words[i - 1]) == "deft") {
+            return true;
+        }
+    }
+    return false;
+}
+
 // Open MPI hands on its own variables, and what -x names; to other hosts nothing else.
 std::string mpirun_loss(const Words& words) {
     const bool elsewhere = has(words, {"-H", "-host", "--host", "-hostfile", "--hostfile",
@@ -47,6 +56,25 @@ std::string container_loss(const Words& words, std::string_view name) {
             name, name);
     }
     return {};
+}
+
+// Enroot's containers have the image's environment, and what the site or -e adds.
+std::string enroot_loss(const Words& words) {
+    if (!has(words, {"start", "exec"}) || mentions(words, "LD_PRELOAD")) {
+        return {};
+    }
+    return "enroot hands no environment into a container, so the command in it runs without deft; "
+           "install deft in the image and put deft behind it: enroot start IMAGE deft run -- "
+           "COMMAND";
+}
+
+std::string ray_loss(const Words& words) {
+    if (!has(words, {"job"}) || !has(words, {"submit"}) || mentions(words, "LD_PRELOAD")) {
+        return {};
+    }
+    return "ray job submit hands no environment to the cluster, so the job's workers run without "
+           "deft; name both variables in --runtime-env-json '{\"env_vars\": {\"LD_PRELOAD\": "
+           "PATH, \"NCCL_NET_PLUGIN\": \"deft\"}}'";
 }
 
 std::string batch_loss(const Words& words, std::string_view name) {
@@ -75,6 +103,15 @@ std::string wrapper_loss(const Words& command) {
     if (name == "singularity" || name == "apptainer") {
         return container_loss(command, name);
     }
+    if (runs_deft(command)) {
+        return {};
+    }
+    if (name == "enroot") {
+        return enroot_loss(command);
+    }
+    if (name == "ray") {
+        return ray_loss(command);
+    }
     if (name == "sbatch" || name == "salloc") {
         return batch_loss(command, name);
     }
@@ -89,6 +126,34 @@ std::string wrapper_loss(const Words& command) {
     if (name == "chroot") {
         return "chroot's command finds no library outside of its new root, so it runs without "
                "deft; install deft there, and put it behind: chroot ROOT deft run -- COMMAND";
+    }
+    return {};
+}
+
+std::string container_doubt(const Words& command) {
+    if (command.empty() || mentions(command, "deft")) {
+        return {};
+    }
+    const std::string_view name = base_name(command.front());
+    if (name == "apptainer" || name == "singularity") {
+        return fmt::format(
+            "{} keeps LD_PRELOAD, but the library is not in the container unless its image or a "
+            "bind has it; bind the library's folder (-B), or install deft in the image and put "
+            "deft behind it: {} exec IMAGE deft run -- COMMAND",
+            name, name);
+    }
+    if (name == "srun" && has(command, {"--container-image", "--container-name"})) {
+        return "srun keeps LD_PRELOAD, but the library is not in the container unless its image or "
+               "a mount has it; mount the library's folder (--container-mounts), or install deft "
+               "in "
+               "the image and put deft behind it: srun ... deft run -- COMMAND";
+    }
+    if (mentions(command, "LD_PRELOAD") &&
+        (name == "docker" || name == "podman" || name == "nerdctl" || name == "enroot")) {
+        return fmt::format(
+            "{} hands LD_PRELOAD on, but the library is not in the container unless its image or a "
+            "mount has it; mount the library's folder, or install deft in the image",
+            name);
     }
     return {};
 }

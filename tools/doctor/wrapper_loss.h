@@ -11,4 +11,8 @@ namespace deft::tools::doctor {
 // One line "what; remedy", or an empty string. Pure.
 std::string wrapper_loss(const std::vector<std::string>& command);
 
+// The same of a wrapper that keeps the preload, but starts its command in a container, of which
+// nobody here knows whether it has the library. Empty where a word names deft. Pure.
+std::string container_doubt(const std::vector<std::string>& command);
+
 }  // namespace deft::tools::doctor

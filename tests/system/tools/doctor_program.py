@@ -84,6 +84,9 @@ class Programs(DoctorTest):
                 self.script(words[0], "#!/bin/sh\n")
             with self.subTest(words=words):
                 self.first("preload-lost", "error", words[0], arguments=("--", *words), env=path)
+        self.script("singularity", "#!/bin/sh\n")
+        self.first("container-unseen", "warning", "singularity",
+                   arguments=("--", "singularity", "exec", "x.sif", "true"), env=path)
         script = self.script("job.sh",
                              "#!/bin/bash\nset -e\nssh host1 python train.py\necho done\n")
         self.first("preload-lost", "error", "job.sh:3", "ssh",

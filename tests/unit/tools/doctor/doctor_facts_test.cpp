@@ -87,15 +87,34 @@ TEST(DoctorFacts, WrappersThatLoseThePreload) {
           Words{"apptainer", "exec", "--cleanenv", "x.sif", "./train"},
           Words{"sbatch", "--export=NONE", "job.sh"}, Words{"bwrap", "--clearenv", "./train"},
           Words{"deepspeed", "--hostfile", "h", "train.py"},
-          Words{"/usr/sbin/chroot", "/x", "y"}}) {
+          Words{"enroot", "start", "x.sqsh", "./train"},
+          Words{"ray", "job", "submit", "--", "./train"}, Words{"/usr/sbin/chroot", "/x", "y"}}) {
         EXPECT_THAT(wrapper_loss(words), HasSubstr("; ")) << words[0];
     }
     for (const Words& words :
          {Words{"mpirun", "-np", "2", "./train"}, Words{"mpirun", "-H", "a", "-x", "LD_PRELOAD"},
           Words{"mpirun", "-f", "h", "-host", "a", "./train"},
           Words{"apptainer", "exec", "x.sif", "./train"}, Words{"sbatch", "job.sh"},
-          Words{"sbatch", "--export=ALL,A=1", "job.sh"}, Words{"deepspeed", "train.py"}, Words{}}) {
+          Words{"sbatch", "--export=ALL,A=1", "job.sh"}, Words{"deepspeed", "train.py"},
+          Words{"enroot", "start", "x", "/opt/deft/bin/deft", "run", "--", "./train"},
+          Words{"enroot", "import", "x"},
+          Words{"enroot", "start", "-e", "LD_PRELOAD", "x", "./train"}, Words{"ray", "start"},
+          Words{}}) {
         EXPECT_EQ(wrapper_loss(words), "");
+    }
+}
+
+TEST(DoctorFacts, ContainersOfWhichNobodyKnowsWhetherTheyHaveTheLibrary) {
+    using Words = std::vector<std::string>;
+    for (const Words& words : {Words{"apptainer", "exec", "x.sif", "./train"},
+                               Words{"/usr/bin/srun", "--container-image=x", "./train"},
+                               Words{"docker", "run", "-e", "LD_PRELOAD", "x", "./train"}}) {
+        EXPECT_THAT(container_doubt(words), HasSubstr("; ")) << words[0];
+    }
+    for (const Words& words :
+         {Words{"apptainer", "exec", "-B", "/opt/deft", "x.sif", "./train"},
+          Words{"srun", "./train"}, Words{"docker", "run", "x", "./train"}, Words{}}) {
+        EXPECT_EQ(container_doubt(words), "");
     }
 }
 

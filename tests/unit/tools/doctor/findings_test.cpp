@@ -176,6 +176,8 @@ std::vector<Case> program_cases() {
              f.command->loss = "ssh hands nothing; put deft behind it";
              f.command->loss_from = "job.sh:3";
          }},
+        {Finding::ContainerUnseen, "apptainer keeps",
+         [](Facts& f) { f.command->container = "apptainer keeps it; bind the folder"; }},
         {Finding::PreloadReset, "job.sh:4",
          [](Facts& f) {
              f.command->preload_resets = {{"job.sh", 4, "unset LD_PRELOAD"}};
@@ -403,6 +405,16 @@ std::vector<Case> settings_cases() {
              set_environment(f, {"DEFT_RDMA=replace"});
              f.plugin->settings["NCCL_IB_DISABLE"] = {"1", "environment"};
          }},
+        {Finding::SettingIdle, "DEFT_METRICS='/x'",
+         [](Facts& f) { f.settings->unusable = {"DEFT_METRICS='/x': No such file; make it"}; }},
+        {Finding::SettingIdle, "next to NCCL_ALGO=Ring",
+         [](Facts& f) {
+             set_environment(f, {"DEFT_TUNER=auto"});
+             f.settings->other["NCCL_ALGO"] = "Ring";
+         }},
+        {Finding::KillSwitchPulled, "/etc/deft/off is there",
+         [](Facts& f) { f.settings->kill_file = "/etc/deft/off"; }},
+        {Finding::PortRange, "has 20 ports", with({"DEFT_PORTS=20000-20019"})},
         {Finding::SettingsContradict, "is no plan of",
          with({"DEFT_MODE=covap", "DEFT_GRADIENTS=trust", "DEFT_PLAN=delay1"})},
         {Finding::SettingsContradict, "nothing to do",
