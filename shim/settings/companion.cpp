@@ -2,12 +2,12 @@
 #include "shim/settings/companion.h"
 
 #include <atomic>
-#include <map>
 
 #include "base/config.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "shim/nccl/sum_mark.h"
+#include "shim/settings/latest_modules.h"
 #include "shim/settings/mode.h"
 #include "shim/settings/settings.h"
 
@@ -16,7 +16,6 @@ namespace {
 
 // So many iterations in a row have to be plain. The companion looks closely at the first ones.
 constexpr std::uint64_t kPlainIterations = 6;
-// Of a job that makes modules without end, the oldest are forgotten.
 constexpr std::size_t kMostModules = 256;
 constexpr const char* kNoCompanion =
     "nothing proves that the large sums of this job are gradients (there is no companion in it: "
@@ -34,22 +33,13 @@ struct Told {
     Mutex mutex;
     std::string name DEFT_GUARDED_BY(mutex);
     std::string ended DEFT_GUARDED_BY(mutex);  // why
-    std::map<std::uint32_t, Module> modules DEFT_GUARDED_BY(mutex);
+    LatestModules<Module, kMostModules> modules DEFT_GUARDED_BY(mutex);
     std::atomic<bool> proves{false};
 };
 
 Told& told() {
     static auto& told = *new Told;  // never destroyed: threads may outlive exit()
     return told;
-}
-
-Module& module_of(Told& all, std::uint32_t number) DEFT_REQUIRES(all.mutex) {
-    Module& module = all.modules[number];
-    while (all.modules.size() > kMostModules) {
-        all.modules.erase(all.modules.begin()->first != number ? all.modules.begin()
-                                                               : std::next(all.modules.begin()));
-    }
-    return module;
 }
 
 }  // namespace
@@ -100,7 +90,7 @@ bool prove_iteration(std::uint32_t module) noexcept {
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        const bool proven = ++module_of(all, module).plain >= kPlainIterations;
+        const bool proven = ++all.modules.of(module).plain >= kPlainIterations;
         return !proven || cap_named(Config::process());
     } catch (...) {
         return false;
@@ -111,7 +101,7 @@ void layers_wait(std::uint32_t number) noexcept {
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        Module& module = module_of(all, number);
+        Module& module = all.modules.of(number);
         module.layers = true;
         module.plain = kPlainIterations;
     } catch (...) {
@@ -122,7 +112,7 @@ bool note_steps(std::uint32_t number, double rate_curvature, double noise_scale)
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        Module& module = module_of(all, number);
+        Module& module = all.modules.of(number);
         // A plan that the operator names is not priced, and where no cap is named nothing is late.
         const bool priced = Config::process().is(Key::Plan, "auto") && cap_named(Config::process());
         module.measuring = rate_curvature < 0 && priced;
@@ -142,7 +132,7 @@ void refuse_proof(std::uint32_t number, std::string_view why) noexcept {
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        Module& module = module_of(all, number);
+        Module& module = all.modules.of(number);
         if (module.refused.empty()) {
             module.refused = why.empty() ? "the companion refuses it" : why;
             DEFT_INFO("companion: module %u: %s", number, module.refused.c_str());
@@ -173,8 +163,8 @@ ModuleProof module_proof(std::uint32_t number) {
         proof.why = all.ended;
         return proof;
     }
-    const auto found = all.modules.find(number);
-    const Module module = found != all.modules.end() ? found->second : Module{};
+    const Module* const found = all.modules.find(number);
+    const Module module = found != nullptr ? *found : Module{};
     proof.why = module.refused;
     proof.pending = module.refused.empty() && (module.plain < kPlainIterations || module.measuring);
     proof.holds = module.refused.empty() && !proof.pending;

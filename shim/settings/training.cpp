@@ -2,12 +2,12 @@
 #include "shim/settings/training.h"
 
 #include <deque>
-#include <map>
 #include <utility>
 
 #include "base/config.h"
 #include "base/mutex.h"
 #include "shim/settings/companion.h"
+#include "shim/settings/latest_modules.h"
 #include "shim/settings/settings.h"
 
 namespace deft::director {
@@ -27,21 +27,12 @@ struct Module {
 
 struct Told {
     Mutex mutex;
-    std::map<std::uint32_t, Module> modules DEFT_GUARDED_BY(mutex);
+    LatestModules<Module, kMostModules> modules DEFT_GUARDED_BY(mutex);
 };
 
 Told& told() {
     static auto& told = *new Told;  // never destroyed: threads may outlive exit()
     return told;
-}
-
-Module& module_of(Told& all, std::uint32_t number) DEFT_REQUIRES(all.mutex) {
-    Module& module = all.modules[number];
-    while (all.modules.size() > kMostModules) {
-        all.modules.erase(all.modules.begin()->first != number ? all.modules.begin()
-                                                               : std::next(all.modules.begin()));
-    }
-    return module;
 }
 
 }  // namespace
@@ -58,7 +49,7 @@ bool norm_wanted(std::uint32_t number, bool late) noexcept {
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        Module& module = module_of(all, number);
+        Module& module = all.modules.of(number);
         if (!late) {
             module.late = 0;
             return module.synchronous++ % kNormEvery == 0;
@@ -73,7 +64,7 @@ void note_training(std::uint32_t number, const executor::Training& training) noe
     try {
         Told& all = told();
         const MutexLock lock(all.mutex);
-        Module& module = module_of(all, number);
+        Module& module = all.modules.of(number);
         module.told.push_back(training);
         if (module.told.size() > kMostKept) {
             module.told.pop_front();
@@ -85,11 +76,11 @@ void note_training(std::uint32_t number, const executor::Training& training) noe
 std::vector<executor::Training> take_training(std::uint32_t number) {
     Told& all = told();
     const MutexLock lock(all.mutex);
-    const auto found = all.modules.find(number);
-    if (found == all.modules.end()) {
+    Module* const module = all.modules.find(number);
+    if (module == nullptr) {
         return {};
     }
-    const std::deque<executor::Training> taken = std::exchange(found->second.told, {});
+    const std::deque<executor::Training> taken = std::exchange(module->told, {});
     return {taken.begin(), taken.end()};
 }
 
