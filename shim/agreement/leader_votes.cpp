@@ -111,4 +111,43 @@ void LeaderRole::tell(const Asking& asking, const wire::Meeting& meeting) {
     }
 }
 
+// Where the communicator's children meet: what this rank says of it, and asks.
+void LeaderRole::serve_children(const Wishes& wishes) {
+    for (const wire::Meeting& meeting : wishes.posts) {
+        post(meeting);
+    }
+    for (const Council::Core::Question& question : wishes.questions) {
+        ask({question.child, own(), question.council});
+    }
+    if (state_ != State::Off && state_ != State::Deferred && state_ != State::Left) {
+        return;
+    }
+    for (const Asking& asking : asking_) {
+        if (asking.council != nullptr) {
+            Council::Core::tell_child(asking.council, nullptr,
+                                      "the communicator it was made from has no agreement");
+        }
+    }
+    asking_.clear();
+}
+
+// Of where children meet. False: nonsense.
+bool LeaderRole::take_of_children(std::size_t rank, wire::Type type,
+                                  std::span<const std::byte> payload) {
+    if (type == wire::Type::Post) {
+        wire::Meeting meeting;
+        if (!wire::decode(payload, meeting)) {
+            return false;
+        }
+        post(meeting);
+        return true;
+    }
+    std::uint64_t child = 0;
+    if (!wire::decode_question(payload, child)) {
+        return false;
+    }
+    ask({child, rank, nullptr});
+    return true;
+}
+
 }  // namespace deft::agreement
