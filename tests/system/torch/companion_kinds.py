@@ -11,6 +11,7 @@ import json
 import os
 import time
 
+import companion_by_hand as hand
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -199,174 +200,6 @@ def changes_seldom(every):
     return iterate
 
 
-def by_hand_and(scale):
-    """By hand; then `scale` is done to each gradient."""
-    def kind(group):
-        model = network()
-        for parameter in model.parameters():
-            dist.broadcast(parameter.data, 0, group=group)
-        optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
-
-        def step(iteration):
-            points, labels = next(batches)
-            optimizer.zero_grad()
-            cross_entropy(model(points), labels).backward()
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad, group=group)
-                scale(iteration, parameter.grad, group)
-            optimizer.step()
-        return step, list(model.parameters())
-    return kind
-
-
-def by_one_sum(group):
-    """All gradients by hand, in one buffer."""
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, 0, group=group)
-    parameters = list(model.parameters())
-    optimizer, batches = torch.optim.Adam(parameters, 1e-3), samples(dist.get_rank())
-
-    def step(_):
-        points, labels = next(batches)
-        optimizer.zero_grad()
-        cross_entropy(model(points), labels).backward()
-        flat = torch.cat([parameter.grad.flatten() for parameter in parameters])
-        dist.all_reduce(flat, group=group)
-        at = 0
-        for parameter in parameters:
-            parameter.grad.copy_(flat[at:at + parameter.numel()].view_as(parameter) / 2)
-            at += parameter.numel()
-        optimizer.step()
-    return step, parameters
-
-
-def by_hand_in_part(group):
-    """By hand, but for the biases."""
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, 0, group=group)
-    optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
-
-    def step(_):
-        points, labels = next(batches)
-        optimizer.zero_grad()
-        cross_entropy(model(points), labels).backward()
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                dist.all_reduce(parameter.grad, group=group)
-                parameter.grad /= dist.get_world_size()
-        optimizer.step()
-    return step, list(model.parameters())
-
-
-def by_hand_twice(group):
-    """By hand, behind two backward passes."""
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, 0, group=group)
-    optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
-
-    def step(_):
-        optimizer.zero_grad()
-        for _ in range(2):
-            points, labels = next(batches)
-            (cross_entropy(model(points), labels) / 2).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad.data, group=group)
-            parameter.grad.data.div_(dist.get_world_size())
-        optimizer.step()
-    return step, list(model.parameters())
-
-
-def by_hand(iterate, scale=True):
-    """By hand: `iterate` leaves the gradients, of a loss that it asks for, that are then summed; or
-    it returns what is summed in their place."""
-    def kind(group):
-        model = network()
-        for parameter in model.parameters():
-            dist.broadcast(parameter.data, 0, group=group)
-        parameters, batches = list(model.parameters()), samples(dist.get_rank())
-        optimizer = torch.optim.SGD(parameters, 0.05, momentum=0.9)
-
-        def backward():
-            points, labels = next(batches)
-            optimizer.zero_grad(set_to_none=True)
-            cross_entropy(model(points), labels).backward()
-
-        def step(_):
-            others = iterate(backward, parameters)
-            for tensor in others or [parameter.grad for parameter in parameters]:
-                dist.all_reduce(tensor, group=group)
-            for parameter, tensor in zip(parameters, others or (), strict=False):
-                parameter.grad = tensor
-            for parameter in parameters if scale else ():
-                parameter.grad /= dist.get_world_size()
-            optimizer.step()
-        return step, parameters
-    return kind
-
-
-def sharpness_aware_alone(backward, parameters):
-    """The first of two passes is summed by nobody."""
-    backward()
-    saved = [parameter.data for parameter in parameters]
-    for parameter in parameters:
-        parameter.data = parameter.data + 0.05 * parameter.grad
-    backward()
-    for parameter, before in zip(parameters, saved, strict=True):
-        parameter.data = before
-
-
-def goes_on_alone(backward, parameters):
-    """Steps of its own, whose sum takes the place of a gradient (local SGD, DiLoCo)."""
-    anchor = [parameter.detach().clone() for parameter in parameters]
-    for _ in range(2):
-        backward()
-        for parameter in parameters:
-            parameter.data -= 0.05 * parameter.grad.data
-    for parameter, before in zip(parameters, anchor, strict=True):
-        parameter.grad.data.copy_(before - parameter.data)
-        parameter.data.copy_(before)
-
-
-def compresses(errors):
-    def iterate(backward, parameters):
-        backward()
-        for parameter in parameters:
-            wanted = parameter.grad + errors.get(parameter, 0)
-            parameter.grad = wanted.sign() * wanted.abs().mean()
-            errors[parameter] = wanted - parameter.grad
-    return iterate
-
-
-def by_hand_scaled_first(group):
-    """Divided before it is summed."""
-    def iterate(backward, parameters):
-        backward()
-        for parameter in parameters:
-            parameter.grad /= dist.get_world_size()
-    return by_hand(iterate, False)(group)
-
-
-def skips_once(apart, state):
-    """When a plan is in force rank 0 has no finite loss once, and sums zeros: as gradients, or
-    apart."""
-    def iterate(backward, parameters):
-        state.setdefault("before", plans())
-        if dist.get_rank() == 0 and plans() > state["before"] and not state.get("skipped"):
-            state["skipped"] = True
-            zeros = [torch.zeros_like(parameter) for parameter in parameters]
-            if apart:
-                return zeros
-            for parameter, zero in zip(parameters, zeros, strict=True):
-                parameter.grad = zero
-        else:
-            backward()
-        return None
-    return iterate
-
-
 def sharp_apart(_iteration, model, optimizer, loss):
     """As sharpness_aware, but the first pass is not summed, and `.data` tells nothing."""
     optimizer.zero_grad(set_to_none=True)
@@ -449,19 +282,13 @@ def hook_on_step(_model, optimizer):
         optimizer.register_step_pre_hook(lambda *_: None)
 
 
-def plans():
-    """That have come into force in this process so far."""
-    import deft
-    return deft.stats()["switched"]
-
-
 def reads_later(before):
     """Plain until a plan is in force."""
     def iterate(_iteration, model, optimizer, loss):
-        before.append(plans())
+        before.append(hand.plans())
         optimizer.zero_grad()
         loss().backward()
-        if plans() > before[0]:
+        if hand.plans() > before[0]:
             norm_of_all(0, model)
         optimizer.step()
     return iterate
@@ -472,11 +299,11 @@ def sums_later(group):
     model = DistributedDataParallel(network(), process_group=group)
     optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
     size = sum(parameter.numel() for parameter in model.parameters())
-    before = plans()
+    before = hand.plans()
 
     def step(_):
         points, labels = next(batches)
-        if average(torch.tensor([float(plans() > before)]), group).item() == 1:
+        if average(torch.tensor([float(hand.plans() > before)]), group).item() == 1:
             other = torch.full((size,), float(dist.get_rank() + 1))
             dist.all_reduce(other, group=group)
             assert other.eq(3).all(), "it was late"
@@ -484,16 +311,6 @@ def sums_later(group):
         cross_entropy(model(points), labels).backward()
         optimizer.step()
     return step, list(model.parameters())
-
-
-def changes_later(before):
-    """Plain until a plan is in force, and no look is due; then each gradient is changed behind its
-    sum."""
-    def scale(iteration, gradient, _group):
-        before.append(plans())
-        if plans() > before[0] and iteration > 40:
-            gradient.mul_(0.9)
-    return scale
 
 
 def compiled(group):
@@ -539,12 +356,12 @@ class Bowl(nn.Module):
 def bowl(rate, later=None):
     """`later`: the rate with a plan in force."""
     def kind(group):
-        model, before = DistributedDataParallel(Bowl(), process_group=group), plans()
+        model, before = DistributedDataParallel(Bowl(), process_group=group), hand.plans()
         optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
         draw = torch.Generator().manual_seed(50 + dist.get_rank())
 
         def step(_):
-            if later is not None and average(torch.tensor([float(plans() > before)]),
+            if later is not None and average(torch.tensor([float(hand.plans() > before)]),
                                              beside()).item() == 1:
                 optimizer.param_groups[0]["lr"] = later
             optimizer.zero_grad()
@@ -575,19 +392,20 @@ KINDS = {
     "own_optimizer": job(lambda ps: Own(ps, 0.05)),
     "factored": job(factored, sparse),
     "step_hook": job(prepare=hook_on_step),
-    "by_hand_in_part": by_hand_in_part,
-    "by_hand_twice": by_hand_twice,
-    "by_hand_anew": by_hand_and(lambda i, gradient, _: gradient.mul_(0.5 + 0.01 * (i % 5))),
-    "by_hand_tensor": by_hand_and(lambda i, gradient, _: gradient.mul_(torch.full((), 0.5))),
-    "by_hand_later": by_hand_and(changes_later([])),
-    "by_hand_into": by_hand_and(lambda i, gradient, _: torch.zeros_like(gradient).mul_(gradient)),
-    "by_hand_scaled_first": by_hand_scaled_first,
-    "by_hand_constant": by_hand_and(lambda _, gradient, __: gradient.mul_(0.25)),
-    "by_hand_sharp": by_hand(sharpness_aware_alone),
-    "by_hand_local": by_hand(goes_on_alone),
-    "by_hand_compressed": by_hand(compresses({})),
-    "skips": by_hand(skips_once(False, {})),
-    "skips_apart": by_hand(skips_once(True, {})),
+    "by_hand_in_part": hand.by_hand_in_part,
+    "by_hand_twice": hand.by_hand_twice,
+    "by_hand_anew": hand.by_hand_and(lambda i, gradient, _: gradient.mul_(0.5 + 0.01 * (i % 5))),
+    "by_hand_tensor": hand.by_hand_and(lambda i, gradient, _: gradient.mul_(torch.full((), 0.5))),
+    "by_hand_later": hand.by_hand_and(hand.changes_later([])),
+    "by_hand_into": hand.by_hand_and(
+        lambda _, gradient, __: torch.zeros_like(gradient).mul_(gradient)),
+    "by_hand_scaled_first": hand.by_hand_scaled_first,
+    "by_hand_constant": hand.by_hand_and(lambda _, gradient, __: gradient.mul_(0.25)),
+    "by_hand_sharp": hand.by_hand(hand.sharpness_aware_alone),
+    "by_hand_local": hand.by_hand(hand.goes_on_alone),
+    "by_hand_compressed": hand.by_hand(hand.compresses({})),
+    "skips": hand.by_hand(hand.skips_once(False, {})),
+    "skips_apart": hand.by_hand(hand.skips_once(True, {})),
     "sharp_apart": job(iterate=sharp_apart),
     "local_apart": job(iterate=local_apart),
     "temperature": job(iterate=with_temperature(lambda *_: None, [])),
@@ -613,7 +431,7 @@ KINDS = {
     "hooked": job(prepare=lambda model, _: model.register_comm_hook(
         None, default_hooks.fp16_compress_hook)),
     "hooked_late": job(iterate=late_hook),
-    "flat": by_one_sum,
+    "flat": hand.by_one_sum,
     **{name: SUMMED[name] for name in ("heavy_ball", "by_hand", "averaged", "averager", "divided",
                                        "contrasted", "in_turns", "forked")},
     "low_rank": job(prepare=lambda model, _: model.register_comm_hook(

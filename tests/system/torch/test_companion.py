@@ -35,7 +35,7 @@ SAID = {
     "by_hand_constant": r"scaled by a number \(0\.25\) that is not the number of ranks",
     "by_hand_sharp": r"used between backward and step by aten::\w+ \(companion_|is changed outside",
     "by_hand_local": r"used between backward and step by aten::\w+ \(companion_|is changed outside",
-    "by_hand_compressed": r"is used between backward and step by aten::add \(companion_kinds|"
+    "by_hand_compressed": r"is used between backward and step by aten::add \(companion_by_hand|"
                           "is not the gradient of one parameter|not each of its gradients is",
     "sharp_apart": "a parameter is changed outside of a step",
     "local_apart": "a parameter is changed outside of a step",
